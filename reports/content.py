@@ -1,0 +1,197 @@
+"""What stands in each section of the report of one run, as plain data for the templates?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import pandas as pd
+import plotly.graph_objects as go
+from markupsafe import Markup
+
+from reports import tables, theme
+from reports.figures import latency_cdf, timeline
+from reports.formats import Kind, phrase, show, significant
+from reports.run_directory import pick
+from reports.steps import nice_width, replica_count
+
+
+class Plot(NamedTuple):
+    """A figure on the page; ``spec`` is Plotly JSON, None when there is nothing to draw."""
+
+    name: str
+    title: str
+    definition: str | None
+    caption: str
+    spec: Markup | None
+    log_axis: bool | None = None  # whether its time axis is logarithmic; None: no choice offered
+
+
+class Card(NamedTuple):
+    """One number, large; ``tone`` colours it when it meets or misses a limit."""
+
+    definition: str
+    label: str
+    value: str
+    unit: str
+    details: tuple[str, ...]
+    tone: str = "neutral"
+
+
+class Share(NamedTuple):
+    """One part of a stacked bar, in percent of the whole."""
+
+    name: str
+    percent: float
+    text: str
+    color: str  # the key of ``theme.BOUNDS`` whose colour it has
+
+
+def header(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Name, description and set-up of the run, for the head of the page."""
+    gpus = pick(summary, "infersim.gpus")
+    batching = str(pick(summary, "infersim.batching"))
+    return {
+        "name": str(pick(summary, "infersim.scenario") or "unnamed run"),
+        "description": str(pick(summary, "infersim.description") or ""),
+        "batching": batching,
+        "policy": batching if batching in theme.POLICIES else "other",
+        "interrupted": bool(pick(summary, "infersim.interrupted")),
+        "setup": [
+            ("Model", str(pick(summary, "infersim.model"))),
+            ("GPU", f"{phrase(gpus, 'count')} × {pick(summary, 'infersim.gpu')}"),
+            ("Engine", str(pick(summary, "infersim.engine"))),
+            ("Batching", batching),
+            ("Seed", str(pick(summary, "infersim.seed"))),
+        ],
+    }
+
+
+def cards(summary: Mapping[str, Any]) -> list[Card]:
+    """The six numbers that most readers look for."""
+    limits = tables.limits(summary)
+    band = pick(summary, "infersim.error_band")
+    spread = pick(band, "throughput") if band else None
+    cost = pick(summary, "infersim.cost")
+    total = pick(summary, "total_token_throughput")
+    per_token = pick(cost, "usd_per_million_tokens") if cost else None
+    output = pick(cost, "usd_per_million_output_tokens") if cost else None
+    goodput, requests = pick(summary, "request_goodput"), pick(summary, "request_throughput")
+    return [
+        Card(
+            "output_throughput",
+            "Output throughput",
+            show(pick(summary, "output_throughput"), "number").text,
+            "tokens/s",
+            _lines(_given(total, "number", "with prompts"), _plus_minus(spread)),
+        ),
+        Card(
+            "request_throughput",
+            "Request throughput",
+            show(requests, "number").text,
+            "requests/s",
+            _lines(_given(goodput, "number", "within limits")),
+        ),
+        _latency_card(summary, "ttft", limits.get("ttft")),
+        _latency_card(summary, "tpot", limits.get("tpot")),
+        Card(
+            "queue",
+            "Queue time, p99",
+            show(pick(summary, "infersim.queue_ms.p99"), "number").text,
+            "ms",
+            _lines(f"p50 {show(pick(summary, 'infersim.queue_ms.p50'), 'number').text} ms"),
+        ),
+        Card(
+            "cost",
+            "Cost",
+            show(per_token, "usd").text,
+            "USD per million tokens",
+            _lines("no price given" if cost is None else _given(output, "usd", "for output alone")),
+        ),
+    ]
+
+
+def _latency_card(summary: Mapping[str, Any], name: str, limit: tables.Limit | None) -> Card:
+    p99 = pick(summary, f"p99_{name}_ms")
+    median = show(pick(summary, f"median_{name}_ms"), "number").text
+    band = pick(summary, "infersim.error_band")
+    parts = [f"p50 {median} ms", _plus_minus(pick(band, name) if band else None)]
+    tone = "neutral"
+    if limit is not None:
+        parts.insert(1, f"limit {show(limit.limit_ms, 'number').text} ms")
+        if p99 is not None:
+            tone = "good" if p99 <= limit.limit_ms else "bad"
+    title = f"{name.upper()}, p99"
+    return Card(name, title, show(p99, "number").text, "ms", _lines(*parts), tone)
+
+
+def _given(number: float | None, kind: Kind, what: str) -> str:
+    return "" if number is None else f"{phrase(number, kind)} {what}"
+
+
+def _plus_minus(share: float | None) -> str:
+    return "" if share is None else f"±{phrase(round(share, 2), 'share')} error band"
+
+
+def _lines(*parts: str) -> tuple[str, ...]:
+    return tuple(part for part in parts if part)
+
+
+def bounds(summary: Mapping[str, Any]) -> list[Share]:
+    """What the busy time was spent waiting for, in a fixed order; empty when nothing ran."""
+    shares = pick(summary, "infersim.bound_by") or {}
+    ordered = [*theme.BOUNDS, *sorted(set(shares) - set(theme.BOUNDS))]
+    return [
+        Share(name, 100 * share, phrase(share, "share"), name if name in theme.BOUNDS else "host")
+        for name in ordered
+        if (share := shares.get(name))
+    ]
+
+
+def plots(
+    summary: Mapping[str, Any], requests: pd.DataFrame, timeseries: pd.DataFrame
+) -> dict[str, list[Plot]]:
+    """Section -> its figures."""
+    latency = [_cdf(summary, requests, name) for name in latency_cdf.TITLES]
+    return {"latency": latency, "timeline": [_timeline(summary, requests, timeseries)]}
+
+
+def _cdf(summary: Mapping[str, Any], requests: pd.DataFrame, name: str) -> Plot:
+    title = latency_cdf.TITLES[name]
+    count = latency_cdf.sample(requests, name).size
+    if not count:
+        note = f"No completed request has a {title}, so there is nothing to draw."
+        return Plot(f"cdf-{name}", title, name, note, None)
+    limit = tables.limits(summary).get(name)
+    drawn = latency_cdf.figure(requests, name, limit_s=limit.limit_ms / 1e3 if limit else None)
+    is_log = drawn.layout.xaxis.type == "log"
+    caption = f"{phrase(count, 'count')} completed request{'s' if count > 1 else ''}"
+    if requests["warmup"].any():
+        caption += " after the warm-up"
+    return Plot(f"cdf-{name}", title, name, caption, _json(drawn), is_log)
+
+
+def _timeline(summary: Mapping[str, Any], requests: pd.DataFrame, timeseries: pd.DataFrame) -> Plot:
+    title = "Requests, KV cache and tokens over time"
+    if not len(timeseries):
+        return Plot(
+            "timeline", title, None, "No iteration was run: there is nothing to draw.", None
+        )
+    replicas = replica_count(timeseries, requests)
+    kv_tokens = pick(summary, "infersim.kv_cache.tokens")
+    drawn = timeline.figure(timeseries, requests, kv_tokens=kv_tokens, replicas=replicas)
+    width = significant(nice_width(float(timeseries["end_s"].max()), timeline.BINS))
+    caption = (
+        f"Tokens per second are means over {width} s. Long series are thinned for the screen; "
+        "lowest and highest values are kept."
+    )
+    if replicas > 1:
+        caption = f"Sum over {replicas} replicas; KV cache: their mean. " + caption
+    if requests["warmup"].any():
+        caption += " The shaded start is the warm-up, left out of the statistics."
+    return Plot("timeline", title, None, caption, _json(drawn))
+
+
+def _json(figure: go.Figure) -> Markup:
+    """Plotly JSON that cannot end, or open a comment in, the script element it stands in."""
+    return Markup(str(figure.to_json()).replace("<", "\\u003c"))

@@ -1,0 +1,158 @@
+"""What does each figure on the page mean, exactly, and in which unit?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Definition(NamedTuple):
+    """One metric: its name on the page and the sentence that says what it is."""
+
+    title: str
+    text: str
+
+
+DEFINITIONS: Mapping[str, Definition] = {
+    "ttft": Definition(
+        "TTFT",
+        "Time to first token: from the arrival of a request to its first output token. "
+        "Waiting in the queue is included.",
+    ),
+    "tpot": Definition(
+        "TPOT",
+        "Time per output token after the first: (E2EL - TTFT) / (output tokens - 1), one value per "
+        "request. Requests with a single output token have none and are left out.",
+    ),
+    "itl": Definition(
+        "ITL",
+        "Inter-token latency: the gaps between consecutive deliveries of tokens, pooled over all "
+        "requests. It shows stalls that the mean inside TPOT hides.",
+    ),
+    "e2el": Definition(
+        "E2EL", "End-to-end latency: from the arrival of a request to its last output token."
+    ),
+    "queue": Definition(
+        "Queue time", "From the arrival of a request until a replica first runs part of it."
+    ),
+    "percentile": Definition(
+        "Percentiles",
+        "p99 = 500 ms means that 99 of 100 requests took at most 500 ms. Between two requests the "
+        "value is interpolated linearly. Only completed requests count, without the warm-up.",
+    ),
+    "request_throughput": Definition(
+        "Request throughput", "Completed requests per second of the duration."
+    ),
+    "goodput": Definition(
+        "Goodput", "Completed requests per second that keep every latency limit (limits inclusive)."
+    ),
+    "output_throughput": Definition(
+        "Output throughput",
+        "Output tokens of completed requests per second of the duration, all replicas.",
+    ),
+    "total_throughput": Definition(
+        "Total throughput",
+        "Prompt and output tokens of completed requests per second of the duration.",
+    ),
+    "duration": Definition(
+        "Duration",
+        "Simulated seconds from the first arrival to the last token, warm-up included; throughput "
+        "and cost are taken over it.",
+    ),
+    "slo": Definition(
+        "Latency limit (SLO)",
+        "The largest TTFT and TPOT that the scenario accepts for a request to count as good.",
+    ),
+    "attainment": Definition(
+        "Attainment",
+        "Share of requests that are completed within the limit. The target is the share that the "
+        "scenario asks for; the limit with the lowest attainment breaks first.",
+    ),
+    "submitted": Definition("Submitted", "Requests that arrived."),
+    "completed": Definition("Completed", "Requests whose last token was delivered."),
+    "rejected": Definition(
+        "Rejected", "Requests that could never be served, for the reason stated; not queued."
+    ),
+    "unfinished": Definition("Unfinished", "Requests still waiting or running when the run ended."),
+    "one_token": Definition("One-token outputs", "Completed requests that have no TPOT."),
+    "warmup": Definition(
+        "Warm-up",
+        "First requests, which meet a system that is still filling up; left out of the latency "
+        "statistics and of the attainment, counted in throughput and cost.",
+    ),
+    "input_tokens": Definition("Prompt tokens", "Tokens of the prompts, summed over requests."),
+    "output_tokens": Definition("Output tokens", "Tokens generated, summed over requests."),
+    "allocator": Definition(
+        "Allocator",
+        "How KV cache is given to requests: paged (block by block as they grow) or contiguous "
+        "(the maximum length, reserved at the start).",
+    ),
+    "kv_tokens": Definition(
+        "KV cache size",
+        "Tokens whose keys and values fit into the memory of one replica beside the weights.",
+    ),
+    "kv_blocks": Definition("KV blocks", "The same as a number of blocks (num_gpu_blocks)."),
+    "block_size": Definition("Block size", "Tokens per block of KV cache."),
+    "max_model_len": Definition("Maximum length", "Most tokens of prompt and output in a request."),
+    "max_concurrency": Definition(
+        "Maximum concurrency",
+        "KV cache size / maximum length: how many requests of the longest kind fit at once.",
+    ),
+    "kv_used": Definition("KV cache used", "Share of the KV cache that holds tokens."),
+    "kv_reserved": Definition(
+        "KV cache reserved", "Share of the KV cache that requests own, filled or not."
+    ),
+    "fragmentation": Definition(
+        "Fragmentation", "Share of the reserved KV cache that holds nothing."
+    ),
+    "preemptions": Definition(
+        "Preemptions",
+        "How often a running request was put back because the KV cache was full. Its work is lost "
+        "or swapped, so that latencies grow.",
+    ),
+    "iterations": Definition("Iterations", "Forward passes of the model (engine steps)."),
+    "iteration_time": Definition("Mean iteration", "Mean time of one iteration."),
+    "running": Definition(
+        "Running requests",
+        "Requests in the batch. In tables of one replica (mean over time and replicas; peak of any "
+        "replica), in the timeline of all replicas together.",
+    ),
+    "waiting": Definition(
+        "Waiting requests",
+        "Requests that have arrived and do not run, counted like the running ones.",
+    ),
+    "decode_batch": Definition(
+        "Decode batch",
+        "Sequences that decode in the same iteration. All share one reading of the weights: the "
+        "larger the batch, the cheaper a token.",
+    ),
+    "busy": Definition("Busy", "Share of the time in which a replica runs an iteration."),
+    "mfu": Definition(
+        "MFU", "Model FLOP utilisation: FLOPs the model needs / what the GPUs could do at peak."
+    ),
+    "mbu": Definition(
+        "MBU",
+        "Memory-bandwidth utilisation: bytes that must be read and written / what the GPUs could "
+        "move at peak.",
+    ),
+    "bound_by": Definition(
+        "Bound by",
+        "What the busy time was spent waiting for: arithmetic (compute), memory bandwidth "
+        "(memory), fixed costs of small operators (latency), other GPUs (communication) or the "
+        "engine's own code (host).",
+    ),
+    "operator": Definition("Operator", "One kind of work inside an iteration."),
+    "cost": Definition(
+        "Cost",
+        "GPU-hours of the duration at the price given, idle time included, divided by the tokens "
+        "of completed requests.",
+    ),
+    "gpus": Definition("GPUs", "GPUs of the whole fleet."),
+    "energy": Definition("Energy", "Energy that the GPUs draw, divided by the output tokens."),
+    "error_band": Definition(
+        "Error band",
+        "How far measurements may lie from this prediction, either side. Close to saturation a "
+        "small error in speed becomes a large one in TTFT.",
+    ),
+}
+"""Key -> definition; tables and cards link to ``#def-<key>``."""

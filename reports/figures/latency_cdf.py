@@ -1,0 +1,172 @@
+"""Which share of requests is at least how fast? One latency as a cumulative distribution.
+
+Percentiles are marked, the latency limit is a dashed line. The figure takes seconds and shows
+milliseconds, or seconds where the values are long. Run it: ``python -m
+reports.figures.latency_cdf [RUN_DIR]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import plotly.graph_objects as go
+
+from reports import theme
+from reports.decimate import ranks
+
+TITLES: Mapping[str, str] = {
+    "ttft": "TTFT",
+    "tpot": "TPOT",
+    "e2el": "E2EL",
+    "queue": "Queue time",
+}
+"""The latencies that a request has; ``<name>_s`` is the column."""
+
+MARKS = (50, 90, 99)
+POINTS = 800
+
+Floats = npt.NDArray[np.float64]
+
+
+class Scale(NamedTuple):
+    """The unit of the time axis and its factor from seconds."""
+
+    unit: str
+    factor: float
+
+
+def sample(requests: pd.DataFrame, metric: str) -> Floats:
+    """The latency of every completed request after the warm-up, ascending, in seconds."""
+    counted = (requests["status"] == "completed") & ~requests["warmup"].astype(bool)
+    values = requests.loc[counted, f"{metric}_s"].to_numpy(float)
+    return np.sort(values[np.isfinite(values)])
+
+
+def figure(requests: pd.DataFrame, metric: str, *, limit_s: float | None = None) -> go.Figure:
+    """The distribution of ``metric`` (a key of ``TITLES``) over completed requests.
+
+    ``limit_s`` is the latency limit in seconds, if there is one. Without any request the figure
+    is empty and says so. KeyError for an unknown metric.
+    """
+    title = TITLES[metric]
+    values = sample(requests, metric)
+    longest = max([limit_s or 0.0, *values[-1:].tolist()])
+    scale = Scale("s", 1.0) if longest >= 10.0 else Scale("ms", 1e3)
+    layout = theme.layout() | {
+        "xaxis": theme.axis(f"{title} ({scale.unit})") | {"rangemode": "tozero"},
+        "yaxis": theme.axis("share of requests")
+        | {"range": [0, 1.04], "tickformat": ".0%", "dtick": 0.25, "fixedrange": True},
+        "hovermode": "closest",
+    }
+    if not values.size:
+        layout["annotations"] = [_nothing(title)]
+        layout["xaxis"] |= {"range": [0, 1], "showticklabels": False}
+        return go.Figure(layout=layout)
+    wide = _is_wide(values, limit_s)
+    layout["xaxis"] |= (
+        {"type": "log"} if wide else {"range": [0, longest * scale.factor * 1.05 or 1]}
+    )
+    shown = values * scale.factor
+    limit = None if limit_s is None else limit_s * scale.factor
+    marks = np.percentile(shown, MARKS)
+    traces = [_curve(shown, metric, scale)]
+    if limit is not None:
+        traces.append(_limit(limit, scale, float(_place(np.array([limit]), shown, limit, wide)[0])))
+    traces.append(_marks(marks, _place(marks, shown, limit, wide), metric, scale))
+    return go.Figure(data=traces, layout=layout)
+
+
+def _is_wide(values: Floats, limit_s: float | None) -> bool:
+    """Whether a linear axis would squeeze most requests against its left edge."""
+    median = float(np.median(values))
+    return median > 0 and max(values[-1], limit_s or 0.0) > 25 * median
+
+
+def _curve(shown: Floats, metric: str, scale: Scale) -> dict[str, Any]:
+    drawn = ranks(shown.size, POINTS)
+    x = np.concatenate([shown[:1], shown[drawn]])
+    y = np.concatenate([[0.0], (drawn + 1) / shown.size])
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": x.astype(np.float32),
+        "y": y.astype(np.float32),
+        "line": {"shape": "hv", "color": theme.METRICS[metric].light, "width": 2},
+        "hovertemplate": f"%{{y:.1%}} take at most %{{x:,.4~g}} {scale.unit}<extra></extra>",
+    }
+
+
+def _place(x: Floats, shown: Floats, limit: float | None, wide: bool) -> Floats:
+    """Where ``x`` stands between the left (0) and the right (1) end of the time axis."""
+    right = max(float(shown[-1]), limit or 0.0)
+    if right <= 0:
+        return np.zeros_like(x)
+    if not wide:
+        return x / right
+    left = max(min(float(shown[0]), limit or right), right * 1e-6)
+    span = float(np.log(right / left))
+    place: Floats = np.log(np.maximum(x, left) / left) / (span or 1.0)
+    return place
+
+
+def _marks(x: Floats, place: Floats, metric: str, scale: Scale) -> dict[str, Any]:
+    """The percentiles; each label stands beside the curve where there is room."""
+    return {
+        "type": "scatter",
+        "mode": "markers+text",
+        "x": x,
+        "y": np.asarray(MARKS) / 100,
+        "text": [f" p{p}  {_short(v)} {scale.unit} " for p, v in zip(MARKS, x, strict=True)],
+        "textposition": ["top left" if p > 0.6 else "bottom right" for p in place],
+        "textfont": {"color": theme.PAGE["ink"].light, "size": 12},
+        "cliponaxis": False,
+        "marker": {
+            "size": 8,
+            "color": theme.METRICS[metric].light,
+            "line": {"color": theme.PAGE["surface"].light, "width": 1.5},
+        },
+        "hoverinfo": "skip",
+    }
+
+
+def _limit(limit: float, scale: Scale, place: float) -> dict[str, Any]:
+    """A dashed line; its label stands where the curve is not: bottom left of it, or top right."""
+    at_left = place < 0.4
+    return {
+        "type": "scatter",
+        "mode": "lines+text",
+        "x": [limit, limit, limit],
+        "y": [0, 0.95 if at_left else 0.06, 1.04],
+        "text": ["", f" limit {_short(limit)} {scale.unit} ", ""],
+        "textposition": "middle right" if at_left else "middle left",
+        "textfont": {"color": theme.PAGE["muted"].light, "size": 12},
+        "line": {"color": theme.PAGE["ink"].light, "width": 1.5, "dash": "dash"},
+        "hoverinfo": "skip",
+    }
+
+
+def _nothing(title: str) -> dict[str, Any]:
+    return {
+        "text": f"No completed request has a {title}",
+        "xref": "paper",
+        "yref": "paper",
+        "x": 0.5,
+        "y": 0.5,
+        "showarrow": False,
+        "font": {"color": theme.PAGE["muted"].light},
+    }
+
+
+def _short(value: float) -> str:
+    """Three significant digits, never an exponent."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+if __name__ == "__main__":
+    from reports.figures.demo import main
+
+    main("latency_cdf", lambda run: figure(run.requests, "ttft", limit_s=0.5))

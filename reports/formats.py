@@ -1,0 +1,90 @@
+"""How is a number written for people: how many digits, and what if it does not exist?"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+Kind = Literal["count", "number", "share", "usd"]
+"""``share`` is given as 0..1 and shown in percent; the others are shown in the unit they have."""
+
+MISSING = "–"
+"""What stands for a number that does not exist."""
+
+NARROW_SPACE = "\u202f"
+"""Between a number and its percent sign."""
+
+
+class Shown(NamedTuple):
+    """A number ready for a page: ``text`` is for reading, ``value`` for sorting and copying."""
+
+    text: str
+    value: float | None
+
+
+def show(number: float | None, kind: Kind) -> Shown:
+    """``number`` as people read it, without a unit; None, NaN and infinities become a dash.
+
+    >>> show(0.8314, "share"), show(None, "number")
+    (Shown(text='83.1', value=83.14), Shown(text='–', value=None))
+    >>> show(12345, "count").text, show(0.4217, "usd").text, show(1234.5, "number").text
+    ('12,345', '0.42', '1,234')
+    """
+    if number is None or not math.isfinite(number):
+        return Shown(MISSING, None)
+    value = round(number * 100, 9) if kind == "share" else float(number)
+    if kind == "count":
+        return Shown(f"{value:,.0f}", value)
+    if kind == "share":
+        return Shown(_percent(value), value)
+    return Shown(_money(value) if kind == "usd" else significant(value), value)
+
+
+def phrase(number: float | None, kind: Kind, unit: str = "") -> str:
+    """``number`` with its unit, for the middle of a sentence.
+
+    >>> phrase(412.3, "number", "ms"), phrase(0.42, "usd"), phrase(1234.0, "count", "requests")
+    ('412 ms', '$0.42', '1,234 requests')
+    """
+    shown = show(number, kind)
+    if shown.value is None:
+        return "an unknown number" if kind != "usd" else "unknown"
+    if kind == "usd":
+        return f"${shown.text}"
+    if kind == "share":
+        return f"{shown.text}{NARROW_SPACE}%"
+    return f"{shown.text} {unit}".strip()
+
+
+def significant(value: float) -> str:
+    """About three significant digits, and all digits of the whole part; no exponent.
+
+    Whole numbers have no decimals; others keep their zeros, so that columns stay aligned.
+
+    >>> significant(0.01234), significant(12.0), significant(12.01), significant(98765.4)
+    ('0.0123', '12', '12.0', '98,765')
+    """
+    size = abs(value)
+    if value == int(value) or size >= 100:
+        return f"{value:,.0f}"
+    if size >= 0.1:
+        return f"{value:,.{1 if size >= 10 else 2}f}"
+    decimals = min(9, 2 - math.floor(math.log10(size)))
+    return f"{value:.{decimals}f}".rstrip("0").rstrip(".")
+
+
+def _percent(value: float) -> str:
+    """One decimal; near 0 and 100, where it matters, so many that it is not rounded to them."""
+    distance = min(abs(value), abs(100 - value))
+    if distance == 0:
+        return f"{value:.0f}"
+    decimals = 1
+    while decimals < 4 and distance < 10.0**-decimals:
+        decimals += 1
+    text = f"{value:,.{decimals}f}"
+    return text.rstrip("0").rstrip(".")
+
+
+def _money(value: float) -> str:
+    """Cents; below ten cents three significant digits."""
+    return f"{value:,.2f}" if abs(value) >= 0.1 or value == 0 else significant(value)

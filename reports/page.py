@@ -1,0 +1,129 @@
+"""How do the parts of a report become one HTML page?
+
+Everything is inside the page: styles, scripts, plotly.js, data. Text passes through jinja2's
+autoescape, figures travel as JSON that cannot end its script element, and a
+Content-Security-Policy lets only the page's own scripts run and nothing be fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from reports import content, tables, theme
+from reports.bundle import plotly_js, script_digest
+from reports.definitions import DEFINITIONS
+from reports.run_directory import pick
+from reports.verdict import verdict
+
+SECTIONS: Mapping[str, str] = {
+    "verdict": "Verdict",
+    "key-figures": "Key figures",
+    "latency": "Latency",
+    "timeline": "Timeline",
+    "memory": "Memory and batch",
+    "time": "Where the time goes",
+    "cost": "Cost",
+    "scenario": "Scenario",
+    "provenance": "Provenance",
+    "definitions": "Definitions",
+}
+"""Anchor -> heading, in the order of the page."""
+
+TEMPLATES = Path(__file__).with_name("templates")
+
+
+def render(
+    *,
+    summary: Mapping[str, Any],
+    requests: pd.DataFrame,
+    timeseries: pd.DataFrame,
+    scenario_yaml: str,
+) -> str:
+    """The report of one run as HTML; a function of its arguments alone.
+
+    The arguments are the contents of ``summary.json``, ``requests.parquet``,
+    ``timeseries.parquet`` and ``resolved.yaml``. Raises UsageError when the summary lacks an entry
+    that the page shows.
+    """
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2").render(
+        **_frame(),
+        header=content.header(summary),
+        verdict=verdict(summary),
+        cards=content.cards(summary),
+        plots=content.plots(summary, requests, timeseries),
+        bounds=content.bounds(summary),
+        tables=_tables(summary),
+        scenario_yaml=scenario_yaml,
+        provenance=_provenance(summary),
+    )
+
+
+def _frame() -> dict[str, Any]:
+    """What every page has, whatever it reports: scripts, styles, the sections."""
+    scripts = {name: (TEMPLATES / f"{name}.js").read_text("utf-8") for name in ("head", "page")}
+    library = plotly_js()
+    digests = [*map(script_digest, scripts.values()), library.digest]
+    policy = [
+        "default-src 'none'",
+        f"script-src {' '.join(digests)}",
+        "style-src 'unsafe-inline'",
+        "img-src data: blob:",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
+    return {
+        "content_policy": Markup("; ".join(policy)),
+        "scripts": {name: Markup(text) for name, text in scripts.items()},
+        "library": Markup(library.packed),
+        "fonts": {"text": Markup(theme.FONT_STACK), "mono": Markup(theme.MONO_STACK)},
+        "colors": {side: Markup(theme.css_variables(side)) for side in ("light", "dark")},
+        "dark_twins": theme.dark_twins(),
+        "sections": SECTIONS,
+        "definitions": DEFINITIONS,
+    }
+
+
+def _tables(summary: Mapping[str, Any]) -> dict[str, tables.Table]:
+    """Table name -> table; those without content are left out."""
+    made = [
+        tables.latencies(summary),
+        tables.facts(summary, "throughput", "Throughput", tables.THROUGHPUT),
+        tables.facts(summary, "requests", "Requests and tokens", tables.REQUESTS),
+        tables.rejections(summary),
+        tables.facts(summary, "kv-cache", "KV cache", tables.MEMORY),
+        tables.facts(summary, "batch", "Batch and utilisation", tables.BATCH),
+        tables.operators(summary),
+    ]
+    if pick(summary, "infersim.cost") is not None:
+        made.append(tables.facts(summary, "cost-table", "Cost", tables.COST))
+    if pick(summary, "infersim.energy") is not None:
+        made.append(tables.facts(summary, "energy", "Energy", tables.ENERGY))
+    return {table.name: table for table in made if table.rows}
+
+
+def _provenance(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Where the numbers come from and how far to trust them."""
+    band = pick(summary, "infersim.error_band")
+    energy = pick(summary, "infersim.energy")
+    notes = [str(note) for note in pick(summary, "infersim.notes") or []]
+    return {
+        "version": str(pick(summary, "infersim.version")),
+        "seed": str(pick(summary, "infersim.seed")),
+        "profile": str(pick(summary, "infersim.provenance") or "not stated"),
+        "band": str(band["text"]) if band else "",
+        "notes": notes,
+        "energy_note": str(energy["note"] or "") if energy else "",
+    }

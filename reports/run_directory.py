@@ -1,0 +1,57 @@
+"""What does a run directory hold that a report needs?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from sim.errors import UsageError
+
+REQUIRED = ("summary.json", "requests.parquet", "timeseries.parquet", "resolved.yaml")
+"""The files of a run that a report is made from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One finished or interrupted run; columns and keys as the run directory's README has them."""
+
+    summary: Mapping[str, Any]
+    requests: pd.DataFrame
+    timeseries: pd.DataFrame
+    scenario_yaml: str
+
+
+def read(directory: Path) -> Run:
+    """The run in ``directory``; UsageError when a file of ``REQUIRED`` is missing or unreadable."""
+    missing = [name for name in REQUIRED if not (directory / name).is_file()]
+    if missing:
+        raise UsageError(f"{directory} is not a run directory: it has no {', '.join(missing)}")
+    try:
+        summary = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UsageError(f"{directory / 'summary.json'} is not JSON: {error}") from error
+    return Run(
+        summary=summary,
+        requests=pd.read_parquet(directory / "requests.parquet"),
+        timeseries=pd.read_parquet(directory / "timeseries.parquet"),
+        scenario_yaml=(directory / "resolved.yaml").read_text(encoding="utf-8"),
+    )
+
+
+def pick(summary: Mapping[str, Any], path: str) -> Any:
+    """The entry of ``summary`` at a dotted path; UsageError names the path that does not exist.
+
+    >>> pick({"infersim": {"batch": {"iterations": 7}}}, "infersim.batch.iterations")
+    7
+    """
+    value: Any = summary
+    for key in path.split("."):
+        if not isinstance(value, Mapping) or key not in value:
+            raise UsageError(f"the summary of this run has no entry {path!r}")
+        value = value[key]
+    return value

@@ -1,0 +1,183 @@
+"""Which numbers does the page list, and in which table?
+
+A table is plain data here (text to read, number to sort by and to copy); it becomes HTML in
+``templates/tables.html.j2``. Latencies in milliseconds, shares in percent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from reports.definitions import DEFINITIONS
+from reports.formats import Kind, show
+from reports.run_directory import pick
+
+
+class Column(NamedTuple):
+    """A heading; ``definition`` is the key of the definition that it links to."""
+
+    title: str
+    numeric: bool = True
+    definition: str | None = None
+
+
+class Cell(NamedTuple):
+    """What to read, what to sort by (None comes last) and the width of a bar, 0..1, if any."""
+
+    text: str
+    value: float | str | None
+    definition: str | None = None
+    bar: float | None = None
+
+
+class Table(NamedTuple):
+    """Rows under a caption; ``name`` is unique on the page."""
+
+    name: str
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+class Line(NamedTuple):
+    """A fact: which definition, where in the summary, how to write it; ``detail``: mean, peak."""
+
+    definition: str
+    path: str
+    kind: Kind = "number"
+    unit: str = ""
+    detail: str = ""
+
+
+class Limit(NamedTuple):
+    """A latency limit in ms and the share of requests, 0..1, that keep it."""
+
+    limit_ms: float
+    attainment: float | None
+
+
+THROUGHPUT = (
+    Line("request_throughput", "request_throughput", unit="requests/s"),
+    Line("goodput", "request_goodput", unit="requests/s"),
+    Line("output_throughput", "output_throughput", unit="tokens/s"),
+    Line("total_throughput", "total_token_throughput", unit="tokens/s"),
+    Line("duration", "duration", unit="s"),
+)
+REQUESTS = (
+    Line("submitted", "infersim.requests.submitted", "count"),
+    Line("completed", "infersim.requests.completed", "count"),
+    Line("rejected", "infersim.requests.rejected", "count"),
+    Line("unfinished", "infersim.requests.unfinished", "count"),
+    Line("one_token", "infersim.requests.one_token", "count"),
+    Line("warmup", "infersim.requests.warmup", "count"),
+    Line("input_tokens", "total_input_tokens", "count", "tokens"),
+    Line("output_tokens", "total_output_tokens", "count", "tokens"),
+)
+MEMORY = (
+    Line("kv_tokens", "infersim.kv_cache.tokens", "count", "tokens"),
+    Line("kv_blocks", "infersim.kv_cache.num_gpu_blocks", "count", "blocks"),
+    Line("block_size", "infersim.kv_cache.block_size", "count", "tokens"),
+    Line("max_model_len", "infersim.kv_cache.max_model_len", "count", "tokens"),
+    Line("max_concurrency", "infersim.kv_cache.max_concurrency", unit="requests"),
+    Line("kv_used", "infersim.kv_cache.mean_used", "share", "%", "mean"),
+    Line("kv_used", "infersim.kv_cache.peak_used", "share", "%", "peak"),
+    Line("kv_reserved", "infersim.kv_cache.mean_reserved", "share", "%", "mean"),
+    Line("fragmentation", "infersim.kv_cache.fragmentation", "share", "%"),
+    Line("preemptions", "infersim.preemptions", "count"),
+)
+BATCH = (
+    Line("iterations", "infersim.batch.iterations", "count"),
+    Line("iteration_time", "infersim.batch.mean_iteration_ms", unit="ms"),
+    Line("running", "infersim.batch.mean_running", unit="requests", detail="mean"),
+    Line("running", "infersim.batch.peak_running", "count", "requests", "peak"),
+    Line("waiting", "infersim.batch.mean_waiting", unit="requests", detail="mean"),
+    Line("waiting", "infersim.batch.peak_waiting", "count", "requests", "peak"),
+    Line("decode_batch", "infersim.batch.mean_decode_batch", unit="sequences", detail="mean"),
+    Line("decode_batch", "infersim.batch.peak_decode_batch", "count", "sequences", "peak"),
+    Line("busy", "infersim.utilisation.busy", "share", "%"),
+    Line("mfu", "infersim.utilisation.mfu", "share", "%"),
+    Line("mbu", "infersim.utilisation.mbu", "share", "%"),
+)
+COST = (
+    Line("cost", "infersim.cost.usd_per_million_tokens", "usd", "USD", "per million tokens"),
+    Line("cost", "infersim.cost.usd_per_million_output_tokens", "usd", "USD")._replace(
+        detail="per million output tokens"
+    ),
+    Line("cost", "infersim.cost.usd", "usd", "USD", "of the whole duration"),
+    Line("cost", "infersim.cost.usd_per_gpu_hour", "usd", "USD", "of one GPU-hour"),
+    Line("gpus", "infersim.gpus", "count"),
+)
+ENERGY = (Line("energy", "infersim.energy.joules_per_output_token", unit="J", detail="per token"),)
+
+_STATISTICS = {"mean": "mean", "std": "std", "median": "p50", "p90": "p90", "p95": "p95"}
+_STATISTICS |= {"p99": "p99"}
+
+
+def facts(summary: Mapping[str, Any], name: str, caption: str, lines: Sequence[Line]) -> Table:
+    """A table ``Metric | Value | Unit`` with one row per line."""
+    columns = (Column("Metric", numeric=False), Column("Value"), Column("Unit", numeric=False))
+    rows = []
+    for line in lines:
+        title = DEFINITIONS[line.definition].title + (f", {line.detail}" if line.detail else "")
+        shown = show(pick(summary, line.path), line.kind)
+        unit = Cell(line.unit, line.unit)
+        rows.append((Cell(title, title, line.definition), Cell(*shown), unit))
+    return Table(name, caption, columns, tuple(rows))
+
+
+def latencies(summary: Mapping[str, Any]) -> Table:
+    """Mean, deviation and percentiles of every latency, with its limit, in milliseconds."""
+    given = limits(summary)
+    rows = []
+    for name in ("ttft", "tpot", "itl", "e2el"):
+        numbers = [pick(summary, f"{statistic}_{name}_ms") for statistic in _STATISTICS]
+        rows.append(_latency_row(name, numbers, given.get(name)))
+    queue = [pick(summary, f"infersim.queue_ms.{p}") for p in ("mean", "p50", "p90", "p95", "p99")]
+    rows.append(_latency_row("queue", [queue[0], None, *queue[1:]], None))
+    columns = (
+        Column("Latency (ms)", numeric=False),
+        *(Column(title, definition="percentile") for title in _STATISTICS.values()),
+        Column("Limit", definition="slo"),
+        Column("Within limit (%)", definition="attainment"),
+    )
+    return Table("latency", "Latency of completed requests, ms", columns, tuple(rows))
+
+
+def limits(summary: Mapping[str, Any]) -> dict[str, Limit]:
+    """Metric -> its limit, for those that the scenario limits; may be empty."""
+    given = pick(summary, "infersim.verdict.limits") or {}
+    return {
+        name: Limit(limit["limit_ms"], limit["attainment"])
+        for name, limit in given.items()
+        if limit is not None and limit["limit_ms"] is not None
+    }
+
+
+def operators(summary: Mapping[str, Any]) -> Table:
+    """Share of the busy time that each operator takes, largest first, with a bar."""
+    shares = pick(summary, "infersim.time_by_operator") or {}
+    largest = max([share for share in shares.values() if share], default=1.0)
+    rows = []
+    for name, share in sorted(shares.items(), key=lambda item: -(item[1] or 0.0)):
+        shown = show(share, "share")
+        bar = (share or 0.0) / largest
+        rows.append((Cell(str(name), str(name)), Cell(shown.text, shown.value, None, bar)))
+    columns = (Column("Operator", False, "operator"), Column("Share of busy time (%)"))
+    return Table("operators", "Time by operator", columns, tuple(rows))
+
+
+def rejections(summary: Mapping[str, Any]) -> Table:
+    """How many requests were rejected for which reason."""
+    reasons = pick(summary, "infersim.requests.rejected_reasons") or {}
+    rows = tuple((Cell(str(r), str(r)), Cell(*show(n, "count"))) for r, n in reasons.items())
+    columns = (Column("Rejected because", False, "rejected"), Column("Requests"))
+    return Table("rejections", "Rejected requests", columns, rows)
+
+
+def _latency_row(name: str, numbers: list[float | None], limit: Limit | None) -> tuple[Cell, ...]:
+    cells = [Cell(*show(number, "number")) for number in numbers]
+    cells.append(Cell(*show(limit.limit_ms if limit else None, "number")))
+    cells.append(Cell(*show(limit.attainment if limit else None, "share")))
+    title = DEFINITIONS[name].title
+    return (Cell(title, title, name), *cells)

@@ -1,0 +1,211 @@
+// The page's behaviour: light and dark, figures, sortable tables. Everything also reads well without.
+(() => {
+  "use strict";
+  const root = document.documentElement;
+  const darkTwins = new Map(Object.entries(readJson("dark-twins")));
+  const prefersDark = matchMedia("(prefers-color-scheme: dark)");
+  const plots = [...document.querySelectorAll(".plot")];
+  let printing = false;
+
+  function readJson(id) {
+    return JSON.parse(document.getElementById(id).textContent);
+  }
+
+  function isDark() {
+    if (printing) return false;
+    return root.dataset.theme ? root.dataset.theme === "dark" : prefersDark.matches;
+  }
+
+  // ---- figures -----------------------------------------------------------------------------
+
+  const config = { responsive: true, displayModeBar: false, showTips: false };
+
+  async function loadPlotly() {
+    if (typeof DecompressionStream === "undefined") {
+      throw new Error("this browser is too old to unpack them");
+    }
+    const packed = atob(document.getElementById("plotly-js").textContent.trim());
+    const bytes = Uint8Array.from(packed, (character) => character.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const script = document.createElement("script");
+    script.textContent = await new Response(stream).text();
+    document.head.append(script);
+    script.remove();
+    if (typeof Plotly === "undefined") throw new Error("the drawing library did not start");
+  }
+
+  function figureOf(plot, dark) {
+    const text = document.getElementById(plot.dataset.spec).textContent;
+    const figure = JSON.parse(text, (key, value) =>
+      dark && typeof value === "string" && darkTwins.has(value) ? darkTwins.get(value) : value,
+    );
+    if (plot.dataset.axis) figure.layout.xaxis.type = plot.dataset.axis;
+    if (matchMedia("(pointer: coarse)").matches) figure.layout.dragmode = false;
+    if (printing) figure.layout.width = plot.closest(".plots-pair") ? 330 : 670;
+    return figure;
+  }
+
+  async function draw(plot) {
+    try {
+      const { data, layout } = figureOf(plot, isDark());
+      await Plotly.react(plot, data, layout, config);
+      plot.dataset.drawn = "yes";
+    } catch (error) {
+      explain(plot, error);
+    }
+  }
+
+  function explain(plot, error) {
+    plot.classList.add("plot-failed");
+    plot.textContent = `This figure could not be drawn: ${error.message}.`;
+    plot.dataset.drawn = "no";
+  }
+
+  async function drawAll() {
+    for (const plot of plots) await draw(plot);
+    root.dataset.figures = plots.filter((plot) => plot.dataset.drawn === "yes").length;
+  }
+
+  function addTool(place, text, action) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "quiet";
+    button.textContent = text;
+    button.addEventListener("click", () => action(button));
+    place.querySelector(".tools").append(button);
+  }
+
+  function addFigureTools(plot) {
+    const figure = plot.closest("figure");
+    const other = () => (plot.dataset.axis === "log" ? "linear" : "log");
+    if (plot.dataset.axis) {
+      addTool(figure, `${other()} axis`, async (button) => {
+        plot.dataset.axis = other();
+        button.textContent = `${other()} axis`;
+        await Plotly.relayout(plot, { "xaxis.type": plot.dataset.axis, "xaxis.autorange": true });
+      });
+    }
+    addTool(figure, "save image", async () => {
+      const { data, layout } = figureOf(plot, false);
+      const size = { width: plot.clientWidth, height: plot.clientHeight };
+      const image = { data, layout: { ...layout, ...size, paper_bgcolor: "#ffffff" } };
+      await Plotly.downloadImage(image, { ...size, format: "png", scale: 2, filename: plot.dataset.name });
+    });
+  }
+
+  async function start() {
+    if (!plots.length) {
+      root.dataset.figures = 0;
+      return;
+    }
+    try {
+      await loadPlotly();
+    } catch (error) {
+      plots.forEach((plot) => explain(plot, error));
+      return;
+    }
+    plots.forEach(addFigureTools);
+    await drawAll();
+  }
+
+  // ---- light and dark, paper ---------------------------------------------------------------
+
+  const toggle = document.getElementById("theme-toggle");
+
+  function restyle() {
+    toggle.setAttribute("aria-pressed", String(isDark()));
+    if (typeof Plotly !== "undefined") plots.forEach(draw);
+  }
+
+  toggle.addEventListener("click", () => {
+    root.dataset.theme = isDark() ? "light" : "dark";
+    try {
+      localStorage.setItem("infersim-theme", root.dataset.theme);
+    } catch {
+      // The choice then lasts as long as the page.
+    }
+    restyle();
+  });
+  prefersDark.addEventListener("change", restyle);
+  toggle.setAttribute("aria-pressed", String(isDark()));
+
+  addEventListener("beforeprint", () => {
+    printing = true;
+    document.querySelectorAll("details").forEach((each) => (each.open = true));
+    restyle();
+  });
+  addEventListener("afterprint", () => {
+    printing = false;
+    restyle();
+  });
+
+  // ---- tables ------------------------------------------------------------------------------
+
+  const cellValue = (row, index) => {
+    const cell = row.cells[index];
+    return cell.dataset.value === undefined ? cell.textContent.trim() : cell.dataset.value;
+  };
+
+  function compare(a, b, sign) {
+    if (a === "" || b === "") return (a === "") - (b === "");
+    const [x, y] = [Number(a), Number(b)];
+    return sign * (Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b) : x - y);
+  }
+
+  function makeSortable(table) {
+    const headings = [...table.tHead.rows[0].cells];
+    headings.forEach((heading, index) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "sort";
+      button.setAttribute("aria-label", `sort by ${heading.textContent.trim()}`);
+      heading.append(button);
+      button.addEventListener("click", () => {
+        const up = heading.getAttribute("aria-sort") !== "ascending";
+        headings.forEach((each) => each.removeAttribute("aria-sort"));
+        heading.setAttribute("aria-sort", up ? "ascending" : "descending");
+        const rows = [...table.tBodies[0].rows];
+        const sign = up ? 1 : -1;
+        rows.sort((a, b) => compare(cellValue(a, index), cellValue(b, index), sign));
+        table.tBodies[0].append(...rows);
+      });
+    });
+  }
+
+  function csv(table) {
+    const quote = (text) => (/[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+    const heading = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim());
+    const body = [...table.tBodies[0].rows].map((row) =>
+      [...row.cells].map((cell, index) => cellValue(row, index)),
+    );
+    return [heading, ...body].map((row) => row.map(quote).join(",")).join("\n") + "\n";
+  }
+
+  async function copy(text) {
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      const area = document.createElement("textarea");
+      area.value = text;
+      document.body.append(area);
+      area.select();
+      document.execCommand("copy");
+      area.remove();
+    }
+  }
+
+  function addCopy(table) {
+    const name = "copy as CSV";
+    addTool(table.closest(".table"), name, async (button) => {
+      await copy(csv(table));
+      button.textContent = "copied";
+      setTimeout(() => (button.textContent = name), 1500);
+    });
+  }
+
+  document.querySelectorAll(".table table").forEach((table) => {
+    addCopy(table);
+    makeSortable(table);
+  });
+  start();
+})();

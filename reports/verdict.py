@@ -1,0 +1,172 @@
+"""What is the answer, in words: does it fit, keep up, meet its limits, what does it cost?
+
+Every answer is a short sentence, a detail, and a tone (good, warn, bad, neutral) for its colour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+from reports.definitions import DEFINITIONS
+from reports.formats import phrase, show
+from reports.run_directory import pick
+from reports.tables import limits
+
+Tone = Literal["good", "warn", "bad", "neutral"]
+
+_STATES: Mapping[str, tuple[Tone, str, str]] = {
+    "stable": ("good", "Stable", "Yes, it is stable."),
+    "near saturation": ("warn", "Near saturation", "Barely: near saturation."),
+    "overloaded": ("bad", "Overloaded", "No, it is overloaded."),
+    "offline": ("neutral", "Offline", "Offline: all work was there at the start."),
+    "closed loop": ("neutral", "Closed loop", "By design: clients wait for their answers."),
+    "no traffic served": ("bad", "No traffic served", "No, it served nothing."),
+}
+_SEVERITY: Mapping[Tone, int] = {"neutral": 0, "good": 1, "warn": 2, "bad": 3}
+
+
+class Answer(NamedTuple):
+    """A question that a buyer has, and what the run says to it."""
+
+    key: str
+    question: str
+    tone: Tone
+    short: str
+    detail: str
+
+
+class Verdict(NamedTuple):
+    """The head of the report: one line, one sentence, and the answers in order."""
+
+    tone: Tone
+    headline: str
+    text: str
+    answers: tuple[Answer, ...]
+
+
+def verdict(summary: Mapping[str, Any]) -> Verdict:
+    """The verdict of a run, taken from its summary; nothing is judged anew here."""
+    state = str(pick(summary, "infersim.verdict.state"))
+    tone, title, _ = _state(state)
+    answers = (_fits(summary), _keeps_up(summary), _limits(summary), _cost(summary), _sure(summary))
+    slo_met = pick(summary, "infersim.verdict.slo_met")
+    if slo_met is not None:
+        title += ", latency limits met" if slo_met else ", latency limits missed"
+    tones = [tone, *(answer.tone for answer in answers[:3])]
+    worst = max(tones, key=lambda each: _SEVERITY[each])
+    text = _without_state(str(pick(summary, "infersim.verdict.text") or ""), state)
+    return Verdict(worst, title, text, answers)
+
+
+def _state(state: str) -> tuple[Tone, str, str]:
+    return _STATES[state] if state in _STATES else ("neutral", state.capitalize(), f"{state}.")
+
+
+def _without_state(text: str, state: str) -> str:
+    """``text`` without a leading "State:", which the headline says already."""
+    head, colon, rest = text.partition(":")
+    if not colon or head.strip().lower() != state.lower() or not rest.strip():
+        return text
+    rest = rest.strip()
+    return rest[0].upper() + rest[1:]
+
+
+def _fits(summary: Mapping[str, Any]) -> Answer:
+    question = "Does it fit?"
+    completed = pick(summary, "infersim.requests.completed")
+    rejected = pick(summary, "infersim.requests.rejected")
+    submitted = pick(summary, "infersim.requests.submitted")
+    cache = pick(summary, "infersim.kv_cache")
+    size = phrase(pick(cache, "tokens"), "count", "tokens")
+    longest = phrase(pick(cache, "max_model_len"), "count", "tokens")
+    together = show(pick(cache, "max_concurrency"), "number").text
+    detail = f"The KV cache holds {size}: {together} requests of {longest} at once."
+    if pick(cache, "peak_used") is not None:
+        detail += f" At most {phrase(pick(cache, 'peak_used'), 'share')} of it was in use."
+    if submitted and rejected == submitted:
+        return Answer("fits", question, "bad", "No, every request was rejected.", detail)
+    if rejected:
+        share = phrase(rejected / submitted, "share") if submitted else "some"
+        short = f"Not for all: {phrase(rejected, 'count')} requests ({share}) were rejected."
+        return Answer("fits", question, "warn", short, detail)
+    if not completed:
+        return Answer("fits", question, "neutral", "No request was completed.", detail)
+    return Answer("fits", question, "good", "Yes, weights and KV cache fit.", detail)
+
+
+def _keeps_up(summary: Mapping[str, Any]) -> Answer:
+    tone, _, short = _state(str(pick(summary, "infersim.verdict.state")))
+    busy = pick(summary, "infersim.utilisation.busy")
+    running = pick(summary, "infersim.batch.mean_running")
+    waiting = pick(summary, "infersim.batch.mean_waiting")
+    sentences = []
+    if busy is not None:
+        sentences.append(f"Busy {phrase(round(busy, 2), 'share')} of the time.")
+    if running is not None and waiting is not None:
+        runs, waits = phrase(running, "number"), phrase(waiting, "number")
+        sentences.append(f"On average a replica runs {runs} requests, and {waits} wait for it.")
+    unfinished = pick(summary, "infersim.requests.unfinished")
+    if unfinished:
+        sentences.append(f"{phrase(unfinished, 'count')} requests were not finished.")
+    return Answer("stable", "Does it keep up?", tone, short, " ".join(sentences))
+
+
+def _limits(summary: Mapping[str, Any]) -> Answer:
+    question = "Are the latency limits met?"
+    slo_met = pick(summary, "infersim.verdict.slo_met")
+    given = limits(summary)
+    if slo_met is None:
+        short = "There was nothing to judge." if given else "No limits were set."
+        detail = "Give the scenario an slo (ttft, tpot, attainment) to have it judged."
+        return Answer("slo", question, "neutral", short, "" if given else detail)
+    attained = phrase(pick(summary, "infersim.verdict.attainment"), "share")
+    target = phrase(pick(summary, "infersim.verdict.target"), "share")
+    word = "Yes" if slo_met else "No"
+    short = f"{word}, for {attained} of requests (target {target})."
+    parts = [
+        f"{DEFINITIONS[name].title} within {phrase(limit.limit_ms, 'number', 'ms')}: "
+        f"{phrase(limit.attainment, 'share')}"
+        for name, limit in given.items()
+    ]
+    first = pick(summary, "infersim.verdict.first_limit")
+    detail = "; ".join(parts) + "." if parts else ""
+    if first is not None:
+        title = DEFINITIONS[first].title
+        detail += f" {title} would break first." if slo_met else f" {title} breaks first."
+    return Answer("slo", question, "good" if slo_met else "bad", short, detail)
+
+
+def _cost(summary: Mapping[str, Any]) -> Answer:
+    question = "What does a token cost?"
+    cost = pick(summary, "infersim.cost")
+    if cost is None:
+        detail = "Give the fleet a price_per_gpu_hour to see what a token costs."
+        return Answer("cost", question, "neutral", "No price was given.", detail)
+    total, output = (
+        pick(cost, "usd_per_million_tokens"),
+        pick(cost, "usd_per_million_output_tokens"),
+    )
+    gpus = phrase(pick(summary, "infersim.gpus"), "count")
+    hour = phrase(pick(cost, "usd_per_gpu_hour"), "usd")
+    detail = f"{gpus} GPUs at {hour} per hour." if gpus != "1" else f"1 GPU at {hour} per hour."
+    if total is None:
+        return Answer("cost", question, "neutral", "No token was produced.", detail)
+    if output is not None:
+        detail = f"{phrase(output, 'usd')} per million output tokens alone. " + detail
+    return Answer(
+        "cost", question, "neutral", f"{phrase(total, 'usd')} per million tokens.", detail
+    )
+
+
+def _sure(summary: Mapping[str, Any]) -> Answer:
+    band = pick(summary, "infersim.error_band") or {"throughput": None, "ttft": None, "tpot": None}
+    names = {"throughput": "throughput", "ttft": "TTFT", "tpot": "TPOT"}
+    parts = [
+        f"±{phrase(round(band[key], 2), 'share')} {name}"
+        for key, name in names.items()
+        if band[key] is not None
+    ]
+    detail = str(band["text"]) if band.get("text") else ""
+    short = ", ".join(parts) + "." if parts else "No error band is known."
+    return Answer("band", "How sure is this?", "neutral", short, detail)

@@ -1,0 +1,118 @@
+"""Two questions that need no simulation: what fits in memory, and what binds each operator?"""
+
+from __future__ import annotations
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from sim.console import WIDTH
+from sim.cost import CostModel, Deployment, Operator
+from sim.memory.capacity import Capacity
+from sim.request import Request
+from sim.schedulers.base import Chunk
+from sim.units import show_bytes, show_rate, show_time
+
+
+def roofline_view(d: Deployment, batches: list[int], context: int, prompt: int) -> Group:
+    """Every operator of a decode pass at each batch size, and of the prefill of one prompt.
+
+    ``context`` is the tokens that each decoding sequence holds, ``prompt`` the length prefilled.
+    """
+    cost = CostModel(d)
+    gpu = d.gpu
+    parts: list[Table | Text] = [
+        Text(
+            f"{d.model.name} ({d.weights} weights, {d.kv_cache} KV) on {d.tensor_parallel} x {gpu.name}: "
+            f"{show_rate(gpu.flops(d.arithmetic), 'FLOP/s')}, {show_rate(gpu.bandwidth, 'B/s')}, "
+            f"ridge at {gpu.flops(d.arithmetic) / gpu.bandwidth:.0f} FLOP per byte"
+        )
+    ]
+    for batch in batches:
+        title = f"Decode, batch {batch}, {context:,} tokens of context each"
+        parts.append(_operator_table(title, cost.pass_operators(batch, batch * context, [])))
+    chunk = Chunk(Request(0, 0.0, prompt, 1), prompt, 0)
+    parts.append(_operator_table(f"Prefill, {prompt:,} tokens", cost.pass_operators(0, 0, [chunk])))
+    parts.append(
+        Text(
+            "Batched: 'weights' are read once for the whole batch, so more sequences cost little "
+            "until compute binds; 'per token' work grows with the tokens in the pass; 'KV' is each "
+            "sequence's own cache, which no batch shares."
+        )
+    )
+    return Group(*parts)
+
+
+def _operator_table(title: str, operators: list[Operator]) -> Table:
+    total = sum(o.seconds for o in operators)
+    table = Table(title=f"{title}: {show_time(total)} a pass", title_justify="left", width=WIDTH)
+    table.add_column("operator", no_wrap=True)
+    for name in ("FLOP", "bytes", "FLOP/B", "time"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("bound by")
+    table.add_column("batched")
+    for o in operators:
+        table.add_row(
+            o.name,
+            show_rate(o.flops, "") if o.flops else "-",
+            show_bytes(o.bytes),
+            f"{o.intensity:.3g}" if o.flops else "-",
+            show_time(o.seconds),
+            o.bound,
+            _sharing(o),
+        )
+    return table
+
+
+def _sharing(o: Operator) -> str:
+    if o.name == "decode attention":
+        return "KV"
+    return "weights" if o.per_batch else "per token"
+
+
+def fit_view(d: Deployment, memory: Capacity, context: int) -> Table:
+    """The memory of one GPU, line by line, down to how many requests of ``context`` tokens fit."""
+    model, tp = d.model, d.tensor_parallel
+    gpus = f"{tp} GPU" if tp == 1 else f"{tp} GPUs"
+    table = Table(title=f"{model.name} on {gpus} of {d.gpu.name}: memory of one GPU",
+                  title_justify="left", width=WIDTH, show_header=False)  # fmt: skip
+    table.add_column("line", ratio=2)
+    table.add_column("arithmetic", ratio=4)
+    table.add_column("amount", justify="right", no_wrap=True)
+    shared = f" / {tp}" if tp > 1 else ""
+    heads = max(1, model.num_kv_heads // tp)
+    per_block = memory.kv_bytes_per_token * memory.block_size
+    bytes_each = memory.kv_bytes_per_token / (2 * model.num_layers * heads * model.head_dim)
+    rows = [
+        ("visible memory", "", show_bytes(memory.memory)),
+        ("engine's share", f"x {memory.utilization:g} (gpu_memory_utilization)", show_bytes(memory.budget)),
+        ("- weights", f"{model.parameters:,} parameters in {d.weights}{shared}", show_bytes(memory.weights)),
+        ("- activations", "largest pass, and its logits", show_bytes(memory.activations)),
+        ("- reserve", f"context, graphs and buffers of {d.engine.name}", show_bytes(memory.reserve)),
+        ("= KV cache", "", show_bytes(memory.kv_cache)),
+        (
+            "KV of one token",
+            f"2 (K, V) x {model.num_layers} layers x {heads} KV heads x {model.head_dim} x {bytes_each:g} B",
+            show_bytes(memory.kv_bytes_per_token),
+        ),
+        ("KV of one block", f"x {memory.block_size} tokens", show_bytes(per_block)),
+        (
+            "num_gpu_blocks",
+            "as given" if memory.given else f"{show_bytes(memory.kv_cache)} / {show_bytes(per_block)}",
+            f"{memory.num_gpu_blocks:,}",
+        ),
+        ("KV cache size", f"x {memory.block_size} tokens", f"{memory.tokens:,} tokens"),
+        (
+            "one request",
+            f"{context:,} tokens / {memory.block_size}, rounded up",
+            f"{-(-context // memory.block_size):,} blocks",
+        ),
+        (
+            "maximum concurrency",
+            f"{memory.num_gpu_blocks:,} / {-(-context // memory.block_size):,}",
+            f"{memory.max_concurrency(context):.1f}x",
+        ),
+    ]
+    for row in rows:
+        table.add_row(*row)
+    return table

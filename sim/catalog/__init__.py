@@ -1,0 +1,258 @@
+"""What GPUs and models infersim knows by name, and how to read one that it does not.
+
+One YAML file per entry, each value beside its source (see the README of this folder). A user's own
+GPU or model is the same kind of file, or a Hugging Face ``config.json``, given by path.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import yaml
+
+from sim.catalog.fields import Fields, read_text
+from sim.catalog.huggingface import read_config
+from sim.engine import EngineSpec
+from sim.errors import UsageError, did_you_mean
+from sim.hardware import Efficiency, GpuSpec, Link
+from sim.model import ModelSpec
+
+__all__ = ["Kind", "engine", "gpu", "model", "names", "raw"]
+
+Kind = Literal["gpus", "models", "engines"]
+
+_FOLDER = Path(__file__).parent
+
+_GPU_KEYS = (
+    "title",
+    "memory",
+    "bandwidth",
+    "peak_flops",
+    "sms",
+    "link",
+    "host_link",
+    "power",
+    "price_per_hour",
+    "efficiency",
+)
+
+_ARCHITECTURE_KEYS = (
+    "hidden_size",
+    "num_layers",
+    "num_heads",
+    "num_kv_heads",
+    "head_dim",
+    "intermediate_size",
+    "vocab_size",
+    "max_position_embeddings",
+    "tie_word_embeddings",
+    "attention_bias",
+    "qk_norm",
+    "sliding_window",
+    "output_bias",
+    "mlp_bias",
+)
+
+_ENGINE_TIMES = ("per_iteration", "per_sequence", "per_new_request", "per_layer", "launch", "front_end")
+_ENGINE_KEYS = (
+    "title",
+    *_ENGINE_TIMES,
+    "overlapped",
+    "cuda_graphs",
+    "kernels_per_layer",
+    "memory_reserve",
+    "null_blocks",
+)
+
+_PARAMETER_TOLERANCE = 0.01
+"""How far, relatively, the count from the shape may be from the published one."""
+
+
+def names(kind: Kind) -> list[str]:
+    """The names in one part of the catalogue, sorted.
+
+    >>> names("gpus")
+    ['a100-sxm-80gb', 'b200-sxm', 'h100-sxm', 'h200-sxm', 'l40s', 'rtx-4090']
+    """
+    return sorted(path.stem for path in (_FOLDER / kind).glob("*.yaml"))
+
+
+def raw(kind: Kind, name: str) -> dict[str, object]:
+    """The catalogue's YAML of ``name`` as a mapping, sources included; UsageError if unknown."""
+    if name not in names(kind):
+        raise _unknown(kind, name)
+    return _document(_FOLDER / kind / f"{name}.yaml")
+
+
+def gpu(name_or_path: str | Path, base: Path | None = None) -> GpuSpec:
+    """The GPU of that catalogue name, or the one described by the YAML file at that path.
+
+    A relative path starts at ``base``, or at the working directory without one. Raises UsageError
+    for an unknown name (with the known ones and the nearest) and for a file that is not a GPU.
+    """
+    path = _find("gpus", name_or_path, base)
+    entry = Fields(str(path), _document(path))
+    entry.only(_GPU_KEYS)
+    values, sources = entry.sourced()
+    peaks = values.inner("peak_flops")
+    efficiency = values.inner("efficiency")
+    efficiency.only(["compute", "bandwidth", "operator_latency"])
+    priced = values.has("price_per_hour") and values.value("price_per_hour") is not None
+    try:
+        return GpuSpec(
+            name=path.stem,
+            title=entry.text("title"),
+            memory=values.quantity("memory", "bytes"),
+            bandwidth=values.quantity("bandwidth", "bytes per second"),
+            peak_flops={key: peaks.quantity(key, "FLOP/s") for key in peaks},
+            sms=values.whole("sms"),
+            link=_link(values.inner("link")),
+            host_link=_link(values.inner("host_link")),
+            power=values.quantity("power", "power"),
+            price_per_hour=values.number("price_per_hour") if priced else None,
+            efficiency=Efficiency(
+                compute=efficiency.number("compute"),
+                bandwidth=efficiency.number("bandwidth"),
+                operator_latency=efficiency.quantity("operator_latency", "time"),
+                source=sources["efficiency"],
+            ),
+            sources=sources,
+        )
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def model(name_or_path: str | Path, base: Path | None = None) -> ModelSpec:
+    """The model of that catalogue name, or the one described by the file at that path.
+
+    The path is a Hugging Face ``config.json``, a folder that holds one, or a YAML file like the
+    catalogue's own; a relative one starts at ``base``, or at the working directory without one.
+    Raises UsageError for an unknown name (with the known ones and the nearest) and for a file that
+    does not describe a supported model.
+    """
+    path = _find("models", name_or_path, base)
+    if path.is_dir():
+        folder, path = path, path / "config.json"
+        if not path.exists():
+            raise UsageError(f"{folder}: holds no config.json")
+    return _model_entry(path) if path.suffix in (".yaml", ".yml") else read_config(path)
+
+
+def _model_entry(path: Path) -> ModelSpec:
+    """The model of one catalogue file, whose published size must agree with its shape."""
+    entry = Fields(str(path), _document(path))
+    entry.only(["title", "architecture", "parameters"])
+    entry.text("title")
+    values, sources = entry.sourced()
+    shape = values.inner("architecture")
+    shape.only(_ARCHITECTURE_KEYS)
+    published = values.whole("parameters")
+    try:
+        spec = ModelSpec(
+            name=path.stem,
+            hidden_size=shape.whole("hidden_size"),
+            num_layers=shape.whole("num_layers"),
+            num_heads=shape.whole("num_heads"),
+            num_kv_heads=shape.whole("num_kv_heads"),
+            head_dim=shape.whole("head_dim"),
+            intermediate_size=shape.whole("intermediate_size"),
+            vocab_size=shape.whole("vocab_size"),
+            max_position_embeddings=shape.whole("max_position_embeddings"),
+            tie_word_embeddings=shape.flag("tie_word_embeddings"),
+            attention_bias=shape.flag("attention_bias"),
+            qk_norm=shape.flag("qk_norm"),
+            sliding_window=shape.optional_whole("sliding_window", None),
+            source=sources["architecture"],
+            output_bias=shape.flag("output_bias", absent=False),
+            mlp_bias=shape.flag("mlp_bias", absent=False),
+        )
+    except ValueError as error:
+        raise UsageError(f"{path}: architecture.{error}") from None
+    if abs(spec.parameters - published) > _PARAMETER_TOLERANCE * published:
+        raise values.error(
+            "parameters",
+            f"the architecture makes {spec.parameters:,} parameters, which is not within "
+            f"{_PARAMETER_TOLERANCE:.0%} of the {published:,} stated",
+        )
+    return spec
+
+
+def engine(name_or_path: str | Path, base: Path | None = None) -> EngineSpec:
+    """The engine preset of that catalogue name, or the one in the YAML file at that path.
+
+    A relative path starts at ``base``, or at the working directory without one. Raises UsageError
+    for an unknown name and for a file that is not an engine preset.
+    """
+    path = _find("engines", name_or_path, base)
+    entry = Fields(str(path), _document(path))
+    entry.only(_ENGINE_KEYS)
+    values, sources = entry.sourced()
+    times = {key: values.quantity(key, "time") for key in _ENGINE_TIMES}
+    reserve = values.quantity("memory_reserve", "bytes")
+    for key, value in {**times, "memory_reserve": reserve}.items():
+        if value < 0:
+            raise values.error(key, f"expected 0 or more, found {value:g}")
+    return EngineSpec(
+        name=path.stem,
+        title=entry.text("title"),
+        per_iteration=times["per_iteration"],
+        per_sequence=times["per_sequence"],
+        per_new_request=times["per_new_request"],
+        per_layer=times["per_layer"],
+        overlapped=values.flag("overlapped"),
+        cuda_graphs=values.flag("cuda_graphs"),
+        launch=times["launch"],
+        kernels_per_layer=values.count("kernels_per_layer"),
+        front_end=times["front_end"],
+        memory_reserve=reserve,
+        null_blocks=values.count("null_blocks"),
+        sources=sources,
+    )
+
+
+def _link(fields: Fields) -> Link:
+    fields.only(["kind", "bandwidth", "latency"])
+    kind = fields.text("kind")
+    bandwidth = fields.quantity("bandwidth", "bytes per second")
+    return Link(kind, bandwidth, fields.quantity("latency", "time"))
+
+
+def _find(kind: Kind, name_or_path: str | Path, base: Path | None) -> Path:
+    """The file or folder meant: a catalogue name goes before a path of the same spelling."""
+    text = str(name_or_path)
+    if isinstance(name_or_path, str) and text in names(kind):
+        return _FOLDER / kind / f"{text}.yaml"
+    path = (base or Path()) / Path(text).expanduser()
+    if text and path.exists():
+        return path
+    spelled_as_path = isinstance(name_or_path, Path) or "/" in text or "\\" in text
+    if spelled_as_path or Path(text).suffix in (".yaml", ".yml", ".json"):
+        raise UsageError(
+            f"{path} does not exist; give a file on this machine, or one of the {kind} in the "
+            f"catalogue: {', '.join(names(kind))}"
+        )
+    raise _unknown(kind, text)
+
+
+def _unknown(kind: Kind, name: str) -> UsageError:
+    known = names(kind)
+    return UsageError(
+        f"unknown {kind.removesuffix('s')} {name!r}{did_you_mean(name, known)}; the catalogue has "
+        f"{', '.join(known) or 'none'}"
+    )
+
+
+def _document(path: Path) -> dict[str, object]:
+    """The mapping that one YAML file holds."""
+    try:
+        document = yaml.safe_load(read_text(path))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        at = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        raise UsageError(f"{path}{at}: is not valid YAML ({error.problem})") from None
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path}: is not valid YAML ({error})") from None
+    if not isinstance(document, dict):
+        raise UsageError(f"{path}: expected a mapping of keys to values")
+    return document

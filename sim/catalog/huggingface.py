@@ -1,0 +1,137 @@
+"""How a Hugging Face ``config.json`` becomes a ModelSpec.
+
+Four dense architectures are understood. Where the file is silent, the value is the one that the
+transformers configuration class of that architecture assumes, so that the model described is the
+one an engine would load. ``quantization_config`` is not read: precision belongs to the scenario.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from sim.catalog.fields import Fields, read_text
+from sim.errors import UsageError
+from sim.model import ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """What one configuration class assumes, and what its layers are made of.
+
+    ``kv_heads`` None means as many as attention heads; ``head_dim`` None means hidden size over
+    heads. ``bias`` is where attention has biases: "never", "qkv" (always, on those three) or "key"
+    (on all four projections when the key ``attention_bias`` says so).
+    """
+
+    kv_heads: int | None
+    head_dim: int | None
+    max_positions: int
+    bias: str
+    qk_norm: bool = False
+    mlp_bias: bool = False
+
+
+_WINDOW = 4096
+"""``sliding_window`` of the Mistral and Qwen classes where the file does not say."""
+
+_WINDOW_LAYERS = 28
+"""``max_window_layers`` of the Qwen classes where the file does not say."""
+
+FAMILIES = {
+    "LlamaForCausalLM": _Family(None, None, 2048, bias="key", mlp_bias=True),
+    "MistralForCausalLM": _Family(8, None, 131072, bias="never"),
+    "Qwen2ForCausalLM": _Family(32, None, 32768, bias="qkv"),
+    "Qwen3ForCausalLM": _Family(32, 128, 32768, bias="key", qk_norm=True),
+}
+"""The supported architectures, by the name that ``architectures`` gives them."""
+
+
+def read_config(path: Path) -> ModelSpec:
+    """The model that the ``config.json`` at ``path`` describes, named after its folder.
+
+    Raises UsageError, naming file and key, for text that is not JSON, an architecture that is not
+    supported, a key that is missing or of the wrong kind, and a shape that cannot be.
+    """
+    try:
+        document = json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise UsageError(
+            f"{path}:{error.lineno}:{error.colno}: is not valid JSON ({error.msg})"
+        ) from None
+    config = Fields(str(path), document)
+    architecture = _architecture(config)
+    family = FAMILIES[architecture]
+    heads = config.whole("num_attention_heads")
+    kv_heads = config.optional_whole("num_key_value_heads", family.kv_heads) or heads
+    if heads % kv_heads:
+        raise config.error(
+            "num_key_value_heads", f"{kv_heads} does not divide num_attention_heads = {heads}"
+        )
+    attention_bias = family.bias == "key" and config.flag("attention_bias", absent=False)
+    max_positions = config.optional_whole("max_position_embeddings", family.max_positions)
+    return ModelSpec(
+        name=path.resolve().parent.name if path.name == "config.json" else path.stem,
+        hidden_size=config.whole("hidden_size"),
+        num_layers=config.whole("num_hidden_layers"),
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        head_dim=_head_dim(config, family, heads),
+        intermediate_size=config.whole("intermediate_size"),
+        vocab_size=config.whole("vocab_size"),
+        max_position_embeddings=max_positions or family.max_positions,
+        tie_word_embeddings=config.flag("tie_word_embeddings", absent=False),
+        attention_bias=attention_bias or family.bias == "qkv",
+        qk_norm=family.qk_norm,
+        sliding_window=_sliding_window(config, architecture),
+        source=f"{path} ({architecture})",
+        output_bias=attention_bias,
+        mlp_bias=family.mlp_bias and config.flag("mlp_bias", absent=False),
+    )
+
+
+def _architecture(config: Fields) -> str:
+    """The first supported name in ``architectures``."""
+    listed = config.value("architectures")
+    if not isinstance(listed, list) or not listed:
+        raise config.error("architectures", "expected a list with the model's class, such as "
+                           "[LlamaForCausalLM]")  # fmt: skip
+    for name in listed:
+        if isinstance(name, str) and name in FAMILIES:
+            return name
+    raise config.error(
+        "architectures",
+        f"found {', '.join(map(str, listed))}, which is not supported; supported are the dense "
+        f"text models {', '.join(FAMILIES)}",
+    )
+
+
+def _head_dim(config: Fields, family: _Family, heads: int) -> int:
+    """``head_dim``, or the hidden size divided among the heads where the file leaves it out."""
+    head_dim = config.optional_whole("head_dim", family.head_dim)
+    if head_dim is not None:
+        return head_dim
+    hidden_size = config.whole("hidden_size")
+    if hidden_size % heads:
+        raise config.error(
+            "hidden_size",
+            f"{hidden_size} is not divisible by num_attention_heads = {heads}, and there is no "
+            "head_dim",
+        )
+    return hidden_size // heads
+
+
+def _sliding_window(config: Fields, architecture: str) -> int | None:
+    """Tokens that attention looks back, None where every layer sees the whole context."""
+    if architecture == "LlamaForCausalLM":
+        return None
+    if architecture == "MistralForCausalLM":
+        return config.optional_whole("sliding_window", _WINDOW)
+    if not config.flag("use_sliding_window", absent=False):
+        return None
+    # Qwen layers below max_window_layers attend to everything.
+    full_layers = config.optional_whole("max_window_layers", _WINDOW_LAYERS)
+    if full_layers is not None and full_layers >= config.whole("num_hidden_layers"):
+        return None
+    return config.optional_whole("sliding_window", _WINDOW)

@@ -1,0 +1,313 @@
+"""The ``infersim`` command: a thin shell over the Python API.
+
+Results go to stdout, everything else to stderr. Exit codes: 0 ok, 1 failure, 2 usage or invalid
+scenario, 3 infeasible, 99 SLO missed under ``--check``, 130 interrupted (partial results kept).
+Whatever takes long to import is imported by the command that needs it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from sim.errors import InfersimError, UsageError
+
+if TYPE_CHECKING:
+    from sim.cost import Deployment
+    from sim.results import Result
+
+SLO_MISSED = 99
+INTERRUPTED = 130
+INFEASIBLE = 3
+
+app = typer.Typer(
+    name="infersim",
+    help="Predict the throughput and latency of LLM inference serving.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+ScenarioFile = Annotated[Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml.")]
+Overrides = Annotated[
+    list[str],
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a value, as a.b.0.c=value."),
+]
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Turn a user's mistake into its message and exit code, never into a traceback."""
+    try:
+        yield
+    except InfersimError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(error.exit_code) from None
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"infersim {version('infersim')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[  # noqa: ARG001 - typer calls the callback
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Predict the throughput and latency of LLM inference serving."""
+
+
+@app.command()
+def run(
+    scenario: ScenarioFile,
+    overrides: Overrides = [],  # noqa: B006 - typer copies it
+    seed: Annotated[int | None, typer.Option(help="Random seed; else the scenario's.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Run directory; else runs/<time>-<name>-<id>.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, no table.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 99 if the SLO is missed.")] = False,
+    report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
+) -> None:
+    """Simulate a scenario, write a run directory and print what came of it."""
+    with _errors():
+        from sim.results import new_run_directory
+        from sim.scenario import load_scenario
+
+        loaded = load_scenario(scenario, overrides)
+        if seed is not None:
+            loaded = loaded.override({"seed": seed})
+        if check and loaded.slo.ttft is None and loaded.slo.tpot is None:
+            raise UsageError("--check needs a limit to check: the scenario has no slo.ttft or slo.tpot")
+        result = _simulate(loaded)
+        directory = result.save(output or new_run_directory(Path("runs"), loaded.name))
+        page = _report(result, directory) if report else None
+    summary = result.summary
+    if as_json:
+        shown = summary | {"infersim": summary["infersim"] | {"run_directory": str(directory)}}
+        typer.echo(json.dumps(shown, allow_nan=False))
+    else:
+        from sim.console import paths_view, run_view, stdout
+
+        console = stdout()
+        console.print(run_view(summary))
+        console.print(paths_view(directory, page), soft_wrap=True)
+    raise typer.Exit(_exit_code(result, check))
+
+
+def _exit_code(result: Result, check: bool) -> int:
+    if result.interrupted:
+        typer.echo("interrupted: what had finished by then is kept", err=True)
+        return INTERRUPTED
+    summary = result.summary
+    if not summary["completed"]:
+        reasons = summary["infersim"]["requests"]["rejected_reasons"]
+        told = "; ".join(f"{count:,} {reason}" for reason, count in reasons.items())
+        typer.echo(f"nothing could be served{': ' + told if told else ''}", err=True)
+        return INFEASIBLE
+    missed = summary["infersim"]["verdict"]["slo_met"] is False
+    return SLO_MISSED if check and missed else 0
+
+
+def _simulate(scenario: Any) -> Result:
+    """Run the simulation with a progress bar on stderr, if that is a terminal."""
+    from sim.simulation import simulate
+
+    if not sys.stderr.isatty():
+        return simulate(scenario)
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    from sim.console import stderr
+
+    columns = ("requests", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=stderr(), transient=True) as bar:
+        task = bar.add_task("requests")
+        return simulate(
+            scenario, progress=lambda done, total: bar.update(task, completed=done, total=total)
+        )
+
+
+def _report(result: Result, directory: Path) -> Path | None:
+    """Write the page; a failure costs the page only, the figures are on disk by now."""
+    try:
+        from reports import write_report
+
+        return write_report(
+            directory,
+            summary=result.summary,
+            requests=result.requests,
+            timeseries=result.timeseries,
+            scenario_yaml=result.scenario.to_yaml(),
+        )
+    except Exception as error:
+        typer.echo(f"warning: no report was written ({type(error).__name__}: {error})", err=True)
+        return None
+
+
+@app.command()
+def validate(
+    files: Annotated[list[Path], typer.Argument(help="Scenario files.")],
+    overrides: Overrides = [],  # noqa: B006
+) -> None:
+    """Check scenario files without running them."""
+    from sim.scenario import load_scenario
+    from sim.simulation import prepare
+
+    code = 0
+    for file in files:
+        try:
+            prepare(load_scenario(file, overrides))
+        except InfersimError as error:
+            typer.echo(f"error: {error}", err=True)
+            code = max(code, error.exit_code)
+        else:
+            typer.echo(f"{file}: ok")
+    raise typer.Exit(code)
+
+
+@app.command("list")
+def list_catalogue(
+    kind: Annotated[
+        Literal["gpus", "models", "engines", "all"], typer.Argument(help="What to list.")
+    ] = "all",
+) -> None:
+    """List what the catalogue knows."""
+    from sim import catalog
+
+    titles: dict[Literal["gpus", "models", "engines"], Callable[[str], str]] = {
+        "gpus": lambda name: catalog.gpu(name).title,
+        "models": lambda name: f"{catalog.model(name).parameters / 1e9:.1f} B parameters",
+        "engines": lambda name: catalog.engine(name).title,
+    }
+    for section, title in titles.items():
+        if kind in (section, "all"):
+            typer.echo(section)
+            for name in catalog.names(section):
+                typer.echo(f"  {name:<16} {title(name)}")
+
+
+@app.command()
+def show(name: Annotated[str, typer.Argument(help="A name from `infersim list`.")]) -> None:
+    """Show a catalogue entry with the source of every value."""
+    import yaml
+
+    from sim import catalog
+    from sim.errors import did_you_mean
+
+    with _errors():
+        kinds: tuple[Literal["gpus", "models", "engines"], ...] = ("gpus", "models", "engines")
+        found = [kind for kind in kinds if name in catalog.names(kind)]
+        if not found:
+            known = [entry for kind in kinds for entry in catalog.names(kind)]
+            raise UsageError(f"nothing is called {name!r}{did_you_mean(name, known)}; see `infersim list`")
+        for kind in found:
+            text = yaml.safe_dump(catalog.raw(kind, name), sort_keys=False, width=88, allow_unicode=True)
+            typer.echo(f"# {kind}/{name}\n{text}", nl=False)
+
+
+Model = Annotated[str, typer.Argument(help="Catalogue name, or path of a config.json.")]
+Gpu = Annotated[str, typer.Option(help="Catalogue name, or path of a GPU file.")]
+Engine = Annotated[str, typer.Option(help="Overhead preset.")]
+Weights = Annotated[str, typer.Option(help="Precision of the weights.")]
+Activations = Annotated[str, typer.Option(help="Precision of the activations.")]
+KvCache = Annotated[str, typer.Option(help="Precision of the KV cache.")]
+Tp = Annotated[int, typer.Option("--tensor-parallel", min=1, help="GPUs that share each layer.")]
+
+
+def _deployment(
+    model: str, gpu: str, engine: str, weights: str, activations: str, kv_cache: str, tp: int
+) -> Deployment:
+    from sim import catalog
+    from sim.cost import Deployment
+
+    try:
+        return Deployment(
+            model=catalog.model(model),
+            gpu=catalog.gpu(gpu),
+            engine=catalog.engine(engine),
+            weights=weights,
+            activations=activations,
+            kv_cache=kv_cache,
+            tensor_parallel=tp,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+@app.command()
+def roofline(
+    model: Model,
+    gpu: Gpu,
+    batch: Annotated[list[int], typer.Option(min=1, help="Batch size; may be repeated.")] = [1, 32, 256],  # noqa: B006
+    context: Annotated[int, typer.Option(min=1, help="Tokens each sequence holds.")] = 1024,
+    prompt: Annotated[int, typer.Option(min=1, help="Tokens of the prompt prefilled.")] = 1024,
+    weights: Weights = "bf16",
+    activations: Activations = "bf16",
+    kv_cache: KvCache = "bf16",
+    tensor_parallel: Tp = 1,
+) -> None:
+    """Which operations can be batched? FLOPs, bytes, time and bound of every operator."""
+    with _errors():
+        from sim.analysis import roofline_view
+        from sim.console import stdout
+
+        d = _deployment(model, gpu, "ideal", weights, activations, kv_cache, tensor_parallel)
+        stdout().print(roofline_view(d, batch, context, prompt))
+
+
+@app.command()
+def fit(
+    model: Model,
+    gpu: Gpu,
+    context: Annotated[int, typer.Option(min=1, help="Tokens of one request.")] = 8192,
+    engine: Engine = "vllm",
+    weights: Weights = "bf16",
+    activations: Activations = "bf16",
+    kv_cache: KvCache = "bf16",
+    tensor_parallel: Tp = 1,
+    block_size: Annotated[int, typer.Option(min=1)] = 16,
+    gpu_memory_utilization: Annotated[float, typer.Option(min=0.01, max=1.0)] = 0.9,
+    max_num_batched_tokens: Annotated[int, typer.Option(min=1)] = 8192,
+    max_num_seqs: Annotated[int, typer.Option(min=1)] = 256,
+) -> None:
+    """How many requests fit? The memory arithmetic, line by line."""
+    with _errors():
+        from sim.analysis import fit_view
+        from sim.console import stdout
+        from sim.memory.capacity import capacity
+
+        d = _deployment(model, gpu, engine, weights, activations, kv_cache, tensor_parallel)
+        memory = capacity(
+            d,
+            block_size=block_size,
+            gpu_memory_utilization=gpu_memory_utilization,
+            num_gpu_blocks=None,
+            max_num_batched_tokens=max_num_batched_tokens,
+            max_num_seqs=max_num_seqs,
+        )
+        stdout().print(fit_view(d, memory, context))
+        if memory.usable_blocks == 0:
+            raise typer.Exit(INFEASIBLE)
+
+
+if __name__ == "__main__":
+    main()

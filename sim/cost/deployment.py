@@ -1,0 +1,67 @@
+"""What one replica is made of: a model in some precision on tensor-parallel GPUs under an engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sim.engine import EngineSpec
+from sim.hardware import GpuSpec
+from sim.model import ModelSpec, precision_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """One replica's parts, and the share of the model that falls to each of its GPUs.
+
+    ``weights``, ``activations`` and ``kv_cache`` are precisions. Every GPU holds all layers, of
+    each layer its share of the heads and of the MLP. Raises ValueError if they cannot be shared out.
+    """
+
+    model: ModelSpec
+    gpu: GpuSpec
+    engine: EngineSpec
+    weights: str = "bf16"
+    activations: str = "bf16"
+    kv_cache: str = "bf16"
+    tensor_parallel: int = 1
+
+    def __post_init__(self) -> None:
+        if self.model.num_heads % self.tensor_parallel:
+            raise ValueError(
+                f"tensor_parallel: {self.tensor_parallel} GPUs cannot share the "
+                f"{self.model.num_heads} attention heads of {self.model.name} equally"
+            )
+
+    @property
+    def query_size(self) -> int:
+        """Width of the query heads of one GPU."""
+        return self.model.query_size // self.tensor_parallel
+
+    @property
+    def kv_size(self) -> int:
+        """Width of the key heads of one GPU; with more GPUs than KV heads, heads are copied."""
+        return max(1, self.model.num_kv_heads // self.tensor_parallel) * self.model.head_dim
+
+    @property
+    def intermediate_size(self) -> float:
+        """Width of the MLP on one GPU."""
+        return self.model.intermediate_size / self.tensor_parallel
+
+    @property
+    def weight_precision_of_vocabulary(self) -> str:
+        """Embedding and LM head stay at 16 bits beside quantised layers, as engines leave them."""
+        return self.weights if precision_bytes(self.weights) >= 2 else "bf16"
+
+    @property
+    def arithmetic(self) -> str:
+        """Precision in which projections are multiplied: the weights', if the activations share it,
+        else (weight-only quantisation) the activations', into which weights are converted."""
+        return self.activations
+
+    def weight_bytes(self) -> float:
+        """Bytes of weights on one GPU; norms and biases, copied on every GPU, are shared out too."""
+        return self.model.weight_bytes(self.weights) / self.tensor_parallel
+
+    def kv_bytes_per_token(self) -> float:
+        """Bytes of KV cache of one token on one GPU."""
+        return 2 * self.model.num_layers * self.kv_size * precision_bytes(self.kv_cache)

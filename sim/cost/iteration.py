@@ -1,0 +1,133 @@
+"""What one iteration takes: kernels of the pass, plus the host. Seconds; contexts in KV tokens.
+
+Almost everything depends on a few aggregates of the batch: the number of tokens (projections, norms,
+all-reduce), of sampled positions (LM head), of decoding sequences and the context they hold (decode
+attention), and the chunks (prefill attention). The first two are priced once per size and kept.
+"""
+
+from __future__ import annotations
+
+import math
+
+from sim.cost.attention import Attention
+from sim.cost.deployment import Deployment
+from sim.cost.operators import Operator, Operators
+from sim.schedulers.base import Chunk
+
+Line = tuple[float, float, float]
+"""(limit, intercept, slope): ``intercept + slope * context`` seconds for ``context < limit``."""
+
+
+class CostModel:
+    """Prices the iterations of one replica."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment = deployment
+        self.operators = Operators(deployment)
+        self.attention = Attention(deployment)
+        self._engine = deployment.engine
+        layers = deployment.model.num_layers
+        self._layer_gaps = self._engine.per_layer * layers
+        self._launches = self._engine.launch_time(layers)
+        self._token_operators: dict[int, list[Operator]] = {}
+        self._output_operators: dict[int, list[Operator]] = {}
+        self._token_seconds: dict[int, float] = {}
+        self._output_seconds: dict[int, float] = {}
+        self._lines: dict[int, list[Line]] = {}
+
+    def decode_line(self, sequences: int, context: int) -> Line:
+        """Price of a decode-only iteration over ``sequences``, as the line that holds at
+        ``context``."""
+        lines = self._lines.get(sequences)
+        if lines is None:
+            lines = self._lines[sequences] = self._decode_lines(sequences)
+        for line in lines:
+            if context < line[0]:
+                return line
+        raise AssertionError("the last line has no limit")
+
+    def iteration(
+        self, sequences: int, context: int, chunks: list[Chunk], admitted: int
+    ) -> tuple[float, float, float]:
+        """Price of an iteration with prefills: (duration, seconds of it in prefill attention,
+        query-key pairs of that)."""
+        prefill, pairs = self.attention.prefill_seconds(chunks)
+        tokens, outputs = sequences, sequences
+        for chunk in chunks:
+            tokens += chunk.tokens
+            outputs += 1
+        gpu = self._kernels(tokens, outputs) + prefill
+        if sequences:
+            for limit, intercept, slope in self.attention.decode_lines(sequences):
+                if context < limit:
+                    gpu += intercept + slope * context
+                    break
+        return self._with_host(gpu, outputs, admitted), prefill, pairs
+
+    def token_operators(self, tokens: int) -> list[Operator]:
+        """Operators whose cost depends on the tokens of the pass alone."""
+        operators = self._token_operators.get(tokens)
+        if operators is None:
+            operators = self._token_operators[tokens] = self.operators.per_token(tokens)
+        return operators
+
+    def output_operators(self, outputs: int) -> list[Operator]:
+        """Operators whose cost depends on the positions that sample a token."""
+        operators = self._output_operators.get(outputs)
+        if operators is None:
+            operators = self._output_operators[outputs] = self.operators.per_output(outputs)
+        return operators
+
+    def _kernels(self, tokens: int, outputs: int) -> float:
+        """Seconds of everything but attention."""
+        seconds = self._token_seconds.get(tokens)
+        if seconds is None:
+            seconds = sum(o.seconds for o in self.token_operators(tokens)) + self._layer_gaps
+            self._token_seconds[tokens] = seconds
+        head = self._output_seconds.get(outputs)
+        if head is None:
+            head = sum(o.seconds for o in self.output_operators(outputs))
+            self._output_seconds[outputs] = head
+        return seconds + head
+
+    def _with_host(self, gpu: float, sequences: int, admitted: int) -> float:
+        engine = self._engine
+        host = engine.host_time(sequences, admitted)
+        gpu = max(gpu, self._launches)
+        return max(gpu, host) if engine.overlapped else gpu + host
+
+    def _decode_lines(self, sequences: int) -> list[Line]:
+        """Kernels and host of a decode-only iteration as lines in the context.
+
+        Where launches or an overlapped host are the longer part, the line is flat up to the context
+        at which the kernels catch up.
+        """
+        host = self._engine.host_time(sequences, 0)
+        floor, added = self._launches, host
+        if self._engine.overlapped:
+            floor, added = max(self._launches, host), 0.0
+        fixed = self._kernels(sequences, sequences)
+        lines: list[Line] = []
+        start = 0.0
+        for limit, intercept, slope in self.attention.decode_lines(sequences):
+            crossing = (floor - fixed - intercept) / slope
+            if crossing > start:
+                lines.append((min(crossing, limit), floor + added, 0.0))
+            if crossing < limit:
+                lines.append((limit, fixed + intercept + added, slope))
+            start = limit
+        assert lines[-1][0] == math.inf
+        return lines
+
+    def pass_operators(
+        self, sequences: int, context: int, chunks: list[Chunk]
+    ) -> list[Operator]:
+        """Every operator of one pass, host excluded: what ``iteration`` sums up."""
+        tokens = sequences + sum(chunk.tokens for chunk in chunks)
+        outputs = sequences + len(chunks)
+        operators = [*self.token_operators(tokens), *self.output_operators(outputs)]
+        if sequences:
+            operators.append(self.attention.decode(sequences, context))
+        if chunks:
+            operators.append(self.attention.prefill(chunks))
+        return operators

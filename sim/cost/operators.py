@@ -1,0 +1,175 @@
+"""Every operator of one forward pass on one GPU: its FLOPs, its bytes and its time.
+
+An operator is a roofline: the longer of arithmetic and memory traffic, plus a fixed latency, plus
+what it waits for the links. All figures are for the whole pass: an operator of each layer counts
+``num_layers`` times. ``m`` is the number of tokens in the pass, prompts and decodes together. FLOP
+and bytes are of one GPU; a multiply-add is two FLOP. Activations move at 16 bits.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sim.cost.communication import all_gather_time, all_reduce_time
+from sim.cost.deployment import Deployment
+from sim.model import precision_bytes
+
+ACTIVATION_BYTES = 2.0
+LOGIT_BYTES = 4.0
+
+WEIGHT_ONLY_BANDWIDTH = {"int8": 0.60, "int4": 0.50}
+"""Share of the peak bandwidth that weight-only kernels reach (batch 1 on A100, published results of
+gpt-fast); full-width weights reach the GPU's own ``efficiency.bandwidth``, which is more."""
+
+QUANTISE_BANDWIDTH = 0.25
+"""Share of the peak bandwidth that dynamic quantisation of activations reaches: what vLLM's fp8 GEMM
+timings, which contain it, leave over the GEMM itself (fits on aiconfigurator-core tables)."""
+
+
+class Operator(NamedTuple):
+    """One operator of a forward pass. Times in seconds.
+
+    ``per_batch`` says that its bytes are mostly weights, read once however many sequences share the
+    pass: batching amortises it. Other operators cost per token or per sequence.
+    """
+
+    name: str
+    flops: float
+    bytes: float
+    compute: float
+    memory: float
+    latency: float
+    communication: float
+    per_batch: bool
+
+    @property
+    def seconds(self) -> float:
+        """Duration: arithmetic and traffic overlap, the rest does not."""
+        return max(self.compute, self.memory) + self.latency + self.communication
+
+    @property
+    def bound(self) -> str:
+        """What its time is mostly spent on."""
+        roof = "compute" if self.compute >= self.memory else "memory"
+        largest = max(self.compute, self.memory, self.latency, self.communication)
+        if largest == self.communication:
+            return "communication"
+        return "latency" if largest == self.latency else roof
+
+    @property
+    def intensity(self) -> float:
+        """FLOP per byte."""
+        return self.flops / self.bytes if self.bytes else 0.0
+
+
+class Operators:
+    """The operators of one deployment, by the size of the pass."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._d = deployment
+        gpu, efficiency = deployment.gpu, deployment.gpu.efficiency
+        self._latency = efficiency.operator_latency
+        self._bandwidth = gpu.bandwidth * efficiency.bandwidth
+        self._quantised = precision_bytes(deployment.activations) < 2
+        weight_only = precision_bytes(deployment.weights) < 2 and not self._quantised
+        streamed = efficiency.bandwidth
+        if weight_only and deployment.weights in WEIGHT_ONLY_BANDWIDTH:
+            streamed = min(streamed, WEIGHT_ONLY_BANDWIDTH[deployment.weights])
+        self._weight_bandwidth = gpu.bandwidth * streamed
+
+    def per_token(self, m: int) -> list[Operator]:
+        """What depends on the number of tokens in the pass and on nothing else."""
+        d, model = self._d, self._d.model
+        h, q, kv, i = model.hidden_size, d.query_size, d.kv_size, d.intermediate_size
+        layers = model.num_layers
+        operators = [
+            self._elementwise("embedding", 1, m * h * 2 * ACTIVATION_BYTES),
+            # each of the two norms adds the residual: two reads, two writes
+            self._elementwise("norms", 2 * layers, 4 * m * h * ACTIVATION_BYTES),
+            self._projection("qkv projection", m, h, q + 2 * kv),
+            self._elementwise("rotary, KV write", layers, self._rotary_bytes(m)),
+            self._projection("output projection", m, q, h),
+            self._projection("gate and up projection", m, h, 2 * i),
+            self._elementwise("activation", layers, 3 * m * i * ACTIVATION_BYTES),
+            self._projection("down projection", m, i, h),
+        ]
+        if self._quantised:
+            operators.append(self._quantise(m, 2 * h + q + i))
+        if d.tensor_parallel > 1:
+            size = m * h * ACTIVATION_BYTES
+            seconds = all_reduce_time(size, d.tensor_parallel, d.gpu.link)
+            operators.append(_collective("all-reduce", 2 * layers + 1, size, seconds))
+        return operators
+
+    def per_output(self, rows: int) -> list[Operator]:
+        """What depends on the number of positions that sample a token."""
+        d, model = self._d, self._d.model
+        h, vocabulary = model.hidden_size, model.vocab_size
+        share = vocabulary / d.tensor_parallel
+        precision = d.weight_precision_of_vocabulary
+        head = self._gemm("LM head", 1, rows, h, share, precision, "bf16", self._bandwidth)
+        # softmax and choice read and write the logits once more in 32 bits
+        sampling = self._elementwise("sampling", 1, rows * vocabulary * 2 * LOGIT_BYTES)
+        if d.tensor_parallel == 1:
+            return [head, sampling]
+        size = rows * vocabulary * ACTIVATION_BYTES
+        seconds = all_gather_time(size, d.tensor_parallel, d.gpu.link)
+        return [head, _collective("logits all-gather", 1, size, seconds), sampling]
+
+    def _projection(self, name: str, m: int, k: float, n: float) -> Operator:
+        d = self._d
+        layers = d.model.num_layers
+        return self._gemm(name, layers, m, k, n, d.weights, d.arithmetic, self._weight_bandwidth)
+
+    def _gemm(
+        self,
+        name: str,
+        times: int,
+        m: int,
+        k: float,
+        n: float,
+        weights: str,
+        arithmetic: str,
+        bandwidth: float,
+    ) -> Operator:
+        """(m x k) by (k x n): weights read once, inputs read, outputs written."""
+        gpu = self._d.gpu
+        flops = 2.0 * m * k * n * times
+        traffic = k * n * precision_bytes(weights)
+        traffic += m * k * precision_bytes(arithmetic) + m * n * ACTIVATION_BYTES
+        traffic *= times
+        return Operator(
+            name,
+            flops,
+            traffic,
+            flops / (gpu.flops(arithmetic) * gpu.efficiency.compute),
+            traffic / bandwidth,
+            self._latency * times,
+            0.0,
+            True,
+        )
+
+    def _elementwise(self, name: str, times: int, traffic: float) -> Operator:
+        """An operator that only moves data: ``traffic`` bytes each time."""
+        memory = traffic * times / self._bandwidth
+        latency = self._latency * times
+        return Operator(name, 0.0, traffic * times, 0.0, memory, latency, 0.0, False)
+
+    def _quantise(self, m: int, widths: float) -> Operator:
+        """The inputs of a layer's four projections, 16 bits to 8 (a kernel for each)."""
+        layers = self._d.model.num_layers
+        traffic = m * widths * (ACTIVATION_BYTES + 1) * layers
+        memory = traffic / (self._d.gpu.bandwidth * QUANTISE_BANDWIDTH)
+        latency = 4 * layers * self._latency
+        return Operator("quantise activations", 0.0, traffic, 0.0, memory, latency, 0.0, False)
+
+    def _rotary_bytes(self, m: int) -> float:
+        """Queries, keys and values read; queries written; keys and values written to the cache."""
+        d = self._d
+        read = (d.query_size + 2 * d.kv_size) * ACTIVATION_BYTES
+        written = d.query_size * ACTIVATION_BYTES + 2 * d.kv_size * precision_bytes(d.kv_cache)
+        return m * (read + written)
+
+
+def _collective(name: str, times: int, size: float, seconds: float) -> Operator:
+    return Operator(name, 0.0, size * times, 0.0, 0.0, 0.0, seconds * times, False)

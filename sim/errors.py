@@ -1,0 +1,63 @@
+"""What can go wrong, as one tree; each error knows the exit code of the command it ends.
+
+    InfersimError                1  anything infersim itself reports
+    ├── UsageError               2  an argument, a catalogue name or an option is wrong
+    │   └── ScenarioError        2  a scenario file is wrong (file:line:column, caret, nearest match)
+    ├── TraceError               2  a trace file cannot be read (file:line)
+    └── InfeasibleError          3  the question is well put and its answer is "it does not fit"
+
+A user's mistake always surfaces as one of these and never as a traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InfersimError(Exception):
+    """Root of every error that infersim raises on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(InfersimError):
+    """An argument, option or catalogue name is not one that exists."""
+
+    exit_code = 2
+
+
+class ScenarioError(UsageError):
+    """A scenario breaks its contract; the message carries position, value and what is allowed."""
+
+
+class TraceError(InfersimError):
+    """A trace file is not what its format promises; the message carries file and line."""
+
+    exit_code = 2
+
+
+class InfeasibleError(InfersimError):
+    """The scenario is valid, but nothing could be served (say, the model exceeds the memory)."""
+
+    exit_code = 3
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The entry of ``known`` that ``word`` most likely meant, or None when nothing is close.
+
+    >>> nearest("continous", ["static", "request", "continuous"])
+    'continuous'
+    """
+    matches = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
+    return matches[0] if matches else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`` (did you mean 'x'?)``, ready to append to a message, or an empty string.
+
+    >>> did_you_mean("h100sxm", ["h100-sxm", "l40s"])
+    " (did you mean 'h100-sxm'?)"
+    """
+    match = nearest(word, known)
+    return f" (did you mean {match!r}?)" if match else ""

@@ -1,0 +1,122 @@
+"""What a GPU can do: memory, arithmetic and links, as one frozen record per part.
+
+SI units throughout: bytes, bytes/s, FLOP/s (OP/s for integer precisions), seconds, watts. Peak
+arithmetic is always the dense figure; data sheets often print the one with 2:4 structured sparsity,
+which is twice as large and which no dense model reaches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+FALLBACKS: Mapping[str, tuple[str, ...]] = {
+    "fp32": (),
+    "bf16": ("fp16", "fp32"),
+    "fp16": ("bf16", "fp32"),
+    "fp8": ("bf16", "fp16", "fp32"),
+    "fp4": ("fp8", "bf16", "fp16", "fp32"),
+    "int8": ("bf16", "fp16", "fp32"),
+    "int4": ("int8", "bf16", "fp16", "fp32"),
+}
+"""For each precision, what computes its numbers, best first, on a part without units for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One hop between two devices.
+
+    ``kind`` names it ("nvlink", "pcie"); ``bandwidth`` is bytes/s in one direction per GPU;
+    ``latency`` is the floor, in seconds, of one small transfer or collective over it.
+    """
+
+    kind: str
+    bandwidth: float
+    latency: float
+
+    def __post_init__(self) -> None:
+        _require(self.bandwidth > 0, "bandwidth", self.bandwidth, "above 0")
+        _require(self.latency >= 0, "latency", self.latency, "0 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """How close real kernels come to the data sheet.
+
+    ``compute`` is the share of the peak FLOP/s that a large GEMM reaches, ``bandwidth`` the share
+    of the peak bytes/s that streaming weights reaches, ``operator_latency`` the fixed cost in
+    seconds of one operator inside a running graph, ``source`` what was measured.
+    """
+
+    compute: float
+    bandwidth: float
+    operator_latency: float
+    source: str
+
+    def __post_init__(self) -> None:
+        _require(0 < self.compute <= 1, "compute", self.compute, "above 0 and at most 1")
+        _require(0 < self.bandwidth <= 1, "bandwidth", self.bandwidth, "above 0 and at most 1")
+        _require(self.operator_latency >= 0, "operator_latency", self.operator_latency, ">= 0")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSpec:
+    """One GPU model.
+
+    ``memory`` is the bytes a program sees, less than the number on the box; ``bandwidth`` the peak
+    bytes/s of that memory; ``peak_flops`` the dense peak by precision; ``link`` joins GPUs inside a
+    node and ``host_link`` joins a GPU to its host; ``power`` is the board limit in watts;
+    ``price_per_hour`` is a list price in USD, None when unknown; ``sources`` says, field by field,
+    where each value comes from.
+    """
+
+    name: str
+    title: str
+    memory: float
+    bandwidth: float
+    peak_flops: Mapping[str, float]
+    sms: int
+    link: Link
+    host_link: Link
+    power: float
+    price_per_hour: float | None
+    efficiency: Efficiency
+    sources: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        for field in ("memory", "bandwidth", "sms", "power"):
+            _require(getattr(self, field) > 0, field, getattr(self, field), "above 0")
+        _require("bf16" in self.peak_flops or "fp16" in self.peak_flops, "peak_flops",
+                 sorted(self.peak_flops), "a mapping with bf16 or fp16")  # fmt: skip
+        for precision, peak in self.peak_flops.items():
+            _require(precision in FALLBACKS, "peak_flops", precision, f"one of {_KNOWN}")
+            _require(peak > 0, f"peak_flops.{precision}", peak, "above 0")
+        price = self.price_per_hour
+        _require(price is None or price >= 0, "price_per_hour", price, "0 or more")
+
+    def flops(self, precision: str) -> float:
+        """Dense peak, in FLOP/s, of a GEMM with both operands in ``precision``.
+
+        Weights in int4 beside bf16 activations are therefore bf16 here. A part without units for
+        that precision converts the operands and computes in the next wider format that it has (fp8
+        on an A100 runs at its bf16 rate). Raises ValueError for a precision not in ``FALLBACKS``.
+        """
+        if precision not in FALLBACKS:
+            raise ValueError(f"unknown precision {precision!r}; known: {_KNOWN}")
+        for candidate in (precision, *FALLBACKS[precision]):
+            if candidate in self.peak_flops:
+                return self.peak_flops[candidate]
+        raise ValueError(f"{self.name} has no unit that computes {precision}")
+
+    @property
+    def ridge_point(self) -> float:
+        """FLOPs per byte above which a bf16 GEMM is bound by compute rather than by memory."""
+        return self.flops("bf16") / self.bandwidth
+
+
+_KNOWN = ", ".join(FALLBACKS)
+
+
+def _require(holds: bool, field: str, value: object, allowed: str) -> None:
+    if not holds:
+        raise ValueError(f"{field}: got {value!r}, expected {allowed}")

@@ -1,0 +1,7 @@
+"""KV-cache memory: how much there is (``capacity``) and who holds it (the allocators)."""
+
+from sim.memory.allocator import Allocator
+from sim.memory.contiguous import ContiguousAllocator
+from sim.memory.paged import PagedAllocator
+
+__all__ = ["Allocator", "ContiguousAllocator", "PagedAllocator"]

@@ -1,0 +1,102 @@
+"""How many KV blocks a replica has: the memory of one GPU, line by line. All sizes in bytes.
+
+The order is an engine's own at start: take a share of the memory, load the weights, run one largest
+pass to see what activations need, and give what is left to the KV cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sim.cost.deployment import Deployment
+from sim.cost.operators import ACTIVATION_BYTES, LOGIT_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """The memory arithmetic of one GPU of a replica, and the blocks that come of it.
+
+    ``budget`` is what the engine may use of ``memory``; ``weights``, ``activations`` and ``reserve``
+    come off it; ``kv_cache`` is left (negative if the model does not fit). ``num_gpu_blocks`` counts
+    as the engine does, ``usable_blocks`` those that requests can have.
+    """
+
+    memory: float
+    utilization: float
+    weights: float
+    activations: float
+    reserve: float
+    kv_bytes_per_token: float
+    block_size: int
+    num_gpu_blocks: int
+    null_blocks: int
+    given: bool
+    """Whether the number of blocks was stated, not worked out."""
+
+    @property
+    def budget(self) -> float:
+        """Bytes that the engine may use."""
+        return self.memory * self.utilization
+
+    @property
+    def kv_cache(self) -> float:
+        """Bytes left for the KV cache."""
+        return self.budget - self.weights - self.activations - self.reserve
+
+    @property
+    def usable_blocks(self) -> int:
+        """Blocks that requests can have."""
+        return max(0, self.num_gpu_blocks - self.null_blocks)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the blocks hold, counted as engines print it."""
+        return self.num_gpu_blocks * self.block_size
+
+    def max_concurrency(self, length: int) -> float:
+        """Requests of ``length`` tokens that fit at once, as engines print it."""
+        return self.num_gpu_blocks / -(-length // self.block_size)
+
+
+def activation_bytes(d: Deployment, max_num_batched_tokens: int, max_num_seqs: int) -> float:
+    """Peak of the largest pass: one layer's widest intermediate results, and the logits.
+
+    Counts the residual and its normed copy, the gate and up outputs and their product (or queries,
+    keys, values and result, if those are more), and the logits of ``max_num_seqs`` positions in 32
+    bits with the copy that sampling sorts. Ignores what a kernel needs inside.
+    """
+    mlp = 3 * d.intermediate_size
+    attention = 2 * d.query_size + 2 * d.kv_size
+    widths = 2 * d.model.hidden_size + max(mlp, attention)
+    logits = 2 * max_num_seqs * d.model.vocab_size * LOGIT_BYTES
+    return max_num_batched_tokens * widths * ACTIVATION_BYTES + logits
+
+
+def capacity(
+    d: Deployment,
+    *,
+    block_size: int,
+    gpu_memory_utilization: float,
+    num_gpu_blocks: int | None,
+    max_num_batched_tokens: int,
+    max_num_seqs: int,
+) -> Capacity:
+    """The memory of one GPU of ``d``; ``num_gpu_blocks``, if given, overrides the arithmetic."""
+    weights = d.weight_bytes()
+    activations = activation_bytes(d, max_num_batched_tokens, max_num_seqs)
+    reserve = d.engine.memory_reserve
+    per_token = d.kv_bytes_per_token()
+    left = d.gpu.memory * gpu_memory_utilization - weights - activations - reserve
+    blocks = max(0, int(left // (per_token * block_size)))
+    return Capacity(
+        memory=d.gpu.memory,
+        utilization=gpu_memory_utilization,
+        weights=weights,
+        activations=activations,
+        reserve=reserve,
+        kv_bytes_per_token=per_token,
+        block_size=block_size,
+        num_gpu_blocks=blocks if num_gpu_blocks is None else num_gpu_blocks,
+        null_blocks=d.engine.null_blocks,
+        given=num_gpu_blocks is not None,
+    )

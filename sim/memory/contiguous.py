@@ -1,0 +1,72 @@
+"""How engines before paging reserved KV memory: one slab of the maximum length per sequence.
+
+Nobody knows at admission how long an output will be, so the slab must hold ``max_model_len`` tokens
+and most of it stays empty: the waste that paged attention removed.
+"""
+
+from __future__ import annotations
+
+from sim.memory.allocator import Allocator
+
+
+class ContiguousAllocator(Allocator):
+    """``capacity // slab`` slabs of ``slab`` tokens, one per sequence from its first token on.
+
+    >>> kv = ContiguousAllocator(capacity=10_000, slab=4_096)
+    >>> kv.allocate(0, 10), kv.allocate(0, 4_000), kv.fits(1)
+    (True, True, False)
+    """
+
+    __slots__ = ("capacity", "free_slabs", "num_slabs", "slab")
+
+    def __init__(self, capacity: int, slab: int) -> None:
+        self.capacity = capacity
+        self.slab = slab
+        self.num_slabs = self.free_slabs = capacity // slab
+
+    def can_ever_fit(self, tokens: int) -> bool:
+        """Whether there is a slab at all and it is long enough."""
+        return self.num_slabs > 0 and tokens <= self.slab
+
+    def fits(self, tokens: int, *, sequences: int = 1, spare: float = 0.0) -> bool:
+        """Whether that many slabs are free, and long enough."""
+        return sequences + int(spare * self.num_slabs) <= self.free_slabs and tokens <= self.slab
+
+    def allocate(self, held: int, tokens: int) -> bool:
+        """Take a slab for a new sequence; one that has its slab grows inside it."""
+        if held == 0:
+            if self.free_slabs == 0 or tokens > self.slab:
+                return False
+            self.free_slabs -= 1
+        return held + tokens <= self.slab
+
+    def free(self, held: int) -> None:
+        """Take back the slab of a sequence."""
+        if held:
+            self.free_slabs += 1
+
+    def join(self, held: int) -> None:
+        """Growth happens inside the slab: nothing to account."""
+
+    def leave(self, held: int) -> None:
+        """Growth happens inside the slab: nothing to account."""
+
+    def can_grow(self) -> bool:
+        """Always: admission made sure that the whole sequence fits its slab."""
+        return True
+
+    def grow(self, iterations: int) -> None:
+        """Growth happens inside the slab: nothing to account."""
+
+    def horizon(self, iterations: int) -> int:
+        """All of them: a slab never runs out before its sequence ends."""
+        return iterations
+
+    def reserved(self) -> int:
+        """Tokens' worth of all slabs in use."""
+        return (self.num_slabs - self.free_slabs) * self.slab
+
+    def check_integrity(self, sequences: list[tuple[int, bool]]) -> None:
+        """Every slab is free or belongs to one of ``sequences``."""
+        used = sum(1 for held, _ in sequences if held)
+        assert self.free_slabs + used == self.num_slabs, (self.free_slabs, used, self.num_slabs)

@@ -1,0 +1,320 @@
+"""The figures of one run: vLLM's benchmark keys at the top, everything else under ``infersim``.
+
+Definitions are those of ``vllm bench serve``. Latency statistics leave the warm-up out; counts,
+tokens and throughput are of the whole run, from the first arrival to the last token. Times in the
+summary are milliseconds where the key says so, seconds otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.cost import CostModel, Deployment
+from sim.memory.capacity import Capacity
+from sim.metrics.attribution import Attribution, attribute
+from sim.metrics.confidence import error_band, provenance
+from sim.metrics.percentiles import describe, describe_weighted, expand_gaps
+from sim.metrics.recorder import COMPLETED, REJECTED, UNFINISHED
+from sim.metrics.stability import warmup_length
+from sim.metrics.verdict import judge
+from sim.scenario import Scenario
+from sim.schedulers import Limits
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """Everything a run leaves behind; the columns of ``plans``, ``requests`` and ``gaps`` are those
+    of ``sim.metrics.recorder``. ``end`` is the simulated time at which it stopped (s), ``offered``
+    the number of requests the traffic held, arrived or not."""
+
+    scenario: Scenario
+    deployment: Deployment
+    cost: CostModel
+    capacity: Capacity
+    limits: Limits
+    plans: NDArray[np.void]
+    requests: NDArray[np.void]
+    gaps: NDArray[np.void]
+    reasons: list[str]
+    end: float
+    offered: int
+    interrupted: bool
+
+    @cached_property
+    def completed(self) -> NDArray[np.bool_]:
+        """Which requests were served to the end."""
+        return self.requests["status"] == COMPLETED
+
+    @cached_property
+    def queue(self) -> Floats:
+        """Seconds in the scheduler's queue before the first iteration; NaN if it never came."""
+        arrived = self.requests["arrival"] + self.deployment.engine.front_end
+        return self.requests["scheduled"] - arrived
+
+    @cached_property
+    def ttft(self) -> Floats:
+        """Time to first token (s); NaN for requests that got none."""
+        return self.requests["first_token"] - self.requests["arrival"]
+
+    @cached_property
+    def e2el(self) -> Floats:
+        """End-to-end latency (s); NaN for requests that were not completed."""
+        return self.requests["finish"] - self.requests["arrival"]
+
+    @cached_property
+    def tpot(self) -> Floats:
+        """Time per output token after the first (s); NaN for one-token and unfinished requests."""
+        steps = self.requests["output_tokens"] - 1.0
+        steps[steps == 0] = np.nan
+        return (self.e2el - self.ttft) / steps
+
+    @cached_property
+    def warmup(self) -> NDArray[np.bool_]:
+        """Which requests are left out of the latency statistics."""
+        count, setting = len(self.requests), self.scenario.run.warmup
+        if setting.seconds is not None:
+            return self.requests["arrival"] < setting.seconds
+        skipped = setting.requests
+        if skipped is None:
+            arrivals = self.scenario.workload.arrivals
+            steady = arrivals is not None and arrivals.kind in ("poisson", "gamma", "constant")
+            skipped = warmup_length(self.e2el[self.completed]) if steady else 0
+        return np.arange(count) < skipped
+
+    @cached_property
+    def within_slo(self) -> NDArray[np.bool_]:
+        """Which requests were completed with every limit of the SLO held (inclusive)."""
+        held = self.completed.copy()
+        for limit, latency in ((self.scenario.slo.ttft, self.ttft), (self.scenario.slo.tpot, self.tpot)):
+            if limit is not None:
+                held &= np.isnan(latency) | (latency <= limit)
+        return held
+
+    @cached_property
+    def duration(self) -> float:
+        """Seconds from the first arrival to the last token, or to the end of an unfinished run."""
+        if not len(self.requests):
+            return 0.0
+        start = float(self.requests["arrival"].min())
+        if self.interrupted or (self.requests["status"] == UNFINISHED).any():
+            return self.end - start
+        return float(self.requests["finish"][self.completed].max()) - start if self.completed.any() else 0.0
+
+    @cached_property
+    def attribution(self) -> Attribution:
+        """Where the busy time went."""
+        return attribute(self.cost, self.plans)
+
+    @property
+    def replicas(self) -> int:
+        """Replicas of the fleet."""
+        return self.scenario.fleet[0].replicas
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the whole fleet."""
+        return self.replicas * self.deployment.tensor_parallel
+
+
+def summarise(run: RunRecord) -> dict[str, Any]:
+    """The content of ``summary.json``."""
+    counted = run.completed & ~run.warmup
+    with_tpot = counted & (run.requests["output_tokens"] > 1)
+    gaps, counts = expand_gaps(run.plans, run.gaps)
+    duration = run.duration
+    inputs = int(run.requests["prompt_tokens"][run.completed].sum())
+    outputs = int(run.requests["generated"][run.completed].sum())
+
+    def per_second(amount: float) -> float | None:
+        return amount / duration if duration > 0 else None
+
+    completed = int(run.completed.sum())
+    return {
+        "duration": duration,
+        "completed": completed,
+        "failed": len(run.requests) - completed,
+        "total_input_tokens": inputs,
+        "total_output_tokens": outputs,
+        "request_throughput": per_second(completed),
+        "request_goodput": per_second(int(run.within_slo.sum())),
+        "output_throughput": per_second(outputs),
+        "total_token_throughput": per_second(inputs + outputs),
+        **describe(run.ttft[counted], "ttft"),
+        **describe(run.tpot[with_tpot], "tpot"),
+        **describe_weighted(gaps, counts, "itl"),
+        **describe(run.e2el[counted], "e2el"),
+        "infersim": _details(run, outputs, inputs + outputs),
+    }
+
+
+def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
+    scenario, d = run.scenario, run.deployment
+    band = error_band(run.attribution)
+    verdict = judge(run)
+    return {
+        "version": version("infersim"),
+        "scenario": scenario.name,
+        "description": scenario.description,
+        "seed": scenario.seed,
+        "model": d.model.name,
+        "gpu": d.gpu.name,
+        "gpus": run.gpus,
+        "engine": d.engine.name,
+        "batching": scenario.scheduler.batching,
+        "verdict": verdict,
+        "requests": _requests(run),
+        "queue_ms": _queue(run),
+        "kv_cache": _kv_cache(run),
+        "batch": _batch(run),
+        "preemptions": int(run.plans["preemptions"].sum()),
+        "utilisation": _utilisation(run),
+        "bound_by": _shares(run.attribution.by_bound),
+        "time_by_operator": _shares(run.attribution.by_operator),
+        "cost": _cost(run, outputs, tokens),
+        "energy": _energy(run, outputs),
+        "error_band": band,
+        "provenance": provenance(d.gpu),
+        "notes": _notes(run),
+        "interrupted": run.interrupted,
+    }
+
+
+def _requests(run: RunRecord) -> dict[str, Any]:
+    status, rows = run.requests["status"], run.requests
+    rejected = rows["reason"][status == REJECTED]
+    return {
+        "submitted": len(rows),
+        "completed": int(run.completed.sum()),
+        "rejected": int((status == REJECTED).sum()),
+        "unfinished": int((status == UNFINISHED).sum()),
+        "not_arrived": run.offered - len(rows),
+        "one_token": int((run.completed & (rows["output_tokens"] == 1)).sum()),
+        "warmup": int((run.warmup & run.completed).sum()),
+        "rejected_reasons": {
+            reason: int((rejected == index).sum()) for index, reason in enumerate(run.reasons)
+        },
+    }
+
+
+def _queue(run: RunRecord) -> dict[str, float | None]:
+    figures = describe(run.queue[run.completed & ~run.warmup], "queue")
+    return {key: figures[f"{key}_queue_ms"] for key in ("mean", "p50", "p90", "p95", "p99")}
+
+
+def _over_time(run: RunRecord, values: Floats) -> float:
+    """Mean of a quantity of one replica over the run; idle time counts as 0."""
+    span = run.duration * run.replicas
+    return float(np.dot(values, run.plans["end"] - run.plans["start"])) / span if span > 0 else 0.0
+
+
+def _kv_cache(run: RunRecord) -> dict[str, Any]:
+    memory, plans = run.capacity, run.plans
+    tokens = max(1, memory.usable_blocks * memory.block_size)
+    growth = plans["decode"] * (plans["iterations"] - 1.0)  # of the tokens held, over a leap
+    used = _over_time(run, plans["held"] + growth / 2) / tokens
+    reserved = _over_time(run, (plans["reserved"] + plans["reserved_end"]) / 2) / tokens
+    return {
+        "allocator": run.scenario.kv_cache.allocator,
+        "num_gpu_blocks": memory.num_gpu_blocks,
+        "block_size": memory.block_size,
+        "tokens": memory.tokens,
+        "max_model_len": run.limits.max_model_len,
+        "max_concurrency": memory.max_concurrency(run.limits.max_model_len),
+        "mean_used": used,
+        "peak_used": float((plans["held"] + growth).max()) / tokens if len(plans) else 0.0,
+        "mean_reserved": reserved,
+        "peak_reserved": float(plans["reserved_end"].max()) / tokens if len(plans) else 0.0,
+        "fragmentation": 1 - used / reserved if reserved > 0 else 0.0,
+    }
+
+
+def _batch(run: RunRecord) -> dict[str, Any]:
+    plans = run.plans
+    iterations = int(plans["iterations"].sum())
+    busy = float((plans["end"] - plans["start"]).sum())
+    decoding = plans["decode"] > 0
+    steps = plans["iterations"][decoding]
+    waited = np.nansum(run.queue)
+    return {
+        "iterations": iterations,
+        "mean_iteration_ms": busy / iterations * 1e3 if iterations else None,
+        "mean_running": _over_time(run, plans["running"].astype(np.float64)),
+        "peak_running": int(plans["running"].max()) if len(plans) else 0,
+        "mean_decode_batch": float(np.average(plans["decode"][decoding], weights=steps))
+        if len(steps)
+        else None,
+        "peak_decode_batch": int(plans["decode"].max()) if len(plans) else 0,
+        "mean_waiting": float(waited) / run.duration / run.replicas if run.duration > 0 else 0.0,
+        "peak_waiting": int(plans["waiting"].max()) if len(plans) else 0,
+    }
+
+
+def _utilisation(run: RunRecord) -> dict[str, float]:
+    gpu, span = run.deployment.gpu, run.duration * run.replicas
+    if span <= 0:
+        return {"busy": 0.0, "mfu": 0.0, "mbu": 0.0}
+    return {
+        "busy": min(1.0, run.attribution.seconds / span),
+        "mfu": run.attribution.flops / (span * gpu.flops(run.deployment.arithmetic)),
+        "mbu": run.attribution.bytes / (span * gpu.bandwidth),
+    }
+
+
+def _shares(seconds: dict[str, float]) -> dict[str, float]:
+    total = sum(seconds.values())
+    ordered = sorted(seconds.items(), key=lambda item: -item[1])
+    return {name: value / total if total else 0.0 for name, value in ordered}
+
+
+def _price(run: RunRecord) -> float | None:
+    price = run.scenario.fleet[0].price_per_gpu_hour
+    return run.deployment.gpu.price_per_hour if price == "catalogue" else price
+
+
+def _cost(run: RunRecord, outputs: int, tokens: int) -> dict[str, float | None] | None:
+    price = _price(run)
+    if price is None:
+        return None
+    usd = price * run.gpus * run.duration / 3600
+    return {
+        "usd_per_gpu_hour": price,
+        "usd": usd,
+        "usd_per_million_output_tokens": usd / outputs * 1e6 if outputs else None,
+        "usd_per_million_tokens": usd / tokens * 1e6 if tokens else None,
+    }
+
+
+def _energy(run: RunRecord, outputs: int) -> dict[str, Any] | None:
+    if not outputs:
+        return None
+    joules = run.attribution.seconds * run.deployment.gpu.power * run.deployment.tensor_parallel
+    return {
+        "joules_per_output_token": joules / outputs,
+        "note": "An upper bound: every busy GPU draws its board limit, an idle one nothing.",
+    }
+
+
+def _notes(run: RunRecord) -> list[str]:
+    notes = []
+    limits, memory = run.limits, run.capacity
+    if limits.max_model_len > memory.tokens:
+        notes.append(
+            f"The KV cache holds {memory.tokens:,} tokens, less than max_model_len "
+            f"({limits.max_model_len:,}): vLLM would refuse to start; longer requests are rejected."
+        )
+    skipped = int((run.warmup & run.completed).sum())
+    if skipped:
+        notes.append(f"Latency statistics leave out the first {skipped:,} requests (warm-up).")
+    if run.interrupted:
+        notes.append("Interrupted: the figures cover what had happened until then.")
+    if run.deployment.model.sliding_window is not None:
+        notes.append("The sliding window is not modelled: attention and KV count the full length.")
+    return notes

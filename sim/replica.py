@@ -1,0 +1,267 @@
+"""One replica: the SimPy process that plans, prices, waits and accounts, iteration after iteration.
+
+While nothing can change the batch, the next k decode iterations are one *leap*: one plan, one event.
+Within a run of decodes of the same sequences the iteration boundaries are a closed form, anchored
+where the composition last changed; it is used with leaps and without, so both give the same times
+to the last bit. An arrival that would be admitted cuts the leap at the next boundary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from math import ceil, sqrt
+from typing import Protocol
+
+import simpy
+
+from sim.clock import SCHEDULING, Alarm, due_now
+from sim.metrics.recorder import Recorder, pack_plan
+from sim.request import Request
+from sim.schedulers.base import Chunk, Plan, Scheduler
+
+
+class Price(Protocol):
+    """What a replica asks of a cost model. Times in seconds, contexts in KV tokens."""
+
+    def decode_line(self, sequences: int, context: int) -> tuple[float, float, float]:
+        """(limit, intercept, slope): a decode-only iteration over ``sequences`` that hold
+        ``context`` tokens in sum takes ``intercept + slope * context``, for context < limit."""
+
+    def iteration(
+        self, sequences: int, context: int, chunks: list[Chunk], admitted: int
+    ) -> tuple[float, float, float]:
+        """(duration, share of it spent in prefill attention, query-key pairs of that)."""
+
+
+class Run:
+    """A run of decode iterations over the same sequences: boundary j is a closed form of j.
+
+    Iteration i (from 0) lasts ``first + step * i``, so boundary j lies ``j * first + step * j(j-1)/2``
+    after ``start``.
+    """
+
+    __slots__ = ("context", "done", "end", "first", "limit", "sequences", "start", "step")
+
+    def __init__(
+        self, start: float, sequences: int, context: int, line: tuple[float, float, float]
+    ) -> None:
+        self.limit, intercept, slope = line
+        self.start = self.end = start
+        self.sequences = sequences
+        self.context = context
+        self.first = intercept + slope * context
+        self.step = slope * sequences
+        self.done = 0
+
+    def continues(self, start: float, sequences: int, context: int) -> bool:
+        """Whether an iteration that starts now over those sequences is this run's next one."""
+        return (
+            sequences == self.sequences
+            and context == self.context + self.done * sequences
+            and context < self.limit
+            and start == self.end
+        )
+
+    def left(self) -> int:
+        """Iterations until the price line ends (at least 1 where ``continues`` holds)."""
+        ahead = self.limit - self.context
+        if ahead == float("inf"):
+            return 1 << 40
+        return ceil(ahead / self.sequences) - self.done
+
+    def boundary(self, j: int) -> float:
+        """End of iteration number ``j`` (counted from 1), in seconds of simulated time."""
+        return self.start + (j * self.first + self.step * (j * (j - 1) // 2))
+
+    def first_boundary_from(self, time: float, low: int, high: int) -> int:
+        """The smallest j in ``low..high`` with ``boundary(j) >= time`` (``high`` if there is none)."""
+        span, b, a = time - self.start, self.first - self.step / 2, self.step / 2
+        if a > 0:
+            guess = (sqrt(b * b + 4 * a * span) - b) / (2 * a)
+        else:
+            guess = span / b if b > 0 else 0.0
+        j = min(max(int(guess), low), high)
+        while j > low and self.boundary(j - 1) >= time:
+            j -= 1
+        while j < high and self.boundary(j) < time:
+            j += 1
+        return j
+
+
+class Replica:
+    """One engine instance. ``outstanding`` counts its requests, waiting and running."""
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        index: int,
+        scheduler: Scheduler,
+        price: Price,
+        recorder: Recorder,
+        *,
+        leap: bool = True,
+        on_finish: Callable[[Request], None] | None = None,
+    ) -> None:
+        self.index = index
+        self.scheduler = scheduler
+        self.outstanding = 0
+        self._env = env
+        self._price = price
+        self._recorder = recorder
+        self._leap = leap
+        self._on_finish = on_finish
+        self._alarm = Alarm(env)
+        self._idle = False
+        self._plan: Plan | None = None
+        self._iterations = 0  # of the plan in flight
+        self._run: Run | None = None  # the run it belongs to, if it is decode only
+        self._started = 0.0
+        self._waiting = 0  # requests that the plan in flight left in the queue
+        self._cost = (0.0, 0.0, 0.0)  # price of the plan in flight, if it has prefills
+        env.process(self._process())
+
+    def submit(self, request: Request) -> None:
+        """Take in a request that arrives now; wake up, or cut the leap, if that changes anything."""
+        self.outstanding += 1
+        scheduler = self.scheduler
+        scheduler.submit(request)
+        if self._idle:
+            self._wake()
+        elif self._iterations > 1 and scheduler.admits():
+            self._cut()
+
+    def flush(self) -> None:
+        """Nothing more arrives before something finishes: launch an incomplete batch."""
+        self.scheduler.flush()
+        if self._idle:
+            self._wake()
+
+    def stop(self, now: float) -> list[tuple[Request, int]]:
+        """The run ends here: account for the boundaries of the leap in flight up to ``now``, and
+        return each unfinished request with the number of tokens it has received."""
+        run, plan = self._run, self._plan
+        if plan is not None and run is not None:
+            reached = run.first_boundary_from(now, run.done, run.done + self._iterations)
+            if run.boundary(reached) > now:
+                reached -= 1
+            if reached > run.done:
+                self._iterations = reached - run.done
+                self._account(run.boundary(reached))
+        scheduler = self.scheduler
+        unfinished = [*scheduler.waiting, *scheduler.members()]
+        return [(r, r.generated + scheduler.steps(r)) for r in unfinished]
+
+    def _wake(self) -> None:
+        self._idle = False
+        self._alarm.move(self._env._now, SCHEDULING + self.index)
+
+    def _process(self) -> Generator[simpy.Event, None, None]:
+        env, scheduler, alarm = self._env, self.scheduler, self._alarm
+        completion, scheduling = self.index, SCHEDULING + self.index
+        while True:
+            now = env._now
+            plan = scheduler.schedule(now)
+            if plan is None:
+                self._idle = True
+                yield alarm.at(scheduler.wakeup(now), scheduling)
+                self._idle = False
+                continue
+            yield alarm.at(self._start(plan, now), completion)
+            self._account(env._now)
+            if due_now(env):
+                yield alarm.at(env._now, scheduling)
+
+    def _start(self, plan: Plan, now: float) -> float:
+        """Price ``plan`` and return when it ends (s)."""
+        self._plan = plan
+        self._started = now
+        self._iterations = 1
+        self._waiting = len(self.scheduler.waiting)
+        if plan.chunks:
+            self._run = None
+            self._cost = self._price.iteration(
+                plan.computed, plan.context, plan.chunks, plan.admitted
+            )
+            return now + self._cost[0]
+        run = self._run
+        if run is None or not run.continues(now, plan.computed, plan.context):
+            line = self._price.decode_line(plan.computed, plan.context)
+            run = self._run = Run(now, plan.computed, plan.context, line)
+        if self._leap and plan.stationary:
+            self._iterations = self.scheduler.repeats(run.left())
+        return run.boundary(run.done + self._iterations)
+
+    def _cut(self) -> None:
+        """End the leap in flight at the first iteration boundary from now on."""
+        run = self._run
+        assert run is not None
+        planned = run.done + self._iterations
+        reached = run.first_boundary_from(self._env._now, run.done + 1, planned)
+        if reached < planned:
+            self._iterations = reached - run.done
+            self._alarm.move(run.boundary(reached), self.index)
+
+    def _account(self, end: float) -> None:
+        """The plan in flight has run until ``end``: record it, collect what finished."""
+        plan, scheduler, recorder = self._plan, self.scheduler, self._recorder
+        assert plan is not None
+        iterations, started = self._iterations, self._started
+        running = scheduler.running
+        stalled = 0
+        run = self._run
+        if run is None:
+            gap, attention, pairs = self._cost
+            slope, tokens = 0.0, sum([chunk.tokens for chunk in plan.chunks])
+        else:
+            gap, slope = run.first + run.step * run.done, run.step
+            attention = pairs = 0.0
+            tokens = 0
+            run.done += iterations
+            run.end = end
+        if plan.decode and scheduler.decoding.last_end != started:
+            for since, members in scheduler.decoding.stalled(started):
+                recorder.long_gap(gap + (started - since), members)
+                stalled += members
+        reserved = scheduler.kv.reserved()
+        scheduler.advance(plan, iterations, end)
+        recorder.plans += pack_plan(
+            started,
+            end,
+            gap,
+            slope,
+            attention,
+            pairs,
+            plan.context,
+            plan.held,
+            reserved,
+            reserved if iterations == 1 else scheduler.kv.reserved(),
+            iterations,
+            plan.decode,
+            plan.computed,
+            stalled,
+            len(plan.chunks),
+            tokens,
+            plan.admitted,
+            plan.preempted,
+            running,
+            self._waiting,
+            self.index,
+            0,
+        )
+        self._plan = None
+        self._iterations = 0
+        if plan.chunks:
+            self._note_resumed(plan, end)
+        finished = scheduler.collect(plan, end)
+        self.outstanding -= len(finished)
+        for request in finished:
+            recorder.finish(request, self.index, end)
+            if self._on_finish is not None:
+                self._on_finish(request)
+
+    def _note_resumed(self, plan: Plan, end: float) -> None:
+        """A preempted request whose prefill is complete again has waited long for its next token."""
+        for chunk in plan.chunks:
+            request = chunk.request
+            if request.generated and chunk.context + chunk.tokens >= request.tokens_to_prefill():
+                self._recorder.long_gap(end - request.last_token, 1)

@@ -1,0 +1,49 @@
+"""The scenario: one YAML file that says what is served, by what, to whom, within which limits.
+
+>>> from sim.scenario import load_scenario
+>>> scenario = load_scenario({
+...     "model": "llama-3.1-8b",
+...     "fleet": {"gpu": "h100-sxm"},
+...     "workload": {
+...         "arrivals": {"kind": "poisson", "rate": 6},
+...         "prompt_tokens": {"kind": "fixed", "value": 512},
+...         "output_tokens": {"kind": "fixed", "value": 128},
+...     },
+...     "slo": {"ttft": "500ms"},
+... })
+>>> scenario.slo.ttft, scenario.fleet[0].replicas, scenario.scheduler.max_num_seqs
+(0.5, 1, 256)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sim.errors import ScenarioError
+from sim.scenario.document import Problem, show
+from sim.scenario.loading import from_mapping, read
+from sim.scenario.overrides import Overrides, applied
+from sim.scenario.schema import Scenario
+
+__all__ = ["Scenario", "load_scenario"]
+
+
+def load_scenario(source: str | Path | Mapping[str, Any], overrides: Overrides = ()) -> Scenario:
+    """The scenario in a YAML file, or given as a mapping, with ``overrides`` made to it.
+
+    Relative paths in it start at the folder of the file, or at the working directory for a
+    mapping. Raises ScenarioError with every problem: position, value, what is allowed.
+    """
+    problems: list[Problem] = []
+    if isinstance(source, Mapping):
+        document = from_mapping(source)
+    elif isinstance(source, str | Path):
+        document, problems = read(source)
+        stem = "".join(char for char in Path(source).stem if char.isprintable())
+        document.data.setdefault("name", stem.strip() or "scenario")
+    else:
+        raise ScenarioError(f"a scenario is a path or a mapping, got {show(source)}")
+    document, refused = applied(document, overrides)
+    return Scenario.from_document(document, [*problems, *refused])

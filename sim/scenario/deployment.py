@@ -1,0 +1,172 @@
+"""What serves the requests: precision, GPUs, scheduler, KV cache, speculation.
+
+Defaults follow vLLM's V1 engine, and each description says why the default is what it is.
+Numbers are SI once validated (seconds, bytes).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from sim.scenario.fields import (
+    Batching,
+    Count,
+    GpuName,
+    Line,
+    ModelName,
+    Price,
+    Share,
+    Size,
+    Switch,
+    Wait,
+    trouble,
+)
+from sim.scenario.support import LimitedSection, Section
+
+PrecisionName = Literal["bf16", "fp16", "fp8", "int8", "int4", "mxfp4", "nvfp4"]
+
+
+class Precision(LimitedSection):
+    """Number formats, by what is stored or computed in them."""
+
+    weights: PrecisionName = Field(
+        default="bf16", description="Linear layers. bf16 is what most checkpoints are published in."
+    )
+    activations: PrecisionName = Field(
+        default="bf16",
+        description="Inputs of the matrix products. bf16: nothing is quantised unasked.",
+    )
+    kv_cache: PrecisionName = Field(
+        default="bf16",
+        description="Stored keys and values. vLLM's `auto` is the model's own, so bf16.",
+    )
+
+
+class Pool(LimitedSection):
+    """Identical replicas; one replica is one engine on its own group of GPUs."""
+
+    name: Line = Field(default="main", description="What reports call the pool.")
+    role: Literal["both", "prefill", "decode"] = Field(
+        default="both",
+        description="Phases that it serves. Both: one engine does all, as vLLM does.",
+    )
+    gpu: GpuName = Field(
+        description="Catalogue name, or the path of a profile.", examples=["h100-sxm"]
+    )
+    replicas: Count = Field(
+        default=1, description="Engines that serve side by side. One is the least."
+    )
+    tensor_parallel: Count = Field(
+        default=1, description="GPUs that share each layer; vLLM's default."
+    )
+    pipeline_parallel: Count = Field(default=1, description="Stages of layers; vLLM's default.")
+    expert_parallel: Count = Field(
+        default=1, description="GPUs that share the experts; vLLM's default."
+    )
+    price_per_gpu_hour: Price = Field(
+        default="catalogue",
+        description="US dollars. Left out, the catalogue's price; null, no cost is shown.",
+    )
+
+
+class Scheduler(LimitedSection):
+    """Which requests run in the next iteration, and with how many tokens."""
+
+    batching: Batching = Field(
+        default="continuous",
+        description="static | request | continuous, or package.module:Class. Continuous: every "
+        "current engine decides anew at each iteration.",
+    )
+    order: Literal["fcfs", "sjf", "priority", "edf"] = Field(
+        default="fcfs",
+        description="Who leaves the queue first. First come first served as in vLLM.",
+    )
+    max_num_seqs: Count = Field(
+        default=256,
+        description="Requests that run at once; for static and request batching, the batch size. "
+        "256 is vLLM's default for most GPUs; for GPUs of 70 GiB and more, A100 apart, releases "
+        "differ between 256 and 1,024, which is rarely reached before the KV cache is full.",
+    )
+    max_num_batched_tokens: Count = Field(
+        default=8192,
+        description="Tokens of one iteration, prompts and decodes together. 8,192 is the vLLM "
+        "server's default for GPUs of 70 GiB and more, A100 apart; on others it is 2,048.",
+    )
+    chunked_prefill: Switch = Field(
+        default=True, description="Split long prompts over iterations. On, as always in vLLM V1."
+    )
+    scheduler_reserve_full_isl: Switch = Field(
+        default=True,
+        description="Admit a request only when the blocks of its whole input fit, not merely "
+        "those of its first chunk. vLLM's name and default: fewer preemptions.",
+    )
+    batch_timeout: Wait = Field(
+        default=0.05,
+        description="Request batching only: how long an incomplete batch may wait, s. 50 ms is "
+        "hardly noticed beside the time a batch takes.",
+    )
+
+    @model_validator(mode="after")
+    def _tokens_for_everyone(self) -> Scheduler:
+        if self.batching == "continuous" and self.max_num_batched_tokens < self.max_num_seqs:
+            raise trouble(
+                f"max_num_batched_tokens ({self.max_num_batched_tokens:,}) is less than "
+                f"max_num_seqs ({self.max_num_seqs:,}), but each running request takes at least "
+                "one token of an iteration; raise the one or lower the other",
+                "max_num_batched_tokens",
+                "max_num_seqs",
+            )
+        return self
+
+
+class KvCache(LimitedSection):
+    """Memory for keys and values, and what happens when it is full."""
+
+    allocator: Literal["paged", "contiguous"] = Field(
+        default="paged",
+        description="paged: blocks as tokens come, as vLLM. contiguous: the maximum length is "
+        "reserved for each request.",
+    )
+    block_size: Count = Field(
+        default=16, description="Tokens of a block; vLLM's default on NVIDIA GPUs."
+    )
+    gpu_memory_utilization: Share = Field(
+        default=0.9,
+        description="Share of GPU memory that the engine may fill; vLLM's usual default.",
+    )
+    num_gpu_blocks: Count | None = Field(
+        default=None,
+        description="Blocks of one replica, to match an engine's own log exactly. null: worked "
+        "out from the memory, as engines do at start.",
+    )
+    enable_prefix_caching: Switch = Field(
+        default=False,
+        description="Reuse the blocks of equal prefixes. Off (vLLM: on), because lengths alone "
+        "say nothing of what prompts share.",
+    )
+    preemption: Literal["recompute", "swap", "auto"] = Field(
+        default="recompute",
+        description="How room is made when blocks run out; vLLM V1 only recomputes.",
+    )
+    swap_space: Size = Field(
+        default=0.0,
+        description="Host memory for swapped blocks of one GPU, bytes. None without swapping.",
+    )
+
+
+class Speculative(Section):
+    """Several tokens guessed cheaply, then checked in one iteration."""
+
+    method: Literal["draft_model", "ngram", "mtp"] = Field(
+        description="What guesses.", examples=["draft_model"]
+    )
+    num_tokens: Count = Field(description="Tokens guessed in one round.", examples=[4])
+    acceptance_rate: Share = Field(
+        description="Chance that one guess is right, given that those before it were.",
+        examples=[0.7],
+    )
+    draft_model: ModelName | None = Field(
+        default=None, description="The model that guesses; only the method draft_model has one."
+    )

@@ -1,0 +1,152 @@
+"""What does a refused value mean in the words of somebody who writes a scenario?
+
+The schema library reports errors in terms and paths of its own (its paths name the variant of a
+union beside the keys). Here each becomes a ``Problem``: the path as written, what was given, what
+is allowed, and the nearest match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from sim.errors import did_you_mean, nearest
+from sim.scenario.document import Document, KeyPath, Problem, dotted, show
+from sim.scenario.support import refusal
+
+
+def problems_of(
+    error: ValidationError, root: type[BaseModel], document: Document
+) -> Iterator[Problem]:
+    """Every problem of a failed validation of ``document`` against the schema ``root``."""
+    details = [
+        (detail, *_follow(detail["loc"], root)) for detail in error.errors(include_url=False)
+    ]
+    misspelt = {
+        (*path[:-1], nearest(str(path[-1]), section.model_fields))
+        for detail, path, section, _ in details
+        if detail["type"] == "extra_forbidden"
+    }
+    for detail, path, section, annotation in details:
+        context = detail.get("ctx", {})
+        match detail["type"]:
+            case "value_error":
+                yield Problem(path, str(context["error"]))
+            case "trouble":
+                chosen = document.most_likely([(*path, key) for key in context["at"]] or [path])
+                at_key = chosen == path and isinstance(detail["input"], dict)
+                place = document.place(chosen, at_key=at_key)
+                yield Problem(path, context["message"], place=place)
+            case "missing" if path in misspelt:
+                pass  # said where it is misspelt
+            case "missing":
+                yield Problem(path[:-1], _missing(section, path[-1]), at_key=True)
+            case "extra_forbidden":
+                yield Problem(path, _unknown(path, section, root), at_key=True)
+            case "literal_error":
+                allowed = _choices(annotation, section, path[-1])
+                yield Problem(path, _none_of(detail["input"], allowed))
+            case "union_tag_invalid":
+                kinds = _kinds(annotation, section, path[-1])
+                yield Problem((*path, "kind"), _none_of(detail["input"].get("kind"), kinds))
+            case "union_tag_not_found":
+                kinds = _kinds(annotation, section, path[-1])
+                message = f"`kind` is missing; it is one of {', '.join(kinds)}"
+                yield Problem(path, message, at_key=True)
+            case "too_short" if detail["input"]:
+                pass  # counted without the items that are refused for reasons of their own
+            case "too_short":
+                yield Problem(path, f"the list is empty; expected {_shape(section, path)}")
+            case _:
+                expected = _shape(section, path)
+                yield Problem(path, f"expected {expected}, got {show(detail['input'])}")
+
+
+def _follow(
+    location: Sequence[str | int], root: type[BaseModel]
+) -> tuple[KeyPath, type[BaseModel], Any]:
+    """The path as written, the section of its last key, and the type expected there."""
+    path: list[str | int] = []
+    section = root
+    annotation: Any = root
+    for step in location:
+        variants = _sections(annotation)
+        if isinstance(step, int):
+            path.append(step)
+            annotation = get_args(annotation)[0]
+        elif len(variants) > 1:
+            annotation = next(model for model in variants if _kind(model) == step)
+        elif variants:
+            path.append(step)
+            section = variants[0]
+            known = section.model_fields.get(step)
+            annotation = None if known is None else known.annotation
+    return tuple(path), section, annotation
+
+
+def _sections(annotation: Any) -> list[type[BaseModel]]:
+    """The schema classes among the alternatives of a type, unless they are items of a list."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    if get_origin(annotation) in (None, tuple, Literal):
+        return []
+    return [model for part in get_args(annotation) for model in _sections(part)]
+
+
+def _kind(model: type[BaseModel]) -> str:
+    return str(get_args(model.model_fields["kind"].annotation)[0])
+
+
+def _kinds(annotation: Any, section: type[BaseModel], key: str | int) -> list[str]:
+    kinds = [_kind(model) for model in _sections(annotation)]
+    name = section.__name__
+    return [kind for kind in kinds if refusal(name, str(key), {"kind": kind}) is None]
+
+
+def _choices(annotation: Any, section: type[BaseModel], key: str | int) -> list[str]:
+    name = section.__name__
+    choices = [str(choice) for choice in get_args(annotation)]
+    return [choice for choice in choices if refusal(name, str(key), choice) is None]
+
+
+def _none_of(value: object, allowed: Sequence[str]) -> str:
+    hint = did_you_mean(value, allowed) if isinstance(value, str) else ""
+    if len(allowed) == 1:
+        return f"expected {allowed[0]}, got {show(value)}{hint}"
+    return f"expected one of {', '.join(allowed)}, got {show(value)}{hint}"
+
+
+def _missing(section: type[BaseModel], key: str | int) -> str:
+    examples = section.model_fields[str(key)].examples or []
+    hint = f", for example `{key}: {examples[0]}`" if examples else ""
+    return f"`{key}` is missing{hint}"
+
+
+def _unknown(path: KeyPath, section: type[BaseModel], root: type[BaseModel]) -> str:
+    """An unknown key: perhaps misspelt, perhaps at home in another section."""
+    key, known = str(path[-1]), list(section.model_fields)
+    homes = [dotted(home) for home in _homes(root, ()) if home[-1] == key and home != path]
+    hint = f" (did you mean {homes[0]}?)" if homes else did_you_mean(key, known)
+    return f"unknown key {show(key)}{hint}; known here: {', '.join(known)}"
+
+
+def _homes(section: type[BaseModel], path: KeyPath) -> Iterator[KeyPath]:
+    """The paths of all keys that stand in plain nested sections."""
+    for key, known in section.model_fields.items():
+        yield (*path, key)
+        inner = _sections(known.annotation)
+        if len(inner) == 1:
+            yield from _homes(inner[0], (*path, key))
+
+
+def _shape(section: type[BaseModel], path: KeyPath) -> str:
+    """The mapping that belongs at a key, by example or by its keys."""
+    key = next(str(step) for step in reversed(path) if isinstance(step, str))
+    known = section.model_fields[key]
+    if known.examples:
+        return f"a mapping such as `{key}: {known.examples[0]}`"
+    inner = _sections(known.annotation)
+    keys = list(inner[0].model_fields) if inner else []
+    return f"a mapping with the keys {', '.join(keys)}"

@@ -1,0 +1,239 @@
+"""What may a single value be? The field types that the schema is made of.
+
+Each type reads what people write (``500ms``, ``1e3``, ``on``) and yields what the program
+computes with: SI floats, ints, bools, texts. A refusal is always a ValueError whose text states
+what is allowed and what was given, in the words of somebody who writes a scenario.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, PlainValidator, ValidationInfo
+from pydantic_core import PydanticCustomError
+
+from sim import catalog, units
+from sim.errors import did_you_mean
+from sim.scenario.document import show
+from sim.scenario.parsing import is_unicode, scalar
+
+LARGEST_COUNT = 2**31 - 1
+"""Counts end up in 32-bit columns of the results; nothing real comes near."""
+
+_SWITCH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_CLASS = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+_BATCHING = ("static", "request", "continuous")
+
+
+def trouble(message: str, *at: str | int) -> PydanticCustomError:
+    """An error about keys or entries of one section; it points at the first of ``at`` to blame."""
+    return PydanticCustomError("trouble", "{message}", {"message": message, "at": at})
+
+
+def _whole(low: int, high: int = LARGEST_COUNT) -> BeforeValidator:
+    allowed = f"a whole number of at least {low}"
+
+    def read(value: object) -> int:
+        number = scalar(value.strip()) if isinstance(value, str) else value
+        if isinstance(number, float) and number.is_integer():
+            number = int(number)
+        if isinstance(number, bool) or not isinstance(number, int) or number < low:
+            raise ValueError(f"expected {allowed}, got {show(value)}")
+        if number > high:
+            raise ValueError(f"{show(value)} is too large; at most {high:,} is possible")
+        return number
+
+    return BeforeValidator(read)
+
+
+def _number(allowed: str, accepts: Callable[[float], bool]) -> BeforeValidator:
+    def read(value: object) -> float:
+        result = _plain_number(value, allowed)
+        if not accepts(result):
+            raise ValueError(f"expected {allowed}, got {show(value)}")
+        return result
+
+    return BeforeValidator(read)
+
+
+def _share(value: object) -> float:
+    allowed = "a share above 0 and up to 1"
+    result = _plain_number(value, allowed)
+    if not 0 < result <= 1:
+        hint = f"; for {result:g} % write {result / 100:g}" if 2 <= result <= 100 else ""
+        raise ValueError(f"expected {allowed}, got {show(value)}{hint}")
+    return result
+
+
+def _price(value: object) -> float | Literal["catalogue"] | None:
+    if value is None or value == "catalogue":
+        return value
+    allowed = "US dollars per hour, null (no cost shown) or 'catalogue'"
+    result = _plain_number(value, allowed)
+    if result < 0:
+        raise ValueError(f"expected {allowed}, got {show(value)}")
+    return result
+
+
+def _plain_number(value: object, allowed: str) -> float:
+    number = scalar(value.strip()) if isinstance(value, str) else value
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise ValueError(f"expected {allowed}, got {show(value)}")
+    return _finite(number)
+
+
+def _quantity(dimension: str, noun: str, *, zero: bool = False) -> BeforeValidator:
+    def read(value: object) -> float:
+        try:
+            if isinstance(value, int) and not isinstance(value, bool):
+                result = _finite(value)
+            else:
+                result = units.parse(value, dimension)
+        except ValueError as error:
+            given = "" if isinstance(value, str | float) else f", got {show(value)}"
+            raise ValueError(f"{error}{given}") from None
+        if result < 0 or (result == 0 and not zero):
+            least = "0 or more" if zero else "more than 0"
+            raise ValueError(f"expected a {noun} of {least}, got {show(value)}")
+        return result
+
+    return BeforeValidator(read)
+
+
+def _finite(number: float) -> float:
+    try:
+        result = float(number)
+    except OverflowError:
+        result = math.inf
+    if not math.isfinite(result):
+        raise ValueError(f"expected a finite number, got {show(number)}")
+    return result
+
+
+def _switch(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in _SWITCH:
+        return _SWITCH[value.strip().lower()]
+    raise ValueError(f"expected true or false, got {show(value)}")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, int | float):
+        raise ValueError(f"expected a text, got {show(value)}; put it in quotes")
+    if not isinstance(value, str):
+        raise ValueError(f"expected a text, got {show(value)}")
+    if not is_unicode(value):
+        raise ValueError("the text holds half a character (a lone surrogate)")
+    return value
+
+
+def _line(value: str) -> str:
+    if not value.strip() or not value.isprintable():
+        raise ValueError(f"expected one line of text, got {show(value)}")
+    return value
+
+
+def _version(value: int) -> int:
+    if value != 1:
+        raise ValueError(f"this program reads version 1 of the scenario format, not {value}")
+    return value
+
+
+def _batching(value: str) -> str:
+    if value in _BATCHING or _CLASS.fullmatch(value):
+        return value
+    allowed = f"{', '.join(_BATCHING)}, or a class of your own as package.module:Class"
+    raise ValueError(f"{show(value)} is none of {allowed}{did_you_mean(value, _BATCHING)}")
+
+
+def _catalogue(kind: catalog.Kind, path_to: str) -> AfterValidator:
+    """A catalogue name, or else a path that exists; kept as written."""
+
+    def check(value: str, info: ValidationInfo) -> str:
+        known = catalog.names(kind)
+        if value in known or _exists(value, info):
+            return value
+        if re.search(r"[/\\]|\.(ya?ml|json)$", value):
+            raise ValueError(_missing(value, info))
+        listed = f"the catalogue has {', '.join(known)}" if known else "the catalogue has none"
+        hint = did_you_mean(value, known)
+        noun = kind.removesuffix("s")
+        raise ValueError(f"no {noun} is called {show(value)}{hint}; {listed}; or give {path_to}")
+
+    return AfterValidator(check)
+
+
+def _file(value: str, info: ValidationInfo) -> str:
+    if not _exists(value, info):
+        raise ValueError(_missing(value, info))
+    if located(value, info).is_dir():
+        raise ValueError(f"{show(value)} is a directory; name the file in it")
+    return value
+
+
+def located(value: str, info: ValidationInfo) -> Path:
+    """Where a path of the scenario leads: relative ones start at its folder."""
+    base = info.context["base"] if info.context else Path.cwd()
+    return Path(base, Path(value).expanduser())
+
+
+def _exists(value: str, info: ValidationInfo) -> bool:
+    try:
+        return located(value, info).exists()
+    except (OSError, ValueError, RuntimeError):  # too long, a null byte, an unknown ~user
+        return False
+
+
+def _missing(value: str, info: ValidationInfo) -> str:
+    try:
+        path = located(value, info)
+        elsewhere = Path(value).absolute()
+        hint = f" (it exists in the working directory: write {elsewhere})"
+        return f"no such file: {path}{hint if elsewhere.exists() else ''}"
+    except (OSError, ValueError, RuntimeError):
+        return f"{show(value)} is not the path of a file"
+
+
+Count = Annotated[int, _whole(1)]
+"""A whole number from 1: sequences, blocks, GPUs."""
+Tokens = Annotated[int, _whole(1)]
+"""A length in tokens, from 1."""
+Seed = Annotated[int, _whole(0, 2**63 - 1)]
+"""A whole number from 0 that selects the random draws."""
+Version = Annotated[int, _whole(1), AfterValidator(_version)]
+"""The version of the scenario format."""
+Positive = Annotated[float, _number("a number above 0", lambda number: number > 0)]
+"""A finite number above 0, without a unit."""
+Share = Annotated[float, BeforeValidator(_share)]
+"""A share in (0, 1]."""
+Price = Annotated[float | Literal["catalogue"] | None, PlainValidator(_price)]
+"""US dollars, 0 or more; ``catalogue`` takes the catalogue's price, None shows no cost."""
+Duration = Annotated[float, _quantity("time", "time")]
+"""Seconds, above 0."""
+Wait = Annotated[float, _quantity("time", "time", zero=True)]
+"""Seconds, 0 or more."""
+Size = Annotated[float, _quantity("bytes", "size", zero=True)]
+"""Bytes, 0 or more."""
+Rate = Annotated[float, _quantity("rate", "rate")]
+"""Events per second, above 0."""
+Switch = Annotated[bool, BeforeValidator(_switch)]
+"""true or false; yes, no, on and off are understood."""
+Text = Annotated[str, BeforeValidator(_text)]
+"""Any text, several lines included."""
+Line = Annotated[str, BeforeValidator(_text), AfterValidator(_line)]
+"""One line of text that is not empty."""
+Batching = Annotated[Line, AfterValidator(_batching)]
+"""A batching policy of infersim, or ``package.module:Class``."""
+ModelName = Annotated[Line, _catalogue("models", "the path of a config.json")]
+"""A model of the catalogue, or the path of a Hugging Face config.json or of its folder."""
+GpuName = Annotated[Line, _catalogue("gpus", "the path of a profile")]
+"""A GPU of the catalogue, or the path of a profile that `infersim calibrate` wrote."""
+EngineName = Annotated[Line, _catalogue("engines", "the path of a YAML file")]
+"""An engine preset of the catalogue, or the path of one."""
+File = Annotated[Line, AfterValidator(_file)]
+"""The path of a file that exists."""

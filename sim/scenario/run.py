@@ -1,0 +1,108 @@
+"""What is promised to users, and how much is simulated? Times in seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field, PlainSerializer, PlainValidator, model_validator
+
+from sim import units
+from sim.scenario.document import show
+from sim.scenario.fields import LARGEST_COUNT, Count, Duration, Share, Switch, trouble
+from sim.scenario.parsing import scalar
+from sim.scenario.support import LimitedSection, Section
+
+DEFAULT_REQUESTS = 1000
+"""For made-up traffic: enough for a steady p95, while a good p99 wants several thousand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Warmup:
+    """What is left out of the statistics at the start: so many requests, or so many seconds.
+
+    Both None means ``auto``: the simulator finds where the start-up phase ends.
+    """
+
+    requests: int | None = None
+    seconds: float | None = None
+
+    def __str__(self) -> str:
+        if self.requests is not None:
+            return str(self.requests)
+        return "auto" if self.seconds is None else f"{self.seconds!r}s"
+
+
+def _read_warmup(value: object) -> Warmup:
+    allowed = "auto, a number of requests, or a time with its unit such as 30s"
+    if isinstance(value, Warmup) or value == "auto":
+        return value if isinstance(value, Warmup) else Warmup()
+    number = scalar(value.strip()) if isinstance(value, str) else value
+    if isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= LARGEST_COUNT:
+        return Warmup(requests=number)
+    if not isinstance(number, str):
+        raise ValueError(f"expected {allowed}; got {show(value)}")
+    try:
+        seconds = units.parse(number, "time")
+    except ValueError as error:
+        raise ValueError(f"{error}; expected {allowed}") from None
+    if seconds < 0:
+        raise ValueError(f"expected {allowed}; got {show(value)}")
+    return Warmup(seconds=seconds)
+
+
+def _write_warmup(warmup: Warmup) -> str | int:
+    return str(warmup) if warmup.requests is None else warmup.requests
+
+
+class Slo(Section):
+    """The latency that most requests must see; reports count the requests that do."""
+
+    ttft: Duration | None = Field(
+        default=None, description="Time to first token, queueing included, s. null: not promised."
+    )
+    tpot: Duration | None = Field(
+        default=None, description="Time per output token after the first, s. null: not promised."
+    )
+    attainment: Share = Field(
+        default=0.99,
+        description="Share of requests for which all limits must hold. A p99, as is usual.",
+    )
+
+
+class Run(LimitedSection):
+    """How much is simulated, and what of it counts."""
+
+    requests: Count | None = Field(
+        default=None,
+        description=f"How many are sent. Left out: {DEFAULT_REQUESTS:,} of made-up traffic, or "
+        "the whole of a trace; beside the limit of a trace, the smaller of both holds.",
+    )
+    warmup: Annotated[Warmup, PlainValidator(_read_warmup), PlainSerializer(_write_warmup)] = Field(
+        default_factory=Warmup,
+        description="auto, a number of requests (200), or a time (30s) to leave out of the "
+        "statistics. auto: the start is cut where it differs from the rest.",
+    )
+    repetitions: Count = Field(
+        default=1, description="Runs with seeds of their own. One: a quick look."
+    )
+    horizon: Duration | None = Field(
+        default=None, description="Simulated time at which to stop, s. null: when all are served."
+    )
+
+    leap: Switch = Field(
+        default=True,
+        description="Take runs of equal iterations in one step. The results are the same without; "
+        "false is the slow reference.",
+    )
+
+    @model_validator(mode="after")
+    def _something_left(self) -> Run:
+        skipped = self.warmup.requests
+        if self.requests is not None and skipped is not None and skipped >= self.requests:
+            raise trouble(
+                f"a warmup of {skipped:,} requests leaves nothing of {self.requests:,}",
+                "warmup",
+                "requests",
+            )
+        return self

@@ -1,0 +1,194 @@
+"""What is a scenario? The whole of the YAML contract, version 1, as one frozen object.
+
+``Scenario`` is built by ``load_scenario`` and changed by ``Scenario.override``; both validate
+everything and report every problem at the place where it was written. All numbers are SI.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
+
+from sim import catalog
+from sim.scenario.deployment import KvCache, Pool, Precision, Scheduler, Speculative
+from sim.scenario.diagnostics import problems_of
+from sim.scenario.document import Document, Problem, failure
+from sim.scenario.fields import EngineName, Line, ModelName, Seed, Text, Tokens, Version
+from sim.scenario.overrides import Overrides, applied, fleet_as_list
+from sim.scenario.parsing import scalar
+from sim.scenario.run import DEFAULT_REQUESTS, Run, Slo
+from sim.scenario.support import LimitedSection
+from sim.scenario.traffic import EmpiricalLengths, Workload
+
+
+class Scenario(LimitedSection):
+    """One question to the simulator: this model on these GPUs, for this traffic."""
+
+    version: Version = Field(default=1, description="Version of the scenario format.")
+    name: Line = Field(
+        default="scenario", description="What run folders and reports call it. The file's own name."
+    )
+    description: Text = Field(default="", description="What is asked, in a sentence or two.")
+    seed: Seed = Field(default=42, description="Selects the random draws; any number does.")
+    model: ModelName = Field(
+        description="Catalogue name, or the path of a Hugging Face config.json.",
+        examples=["llama-3.1-8b"],
+    )
+    precision: Precision = Field(default_factory=Precision, description="Number formats.")
+    fleet: tuple[Pool, ...] = Field(
+        min_length=1,
+        description="Pools of identical replicas; one mapping is short for a list of one.",
+        examples=["{gpu: h100-sxm}"],
+    )
+    engine: EngineName = Field(
+        default="vllm", description="Overhead preset. vLLM, whose defaults all others here are."
+    )
+    scheduler: Scheduler = Field(
+        default_factory=Scheduler, description="Who runs in the next iteration."
+    )
+    kv_cache: KvCache = Field(default_factory=KvCache, description="Memory for keys and values.")
+    max_model_len: Tokens | None = Field(
+        default=None,
+        description="Longest prompt plus answer, tokens. null: what the model was made for, its "
+        "max_position_embeddings, as vLLM.",
+    )
+    speculative: Speculative | None = Field(
+        default=None,
+        description="Guess tokens ahead. null: off.",
+        examples=["{method: ngram, num_tokens: 4, acceptance_rate: 0.7}"],
+    )
+    router: Literal[
+        "round-robin", "random", "least-outstanding", "power-of-two", "prefix-affinity"
+    ] = Field(
+        default="least-outstanding",
+        description="Which replica takes a request. The one with the fewest unfinished requests: "
+        "lengths differ so much that taking turns overloads some replicas.",
+    )
+    workload: Workload = Field(
+        description="Traffic.",
+        examples=["{trace: {path: azure_conv.csv}}"],
+    )
+    slo: Slo = Field(default_factory=Slo, description="Latency that is promised.")
+    run: Run = Field(default_factory=Run, description="How much is simulated.")
+
+    _document: Document | None = PrivateAttr(None)
+
+    @field_validator("precision", "scheduler", "kv_cache", "slo", "run", mode="before")
+    @classmethod
+    def _empty_section(cls, value: Any) -> Any:
+        """A section whose keys are all commented out is read as its defaults."""
+        return {} if value is None else value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _number_of_requests(cls, data: Any) -> Any:
+        """Made-up traffic has no end of its own, so it gets one."""
+        workload = data.get("workload")
+        run = data["run"] if data.get("run") is not None else {}
+        has_end = isinstance(workload, Mapping) and workload.get("trace") is not None
+        if has_end or not isinstance(run, Mapping) or run.get("requests") is not None:
+            return data
+        return {**data, "run": {**run, "requests": DEFAULT_REQUESTS}}
+
+    @classmethod
+    def from_document(cls, document: Document, found: Sequence[Problem] = ()) -> Scenario:
+        """The scenario that a document describes; ``found`` are problems known before.
+
+        Raises ScenarioError with every problem, in the order of the file.
+        """
+        document = fleet_as_list(document)
+        problems = list(found)
+        try:
+            scenario = cls.model_validate(document.data, context={"base": document.base})
+        except ValidationError as error:
+            known = [problem.path for problem in found if problem.path]
+            for problem in problems_of(error, cls, document):
+                if not any(problem.path[: len(path)] == path for path in known):
+                    problems.append(problem)
+        if problems:
+            raise failure(problems, document)
+        scenario._document = document
+        return scenario
+
+    @property
+    def base(self) -> Path:
+        """The folder at which relative paths of the scenario start."""
+        return Path.cwd() if self._document is None else self._document.base
+
+    @property
+    def source_text(self) -> str | None:
+        """The file as written, without overrides; None for a mapping from Python."""
+        return None if self._document is None else self._document.text
+
+    def path(self, name: str | Path) -> Path:
+        """Where a path of this scenario leads; relative ones start at ``base``."""
+        return Path(self.base, Path(name).expanduser())
+
+    def override(self, changes: Overrides) -> Scenario:
+        """A copy with other values, from ``"a.b.0.c=value"`` texts or a mapping of dotted keys.
+
+        Raises ScenarioError when a key does not exist or the result is no valid scenario.
+
+        >>> from sim.scenario import load_scenario
+        >>> chat = {"model": "llama-3.1-8b", "fleet": {"gpu": "h100-sxm"}, "workload": {
+        ...     "arrivals": {"kind": "poisson", "rate": 6}, "prompt_tokens": {"kind": "fixed",
+        ...     "value": 512}, "output_tokens": {"kind": "fixed", "value": 128}}}
+        >>> load_scenario(chat).override({"workload.arrivals.rate": "90/min"}).workload.arrivals
+        PoissonArrivals(kind='poisson', rate=1.5)
+        """
+        document = self._document or Document(self.resolved(), self.base)
+        return Scenario.from_document(*applied(document, changes))
+
+    def resolved(self) -> dict[str, Any]:
+        """Every key with its value, defaults included, as plain data in SI units.
+
+        Loading it anywhere on this machine gives an equal scenario: paths become absolute.
+        """
+        data: dict[str, Any] = self.model_dump(mode="json")
+        data["model"] = self._absolute("models", self.model)
+        data["engine"] = self._absolute("engines", self.engine)
+        for pool, values in zip(self.fleet, data["fleet"], strict=True):
+            values["gpu"] = self._absolute("gpus", pool.gpu)
+        for key in ("prompt_tokens", "output_tokens"):
+            lengths = getattr(self.workload, key)
+            if isinstance(lengths, EmpiricalLengths):
+                data["workload"][key]["path"] = str(self.path(lengths.path))
+        if self.workload.trace is not None:
+            data["workload"]["trace"]["path"] = str(self.path(self.workload.trace.path))
+        return data
+
+    def to_yaml(self) -> str:
+        """``resolved()`` as YAML text."""
+        return yaml.dump(
+            self.resolved(), Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True,
+            default_flow_style=False,
+        )  # fmt: skip
+
+    def _absolute(self, kind: catalog.Kind, name: str) -> str:
+        return name if name in catalog.names(kind) else str(self.path(name))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Scenario) and self.resolved() == other.resolved()
+
+    def __hash__(self) -> int:
+        return hash(self.to_yaml())
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes every text that a scenario would read as something else, such as ``1e3``."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write equal values out each time: scenarios have no aliases."""
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = None if isinstance(scalar(text), str) else "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)

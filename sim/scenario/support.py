@@ -1,0 +1,132 @@
+"""What does the format describe that the simulator cannot do yet?
+
+Each row of ``LIMITS`` is one refusal. Lifting it is deleting the row: the schema already knows
+the key, and the messages that list what is allowed leave out what a row refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from sim.scenario.document import show
+from sim.scenario.fields import trouble
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One refusal: values of ``section.key`` for which ``refuses`` holds; ``instead`` works."""
+
+    section: str
+    key: str
+    refuses: Callable[[object], bool]
+    instead: str
+
+
+def among(*values: str) -> Callable[[object], bool]:
+    """Refuses these values."""
+    return lambda value: isinstance(value, str) and value in values
+
+
+def kind(name: str) -> Callable[[object], bool]:
+    """Refuses mappings of this ``kind``."""
+    return lambda value: isinstance(value, Mapping) and value.get("kind") == name
+
+
+def above(limit: float) -> Callable[[object], bool]:
+    """Refuses larger numbers."""
+    return lambda value: isinstance(value, int | float) and value > limit
+
+
+def given(value: object) -> bool:
+    """Refuses everything but null."""
+    return value is not None
+
+
+def several(value: object) -> bool:
+    """Refuses lists of two and more."""
+    return isinstance(value, list | tuple) and len(value) > 1
+
+
+_LENGTHS = "fixed, uniform, lognormal or empirical"
+
+LIMITS = (
+    Limit("Precision", "weights", among("mxfp4", "nvfp4"), "bf16, fp16, fp8, int8 or int4"),
+    Limit("Precision", "activations", among("int4", "mxfp4", "nvfp4"), "bf16, fp16, fp8 or int8"),
+    Limit("Precision", "kv_cache", among("int4", "mxfp4", "nvfp4"), "bf16, fp16, fp8 or int8"),
+    Limit("Scenario", "fleet", several, "one pool, of any number of replicas"),
+    Limit("Pool", "role", among("prefill", "decode"), "both"),
+    Limit("Pool", "pipeline_parallel", above(1), "1; tensor_parallel may be more"),
+    Limit("Pool", "expert_parallel", above(1), "1"),
+    Limit("Scheduler", "order", among("sjf", "priority", "edf"), "fcfs"),
+    Limit("KvCache", "enable_prefix_caching", lambda value: value is True, "false"),
+    Limit("KvCache", "preemption", among("swap", "auto"), "recompute"),
+    Limit("KvCache", "swap_space", above(0), "0GiB"),
+    Limit("Scenario", "speculative", given, "null"),
+    Limit(
+        "Scenario",
+        "router",
+        among("random", "power-of-two", "prefix-affinity"),
+        "round-robin or least-outstanding",
+    ),
+    Limit("Workload", "arrivals", kind("ramp"), "poisson, gamma, constant, burst or closed"),
+    Limit("Workload", "prompt_tokens", kind("normal"), _LENGTHS),
+    Limit("Workload", "output_tokens", kind("normal"), _LENGTHS),
+    Limit("Workload", "shared_prefix", given, "null"),
+    Limit("Run", "repetitions", above(1), "1; vary --seed instead"),
+)
+
+
+def refusal(section: str, key: str, value: object) -> Limit | None:
+    """The row that refuses ``value`` at ``section.key``, if one does."""
+    for limit in LIMITS:
+        if limit.section == section and limit.key == key and limit.refuses(value):
+            return limit
+    return None
+
+
+class Section(BaseModel):
+    """A mapping of the scenario: its keys are known, its values never change."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class LimitedSection(Section):
+    """A section to which rows of ``LIMITS`` apply."""
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _supported(
+        cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo
+    ) -> Any:
+        """Refuse what ``LIMITS`` lists, as written and as understood."""
+        key = str(info.field_name)
+        limit = refusal(cls.__name__, key, value)
+        if limit is None:
+            understood = handler(value)
+            limit = refusal(cls.__name__, key, understood)
+        if limit is not None:
+            raise _refused(key, value, limit)
+        return understood
+
+
+def _refused(key: str, value: object, limit: Limit) -> PydanticCustomError:
+    """The error of a row, at the value, its ``kind`` or the second entry of a list."""
+    message = f"is not supported yet; supported: {limit.instead}"
+    if isinstance(value, Mapping):
+        if "kind" in value:
+            return trouble(f"{show(value['kind'])} {message}", "kind")
+        return trouble(f"{key} {message}")
+    if isinstance(value, list | tuple):
+        return trouble(f"a {key} of {len(value)} {message}", 1)
+    return trouble(f"{show(value)} {message}")

@@ -1,0 +1,219 @@
+"""What a scheduler decides, and the bookkeeping that all of them share.
+
+One engine step reads ``schedule -> run -> complete``. ``schedule`` looks at who waits, who runs and
+what memory is free, commits one iteration and says what is in it; the replica (or a real engine)
+runs it, and ``complete`` writes down what it brought. A scheduler never sees a clock advance by
+itself and knows nothing of prices, so its tests need neither.
+
+Leaps are not the scheduler's business. It only says whether its plan is ``stationary``: would be
+the same again as long as nobody finishes, nobody admissible arrives and memory lasts. The replica
+then repeats the plan as often as ``repeats`` allows.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections import deque
+from dataclasses import dataclass
+
+from sim.memory import Allocator
+from sim.request import Request
+from sim.schedulers.decoding import DecodeBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The knobs of a scheduler, under vLLM's names."""
+
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 8192
+    max_model_len: int = 8192
+    scheduler_reserve_full_isl: bool = True
+    batch_timeout: float = 0.05  # s, request-level batching only
+
+
+class Chunk:
+    """``tokens`` of one request's prompt, prefilled on top of ``context`` tokens already computed."""
+
+    __slots__ = ("context", "request", "tokens")
+
+    def __init__(self, request: Request, tokens: int, context: int) -> None:
+        self.request = request
+        self.tokens = tokens
+        self.context = context
+
+
+class Plan:
+    """The content of one iteration.
+
+    ``chunks``      prompts or parts of prompts to prefill
+    ``decode``      sequences that get one token each
+    ``computed``    sequences the decode kernels run over; more than ``decode`` where slots are padded
+    ``context``     KV tokens those hold before the iteration, summed
+    ``admitted``    requests that enter the batch with this iteration
+    ``preempted``   requests that were thrown out to make room for it
+    ``held``        KV tokens that are filled once it has run (``Allocator.reserved`` may be more)
+    ``stationary``  see the module's docstring
+    """
+
+    __slots__ = (
+        "admitted",
+        "chunks",
+        "computed",
+        "context",
+        "decode",
+        "held",
+        "preempted",
+        "stationary",
+    )
+
+    def __init__(
+        self,
+        chunks: list[Chunk],
+        decode: int,
+        computed: int,
+        context: int,
+        admitted: int,
+        preempted: int,
+        held: int,
+        stationary: bool,
+    ) -> None:
+        self.chunks = chunks
+        self.decode = decode
+        self.computed = computed
+        self.context = context
+        self.admitted = admitted
+        self.preempted = preempted
+        self.held = held
+        self.stationary = stationary
+
+
+class Scheduler(ABC):
+    """Base of all policies: the queue, the decoding batch, the memory, and progress.
+
+    A policy implements ``schedule``, ``admits``, ``running``, ``members`` and ``_retire``, and where
+    it needs to ``wakeup``, ``_start_decoding`` and ``_stop_decoding``.
+    """
+
+    def __init__(self, limits: Limits, kv: Allocator) -> None:
+        self.limits = limits
+        self.kv = kv
+        self.waiting: deque[Request] = deque()
+        self.decoding = DecodeBatch()
+        self.last_call = False
+
+    # -- what a policy decides ---------------------------------------------------------------
+
+    @abstractmethod
+    def schedule(self, now: float) -> Plan | None:
+        """Commit the next iteration and return it, or None when there is nothing to run at ``now``."""
+
+    @abstractmethod
+    def admits(self) -> bool:
+        """Whether the head of the queue would enter the batch at the next iteration boundary."""
+
+    @property
+    @abstractmethod
+    def running(self) -> int:
+        """Sequences that hold a slot."""
+
+    @abstractmethod
+    def members(self) -> list[Request]:
+        """Unfinished requests in the batch, those in prefill included."""
+
+    def wakeup(self, now: float) -> float:
+        """When ``schedule`` should be asked again although nothing happened (s; inf: never)."""
+        return math.inf
+
+    def refusal(self, request: Request) -> str | None:
+        """Why this replica could never serve ``request``, or None."""
+        limits = self.limits
+        if request.prompt_tokens + request.output_tokens > limits.max_model_len:
+            return "longer than max_model_len"
+        if not self.kv.can_ever_fit(request.longest_sequence()):
+            return "larger than the KV cache"
+        return None
+
+    # -- what the replica calls --------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Nothing more will arrive before something finishes: stop waiting for company."""
+        self.last_call = True
+
+    def submit(self, request: Request) -> None:
+        """A request has arrived; it waits until ``schedule`` takes it."""
+        self.waiting.append(request)
+        self.last_call = False
+
+    def repeats(self, limit: int) -> int:
+        """How many times in a row the stationary plan just returned can run (1 to ``limit``)."""
+        runs = min(limit, self.decoding.iterations_to_finish())
+        return runs if runs == 1 else 1 + self.kv.horizon(runs - 1)
+
+    def complete(self, plan: Plan, iterations: int, end: float) -> list[Request]:
+        """The plan ran ``iterations`` times until ``end``; returns the requests that are done."""
+        self.advance(plan, iterations, end)
+        return self.collect(plan, end)
+
+    def advance(self, plan: Plan, iterations: int, end: float) -> None:
+        """First half of ``complete``: decoding sequences have grown, nothing is given back yet."""
+        if plan.computed:
+            if iterations > 1:
+                self.kv.grow(iterations - 1)
+            self.decoding.advance(iterations, end)
+
+    def collect(self, plan: Plan, end: float) -> list[Request]:
+        """Second half of ``complete``: finished requests leave, complete prefills start to decode."""
+        finished: list[Request] = []
+        if plan.computed:
+            finished = self.decoding.pop_finished()
+            for request in finished:
+                self._stop_decoding(request)
+        for chunk in plan.chunks:
+            request = chunk.request
+            target = request.prompt_tokens + request.generated
+            request.computed = min(request.computed + chunk.tokens, target)
+            if request.computed == target:
+                if request.generated == 0:
+                    request.first_token = end
+                request.generated += 1  # a complete prefill samples one token
+                if request.generated == request.output_tokens:
+                    finished.append(request)
+                else:
+                    self.decoding.join(request, end)
+                    self._start_decoding(request)
+        for request in finished:
+            request.last_token = end
+            self._retire(request)
+        return finished
+
+    def steps(self, request: Request) -> int:
+        """Decode iterations ``request`` has run since it joined the batch, not yet written into it."""
+        return self.decoding.iteration - request.joined if request.joined >= 0 else 0
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError if batch and memory disagree with a count made from scratch."""
+        decoding = [r for r in self.members() if r.joined >= 0]
+        batch = self.decoding
+        assert len(decoding) == batch.size, (len(decoding), batch.size)
+        assert sum(r.computed + self.steps(r) for r in decoding) == batch.context
+        self.kv.check_integrity(self.sequences())
+
+    def sequences(self) -> list[tuple[int, bool]]:
+        """(tokens of memory owned, growing) of each sequence that owns memory."""
+        return [(r.computed + self.steps(r), r.joined >= 0) for r in self.members()]
+
+    # -- hooks and helpers for policies ------------------------------------------------------
+
+    def _start_decoding(self, request: Request) -> None:
+        """``request`` joined the decoding batch; its memory now grows with every iteration."""
+        self.kv.join(request.computed)
+
+    def _stop_decoding(self, request: Request) -> None:
+        """``request`` left the decoding batch; its memory stops growing."""
+        self.kv.leave(request.computed)
+
+    @abstractmethod
+    def _retire(self, request: Request) -> None:
+        """``request`` has its last token; give back what the policy gives back at that point."""

@@ -1,0 +1,193 @@
+"""Continuous (iteration-level) batching: the batch is made anew for every iteration.
+
+``ChunkedPrefill`` is vLLM V1's rule: running requests first, each decode costing one token of
+``max_num_batched_tokens``; what is left of the budget goes to prompts, cut into chunks. Prompts and
+decodes share iterations. ``PrefillFirst`` is the older rule (vLLM V0 without chunked prefill):
+whenever a prompt can enter, an iteration of whole prompts runs and all decodes wait for it.
+
+When memory runs out, both preempt as vLLM does: the request admitted last loses all its KV, keeps
+the tokens it has delivered, and goes to the *front* of the queue, from where it is prefilled again,
+delivered tokens included. An iteration that had to preempt admits nobody.
+"""
+
+from __future__ import annotations
+
+from sim.memory import Allocator
+from sim.request import Request
+from sim.schedulers.base import Chunk, Limits, Plan, Scheduler
+
+
+class IterationLevel(Scheduler):
+    """What both rules share: who runs, in order of admission, and preemption by recomputation."""
+
+    def __init__(self, limits: Limits, kv: Allocator) -> None:
+        super().__init__(limits, kv)
+        self._running: dict[Request, None] = {}  # in order of admission; the last is preempted first
+
+    @property
+    def running(self) -> int:
+        """Sequences in the batch, those still in prefill included."""
+        return len(self._running)
+
+    def members(self) -> list[Request]:
+        """Unfinished requests in the batch, in order of admission."""
+        return list(self._running)
+
+    def _grow_decodes(self) -> int:
+        """Give each decoding sequence room for one token, preempting the newest until it fits.
+
+        Walking the batch in order of admission and preempting from its end whenever a block is
+        missing, as vLLM does, ends in the same place: the longest prefix whose demand is met.
+        Returns the number preempted.
+        """
+        preempted = 0
+        while not self.kv.can_grow():
+            self._preempt(next(reversed(self._running)))
+            preempted += 1
+        self.kv.grow(1)
+        return preempted
+
+    def _preempt(self, request: Request) -> None:
+        """Throw ``request`` out: KV lost, delivered tokens kept, first in the queue again."""
+        del self._running[request]
+        if request.joined >= 0:
+            self.decoding.leave(request)
+            self._stop_decoding(request)
+        self.kv.free(request.computed)
+        request.computed = 0
+        request.preemptions += 1
+        self.waiting.appendleft(request)
+
+    def _admit(self, now: float) -> Request:
+        """Move the head of the queue into the batch (its memory has been allocated)."""
+        request = self.waiting.popleft()
+        self._running[request] = None
+        if not request.preemptions:
+            request.scheduled = now
+        return request
+
+    def _retire(self, request: Request) -> None:
+        """A finished request leaves the batch at once, and its memory with it."""
+        del self._running[request]
+        self.kv.free(request.computed)
+
+
+class ChunkedPrefill(IterationLevel):
+    """vLLM V1's scheduler, first come first served."""
+
+    def __init__(self, limits: Limits, kv: Allocator) -> None:
+        super().__init__(limits, kv)
+        self._partial: Request | None = None  # whose prompt the running iteration leaves unfinished
+
+    def schedule(self, now: float) -> Plan | None:
+        """Decodes, then the partly prefilled prompt, then new ones, until a limit binds."""
+        batch, kv = self.decoding, self.kv
+        chunks: list[Chunk] = []
+        preempted = 0
+        if batch.size:
+            if kv.can_grow():
+                kv.grow(1)
+            else:
+                preempted = self._grow_decodes()
+        size = batch.size
+        budget = self.limits.max_num_batched_tokens - size
+
+        partial, self._partial = self._partial, None
+        if partial is not None and partial in self._running:  # else its turn to go came just now
+            rest = partial.tokens_to_prefill() - partial.computed
+            tokens = min(rest, budget)
+            if kv.allocate(partial.computed, tokens):
+                chunks.append(Chunk(partial, tokens, partial.computed))
+                budget -= tokens
+                self._partial = partial if tokens < rest else None
+            else:  # it is the newest, so it is the one to go
+                self._preempt(partial)
+                preempted += 1
+        admitted = 0
+        if self.waiting and not preempted:
+            admitted = self._admit_waiting(chunks, budget, now)
+        if not chunks:
+            if not size:
+                return None
+            return Plan(chunks, size, size, batch.context, 0, preempted, batch.context + size, not preempted)
+        held = batch.context + size
+        for chunk in chunks:
+            held += chunk.context + chunk.tokens
+        return Plan(chunks, size, size, batch.context, admitted, preempted, held, False)
+
+    def _admit_waiting(self, chunks: list[Chunk], budget: int, now: float) -> int:
+        """Take requests from the queue while seats, tokens and memory last; returns how many."""
+        limits, kv, waiting = self.limits, self.kv, self.waiting
+        admitted = 0
+        while waiting and budget > 0 and len(self._running) < limits.max_num_seqs:
+            need = waiting[0].tokens_to_prefill()
+            tokens = min(need, budget)
+            if limits.scheduler_reserve_full_isl and not kv.fits(need):
+                break
+            if not kv.allocate(0, tokens):
+                break
+            request = self._admit(now)
+            chunks.append(Chunk(request, tokens, 0))
+            budget -= tokens
+            admitted += 1
+            if tokens < need:
+                self._partial = request
+        return admitted
+
+    def admits(self) -> bool:
+        """A seat, budget and memory for the head of the queue, and nobody in mid-prefill."""
+        limits = self.limits
+        if self._partial is not None or len(self._running) >= limits.max_num_seqs:
+            return False
+        budget = limits.max_num_batched_tokens - self.decoding.size
+        need = self.waiting[0].tokens_to_prefill()
+        if not limits.scheduler_reserve_full_isl:
+            need = min(need, budget)
+        return budget > 0 and self.kv.fits(need)
+
+
+class PrefillFirst(IterationLevel):
+    """vLLM V0's scheduler without chunked prefill, first come first served."""
+
+    WATERMARK = 0.01
+    """Share of the memory that an admission must leave free (vLLM V0's block manager default)."""
+
+    def schedule(self, now: float) -> Plan | None:
+        """An iteration of whole prompts if one can enter, otherwise one of decodes."""
+        batch = self.decoding
+        if self.waiting:
+            chunks = self._admit_prompts(now)
+            if chunks:
+                held = batch.context + sum(chunk.tokens for chunk in chunks)
+                return Plan(chunks, 0, 0, 0, len(chunks), 0, held, False)
+        if not batch.size:
+            return None
+        preempted = self._grow_decodes()
+        size, context = batch.size, batch.context
+        return Plan([], size, size, context, 0, preempted, context + size, not preempted)
+
+    def _admit_prompts(self, now: float) -> list[Chunk]:
+        chunks: list[Chunk] = []
+        budget = self.limits.max_num_batched_tokens
+        while self.waiting and self.admits():
+            need = self.waiting[0].tokens_to_prefill()
+            # a request that outgrew the budget before it was preempted is prefilled alone
+            if need > budget and chunks:
+                break
+            self.kv.allocate(0, need)
+            chunks.append(Chunk(self._admit(now), need, 0))
+            budget -= need
+        return chunks
+
+    def admits(self) -> bool:
+        """A seat and memory for the head of the queue, the watermark left free."""
+        if len(self._running) >= self.limits.max_num_seqs:
+            return False
+        spare = self.WATERMARK if self._running else 0.0
+        return self.kv.fits(self.waiting[0].tokens_to_prefill(), spare=spare)
+
+    def refusal(self, request: Request) -> str | None:
+        """As for every scheduler; and a prompt that is not cut must fit one iteration."""
+        if request.prompt_tokens > self.limits.max_num_batched_tokens:
+            return "prompt longer than max_num_batched_tokens (without chunked prefill)"
+        return super().refusal(request)

@@ -1,0 +1,189 @@
+"""``simulate(scenario) -> Result``: where the parts are put together, top-down as the data flows.
+
+Reads the catalogue and the traffic, builds the replicas, runs the event loop, and hands the recorded
+rows to the metrics. Writes nothing, prints nothing; a run is a pure function of the scenario.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import simpy
+
+from sim import catalog
+from sim.clock import LAST, Alarm
+from sim.cost import CostModel, Deployment
+from sim.errors import InfeasibleError, InfersimError, UsageError
+from sim.fleet import Fleet, Progress, make_fleet
+from sim.memory import Allocator, ContiguousAllocator, PagedAllocator
+from sim.memory.capacity import Capacity, capacity
+from sim.metrics.recorder import Recorder
+from sim.metrics.summary import RunRecord
+from sim.replica import Replica
+from sim.request import Request
+from sim.results import Result
+from sim.routers import make_router
+from sim.scenario import Scenario
+from sim.schedulers import Limits, Scheduler, make_scheduler
+from sim.units import show_bytes
+from sim.workload import build
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a scenario comes to before any request arrives."""
+
+    scenario: Scenario
+    deployment: Deployment
+    limits: Limits
+    capacity: Capacity
+
+
+def prepare(scenario: Scenario) -> Setup:
+    """Look everything up and do the memory arithmetic.
+
+    Raises UsageError for names that do not exist and InfeasibleError if the model does not fit.
+    """
+    pool, base = scenario.fleet[0], scenario.base
+    try:
+        deployment = Deployment(
+            model=catalog.model(scenario.model, base),
+            gpu=catalog.gpu(pool.gpu, base),
+            engine=catalog.engine(scenario.engine, base),
+            weights=scenario.precision.weights,
+            activations=scenario.precision.activations,
+            kv_cache=scenario.precision.kv_cache,
+            tensor_parallel=pool.tensor_parallel,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    longest = deployment.model.max_position_embeddings
+    if scenario.max_model_len is not None and scenario.max_model_len > longest:
+        raise UsageError(
+            f"max_model_len: {scenario.max_model_len:,} tokens are more than the {longest:,} that "
+            f"{deployment.model.name} was made for"
+        )
+    knobs, kv = scenario.scheduler, scenario.kv_cache
+    limits = Limits(
+        max_num_seqs=knobs.max_num_seqs,
+        max_num_batched_tokens=knobs.max_num_batched_tokens,
+        max_model_len=scenario.max_model_len or longest,
+        scheduler_reserve_full_isl=knobs.scheduler_reserve_full_isl,
+        batch_timeout=knobs.batch_timeout,
+    )
+    memory = capacity(
+        deployment,
+        block_size=kv.block_size,
+        gpu_memory_utilization=kv.gpu_memory_utilization,
+        num_gpu_blocks=kv.num_gpu_blocks,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_num_seqs=limits.max_num_seqs,
+    )
+    if memory.usable_blocks == 0:
+        raise InfeasibleError(_does_not_fit(deployment, memory))
+    return Setup(scenario, deployment, limits, memory)
+
+
+def _does_not_fit(d: Deployment, memory: Capacity) -> str:
+    gpus = "GPU" if d.tensor_parallel == 1 else "GPUs"
+    return (
+        f"{d.model.name} does not fit on {d.tensor_parallel} {d.gpu.name} {gpus}: of "
+        f"{show_bytes(memory.budget)} that the engine may use on each, {show_bytes(memory.weights)} are "
+        f"weights, {show_bytes(memory.activations)} activations and {show_bytes(memory.reserve)} "
+        "reserve, and no KV block is left; use more GPUs (tensor_parallel), a larger one, or a lower "
+        "precision of the weights"
+    )
+
+
+def make_allocator(setup: Setup) -> Allocator:
+    """An empty KV cache of one replica."""
+    memory = setup.capacity
+    if setup.scenario.kv_cache.allocator == "contiguous":
+        tokens = memory.usable_blocks * memory.block_size
+        if tokens < setup.limits.max_model_len:
+            raise InfeasibleError(
+                f"contiguous allocation reserves max_model_len ({setup.limits.max_model_len:,} tokens) "
+                f"for each request, but the KV cache holds {tokens:,}; lower max_model_len"
+            )
+        return ContiguousAllocator(tokens, setup.limits.max_model_len)
+    return PagedAllocator(memory.usable_blocks, memory.block_size)
+
+
+def make_replica_scheduler(setup: Setup) -> Scheduler:
+    """The scheduler of one replica, with its memory."""
+    knobs = setup.scenario.scheduler
+    kv = make_allocator(setup)
+    return make_scheduler(knobs.batching, setup.limits, kv, chunked_prefill=knobs.chunked_prefill)
+
+
+def simulate(
+    scenario: Scenario, *, leap: bool | None = None, progress: Progress | None = None
+) -> Result:
+    """Play the scenario's traffic through its fleet and measure.
+
+    ``leap=False`` takes every iteration as an event of its own: the same token times, more slowly;
+    None leaves it to ``run.leap``.
+    ``progress`` is called now and then with (requests that have arrived, requests in all).
+    An interrupt (Ctrl-C) ends the run early; its result says so. Raises UsageError, TraceError or
+    InfeasibleError if the run cannot start.
+    """
+    setup = prepare(scenario)
+    leaps = scenario.run.leap if leap is None else leap
+    traffic = build(scenario, scenario.seed)
+    env, recorder, cost = simpy.Environment(), Recorder(), CostModel(setup.deployment)
+
+    def make_replica(index: int, on_finish: Callable[[Request], None] | None) -> Replica:
+        scheduler = make_replica_scheduler(setup)
+        return Replica(env, index, scheduler, cost, recorder, leap=leaps, on_finish=on_finish)
+
+    fleet = make_fleet(
+        env,
+        traffic,
+        make_router(scenario.router),
+        recorder,
+        make_replica,
+        replicas=scenario.fleet[0].replicas,
+        front_end=setup.deployment.engine.front_end,
+        progress=progress,
+    )
+    interrupted = _run(env, fleet, scenario.run.horizon)
+    for replica in fleet.replicas:
+        for request, generated in replica.stop(env.now):
+            recorder.leave_unfinished(request, replica.index, generated)
+        if not interrupted:
+            replica.scheduler.check_integrity()
+    record = RunRecord(
+        scenario=scenario,
+        deployment=setup.deployment,
+        cost=cost,
+        capacity=setup.capacity,
+        limits=setup.limits,
+        plans=recorder.plan_rows(),
+        requests=recorder.request_rows(),
+        gaps=recorder.gap_rows(),
+        reasons=recorder.reasons,
+        end=env.now,
+        offered=traffic.total,
+        interrupted=interrupted,
+    )
+    assert len(record.requests) == fleet.issued, "every request is completed, rejected or unfinished"
+    return Result(record)
+
+
+def _run(env: simpy.Environment, fleet: Fleet, horizon: float | None) -> bool:
+    """Run until nothing is left to do, or until ``horizon``; True if the user interrupted."""
+    try:
+        if horizon is not None:
+            env.run(until=Alarm(env).at(horizon, LAST))
+            return False
+        env.run()
+        # clients that wait for answers, and batches that wait for more clients: let those go
+        while left := sum(replica.outstanding for replica in fleet.replicas):
+            fleet.flush()
+            env.run()
+            if sum(replica.outstanding for replica in fleet.replicas) == left:
+                raise InfersimError(f"the scheduler is stuck: {left} requests wait and nothing runs")
+    except KeyboardInterrupt:
+        return True
+    return False

@@ -1,0 +1,115 @@
+"""How quantities cross the border: people write ``500ms`` or ``80GiB``, the program holds SI floats.
+
+Inside the program every time is in seconds, every size in bytes, every rate per second; units
+exist only in YAML files and on the screen.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+_DECIMAL = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+_TIME = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0}
+_TIME |= {"h": 3600.0, "d": 86400.0}
+
+UNITS: dict[str, dict[str, float]] = {
+    "time": _TIME,
+    "bytes": {f"{p}B": f for p, f in (_DECIMAL | _BINARY).items()},
+    "bytes per second": {f"{p}B/s": f for p, f in (_DECIMAL | _BINARY).items()},
+    "FLOP/s": {f"{p}{u}": f for p, f in _DECIMAL.items() for u in ("FLOP/s", "FLOPS", "OP/s")},
+    "power": {"W": 1.0, "kW": 1e3},
+    "rate": {"": 1.0, "/s": 1.0, "/min": 1 / 60, "/h": 1 / 3600},
+}
+"""For each dimension, the unit suffixes that are understood and their SI factor."""
+
+_QUANTITY = re.compile(r"\s*([-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\d\s].*?)?\s*")
+
+
+def parse(value: object, dimension: str) -> float:
+    """``value`` as an SI float of ``dimension`` (a key of ``UNITS``); bare numbers are SI already.
+
+    Raises ValueError, in a user's words, when ``value`` is no finite quantity of that dimension.
+
+    >>> parse("500ms", "time"), parse("80GiB", "bytes"), parse("3.35TB/s", "bytes per second")
+    (0.5, 85899345920.0, 3350000000000.0)
+    """
+    units = UNITS[dimension]
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"expected a {dimension}, such as {_example(dimension)}")
+    if isinstance(value, str):
+        match = _QUANTITY.fullmatch(value)
+        if match is None:
+            raise ValueError(f"{value!r} is not a {dimension}; write it like {_example(dimension)}")
+        number, suffix = float(match[1].replace("_", "")), match[2] or ""
+        if suffix and suffix not in units:
+            known = ", ".join(u for u in units if u)
+            raise ValueError(f"unknown unit {suffix!r} for a {dimension}; known units: {known}")
+        result = number * units[suffix] if suffix else number
+    else:
+        result = float(value)
+    if not math.isfinite(result):
+        raise ValueError(f"expected a finite {dimension}, got {value!r}")
+    return result
+
+
+def _example(dimension: str) -> str:
+    return {
+        "time": "500ms or 2s",
+        "bytes": "80GiB",
+        "bytes per second": "3.35TB/s",
+        "FLOP/s": "989TFLOP/s",
+        "power": "700W",
+        "rate": "6 or 6/s",
+    }[dimension]
+
+
+def show_time(seconds: float) -> str:
+    """Seconds as people read them, three significant digits.
+
+    >>> show_time(0.0123), show_time(75.0), show_time(3e-6), show_time(5400.0)
+    ('12.3 ms', '75 s', '3 us', '1.5 h')
+    """
+    if not math.isfinite(seconds):
+        return "-"
+    size = abs(seconds)
+    for limit, factor, unit in ((1e-3, 1e6, "us"), (1.0, 1e3, "ms"), (120.0, 1.0, "s")):
+        if size < limit:
+            return f"{_digits(seconds * factor)} {unit}"
+    if size < 7200 / 2:
+        return f"{_digits(seconds / 60)} min"
+    return f"{_digits(seconds / 3600)} h"
+
+
+def show_bytes(size: float) -> str:
+    """Bytes in binary units, as GPU memory is counted.
+
+    >>> show_bytes(2147483648), show_bytes(512)
+    ('2 GiB', '512 B')
+    """
+    for exponent, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if abs(size) >= 2**exponent:
+            return f"{_digits(size / 2**exponent)} {unit}"
+    return f"{_digits(size)} B"
+
+
+def show_rate(value: float, unit: str) -> str:
+    """A rate with a decimal prefix.
+
+    >>> show_rate(3.35e12, "B/s"), show_rate(989e12, "FLOP/s")
+    ('3.35 TB/s', '989 TFLOP/s')
+    """
+    for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= factor:
+            return f"{_digits(value / factor)} {prefix}{unit}"
+    return f"{_digits(value)} {unit}"
+
+
+def _digits(value: float) -> str:
+    """Three significant digits, without an exponent or a trailing point."""
+    if value == 0:
+        return "0"
+    decimals = max(0, 2 - math.floor(math.log10(abs(value))))
+    text = f"{value:,.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,0 +1,165 @@
+"""Which requests come, and when? From a scenario's workload to columns of requests.
+
+``build`` is the door for the simulator. The functions it calls know nothing of scenarios: laws of
+arrival and length (``arrivals``, ``lengths``) or a recorded trace (``traces``) become traffic.
+Times are in seconds since the start of the run, lengths in tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sim.errors import UsageError
+from sim.rng import stream
+from sim.workload.arrivals import ArrivalLaw, Burst, Constant, Gamma, Poisson
+from sim.workload.lengths import Empirical, Fixed, LengthLaw, Lognormal, Uniform
+from sim.workload.traces import Trace, read_trace
+from sim.workload.traces.rows import MAX_TOKENS
+from sim.workload.traffic import (
+    CHUNK,
+    Chunk,
+    ClosedTraffic,
+    LengthChunk,
+    OpenTraffic,
+    chunk_sizes,
+)
+
+if TYPE_CHECKING:
+    from sim.scenario import Scenario
+    from sim.scenario.traffic import Arrivals, Lengths
+
+__all__ = [
+    "Chunk",
+    "ClosedTraffic",
+    "LengthChunk",
+    "OpenTraffic",
+    "build",
+    "generate",
+    "generate_lengths",
+    "replay",
+]
+
+LATEST = 1e9
+"""The latest arrival, s. Beyond 30 years a float is too coarse for the microseconds that count."""
+
+
+def build(scenario: Scenario, seed: int) -> OpenTraffic | ClosedTraffic:
+    """The traffic that ``scenario`` asks for, drawn under ``seed``.
+
+    The seed has no say in a trace; of its ``limit`` and ``run.requests`` the smaller one holds.
+    TraceError for a file that cannot be read, UsageError for a law that does not exist.
+    """
+    workload, total = scenario.workload, scenario.run.requests
+    if workload.trace is not None:
+        recorded = workload.trace
+        limits = [n for n in (recorded.limit, total) if n is not None]
+        path = scenario.path(recorded.path)
+        limit = min(limits, default=None)
+        return replay(read_trace(path, recorded.format, recorded.time_scale, limit))
+    arrivals, prompts, outputs = workload.arrivals, workload.prompt_tokens, workload.output_tokens
+    # A scenario without a trace has all four.
+    assert arrivals is not None
+    assert prompts is not None
+    assert outputs is not None
+    assert total is not None
+    prompt_law, output_law = _length_law(scenario, prompts), _length_law(scenario, outputs)
+    if arrivals.kind == "closed":
+        lengths = generate_lengths(total, seed, prompt_law, output_law)
+        return ClosedTraffic(total, arrivals.concurrency, arrivals.think_time, lengths)
+    return generate(total, seed, _arrival_law(arrivals), prompt_law, output_law)
+
+
+def replay(trace: Trace) -> OpenTraffic:
+    """The requests of a trace, as ``read_trace`` returns it; UsageError if they end too late."""
+    _check_latest(trace.arrivals[-1])
+
+    def chunks() -> Iterator[Chunk]:
+        for start in range(0, len(trace), CHUNK):
+            part = slice(start, start + CHUNK)
+            yield Chunk(
+                trace.arrivals[part].tolist(),
+                trace.prompt_tokens[part].tolist(),
+                trace.output_tokens[part].tolist(),
+            )
+
+    return OpenTraffic(len(trace), chunks())
+
+
+def generate(
+    total: int,
+    seed: int,
+    arrivals: ArrivalLaw,
+    prompts: LengthLaw,
+    outputs: LengthLaw,
+    *,
+    chunk: int = CHUNK,
+) -> OpenTraffic:
+    """``total`` requests from laws; their values do not depend on ``chunk``, the rows at a time.
+
+    Arrivals, prompts and outputs have a random stream each: changing one law leaves the values of
+    the others as they are.
+    """
+
+    def chunks() -> Iterator[Chunk]:
+        times = arrivals.times(stream(seed, "arrivals"), chunk_sizes(total, chunk))
+        for lengths in generate_lengths(total, seed, prompts, outputs, chunk=chunk):
+            with np.errstate(over="ignore"):  # an infinite time is refused in the next line
+                clock = next(times)
+            _check_latest(clock[-1])
+            yield Chunk(clock.tolist(), *lengths)
+
+    return OpenTraffic(total, chunks())
+
+
+def generate_lengths(
+    total: int, seed: int, prompts: LengthLaw, outputs: LengthLaw, *, chunk: int = CHUNK
+) -> Iterator[LengthChunk]:
+    """The lengths of ``total`` requests: the same ones for arrivals of any kind."""
+    prompt_stream, output_stream = stream(seed, "lengths/prompt"), stream(seed, "lengths/output")
+    for size in chunk_sizes(total, chunk):
+        yield LengthChunk(
+            prompts.draw(prompt_stream, size).tolist(), outputs.draw(output_stream, size).tolist()
+        )
+
+
+def _arrival_law(arrivals: Arrivals) -> ArrivalLaw:
+    match arrivals.kind:
+        case "poisson":
+            return Poisson(arrivals.rate)
+        case "gamma":
+            return Gamma(arrivals.rate, arrivals.cv)
+        case "constant":
+            return Constant(arrivals.rate)
+        case "burst":
+            return Burst()
+        case other:
+            raise UsageError(f"no open arrivals of kind {other!r}")
+
+
+def _length_law(scenario: Scenario, lengths: Lengths) -> LengthLaw:
+    match lengths.kind:
+        case "fixed":
+            return Fixed(lengths.value)
+        case "uniform":
+            return Uniform(lengths.low, lengths.high)
+        case "lognormal":
+            top = MAX_TOKENS if lengths.max is None else lengths.max
+            if lengths.p95 is not None:
+                return Lognormal.with_p95(lengths.mean, lengths.p95, lengths.min, top)
+            assert lengths.cv is not None  # one of the two is given
+            return Lognormal.with_cv(lengths.mean, lengths.cv, lengths.min, top)
+        case "empirical":
+            return Empirical.from_file(scenario.path(lengths.path), lengths.column)
+        case other:
+            raise UsageError(f"no lengths of kind {other!r}")
+
+
+def _check_latest(time: float) -> None:
+    if not time <= LATEST:
+        raise UsageError(
+            f"a request would arrive {time:.3g} s after the start, but times end at {LATEST:.0g} s:"
+            " raise the rate, or lower time_scale"
+        )

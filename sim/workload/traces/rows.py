@@ -1,0 +1,240 @@
+"""How do lines become checked columns? CSV or JSON lines in, arrays out, errors with file:line.
+
+Rows are taken in blocks, so that the memory needed beside the resulting arrays is that of one
+block. Columns are found by name, in any order; further columns are ignored; blank lines are
+skipped.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.errors import TraceError, did_you_mean
+from sim.workload.traces.text import first_line, lines
+
+MAX_TOKENS = 2**31 - 1
+"""The largest token count that the results can hold."""
+
+_BLOCK = 8192
+
+
+class Head(NamedTuple):
+    """What the first row of a file says about it: how rows are written, and their columns."""
+
+    container: Literal["csv", "jsonl"]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some consecutive rows of ``path``: per column the raw values, as the file has them.
+
+    ``lines`` holds the line number of each row. Values are strings in a CSV file, and whatever
+    JSON makes of them in a JSON lines file.
+    """
+
+    path: Path
+    lines: list[int]
+    columns: dict[str, Sequence[object]]
+
+    def tokens(self, name: str) -> NDArray[np.int64]:
+        """Column ``name`` as token counts: whole numbers from 1 to ``MAX_TOKENS``, else TraceError.
+
+        Zero is refused too: a request that generates nothing has no first token to wait for, and
+        logs write it for requests that failed.
+        """
+        counts = [_token_count(value) for value in self.columns[name]]
+        if None in counts:
+            self.fail(counts.index(None), name, f"whole numbers from 1 to {MAX_TOKENS}")
+        return np.array(counts, dtype=np.int64)
+
+    def numbers(self, name: str) -> NDArray[np.float64]:
+        """Column ``name`` as finite numbers that are not negative, else TraceError."""
+        numbers = [_number(value) for value in self.columns[name]]
+        if None in numbers:
+            self.fail(numbers.index(None), name, "finite numbers that are not negative")
+        return np.array(numbers, dtype=np.float64)
+
+    def fail(self, row: int, name: str, allowed: str) -> NoReturn:
+        """Raise the TraceError about the value of column ``name`` in row ``row`` of this block."""
+        raise TraceError(
+            f"{self.path}:{self.lines[row]}: {name} is {shown(self.columns[name][row])};"
+            f" allowed: {allowed}"
+        )
+
+
+def head(path: Path) -> Head:
+    """How ``path`` is written, from its first row; TraceError if that is neither CSV nor JSON."""
+    number, line = first_line(path)
+    start = line.lstrip()[0]
+    if start == "[":
+        raise TraceError(f"{path}:{number}: a JSON array; a trace has one JSON object per line")
+    if start == "{":
+        return Head("jsonl", tuple(_json_row(path, number, line)))
+    return Head("csv", tuple(_header(path, _csv_rows(path, [line]))[1]))
+
+
+def csv_blocks(path: Path, wanted: Sequence[str]) -> Iterator[Block]:
+    """The rows of a CSV file with a header, reduced to the columns that are wanted.
+
+    TraceError for a column that the header lacks or has twice, a row with more or fewer fields
+    than the header, and a file without any row.
+    """
+    rows = _csv_rows(path, lines(path))
+    line, header = _header(path, rows)
+    places = {name: _place(path, line, header, name) for name in wanted}
+    empty = True
+    while block := list(islice(rows, _BLOCK)):
+        empty = False
+        for number, row in block:
+            if len(row) != len(header):
+                raise TraceError(
+                    f"{path}:{number}: {_fields(len(row))}, but the header has {len(header)}"
+                )
+        numbers = [number for number, _ in block]
+        yield Block(path, numbers, {n: [row[i] for _, row in block] for n, i in places.items()})
+    if empty:
+        raise TraceError(f"{path}: a header, but no requests")
+
+
+def json_blocks(path: Path, wanted: Sequence[str]) -> Iterator[Block]:
+    """The rows of a JSON lines file, reduced to the keys that are wanted.
+
+    TraceError for a line that is no JSON object or lacks one of the keys.
+    """
+    rows = ((n, _json_row(path, n, line)) for n, line in enumerate(lines(path), 1) if line.strip())
+    while True:
+        numbers: list[int] = []
+        columns: dict[str, list[object]] = {name: [] for name in wanted}
+        for number, row in islice(rows, _BLOCK):
+            numbers.append(number)
+            for name in wanted:
+                if name not in row:
+                    raise TraceError(
+                        f"{path}:{number}: no {name!r} in this row; it has {listed(row)}"
+                    )
+                columns[name].append(row[name])
+        if not numbers:
+            return
+        yield Block(path, numbers, dict(columns))
+
+
+def read_column(path: Path, column: str | None) -> NDArray[np.int64]:
+    """One column of token counts from a CSV or JSON lines file, or from a file of bare numbers.
+
+    ``column`` None takes the only column there is; a file of one number per line needs no header.
+    TraceError with file and line.
+    """
+    number, line = first_line(path)
+    if column is None and _reads_as_number(line):
+        return np.concatenate([block.tokens("length") for block in _bare_numbers(path)])
+    top = head(path)
+    if column is None and len(top.names) != 1:
+        raise TraceError(
+            f"{path}:{number}: which column holds the lengths? Say it with `column`; the file has"
+            f" {listed(top.names)}"
+        )
+    wanted = [column or top.names[0]]
+    blocks = json_blocks(path, wanted) if top.container == "jsonl" else csv_blocks(path, wanted)
+    return np.concatenate([block.tokens(wanted[0]) for block in blocks])
+
+
+def shown(value: object) -> str:
+    """A value from a file as it appears in a message: quoted, and cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def listed(names: Iterable[str]) -> str:
+    """Column names as they appear in a message: quoted, and at most a dozen."""
+    quoted = [shown(name) for name in names]
+    rest = [f"and {len(quoted) - 12} more"] if len(quoted) > 12 else []
+    return ", ".join(quoted[:12] + rest) or "nothing"
+
+
+def _bare_numbers(path: Path) -> Iterator[Block]:
+    rows = ((n, text.strip()) for n, text in enumerate(lines(path), 1) if text.strip())
+    while block := list(islice(rows, _BLOCK)):
+        numbers, values = zip(*block, strict=True)
+        yield Block(path, list(numbers), {"length": values})
+
+
+def _csv_rows(path: Path, text: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """The rows that are not blank, each after the number of the line on which it starts."""
+    reader = csv.reader(text)
+    start = 1
+    try:
+        for row in reader:
+            if len(row) > 1 or (row and row[0].strip()):
+                yield start, row
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise TraceError(f"{path}:{start}: not a row of CSV: {error}") from None
+
+
+def _header(path: Path, rows: Iterator[tuple[int, list[str]]]) -> tuple[int, list[str]]:
+    for number, row in rows:
+        return number, [name.strip() for name in row]
+    raise TraceError(f"{path}: the file is empty")
+
+
+def _place(path: Path, line: int, header: list[str], name: str) -> int:
+    if name not in header:
+        raise TraceError(
+            f"{path}:{line}: no column {name!r}{did_you_mean(name, header)};"
+            f" the header has {listed(header)}"
+        )
+    if header.count(name) > 1:
+        raise TraceError(f"{path}:{line}: two columns are called {name!r}")
+    return header.index(name)
+
+
+def _json_row(path: Path, number: int, line: str) -> dict[str, object]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        raise TraceError(f"{path}:{number}: not JSON: {shown(line.strip())}") from None
+    if not isinstance(row, dict):
+        raise TraceError(f"{path}:{number}: not a JSON object: {shown(line.strip())}")
+    return row
+
+
+def _token_count(value: object) -> int | None:
+    if type(value) is str:
+        text = value.strip()
+        if not (text.isascii() and text.isdigit() and len(text) < 20):
+            return None
+        value = int(text)
+    return value if type(value) is int and 1 <= value <= MAX_TOKENS else None
+
+
+def _reads_as_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _number(value: object) -> float | None:
+    if (type(value) is str and "_" in value) or type(value) not in (str, int, float):
+        return None
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (ValueError, OverflowError):
+        return None
+    return number if 0 <= number < math.inf else None
+
+
+def _fields(count: int) -> str:
+    return "1 field" if count == 1 else f"{count} fields"

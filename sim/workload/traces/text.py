@@ -1,0 +1,75 @@
+"""How does a trace file become lines? Plain or gzipped UTF-8 text, with every failure explained.
+
+A file is never held in memory as a whole: lines are handed on one by one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from sim.errors import TraceError, did_you_mean
+
+MAX_LINE = 1 << 20
+"""Characters in the longest line that is still taken for a row of a trace."""
+
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+def lines(path: Path) -> Iterator[str]:
+    """The lines of ``path`` with their line ends, decompressed if the file starts as gzip does.
+
+    A byte order mark is dropped. TraceError for a path that is missing or no regular file, for
+    content that is not UTF-8 or a damaged gzip file, and for a line longer than ``MAX_LINE``.
+    """
+    try:
+        _check_regular(path)
+        with path.open("rb") as raw:
+            zipped = raw.peek(2)[:2] == _GZIP_MAGIC
+            data = gzip.GzipFile(fileobj=raw) if zipped else raw
+            with io.TextIOWrapper(data, encoding="utf-8-sig", newline="") as text:
+                yield from _short_lines(path, text)
+    except UnicodeDecodeError as error:
+        raise TraceError(
+            f"{path}: not a text file ({error.reason}); a trace is UTF-8 text, CSV or JSON lines,"
+            " plain or gzipped"
+        ) from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise TraceError(f"{path}: damaged or incomplete gzip file ({error})") from None
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def first_line(path: Path) -> tuple[int, str]:
+    """The first line of ``path`` that is not blank, after its number; TraceError if none is."""
+    for number, line in enumerate(lines(path), 1):
+        if "\0" in line:
+            raise TraceError(f"{path}: a binary file; a trace is CSV or JSON lines")
+        if line.strip():
+            return number, line
+    raise TraceError(f"{path}: the file is empty")
+
+
+def _short_lines(path: Path, text: io.TextIOWrapper) -> Iterator[str]:
+    number = 0
+    while line := text.readline(MAX_LINE + 1):
+        number += 1
+        if len(line) > MAX_LINE:
+            raise TraceError(
+                f"{path}:{number}: a line of more than {MAX_LINE:,} characters; a trace has one"
+                " short line per request"
+            )
+        yield line
+
+
+def _check_regular(path: Path) -> None:
+    if path.is_dir():
+        raise TraceError(f"{path}: a directory; a trace is a file")
+    if not path.exists():
+        siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise TraceError(f"{path}: no such file{did_you_mean(path.name, siblings)}")
+    if not path.is_file():
+        raise TraceError(f"{path}: not a regular file; a trace is read more than once")

@@ -1,0 +1,81 @@
+"""What does the rest of the simulator receive? Columns of requests, a chunk at a time.
+
+Arrivals are in seconds since the start of the run, lengths in tokens. No object per request ever
+exists here, and a million requests need the memory of one chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+CHUNK = 4096
+"""Rows in a full chunk; only the last one of a run may be shorter."""
+
+
+class Chunk(NamedTuple):
+    """Some consecutive requests as three columns of equal length.
+
+    Arrivals never decrease, neither inside a chunk nor from one to the next, and the first is not
+    negative. Both token counts are at least 1.
+    """
+
+    arrivals: list[float]
+    prompt_tokens: list[int]
+    output_tokens: list[int]
+
+
+class LengthChunk(NamedTuple):
+    """The lengths of some consecutive requests whose arrival is not known in advance."""
+
+    prompt_tokens: list[int]
+    output_tokens: list[int]
+
+
+class OpenTraffic:
+    """Requests that arrive by the clock, however long the answers take: a law, or a trace."""
+
+    def __init__(self, total: int, chunks: Iterator[Chunk]) -> None:
+        self.total = total
+        """Number of requests in all chunks together."""
+        self._chunks: Iterator[Chunk] | None = chunks
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The requests in order of arrival; RuntimeError when asked for a second time."""
+        if self._chunks is None:
+            raise RuntimeError("this traffic was already read; build it again for another run")
+        chunks, self._chunks = self._chunks, None
+        return chunks
+
+
+class ClosedTraffic:
+    """Requests of ``concurrency`` users, each waiting for an answer before asking again.
+
+    A user asks at 0, and then ``think_time`` seconds after each answer, until ``total`` requests
+    have been issued by all users together. Lengths are taken in order of issue.
+    """
+
+    def __init__(
+        self, total: int, concurrency: int, think_time: float, lengths: Iterator[LengthChunk]
+    ) -> None:
+        self.total = total
+        self.concurrency = concurrency
+        self.think_time = think_time
+        self._lengths: Iterator[LengthChunk] | None = lengths
+
+    def lengths(self) -> Iterator[LengthChunk]:
+        """The lengths in order of issue; RuntimeError when asked for a second time."""
+        if self._lengths is None:
+            raise RuntimeError("this traffic was already read; build it again for another run")
+        lengths, self._lengths = self._lengths, None
+        return lengths
+
+
+def chunk_sizes(total: int, chunk: int = CHUNK) -> Iterator[int]:
+    """How many rows each chunk of ``total`` requests has.
+
+    >>> list(chunk_sizes(10, 4))
+    [4, 4, 2]
+    """
+    for start in range(0, total, chunk):
+        yield min(chunk, total - start)

@@ -1,0 +1,393 @@
+"""Every catalogue entry is complete and sourced; every bad name or file is one clear complaint."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sim import catalog
+from sim.errors import UsageError
+from sim.hardware import GpuSpec
+from sim.model import ModelSpec
+
+GPUS = catalog.names("gpus")
+MODELS = catalog.names("models")
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+}
+
+
+def config(folder: Path, base: Mapping[str, Any] = LLAMA, **changes: object) -> ModelSpec:
+    """The model of a config.json like ``base`` with ``changes``; a change to ... drops the key."""
+    document = {**base, **changes}
+    document = {key: value for key, value in document.items() if value is not ...}
+    (folder / "config.json").write_text(json.dumps(document))
+    return catalog.model(folder)
+
+
+def family(architecture: str) -> dict[str, Any]:
+    return {**LLAMA, "architectures": [architecture]}
+
+
+class TestEntries:
+    def test_the_first_release_is_complete(self) -> None:
+        assert {"a100-sxm-80gb", "h100-sxm", "h200-sxm", "l40s", "b200-sxm", "rtx-4090"} <= set(
+            GPUS
+        )
+        expected = {"llama-2-7b", "llama-2-70b", "llama-3.1-8b", "llama-3.1-70b", "qwen3-32b"}
+        assert expected | {"mistral-7b"} <= set(MODELS)
+
+    @pytest.mark.parametrize(
+        ("kind", "name"), [("gpus", name) for name in GPUS] + [("models", name) for name in MODELS]
+    )
+    def test_every_value_has_a_source(self, kind: catalog.Kind, name: str) -> None:
+        entry = catalog.raw(kind, name)
+        assert isinstance(entry.pop("title"), str)
+        for key, item in entry.items():
+            assert isinstance(item, dict), key
+            assert set(item) == {"value", "source"}, key
+            assert len(item["source"].strip()) > 20, key
+
+    @pytest.mark.parametrize("name", GPUS)
+    def test_gpu_is_plausible(self, name: str) -> None:
+        gpu = catalog.gpu(name)
+        assert gpu.name == name
+        assert 20e9 < gpu.memory < 400e9
+        assert gpu.peak_flops["bf16"] == gpu.peak_flops["fp16"] > 2 * gpu.peak_flops["fp32"] * 0.99
+        assert 100 < gpu.ridge_point < 500
+        assert 0.5 <= gpu.efficiency.compute <= 0.9
+        assert 0.5 <= gpu.efficiency.bandwidth <= 0.9
+        assert 1e-6 <= gpu.efficiency.operator_latency <= 10e-6
+        assert gpu.link.bandwidth < gpu.bandwidth
+        assert gpu.host_link.kind == "pcie"
+        assert "aiconfigurator" in gpu.efficiency.source
+        assert set(gpu.sources) == set(catalog.raw("gpus", name)) - {"title"}
+
+    @pytest.mark.parametrize("name", GPUS)
+    def test_price_says_whose_and_when(self, name: str) -> None:
+        source = catalog.gpu(name).sources["price_per_hour"]
+        assert "List price in USD" in source
+        assert " 202" in source
+
+    def test_peaks_are_dense(self) -> None:
+        """The figures that data sheets print with sparsity are exactly what must not appear."""
+        dense = {"h100-sxm": 989.4e12, "h200-sxm": 989.4e12, "a100-sxm-80gb": 312e12}
+        dense |= {"l40s": 362.05e12, "b200-sxm": 2250e12, "rtx-4090": 165.2e12}
+        assert {name: catalog.gpu(name).flops("bf16") for name in dense} == dense
+
+    def test_units_arrive_as_si(self) -> None:
+        h100 = catalog.gpu("h100-sxm")
+        assert (h100.memory, h100.bandwidth, h100.sms, h100.power) == (84.9e9, 3.35e12, 132, 700)
+        assert (h100.link.kind, h100.link.bandwidth) == ("nvlink", 450e9)
+        assert h100.link.latency == pytest.approx(5e-6)
+        assert h100.efficiency.operator_latency == pytest.approx(3e-6)
+        assert catalog.gpu("rtx-4090").memory == 25_250_627_584
+
+    @pytest.mark.parametrize(
+        ("gpu", "precision", "tera"),
+        [
+            ("h100-sxm", "fp8", 1978.9),
+            ("h100-sxm", "fp4", 1978.9),
+            ("h100-sxm", "int4", 1978.9),
+            ("a100-sxm-80gb", "fp8", 312),
+            ("a100-sxm-80gb", "int4", 1248),
+            ("b200-sxm", "fp4", 9000),
+            ("rtx-4090", "fp8", 330.3),
+        ],
+    )
+    def test_a_missing_unit_falls_back_to_the_next_wider(
+        self, gpu: str, precision: str, tera: float
+    ) -> None:
+        assert catalog.gpu(gpu).flops(precision) == tera * 1e12
+
+    def test_an_unknown_precision_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="unknown precision 'bfloat16'; known: fp32, bf16"):
+            catalog.gpu("l40s").flops("bfloat16")
+
+    @pytest.mark.parametrize("name", MODELS)
+    def test_parameters_are_the_published_ones(self, name: str) -> None:
+        published: Any = catalog.raw("models", name)["parameters"]
+        assert catalog.model(name).parameters == published["value"]
+        assert catalog.model(name).name == name
+
+    def test_published_counts_are_those_of_the_hub(self) -> None:
+        counts = {name: catalog.model(name).parameters for name in MODELS}
+        assert counts["llama-2-7b"] == 6_738_415_616
+        assert counts["llama-3.1-8b"] == 8_030_261_248
+        assert counts["llama-3.1-70b"] == 70_553_706_496
+        assert counts["mistral-7b"] == 7_248_023_552
+        assert counts["qwen3-32b"] == 32_762_123_264
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        ("call", "name", "message"),
+        [
+            (catalog.gpu, "h100sxm", "unknown gpu 'h100sxm' (did you mean 'h100-sxm'?)"),
+            (catalog.gpu, "tpu-v5", "the catalogue has a100-sxm-80gb, b200-sxm"),
+            (catalog.model, "llama3.1-8b", "(did you mean 'llama-3.1-8b'?)"),
+            (catalog.model, "", "unknown model ''"),
+            (catalog.model, "meta-llama/Llama-3.1-8B", "does not exist; give a file"),
+            (catalog.gpu, "mine.yaml", "mine.yaml does not exist"),
+            (catalog.gpu, Path("h100-sxm"), "h100-sxm does not exist"),
+        ],
+    )
+    def test_unknown_names_say_what_there_is(self, call: Any, name: Any, message: str) -> None:
+        with pytest.raises(UsageError) as caught:
+            call(name)
+        assert message in str(caught.value)
+
+    def test_raw_refuses_unknown_names(self) -> None:
+        with pytest.raises(UsageError, match=r"did you mean 'l40s'\?"):
+            catalog.raw("gpus", "l40")
+
+    def test_a_name_goes_before_a_folder_of_the_same_spelling(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "llama-2-7b").mkdir()
+        monkeypatch.chdir(tmp_path)
+        assert catalog.model("llama-2-7b").num_layers == 32
+
+    def test_the_catalogue_is_light_to_import(self) -> None:
+        heavy = "{'pandas', 'simpy', 'plotly', 'torch', 'pyarrow', 'numpy', 'pydantic'}"
+        code = f"import sys, sim.catalog; print(sorted({heavy} & set(sys.modules)))"
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == "[]"
+
+
+class TestOwnYaml:
+    def edited(self, folder: Path, kind: catalog.Kind, name: str, change: Any) -> Path:
+        entry: Any = catalog.raw(kind, name)
+        change(entry)
+        path = folder / "mine.yaml"
+        path.write_text(yaml.safe_dump(entry))
+        return path
+
+    def test_a_gpu_of_ones_own(self, tmp_path: Path) -> None:
+        def cheaper(entry: Any) -> None:
+            entry["price_per_hour"] = {"value": None, "source": "Not for rent anywhere."}
+
+        self.edited(tmp_path, "gpus", "l40s", cheaper)
+        gpu = catalog.gpu("mine.yaml", base=tmp_path)
+        assert isinstance(gpu, GpuSpec)
+        assert (gpu.name, gpu.price_per_hour) == ("mine", None)
+
+    @pytest.mark.parametrize(
+        ("key", "value", "message"),
+        [
+            ("memory", "48 gigs", "memory: unknown unit 'gigs' for a bytes"),
+            ("sms", 14.2, "sms: expected a whole number of at least 1, found 14.2"),
+            ("power", "-350W", "power: got -350.0, expected above 0"),
+            ("price_per_hour", "cheap", "price_per_hour: expected a plain number, found 'cheap'"),
+            ("link", {"kind": "pcie", "bandwidth": "1GB/s"}, "link.latency: is missing"),
+            ("link", "pcie", "link: expected a mapping of keys to values, found 'pcie'"),
+            ("peak_flops", {"fp8": "1TFLOP/s"}, "a mapping with bf16 or fp16"),
+            ("peak_flops", {"bf17": 1, "bf16": 1}, "peak_flops: got 'bf17'"),
+            (
+                "efficiency",
+                {"compute": 1.2, "bandwidth": 0.8, "operator_latency": "2us"},
+                "compute: got 1.2, expected above 0 and at most 1",
+            ),
+        ],
+    )
+    def test_a_bad_gpu_value_names_file_and_key(
+        self, tmp_path: Path, key: str, value: object, message: str
+    ) -> None:
+        def spoil(entry: Any) -> None:
+            entry[key]["value"] = value
+
+        path = self.edited(tmp_path, "gpus", "l40s", spoil)
+        with pytest.raises(UsageError) as caught:
+            catalog.gpu(path)
+        assert str(caught.value).startswith(f"{path}: ")
+        assert message in str(caught.value)
+
+    def test_values_need_sources_and_keys_must_be_known(self, tmp_path: Path) -> None:
+        path = self.edited(tmp_path, "gpus", "l40s", lambda entry: entry["sms"].pop("source"))
+        with pytest.raises(UsageError, match=r"sms\.source: is missing"):
+            catalog.gpu(path)
+        path = self.edited(tmp_path, "gpus", "l40s", lambda entry: entry.update(bandwith=1))
+        with pytest.raises(UsageError, match=r"bandwith: unknown key \(did you mean 'bandwidth'\?"):
+            catalog.gpu(path)
+        path = self.edited(tmp_path, "gpus", "l40s", lambda entry: entry.pop("bandwidth"))
+        with pytest.raises(UsageError, match="bandwidth: is missing"):
+            catalog.gpu(path)
+
+    def test_a_model_must_agree_with_its_published_size(self, tmp_path: Path) -> None:
+        def spoil(entry: Any) -> None:
+            entry["architecture"]["value"]["num_kv_heads"] = 32
+
+        path = self.edited(tmp_path, "models", "llama-3.1-8b", spoil)
+        with pytest.raises(UsageError, match="parameters: the architecture makes 8,835,567,616"):
+            catalog.model(path)
+
+    def test_an_impossible_model_names_the_key(self, tmp_path: Path) -> None:
+        def spoil(entry: Any) -> None:
+            entry["architecture"]["value"]["num_kv_heads"] = 7
+
+        path = self.edited(tmp_path, "models", "llama-3.1-8b", spoil)
+        with pytest.raises(UsageError, match=r"architecture\.num_kv_heads: got 7"):
+            catalog.model(path)
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("title: [", "is not valid YAML"),
+            ("- a\n- b\n", "expected a mapping of keys to values"),
+            ("", "expected a mapping of keys to values"),
+            ("title: \x01", "is not valid YAML"),
+        ],
+    )
+    def test_text_that_is_no_entry(self, tmp_path: Path, text: str, message: str) -> None:
+        path = tmp_path / "mine.yaml"
+        path.write_text(text)
+        for call in (catalog.gpu, catalog.model):
+            with pytest.raises(UsageError, match=message):
+                call(path)
+
+    def test_bytes_that_are_no_text(self, tmp_path: Path) -> None:
+        path = tmp_path / "mine.yaml"
+        path.write_bytes(b"\xff\xfe\x00")
+        with pytest.raises(UsageError, match="is not a text file in UTF-8"):
+            catalog.gpu(path)
+
+
+class TestHuggingFace:
+    def test_config_by_folder_file_and_base(self, tmp_path: Path) -> None:
+        folder = tmp_path / "My-Llama"
+        folder.mkdir()
+        spec = config(folder)
+        assert spec == catalog.model(folder / "config.json")
+        assert spec.name == "My-Llama"
+        by_base = catalog.model("My-Llama", base=tmp_path)
+        assert by_base.parameters == spec.parameters == catalog.model("llama-3.1-8b").parameters
+
+    def test_llama_defaults(self, tmp_path: Path) -> None:
+        """Without them: one KV head per head, head size 4,096 / 32, no biases, 2,048 positions."""
+        spec = config(tmp_path, num_key_value_heads=..., max_position_embeddings=...)
+        assert (spec.num_kv_heads, spec.head_dim, spec.max_position_embeddings) == (32, 128, 2048)
+        assert (spec.attention_bias, spec.output_bias, spec.mlp_bias) == (False, False, False)
+        assert (spec.tie_word_embeddings, spec.qk_norm, spec.sliding_window) == (False, False, None)
+
+    def test_null_is_as_transformers_reads_it(self, tmp_path: Path) -> None:
+        spec = config(
+            tmp_path, num_key_value_heads=None, head_dim=None, attention_bias=None, mlp_bias=None
+        )
+        assert (spec.num_kv_heads, spec.head_dim) == (32, 128)
+        assert not spec.attention_bias
+
+    def test_llama_biases_are_on_all_projections(self, tmp_path: Path) -> None:
+        spec = config(tmp_path, attention_bias=True, mlp_bias=True)
+        assert (spec.attention_bias, spec.output_bias, spec.mlp_bias) == (True, True, True)
+
+    def test_mistral_window(self, tmp_path: Path) -> None:
+        """The class assumes 4,096 tokens and 8 KV heads; an explicit null means no window."""
+        mistral = family("MistralForCausalLM")
+        assert config(tmp_path, mistral).sliding_window == 4096
+        assert config(tmp_path, mistral, sliding_window=None).sliding_window is None
+        assert config(tmp_path, mistral, sliding_window=1024).sliding_window == 1024
+        assert config(tmp_path, mistral, num_key_value_heads=...).num_kv_heads == 8
+        assert config(tmp_path, mistral, head_dim=160).head_dim == 160
+
+    def test_qwen2_always_has_biases_on_q_k_v(self, tmp_path: Path) -> None:
+        """Qwen2.5-7B, whose published count is 7,615,616,512."""
+        shape = {"hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28}
+        shape |= {"num_key_value_heads": 4, "intermediate_size": 18944, "vocab_size": 152064}
+        spec = config(
+            tmp_path, {**family("Qwen2ForCausalLM"), **shape}, sliding_window=131072,
+            use_sliding_window=False, tie_word_embeddings=False,
+        )  # fmt: skip
+        assert (spec.attention_bias, spec.output_bias) == (True, False)
+        assert spec.sliding_window is None
+        assert spec.parameters == 7_615_616_512
+
+    def test_qwen3_has_norms_on_queries_and_keys(self, tmp_path: Path) -> None:
+        """Qwen3-0.6B, tied, head size 128 where 1,024 / 16 is 64: 596,049,920 parameters."""
+        shape = {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16}
+        shape |= {"intermediate_size": 3072, "vocab_size": 151936}
+        spec = config(
+            tmp_path, {**family("Qwen3ForCausalLM"), **shape}, tie_word_embeddings=True
+        )  # fmt: skip
+        assert (spec.head_dim, spec.qk_norm, spec.attention_bias) == (128, True, False)
+        assert spec.parameters == 596_049_920
+
+    @pytest.mark.parametrize(
+        ("changes", "window"),
+        [
+            ({"use_sliding_window": False, "sliding_window": 4096}, None),
+            ({"use_sliding_window": None}, None),
+            ({"use_sliding_window": True}, 4096),
+            ({"use_sliding_window": True, "sliding_window": 2048}, 2048),
+            ({"use_sliding_window": True, "max_window_layers": 32}, None),
+        ],
+    )
+    def test_qwen_window_needs_its_switch(
+        self, tmp_path: Path, changes: dict[str, Any], window: int | None
+    ) -> None:
+        assert config(tmp_path, family("Qwen2ForCausalLM"), **changes).sliding_window == window
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"architectures": ["MixtralForCausalLM"]}, "architectures: found MixtralForCausalLM"),
+            (
+                {"architectures": ["MixtralForCausalLM"]},
+                "supported are the dense text models Llama",
+            ),
+            ({"architectures": ["Qwen3MoeForCausalLM"]}, "found Qwen3MoeForCausalLM"),
+            ({"architectures": ["LlavaForConditionalGeneration"]}, "is not supported"),
+            ({"architectures": ...}, "architectures: is missing"),
+            ({"architectures": None}, "architectures: expected a list"),
+            ({"architectures": []}, "architectures: expected a list"),
+            ({"hidden_size": ...}, "hidden_size: is missing"),
+            ({"vocab_size": None}, "vocab_size: expected a whole number of at least 1, found null"),
+            ({"num_hidden_layers": "32"}, "num_hidden_layers: expected a whole number"),
+            ({"num_hidden_layers": True}, "num_hidden_layers: expected a whole number"),
+            ({"num_attention_heads": 0}, "num_attention_heads: expected a whole number of at"),
+            ({"intermediate_size": -1}, "intermediate_size: expected a whole number"),
+            ({"hidden_size": 4100}, "hidden_size: 4100 is not divisible by num_attention_heads"),
+            ({"num_key_value_heads": 7}, "num_key_value_heads: 7 does not divide"),
+            ({"tie_word_embeddings": "no"}, "tie_word_embeddings: expected true or false"),
+        ],
+    )
+    def test_a_bad_config_names_file_and_key(
+        self, tmp_path: Path, changes: dict[str, Any], message: str
+    ) -> None:
+        with pytest.raises(UsageError) as caught:
+            config(tmp_path, **changes)
+        assert str(caught.value).startswith(str(tmp_path / "config.json"))
+        assert message in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ('{"hidden_size": 1,\n}', r"config\.json:2:1: is not valid JSON"),
+            ("", "is not valid JSON"),
+            ("[1, 2]", "expected a mapping of keys to values, found a list"),
+        ],
+    )
+    def test_text_that_is_no_config(self, tmp_path: Path, text: str, message: str) -> None:
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(UsageError, match=message):
+            catalog.model(tmp_path)
+
+    def test_a_folder_without_a_config(self, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match=r"holds no config\.json"):
+            catalog.model(tmp_path)

@@ -1,0 +1,176 @@
+"""Parameter, byte and FLOP formulas against values worked out by hand, for MHA and GQA models."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from sim.model import PRECISION_BYTES, ModelSpec, precision_bytes
+
+LLAMA_2_7B = ModelSpec(
+    name="llama-2-7b",
+    hidden_size=4096,
+    num_layers=32,
+    num_heads=32,
+    num_kv_heads=32,
+    head_dim=128,
+    intermediate_size=11008,
+    vocab_size=32000,
+    max_position_embeddings=4096,
+    tie_word_embeddings=False,
+    attention_bias=False,
+    qk_norm=False,
+    sliding_window=None,
+    source="test",
+)
+LLAMA_31_8B = dataclasses.replace(
+    LLAMA_2_7B, name="llama-3.1-8b", num_kv_heads=8, intermediate_size=14336, vocab_size=128256
+)
+
+
+def test_parameters_of_a_multi_head_model() -> None:
+    """Llama-2-7B, by hand.
+
+    Attention: Q, K, V and O are each 4,096 x 4,096 = 16,777,216; four of them are 67,108,864.
+    MLP: 4,096 x 11,008 = 45,088,768; three of them are 135,266,304.
+    Norms: 2 x 4,096 = 8,192. One layer: 67,108,864 + 135,266,304 + 8,192 = 202,383,360.
+    32 layers: 6,476,267,520. Embedding: 32,000 x 4,096 = 131,072,000, and the LM head as many.
+    Total: 6,476,267,520 + 262,144,000 + 4,096 (final norm) = 6,738,415,616.
+    """
+    assert LLAMA_2_7B.attention_parameters() == 67_108_864
+    assert LLAMA_2_7B.mlp_parameters() == 135_266_304
+    assert LLAMA_2_7B.linear_parameters() == 202_375_168
+    assert LLAMA_2_7B.layer_parameters() == 202_383_360
+    assert LLAMA_2_7B.embedding_parameters() == 131_072_000
+    assert LLAMA_2_7B.head_parameters() == 131_072_000
+    assert LLAMA_2_7B.parameters == 6_738_415_616
+
+
+def test_parameters_of_a_grouped_query_model() -> None:
+    """Llama-3.1-8B, by hand.
+
+    Attention: Q and O 4,096 x 4,096 = 16,777,216 each; K and V 4,096 x (8 x 128 = 1,024) =
+    4,194,304 each; together 41,943,040.
+    MLP: 3 x 4,096 x 14,336 = 176,160,768. One layer with its 8,192 norms: 218,112,000.
+    32 layers: 6,979,584,000. Embedding and head: 2 x 128,256 x 4,096 = 1,050,673,152.
+    Total with the final norm's 4,096: 8,030,261,248.
+    """
+    assert LLAMA_31_8B.attention_parameters() == 41_943_040
+    assert LLAMA_31_8B.mlp_parameters() == 176_160_768
+    assert LLAMA_31_8B.layer_parameters() == 218_112_000
+    assert LLAMA_31_8B.parameters == 8_030_261_248
+
+
+def test_weight_bytes_of_a_multi_head_model() -> None:
+    """Llama-2-7B: 32 x 202,375,168 = 6,476,005,376 projection weights, 262,144,000 of embedding
+    and head, 32 x 8,192 + 4,096 = 266,240 norms.
+
+    bf16: 2 x 6,738,415,616 = 13,476,831,232.
+    fp8: 6,476,005,376 + 2 x 262,144,000 + 2 x 266,240 = 7,000,825,856.
+    int4: 3,238,002,688 + 524,288,000 + 532,480 = 3,762,823,168.
+    """
+    assert LLAMA_2_7B.weight_bytes("bf16") == 13_476_831_232
+    assert LLAMA_2_7B.weight_bytes("fp16") == 13_476_831_232
+    assert LLAMA_2_7B.weight_bytes("fp8") == 7_000_825_856
+    assert LLAMA_2_7B.weight_bytes("int8") == 7_000_825_856
+    assert LLAMA_2_7B.weight_bytes("int4") == 3_762_823_168
+
+
+def test_weight_bytes_of_a_grouped_query_model() -> None:
+    """Llama-3.1-8B: 32 x (41,943,040 + 176,160,768) = 6,979,321,856 projection weights,
+    1,050,673,152 of embedding and head, 266,240 norms.
+
+    bf16: 2 x 8,030,261,248 = 16,060,522,496. fp32: twice that.
+    fp8: 6,979,321,856 + 2,101,346,304 + 532,480 = 9,081,200,640.
+    int4: 3,489,660,928 + 2,101,346,304 + 532,480 = 5,591,539,712.
+    With an fp8 embedding and head as well: 9,081,200,640 - 1,050,673,152 = 8,030,527,488.
+    """
+    assert LLAMA_31_8B.weight_bytes("bf16") == 16_060_522_496
+    assert LLAMA_31_8B.weight_bytes("fp32") == 32_121_044_992
+    assert LLAMA_31_8B.weight_bytes("fp8") == 9_081_200_640
+    assert LLAMA_31_8B.weight_bytes("int4") == 5_591_539_712
+    assert LLAMA_31_8B.weight_bytes("fp8", embedding_precision="fp8") == 8_030_527_488
+
+
+def test_kv_cache_counts_kv_heads_and_not_query_heads() -> None:
+    """Llama-2-7B: 2 x 32 layers x 32 heads x 128 x 2 bytes = 524,288 a token, so 4,096 tokens are
+    2,147,483,648 bytes. Llama-3.1-8B has 8 KV heads: a quarter, 131,072 a token; half in fp8.
+    """
+    assert LLAMA_2_7B.kv_bytes_per_token("fp16") * 4096 == 2_147_483_648
+    assert LLAMA_31_8B.kv_bytes_per_token("bf16") == 131_072
+    assert LLAMA_31_8B.kv_bytes_per_token("fp8") == 65_536
+
+
+def test_flops_of_a_multi_head_model() -> None:
+    """Llama-2-7B, one token: projections 2 x 6,476,005,376 = 12,952,010,752; LM head
+    2 x 131,072,000 = 262,144,000; attention over 1,000 tokens: scores and values are each
+    2 x 4,096 x 1,000 a layer, so 4 x 32 x 4,096 x 1,000 = 524,288,000.
+    """
+    assert LLAMA_2_7B.linear_flops_per_token() == 12_952_010_752
+    assert LLAMA_2_7B.head_flops_per_token() == 262_144_000
+    assert LLAMA_2_7B.attention_flops_per_token(1000) == 524_288_000
+
+
+def test_grouped_queries_save_kv_bytes_but_no_attention_flops() -> None:
+    context = 1000
+    assert LLAMA_31_8B.attention_flops_per_token(context) == LLAMA_2_7B.attention_flops_per_token(
+        context
+    )
+
+
+def test_tied_embeddings_are_stored_once_and_computed_all_the_same() -> None:
+    tied = dataclasses.replace(LLAMA_31_8B, tie_word_embeddings=True)
+    assert LLAMA_31_8B.parameters - tied.parameters == 128_256 * 4096
+    assert LLAMA_31_8B.weight_bytes("int4") - tied.weight_bytes("int4") == 128_256 * 4096 * 2
+    assert tied.head_flops_per_token() == LLAMA_31_8B.head_flops_per_token()
+
+
+@pytest.mark.parametrize(
+    ("change", "extra_per_layer"),
+    [
+        ({"attention_bias": True}, 4096 + 2 * 1024),
+        ({"output_bias": True}, 4096),
+        ({"mlp_bias": True}, 2 * 14336 + 4096),
+        ({"qk_norm": True}, 2 * 128),
+    ],
+)
+def test_biases_and_norms_add_few_parameters_that_stay_at_16_bits(
+    change: dict[str, Any], extra_per_layer: int
+) -> None:
+    changed = dataclasses.replace(LLAMA_31_8B, **change)
+    assert changed.parameters - LLAMA_31_8B.parameters == 32 * extra_per_layer
+    difference = changed.weight_bytes("int4") - LLAMA_31_8B.weight_bytes("int4")
+    assert difference == 32 * extra_per_layer * 2
+
+
+def test_head_dim_need_not_be_hidden_size_over_heads() -> None:
+    """64 heads of 128 on a hidden size of 5,120: Q is 5,120 x 8,192, K and V 5,120 x 1,024."""
+    wide = dataclasses.replace(LLAMA_31_8B, hidden_size=5120, num_heads=64)
+    assert wide.attention_parameters() == 2 * 5120 * 8192 + 2 * 5120 * 1024
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_layers": 0}, "num_layers: got 0"),
+        ({"head_dim": -128}, "head_dim: got -128"),
+        ({"num_kv_heads": 7}, "num_kv_heads: got 7, expected a divisor of the 32"),
+        ({"num_kv_heads": 64}, "num_kv_heads: got 64"),
+        ({"sliding_window": 0}, "sliding_window: got 0"),
+    ],
+)
+def test_impossible_shapes_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(LLAMA_31_8B, **change)
+
+
+def test_an_unknown_precision_names_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="unknown precision 'nvfp4'; known: fp32, bf16"):
+        LLAMA_31_8B.weight_bytes("nvfp4")
+    with pytest.raises(ValueError, match="unknown precision 'bfloat16'"):
+        LLAMA_31_8B.kv_bytes_per_token("bfloat16")
+    with pytest.raises(ValueError, match="unknown precision 'fp6'"):
+        LLAMA_31_8B.weight_bytes("fp8", embedding_precision="fp6")
+    assert [precision_bytes(p) for p in PRECISION_BYTES] == [4, 2, 2, 1, 1, 0.5]
