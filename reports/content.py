@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from reports import tables, theme
 from reports.figures import latency_cdf, timeline
-from reports.formats import Kind, phrase, show, significant
+from reports.formats import Kind, phrase, show
 from reports.run_directory import pick
 from reports.steps import nice_width, replica_count
 
@@ -180,15 +180,15 @@ def _timeline(summary: Mapping[str, Any], requests: pd.DataFrame, timeseries: pd
     replicas = replica_count(timeseries, requests)
     kv_tokens = pick(summary, "infersim.kv_cache.tokens")
     drawn = timeline.figure(timeseries, requests, kv_tokens=kv_tokens, replicas=replicas)
-    width = significant(nice_width(float(timeseries["end_s"].max()), timeline.BINS))
+    width = nice_width(float(timeseries["end_s"].max()), timeline.BINS)
     caption = (
-        f"Tokens per second are means over {width} s. Long series are thinned for the screen; "
+        f"Tokens per second are means over {width:g} s. Long series are thinned for the screen; "
         "lowest and highest values are kept."
     )
     if replicas > 1:
         caption = f"Sum over {replicas} replicas; KV cache: their mean. " + caption
     if requests["warmup"].any():
-        caption += " The shaded start is the warm-up, left out of the statistics."
+        caption += " The shaded start is the warm-up, left out of the latency statistics."
     return Plot("timeline", title, None, caption, _json(drawn))
 
 

@@ -82,6 +82,8 @@ def _percent(value: float) -> str:
     while decimals < 4 and distance < 10.0**-decimals:
         decimals += 1
     text = f"{value:,.{decimals}f}"
+    if float(text.replace(",", "")) in (0.0, 100.0):
+        return "<0.0001" if value < 50 else ">99.9999"
     return text.rstrip("0").rstrip(".")
 
 

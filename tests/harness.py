@@ -1,0 +1,132 @@
+"""Small event-loop runs with every token's time written down, whatever the leaps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import simpy
+
+from sim.fleet import make_fleet
+from sim.metrics.recorder import Recorder
+from sim.replica import Price, Replica
+from sim.request import Request
+from sim.routers import make_router
+from sim.schedulers import Chunk, Scheduler
+from sim.workload.traffic import Chunk as TrafficChunk
+from sim.workload.traffic import ClosedTraffic, LengthChunk, OpenTraffic
+
+
+@dataclass
+class Played:
+    """What a run did: token times by request, finishing order, the recorded rows."""
+
+    tokens: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    log: list[tuple[float, str, int]] = field(default_factory=list)
+    recorder: Recorder = field(default_factory=Recorder)
+    replicas: list[Replica] = field(default_factory=list)
+    unfinished: dict[int, int] = field(default_factory=dict)
+    events: int = 0
+
+
+class LinePrice:
+    """Decode and prefill at constant cost per pass, sequence, context token and prompt token (s).
+
+    With powers of two every sum is exact, so that ties between replicas and arrivals do happen.
+    """
+
+    def __init__(
+        self, fixed: float, sequence: float, context: float, token: float, bend: int | None = None
+    ) -> None:
+        self.fixed, self.sequence, self.context, self.token = fixed, sequence, context, token
+        self.bend = bend  # context from which one more token costs twice as much
+
+    def decode_line(self, sequences: int, context: int) -> tuple[float, float, float]:
+        base = self.fixed + self.sequence * sequences
+        if self.bend is None:
+            return float("inf"), base, self.context
+        if context < self.bend:
+            return self.bend, base, self.context
+        return float("inf"), base - self.context * self.bend, 2 * self.context
+
+    def iteration(
+        self, sequences: int, context: int, chunks: list[Chunk], admitted: int
+    ) -> tuple[float, float, float]:
+        tokens = sum(chunk.tokens for chunk in chunks)
+        _, base, slope = self.decode_line(sequences, context)
+        return base + slope * context + self.token * tokens, 0.0, 0.0
+
+
+def play(
+    traffic: list[tuple[float, int, int]] | tuple[int, float, list[tuple[int, int]]],
+    scheduler: Callable[[], Scheduler],
+    price: Price,
+    *,
+    leap: bool,
+    replicas: int = 1,
+    router: str = "least-outstanding",
+    horizon: float | None = None,
+) -> Played:
+    """Run open traffic (arrival, prompt, output) or closed traffic (clients, think time, lengths)."""
+    played = Played()
+    env = simpy.Environment()
+
+    class Logged(Replica):
+        def _account(self, end: float) -> None:
+            plan, run = self._plan, self._run
+            assert plan is not None
+            if run is not None:
+                times = [run.boundary(run.done + i + 1) for i in range(self._iterations)]
+            else:
+                times = [end]
+            assert times[-1] == end
+            for request in self.scheduler.members():
+                if request.joined >= 0 and plan.decode:
+                    played.tokens[request.id].extend(times)
+            before = {c.request: c.request.generated for c in plan.chunks}
+            super()._account(end)
+            for request, generated in before.items():
+                if request.generated > generated:
+                    played.tokens[request.id].append(end)
+            self.scheduler.check_integrity()
+            played.events += 1
+
+    def make(index: int, on_finish: Callable[[Request], None] | None) -> Replica:
+        def finished(request: Request) -> None:
+            played.log.append((env.now, "finish", request.id))
+            if on_finish is not None:
+                on_finish(request)
+
+        return Logged(
+            env, index, scheduler(), price, played.recorder, leap=leap, on_finish=finished
+        )
+
+    source: OpenTraffic | ClosedTraffic
+    if isinstance(traffic, list):
+        columns = [list(column) for column in zip(*traffic, strict=True)]
+        source = OpenTraffic(len(traffic), iter([TrafficChunk(*columns)]))
+    else:
+        clients, think, lengths = traffic
+        columns = [list(column) for column in zip(*lengths, strict=True)]
+        source = ClosedTraffic(len(lengths), clients, think, iter([LengthChunk(*columns)]))
+    fleet = make_fleet(
+        env,
+        source,
+        make_router(router),
+        played.recorder,
+        make,
+        replicas=replicas,
+        front_end=0.0,
+    )
+    if horizon is None:
+        env.run()
+        while any(replica.outstanding for replica in fleet.replicas):
+            fleet.flush()
+            env.run()
+    else:
+        env.run(until=horizon)
+        for replica in fleet.replicas:
+            played.unfinished.update({r.id: n for r, n in replica.stop(horizon)})
+    played.replicas = fleet.replicas
+    return played
