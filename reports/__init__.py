@@ -9,13 +9,31 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
-from reports.page import render
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["render", "write_report"]
+
+
+def render(
+    *,
+    summary: Mapping[str, Any],
+    requests: pd.DataFrame,
+    timeseries: pd.DataFrame,
+    scenario_yaml: str,
+) -> str:
+    """The report of one run as HTML; a function of its arguments alone.
+
+    The arguments are the contents of ``summary.json``, ``requests.parquet``,
+    ``timeseries.parquet`` and ``resolved.yaml``. Raises UsageError when the summary lacks an entry
+    that the page shows.
+    """
+    # Here and not above, so that a figure can be run alone without being imported twice.
+    from reports import page  # noqa: PLC0415
+
+    return page.render(summary, requests, timeseries, scenario_yaml)
 
 
 def write_report(
@@ -28,8 +46,8 @@ def write_report(
 ) -> Path:
     """Write ``report.html`` into ``directory``, which exists, and return its path.
 
-    The arguments are those of ``render``. The file appears whole or not at all: an older report
-    stays until the new one is complete.
+    The arguments and errors are those of ``render``. The file appears whole or not at all: an
+    older report stays until the new one is complete.
     """
     page = render(
         summary=summary, requests=requests, timeseries=timeseries, scenario_yaml=scenario_yaml

@@ -99,7 +99,7 @@ def cards(summary: Mapping[str, Any]) -> list[Card]:
             "Queue time, p99",
             show(pick(summary, "infersim.queue_ms.p99"), "number").text,
             "ms",
-            _lines(f"p50 {show(pick(summary, 'infersim.queue_ms.p50'), 'number').text} ms"),
+            _lines(_median(pick(summary, "infersim.queue_ms.p50"))),
         ),
         Card(
             "cost",
@@ -113,20 +113,26 @@ def cards(summary: Mapping[str, Any]) -> list[Card]:
 
 def _latency_card(summary: Mapping[str, Any], name: str, limit: tables.Limit | None) -> Card:
     p99 = pick(summary, f"p99_{name}_ms")
-    median = show(pick(summary, f"median_{name}_ms"), "number").text
     band = pick(summary, "infersim.error_band")
-    parts = [f"p50 {median} ms", _plus_minus(pick(band, name) if band else None)]
+    spread = _plus_minus(pick(band, name) if band else None)
+    parts = [_median(pick(summary, f"median_{name}_ms")), spread]
     tone = "neutral"
     if limit is not None:
-        parts.insert(1, f"limit {show(limit.limit_ms, 'number').text} ms")
+        text = f"limit {phrase(limit.limit_ms, 'number', 'ms')}"
         if p99 is not None:
             tone = "good" if p99 <= limit.limit_ms else "bad"
+            text += ", kept" if tone == "good" else ", missed"
+        parts.insert(1, text)
     title = f"{name.upper()}, p99"
     return Card(name, title, show(p99, "number").text, "ms", _lines(*parts), tone)
 
 
 def _given(number: float | None, kind: Kind, what: str) -> str:
     return "" if number is None else f"{phrase(number, kind)} {what}"
+
+
+def _median(milliseconds: float | None) -> str:
+    return "" if milliseconds is None else f"p50 {phrase(milliseconds, 'number', 'ms')}"
 
 
 def _plus_minus(share: float | None) -> str:

@@ -39,18 +39,12 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 
 def render(
-    *,
     summary: Mapping[str, Any],
     requests: pd.DataFrame,
     timeseries: pd.DataFrame,
     scenario_yaml: str,
 ) -> str:
-    """The report of one run as HTML; a function of its arguments alone.
-
-    The arguments are the contents of ``summary.json``, ``requests.parquet``,
-    ``timeseries.parquet`` and ``resolved.yaml``. Raises UsageError when the summary lacks an entry
-    that the page shows.
-    """
+    """The page, as ``reports.render`` promises it."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,

@@ -6,11 +6,11 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from sim.capacity import Capacity
 from sim.console import WIDTH
 from sim.cost import CostModel, Deployment, Operator
-from sim.memory.capacity import Capacity
+from sim.plan import Chunk
 from sim.request import Request
-from sim.schedulers.base import Chunk
 from sim.units import show_bytes, show_rate, show_time
 
 
@@ -23,7 +23,8 @@ def roofline_view(d: Deployment, batches: list[int], context: int, prompt: int) 
     gpu = d.gpu
     parts: list[Table | Text] = [
         Text(
-            f"{d.model.name} ({d.weights} weights, {d.kv_cache} KV) on {d.tensor_parallel} x {gpu.name}: "
+            f"{d.model.name} ({d.weights} weights, {d.kv_cache} KV) on "
+            f"{d.tensor_parallel} x {gpu.name}: "
             f"{show_rate(gpu.flops(d.arithmetic), 'FLOP/s')}, {show_rate(gpu.bandwidth, 'B/s')}, "
             f"ridge at {gpu.flops(d.arithmetic) / gpu.bandwidth:.0f} FLOP per byte"
         )
@@ -35,29 +36,30 @@ def roofline_view(d: Deployment, batches: list[int], context: int, prompt: int) 
     parts.append(_operator_table(f"Prefill, {prompt:,} tokens", cost.pass_operators(0, 0, [chunk])))
     parts.append(
         Text(
-            "Batched: 'weights' are read once for the whole batch, so more sequences cost little "
-            "until compute binds; 'per token' work grows with the tokens in the pass; 'KV' is each "
-            "sequence's own cache, which no batch shares."
+            "Can it be batched? 'weights': read once for the whole batch, so more sequences cost "
+            "little until compute binds. 'no, KV': every sequence reads its own cache, a larger "
+            "batch reads more. 'no': work that grows with the tokens in the pass."
         )
     )
     return Group(*parts)
 
 
 def _operator_table(title: str, operators: list[Operator]) -> Table:
-    total = sum(o.seconds for o in operators)
+    total = sum(float(o.seconds) for o in operators)
     table = Table(title=f"{title}: {show_time(total)} a pass", title_justify="left", width=WIDTH)
     table.add_column("operator", no_wrap=True)
     for name in ("FLOP", "bytes", "FLOP/B", "time"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("bound by")
-    table.add_column("batched")
+    table.add_column("bound by", no_wrap=True)
+    table.add_column("shared", no_wrap=True)
     for o in operators:
+        flops, traffic = float(o.flops), float(o.bytes)
         table.add_row(
             o.name,
-            show_rate(o.flops, "") if o.flops else "-",
-            show_bytes(o.bytes),
-            f"{o.intensity:.3g}" if o.flops else "-",
-            show_time(o.seconds),
+            show_rate(flops, "") if flops else "-",
+            show_bytes(traffic),
+            f"{flops / traffic:.3g}" if flops else "-",
+            show_time(float(o.seconds)),
             o.bound,
             _sharing(o),
         )
@@ -65,9 +67,9 @@ def _operator_table(title: str, operators: list[Operator]) -> Table:
 
 
 def _sharing(o: Operator) -> str:
-    if o.name == "decode attention":
-        return "KV"
-    return "weights" if o.per_batch else "per token"
+    if "attention" in o.name:
+        return "no, KV"
+    return "weights" if o.per_batch else "no"
 
 
 def fit_view(d: Deployment, memory: Capacity, context: int) -> Table:
@@ -85,20 +87,35 @@ def fit_view(d: Deployment, memory: Capacity, context: int) -> Table:
     bytes_each = memory.kv_bytes_per_token / (2 * model.num_layers * heads * model.head_dim)
     rows = [
         ("visible memory", "", show_bytes(memory.memory)),
-        ("engine's share", f"x {memory.utilization:g} (gpu_memory_utilization)", show_bytes(memory.budget)),
-        ("- weights", f"{model.parameters:,} parameters in {d.weights}{shared}", show_bytes(memory.weights)),
+        (
+            "engine's share",
+            f"x {memory.utilization:g} (gpu_memory_utilization)",
+            show_bytes(memory.budget),
+        ),
+        (
+            "- weights",
+            f"{model.parameters:,} parameters in {d.weights}{shared}",
+            show_bytes(memory.weights),
+        ),
         ("- activations", "largest pass, and its logits", show_bytes(memory.activations)),
-        ("- reserve", f"context, graphs and buffers of {d.engine.name}", show_bytes(memory.reserve)),
+        (
+            "- reserve",
+            f"context, graphs and buffers of {d.engine.name}",
+            show_bytes(memory.reserve),
+        ),
         ("= KV cache", "", show_bytes(memory.kv_cache)),
         (
             "KV of one token",
-            f"2 (K, V) x {model.num_layers} layers x {heads} KV heads x {model.head_dim} x {bytes_each:g} B",
+            f"2 (K, V) x {model.num_layers} layers x {heads} heads x {model.head_dim} x "
+            f"{bytes_each:g} B",
             show_bytes(memory.kv_bytes_per_token),
         ),
         ("KV of one block", f"x {memory.block_size} tokens", show_bytes(per_block)),
         (
             "num_gpu_blocks",
-            "as given" if memory.given else f"{show_bytes(memory.kv_cache)} / {show_bytes(per_block)}",
+            "as given"
+            if memory.given
+            else f"{show_bytes(memory.kv_cache)} / {show_bytes(per_block)}",
             f"{memory.num_gpu_blocks:,}",
         ),
         ("KV cache size", f"x {memory.block_size} tokens", f"{memory.tokens:,} tokens"),

@@ -69,7 +69,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[  # noqa: ARG001 - typer calls the callback
+    version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
@@ -79,13 +79,18 @@ def _options(
 @app.command()
 def run(
     scenario: ScenarioFile,
-    overrides: Overrides = [],  # noqa: B006 - typer copies it
+    overrides: Overrides = [],
     seed: Annotated[int | None, typer.Option(help="Random seed; else the scenario's.")] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Run directory; else runs/<time>-<name>-<id>.")
+        Path | None,
+        typer.Option("-o", "--output", help="Run directory; else runs/<time>-<name>-<id>."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, no table.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Exit with 99 if the SLO is missed.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, no table.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit with 99 if the SLO is missed.")
+    ] = False,
     report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
 ) -> None:
     """Simulate a scenario, write a run directory and print what came of it."""
@@ -97,7 +102,9 @@ def run(
         if seed is not None:
             loaded = loaded.override({"seed": seed})
         if check and loaded.slo.ttft is None and loaded.slo.tpot is None:
-            raise UsageError("--check needs a limit to check: the scenario has no slo.ttft or slo.tpot")
+            raise UsageError(
+                "--check needs a limit to check: the scenario has no slo.ttft or slo.tpot"
+            )
         result = _simulate(loaded)
         directory = result.save(output or new_run_directory(Path("runs"), loaded.name))
         page = _report(result, directory) if report else None
@@ -166,7 +173,7 @@ def _report(result: Result, directory: Path) -> Path | None:
 @app.command()
 def validate(
     files: Annotated[list[Path], typer.Argument(help="Scenario files.")],
-    overrides: Overrides = [],  # noqa: B006
+    overrides: Overrides = [],
 ) -> None:
     """Check scenario files without running them."""
     from sim.scenario import load_scenario
@@ -218,9 +225,13 @@ def show(name: Annotated[str, typer.Argument(help="A name from `infersim list`."
         found = [kind for kind in kinds if name in catalog.names(kind)]
         if not found:
             known = [entry for kind in kinds for entry in catalog.names(kind)]
-            raise UsageError(f"nothing is called {name!r}{did_you_mean(name, known)}; see `infersim list`")
+            raise UsageError(
+                f"nothing is called {name!r}{did_you_mean(name, known)}; see `infersim list`"
+            )
         for kind in found:
-            text = yaml.safe_dump(catalog.raw(kind, name), sort_keys=False, width=88, allow_unicode=True)
+            text = yaml.safe_dump(
+                catalog.raw(kind, name), sort_keys=False, width=88, allow_unicode=True
+            )
             typer.echo(f"# {kind}/{name}\n{text}", nl=False)
 
 
@@ -257,7 +268,11 @@ def _deployment(
 def roofline(
     model: Model,
     gpu: Gpu,
-    batch: Annotated[list[int], typer.Option(min=1, help="Batch size; may be repeated.")] = [1, 32, 256],  # noqa: B006
+    batch: Annotated[list[int], typer.Option(min=1, help="Batch size; may be repeated.")] = [
+        1,
+        32,
+        256,
+    ],
     context: Annotated[int, typer.Option(min=1, help="Tokens each sequence holds.")] = 1024,
     prompt: Annotated[int, typer.Option(min=1, help="Tokens of the prompt prefilled.")] = 1024,
     weights: Weights = "bf16",
@@ -292,8 +307,8 @@ def fit(
     """How many requests fit? The memory arithmetic, line by line."""
     with _errors():
         from sim.analysis import fit_view
+        from sim.capacity import capacity
         from sim.console import stdout
-        from sim.memory.capacity import capacity
 
         d = _deployment(model, gpu, engine, weights, activations, kv_cache, tensor_parallel)
         memory = capacity(

@@ -37,7 +37,8 @@ class Alarm:
         event._ok = True
         event._value = None
         if time != math.inf:
-            heappush(env._queue, (time, priority, next(env._eid), event))
+            entry = (time, priority, next(env._eid), event)
+            heappush(env._queue, entry)  # type: ignore[misc] # SimPy narrows the priority to two
         self._event = event
         return event
 

@@ -57,7 +57,9 @@ def _run_parts(summary: dict[str, Any]) -> Iterator[RenderableType]:
     )
     yield _latency_table(summary)
     yield _facts_table(summary)
-    bounds = ", ".join(f"{name} {share:.0%}" for name, share in own["bound_by"].items() if share >= 0.005)
+    bounds = ", ".join(
+        f"{name} {share:.0%}" for name, share in own["bound_by"].items() if share >= 0.005
+    )
     yield Text(f"Bound by: {bounds or '-'}")
     yield Text(f"Prices: {own['provenance']}", style="dim")
     yield Text(f"How sure: {own['error_band']['text']}", style="dim")
@@ -93,7 +95,9 @@ def _latency_table(summary: dict[str, Any]) -> Table:
         cells = [_ms(summary[f"{rank}_{key}_ms"]) for rank in ("mean", "p50", "p90", "p95", "p99")]
         table.add_row(label, *cells)
     queue = summary["infersim"]["queue_ms"]
-    table.add_row("      of it in the queue", *(_ms(value) for value in queue.values()), style="dim")
+    table.add_row(
+        "      of it in the queue", *(_ms(value) for value in queue.values()), style="dim"
+    )
     return table
 
 

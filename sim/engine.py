@@ -46,11 +46,10 @@ class EngineSpec:
     def host_time(self, sequences: int, new_requests: int) -> float:
         """Host seconds of an iteration over ``sequences``, of which ``new_requests`` just came."""
         return (
-            self.per_iteration
-            + self.per_sequence * sequences
-            + self.per_new_request * new_requests
+            self.per_iteration + self.per_sequence * sequences + self.per_new_request * new_requests
         )
 
     def launch_time(self, num_layers: int) -> float:
-        """Seconds the host needs to launch one forward pass kernel by kernel; 0 with CUDA graphs."""
+        """Seconds the host needs to launch one forward pass kernel by kernel; 0 with CUDA
+        graphs."""
         return 0.0 if self.cuda_graphs else self.launch * self.kernels_per_layer * num_layers

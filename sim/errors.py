@@ -1,10 +1,10 @@
 """What can go wrong, as one tree; each error knows the exit code of the command it ends.
 
-    InfersimError                1  anything infersim itself reports
-    ├── UsageError               2  an argument, a catalogue name or an option is wrong
-    │   └── ScenarioError        2  a scenario file is wrong (file:line:column, caret, nearest match)
-    ├── TraceError               2  a trace file cannot be read (file:line)
-    └── InfeasibleError          3  the question is well put and its answer is "it does not fit"
+    InfersimError                1  anything infersim itself reports ├── UsageError               2
+    an argument, a catalogue name or an option is wrong │   └── ScenarioError        2  a scenario
+    file is wrong (file:line:column, caret, nearest match) ├── TraceError               2  a trace
+    file cannot be read (file:line) └── InfeasibleError          3  the question is well put and its
+    answer is "it does not fit"
 
 A user's mistake always surfaces as one of these and never as a traceback.
 """

@@ -13,7 +13,7 @@ from itertools import chain
 import simpy
 
 from sim.clock import ARRIVAL, Alarm
-from sim.metrics.recorder import Recorder
+from sim.recorder import Recorder
 from sim.replica import Replica
 from sim.request import Request
 from sim.routers import Router
@@ -87,7 +87,8 @@ class OpenFleet(Fleet):
 
 
 class ClosedFleet(Fleet):
-    """``concurrency`` clients, each sending its next request ``think_time`` after its last answer."""
+    """``concurrency`` clients, each sending its next request ``think_time`` after its last
+    answer."""
 
     def start(self, traffic: ClosedTraffic) -> None:
         """Begin with one request from each client at time 0 (the replicas are there by now)."""
@@ -134,8 +135,8 @@ def make_fleet(
     front_end: float,
     progress: Progress | None = None,
 ) -> Fleet:
-    """A fleet of ``replicas``, ready to run. ``make_replica`` gets the number of the replica and what
-    it is to call when a request is done (None: nothing)."""
+    """A fleet of ``replicas``, ready to run. ``make_replica`` gets the number of the replica and
+    what it is to call when a request is done (None: nothing)."""
     if isinstance(traffic, ClosedTraffic):
         closed = ClosedFleet(env, router, recorder, front_end=front_end, progress=progress)
         closed.replicas = [make_replica(index, closed.answer) for index in range(replicas)]

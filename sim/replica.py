@@ -1,9 +1,9 @@
 """One replica: the SimPy process that plans, prices, waits and accounts, iteration after iteration.
 
-While nothing can change the batch, the next k decode iterations are one *leap*: one plan, one event.
-Within a run of decodes of the same sequences the iteration boundaries are a closed form, anchored
-where the composition last changed; it is used with leaps and without, so both give the same times
-to the last bit. An arrival that would be admitted cuts the leap at the next boundary.
+While nothing can change the batch, the next k decode iterations are one *leap*: one plan, one
+event. Within a run of decodes of the same sequences the iteration boundaries are a closed form,
+anchored where the composition last changed; it is used with leaps and without, so both give the
+same times to the last bit. An arrival that finds nobody waiting cuts the leap at the next boundary.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Protocol
 import simpy
 
 from sim.clock import SCHEDULING, Alarm, due_now
-from sim.metrics.recorder import Recorder, pack_plan
+from sim.plan import Chunk, Plan
+from sim.recorder import Recorder, pack_plan
 from sim.request import Request
-from sim.schedulers.base import Chunk, Plan, Scheduler
+from sim.schedulers import Scheduler
 
 
 class Price(Protocol):
@@ -36,8 +37,8 @@ class Price(Protocol):
 class Run:
     """A run of decode iterations over the same sequences: boundary j is a closed form of j.
 
-    Iteration i (from 0) lasts ``first + step * i``, so boundary j lies ``j * first + step * j(j-1)/2``
-    after ``start``.
+    Iteration i (from 0) lasts ``first + step * i``, so boundary j lies ``j * first + step *
+    j(j-1)/2`` after ``start``.
     """
 
     __slots__ = ("context", "done", "end", "first", "limit", "sequences", "start", "step")
@@ -74,16 +75,22 @@ class Run:
         return self.start + (j * self.first + self.step * (j * (j - 1) // 2))
 
     def first_boundary_from(self, time: float, low: int, high: int) -> int:
-        """The smallest j in ``low..high`` with ``boundary(j) >= time`` (``high`` if there is none)."""
+        """The smallest j in ``low..high`` with ``boundary(j) >= time`` (``high`` if there is
+        none)."""
         span, b, a = time - self.start, self.first - self.step / 2, self.step / 2
         if a > 0:
             guess = (sqrt(b * b + 4 * a * span) - b) / (2 * a)
         else:
             guess = span / b if b > 0 else 0.0
-        j = min(max(int(guess), low), high)
-        while j > low and self.boundary(j - 1) >= time:
+        j = int(guess)
+        if j < low:
+            j = low
+        elif j > high:
+            j = high
+        boundary = self.boundary
+        while j > low and boundary(j - 1) >= time:
             j -= 1
-        while j < high and self.boundary(j) < time:
+        while j < high and boundary(j) < time:
             j += 1
         return j
 
@@ -121,13 +128,13 @@ class Replica:
         env.process(self._process())
 
     def submit(self, request: Request) -> None:
-        """Take in a request that arrives now; wake up, or cut the leap, if that changes anything."""
+        """Take in a request that arrives now. The first in the queue wakes an idle replica or cuts
+        the leap in flight; those behind it wait for what it waits for."""
         self.outstanding += 1
-        scheduler = self.scheduler
-        scheduler.submit(request)
+        self.scheduler.submit(request)
         if self._idle:
             self._wake()
-        elif self._iterations > 1 and scheduler.admits():
+        elif self._iterations > 1 and len(self.scheduler.waiting) == 1:
             self._cut()
 
     def flush(self) -> None:
@@ -206,7 +213,6 @@ class Replica:
         plan, scheduler, recorder = self._plan, self.scheduler, self._recorder
         assert plan is not None
         iterations, started = self._iterations, self._started
-        running = scheduler.running
         stalled = 0
         run = self._run
         if run is None:
@@ -222,8 +228,13 @@ class Replica:
             for since, members in scheduler.decoding.stalled(started):
                 recorder.long_gap(gap + (started - since), members)
                 stalled += members
-        reserved = scheduler.kv.reserved()
+        reserved = reserved_end = scheduler.kv.reserved()
         scheduler.advance(plan, iterations, end)
+        if iterations > 1:
+            reserved_end = scheduler.kv.reserved()
+        if plan.chunks:
+            self._note_resumed(plan, end)
+        finished = scheduler.collect(plan, end)
         recorder.plans += pack_plan(
             started,
             end,
@@ -234,7 +245,7 @@ class Replica:
             plan.context,
             plan.held,
             reserved,
-            reserved if iterations == 1 else scheduler.kv.reserved(),
+            reserved_end,
             iterations,
             plan.decode,
             plan.computed,
@@ -243,16 +254,13 @@ class Replica:
             tokens,
             plan.admitted,
             plan.preempted,
-            running,
+            plan.running,
             self._waiting,
+            len(finished),
             self.index,
-            0,
         )
         self._plan = None
         self._iterations = 0
-        if plan.chunks:
-            self._note_resumed(plan, end)
-        finished = scheduler.collect(plan, end)
         self.outstanding -= len(finished)
         for request in finished:
             recorder.finish(request, self.index, end)
@@ -260,7 +268,8 @@ class Replica:
                 self._on_finish(request)
 
     def _note_resumed(self, plan: Plan, end: float) -> None:
-        """A preempted request whose prefill is complete again has waited long for its next token."""
+        """A preempted request whose prefill is complete again has waited long for its next
+        token."""
         for chunk in plan.chunks:
             request = chunk.request
             if request.generated and chunk.context + chunk.tokens >= request.tokens_to_prefill():

@@ -1,4 +1,5 @@
-"""What the simulator knows of one request while it is alive. Times in seconds, lengths in tokens."""
+"""What the simulator knows of one request while it is alive. Times in seconds, lengths in
+tokens."""
 
 from __future__ import annotations
 

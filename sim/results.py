@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.errors import UsageError
-from sim.metrics.recorder import COMPLETED, REJECTED
 from sim.metrics.summary import RunRecord, summarise
+from sim.recorder import COMPLETED, REJECTED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,8 +70,8 @@ class Result:
     def save(self, directory: Path | str) -> Path:
         """Write the run directory ``directory``, new or empty, and return its path.
 
-        ``summary.json`` and the tables come first and ``manifest.json`` says ``complete`` last, so a
-        directory without that is one whose writing was cut short.
+        ``summary.json`` and the tables come first and ``manifest.json`` says ``complete`` last, so
+        a directory without that is one whose writing was cut short.
         """
         directory = Path(directory)
         try:

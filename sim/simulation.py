@@ -1,7 +1,8 @@
 """``simulate(scenario) -> Result``: where the parts are put together, top-down as the data flows.
 
-Reads the catalogue and the traffic, builds the replicas, runs the event loop, and hands the recorded
-rows to the metrics. Writes nothing, prints nothing; a run is a pure function of the scenario.
+Reads the catalogue and the traffic, builds the replicas, runs the event loop, and hands the
+recorded rows to the metrics. Writes nothing, prints nothing; a run is a pure function of the
+scenario.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from dataclasses import dataclass
 import simpy
 
 from sim import catalog
+from sim.capacity import Capacity, capacity
 from sim.clock import LAST, Alarm
 from sim.cost import CostModel, Deployment
 from sim.errors import InfeasibleError, InfersimError, UsageError
 from sim.fleet import Fleet, Progress, make_fleet
 from sim.memory import Allocator, ContiguousAllocator, PagedAllocator
-from sim.memory.capacity import Capacity, capacity
-from sim.metrics.recorder import Recorder
 from sim.metrics.summary import RunRecord
+from sim.recorder import Recorder
 from sim.replica import Replica
 from sim.request import Request
 from sim.results import Result
@@ -89,10 +90,10 @@ def _does_not_fit(d: Deployment, memory: Capacity) -> str:
     gpus = "GPU" if d.tensor_parallel == 1 else "GPUs"
     return (
         f"{d.model.name} does not fit on {d.tensor_parallel} {d.gpu.name} {gpus}: of "
-        f"{show_bytes(memory.budget)} that the engine may use on each, {show_bytes(memory.weights)} are "
-        f"weights, {show_bytes(memory.activations)} activations and {show_bytes(memory.reserve)} "
-        "reserve, and no KV block is left; use more GPUs (tensor_parallel), a larger one, or a lower "
-        "precision of the weights"
+        f"{show_bytes(memory.budget)} that the engine may use on each, "
+        f"{show_bytes(memory.weights)} are weights, {show_bytes(memory.activations)} activations "
+        f"and {show_bytes(memory.reserve)} reserve, and no KV block is left; use more GPUs "
+        "(tensor_parallel), a larger one, or a lower precision of the weights"
     )
 
 
@@ -100,13 +101,13 @@ def make_allocator(setup: Setup) -> Allocator:
     """An empty KV cache of one replica."""
     memory = setup.capacity
     if setup.scenario.kv_cache.allocator == "contiguous":
-        tokens = memory.usable_blocks * memory.block_size
-        if tokens < setup.limits.max_model_len:
+        tokens, slab = memory.usable_blocks * memory.block_size, setup.limits.max_model_len
+        if tokens < slab:
             raise InfeasibleError(
-                f"contiguous allocation reserves max_model_len ({setup.limits.max_model_len:,} tokens) "
-                f"for each request, but the KV cache holds {tokens:,}; lower max_model_len"
+                f"contiguous allocation reserves max_model_len ({slab:,} tokens) for each request, "
+                f"but the KV cache holds {tokens:,}; lower max_model_len"
             )
-        return ContiguousAllocator(tokens, setup.limits.max_model_len)
+        return ContiguousAllocator(tokens, slab)
     return PagedAllocator(memory.usable_blocks, memory.block_size)
 
 
@@ -165,9 +166,12 @@ def simulate(
         reasons=recorder.reasons,
         end=env.now,
         offered=traffic.total,
+        events=next(env._eid),
         interrupted=interrupted,
     )
-    assert len(record.requests) == fleet.issued, "every request is completed, rejected or unfinished"
+    assert len(record.requests) == fleet.issued, (
+        "every request is completed, rejected or unfinished"
+    )
     return Result(record)
 
 
@@ -183,7 +187,9 @@ def _run(env: simpy.Environment, fleet: Fleet, horizon: float | None) -> bool:
             fleet.flush()
             env.run()
             if sum(replica.outstanding for replica in fleet.replicas) == left:
-                raise InfersimError(f"the scheduler is stuck: {left} requests wait and nothing runs")
+                raise InfersimError(
+                    f"the scheduler is stuck: {left} requests wait and nothing runs"
+                )
     except KeyboardInterrupt:
         return True
     return False

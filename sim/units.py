@@ -1,4 +1,5 @@
-"""How quantities cross the border: people write ``500ms`` or ``80GiB``, the program holds SI floats.
+"""How quantities cross the border: people write ``500ms`` or ``80GiB``, the program holds SI
+floats.
 
 Inside the program every time is in seconds, every size in bytes, every rate per second; units
 exist only in YAML files and on the screen.

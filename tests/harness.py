@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import simpy
 
 from sim.fleet import make_fleet
-from sim.metrics.recorder import Recorder
+from sim.recorder import Recorder
 from sim.replica import Price, Replica
 from sim.request import Request
 from sim.routers import make_router

@@ -35,7 +35,9 @@ def schedulers(draw: st.DrawFn) -> Callable[[], Scheduler]:
         limits = Limits(seats, budget, 40, reserve, timeout)
         tokens = max(blocks * size, 80)
         kv = (
-            ContiguousAllocator(tokens, 40) if contiguous else PagedAllocator(-(-tokens // size), size)
+            ContiguousAllocator(tokens, 40)
+            if contiguous
+            else PagedAllocator(-(-tokens // size), size)
         )
         batching = "continuous" if policy == "prefill-first" else policy
         return make_scheduler(batching, limits, kv, chunked_prefill=policy != "prefill-first")

@@ -6,6 +6,8 @@ import dataclasses
 import json
 import math
 import re
+import subprocess
+import sys
 import time
 from html.parser import HTMLParser
 from pathlib import Path
@@ -585,8 +587,21 @@ def test_the_timeline_is_thinned_and_names_its_axes() -> None:
     run = demo.synthetic(4000)
     drawn = timeline.figure(run.timeseries, run.requests, kv_tokens=None)
     assert max(len(trace.x) for trace in drawn.data) <= 4 * timeline.BUCKETS
-    assert "(s)" in drawn.layout.xaxis.title.text
+    assert drawn.layout.xaxis.ticksuffix == " s"
     assert "tokens" in drawn.layout.yaxis2.title.text
+
+
+def test_a_figure_runs_alone_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error::RuntimeWarning", "-m", "reports.figures.timeline"]
+    done = subprocess.run(
+        [*command, "-o", str(tmp_path / "f.html")],
+        cwd=Path(reports.__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(tmp_path / "f.html")
 
 
 @pytest.mark.parametrize("name", NAMES)

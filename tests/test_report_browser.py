@@ -93,7 +93,7 @@ def test_every_figure_draws_and_nothing_is_fetched(tmp_path: Path) -> None:
     assert opened.section("timeline").count("scatterlayer") >= 3
     for label in ("TTFT (ms)", "share of requests", "p99", "limit 500 ms"):
         assert label in opened.section("latency")
-    for label in ("time since the start (s)", "tokens per second", "running", "waiting"):
+    for label in ("time since the start", "tokens per second", "running", "waiting"):
         assert label in opened.section("timeline")
     assert theme.METRICS["ttft"].dark not in opened.section("latency")
 
@@ -123,7 +123,9 @@ def test_buttons_do_what_they_say(tmp_path: Path) -> None:
         const table = document.querySelector("#table-operators table");
         const first = () => table.tBodies[0].rows[0].cells[0].textContent.trim();
         const sort = table.tHead.rows[0].cells[1].querySelector("button");
-        const before = first(); sort.click(); const up = first(); sort.click(); const down = first();
+        const before = first();
+        sort.click(); const up = first();
+        sort.click(); const down = first();
         let copied = null;
         const clipboard = { writeText: async (text) => { copied = text; } };
         Object.defineProperty(navigator, "clipboard", { value: clipboard });

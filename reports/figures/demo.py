@@ -34,7 +34,8 @@ def main(name: str, build: Callable[[Run], go.Figure]) -> None:
     except InfersimError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from error
-    build(run).write_html(arguments.output, include_plotlyjs=True)
+    config = {"displayModeBar": False, "responsive": True}
+    build(run).write_html(arguments.output, include_plotlyjs=True, config=config)
     print(arguments.output.resolve())
     if arguments.open:
         webbrowser.open(arguments.output.resolve().as_uri())

@@ -133,10 +133,11 @@ def _layout(is_share: bool, duration: float) -> dict[str, Any]:
     )
     layout = theme.layout() | {"hovermode": "x unified", "hoversubplots": "axis"}
     layout["showlegend"] = True
-    layout["xaxis"] = theme.axis("time since the start (s)") | {
+    layout["xaxis"] = theme.axis("time since the start") | {
         "anchor": "y3",
         "range": [0, duration],
-        "unifiedhovertitle": {"text": "%{x:,.4~g} s"},
+        "hoverformat": ",.4~g",
+        "ticksuffix": " s",
     }
     for panel, (title, (bottom, top)) in enumerate(zip(titles, PANELS, strict=True), start=1):
         suffix = str(panel) if panel > 1 else ""

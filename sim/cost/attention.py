@@ -9,28 +9,31 @@ over the causal query-key pairs, at a rate that grows with the number of keys ea
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
-
 
 from sim.cost.deployment import Deployment
-from sim.cost.operators import ACTIVATION_BYTES, Operator
+from sim.cost.operators import ACTIVATION_BYTES, Amount, Operator
 from sim.model import precision_bytes
-from sim.schedulers.base import Chunk
+from sim.plan import Chunk
 
-Floats = NDArray[np.float64]
-
-DECODE_KNOTS = ((0.0, 12e-6), (3.16e6, 19.8e-6), (31.6e6, 28.7e-6), (316e6, 109e-6), (3.16e9, 752e-6))
-"""(bytes of KV read, seconds) of one layer's decode attention on an H200: the floor, then the middle
-of each decade at its median rate, 0.16, 1.1, 2.9 and 4.2 TB/s (vLLM kernels with bf16 KV,
+DECODE_KNOTS = (
+    (0.0, 12e-6),
+    (3.16e6, 19.8e-6),
+    (31.6e6, 28.7e-6),
+    (316e6, 109e-6),
+    (3.16e9, 752e-6),
+)
+"""(bytes of KV read, seconds) of one layer's decode attention on an H200: the floor, then the
+middle of each decade at its median rate, 0.16, 1.1, 2.9 and 4.2 TB/s (vLLM kernels with bf16 KV,
 aiconfigurator-core tables). On other GPUs what lies above the floor scales with the bandwidth."""
 DECODE_LAST_RATE = 4.2e12  # bytes/s beyond the last knot
 H200_BANDWIDTH = 4.8e12 * 0.82  # bytes/s reached in streaming weights, same tables
 
 GROUP_RATES = (3.6, 2.9)
-"""TB/s of H200 decode attention with 1 and with 16 query heads per KV head (same tables); in between
-it falls with the logarithm, and the knots are taken to stand for the middle, 4."""
+"""TB/s of H200 decode attention with 1 and with 16 query heads per KV head (same tables); in
+between it falls with the logarithm, and the knots are taken to stand for the middle, 4."""
 
 PREFILL_SHARES = (0.0455, 0.096, 0.185, 0.299, 0.442, 0.533, 0.577, 0.585)
 """Share of the dense bf16 peak that causal prefill attention reaches when a query sees 64, 128, ...
@@ -62,7 +65,7 @@ class Attention:
         arithmetic = self._pair_flops / self._compute / self._token_bytes  # s per byte of KV
         lines: list[tuple[float, float, float]] = []
         at, seconds = DECODE_KNOTS[0]
-        for (size, t), (next_size, next_t) in zip(DECODE_KNOTS, DECODE_KNOTS[1:], strict=False):
+        for (size, t), (next_size, next_t) in pairwise(DECODE_KNOTS):
             slope = max((next_t - t) / (next_size - size) * scale, arithmetic)
             lines.append((next_size, seconds - slope * at, slope))
             seconds += slope * (next_size - at)
@@ -74,8 +77,9 @@ class Attention:
     def decode_lines(self, sequences: int) -> list[tuple[float, float, float]]:
         """Decode attention of ``sequences``, all layers, as lines in the tokens they hold in sum.
 
-        Returns (limit, intercept, slope) in ascending order: ``intercept + slope * context`` seconds
-        for ``context < limit``. The token that each sequence adds is counted on top of ``context``.
+        Returns (limit, intercept, slope) in ascending order: ``intercept + slope * context``
+        seconds for ``context < limit``. The token that each sequence adds is counted on top of
+        ``context``.
         """
         fixed = sequences * (self._sequence_bytes + self._token_bytes)
         lines = []
@@ -90,26 +94,19 @@ class Attention:
                 )
         return lines
 
-    def decode(self, sequences: int, context: int) -> Operator:
+    def decode(self, sequences: Amount, context: Amount) -> Operator:
         """Decode attention of ``sequences`` that hold ``context`` tokens in sum."""
-        return self.decode_totals(
-            np.array([sequences], float), np.array([context], float), np.ones(1)
-        )
-
-    def decode_totals(self, sequences: Floats, context: Floats, times: Floats) -> Operator:
-        """Decode attention of many passes in sum: pass i has ``sequences[i]`` that hold
-        ``context[i]`` tokens, and ran ``times[i]`` times."""
-        times = times * (sequences > 0)
+        runs = np.greater(sequences, 0)
         size = context * self._token_bytes + sequences * (self._sequence_bytes + self._token_bytes)
         limits, intercepts, slopes = np.array(self._lines).T
         line = np.searchsorted(limits, size, side="right")
-        seconds = float(np.dot(intercepts[line] + slopes[line] * size, times)) * self._layers
-        floor = DECODE_KNOTS[0][1] * float(times.sum()) * self._layers
-        traffic = float(np.dot(size, times)) * self._layers
-        flops = self._pair_flops * float(np.dot(context + sequences, times)) * self._layers
-        compute = min(flops / self._compute, seconds - floor)
+        floor = DECODE_KNOTS[0][1]
+        roof = (intercepts[line] - floor + slopes[line] * size) * self._layers * runs
+        flops = self._pair_flops * (context + sequences) * self._layers
+        compute = np.minimum(flops / self._compute, roof)
+        latency = floor * self._layers * runs
         return Operator(
-            "decode attention", flops, traffic, compute, seconds - floor, floor, 0.0, False
+            "decode attention", flops, size * self._layers, compute, roof, latency, 0.0, False
         )
 
     def prefill_seconds(self, chunks: list[Chunk]) -> tuple[float, float]:
@@ -134,7 +131,8 @@ class Attention:
     def prefill_operator(
         self, seconds: float, pairs: float, tokens: float, context: float
     ) -> Operator:
-        """Prefill attention that takes ``seconds`` for ``pairs``, queries of ``tokens`` over keys of
+        """Prefill attention that takes ``seconds`` for ``pairs``, queries of ``tokens`` over keys
+        of
         ``context`` tokens; every operand is read or written once."""
         flops = self._pair_flops * pairs * self._layers
         traffic = (context * self._token_bytes + tokens * self._sequence_bytes) * self._layers

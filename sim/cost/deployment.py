@@ -1,4 +1,5 @@
-"""What one replica is made of: a model in some precision on tensor-parallel GPUs under an engine."""
+"""What one replica is made of: a model in some precision on tensor-parallel GPUs under an
+engine."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ class Deployment:
     """One replica's parts, and the share of the model that falls to each of its GPUs.
 
     ``weights``, ``activations`` and ``kv_cache`` are precisions. Every GPU holds all layers, of
-    each layer its share of the heads and of the MLP. Raises ValueError if they cannot be shared out.
+    each layer its share of the heads and of the MLP. Raises ValueError if they cannot be shared
+    out.
     """
 
     model: ModelSpec
@@ -59,7 +61,8 @@ class Deployment:
         return self.activations
 
     def weight_bytes(self) -> float:
-        """Bytes of weights on one GPU; norms and biases, copied on every GPU, are shared out too."""
+        """Bytes of weights on one GPU; norms and biases, copied on every GPU, are shared out
+        too."""
         return self.model.weight_bytes(self.weights) / self.tensor_parallel
 
     def kv_bytes_per_token(self) -> float:

@@ -1,18 +1,22 @@
 """What one iteration takes: kernels of the pass, plus the host. Seconds; contexts in KV tokens.
 
-Almost everything depends on a few aggregates of the batch: the number of tokens (projections, norms,
-all-reduce), of sampled positions (LM head), of decoding sequences and the context they hold (decode
-attention), and the chunks (prefill attention). The first two are priced once per size and kept.
+Almost everything depends on a few aggregates of the batch: the number of tokens (projections,
+norms, all-reduce), of sampled positions (LM head), of decoding sequences and the context they hold
+(decode attention), and the chunks (prefill attention). The first two are priced for all sizes at
+once.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+
+import numpy as np
 
 from sim.cost.attention import Attention
 from sim.cost.deployment import Deployment
-from sim.cost.operators import Operator, Operators
-from sim.schedulers.base import Chunk
+from sim.cost.operators import Amount, Operator, Operators
+from sim.plan import Chunk
 
 Line = tuple[float, float, float]
 """(limit, intercept, slope): ``intercept + slope * context`` seconds for ``context < limit``."""
@@ -29,11 +33,10 @@ class CostModel:
         layers = deployment.model.num_layers
         self._layer_gaps = self._engine.per_layer * layers
         self._launches = self._engine.launch_time(layers)
-        self._token_operators: dict[int, list[Operator]] = {}
-        self._output_operators: dict[int, list[Operator]] = {}
-        self._token_seconds: dict[int, float] = {}
-        self._output_seconds: dict[int, float] = {}
-        self._lines: dict[int, list[Line]] = {}
+        self._token_seconds: list[float] = []  # by tokens in the pass
+        self._output_seconds: list[float] = []  # by positions sampled
+        self._lines: dict[int, list[Line]] = {}  # by decoding sequences
+        self._attention_lines: dict[int, list[Line]] = {}
 
     def decode_line(self, sequences: int, context: int) -> Line:
         """Price of a decode-only iteration over ``sequences``, as the line that holds at
@@ -58,37 +61,23 @@ class CostModel:
             outputs += 1
         gpu = self._kernels(tokens, outputs) + prefill
         if sequences:
-            for limit, intercept, slope in self.attention.decode_lines(sequences):
+            lines = self._attention_lines.get(sequences)
+            if lines is None:
+                lines = self.attention.decode_lines(sequences)
+                self._attention_lines[sequences] = lines
+            for limit, intercept, slope in lines:
                 if context < limit:
                     gpu += intercept + slope * context
                     break
         return self._with_host(gpu, outputs, admitted), prefill, pairs
 
-    def token_operators(self, tokens: int) -> list[Operator]:
-        """Operators whose cost depends on the tokens of the pass alone."""
-        operators = self._token_operators.get(tokens)
-        if operators is None:
-            operators = self._token_operators[tokens] = self.operators.per_token(tokens)
-        return operators
-
-    def output_operators(self, outputs: int) -> list[Operator]:
-        """Operators whose cost depends on the positions that sample a token."""
-        operators = self._output_operators.get(outputs)
-        if operators is None:
-            operators = self._output_operators[outputs] = self.operators.per_output(outputs)
-        return operators
-
     def _kernels(self, tokens: int, outputs: int) -> float:
         """Seconds of everything but attention."""
-        seconds = self._token_seconds.get(tokens)
-        if seconds is None:
-            seconds = sum(o.seconds for o in self.token_operators(tokens)) + self._layer_gaps
-            self._token_seconds[tokens] = seconds
-        head = self._output_seconds.get(outputs)
-        if head is None:
-            head = sum(o.seconds for o in self.output_operators(outputs))
-            self._output_seconds[outputs] = head
-        return seconds + head
+        if tokens >= len(self._token_seconds):
+            self._token_seconds = _priced(self.operators.per_token, tokens, self._layer_gaps)
+        if outputs >= len(self._output_seconds):
+            self._output_seconds = _priced(self.operators.per_output, outputs, 0.0)
+        return self._token_seconds[tokens] + self._output_seconds[outputs]
 
     def _with_host(self, gpu: float, sequences: int, admitted: int) -> float:
         engine = self._engine
@@ -119,15 +108,24 @@ class CostModel:
         assert lines[-1][0] == math.inf
         return lines
 
-    def pass_operators(
-        self, sequences: int, context: int, chunks: list[Chunk]
-    ) -> list[Operator]:
+    def pass_operators(self, sequences: int, context: int, chunks: list[Chunk]) -> list[Operator]:
         """Every operator of one pass, host excluded: what ``iteration`` sums up."""
         tokens = sequences + sum(chunk.tokens for chunk in chunks)
         outputs = sequences + len(chunks)
-        operators = [*self.token_operators(tokens), *self.output_operators(outputs)]
+        operators = [*self.operators.per_token(tokens), *self.operators.per_output(outputs)]
         if sequences:
             operators.append(self.attention.decode(sequences, context))
         if chunks:
             operators.append(self.attention.prefill(chunks))
         return operators
+
+
+def _priced(
+    operators_of: Callable[[Amount], list[Operator]], needed: int, added: float
+) -> list[float]:
+    """Seconds of passes of 0, 1, 2, ... up to at least ``needed``, all priced at once."""
+    sizes = np.arange(max(1024, 1 << needed.bit_length()), dtype=np.float64)
+    total = np.full(len(sizes), added)
+    for operator in operators_of(sizes):
+        total += operator.seconds
+    return total.tolist()

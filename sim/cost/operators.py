@@ -10,9 +10,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sim.cost.communication import all_gather_time, all_reduce_time
 from sim.cost.deployment import Deployment
 from sim.model import precision_bytes
+
+Amount = float | NDArray[np.float64]
+"""One pass, or an array of them: every formula works on both."""
 
 ACTIVATION_BYTES = 2.0
 LOGIT_BYTES = 4.0
@@ -22,48 +28,50 @@ WEIGHT_ONLY_BANDWIDTH = {"int8": 0.60, "int4": 0.50}
 gpt-fast); full-width weights reach the GPU's own ``efficiency.bandwidth``, which is more."""
 
 QUANTISE_BANDWIDTH = 0.25
-"""Share of the peak bandwidth that dynamic quantisation of activations reaches: what vLLM's fp8 GEMM
-timings, which contain it, leave over the GEMM itself (fits on aiconfigurator-core tables)."""
+"""Share of the peak bandwidth that dynamic quantisation of activations reaches: what vLLM's fp8
+GEMM timings, which contain it, leave over the GEMM itself (fits on aiconfigurator-core tables)."""
 
 
 class Operator(NamedTuple):
-    """One operator of a forward pass. Times in seconds.
+    """One operator of a forward pass, or of an array of passes. Times in seconds.
 
     ``per_batch`` says that its bytes are mostly weights, read once however many sequences share the
     pass: batching amortises it. Other operators cost per token or per sequence.
     """
 
     name: str
-    flops: float
-    bytes: float
-    compute: float
-    memory: float
-    latency: float
-    communication: float
+    flops: Amount
+    bytes: Amount
+    compute: Amount
+    memory: Amount
+    latency: Amount
+    communication: Amount
     per_batch: bool
 
     @property
-    def seconds(self) -> float:
-        """Duration: arithmetic and traffic overlap, the rest does not."""
-        return max(self.compute, self.memory) + self.latency + self.communication
+    def roof(self) -> Amount:
+        """Arithmetic and traffic overlap: the longer of the two."""
+        return np.maximum(self.compute, self.memory)
+
+    @property
+    def seconds(self) -> Amount:
+        """Duration: the roof, and what does not overlap with it."""
+        return self.roof + self.latency + self.communication
 
     @property
     def bound(self) -> str:
-        """What its time is mostly spent on."""
-        roof = "compute" if self.compute >= self.memory else "memory"
-        largest = max(self.compute, self.memory, self.latency, self.communication)
-        if largest == self.communication:
-            return "communication"
-        return "latency" if largest == self.latency else roof
-
-    @property
-    def intensity(self) -> float:
-        """FLOP per byte."""
-        return self.flops / self.bytes if self.bytes else 0.0
+        """What a single pass spends most of its time on."""
+        parts = {
+            "compute": self.compute,
+            "memory": self.memory,
+            "latency": self.latency,
+            "communication": self.communication,
+        }
+        return max(parts, key=lambda name: float(parts[name]))
 
 
 class Operators:
-    """The operators of one deployment, by the size of the pass."""
+    """The operators of one deployment, by the size of the pass: a number, or an array of them."""
 
     def __init__(self, deployment: Deployment) -> None:
         self._d = deployment
@@ -77,7 +85,7 @@ class Operators:
             streamed = min(streamed, WEIGHT_ONLY_BANDWIDTH[deployment.weights])
         self._weight_bandwidth = gpu.bandwidth * streamed
 
-    def per_token(self, m: int) -> list[Operator]:
+    def per_token(self, m: Amount) -> list[Operator]:
         """What depends on the number of tokens in the pass and on nothing else."""
         d, model = self._d, self._d.model
         h, q, kv, i = model.hidden_size, d.query_size, d.kv_size, d.intermediate_size
@@ -101,7 +109,7 @@ class Operators:
             operators.append(_collective("all-reduce", 2 * layers + 1, size, seconds))
         return operators
 
-    def per_output(self, rows: int) -> list[Operator]:
+    def per_output(self, rows: Amount) -> list[Operator]:
         """What depends on the number of positions that sample a token."""
         d, model = self._d, self._d.model
         h, vocabulary = model.hidden_size, model.vocab_size
@@ -116,7 +124,7 @@ class Operators:
         seconds = all_gather_time(size, d.tensor_parallel, d.gpu.link)
         return [head, _collective("logits all-gather", 1, size, seconds), sampling]
 
-    def _projection(self, name: str, m: int, k: float, n: float) -> Operator:
+    def _projection(self, name: str, m: Amount, k: float, n: float) -> Operator:
         d = self._d
         layers = d.model.num_layers
         return self._gemm(name, layers, m, k, n, d.weights, d.arithmetic, self._weight_bandwidth)
@@ -125,7 +133,7 @@ class Operators:
         self,
         name: str,
         times: int,
-        m: int,
+        m: Amount,
         k: float,
         n: float,
         weights: str,
@@ -135,9 +143,8 @@ class Operators:
         """(m x k) by (k x n): weights read once, inputs read, outputs written."""
         gpu = self._d.gpu
         flops = 2.0 * m * k * n * times
-        traffic = k * n * precision_bytes(weights)
-        traffic += m * k * precision_bytes(arithmetic) + m * n * ACTIVATION_BYTES
-        traffic *= times
+        moved = m * k * precision_bytes(arithmetic) + m * n * ACTIVATION_BYTES
+        traffic = (k * n * precision_bytes(weights) + moved) * times
         return Operator(
             name,
             flops,
@@ -149,13 +156,13 @@ class Operators:
             True,
         )
 
-    def _elementwise(self, name: str, times: int, traffic: float) -> Operator:
+    def _elementwise(self, name: str, times: int, traffic: Amount) -> Operator:
         """An operator that only moves data: ``traffic`` bytes each time."""
         memory = traffic * times / self._bandwidth
         latency = self._latency * times
         return Operator(name, 0.0, traffic * times, 0.0, memory, latency, 0.0, False)
 
-    def _quantise(self, m: int, widths: float) -> Operator:
+    def _quantise(self, m: Amount, widths: float) -> Operator:
         """The inputs of a layer's four projections, 16 bits to 8 (a kernel for each)."""
         layers = self._d.model.num_layers
         traffic = m * widths * (ACTIVATION_BYTES + 1) * layers
@@ -163,7 +170,7 @@ class Operators:
         latency = 4 * layers * self._latency
         return Operator("quantise activations", 0.0, traffic, 0.0, memory, latency, 0.0, False)
 
-    def _rotary_bytes(self, m: int) -> float:
+    def _rotary_bytes(self, m: Amount) -> Amount:
         """Queries, keys and values read; queries written; keys and values written to the cache."""
         d = self._d
         read = (d.query_size + 2 * d.kv_size) * ACTIVATION_BYTES
@@ -171,5 +178,5 @@ class Operators:
         return m * (read + written)
 
 
-def _collective(name: str, times: int, size: float, seconds: float) -> Operator:
+def _collective(name: str, times: int, size: Amount, seconds: Amount) -> Operator:
     return Operator(name, 0.0, size * times, 0.0, 0.0, 0.0, seconds * times, False)

@@ -22,8 +22,8 @@ class Allocator(ABC):
 
     @abstractmethod
     def fits(self, tokens: int, *, sequences: int = 1, spare: float = 0.0) -> bool:
-        """Whether ``sequences`` new ones of that length could be held now, and the share ``spare`` of
-        the whole memory stay free."""
+        """Whether ``sequences`` new ones of that length could be held now, and the share ``spare``
+        of the whole memory stay free."""
 
     @abstractmethod
     def allocate(self, held: int, tokens: int) -> bool:
@@ -48,7 +48,8 @@ class Allocator(ABC):
 
     @abstractmethod
     def grow(self, iterations: int) -> None:
-        """Every decoding sequence takes ``iterations`` more tokens; ``horizon`` said there is room."""
+        """Every decoding sequence takes ``iterations`` more tokens; ``horizon`` said there is
+        room."""
 
     @abstractmethod
     def horizon(self, iterations: int) -> int:

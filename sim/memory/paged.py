@@ -23,7 +23,15 @@ class PagedAllocator(Allocator):
     1
     """
 
-    __slots__ = ("_decoding", "_phase", "_ring", "block_size", "capacity", "free_blocks", "num_blocks")
+    __slots__ = (
+        "_decoding",
+        "_phase",
+        "_ring",
+        "block_size",
+        "capacity",
+        "free_blocks",
+        "num_blocks",
+    )
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self.num_blocks = num_blocks
@@ -72,7 +80,10 @@ class PagedAllocator(Allocator):
 
     def grow(self, iterations: int) -> None:
         """Open the blocks that the next ``iterations`` decode iterations need."""
-        self.free_blocks -= self._demand(iterations)
+        if iterations == 1:
+            self.free_blocks -= self._ring[-self._phase % self.block_size]
+        else:
+            self.free_blocks -= self._demand(iterations)
         self._phase += iterations
 
     def horizon(self, iterations: int) -> int:
@@ -97,16 +108,17 @@ class PagedAllocator(Allocator):
     def _demand(self, iterations: int) -> int:
         """Blocks that all decoding sequences together open in the next ``iterations``."""
         size, ring = self.block_size, self._ring
-        if iterations == 1:
-            return ring[-self._phase % size]
         cycles, rest = divmod(iterations, size)
         first = (-self._phase - rest + 1) % size  # the ring is used up downwards
         last = first + rest
-        part = sum(ring[first:last]) if last <= size else sum(ring[first:]) + sum(ring[: last - size])
+        part = (
+            sum(ring[first:last]) if last <= size else sum(ring[first:]) + sum(ring[: last - size])
+        )
         return cycles * self._decoding + part
 
     def check_integrity(self, sequences: list[tuple[int, bool]]) -> None:
-        """Every block is free or belongs to one of ``sequences``; the ring holds the decoding ones."""
+        """Every block is free or belongs to one of ``sequences``; the ring holds the decoding
+        ones."""
         used = sum(-(-held // self.block_size) for held, _ in sequences)
         assert self.free_blocks + used == self.num_blocks, (self.free_blocks, used, self.num_blocks)
         assert 0 <= self.free_blocks <= self.num_blocks

@@ -1,18 +1,18 @@
 """Where the busy time of a run went: by operator, and by what bounds it. Seconds, FLOP and bytes.
 
-Nothing is accumulated while the run goes on. The recorded plans say how large each pass was, and the
-same cost model that priced them says what is in it.
+Nothing is accumulated while the run goes on. The recorded plans say how large each pass was, and
+the same cost model that priced them says what is in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.cost import CostModel, Operator
+from sim.cost.operators import Amount
 
 HOST = "host"
 
@@ -35,53 +35,38 @@ class Attribution:
 def attribute(cost: CostModel, plans: NDArray[np.void]) -> Attribution:
     """Take the busy time of ``plans`` (``recorder.PLAN`` rows) apart."""
     times = plans["iterations"].astype(np.float64)
-    computed = plans["computed"]
-    operators = [
-        *_totals(cost.token_operators, computed + plans["prefill_tokens"], times),
-        *_totals(cost.output_operators, computed + plans["prefill_seqs"], times),
-        cost.attention.decode_totals(
-            computed.astype(np.float64),
-            plans["context"] + computed * (times - 1) / 2,  # contexts grow evenly: take the middle
-            times,
-        ),
-        _prefill_attention(cost, plans),
+    sequences = plans["computed"].astype(np.float64)
+    passes = [
+        *cost.operators.per_token(sequences + plans["prefill_tokens"]),
+        *cost.operators.per_output(sequences + plans["prefill_seqs"]),
+        # contexts grow evenly over a leap: the middle stands for all of it
+        cost.attention.decode(sequences, plans["context"] + sequences * (times - 1) / 2),
     ]
     by_operator: dict[str, float] = {}
-    for o in operators:
-        if o.seconds > 0:
-            by_operator[o.name] = by_operator.get(o.name, 0.0) + o.seconds
     by_bound = {"compute": 0.0, "memory": 0.0, "latency": 0.0, "communication": 0.0}
-    for o in operators:
-        by_bound["compute" if o.compute >= o.memory else "memory"] += max(o.compute, o.memory)
-        by_bound["latency"] += o.latency
-        by_bound["communication"] += o.communication
+    flops = traffic = 0.0
+    for o, weights in [
+        *((o, times) for o in passes),
+        (_prefill_attention(cost, plans), np.ones(1)),
+    ]:
+        seconds = _total(o.seconds, weights)
+        if seconds:
+            by_operator[o.name] = seconds
+        computing = np.greater_equal(o.compute, o.memory)
+        by_bound["compute"] += _total(o.compute * computing, weights)
+        by_bound["memory"] += _total(o.memory * ~computing, weights)
+        by_bound["latency"] += _total(o.latency, weights)
+        by_bound["communication"] += _total(o.communication, weights)
+        flops += _total(o.flops, weights)
+        traffic += _total(o.bytes, weights)
     busy = float((plans["end"] - plans["start"]).sum())
-    host = max(0.0, busy - sum(by_operator.values()))
-    by_operator[HOST] = by_bound[HOST] = host
-    return Attribution(
-        by_operator, by_bound, sum(o.flops for o in operators), sum(o.bytes for o in operators)
-    )
+    by_operator[HOST] = by_bound[HOST] = max(0.0, busy - sum(by_operator.values()))
+    return Attribution(by_operator, by_bound, flops, traffic)
 
 
-def _totals(
-    operators_of: Callable[[int], list[Operator]],
-    sizes: NDArray[np.int32],
-    times: NDArray[np.float64],
-) -> list[Operator]:
-    """The operators of passes of ``sizes``, summed, apart where compute and where memory binds."""
-    different, index = np.unique(sizes, return_inverse=True)
-    if not len(different):
-        return []
-    weights = np.bincount(index, weights=times)
-    passes = [operators_of(size) for size in different.tolist()]
-    figures = np.array([[o[1:7] for o in operators] for operators in passes])
-    compute_bound = figures[:, :, 2] >= figures[:, :, 3]
-    totals = []
-    for mask in (compute_bound, ~compute_bound):
-        sums = np.einsum("p,pof,po->of", weights, figures, mask.astype(np.float64))
-        for operator, row in zip(passes[0], sums.tolist(), strict=True):
-            totals.append(Operator(operator.name, *row, operator.per_batch))
-    return totals
+def _total(amounts: Amount, times: NDArray[np.float64]) -> float:
+    """Sum over passes, each counted as often as it ran; one amount for all stands for each."""
+    return float((amounts * times).sum())
 
 
 def _prefill_attention(cost: CostModel, plans: NDArray[np.void]) -> Operator:

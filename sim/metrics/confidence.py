@@ -29,15 +29,16 @@ def error_band(attribution: Attribution) -> dict[str, Any]:
         "ttft": error,
         "tpot": error,
         "text": (
-            f"Times of iterations are within about {error:.0%}. Below saturation throughput is set by "
-            "the arrivals; near it, waiting times can be off by far more than that."
+            f"Times of iterations are within about {error:.0%}. Below saturation throughput is set "
+            "by the arrivals; near it, waiting times can be off by far more than that."
         ),
     }
 
 
 def provenance(gpu: GpuSpec) -> str:
     """Where the speed of the GPU comes from."""
+    e = gpu.efficiency
     return (
         f"{gpu.title}: data sheet with default efficiencies, not calibrated "
-        f"(GEMM {gpu.efficiency.compute:.0%} of peak compute, {gpu.efficiency.bandwidth:.0%} of peak bandwidth)"
+        f"(GEMM {e.compute:.0%} of peak compute, {e.bandwidth:.0%} of peak bandwidth)"
     )

@@ -1,4 +1,5 @@
-"""Mean, spread and percentiles of latencies, the ITL of leaps included. Seconds in, milliseconds out."""
+"""Mean, spread and percentiles of latencies, the ITL of leaps included. Seconds in, milliseconds
+out."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ def describe(seconds: Floats, name: str) -> dict[str, float | None]:
 
 
 def describe_weighted(seconds: Floats, weights: Floats, name: str) -> dict[str, float | None]:
-    """As ``describe`` for values that occur ``weights`` times each (whole numbers, some may be 0)."""
+    """As ``describe`` for values that occur ``weights`` times each (whole numbers, some may be
+    0)."""
     total = float(weights.sum())
     if total == 0:
         return _named(name, None, None, [None] * len(PERCENTILES))

@@ -1,4 +1,5 @@
-"""Does the system keep up with its traffic, and which start of the run is not typical of the rest?"""
+"""Does the system keep up with its traffic, and which start of the run is not typical of the
+rest?"""
 
 from __future__ import annotations
 
@@ -9,47 +10,66 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-SAMPLES = 400
-"""Instants at which the queue is looked at, spread evenly over the arrivals."""
-
-DRIFT = 0.02
-"""A queue that swallows more than this share of the arrivals, steadily, is not a fluctuation."""
-
 FULL = 0.85
-"""From this occupancy of seats or KV memory on, a small error in speed is a large one in waiting."""
+"""From this utilisation on, a small error in speed is a large one in waiting time."""
+
+SURE = 2.0
+"""Standard errors by which the traffic must exceed the capacity to be called too much."""
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
-    """``share`` of the arrivals that stay in the queue, and whether it ``grows`` throughout."""
+class Load:
+    """How the traffic compares with what the fleet served when it had a queue to serve.
 
-    share: float
-    grows: bool
-
-    @property
-    def overloaded(self) -> bool:
-        """Whether the queue would grow without end under this traffic."""
-        return self.grows and self.share > DRIFT
-
-
-def queue_drift(queued: Floats, scheduled: Floats) -> Drift:
-    """How the queue developed while requests arrived.
-
-    ``queued`` is when each request entered the queue (s, ascending), ``scheduled`` when it left it
-    (NaN if never). The queue is sampled over the time of the arrivals; its growth is the slope of a
-    straight line through the last three quarters, set in relation to the arrival rate.
+    ``saturated`` is the share of the time in which somebody was left waiting, ``utilisation`` the
+    rate of arrivals over the rate of completions in that time (None if it never happened),
+    ``error`` the standard error of that ratio, ``backlog`` the requests in the queue at the last
+    arrival.
     """
-    if len(queued) < 20 or queued[-1] <= queued[0]:
-        return Drift(0.0, False)
-    times = np.linspace(queued[0], queued[-1], SAMPLES)
+
+    saturated: float
+    utilisation: float | None
+    error: float
+    backlog: int
+
+    def overloaded(self, seats: int) -> bool:
+        """Whether the queue would grow without end: more comes than was ever served, beyond doubt,
+        and more is left waiting than one full batch of ``seats`` would take."""
+        return (
+            self.utilisation is not None
+            and self.utilisation > 1 + SURE * self.error
+            and self.backlog > seats
+        )
+
+
+def load(queued: Floats, scheduled: Floats, plans: NDArray[np.void], replicas: int) -> Load:
+    """The load of a run whose requests entered the queue at ``queued`` (s, ascending) and left it
+    at ``scheduled`` (NaN if never); ``plans`` are its ``recorder.PLAN`` rows.
+
+    The rate of completions with a queue is the capacity: nothing else limits it then. The standard
+    errors are those of a count of independent events, widened by the burstiness of the gaps.
+    """
+    last = float(queued[-1])
+    window = last - float(queued[0])
+    rate = (len(queued) - 1) / window
+    behind = plans[(plans["waiting"] > 0) & (plans["start"] <= last)]
+    time = float((behind["end"] - behind["start"]).sum()) / replicas
+    served = int(behind["finished"].sum())
+    backlog = len(queued) - int((scheduled <= last).sum())
+    if not served or not time:
+        return Load(time / window, None, 0.0, backlog)
+    gaps = np.diff(queued)
+    burstiness = float(gaps.var() / gaps.mean() ** 2)
+    error = float(np.sqrt(burstiness / len(gaps) + 1 / served))
+    return Load(min(1.0, time / window), rate * time / served, error, backlog)
+
+
+def peak_queue(queued: Floats, scheduled: Floats) -> int:
+    """The most requests that waited at one time for their first iteration."""
     left = np.sort(scheduled[~np.isnan(scheduled)])
-    length = np.searchsorted(queued, times, side="right") - np.searchsorted(left, times, side="right")
-    late = slice(SAMPLES // 4, None)
-    slope = float(np.polyfit(times[late], length[late].astype(np.float64), 1)[0])
-    rate = len(queued) / (queued[-1] - queued[0])
-    quarters = [float(part.mean()) for part in np.array_split(length, 4)]
-    grows = quarters[1] < quarters[2] < quarters[3] and quarters[3] > 1.5 * quarters[1]
-    return Drift(slope / rate, grows)
+    entered = np.sort(queued)
+    gone = np.searchsorted(left, entered, side="right")
+    return int(np.max(np.arange(1, len(entered) + 1) - gone, initial=0))
 
 
 def warmup_length(latency: Floats, batch: int = 5) -> int:

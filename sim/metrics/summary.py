@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.capacity import Capacity
 from sim.cost import CostModel, Deployment
-from sim.memory.capacity import Capacity
 from sim.metrics.attribution import Attribution, attribute
 from sim.metrics.confidence import error_band, provenance
 from sim.metrics.percentiles import describe, describe_weighted, expand_gaps
-from sim.metrics.recorder import COMPLETED, REJECTED, UNFINISHED
-from sim.metrics.stability import warmup_length
+from sim.metrics.stability import peak_queue, warmup_length
 from sim.metrics.verdict import judge
+from sim.recorder import COMPLETED, REJECTED, UNFINISHED
 from sim.scenario import Scenario
 from sim.schedulers import Limits
 
@@ -32,8 +32,8 @@ Floats = NDArray[np.float64]
 @dataclass(frozen=True)
 class RunRecord:
     """Everything a run leaves behind; the columns of ``plans``, ``requests`` and ``gaps`` are those
-    of ``sim.metrics.recorder``. ``end`` is the simulated time at which it stopped (s), ``offered``
-    the number of requests the traffic held, arrived or not."""
+    of ``sim.recorder``. ``end`` is the simulated time at which it stopped (s), ``offered``
+    the number of requests the traffic held, arrived or not, ``events`` how many SimPy scheduled."""
 
     scenario: Scenario
     deployment: Deployment
@@ -46,28 +46,29 @@ class RunRecord:
     reasons: list[str]
     end: float
     offered: int
+    events: int
     interrupted: bool
 
     @cached_property
     def completed(self) -> NDArray[np.bool_]:
         """Which requests were served to the end."""
-        return self.requests["status"] == COMPLETED
+        return np.asarray(self.requests["status"] == COMPLETED)
 
     @cached_property
     def queue(self) -> Floats:
         """Seconds in the scheduler's queue before the first iteration; NaN if it never came."""
         arrived = self.requests["arrival"] + self.deployment.engine.front_end
-        return self.requests["scheduled"] - arrived
+        return np.asarray(self.requests["scheduled"] - arrived)
 
     @cached_property
     def ttft(self) -> Floats:
         """Time to first token (s); NaN for requests that got none."""
-        return self.requests["first_token"] - self.requests["arrival"]
+        return np.asarray(self.requests["first_token"] - self.requests["arrival"])
 
     @cached_property
     def e2el(self) -> Floats:
         """End-to-end latency (s); NaN for requests that were not completed."""
-        return self.requests["finish"] - self.requests["arrival"]
+        return np.asarray(self.requests["finish"] - self.requests["arrival"])
 
     @cached_property
     def tpot(self) -> Floats:
@@ -81,7 +82,7 @@ class RunRecord:
         """Which requests are left out of the latency statistics."""
         count, setting = len(self.requests), self.scenario.run.warmup
         if setting.seconds is not None:
-            return self.requests["arrival"] < setting.seconds
+            return np.asarray(self.requests["arrival"] < setting.seconds)
         skipped = setting.requests
         if skipped is None:
             arrivals = self.scenario.workload.arrivals
@@ -93,7 +94,10 @@ class RunRecord:
     def within_slo(self) -> NDArray[np.bool_]:
         """Which requests were completed with every limit of the SLO held (inclusive)."""
         held = self.completed.copy()
-        for limit, latency in ((self.scenario.slo.ttft, self.ttft), (self.scenario.slo.tpot, self.tpot)):
+        for limit, latency in (
+            (self.scenario.slo.ttft, self.ttft),
+            (self.scenario.slo.tpot, self.tpot),
+        ):
             if limit is not None:
                 held &= np.isnan(latency) | (latency <= limit)
         return held
@@ -106,7 +110,11 @@ class RunRecord:
         start = float(self.requests["arrival"].min())
         if self.interrupted or (self.requests["status"] == UNFINISHED).any():
             return self.end - start
-        return float(self.requests["finish"][self.completed].max()) - start if self.completed.any() else 0.0
+        return (
+            float(self.requests["finish"][self.completed].max()) - start
+            if self.completed.any()
+            else 0.0
+        )
 
     @cached_property
     def attribution(self) -> Attribution:
@@ -237,12 +245,17 @@ def _kv_cache(run: RunRecord) -> dict[str, Any]:
 
 
 def _batch(run: RunRecord) -> dict[str, Any]:
+    """Iterations, and requests running and waiting, of one replica (means are over all of them)."""
     plans = run.plans
     iterations = int(plans["iterations"].sum())
     busy = float((plans["end"] - plans["start"]).sum())
     decoding = plans["decode"] > 0
     steps = plans["iterations"][decoding]
-    waited = np.nansum(run.queue)
+    queued = run.requests["arrival"] + run.deployment.engine.front_end
+    accepted = run.requests["status"] != REJECTED
+    waits = np.where(np.isnan(run.queue), np.maximum(run.end - queued, 0.0), run.queue)[accepted]
+    of_replica = [accepted & (run.requests["replica"] == index) for index in range(run.replicas)]
+    peaks = [peak_queue(queued[mine], run.requests["scheduled"][mine]) for mine in of_replica]
     return {
         "iterations": iterations,
         "mean_iteration_ms": busy / iterations * 1e3 if iterations else None,
@@ -252,8 +265,8 @@ def _batch(run: RunRecord) -> dict[str, Any]:
         if len(steps)
         else None,
         "peak_decode_batch": int(plans["decode"].max()) if len(plans) else 0,
-        "mean_waiting": float(waited) / run.duration / run.replicas if run.duration > 0 else 0.0,
-        "peak_waiting": int(plans["waiting"].max()) if len(plans) else 0,
+        "mean_waiting": float(waits.sum()) / run.duration / run.replicas if run.duration else 0.0,
+        "peak_waiting": max(peaks),
     }
 
 

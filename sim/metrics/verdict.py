@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sim.metrics.recorder import REJECTED, UNFINISHED
-from sim.metrics.stability import FULL, queue_drift
+from sim.metrics.stability import FULL, load
+from sim.recorder import REJECTED, UNFINISHED
 
 if TYPE_CHECKING:
     from sim.metrics.summary import RunRecord
@@ -18,29 +18,27 @@ def judge(run: RunRecord) -> dict[str, Any]:
     state, text = _state(run)
     slo = run.scenario.slo
     judged = ~run.warmup
-    judged_count = int(judged.sum())
-    attainment = float(run.within_slo[judged].mean()) if judged_count else None
-    limits = {}
+    limits: dict[str, tuple[float, float]] = {}
     for name, limit, latency in (("ttft", slo.ttft, run.ttft), ("tpot", slo.tpot, run.tpot)):
-        if limit is not None:
+        if limit is not None and judged.any():
             held = run.completed & (np.isnan(latency) | (latency <= limit))
-            share = float(held[judged].mean()) if judged_count else None
-            limits[name] = {"limit_ms": limit * 1e3, "attainment": share}
-    met = None
-    if limits and attainment is not None:
-        met = attainment >= slo.attainment
-    shares = {name: entry["attainment"] for name, entry in limits.items()}
-    first = None
-    if shares and None not in shares.values() and min(shares.values()) < 1:
-        first = min(shares, key=lambda name: shares[name])
+            limits[name] = limit, float(held[judged].mean())
+    attainment = float(run.within_slo[judged].mean()) if limits else None
+    shares = {name: share for name, (_, share) in limits.items()}
+    first = min(shares, key=lambda name: shares[name], default=None)
+    if first is not None and shares[first] == 1:
+        first = None
     return {
         "state": state,
         "text": text,
-        "slo_met": met,
-        "attainment": attainment if limits else None,
+        "slo_met": None if attainment is None else attainment >= slo.attainment,
+        "attainment": attainment,
         "target": slo.attainment if limits else None,
         "first_limit": first,
-        "limits": limits,
+        "limits": {
+            name: {"limit_ms": limit * 1e3, "attainment": share}
+            for name, (limit, share) in limits.items()
+        },
     }
 
 
@@ -56,18 +54,25 @@ def _state(run: RunRecord) -> tuple[str, str]:
     if kind == "burst" or arrived[-1] <= arrived[0]:
         return "offline", "Offline: all requests are there from the start; only throughput counts."
     front_end = run.deployment.engine.front_end
-    drift = queue_drift(arrived + front_end, run.requests["scheduled"][accepted])
-    if drift.overloaded:
+    pressure = load(
+        arrived + front_end, run.requests["scheduled"][accepted], run.plans, run.replicas
+    )
+    if pressure.overloaded(run.limits.max_num_seqs * run.replicas):
+        assert pressure.utilisation is not None
         rate = len(arrived) / (arrived[-1] - arrived[0])
         return "overloaded", (
-            f"Overloaded: of {rate:.3g} requests/s arriving, {drift.share:.0%} stay in the queue, which "
-            "grows as long as the traffic lasts. Latencies depend on how long that is."
+            f"Overloaded: {rate:.3g} requests/s arrive, {rate / pressure.utilisation:.3g} are "
+            f"served; {pressure.backlog:,} were waiting at the last arrival. Latencies depend on "
+            "how long this goes on."
         )
     occupancy, what = _occupancy(run)
+    whole_batch = run.scenario.scheduler.batching in ("static", "request")
+    if pressure.saturated > 0.5 and pressure.utilisation and not whole_batch:
+        occupancy, what = max((occupancy, what), (pressure.utilisation, "capacity is"))
     if occupancy >= FULL:
         return "near saturation", (
-            f"Near saturation: {occupancy:.0%} of the {what} taken on average. A little more load, or a "
-            "little less speed than predicted, and waiting times explode."
+            f"Near saturation: {min(occupancy, 1.0):.0%} of the {what} taken on average. A little "
+            "more load, or a little less speed than predicted, and waiting times explode."
         )
     left = int((run.requests["status"] == UNFINISHED).sum())
     ending = f" {left:,} requests were not finished when it ended." if left else ""

@@ -6,8 +6,8 @@ runs it, and ``complete`` writes down what it brought. A scheduler never sees a 
 itself and knows nothing of prices, so its tests need neither.
 
 Leaps are not the scheduler's business. It only says whether its plan is ``stationary``: would be
-the same again as long as nobody finishes, nobody admissible arrives and memory lasts. The replica
-then repeats the plan as often as ``repeats`` allows.
+the same again as long as nobody finishes, nobody comes to an empty queue and memory lasts. The
+replica then repeats the plan as often as ``repeats`` allows.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ from collections import deque
 from dataclasses import dataclass
 
 from sim.memory import Allocator
+from sim.plan import Chunk, Plan
 from sim.request import Request
 from sim.schedulers.decoding import DecodeBatch
+
+__all__ = ["Chunk", "Limits", "Plan", "Scheduler"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,66 +36,10 @@ class Limits:
     batch_timeout: float = 0.05  # s, request-level batching only
 
 
-class Chunk:
-    """``tokens`` of one request's prompt, prefilled on top of ``context`` tokens already computed."""
-
-    __slots__ = ("context", "request", "tokens")
-
-    def __init__(self, request: Request, tokens: int, context: int) -> None:
-        self.request = request
-        self.tokens = tokens
-        self.context = context
-
-
-class Plan:
-    """The content of one iteration.
-
-    ``chunks``      prompts or parts of prompts to prefill
-    ``decode``      sequences that get one token each
-    ``computed``    sequences the decode kernels run over; more than ``decode`` where slots are padded
-    ``context``     KV tokens those hold before the iteration, summed
-    ``admitted``    requests that enter the batch with this iteration
-    ``preempted``   requests that were thrown out to make room for it
-    ``held``        KV tokens that are filled once it has run (``Allocator.reserved`` may be more)
-    ``stationary``  see the module's docstring
-    """
-
-    __slots__ = (
-        "admitted",
-        "chunks",
-        "computed",
-        "context",
-        "decode",
-        "held",
-        "preempted",
-        "stationary",
-    )
-
-    def __init__(
-        self,
-        chunks: list[Chunk],
-        decode: int,
-        computed: int,
-        context: int,
-        admitted: int,
-        preempted: int,
-        held: int,
-        stationary: bool,
-    ) -> None:
-        self.chunks = chunks
-        self.decode = decode
-        self.computed = computed
-        self.context = context
-        self.admitted = admitted
-        self.preempted = preempted
-        self.held = held
-        self.stationary = stationary
-
-
 class Scheduler(ABC):
     """Base of all policies: the queue, the decoding batch, the memory, and progress.
 
-    A policy implements ``schedule``, ``admits``, ``running``, ``members`` and ``_retire``, and where
+    A policy implements ``schedule``, ``members`` and ``_retire``, and where
     it needs to ``wakeup``, ``_start_decoding`` and ``_stop_decoding``.
     """
 
@@ -107,16 +54,8 @@ class Scheduler(ABC):
 
     @abstractmethod
     def schedule(self, now: float) -> Plan | None:
-        """Commit the next iteration and return it, or None when there is nothing to run at ``now``."""
-
-    @abstractmethod
-    def admits(self) -> bool:
-        """Whether the head of the queue would enter the batch at the next iteration boundary."""
-
-    @property
-    @abstractmethod
-    def running(self) -> int:
-        """Sequences that hold a slot."""
+        """Commit the next iteration and return it, or None when there is nothing to run at
+        ``now``."""
 
     @abstractmethod
     def members(self) -> list[Request]:
@@ -148,7 +87,9 @@ class Scheduler(ABC):
 
     def repeats(self, limit: int) -> int:
         """How many times in a row the stationary plan just returned can run (1 to ``limit``)."""
-        runs = min(limit, self.decoding.iterations_to_finish())
+        runs = self.decoding.iterations_to_finish()
+        if runs > limit:
+            runs = limit
         return runs if runs == 1 else 1 + self.kv.horizon(runs - 1)
 
     def complete(self, plan: Plan, iterations: int, end: float) -> list[Request]:
@@ -164,7 +105,8 @@ class Scheduler(ABC):
             self.decoding.advance(iterations, end)
 
     def collect(self, plan: Plan, end: float) -> list[Request]:
-        """Second half of ``complete``: finished requests leave, complete prefills start to decode."""
+        """Second half of ``complete``: finished requests leave, complete prefills start to
+        decode."""
         finished: list[Request] = []
         if plan.computed:
             finished = self.decoding.pop_finished()
@@ -173,8 +115,9 @@ class Scheduler(ABC):
         for chunk in plan.chunks:
             request = chunk.request
             target = request.prompt_tokens + request.generated
-            request.computed = min(request.computed + chunk.tokens, target)
-            if request.computed == target:
+            request.computed += chunk.tokens
+            if request.computed >= target:
+                request.computed = target  # a padded prompt is longer than that
                 if request.generated == 0:
                     request.first_token = end
                 request.generated += 1  # a complete prefill samples one token
@@ -189,7 +132,8 @@ class Scheduler(ABC):
         return finished
 
     def steps(self, request: Request) -> int:
-        """Decode iterations ``request`` has run since it joined the batch, not yet written into it."""
+        """Decode iterations ``request`` has run since it joined the batch, not yet written into
+        it."""
         return self.decoding.iteration - request.joined if request.joined >= 0 else 0
 
     def check_integrity(self) -> None:

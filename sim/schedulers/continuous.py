@@ -22,12 +22,9 @@ class IterationLevel(Scheduler):
 
     def __init__(self, limits: Limits, kv: Allocator) -> None:
         super().__init__(limits, kv)
-        self._running: dict[Request, None] = {}  # in order of admission; the last is preempted first
-
-    @property
-    def running(self) -> int:
-        """Sequences in the batch, those still in prefill included."""
-        return len(self._running)
+        self._running: dict[
+            Request, None
+        ] = {}  # in order of admission; the last is preempted first
 
     def members(self) -> list[Request]:
         """Unfinished requests in the batch, in order of admission."""
@@ -109,11 +106,15 @@ class ChunkedPrefill(IterationLevel):
         if not chunks:
             if not size:
                 return None
-            return Plan(chunks, size, size, batch.context, 0, preempted, batch.context + size, not preempted)
+            context = batch.context
+            return Plan(
+                chunks, size, size, context, 0, preempted, size, context + size, not preempted
+            )
         held = batch.context + size
         for chunk in chunks:
             held += chunk.context + chunk.tokens
-        return Plan(chunks, size, size, batch.context, admitted, preempted, held, False)
+        running = len(self._running)
+        return Plan(chunks, size, size, batch.context, admitted, preempted, running, held, False)
 
     def _admit_waiting(self, chunks: list[Chunk], budget: int, now: float) -> int:
         """Take requests from the queue while seats, tokens and memory last; returns how many."""
@@ -121,7 +122,7 @@ class ChunkedPrefill(IterationLevel):
         admitted = 0
         while waiting and budget > 0 and len(self._running) < limits.max_num_seqs:
             need = waiting[0].tokens_to_prefill()
-            tokens = min(need, budget)
+            tokens = need if need < budget else budget
             if limits.scheduler_reserve_full_isl and not kv.fits(need):
                 break
             if not kv.allocate(0, tokens):
@@ -133,17 +134,6 @@ class ChunkedPrefill(IterationLevel):
             if tokens < need:
                 self._partial = request
         return admitted
-
-    def admits(self) -> bool:
-        """A seat, budget and memory for the head of the queue, and nobody in mid-prefill."""
-        limits = self.limits
-        if self._partial is not None or len(self._running) >= limits.max_num_seqs:
-            return False
-        budget = limits.max_num_batched_tokens - self.decoding.size
-        need = self.waiting[0].tokens_to_prefill()
-        if not limits.scheduler_reserve_full_isl:
-            need = min(need, budget)
-        return budget > 0 and self.kv.fits(need)
 
 
 class PrefillFirst(IterationLevel):
@@ -159,17 +149,17 @@ class PrefillFirst(IterationLevel):
             chunks = self._admit_prompts(now)
             if chunks:
                 held = batch.context + sum(chunk.tokens for chunk in chunks)
-                return Plan(chunks, 0, 0, 0, len(chunks), 0, held, False)
+                return Plan(chunks, 0, 0, 0, len(chunks), 0, len(self._running), held, False)
         if not batch.size:
             return None
         preempted = self._grow_decodes()
         size, context = batch.size, batch.context
-        return Plan([], size, size, context, 0, preempted, context + size, not preempted)
+        return Plan([], size, size, context, 0, preempted, size, context + size, not preempted)
 
     def _admit_prompts(self, now: float) -> list[Chunk]:
         chunks: list[Chunk] = []
         budget = self.limits.max_num_batched_tokens
-        while self.waiting and self.admits():
+        while self.waiting and self._can_admit():
             need = self.waiting[0].tokens_to_prefill()
             # a request that outgrew the budget before it was preempted is prefilled alone
             if need > budget and chunks:
@@ -179,7 +169,7 @@ class PrefillFirst(IterationLevel):
             budget -= need
         return chunks
 
-    def admits(self) -> bool:
+    def _can_admit(self) -> bool:
         """A seat and memory for the head of the queue, the watermark left free."""
         if len(self._running) >= self.limits.max_num_seqs:
             return False

@@ -1,4 +1,5 @@
-"""The sequences that decode together, held as aggregates so that a step costs the same for 1 or 1,000.
+"""The sequences that decode together, held as aggregates so that a step costs the same for 1 or
+1,000.
 
 No iteration walks this batch. A member remembers the iteration at which it joined, so its progress
 is a subtraction; the next one to finish is on top of a heap keyed by iteration.
@@ -27,12 +28,13 @@ class DecodeBatch:
         self.context = 0
         self.iteration = 0
         self.last_end = -1.0
-        # (finishing iteration, id, joins, request); an entry whose ``joins`` is out of date is stale
+        # (finishing iteration, id, joins, request); stale if ``joins`` is out of date
         self._finishes: list[tuple[int, int, int, Request]] = []
         self._fresh: list[list[float]] = []  # [last token time, members] of those yet to decode
 
     def join(self, request: Request, now: float) -> None:
-        """``request`` got its first token (again, after a preemption) at ``now`` and has more to come."""
+        """``request`` got its first token (again, after a preemption) at ``now`` and has more to
+        come."""
         request.joined = self.iteration
         request.joins += 1
         request.last_token = now
@@ -94,7 +96,9 @@ class DecodeBatch:
         if self.last_end >= start and not self._fresh:
             return []
         fresh = sum(int(members) for _, members in self._fresh)
-        cohorts = [(time, int(members)) for time, members in self._fresh if time < start and members]
+        cohorts = [
+            (time, int(members)) for time, members in self._fresh if time < start and members
+        ]
         if self.last_end < start and self.size > fresh:
             cohorts.append((self.last_end, self.size - fresh))
         return cohorts

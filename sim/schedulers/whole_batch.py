@@ -1,14 +1,15 @@
 """Batching before iterations were scheduled: a batch starts together and nobody joins it later.
 
-``Static`` waits for exactly ``max_num_seqs`` requests, pads all prompts to the longest, and computes
-every slot until the longest output is done. ``RequestLevel`` launches what waits when the previous
-batch is over, up to ``max_num_seqs`` or when the oldest has waited ``batch_timeout``; finished
-sequences cost no compute any more, but their slots stay taken.
+``Static`` waits for exactly ``max_num_seqs`` requests, pads all prompts to the longest, and
+computes every slot until the longest output is done. ``RequestLevel`` launches what waits when the
+previous batch is over, up to ``max_num_seqs`` or when the oldest has waited ``batch_timeout``;
+finished sequences cost no compute any more, but their slots stay taken.
 
-Neither can preempt, so both reserve, at launch, memory for the whole of every sequence (the client's
-``max_tokens`` is known then). Where memory cannot hold the next ``max_num_seqs`` requests, the batch
-is the longest run of them that fits. A request ends with its own last token; its slot and memory
-come back when the batch is over.
+Neither can preempt, so both reserve, at launch, memory for the whole of every sequence (the
+client's
+``max_tokens`` is known then). Where memory cannot hold the next ``max_num_seqs`` requests, the
+batch is the longest run of them that fits. A request ends with its own last token; its slot and
+memory come back when the batch is over.
 """
 
 from __future__ import annotations
@@ -32,11 +33,6 @@ class WholeBatch(Scheduler):
         self._left = 0  # members that are not finished
         self._finished_tokens = 0  # KV tokens of finished members, held until the batch is over
 
-    @property
-    def running(self) -> int:
-        """Slots taken, those of finished sequences included."""
-        return len(self._batch)
-
     def members(self) -> list[Request]:
         """Unfinished requests of the batch in flight."""
         return [r for r in self._batch if r.generated + self.steps(r) < r.output_tokens]
@@ -44,10 +40,6 @@ class WholeBatch(Scheduler):
     def sequences(self) -> list[tuple[int, bool]]:
         """Slots own what was reserved at launch; none grows."""
         return [(tokens, False) for tokens in self._reserved]
-
-    def admits(self) -> bool:
-        """Never while a batch is in flight."""
-        return False
 
     def schedule(self, now: float) -> Plan | None:
         """Prefill of a new batch, or one decode of the batch in flight."""
@@ -58,7 +50,8 @@ class WholeBatch(Scheduler):
             return None
         self._launch(size, now)
         held = sum(r.prompt_tokens for r in self._batch)
-        return Plan(self._prefill(), 0, 0, 0, len(self._batch), 0, held, False)
+        slots = len(self._batch)
+        return Plan(self._prefill(), 0, 0, 0, slots, 0, slots, held, False)
 
     @abstractmethod
     def _batch_size(self, now: float) -> int:
@@ -106,7 +99,9 @@ class Static(WholeBatch):
     def __init__(self, limits: Limits, kv: Allocator) -> None:
         super().__init__(limits, kv)
         self._padded = 0  # length of every prompt of the batch, padding included
-        self._first_decode = 0  # iteration of the decoding batch at which this batch began to decode
+        self._first_decode = (
+            0  # iteration of the decoding batch at which this batch began to decode
+        )
 
     def _batch_size(self, now: float) -> int:
         size = self.limits.max_num_seqs
@@ -137,7 +132,7 @@ class Static(WholeBatch):
         batch, slots = self.decoding, len(self._batch)
         context = slots * (self._padded + batch.iteration - self._first_decode)
         held = batch.context + batch.size + self._finished_tokens
-        return Plan([], batch.size, slots, context, 0, 0, held, True)
+        return Plan([], batch.size, slots, context, 0, 0, slots, held, True)
 
 
 class RequestLevel(WholeBatch):
@@ -169,4 +164,4 @@ class RequestLevel(WholeBatch):
     def _decode(self) -> Plan:
         batch = self.decoding
         held = batch.context + batch.size + self._finished_tokens
-        return Plan([], batch.size, batch.size, batch.context, 0, 0, held, True)
+        return Plan([], batch.size, batch.size, batch.context, 0, 0, len(self._batch), held, True)

@@ -37,8 +37,8 @@ PLAN = np.dtype(
         ("preemptions", "i4"),
         ("running", "i4"),
         ("waiting", "i4"),  # left in the queue by the plan
+        ("finished", "i4"),  # requests that got their last token at the end
         ("replica", "i4"),
-        ("_", "i4"),
     ]
 )
 REQUEST = np.dtype(
@@ -105,7 +105,9 @@ class Recorder:
         """The run ended with ``request`` queued or in the batch, ``generated`` tokens delivered."""
         self._close(request, replica, generated, UNFINISHED, -1)
 
-    def _close(self, request: Request, replica: int, generated: int, status: int, reason: int) -> None:
+    def _close(
+        self, request: Request, replica: int, generated: int, status: int, reason: int
+    ) -> None:
         nan = float("nan")
         self._requests += _pack_request(
             request.id,
@@ -124,7 +126,8 @@ class Recorder:
         )
 
     def long_gap(self, gap: float, count: int) -> None:
-        """``count`` sequences waited ``gap`` for a token: longer than the iteration that made it."""
+        """``count`` sequences waited ``gap`` for a token: longer than the iteration that made
+        it."""
         self._gaps += _pack_gap(gap, count)
 
     def plan_rows(self) -> NDArray[np.void]:

@@ -16,9 +16,9 @@ from sim.cost.operators import ACTIVATION_BYTES, LOGIT_BYTES
 class Capacity:
     """The memory arithmetic of one GPU of a replica, and the blocks that come of it.
 
-    ``budget`` is what the engine may use of ``memory``; ``weights``, ``activations`` and ``reserve``
-    come off it; ``kv_cache`` is left (negative if the model does not fit). ``num_gpu_blocks`` counts
-    as the engine does, ``usable_blocks`` those that requests can have.
+    ``budget`` is what the engine may use of ``memory``; ``weights``, ``activations`` and
+    ``reserve`` come off it; ``kv_cache`` is left (negative if the model does not fit).
+    ``num_gpu_blocks`` counts as the engine does, ``usable_blocks`` those that requests can have.
     """
 
     memory: float

@@ -1,0 +1,56 @@
+# make run     create the environment, install, and predict the first scenario
+# make test    install what the tests need and run them
+# make check   the tests, and format, lint, strict types and import contracts
+# make bench   how fast the simulator is, as one JSON line
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check
+
+.PHONY: run test check lint bench format browser clean
+
+run: $(VENV)/installed
+	$(BIN)/infersim run scenarios/chat.yaml
+
+test: $(VENV)/installed-dev browser
+	$(BIN)/python -m pytest -n auto -q
+
+check: lint test
+
+lint: $(VENV)/installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: $(VENV)/installed
+	@$(BIN)/python -m tests.bench
+
+format: $(VENV)/installed-dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "infersim needs Python 3.11 or later; set PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed: $(VENV)/bin/python pyproject.toml
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed
+	$(PIP) --editable '.[dev]'
+	@touch $@
+
+# Reports are tested in a real browser. Where none can be installed those tests say so and are skipped.
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+		command -v google-chrome >/dev/null || \
+		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+			apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium >/dev/null; } || \
+		echo "no Chromium: the browser tests will be skipped" >&2
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist

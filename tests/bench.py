@@ -1,0 +1,86 @@
+"""How fast is the simulator? One JSON line; everything is measured in one process, in turns.
+
+    python -m tests.bench [TRACE.csv]
+
+Replays a trace (the Azure conversation trace where it is at hand, otherwise the project's own) with
+llama-3.1-8b on one H100, all default metrics and the summary included, and beside each replay runs
+bare SimPy with as many events. CPU seconds; the best of several rounds, since noise only adds.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import simpy
+
+import sim
+
+ROOT = Path(__file__).parents[1]
+AZURE = ROOT.parent / "shared" / "data" / "traces" / "azure_conv_2023.csv"
+OWN = ROOT / "scenarios" / "traces" / "chat-azure.csv"
+ROUNDS = 5
+
+
+def cpu_seconds(job: Callable[[], object]) -> float:
+    """CPU time that ``job`` takes (s)."""
+    start = time.process_time()
+    job()
+    return time.process_time() - start
+
+
+def bare_simpy(events: int) -> None:
+    """As many timeouts, one after the other, in one process that does nothing else."""
+
+    def tick(env: simpy.Environment) -> Generator[simpy.Event, None, None]:
+        for _ in range(events):
+            yield env.timeout(1.0)
+
+    env = simpy.Environment()
+    env.process(tick(env))
+    env.run()
+
+
+def measure(trace: Path, time_scale: float) -> dict[str, float]:
+    """Replay ``trace`` with its gaps multiplied by ``time_scale``."""
+    scenario = sim.load_scenario(
+        {
+            "model": "llama-3.1-8b",
+            "fleet": {"gpu": "h100-sxm"},
+            "max_model_len": 16384,
+            "workload": {"trace": {"path": str(trace), "time_scale": time_scale}},
+            "slo": {"ttft": "500ms", "tpot": "40ms"},
+        }
+    )
+    result = sim.simulate(scenario)
+    requests, events = len(result.record.requests), result.record.events
+    iterations = result.summary["infersim"]["batch"]["iterations"]
+    runs, bare = [], []
+    for _ in range(ROUNDS):
+        runs.append(cpu_seconds(lambda: sim.simulate(scenario).summary))
+        bare.append(cpu_seconds(lambda: bare_simpy(events)))
+    return {
+        "requests": requests,
+        "requests_per_cpu_s": round(requests / min(runs)),
+        "iterations_per_cpu_s": round(iterations / min(runs)),
+        "events": events,
+        "bare_simpy_events_per_cpu_s": round(events / min(bare)),
+        "ratio_to_bare_simpy": round(min(runs) / min(bare), 2),
+    }
+
+
+def main() -> None:
+    """Print the line."""
+    trace = Path(sys.argv[1]) if len(sys.argv) > 1 else AZURE if AZURE.exists() else OWN
+    figures: dict[str, object] = {"trace": trace.name, **measure(trace, 1.0)}
+    figures["at_four_times_the_rate"] = measure(trace, 0.25)
+    figures["peak_memory_mib"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

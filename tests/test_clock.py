@@ -1,0 +1,256 @@
+"""Waits that move, the order of a tie, and the parts of SimPy that both are made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from itertools import permutations
+
+import pytest
+import simpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sim.clock import ARRIVAL, LAST, SCHEDULING, Alarm, due_now
+
+Log = list[tuple[float, str]]
+Process = Generator[simpy.Event, None, None]
+
+
+def sleeper(env: simpy.Environment, alarm: Alarm, waits: list[float], log: Log) -> Process:
+    for time in waits:
+        yield alarm.at(time, 0)
+        log.append((env.now, "awake"))
+
+
+def mover(env: simpy.Environment, alarm: Alarm, at: float, to: float, log: Log) -> Process:
+    yield env.timeout(at)
+    log.append((env.now, f"move to {to:g}"))
+    alarm.move(to, 0)
+
+
+def test_waits_until_an_absolute_time() -> None:
+    env, log = simpy.Environment(), Log()
+    env.process(sleeper(env, Alarm(env), [3.0, 3.5, 10.0], log))
+    env.run()
+    assert log == [(3.0, "awake"), (3.5, "awake"), (10.0, "awake")]
+
+
+def test_the_time_is_not_a_delay_and_is_not_rounded() -> None:
+    """Seven steps of 0.1 added up miss 0.7 by a bit; an absolute time does not."""
+    env, log = simpy.Environment(), Log()
+    times = [j * 0.1 for j in range(1, 8)]
+    env.process(sleeper(env, Alarm(env), times, log))
+    env.run()
+    assert [time for time, _ in log] == times
+
+
+def test_a_wait_moves_to_an_earlier_time_and_the_old_event_pops_unheard() -> None:
+    env, log = simpy.Environment(), Log()
+    alarm = Alarm(env)
+    env.process(sleeper(env, alarm, [10.0, 12.0], log))
+    env.process(mover(env, alarm, 3.0, 5.0, log))
+    env.run()
+    assert log == [(3.0, "move to 5"), (5.0, "awake"), (12.0, "awake")]
+
+
+def test_the_old_event_does_not_end_the_next_wait() -> None:
+    """Woken early, the process waits again beyond the time of the old event."""
+    env, log = simpy.Environment(), Log()
+    alarm = Alarm(env)
+    env.process(sleeper(env, alarm, [4.0, 6.0], log))
+    env.process(mover(env, alarm, 1.0, 1.0, log))
+    env.run(until=5.0)
+    assert log == [(1.0, "move to 1"), (1.0, "awake")]
+    env.run()
+    assert log[2:] == [(6.0, "awake")]
+
+
+def test_a_wait_can_be_moved_again_and_again() -> None:
+    env, log = simpy.Environment(), Log()
+    alarm = Alarm(env)
+    env.process(sleeper(env, alarm, [10.0], log))
+    for at, to in [(1.0, 8.0), (2.0, 6.0), (3.0, 3.0)]:
+        env.process(mover(env, alarm, at, to, log))
+    env.run()
+    assert log == [(1.0, "move to 8"), (2.0, "move to 6"), (3.0, "move to 3"), (3.0, "awake")]
+    assert env.now == 10.0  # the old events are still in the queue until their time comes
+
+
+def test_an_infinite_wait_never_ends_and_never_keeps_the_run_alive() -> None:
+    env, log = simpy.Environment(), Log()
+    env.process(sleeper(env, Alarm(env), [math.inf], log))
+    env.timeout(7.0)
+    env.run()
+    assert env.now == 7.0
+    assert log == []
+
+
+def test_an_infinite_wait_can_be_moved() -> None:
+    env, log = simpy.Environment(), Log()
+    alarm = Alarm(env)
+    env.process(sleeper(env, alarm, [math.inf, math.inf], log))
+    env.process(mover(env, alarm, 2.0, 2.5, log))
+    env.run()
+    assert log == [(2.0, "move to 2.5"), (2.5, "awake")]
+    assert env.now == 2.5
+
+
+def test_two_alarms_do_not_disturb_each_other() -> None:
+    env, log, other = simpy.Environment(), Log(), Log()
+    alarms = [Alarm(env), Alarm(env)]
+    env.process(sleeper(env, alarms[0], [5.0], log))
+    env.process(sleeper(env, alarms[1], [5.0], other))
+    env.process(mover(env, alarms[1], 1.0, 2.0, []))
+    env.run()
+    assert (log, other) == ([(5.0, "awake")], [(2.0, "awake")])
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    wait=st.integers(1, 20),
+    moves=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=6),
+)
+def test_a_wait_ends_once_at_the_earliest_time_asked_for(
+    wait: int, moves: list[tuple[int, int]]
+) -> None:
+    env, log = simpy.Environment(), Log()
+    alarm = Alarm(env)
+    env.process(sleeper(env, alarm, [float(wait)], log))
+
+    due = wait
+    useful = []
+    for at, to in sorted(moves):
+        if at < due and at <= to < due:  # moves go forward, to the future, while it waits
+            useful.append((at, to))
+            due = to
+    for at, to in useful:
+        env.process(mover(env, alarm, float(at), float(to), []))
+    env.run()
+    assert log == [(due, "awake")]
+
+
+EVENTS = [
+    (0, "completion of replica 0"),
+    (1, "completion of replica 1"),
+    (ARRIVAL, "arrival"),
+    (SCHEDULING, "scheduling of replica 0"),
+    (SCHEDULING + 1, "scheduling of replica 1"),
+    (LAST, "end of the run"),
+]
+
+
+def test_at_one_instant_completions_come_first_then_arrivals_then_scheduling() -> None:
+    """Whatever was inserted first, and whether an event was placed there or moved there."""
+    names = [name for _, name in EVENTS]
+    for order in permutations(EVENTS):
+        env = simpy.Environment()
+        log: list[str] = []
+
+        def wait(env: simpy.Environment, priority: int, name: str, log: list[str]) -> Process:
+            yield Alarm(env).at(1.0, priority)
+            log.append(name)
+
+        for priority, name in order:
+            env.process(wait(env, priority, name, log))
+        env.run()
+        assert log == names
+
+
+def test_a_moved_wait_takes_its_place_in_the_tie() -> None:
+    env = simpy.Environment()
+    log: list[str] = []
+    alarms = {name: Alarm(env) for _, name in EVENTS}
+
+    def wait(name: str) -> Process:
+        yield alarms[name].at(math.inf, 0)
+        log.append(name)
+
+    def move() -> Process:
+        yield env.timeout(1.0)
+        for priority, name in reversed(EVENTS):
+            alarms[name].move(2.0, priority)
+
+    for _, name in EVENTS:
+        env.process(wait(name))
+    env.process(move())
+    env.run()
+    assert log == [name for _, name in EVENTS]
+
+
+def test_priorities_leave_room_for_a_million_replicas() -> None:
+    assert ARRIVAL > 1_000_000
+    assert SCHEDULING > ARRIVAL
+    assert LAST - SCHEDULING > 1_000_000
+
+
+def test_due_now_sees_events_of_this_instant_only() -> None:
+    env = simpy.Environment()
+    seen: list[tuple[float, bool]] = []
+
+    def look() -> Process:
+        alarm = Alarm(env)
+        for time in (1.0, 2.0, 3.0):
+            yield alarm.at(time, 0)
+            seen.append((env.now, due_now(env)))
+
+    assert not due_now(env)
+    env.process(look())
+    assert due_now(env)  # the start of the process
+    env.timeout(2.0)
+    env.timeout(2.5)
+    env.run()
+    assert seen == [(1.0, False), (2.0, True), (3.0, False)]
+
+
+# -- what ``sim.clock`` relies on inside SimPy ---------------------------------------------------
+
+
+def test_simpy_queue_holds_time_priority_number_event() -> None:
+    env = simpy.Environment()
+    late = env.timeout(3.0, value="late")
+    soon = env.timeout(2.0)
+    assert env._now == env.now == 0.0
+    assert isinstance(env._queue, list)
+    assert env._queue == [(2.0, 1, 1, soon), (3.0, 1, 0, late)]  # a heap; 1 is SimPy's NORMAL
+    assert next(env._eid) == 2  # counts insertions
+
+
+def test_simpy_steps_the_smallest_entry_and_calls_its_callbacks() -> None:
+    env = simpy.Environment()
+    event = simpy.Event(env)
+    calls: list[simpy.Event] = []
+    assert event.callbacks == []
+    event.callbacks = [calls.append]
+    event._ok = True
+    event._value = None
+    env._queue.append((4.0, 7, next(env._eid), event))
+    env.step()
+    assert calls == [event]
+    assert (event.triggered, event.ok, event.value) == (True, True, None)
+    assert event.callbacks is None
+    assert env.now == 4.0
+
+
+def test_simpy_process_is_one_callback_of_the_event_it_waits_for() -> None:
+    env = simpy.Environment()
+    event = simpy.Event(env)
+
+    def wait() -> Process:
+        yield event
+
+    process = env.process(wait())
+    env.step()
+    assert process.target is event
+    assert event.callbacks == [process._resume]
+
+
+def test_moving_a_wait_that_is_over_is_refused() -> None:
+    env = simpy.Environment()
+    alarm = Alarm(env)
+    with pytest.raises(AssertionError):
+        alarm.move(1.0, 0)
+    alarm.at(1.0, 0)
+    env.run()
+    with pytest.raises(AssertionError):
+        alarm.move(2.0, 0)

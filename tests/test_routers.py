@@ -1,0 +1,153 @@
+"""Where routers send requests: small cases by hand, and a run over real replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import simpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sim.errors import UsageError
+from sim.memory import PagedAllocator
+from sim.recorder import Recorder
+from sim.replica import Replica
+from sim.request import Request
+from sim.routers import LeastOutstanding, RoundRobin, Router, Target, make_router
+from sim.schedulers import Chunk, Limits, make_scheduler
+
+
+class Stub:
+    """A replica that has that many requests."""
+
+    def __init__(self, outstanding: int) -> None:
+        self.outstanding = outstanding
+
+
+class Second:
+    """Every iteration takes a second."""
+
+    def decode_line(self, sequences: int, context: int) -> tuple[float, float, float]:
+        return float("inf"), 1.0, 0.0
+
+    def iteration(
+        self, sequences: int, context: int, chunks: list[Chunk], admitted: int
+    ) -> tuple[float, float, float]:
+        return 1.0, 0.0, 0.0
+
+
+def some_request() -> Request:
+    return Request(0, 0.0, 4, 10)
+
+
+def choices(router: Router, targets: Sequence[Target], times: int) -> list[int]:
+    return [router.choose(some_request(), targets) for _ in range(times)]
+
+
+def test_round_robin_goes_around_whatever_the_replicas_do() -> None:
+    targets = [Stub(50), Stub(0), Stub(7)]
+    assert choices(RoundRobin(), targets, 7) == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_each_round_robin_counts_for_itself() -> None:
+    first, second, targets = RoundRobin(), RoundRobin(), [Stub(0), Stub(0)]
+    assert [router.choose(some_request(), targets) for router in (first, first, second)] == [
+        0,
+        1,
+        0,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("outstanding", "choice"),
+    [
+        ([3, 1, 2], 1),
+        ([0, 0, 0], 0),  # a tie goes to the lowest number
+        ([2, 1, 1], 1),
+        ([5, 4, 3, 2, 1], 4),
+        ([9], 0),
+    ],
+)
+def test_least_outstanding_takes_the_first_of_the_least_loaded(
+    outstanding: list[int], choice: int
+) -> None:
+    targets = [Stub(n) for n in outstanding]
+    assert choices(LeastOutstanding(), targets, 3) == [choice] * 3  # and remembers nothing
+
+
+@settings(max_examples=100, deadline=None)
+@given(loads=st.lists(st.integers(0, 5), min_size=1, max_size=8), requests=st.integers(1, 40))
+def test_least_outstanding_levels_the_replicas(loads: list[int], requests: int) -> None:
+    """Requests that stay fill the lowest replica first, as water would."""
+    targets, router = [Stub(n) for n in loads], LeastOutstanding()
+    for _ in range(requests):
+        before = [target.outstanding for target in targets]
+        chosen = router.choose(some_request(), targets)
+        assert before[chosen] == min(before)
+        assert chosen == before.index(min(before))
+        targets[chosen].outstanding += 1
+    raised = [t.outstanding for t, n in zip(targets, loads, strict=True) if t.outstanding > n]
+    assert max(raised) - min(t.outstanding for t in targets) <= 1
+
+
+def replicas(env: simpy.Environment, count: int) -> list[Replica]:
+    def make(index: int) -> Replica:
+        scheduler = make_scheduler("continuous", Limits(), PagedAllocator(1000, 16))
+        return Replica(env, index, scheduler, Second(), Recorder())
+
+    return [make(index) for index in range(count)]
+
+
+def test_least_outstanding_counts_those_that_run_and_not_only_those_that_wait() -> None:
+    env = simpy.Environment()
+    targets, router = replicas(env, 2), LeastOutstanding()
+    env.run(until=0.5)
+    log: list[tuple[float, int]] = []
+    for number, at in enumerate([1.0, 2.5, 3.5, 4.5, 5.5]):
+        env.run(until=at)
+        request = Request(number, at, 4, 100)
+        chosen = router.choose(request, targets)
+        targets[chosen].submit(request)
+        log.append((at, chosen))
+    # each finds the earlier ones running, none waiting, and both batches nearly empty
+    assert log == [(1.0, 0), (2.5, 1), (3.5, 0), (4.5, 1), (5.5, 0)]
+    assert [len(replica.scheduler.waiting) for replica in targets] == [1, 0]
+    assert [replica.outstanding for replica in targets] == [3, 2]
+
+
+def test_finished_requests_are_outstanding_no_more() -> None:
+    env = simpy.Environment()
+    targets, router = replicas(env, 2), LeastOutstanding()
+    env.run(until=0.5)
+    for number, output in enumerate([100, 2]):  # the first to replica 0, the second to replica 1
+        request = Request(number, 0.5, 4, output)
+        targets[router.choose(request, targets)].submit(request)
+    assert [replica.outstanding for replica in targets] == [1, 1]
+    assert router.choose(some_request(), targets) == 0
+    env.run(until=3.0)  # the second had its two tokens at 2.5
+    assert [replica.outstanding for replica in targets] == [1, 0]
+    assert router.choose(some_request(), targets) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("round-robin", RoundRobin), ("least-outstanding", LeastOutstanding)]
+)
+def test_routers_are_found_by_name(name: str, kind: type[Router]) -> None:
+    router = make_router(name)
+    assert type(router) is kind
+    assert make_router(name) is not router  # no state is shared between runs
+
+
+def test_an_unknown_router_is_answered_with_what_there_is() -> None:
+    with pytest.raises(UsageError) as caught:
+        make_router("round_robbin")
+    assert str(caught.value) == (
+        "unknown router 'round_robbin' (did you mean 'round-robin'?); "
+        "known: round-robin, least-outstanding"
+    )
+
+
+def test_a_router_like_nothing_known_gets_no_guess() -> None:
+    with pytest.raises(UsageError, match=r"^unknown router 'zzz'; known: "):
+        make_router("zzz")

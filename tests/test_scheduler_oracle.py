@@ -1,0 +1,385 @@
+"""The schedulers do what the naive engine of ``oracle.py`` does, step by step, block by block."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sim.memory import Allocator, ContiguousAllocator, PagedAllocator
+from sim.request import Request
+from sim.schedulers import Limits, Plan, PrefillFirst, Scheduler, make_scheduler
+from tests import oracle
+
+POLICIES = ["static", "request", "continuous", "prefill-first"]
+IterationLimit = Callable[[], int]
+
+
+class WaryPrefillFirst(PrefillFirst):
+    """A watermark that is felt in a memory of a few blocks."""
+
+    WATERMARK = 0.25
+
+
+@dataclass(frozen=True)
+class Case:
+    """A policy, its memory and knobs, and requests as (step, prompt, output)."""
+
+    policy: str
+    block_size: int
+    num_blocks: int
+    contiguous: bool  # a sequence has one block only, a slab
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    reserve: bool
+    timeout: int
+    wary: bool
+    arrivals: list[tuple[int, int, int]]
+    last_calls: list[int]
+
+    def make_oracle(self) -> oracle.Engine:
+        blocks = oracle.Blocks(self.num_blocks, self.block_size, 1 if self.contiguous else None)
+        seats, budget = self.max_num_seqs, self.max_num_batched_tokens
+        if self.policy == "static":
+            return oracle.Static(blocks, seats)
+        if self.policy == "request":
+            return oracle.RequestLevel(blocks, seats, self.timeout)
+        if self.policy == "continuous":
+            return oracle.Chunked(blocks, seats, budget, self.reserve)
+        return oracle.PrefillFirst(blocks, seats, budget, 0.25 if self.wary else 0.01)
+
+    def make_scheduler(self) -> Scheduler:
+        limits = Limits(
+            max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            max_model_len=self.block_size if self.contiguous else 1000,
+            scheduler_reserve_full_isl=self.reserve,
+            batch_timeout=float(self.timeout),
+        )
+        kv: Allocator = PagedAllocator(self.num_blocks, self.block_size)
+        if self.contiguous:
+            kv = ContiguousAllocator(self.num_blocks * self.block_size + 5, self.block_size)
+        if self.policy == "prefill-first":
+            if self.wary:
+                return WaryPrefillFirst(limits, kv)
+            return make_scheduler("continuous", limits, kv, chunked_prefill=False)
+        return make_scheduler(self.policy, limits, kv)
+
+    def servable(self) -> list[Request]:
+        """The requests that the scheduler takes, numbered in order of arrival."""
+        scheduler = self.make_scheduler()
+        requests = [Request(i, float(a), p, o) for i, (a, p, o) in enumerate(self.arrivals)]
+        return [r for r in requests if scheduler.refusal(r) is None]
+
+    def most_steps(self) -> int:
+        """No run may be longer: in each step somebody waits for company, or the request that has
+        been in the batch longest (nobody can throw it out) gets on by one token at least."""
+        work = sum(prompt + output for _, prompt, output in self.arrivals)
+        waits = len(self.arrivals) * (self.timeout + 1)
+        return work + waits + max([a for a, _, _ in self.arrivals] + self.last_calls) + 1
+
+
+@st.composite
+def cases(draw: st.DrawFn, policy: str) -> Case:
+    contiguous = draw(st.sampled_from([False, False, False, True]))
+    block_size = draw(st.integers(40, 121)) if contiguous else draw(st.sampled_from([1, 2, 4, 16]))
+    num_blocks = draw(st.integers(1, 4)) if contiguous else draw(st.integers(60, 150)) // block_size
+    seats = draw(st.integers(1, 6))
+    small, large = st.integers(0, 12), st.integers(60, 120)
+    length = st.integers(1, 60)
+    request = st.tuples(st.integers(0, 40), length, length)
+    return Case(
+        policy=policy,
+        block_size=block_size,
+        num_blocks=num_blocks,
+        contiguous=contiguous,
+        max_num_seqs=seats,
+        max_num_batched_tokens=seats
+        + draw(large if policy == "prefill-first" else st.one_of(small, large)),
+        reserve=draw(st.booleans()),
+        timeout=draw(st.integers(0, 12)),
+        wary=draw(st.booleans()),
+        arrivals=sorted(draw(st.lists(request, min_size=2, max_size=9))),
+        last_calls=draw(st.lists(st.integers(0, 60), max_size=3)),
+    )
+
+
+def random_case(policy: str, chance: random.Random) -> Case:
+    """As ``cases``, drawn without a search for the simplest failure, and always short of memory."""
+    block_size, seats = chance.choice([1, 2, 4, 16]), chance.randint(2, 6)
+    return Case(
+        policy=policy,
+        block_size=block_size,
+        num_blocks=chance.randint(110, 140) // block_size,
+        contiguous=False,
+        max_num_seqs=seats,
+        max_num_batched_tokens=seats + chance.randint(0, 120),
+        reserve=chance.random() < 0.5,
+        timeout=chance.randint(0, 12),
+        wary=chance.random() < 0.5,
+        arrivals=sorted(
+            (chance.randint(0, 60), chance.randint(1, 60), chance.randint(1, 60)) for _ in range(8)
+        ),
+        last_calls=[],
+    )
+
+
+def decoders(scheduler: Scheduler, plan: Plan) -> list[int]:
+    """Who gets a token from the decode kernels of ``plan``."""
+    if not plan.decode:
+        return []
+    return [r.id for r in scheduler.members() if r.joined >= 0]
+
+
+def assert_same_plan(plan: Plan | None, step: oracle.Step | None, scheduler: Scheduler) -> None:
+    """``plan``, about to run, is what the oracle's ``step`` did."""
+    if plan is None or step is None:
+        assert plan is None
+        assert step is None
+        return
+    chunks = [(c.request.id, c.tokens, c.context) for c in plan.chunks]
+    decode = decoders(scheduler, plan)
+    assert {(n, tokens) for n, tokens, _ in chunks} | {(n, 1) for n in decode} == step.work
+    assert chunks == step.chunks
+    assert decode == step.decode
+    assert plan.decode == len(step.decode)
+    assert (plan.computed, plan.context) == (step.computed, step.context)
+    assert plan.preempted == len(step.preempted)
+    thrown_out = [r.id for _, r in zip(range(plan.preempted), scheduler.waiting, strict=False)]
+    assert thrown_out == step.preempted[::-1]  # the last one thrown out stands first
+    assert plan.admitted == len(step.admitted)
+    assert (plan.running, plan.held) == (step.running, step.held)
+    assert not (plan.stationary and (plan.chunks or plan.preempted))
+
+
+def free_blocks(kv: Allocator) -> int:
+    assert isinstance(kv, PagedAllocator | ContiguousAllocator)
+    return kv.free_blocks if isinstance(kv, PagedAllocator) else kv.free_slabs
+
+
+def play(case: Case) -> Counter[str]:
+    """Run both engines over ``case``, compare them at every step, and count what happened."""
+    engine, scheduler = case.make_oracle(), case.make_scheduler()
+    requests = case.servable()
+    sequences = [
+        oracle.Sequence(r.id, r.prompt_tokens, r.output_tokens, int(r.queued)) for r in requests
+    ]
+    coming = list(zip(requests, sequences, strict=True))
+    seen: Counter[str] = Counter()
+    step = 0
+    while coming or engine.waiting or engine.batch:
+        assert step <= case.most_steps(), "no progress"
+        while coming and coming[0][0].queued <= step:
+            request, sequence = coming.pop(0)
+            scheduler.submit(request)
+            engine.submit(sequence)
+        if not coming or step in case.last_calls:
+            scheduler.flush()
+            engine.flush()
+        plan, expected = scheduler.schedule(float(step)), engine.step(step)
+        assert_same_plan(plan, expected, scheduler)
+        if plan is not None and expected is not None:
+            assert free_blocks(scheduler.kv) == expected.free
+            finished = scheduler.complete(plan, 1, step + 1.0)
+            assert sorted(r.id for r in finished) == sorted(expected.finished)
+            seen["steps"] += 1
+            seen["preempted"] += len(expected.preempted)
+            seen["chunks"] += len(expected.chunks)
+            seen["mixed"] += bool(expected.chunks and expected.decode)
+        assert [r.id for r in scheduler.waiting] == [s.number for s in engine.waiting]
+        assert free_blocks(scheduler.kv) == len(engine.blocks.free)
+        assert_same_progress(scheduler, engine)
+        engine.blocks.check(engine.batch)
+        scheduler.check_integrity()
+        step += 1
+    assert not scheduler.waiting
+    assert not scheduler.members()
+    assert free_blocks(scheduler.kv) == case.num_blocks
+    assert scheduler.kv.reserved() == 0
+    for request, sequence in zip(requests, sequences, strict=True):
+        assert_same_outcome(request, sequence)
+    return seen
+
+
+def assert_same_progress(scheduler: Scheduler, engine: oracle.Engine) -> None:
+    """Every unfinished request of the batch holds and has delivered the same number of tokens."""
+    members = {
+        r.id: (r.computed + scheduler.steps(r), r.generated + scheduler.steps(r))
+        for r in scheduler.members()
+    }
+    batch = {s.number: (s.computed, len(s.delivered)) for s in engine.batch if not s.done}
+    assert members == batch
+
+
+def assert_same_outcome(request: Request, sequence: oracle.Sequence) -> None:
+    """A finished request: as many tokens as asked for, first and last at the same step."""
+    assert len(sequence.delivered) == request.generated == request.output_tokens
+    assert sequence.delivered == sorted(set(sequence.delivered))
+    assert request.computed == request.longest_sequence()
+    assert request.scheduled == sequence.scheduled
+    assert request.first_token == sequence.delivered[0] + 1.0
+    assert request.last_token == sequence.delivered[-1] + 1.0
+    assert request.preemptions == sequence.preemptions
+    assert request.joined == -1
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@settings(max_examples=250, deadline=None)
+@given(data=st.data())
+def test_scheduler_does_what_the_oracle_does(policy: str, data: st.DataObject) -> None:
+    play(data.draw(cases(policy)))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_scheduler_does_what_the_oracle_does_when_memory_is_short(policy: str) -> None:
+    """And the comparison is not about nothing: the batches preempt, cut prompts, and mix."""
+    chance = random.Random(20)
+    seen: Counter[str] = Counter()
+    for _ in range(40):
+        seen += play(random_case(policy, chance))
+    if policy in ("continuous", "prefill-first"):
+        assert seen["preempted"] > 60
+    else:
+        assert seen["preempted"] == 0
+    if policy == "continuous":
+        assert seen["mixed"] > 200
+        assert seen["chunks"] > 320 + seen["preempted"]  # some were cut
+    else:
+        assert seen["mixed"] == 0
+
+
+# -- leaps ---------------------------------------------------------------------------------------
+
+
+def state(scheduler: Scheduler) -> dict[str, object]:
+    """All that decides how the run goes on."""
+    batch = scheduler.decoding
+    return {
+        "free": free_blocks(scheduler.kv),
+        "waiting": [(r.id, r.generated) for r in scheduler.waiting],
+        "members": [
+            (r.id, r.computed + scheduler.steps(r), r.generated + scheduler.steps(r), r.joined >= 0)
+            for r in scheduler.members()
+        ],
+        "batch": (batch.size, batch.context, batch.iteration, batch.last_end),
+    }
+
+
+class Steps:
+    """Runs ``case`` in leaps of at most ``limit()`` iterations; a new head of the queue cuts."""
+
+    def __init__(self, case: Case, limit: IterationLimit) -> None:
+        self.case = case
+        self.scheduler = case.make_scheduler()
+        self.requests = case.servable()
+        self.coming = list(self.requests)
+        self.limit = limit
+        self.states: dict[int, dict[str, object]] = {}
+        self.plans = 0
+        self.cuts = 0
+        self.shortages = 0
+
+    def run(self) -> Steps:
+        """Until everybody is done."""
+        now = 0
+        must_preempt = False
+        while True:
+            self._arrive(now)
+            self.states[now] = state(self.scheduler)
+            plan = self.scheduler.schedule(float(now))
+            if plan is None:
+                if not (self.coming or self.scheduler.waiting):
+                    return self
+                now += 1
+                assert now <= self.case.most_steps()
+                continue
+            self.plans += 1
+            assert plan.preempted or not must_preempt
+            self.shortages += must_preempt
+            now, must_preempt = self._iterate(plan, now)
+
+    def _arrive(self, now: int) -> bool:
+        """Who comes at ``now`` joins the queue; whether one of them is now its head."""
+        nobody = not self.scheduler.waiting
+        while self.coming and self.coming[0].queued <= now:
+            self.scheduler.submit(self.coming.pop(0))
+        if not self.coming or now in self.case.last_calls:
+            self.scheduler.flush()
+        return nobody and bool(self.scheduler.waiting)
+
+    def _iterate(self, plan: Plan, now: int) -> tuple[int, bool]:
+        """Run ``plan`` as often as it may; when it ends, and whether memory must be short then."""
+        limit = self.limit() if plan.stationary else 1
+        planned = iterations = self.scheduler.repeats(limit) if plan.stationary else 1
+        assert 1 <= iterations <= limit
+        for passed in range(1, iterations):
+            if self._arrive(now + passed):
+                iterations = passed
+                self.cuts += 1
+                break
+        finished = self.scheduler.complete(plan, iterations, float(now + iterations))
+        self.scheduler.check_integrity()
+        short = iterations == planned < limit and not finished
+        return now + iterations, short
+
+    def outcomes(self) -> list[tuple[float, ...]]:
+        return [
+            (r.scheduled, r.first_token, r.last_token, r.generated, r.computed, r.preemptions)
+            for r in self.requests
+        ]
+
+
+def one() -> int:
+    return 1
+
+
+def a_lot() -> int:
+    return 10_000
+
+
+def drawn(numbers: Iterator[int]) -> IterationLimit:
+    return lambda: next(numbers)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@settings(max_examples=120, deadline=None)
+@given(data=st.data())
+def test_repeating_a_stationary_plan_is_the_same_as_single_steps(
+    policy: str, data: st.DataObject
+) -> None:
+    """For leaps as long as ``repeats`` allows and for shorter ones; after a leap that neither an
+    arrival nor the limit nor a finish has ended, memory *is* short: the horizon is exact."""
+    case = data.draw(cases(policy))
+    chance = random.Random(data.draw(st.integers(0, 1000)))
+    single = Steps(case, one).run()
+    numbers = iter(lambda: chance.choice([1, 2, 3, 5, 17, 100]), 0)
+    for limit in (a_lot, drawn(numbers)):
+        leaping = Steps(case, limit).run()
+        assert leaping.states.keys() <= single.states.keys()
+        for now, reached in leaping.states.items():
+            assert reached == single.states[now], now
+        assert leaping.outcomes() == single.outcomes()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_leaps_are_long_and_arrivals_and_short_memory_end_some(policy: str) -> None:
+    chance = random.Random(4)
+    single = leaping = cuts = shortages = 0
+    for _ in range(20):
+        case = random_case(policy, chance)
+        single += Steps(case, one).run().plans
+        run = Steps(case, a_lot).run()
+        leaping += run.plans
+        cuts += run.cuts
+        shortages += run.shortages
+    assert leaping < single / 3
+    if policy in ("continuous", "prefill-first"):
+        assert cuts > 20
+        assert shortages > 20
+    else:
+        assert shortages == 0
