@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from itertools import permutations
+from typing import Any
 
 import pytest
 import simpy
@@ -224,12 +225,13 @@ def test_simpy_steps_the_smallest_entry_and_calls_its_callbacks() -> None:
     event.callbacks = [calls.append]
     event._ok = True
     event._value = None
-    env._queue.append((4.0, 7, next(env._eid), event))
+    entry: Any = (4.0, 7, next(env._eid), event)  # a priority that SimPy has no name for
+    env._queue.append(entry)
     env.step()
     assert calls == [event]
     assert (event.triggered, event.ok, event.value) == (True, True, None)
-    assert event.callbacks is None
     assert env.now == 4.0
+    assert event.callbacks is None
 
 
 def test_simpy_process_is_one_callback_of_the_event_it_waits_for() -> None:

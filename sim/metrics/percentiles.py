@@ -28,8 +28,8 @@ def describe_weighted(seconds: Floats, weights: Floats, name: str) -> dict[str, 
     total = float(weights.sum())
     if total == 0:
         return _named(name, None, None, [None] * len(PERCENTILES))
-    mean = float(np.dot(seconds, weights)) / total
-    spread = float(np.sqrt(np.dot((seconds - mean) ** 2, weights) / total))
+    mean = float((seconds * weights).sum()) / total
+    spread = float(np.sqrt(((seconds - mean) ** 2 * weights).sum() / total))
     order = np.argsort(seconds)
     values, reached = seconds[order], np.cumsum(weights[order])
     ranks: list[float | None] = []

@@ -117,6 +117,11 @@ class RunRecord:
         )
 
     @cached_property
+    def durations(self) -> Floats:
+        """Seconds that each plan took."""
+        return np.asarray(self.plans["end"] - self.plans["start"])
+
+    @cached_property
     def attribution(self) -> Attribution:
         """Where the busy time went."""
         return attribute(self.cost, self.plans)
@@ -220,7 +225,7 @@ def _queue(run: RunRecord) -> dict[str, float | None]:
 def _over_time(run: RunRecord, values: Floats) -> float:
     """Mean of a quantity of one replica over the run; idle time counts as 0."""
     span = run.duration * run.replicas
-    return float(np.dot(values, run.plans["end"] - run.plans["start"])) / span if span > 0 else 0.0
+    return float((values * run.durations).sum()) / span if span > 0 else 0.0
 
 
 def _kv_cache(run: RunRecord) -> dict[str, Any]:
@@ -248,7 +253,7 @@ def _batch(run: RunRecord) -> dict[str, Any]:
     """Iterations, and requests running and waiting, of one replica (means are over all of them)."""
     plans = run.plans
     iterations = int(plans["iterations"].sum())
-    busy = float((plans["end"] - plans["start"]).sum())
+    busy = float(run.durations.sum())
     decoding = plans["decode"] > 0
     steps = plans["iterations"][decoding]
     queued = run.requests["arrival"] + run.deployment.engine.front_end

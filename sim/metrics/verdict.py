@@ -85,7 +85,7 @@ def _occupancy(run: RunRecord) -> tuple[float, str]:
     during = plans[plans["start"] <= arrivals.max()]
     span = (arrivals.max() - arrivals.min()) * run.replicas
     durations = np.minimum(during["end"], arrivals.max()) - during["start"]
-    seats = float(np.dot(during["running"], durations)) / span / run.limits.max_num_seqs
+    seats = float((during["running"] * durations).sum()) / span / run.limits.max_num_seqs
     tokens = run.capacity.usable_blocks * run.capacity.block_size
-    memory = float(np.dot(during["reserved"], durations)) / span / tokens
+    memory = float((during["reserved"] * durations).sum()) / span / tokens
     return (seats, "seats of the batch are") if seats >= memory else (memory, "KV cache is")

@@ -1,0 +1,25 @@
+"""Every example in a docstring is true."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+
+import calibrate
+import reports
+import sim
+
+MODULES = [
+    name
+    for package in (sim, calibrate, reports)
+    for _, name, _ in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    if not name.endswith("__main__")
+]
+
+
+@pytest.mark.parametrize("name", ["sim", *MODULES])
+def test_examples(name: str) -> None:
+    assert doctest.testmod(importlib.import_module(name)).failed == 0

@@ -1,0 +1,68 @@
+"""The shipped scenarios: each asks a question, is valid, and answers it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import sim
+
+SCENARIOS = Path(__file__).parents[1] / "scenarios"
+NAMES = sorted(path.stem for path in SCENARIOS.glob("*.yaml"))
+
+
+def figures(name: str, overrides: dict[str, object]) -> dict[str, float]:
+    summary = sim.simulate(sim.load_scenario(SCENARIOS / f"{name}.yaml", overrides)).summary
+    return summary | summary["infersim"]["batch"] | {"kv": summary["infersim"]["kv_cache"]}
+
+
+def test_the_promised_ones_are_there() -> None:
+    assert {"chat", "chat-azure", "batching-ladder", "offline-batch", "overload"} <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_opens_with_its_question_and_runs(name: str) -> None:
+    path = SCENARIOS / f"{name}.yaml"
+    first = path.read_text(encoding="utf-8").splitlines()[0]
+    assert first.startswith("# ")
+    assert "?" in "".join(path.read_text(encoding="utf-8").splitlines()[:3])
+    scenario = sim.load_scenario(path)
+    assert "?" in scenario.description
+    small = scenario.override({"run.requests": 50, "run.warmup": 0})
+    requests = sim.simulate(small).summary["infersim"]["requests"]
+    assert requests["completed"] == 50
+
+
+def test_the_ladder_goes_up() -> None:
+    """Static pads and waits for the longest, request-level wastes slots only, continuous neither."""
+    throughput = {
+        batching: figures("batching-ladder", {"scheduler.batching": batching})["output_throughput"]
+        for batching in ("static", "request", "continuous")
+    }
+    assert throughput["static"] < throughput["request"] < throughput["continuous"]
+    assert throughput["continuous"] > 2 * throughput["static"]
+
+
+def test_paging_admits_several_times_more() -> None:
+    """With seats for all, memory decides: blocks on demand against a slab of the maximum length."""
+    paged, contiguous = (
+        figures("batching-ladder", {"kv_cache.allocator": a, "scheduler.max_num_seqs": 512})
+        for a in ("paged", "contiguous")
+    )
+    assert paged["mean_running"] > 4 * contiguous["mean_running"]
+    assert contiguous["kv"]["fragmentation"] > 0.5  # most of each slab stays empty
+    assert paged["kv"]["fragmentation"] < 0.05  # half a block per sequence
+
+
+def test_overload_is_called_by_its_name() -> None:
+    path = SCENARIOS / "overload.yaml"
+    verdicts = [
+        sim.simulate(sim.load_scenario(path, {"workload.arrivals.rate": rate})).summary["infersim"][
+            "verdict"
+        ]
+        for rate in (10, 3)
+    ]
+    assert verdicts[0]["state"] == "overloaded"
+    assert verdicts[0]["slo_met"] is False
+    assert verdicts[1]["state"] == "stable"
