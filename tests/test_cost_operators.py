@@ -79,8 +79,8 @@ def test_a_multi_head_model(m: int) -> None:
     """Llama-2-7B: hidden 4,096, queries 4,096, keys 4,096, MLP 11,008, 32 layers, 16 bits.
 
     embedding: a row read and written, 2 x 4,096 x 2 B = 16,384 a token, once.
-    norms: 2 a layer, each adding the residual, so two reads and two writes of 4,096 x 2 B:
-    65,536 a token and norm, x 2 x 32 = 2,097,152... with 4 x 8,192 = 32,768 a norm, x 64.
+    norms: 2 a layer, each adding the residual, so two reads and two writes of 4,096 x 2 B, which
+    is 32,768 a norm, x 64 = 2,097,152.
     qkv: 4,096 x 12,288 = 50,331,648 weights, x 2 B x 32 = 3,221,225,472; a token moves
     (4,096 + 12,288) x 2 B x 32 = 1,048,576; FLOP 2 x 50,331,648 x 32 = 3,221,225,472.
     rotary: q, k, v read (12,288 x 2 = 24,576), q, k, v written (24,576): 49,152 x 32 = 1,572,864.

@@ -36,6 +36,31 @@ def attribute(cost: CostModel, plans: NDArray[np.void]) -> Attribution:
     """Take the busy time of ``plans`` (``recorder.PLAN`` rows) apart."""
     times = plans["iterations"].astype(np.float64)
     sequences = plans["computed"].astype(np.float64)
+    tokens, token_times = _sizes(plans["computed"] + plans["prefill_tokens"], times)
+    outputs, output_times = _sizes(plans["computed"] + plans["prefill_seqs"], times)
+    # contexts grow evenly over a leap: the middle stands for all of it
+    context = plans["context"] + sequences * (times - 1) / 2
+    passes = [
+        *((o, token_times) for o in cost.operators.per_token(tokens)),
+        *((o, output_times) for o in cost.operators.per_output(outputs)),
+        (cost.attention.decode(sequences, context), times),
+        (_prefill_attention(cost, plans), np.ones(1)),
+    ]
+    by_operator: dict[str, float]
+    by_bound: dict[str, float]
+    flops: float
+    bytes: float
+
+    @property
+    def seconds(self) -> float:
+        """Busy time in all."""
+        return sum(self.by_operator.values())
+
+
+def attribute(cost: CostModel, plans: NDArray[np.void]) -> Attribution:
+    """Take the busy time of ``plans`` (``recorder.PLAN`` rows) apart."""
+    times = plans["iterations"].astype(np.float64)
+    sequences = plans["computed"].astype(np.float64)
     passes = [
         *cost.operators.per_token(sequences + plans["prefill_tokens"]),
         *cost.operators.per_output(sequences + plans["prefill_seqs"]),
@@ -45,10 +70,7 @@ def attribute(cost: CostModel, plans: NDArray[np.void]) -> Attribution:
     by_operator: dict[str, float] = {}
     by_bound = {"compute": 0.0, "memory": 0.0, "latency": 0.0, "communication": 0.0}
     flops = traffic = 0.0
-    for o, weights in [
-        *((o, times) for o in passes),
-        (_prefill_attention(cost, plans), np.ones(1)),
-    ]:
+    for o, weights in passes:
         seconds = _total(o.seconds, weights)
         if seconds:
             by_operator[o.name] = seconds
@@ -62,6 +84,15 @@ def attribute(cost: CostModel, plans: NDArray[np.void]) -> Attribution:
     busy = float((plans["end"] - plans["start"]).sum())
     by_operator[HOST] = by_bound[HOST] = max(0.0, busy - sum(by_operator.values()))
     return Attribution(by_operator, by_bound, flops, traffic)
+
+
+def _sizes(
+    sizes: NDArray[np.int32], times: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The different sizes of pass, and how often each ran."""
+    often = np.bincount(sizes, weights=times)
+    different = np.flatnonzero(often)
+    return different.astype(np.float64), often[different]
 
 
 def _total(amounts: Amount, times: NDArray[np.float64]) -> float:
