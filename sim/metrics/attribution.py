@@ -46,27 +46,6 @@ def attribute(cost: CostModel, plans: NDArray[np.void]) -> Attribution:
         (cost.attention.decode(sequences, context), times),
         (_prefill_attention(cost, plans), np.ones(1)),
     ]
-    by_operator: dict[str, float]
-    by_bound: dict[str, float]
-    flops: float
-    bytes: float
-
-    @property
-    def seconds(self) -> float:
-        """Busy time in all."""
-        return sum(self.by_operator.values())
-
-
-def attribute(cost: CostModel, plans: NDArray[np.void]) -> Attribution:
-    """Take the busy time of ``plans`` (``recorder.PLAN`` rows) apart."""
-    times = plans["iterations"].astype(np.float64)
-    sequences = plans["computed"].astype(np.float64)
-    passes = [
-        *cost.operators.per_token(sequences + plans["prefill_tokens"]),
-        *cost.operators.per_output(sequences + plans["prefill_seqs"]),
-        # contexts grow evenly over a leap: the middle stands for all of it
-        cost.attention.decode(sequences, plans["context"] + sequences * (times - 1) / 2),
-    ]
     by_operator: dict[str, float] = {}
     by_bound = {"compute": 0.0, "memory": 0.0, "latency": 0.0, "communication": 0.0}
     flops = traffic = 0.0
@@ -90,7 +69,7 @@ def _sizes(
     sizes: NDArray[np.int32], times: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The different sizes of pass, and how often each ran."""
-    often = np.bincount(sizes, weights=times)
+    often = np.bincount(sizes, weights=times).astype(np.float64)
     different = np.flatnonzero(often)
     return different.astype(np.float64), often[different]
 

@@ -1,0 +1,206 @@
+"""One iteration: kernels plus host, and for decodes a line in the context that is the same price.
+
+Engines differ in what the host does while the GPU works: nothing at all (ideal), its part before
+each pass (vllm), preparing the next pass meanwhile (overlapped), or launching kernel by kernel
+(no CUDA graphs).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sim import catalog
+from sim.cost import CostModel, Deployment
+from sim.engine import EngineSpec
+from sim.plan import Chunk
+from sim.request import Request
+
+VLLM = catalog.engine("vllm")
+ENGINES = {
+    "ideal": catalog.engine("ideal"),
+    "vllm": VLLM,
+    "layers": dataclasses.replace(VLLM, per_layer=4e-6),
+    "overlapped": dataclasses.replace(VLLM, overlapped=True, per_iteration=9e-3),
+    "eager": dataclasses.replace(VLLM, cuda_graphs=False, launch=25e-6),
+    "eager overlapped": dataclasses.replace(
+        VLLM, overlapped=True, cuda_graphs=False, launch=25e-6, per_iteration=8.5e-3
+    ),
+}
+LAYERS = 32  # of llama-3.1-8b
+
+
+def cost_of(engine: EngineSpec, **changes: str | int) -> CostModel:
+    parts = Deployment(catalog.model("llama-3.1-8b"), catalog.gpu("h100-sxm"), engine)
+    return CostModel(dataclasses.replace(parts, **changes))  # type: ignore[arg-type]
+
+
+COSTS = {name: cost_of(engine) for name, engine in ENGINES.items()}
+
+
+def chunk(tokens: int, context: int = 0) -> Chunk:
+    return Chunk(Request(0, 0.0, tokens + context, 1), tokens, context)
+
+
+def expected(
+    cost: CostModel, sequences: int, context: int, chunks: list[Chunk], admitted: int
+) -> float:
+    """Duration from the parts: operators, gaps between layers, launches and host."""
+    engine = cost.deployment.engine
+    gpu = sum(float(o.seconds) for o in cost.pass_operators(sequences, context, chunks))
+    gpu += engine.per_layer * LAYERS
+    if not engine.cuda_graphs:
+        gpu = max(gpu, engine.launch * engine.kernels_per_layer * LAYERS)
+    host = engine.per_iteration + engine.per_sequence * (sequences + len(chunks))
+    host += engine.per_new_request * admitted
+    return max(gpu, host) if engine.overlapped else gpu + host
+
+
+def line_price(cost: CostModel, sequences: int, context: int) -> float:
+    limit, base, slope = cost.decode_line(sequences, context)
+    assert context < limit
+    return base + slope * context
+
+
+def lines(cost: CostModel, sequences: int) -> list[tuple[float, float, float]]:
+    """Every line of a batch, found by asking again where each one ends."""
+    found = [cost.decode_line(sequences, 0)]
+    while found[-1][0] != math.inf:
+        found.append(cost.decode_line(sequences, math.ceil(found[-1][0])))
+    return found
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@settings(deadline=None, max_examples=60)
+@given(sequences=st.integers(1, 1024), each=st.integers(1, 30_000), extra=st.integers(0, 500))
+def test_the_line_is_the_sum_of_the_operators_and_the_host(
+    name: str, sequences: int, each: int, extra: int
+) -> None:
+    cost, context = COSTS[name], sequences * each + extra
+    price = line_price(cost, sequences, context)
+    assert price == pytest.approx(expected(cost, sequences, context, [], 0), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@settings(deadline=None, max_examples=40)
+@given(sequences=st.integers(1, 1024))
+def test_lines_ascend_and_join(name: str, sequences: int) -> None:
+    found = lines(COSTS[name], sequences)
+    limits = [limit for limit, _, _ in found]
+    assert limits == sorted(set(limits))
+    for (limit, base, slope), (_, next_base, next_slope) in zip(found, found[1:], strict=False):
+        assert base + slope * limit == pytest.approx(next_base + next_slope * limit, rel=1e-9)
+        assert slope == 0 or next_slope > 0  # flat before it rises, never after
+    assert found[-1][2] > 0
+    if name in ("ideal", "vllm", "layers"):
+        assert all(slope > 0 for _, _, slope in found)
+
+
+def test_an_overlapped_host_hides_until_the_kernels_are_longer() -> None:
+    """Host of 9 ms and 27 us a sequence: for 4 sequences 9.108 ms, flat while kernels take less."""
+    cost = COSTS["overlapped"]
+    found = lines(cost, 4)
+    assert found[0][1:] == (pytest.approx(9.108e-3), 0.0)
+    kernels = sum(float(o.seconds) for o in cost.pass_operators(4, 400, []))
+    assert kernels < 9.108e-3
+    assert line_price(cost, 4, 400) == pytest.approx(9.108e-3)
+    context = 4 * 100_000
+    kernels = sum(float(o.seconds) for o in cost.pass_operators(4, context, []))
+    assert line_price(cost, 4, context) == pytest.approx(kernels) > 9.108e-3
+
+
+def test_launches_without_graphs_set_a_floor() -> None:
+    """25 us x 10 kernels x 32 layers = 8 ms, and then 1.15 ms + 27 us of host."""
+    cost = COSTS["eager"]
+    limit, base, slope = cost.decode_line(1, 100)
+    assert (base, slope) == (pytest.approx(8e-3 + 1.177e-3), 0.0)
+    assert line_price(cost, 1, math.ceil(limit) + 1000) > base
+
+
+def test_with_graphs_launches_are_free() -> None:
+    slower = cost_of(dataclasses.replace(VLLM, launch=1.0))
+    assert line_price(slower, 8, 800) == line_price(COSTS["vllm"], 8, 800)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@settings(deadline=None, max_examples=40)
+@given(
+    sequences=st.integers(0, 300),
+    each=st.integers(1, 5000),
+    prompts=st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 9000)), min_size=1, max_size=4),
+    data=st.data(),
+)
+def test_an_iteration_with_prefills_is_the_sum_of_its_parts(
+    name: str,
+    sequences: int,
+    each: int,
+    prompts: list[tuple[int, int]],
+    data: st.DataObject,
+) -> None:
+    cost = COSTS[name]
+    admitted = data.draw(st.integers(0, len(prompts)))
+    chunks = [chunk(tokens, context) for tokens, context in prompts]
+    duration, prefill, pairs = cost.iteration(sequences, sequences * each, chunks, admitted)
+    parts = expected(cost, sequences, sequences * each, chunks, admitted)
+    assert duration == pytest.approx(parts, rel=1e-9)
+    assert (prefill, pairs) == cost.attention.prefill_seconds(chunks)
+    assert pairs == sum(t * c + t * (t + 1) / 2 for t, c in prompts)
+
+
+def test_host_time_of_vllm_by_hand() -> None:
+    """1.15 ms + 27 us x (8 decodes + 2 prompts) + 0.7 ms x 2 newcomers = 2.82 ms."""
+    chunks = [chunk(100), chunk(200)]
+    with_host = COSTS["vllm"].iteration(8, 4000, chunks, 2)[0]
+    without = COSTS["ideal"].iteration(8, 4000, chunks, 2)[0]
+    assert with_host - without == pytest.approx(2.82e-3)
+
+
+def test_decode_beside_a_prefill_shares_the_weights() -> None:
+    """One mixed iteration takes less than the decode and the prefill apart."""
+    cost = COSTS["ideal"]
+    mixed = cost.iteration(32, 32_000, [chunk(512)], 0)[0]
+    apart = line_price(cost, 32, 32_000) + cost.iteration(0, 0, [chunk(512)], 0)[0]
+    assert line_price(cost, 32, 32_000) < mixed < apart
+
+
+def test_a_batch_amortises_the_weights_but_not_the_kv() -> None:
+    """Time per token falls with the batch, in the end to that of its own KV and arithmetic."""
+    cost = COSTS["vllm"]
+    batches = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+    each = [line_price(cost, batch, 1000 * batch) / batch for batch in batches]
+    assert each == sorted(each, reverse=True)
+    assert each[0] / each[-1] > 50
+    kv = cost.deployment.kv_bytes_per_token() * 1000
+    assert each[-1] > kv / cost.deployment.gpu.bandwidth
+
+
+def test_time_per_token_of_a_known_case() -> None:
+    """Llama-3.1-8B in bf16 on one H100, batch 1: 15.0 GB are read a token (all weights but the
+    embedding table), which takes 4.5 ms at 3.35 TB/s; engines measure 6.5 to 8.5 ms."""
+    assert 6.5e-3 < line_price(COSTS["vllm"], 1, 1000) < 8.5e-3
+
+
+def test_prices_do_not_depend_on_what_was_asked_before() -> None:
+    fresh, used = cost_of(VLLM), cost_of(VLLM)
+    for tokens in (5000, 3, 20_000):
+        used.iteration(7, 900, [chunk(tokens)], 1)
+    assert used.iteration(7, 900, [chunk(64)], 1) == fresh.iteration(7, 900, [chunk(64)], 1)
+    assert used.decode_line(7, 900) == fresh.decode_line(7, 900)
+
+
+def test_fp8_kv_makes_context_cheaper_and_nothing_else_of_a_decode() -> None:
+    wide, narrow = COSTS["vllm"], cost_of(VLLM, kv_cache="fp8")
+    far = 64 * 100_000
+    assert narrow.decode_line(64, far)[2] == pytest.approx(wide.decode_line(64, far)[2] / 2)
+    differing = [
+        a.name
+        for a, b in zip(
+            wide.pass_operators(64, far, []), narrow.pass_operators(64, far, []), strict=True
+        )
+        if a.seconds != b.seconds
+    ]
+    assert differing == ["rotary, KV write", "decode attention"]
