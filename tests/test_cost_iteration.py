@@ -110,15 +110,17 @@ def test_an_overlapped_host_hides_until_the_kernels_are_longer() -> None:
     assert line_price(cost, 4, 400) == pytest.approx(9.108e-3)
     context = 4 * 100_000
     kernels = sum(float(o.seconds) for o in cost.pass_operators(4, context, []))
-    assert line_price(cost, 4, context) == pytest.approx(kernels) > 9.108e-3
+    assert kernels > 9.108e-3
+    assert line_price(cost, 4, context) == pytest.approx(kernels)
 
 
 def test_launches_without_graphs_set_a_floor() -> None:
     """25 us x 10 kernels x 32 layers = 8 ms, and then 1.15 ms + 27 us of host."""
     cost = COSTS["eager"]
-    limit, base, slope = cost.decode_line(1, 100)
-    assert (base, slope) == (pytest.approx(8e-3 + 1.177e-3), 0.0)
-    assert line_price(cost, 1, math.ceil(limit) + 1000) > base
+    assert cost.decode_line(1, 100)[1:] == (pytest.approx(8e-3 + 1.177e-3), 0.0)
+    rising = [slope > 0 for _, _, slope in lines(cost, 1)]
+    assert rising == sorted(rising)
+    assert rising[-1]
 
 
 def test_with_graphs_launches_are_free() -> None:

@@ -92,7 +92,15 @@ def raw(kind: Kind, name: str) -> dict[str, object]:
     """The catalogue's YAML of ``name`` as a mapping, sources included; UsageError if unknown."""
     if name not in names(kind):
         raise _unknown(kind, name)
-    return _document(_FOLDER / kind / f"{name}.yaml")
+    entry = _document(_FOLDER / kind / f"{name}.yaml")
+    return {key: _stripped(value) for key, value in entry.items()}
+
+
+def _stripped(value: object) -> object:
+    """``value`` without the line end that a folded YAML text carries."""
+    if isinstance(value, dict):
+        return {key: _stripped(inner) for key, inner in value.items()}
+    return value.strip() if isinstance(value, str) else value
 
 
 def gpu(name_or_path: str | Path, base: Path | None = None) -> GpuSpec:
