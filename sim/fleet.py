@@ -61,6 +61,11 @@ class Fleet:
         replica.submit(request)
         return True
 
+    @property
+    def outstanding(self) -> int:
+        """Requests that have arrived and are neither finished nor rejected."""
+        return sum(replica.outstanding for replica in self.replicas)
+
     def flush(self) -> None:
         """Nothing more arrives before something finishes: batches that wait for company must go."""
         for replica in self.replicas:

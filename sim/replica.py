@@ -158,6 +158,14 @@ class Replica:
         unfinished = [*scheduler.waiting, *scheduler.members()]
         return [(r, r.generated + scheduler.steps(r)) for r in unfinished]
 
+    def check_integrity(self) -> None:
+        """Raise AssertionError if batch and memory disagree.
+
+        Only between iterations: a plan in flight has its memory already and its tokens not yet.
+        """
+        if self._plan is None:
+            self.scheduler.check_integrity()
+
     def _wake(self) -> None:
         self._idle = False
         self._alarm.move(self._env._now, SCHEDULING + self.index)

@@ -153,7 +153,7 @@ def simulate(
         for request, generated in replica.stop(env.now):
             recorder.leave_unfinished(request, replica.index, generated)
         if not interrupted:
-            replica.scheduler.check_integrity()
+            replica.check_integrity()
     record = RunRecord(
         scenario=scenario,
         deployment=setup.deployment,
@@ -183,13 +183,12 @@ def _run(env: simpy.Environment, fleet: Fleet, horizon: float | None) -> bool:
             return False
         env.run()
         # clients that wait for answers, and batches that wait for more clients: let those go
-        while left := sum(replica.outstanding for replica in fleet.replicas):
+        while left := fleet.outstanding:
+            before = (left, fleet.issued)
             fleet.flush()
             env.run()
-            if sum(replica.outstanding for replica in fleet.replicas) == left:
-                raise InfersimError(
-                    f"the scheduler is stuck: {left} requests wait and nothing runs"
-                )
+            if (fleet.outstanding, fleet.issued) == before:
+                raise InfersimError(f"the scheduler is stuck: {left} requests wait, nothing runs")
     except KeyboardInterrupt:
         return True
     return False

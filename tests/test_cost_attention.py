@@ -7,6 +7,7 @@ sequence reads the KV it holds and that of its new token, its query, and writes 
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -63,9 +64,7 @@ def line_at(lines: list[tuple[float, float, float]], context: float) -> float:
         ("llama-3.1-8b", 32, 32 * 512, 2_168_455_168, 8_606_711_808),
     ],
 )
-def test_decode_by_hand(
-    model: str, sequences: int, context: int, traffic: int, flops: int
-) -> None:
+def test_decode_by_hand(model: str, sequences: int, context: int, traffic: int, flops: int) -> None:
     """Sequences that hold 512 tokens each; 32 layers, 16 bits.
 
     Llama-2-7B, one sequence: 513 tokens x 2 x 4,096 x 2 B = 8,404,992, query and result
@@ -136,6 +135,7 @@ def test_a_chunk_sees_its_context() -> None:
     assert pairs == 288_896
 
 
+@settings(deadline=None)
 @given(parts=st.lists(st.integers(1, 700), min_size=1, max_size=6))
 def test_chunks_of_a_prompt_see_the_same_pairs_as_the_whole(parts: list[int]) -> None:
     model, seen, done = attention(), 0.0, 0
@@ -153,12 +153,13 @@ def test_the_share_of_the_peak_is_interpolated() -> None:
     the first and the last entry hold."""
     for index, share in enumerate(PREFILL_SHARES):
         assert prefill_share(64 * 2**index) == pytest.approx(share)
-    for index, (low, high) in enumerate(zip(PREFILL_SHARES, PREFILL_SHARES[1:], strict=False)):
+    for index, (low, high) in enumerate(pairwise(PREFILL_SHARES)):
         assert prefill_share(64 * 2 ** (index + 0.5)) == pytest.approx((low + high) / 2)
     assert prefill_share(1) == prefill_share(63.9) == PREFILL_SHARES[0]
     assert prefill_share(8192) == prefill_share(1e9) == PREFILL_SHARES[-1]
 
 
+@settings(deadline=None)
 @given(st.floats(1, 1e7), st.floats(1, 10))
 def test_the_share_never_falls(keys: float, factor: float) -> None:
     low, high = prefill_share(keys), prefill_share(keys * factor)
@@ -188,6 +189,7 @@ def test_long_prompts_approach_the_plateau() -> None:
     assert shares[-1] == pytest.approx(PREFILL_SHARES[-1], rel=0.01)
 
 
+@settings(deadline=None)
 @given(tokens=st.integers(1, 8192), context=st.integers(1, 100_000))
 def test_a_chunk_over_context_is_no_less_efficient_per_pair(tokens: int, context: int) -> None:
     model = attention()
@@ -198,6 +200,7 @@ def test_a_chunk_over_context_is_no_less_efficient_per_pair(tokens: int, context
     assert (later - latency) / later_pairs <= (alone - latency) / alone_pairs * (1 + 1e-12)
 
 
+@settings(deadline=None)
 @given(tokens=st.integers(2, 8192), context=st.integers(0, 50_000), cut=st.floats(0, 1))
 def test_one_chunk_costs_no_more_than_two(tokens: int, context: int, cut: float) -> None:
     """Cutting a prompt reads its KV once more and cannot save arithmetic."""
@@ -238,15 +241,13 @@ def test_lines_ascend_rise_and_join(model: Attention, sequences: int) -> None:
     assert limits[0] > 0
     assert limits[-1] == math.inf
     assert all(slope > 0 for _, _, slope in lines)
-    for (limit, base, slope), (_, next_base, next_slope) in zip(lines, lines[1:], strict=False):
+    for (limit, base, slope), (_, next_base, next_slope) in pairwise(lines):
         assert base + slope * limit == pytest.approx(next_base + next_slope * limit, rel=1e-9)
 
 
 @settings(deadline=None)
 @given(model=deployments, sequences=st.integers(1, 2048), each=st.integers(1, 130_000))
-def test_lines_are_the_price_of_the_operator(
-    model: Attention, sequences: int, each: int
-) -> None:
+def test_lines_are_the_price_of_the_operator(model: Attention, sequences: int, each: int) -> None:
     context = sequences * each
     price = line_at(model.decode_lines(sequences), context)
     assert price == pytest.approx(float(model.decode(sequences, context).seconds), rel=1e-9)

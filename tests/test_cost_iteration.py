@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -92,7 +93,7 @@ def test_lines_ascend_and_join(name: str, sequences: int) -> None:
     found = lines(COSTS[name], sequences)
     limits = [limit for limit, _, _ in found]
     assert limits == sorted(set(limits))
-    for (limit, base, slope), (_, next_base, next_slope) in zip(found, found[1:], strict=False):
+    for (limit, base, slope), (_, next_base, next_slope) in pairwise(found):
         assert base + slope * limit == pytest.approx(next_base + next_slope * limit, rel=1e-9)
         assert slope == 0 or next_slope > 0  # flat before it rises, never after
     assert found[-1][2] > 0

@@ -1,9 +1,9 @@
 """FLOPs, bytes and seconds of every operator against values worked out by hand.
 
 ``m`` is the number of tokens in the pass. A projection of (k inputs, n outputs) over 32 layers has
-``2 m k n x 32`` FLOP; it reads ``2 k n x 32`` bytes of 16-bit weights and moves ``2 m (k + n) x 32``
-bytes of inputs and outputs. That is checked at one token (decode, batch 1), 32 (decode, batch 32)
-and 512 (prefill of one prompt).
+``2 m k n x 32`` FLOP; it reads ``2 k n x 32`` bytes of 16-bit weights and moves
+``2 m (k + n) x 32`` bytes of inputs and outputs. That is checked at one token (decode, batch 1),
+32 (decode, batch 32) and 512 (prefill of one prompt).
 """
 
 from __future__ import annotations
@@ -308,9 +308,7 @@ def test_narrow_weights_shrink_projections_only(model: str, weights: str, share:
     ("model", "per_pass"), [("llama-2-7b", 2_236_416), ("llama-3.1-8b", 2_555_904)]
 )
 @pytest.mark.parametrize("m", SIZES)
-def test_narrow_activations_are_quantised_by_an_operator(
-    model: str, per_pass: int, m: int
-) -> None:
+def test_narrow_activations_are_quantised_by_an_operator(model: str, per_pass: int, m: int) -> None:
     """The inputs of the four projections (4,096, 4,096, 4,096 and the MLP's width), read in 16 and
     written in 8 bits: 3 B each. Llama-2-7B: (12,288 + 11,008) x 3 x 32 = 2,236,416 a token;
     Llama-3.1-8B: (12,288 + 14,336) x 3 x 32 = 2,555,904. GEMM inputs are then 1 B, outputs 2 B.

@@ -256,7 +256,8 @@ def test_leaps_change_no_request(batching: str, horizon: float | None) -> None:
     }
     leaping, stepping = (serve(changes | {"run.leap": leap}) for leap in (True, False))
     pd.testing.assert_frame_equal(leaping.requests, stepping.requests, check_exact=True)
-    assert len(leaping.timeseries) < len(stepping.timeseries)
+    if len(stepping.timeseries):  # two static batches may not even have been filled by then
+        assert len(leaping.timeseries) < len(stepping.timeseries)
     assert leaping.timeseries["iterations"].sum() == stepping.timeseries["iterations"].sum()
 
 

@@ -97,11 +97,8 @@ class Script:
         self.log.append(line + (f" | done {' '.join(str(r.id) for r in done)}" if done else ""))
         for request in decoding:
             self.tokens[request.id] += 1
-        for chunk in plan.chunks:
-            request = chunk.request
-            self.tokens[request.id] += chunk.context + chunk.tokens >= request.computed and (
-                request.joined >= 0 or request in done
-            )
+        for request in (chunk.request for chunk in plan.chunks):
+            self.tokens[request.id] += request.joined >= 0 or request in done
 
     def run(self, until: int = 40) -> list[str]:
         """Up to step ``until``; what happened so far."""
@@ -313,18 +310,11 @@ def test_the_newest_has_to_go_whoever_is_short_and_those_preempted_keep_their_or
     ]
 
 
-def test_newest_is_by_admission_and_not_by_arrival() -> None:
-    """After its return, 1 is the newest although 2 arrived later; so it is 1 that goes again."""
-    kv = PagedAllocator(num_blocks=5, block_size=2)
-    limits = Limits(max_num_seqs=8, max_num_batched_tokens=100)
-    arrivals = [(0, 2, 4), (0, 2, 4), (1, 2, 4)]
-    script = Script(ChunkedPrefill(limits, kv), arrivals)
-    assert script.run() == [
-        "0: prefill 0:2 1:2",  # 2 blocks
-        "1: decode 0 1",  # 4 blocks; one is left, and 2 needs one
-        "2: decode 0 1",
-        "3: decode 0 1",
-    ]
+def test_the_newest_is_who_was_admitted_last_whatever_its_number() -> None:
+    kv = PagedAllocator(num_blocks=4, block_size=4)
+    script = Script(ChunkedPrefill(Limits(), kv), [(0, 4, 8), (0, 4, 8)])
+    script.coming.reverse()
+    assert script.run(until=6)[4:] == ["4: decode 1 0", "5: preempt 0 | decode 1"]
 
 
 def test_an_iteration_that_preempts_admits_nobody() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 
 from sim.errors import UsageError, did_you_mean
 from sim.memory import Allocator
@@ -54,8 +55,11 @@ def _load(path: str) -> type[Scheduler]:
     module_name, _, class_name = path.partition(":")
     try:
         found = getattr(importlib.import_module(module_name), class_name)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise UsageError(f"scheduler {path!r} cannot be imported: {error}") from error
     if not (isinstance(found, type) and issubclass(found, Scheduler)):
         raise UsageError(f"scheduler {path!r} is not a subclass of sim.schedulers.Scheduler")
+    if inspect.isabstract(found):
+        missing = ", ".join(sorted(found.__abstractmethods__))
+        raise UsageError(f"scheduler {path!r} is abstract: it does not implement {missing}")
     return found
