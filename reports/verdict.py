@@ -18,6 +18,7 @@ Tone = Literal["good", "warn", "bad", "neutral"]
 _STATES: Mapping[str, tuple[Tone, str, str]] = {
     "stable": ("good", "Stable", "Yes, it is stable."),
     "near saturation": ("warn", "Near saturation", "Barely: near saturation."),
+    "too short to tell": ("warn", "Too short to tell", "The run is too short to tell."),
     "overloaded": ("bad", "Overloaded", "No, it is overloaded."),
     "offline": ("neutral", "Offline", "Offline: all work was there at the start."),
     "closed loop": ("neutral", "Closed loop", "By design: clients wait for their answers."),

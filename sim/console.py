@@ -17,6 +17,7 @@ WIDTH = 88
 STATE_STYLES = {
     "stable": "green",
     "near saturation": "yellow",
+    "too short to tell": "yellow",
     "overloaded": "red",
     "no traffic served": "red",
 }

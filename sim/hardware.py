@@ -60,6 +60,26 @@ class Efficiency:
 
 
 @dataclass(frozen=True, slots=True)
+class AttentionEfficiency:
+    """How attention kernels behave on this part.
+
+    ``bandwidth`` is the share of the peak bytes/s at which decode attention reads a long KV cache;
+    ``floor`` the seconds that the kernel takes however little it has to do; ``unit`` the seconds an
+    SM is busy with one sequence's KV head, however short its context.
+    """
+
+    bandwidth: float
+    floor: float
+    unit: float
+    source: str
+
+    def __post_init__(self) -> None:
+        _require(0 < self.bandwidth <= 1, "bandwidth", self.bandwidth, "above 0 and at most 1")
+        _require(self.floor >= 0, "floor", self.floor, "0 or more")
+        _require(self.unit >= 0, "unit", self.unit, "0 or more")
+
+
+@dataclass(frozen=True, slots=True)
 class GpuSpec:
     """One GPU model.
 
@@ -81,6 +101,7 @@ class GpuSpec:
     power: float
     price_per_hour: float | None
     efficiency: Efficiency
+    attention: AttentionEfficiency
     sources: Mapping[str, str]
 
     def __post_init__(self) -> None:

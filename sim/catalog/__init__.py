@@ -15,7 +15,7 @@ from sim.catalog.fields import Fields, read_text
 from sim.catalog.huggingface import read_config
 from sim.engine import EngineSpec
 from sim.errors import UsageError, did_you_mean
-from sim.hardware import Efficiency, GpuSpec, Link
+from sim.hardware import AttentionEfficiency, Efficiency, GpuSpec, Link
 from sim.model import ModelSpec
 
 __all__ = ["Kind", "engine", "gpu", "model", "names", "raw"]
@@ -35,6 +35,7 @@ _GPU_KEYS = (
     "power",
     "price_per_hour",
     "efficiency",
+    "attention",
 )
 
 _ARCHITECTURE_KEYS = (
@@ -116,6 +117,8 @@ def gpu(name_or_path: str | Path, base: Path | None = None) -> GpuSpec:
     peaks = values.inner("peak_flops")
     efficiency = values.inner("efficiency")
     efficiency.only(["compute", "bandwidth", "operator_latency"])
+    attention = values.inner("attention")
+    attention.only(["bandwidth", "floor", "unit"])
     priced = values.has("price_per_hour") and values.value("price_per_hour") is not None
     try:
         return GpuSpec(
@@ -134,6 +137,12 @@ def gpu(name_or_path: str | Path, base: Path | None = None) -> GpuSpec:
                 bandwidth=efficiency.number("bandwidth"),
                 operator_latency=efficiency.quantity("operator_latency", "time"),
                 source=sources["efficiency"],
+            ),
+            attention=AttentionEfficiency(
+                bandwidth=attention.number("bandwidth"),
+                floor=attention.quantity("floor", "time"),
+                unit=attention.quantity("unit", "time"),
+                source=sources["attention"],
             ),
             sources=sources,
         )

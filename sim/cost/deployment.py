@@ -34,6 +34,18 @@ class Deployment:
                 f"{self.model.num_heads} attention heads of {self.model.name} equally"
             )
 
+        heads = self.model.num_kv_heads
+        if heads % self.tensor_parallel and self.tensor_parallel % heads:
+            raise ValueError(
+                f"tensor_parallel: {self.tensor_parallel} GPUs can neither share nor copy the "
+                f"{heads} KV heads of {self.model.name} equally"
+            )
+        if precision_bytes(self.activations) < 2 and self.weights != self.activations:
+            raise ValueError(
+                f"precision: {self.activations} activations are multiplied by {self.activations} "
+                f"weights, not by {self.weights} ones; give both, or leave the activations at bf16"
+            )
+
     @property
     def query_size(self) -> int:
         """Width of the query heads of one GPU."""
@@ -56,9 +68,13 @@ class Deployment:
 
     @property
     def arithmetic(self) -> str:
-        """Precision in which projections are multiplied: the weights', if the activations share it,
-        else (weight-only quantisation) the activations', into which weights are converted."""
-        return self.activations
+        """Precision in which projections are multiplied.
+
+        That of the activations. Weights in fewer bits are converted to it as they are read
+        (weight-only quantisation), and so is everything on a GPU without units for 8 bits.
+        """
+        known = precision_bytes(self.activations) >= 2 or self.activations in self.gpu.peak_flops
+        return self.activations if known else "bf16"
 
     def weight_bytes(self) -> float:
         """Bytes of weights on one GPU; norms and biases, copied on every GPU, are shared out

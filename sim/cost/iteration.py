@@ -54,7 +54,7 @@ class CostModel:
     ) -> tuple[float, float, float]:
         """Price of an iteration with prefills: (duration, seconds of it in prefill attention,
         query-key pairs of that)."""
-        prefill, pairs = self.attention.prefill_seconds(chunks)
+        prefill, pairs = self.attention.prefill_seconds(chunks, sequences)
         tokens, outputs = sequences, sequences
         for chunk in chunks:
             tokens += chunk.tokens
@@ -99,11 +99,14 @@ class CostModel:
         lines: list[Line] = []
         start = 0.0
         for limit, intercept, slope in self.attention.decode_lines(sequences):
-            crossing = (floor - fixed - intercept) / slope
+            gpu = fixed + intercept
+            if gpu + slope * limit <= floor or (slope == 0 and gpu <= floor):
+                lines.append((limit, floor + added, 0.0))
+                continue
+            crossing = (floor - gpu) / slope if slope else 0.0
             if crossing > start:
-                lines.append((min(crossing, limit), floor + added, 0.0))
-            if crossing < limit:
-                lines.append((limit, fixed + intercept + added, slope))
+                lines.append((crossing, floor + added, 0.0))
+            lines.append((limit, gpu + added, slope))
             start = limit
         assert lines[-1][0] == math.inf
         return lines
@@ -116,7 +119,7 @@ class CostModel:
         if sequences:
             operators.append(self.attention.decode(sequences, context))
         if chunks:
-            operators.append(self.attention.prefill(chunks))
+            operators.append(self.attention.prefill(chunks, sequences))
         return operators
 
 

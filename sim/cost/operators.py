@@ -78,7 +78,7 @@ class Operators:
         gpu, efficiency = deployment.gpu, deployment.gpu.efficiency
         self._latency = efficiency.operator_latency
         self._bandwidth = gpu.bandwidth * efficiency.bandwidth
-        self._quantised = precision_bytes(deployment.activations) < 2
+        self._quantised = precision_bytes(deployment.arithmetic) < 2
         weight_only = precision_bytes(deployment.weights) < 2 and not self._quantised
         streamed = efficiency.bandwidth
         if weight_only and deployment.weights in WEIGHT_ONLY_BANDWIDTH:

@@ -82,6 +82,6 @@ def _total(amounts: Amount, times: NDArray[np.float64]) -> float:
 def _prefill_attention(cost: CostModel, plans: NDArray[np.void]) -> Operator:
     """Keys of earlier chunks, read again by later ones, are left out of the bytes."""
     tokens = float(plans["prefill_tokens"].sum())
-    return cost.attention.prefill_operator(
-        float(plans["prefill_attention"].sum()), float(plans["pairs"].sum()), tokens, tokens
-    )
+    alone = float(((plans["prefill_seqs"] > 0) & (plans["computed"] == 0)).sum())
+    seconds, pairs = float(plans["prefill_attention"].sum()), float(plans["pairs"].sum())
+    return cost.attention.prefill_operator(seconds, pairs, tokens, tokens, alone)

@@ -87,7 +87,9 @@ class RunRecord:
         if skipped is None:
             arrivals = self.scenario.workload.arrivals
             steady = arrivals is not None and arrivals.kind in ("poisson", "gamma", "constant")
-            skipped = warmup_length(self.e2el[self.completed]) if steady else 0
+            served = np.flatnonzero(self.completed)
+            cut = warmup_length(self.e2el[served]) if steady else 0
+            skipped = int(served[cut]) if cut else 0
         return np.arange(count) < skipped
 
     @cached_property
@@ -228,11 +230,25 @@ def _over_time(run: RunRecord, values: Floats) -> float:
     return float((values * run.durations).sum()) / span if span > 0 else 0.0
 
 
+def _growth_over_time(run: RunRecord) -> float:
+    """Mean over the run of the KV tokens that decoding adds within leaps.
+
+    Iteration i of a leap (from 0) holds ``decode * i`` more than its first and lasts
+    ``gap + slope * i``: sums of powers give the integral exactly.
+    """
+    plans, n = run.plans, run.plans["iterations"].astype(np.float64)
+    evenly = plans["gap"] * n * (n - 1) / 2
+    lengthening = plans["slope"] * (n - 1) * n * (2 * n - 1) / 6
+    span = run.duration * run.replicas
+    total = float((plans["decode"] * (evenly + lengthening)).sum())
+    return total / span if span > 0 else 0.0
+
+
 def _kv_cache(run: RunRecord) -> dict[str, Any]:
     memory, plans = run.capacity, run.plans
     tokens = max(1, memory.usable_blocks * memory.block_size)
     growth = plans["decode"] * (plans["iterations"] - 1.0)  # of the tokens held, over a leap
-    used = _over_time(run, plans["held"] + growth / 2) / tokens
+    used = (_over_time(run, plans["held"]) + _growth_over_time(run)) / tokens
     reserved = _over_time(run, (plans["reserved"] + plans["reserved_end"]) / 2) / tokens
     return {
         "allocator": run.scenario.kv_cache.allocator,

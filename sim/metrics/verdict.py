@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sim.metrics.stability import FULL, load
+from sim.metrics.stability import FULL, SETTLED, load, still_filling
 from sim.recorder import REJECTED, UNFINISHED
+from sim.units import show_time
 
 if TYPE_CHECKING:
     from sim.metrics.summary import RunRecord
@@ -49,10 +50,16 @@ def _state(run: RunRecord) -> tuple[str, str]:
     kind = "trace" if arrivals is None else arrivals.kind
     if kind == "closed":
         return "closed loop", "Closed loop: clients wait for their answers, so the load adapts."
-    accepted = run.requests["status"] != REJECTED
-    arrived = run.requests["arrival"][accepted]
+    arrived = run.requests["arrival"][run.requests["status"] != REJECTED]
     if kind == "burst" or arrived[-1] <= arrived[0]:
         return "offline", "Offline: all requests are there from the start; only throughput counts."
+    return _state_under_arrivals(run)
+
+
+def _state_under_arrivals(run: RunRecord) -> tuple[str, str]:
+    """The state of a fleet to which requests come whatever it does."""
+    accepted = run.requests["status"] != REJECTED
+    arrived = run.requests["arrival"][accepted]
     front_end = run.deployment.engine.front_end
     pressure = load(
         arrived + front_end, run.requests["scheduled"][accepted], run.plans, run.replicas
@@ -73,6 +80,14 @@ def _state(run: RunRecord) -> tuple[str, str]:
         return "near saturation", (
             f"Near saturation: {min(occupancy, 1.0):.0%} of the {what} taken on average. A little "
             "more load, or a little less speed than predicted, and waiting times explode."
+        )
+    needed = SETTLED * float(np.nanmean(run.e2el))
+    span = float(arrived[-1] - arrived[0])
+    if span < needed and still_filling(arrived, run.requests["finish"][accepted]):
+        return "too short to tell", (
+            f"Too short to tell: requests arrive for {show_time(span)} and take "
+            f"{show_time(needed / SETTLED)} on average, and more are in the system at the end than "
+            f"in the middle. Simulate {len(arrived) * needed / span:,.0f} requests or more."
         )
     left = int((run.requests["status"] == UNFINISHED).sum())
     ending = f" {left:,} requests were not finished when it ended." if left else ""
