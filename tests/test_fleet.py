@@ -102,7 +102,7 @@ def check_plans(result: Result) -> None:
 
 
 def check_totals(result: Result) -> None:
-    """Tokens counted by request, by plan and by gap between tokens agree; every share is a share."""
+    """Tokens counted by request, by plan and by gap agree; every share is a share."""
     rows, plans, summary = columns(result.requests), columns(result.timeseries), result.summary
     own = summary["infersim"]
     json.dumps(summary, allow_nan=False)
@@ -205,6 +205,17 @@ def test_static_batches_do_not_wait_for_clients_that_wait_for_them(
     assert peak_in_system(rows) <= 5
 
 
+def test_static_batches_of_too_few_clients_run_before_a_horizon_too() -> None:
+    changes = {
+        "scheduler.batching": "static",
+        "workload.arrivals": {"kind": "closed", "concurrency": 5},
+        "run.horizon": "1h",
+    }
+    rows = serve(changes).requests
+    assert (rows["status"] == "completed").all()
+    assert len(rows) == 60
+
+
 # -- open traffic --------------------------------------------------------------------------------
 
 
@@ -288,14 +299,14 @@ def test_round_robin_takes_turns() -> None:
     "arrivals",
     [
         {"kind": "burst"},
-        {"kind": "poisson", "rate": 200},
+        {"kind": "poisson", "rate": 400},
         {"kind": "closed", "concurrency": 100},
     ],
     ids=lambda arrivals: arrivals["kind"],
 )
 def test_least_outstanding_shares_the_load(arrivals: dict[str, Any]) -> None:
-    counts = shares(serve(MIXED | {"workload.arrivals": arrivals}))
-    assert sum(counts) == 800
+    counts = shares(serve(MIXED | {"workload.arrivals": arrivals, "run.requests": 4000}))
+    assert sum(counts) == 4000
     assert max(counts) / min(counts) < 1.2, counts
 
 
@@ -375,7 +386,7 @@ def test_request_level_takes_whoever_waits_when_a_batch_is_over() -> None:
         last=("arrival_s", "max"), size=("arrival_s", "size"), end=("finish_s", "max")
     )
     assert batches["size"].max() <= 8
-    assert 1 < batches["size"].nunique()
+    assert batches["size"].nunique() > 1
     previous_end = batches["end"].shift(fill_value=0.0)
     expected = np.maximum(previous_end, rows.groupby("scheduled_s")["arrival_s"].min())
     assert (batches.index == expected).all()
@@ -469,7 +480,7 @@ def scenarios(draw: st.DrawFn) -> dict[str, Any]:
     return changes | {key: draw(st.sampled_from(values)) for key, values in choices.items()}
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(scenarios())
 def test_every_request_is_accounted_for(changes: dict[str, Any]) -> None:
     try:
@@ -483,14 +494,24 @@ def test_every_request_is_accounted_for(changes: dict[str, Any]) -> None:
     assert counts["submitted"] + counts["not_arrived"] == changes["run.requests"]
     for fate in ("completed", "rejected", "unfinished"):
         event(f"some {fate}: {counts[fate] > 0}")
-    event(f"preemptions: {result.summary['infersim']['preemptions'] > 0}")
+
+
+PRESSURE = {
+    "scheduler.batching": "continuous",
+    "scheduler.max_num_seqs": 16,
+    "kv_cache.allocator": "paged",
+    "workload.arrivals": {"kind": "burst"},
+    "workload.output_tokens.high": 60,
+}
 
 
 @settings(max_examples=40, deadline=None)
-@given(scenarios())
-def test_leaps_change_nothing(changes: dict[str, Any]) -> None:
-    try:
-        leaping, stepping = (serve(changes | {"run.leap": leap}) for leap in (True, False))
-    except InfeasibleError:
-        return
+@given(scenarios(), st.sampled_from([130, 200, 300]))
+def test_leaps_change_nothing_when_memory_is_short(changes: dict[str, Any], tokens: int) -> None:
+    blocks = tokens // changes["kv_cache.block_size"] + 1
+    changes |= PRESSURE | {"kv_cache.num_gpu_blocks": blocks}
+    leaping, stepping = (serve(changes | {"run.leap": leap}) for leap in (True, False))
+    event(f"preemptions: {leaping.summary['infersim']['preemptions'] > 0}")
     pd.testing.assert_frame_equal(leaping.requests, stepping.requests, check_exact=True)
+    for total in ("completed", "total_output_tokens", "duration"):
+        assert leaping.summary[total] == stepping.summary[total]

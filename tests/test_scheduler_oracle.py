@@ -90,7 +90,7 @@ def cases(draw: st.DrawFn, policy: str) -> Case:
     block_size = draw(st.integers(40, 121)) if contiguous else draw(st.sampled_from([1, 2, 4, 16]))
     num_blocks = draw(st.integers(1, 4)) if contiguous else draw(st.integers(60, 150)) // block_size
     seats = draw(st.integers(1, 6))
-    small, large = st.integers(0, 12), st.integers(60, 120)
+    small, large = st.integers(1, 16), st.integers(60, 120)
     length = st.integers(1, 60)
     request = st.tuples(st.integers(0, 40), length, length)
     return Case(
@@ -99,8 +99,9 @@ def cases(draw: st.DrawFn, policy: str) -> Case:
         num_blocks=num_blocks,
         contiguous=contiguous,
         max_num_seqs=seats,
-        max_num_batched_tokens=seats
-        + draw(large if policy == "prefill-first" else st.one_of(small, large)),
+        max_num_batched_tokens=draw(
+            large if policy == "prefill-first" else st.one_of(small, large)
+        ),
         reserve=draw(st.booleans()),
         timeout=draw(st.integers(0, 12)),
         wary=draw(st.booleans()),

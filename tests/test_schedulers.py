@@ -25,6 +25,7 @@ from sim.schedulers import (
     Static,
     make_scheduler,
 )
+from sim.schedulers.decoding import DecodeBatch
 
 POLICIES: list[type[Scheduler]] = [Static, RequestLevel, ChunkedPrefill, PrefillFirst]
 CONTINUOUS: list[type[Scheduler]] = [ChunkedPrefill, PrefillFirst]
@@ -613,6 +614,32 @@ def test_a_plan_repeats_as_long_as_the_blocks_last(policy: type[Scheduler]) -> N
     assert [script.scheduler.repeats(limit) for limit in (1, 3, 4, 5, 1000)] == [1, 3, 4, 4, 4]
 
 
+# -- the decoding batch ---------------------------------------------------------------------------
+
+
+def test_who_has_waited_longer_than_an_iteration_for_a_token() -> None:
+    """0 and 1 have their first tokens at 1 and 3, and wait for a prompt that runs until 6."""
+    batch = DecodeBatch()
+    requests = [Request(number, 0.0, 4, 10) for number in range(4)]
+    batch.join(requests[0], 1.0)
+    assert batch.stalled(1.0) == []
+    batch.join(requests[1], 3.0)
+    batch.join(requests[2], 6.0)
+    batch.join(requests[3], 6.0)
+    assert batch.stalled(3.0) == [(1.0, 1)]
+    assert batch.stalled(6.0) == [(1.0, 1), (3.0, 1)]
+    batch.leave(requests[1])  # preempted before it could decode
+    assert [cohort for cohort in batch.stalled(6.0) if cohort[1]] == [(1.0, 1)]
+    batch.advance(2, 8.0)
+    assert batch.stalled(8.0) == []
+    batch.join(requests[1], 9.0)
+    assert batch.stalled(9.0) == [(8.0, 3)]  # all but the one that has just got its token
+    batch.leave(requests[0])
+    assert (requests[0].generated, requests[0].last_token) == (2, 8.0)
+    assert batch.stalled(9.0) == [(8.0, 2)]
+    assert (batch.size, batch.iteration) == (3, 2)
+
+
 # -- what is refused -----------------------------------------------------------------------------
 
 
@@ -729,7 +756,10 @@ class ShortestFirst(ChunkedPrefill):
 
     def schedule(self, now):
         self.waiting = deque(sorted(self.waiting, key=lambda r: r.prompt_tokens))
-        return super().schedule(now)
+        plan = super().schedule(now)
+        if plan is not None and self.waiting:
+            plan.stationary = False  # who comes next may be shorter and go first
+        return plan
 '''
 
 

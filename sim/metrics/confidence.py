@@ -6,24 +6,36 @@ from typing import Any
 
 from sim.hardware import GpuSpec
 from sim.metrics.attribution import HOST, Attribution
+from sim.model import precision_bytes
 
-DATA_SHEET_ERRORS = {"attention": 0.225, "other": 0.125}
+ATTENTION_ERROR = 0.225
+PROJECTION_ERROR = 0.125
 """Relative error of operators of a GPU known only from its data sheet: the middle of 15 to 30 % for
-attention and of 10 to 15 % for GEMMs, found by predicting one measured GPU from another."""
+attention and of 10 to 15 % for 16-bit GEMMs, found by predicting one measured GPU from another."""
+
+EIGHT_BIT_ERROR = 0.165
+"""The same for a plain roofline of 8-bit GEMMs with dynamic quantisation: 15 to 18 %."""
 
 HOST_ERROR = 0.15
 """Half the width of the range that fits of vLLM's host time per iteration gave, 1.0 to 1.3 ms."""
 
 
-def error_band(attribution: Attribution) -> dict[str, Any]:
-    """Relative half-widths for this mix of operators, and what they mean."""
+def error_band(attribution: Attribution, arithmetic: str) -> dict[str, Any]:
+    """Relative half-widths for this mix of operators, and what they mean.
+
+    ``arithmetic`` is the precision in which projections are multiplied.
+    """
     total = attribution.seconds
     if not total:
         return {"throughput": None, "ttft": None, "tpot": None, "text": "Nothing was run."}
+    projections = EIGHT_BIT_ERROR if precision_bytes(arithmetic) < 2 else PROJECTION_ERROR
     error = 0.0
     for name, seconds in attribution.by_operator.items():
-        kind = "attention" if "attention" in name else "other"
-        error += (HOST_ERROR if name == HOST else DATA_SHEET_ERRORS[kind]) * seconds / total
+        if name == HOST:
+            own = HOST_ERROR
+        else:
+            own = ATTENTION_ERROR if "attention" in name else projections
+        error += own * seconds / total
     return {
         "throughput": error,
         "ttft": error,

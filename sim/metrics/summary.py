@@ -172,7 +172,7 @@ def summarise(run: RunRecord) -> dict[str, Any]:
 
 def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
     scenario, d = run.scenario, run.deployment
-    band = error_band(run.attribution)
+    band = error_band(run.attribution, d.arithmetic)
     verdict = judge(run)
     return {
         "version": version("infersim"),
