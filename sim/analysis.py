@@ -7,7 +7,6 @@ from rich.table import Table
 from rich.text import Text
 
 from sim.capacity import Capacity
-from sim.console import WIDTH
 from sim.cost import CostModel, Deployment, Operator
 from sim.plan import Chunk
 from sim.request import Request
@@ -46,7 +45,7 @@ def roofline_view(d: Deployment, batches: list[int], context: int, prompt: int) 
 
 def _operator_table(title: str, operators: list[Operator]) -> Table:
     total = sum(float(o.seconds) for o in operators)
-    table = Table(title=f"{title}: {show_time(total)} a pass", title_justify="left", width=WIDTH)
+    table = Table(title=f"{title}: {show_time(total)} a pass", title_justify="left", expand=True)
     table.add_column("operator", no_wrap=True)
     for name in ("FLOP", "bytes", "FLOP/B", "time"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -77,7 +76,7 @@ def fit_view(d: Deployment, memory: Capacity, context: int) -> Table:
     model, tp = d.model, d.tensor_parallel
     gpus = f"{tp} GPU" if tp == 1 else f"{tp} GPUs"
     table = Table(title=f"{model.name} on {gpus} of {d.gpu.name}: memory of one GPU",
-                  title_justify="left", width=WIDTH, show_header=False)  # fmt: skip
+                  title_justify="left", expand=True, show_header=False)  # fmt: skip
     table.add_column("line", ratio=2)
     table.add_column("arithmetic", ratio=4)
     table.add_column("amount", justify="right", no_wrap=True)

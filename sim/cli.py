@@ -95,7 +95,7 @@ def run(
 ) -> None:
     """Simulate a scenario, write a run directory and print what came of it."""
     with _errors():
-        from sim.results import new_run_directory
+        from sim.results import check_free, new_run_directory
         from sim.scenario import load_scenario
 
         loaded = load_scenario(scenario, overrides)
@@ -105,8 +105,10 @@ def run(
             raise UsageError(
                 "--check needs a limit to check: the scenario has no slo.ttft or slo.tpot"
             )
+        directory = output or new_run_directory(Path("runs"), loaded.name)
+        check_free(directory)
         result = _simulate(loaded)
-        directory = result.save(output or new_run_directory(Path("runs"), loaded.name))
+        result.save(directory)
         page = _report(result, directory) if report else None
     summary = result.summary
     if as_json:
@@ -131,8 +133,11 @@ def _exit_code(result: Result, check: bool) -> int:
         told = "; ".join(f"{count:,} {reason}" for reason, count in reasons.items())
         typer.echo(f"nothing could be served{': ' + told if told else ''}", err=True)
         return INFEASIBLE
-    missed = summary["infersim"]["verdict"]["slo_met"] is False
-    return SLO_MISSED if check and missed else 0
+    met = summary["infersim"]["verdict"]["slo_met"]
+    if check and met is None:
+        typer.echo("the SLO could not be judged: no request counts beside the warm-up", err=True)
+        return 1
+    return SLO_MISSED if check and not met else 0
 
 
 def _simulate(scenario: Any) -> Result:
@@ -177,12 +182,12 @@ def validate(
 ) -> None:
     """Check scenario files without running them."""
     from sim.scenario import load_scenario
-    from sim.simulation import prepare
+    from sim.simulation import make_replica_scheduler, prepare
 
     code = 0
     for file in files:
         try:
-            prepare(load_scenario(file, overrides))
+            make_replica_scheduler(prepare(load_scenario(file, overrides)))
         except InfersimError as error:
             typer.echo(f"error: {error}", err=True)
             code = max(code, error.exit_code)

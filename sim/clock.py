@@ -8,13 +8,15 @@ events by (time, priority, insertion); the priorities here make insertion irrele
 from __future__ import annotations
 
 import math
+import signal
+import threading
 from heapq import heappush
+from typing import Any
 
 import simpy
 
 ARRIVAL = 1 << 20  # completions are 0 .. ARRIVAL-1, one for each replica
 SCHEDULING = ARRIVAL + 1  # + replica number
-LAST = SCHEDULING + ARRIVAL  # after everything else of that instant
 
 
 class Alarm:
@@ -50,6 +52,39 @@ class Alarm:
         callbacks = old.callbacks
         old.callbacks = []
         self.at(time, priority).callbacks = callbacks
+
+
+class Stop:
+    """A wish to end the run, heeded between two events; ``with Stop() as stop`` makes Ctrl-C one.
+
+    An interrupt in the middle of an event could leave a request in nobody's books. A second Ctrl-C
+    interrupts at once. Outside the main thread, which alone receives Ctrl-C, nothing is changed.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._previous: Any = None
+
+    def __enter__(self) -> Stop:
+        if threading.current_thread() is threading.main_thread():
+            self._previous = signal.signal(signal.SIGINT, self._interrupt)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._previous is not None:
+            signal.signal(signal.SIGINT, self._previous)
+
+    def _interrupt(self, *_: object) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+
+
+def run(env: simpy.Environment, horizon: float, stop: Stop) -> None:
+    """Let events happen until none is left, the next one lies behind ``horizon``, or ``stop``."""
+    queue, step = env._queue, env.step
+    while queue and queue[0][0] <= horizon and not stop.requested:
+        step()
 
 
 def due_now(env: simpy.Environment) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -25,14 +26,20 @@ STATE_STYLES = {
 
 def stdout() -> Console:
     """The console results are written to; it obeys NO_COLOR and draws no wider than ``WIDTH``."""
-    console = Console(highlight=False)
+    console = _plain(stderr=False)
     console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
     return console
 
 
 def stderr() -> Console:
     """The console progress and complaints are written to."""
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return _plain(stderr=True)
+
+
+def _plain(*, stderr: bool) -> Console:
+    """A console that takes no text for markup, and under NO_COLOR writes no escape code at all."""
+    system: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False, color_system=system)
 
 
 def run_view(summary: dict[str, Any]) -> Group:
@@ -82,7 +89,7 @@ def _slo_line(verdict: dict[str, Any]) -> Text:
 
 
 def _latency_table(summary: dict[str, Any]) -> Table:
-    table = Table(title="Latency", title_justify="left", width=WIDTH)
+    table = Table(title="Latency", title_justify="left", expand=True)
     table.add_column("")
     for name in ("mean", "p50", "p90", "p95", "p99"):
         table.add_column(name, justify="right")
@@ -106,7 +113,7 @@ def _facts_table(summary: dict[str, Any]) -> Table:
     own = summary["infersim"]
     requests, batch, kv, use = own["requests"], own["batch"], own["kv_cache"], own["utilisation"]
     cost = own["cost"]
-    table = Table(show_header=False, width=WIDTH)
+    table = Table(show_header=False, expand=True)
     for _ in range(2):
         table.add_column(ratio=3)
         table.add_column(justify="right", ratio=2)

@@ -28,8 +28,8 @@ class Plan:
     ``preempted``   requests that were thrown out to make room for it
     ``running``     sequences that hold a slot while it runs
     ``held``        KV tokens that are filled once it has run (``Allocator.reserved`` may be more)
-    ``stationary``  the next plan would be the same, as long as nobody finishes, nobody
-                    comes to an empty queue and memory lasts
+    ``stationary``  the next plan would be the same, as long as nobody finishes, no arrival
+                    matters and memory lasts
     """
 
     __slots__ = (

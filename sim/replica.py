@@ -3,7 +3,8 @@
 While nothing can change the batch, the next k decode iterations are one *leap*: one plan, one
 event. Within a run of decodes of the same sequences the iteration boundaries are a closed form,
 anchored where the composition last changed; it is used with leaps and without, so both give the
-same times to the last bit. An arrival that finds nobody waiting cuts the leap at the next boundary.
+same times to the last bit. An arrival that may change the next plan cuts the leap at the next
+boundary.
 """
 
 from __future__ import annotations
@@ -128,13 +129,12 @@ class Replica:
         env.process(self._process())
 
     def submit(self, request: Request) -> None:
-        """Take in a request that arrives now. The first in the queue wakes an idle replica or cuts
-        the leap in flight; those behind it wait for what it waits for."""
+        """Take in a request that arrives now; wake up, or cut the leap in flight if it matters."""
         self.outstanding += 1
-        self.scheduler.submit(request)
+        matters = self.scheduler.submit(request)
         if self._idle:
             self._wake()
-        elif self._iterations > 1 and len(self.scheduler.waiting) == 1:
+        elif matters and self._iterations > 1:
             self._cut()
 
     def flush(self) -> None:

@@ -74,13 +74,11 @@ class Result:
         a directory without that is one whose writing was cut short.
         """
         directory = Path(directory)
+        check_free(directory)
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            occupied = any(directory.iterdir())
         except OSError as error:
             raise UsageError(f"cannot write to {directory}: {error.strerror}") from None
-        if occupied:
-            raise UsageError(f"{directory} is not empty; a run never overwrites another")
         manifest = self._manifest()
         _write_json(directory / "manifest.json", manifest | {"status": "incomplete"})
         _write_json(directory / SUMMARY, self.summary)
@@ -132,6 +130,16 @@ class Result:
             "profile": self.summary["infersim"]["provenance"],
             "status": "interrupted" if self.interrupted else "complete",
         }
+
+
+def check_free(directory: Path) -> None:
+    """Raise UsageError unless ``directory`` is an empty folder, or nothing yet."""
+    try:
+        occupied = directory.exists() and any(directory.iterdir())
+    except OSError as error:
+        raise UsageError(f"cannot write to {directory}: {error.strerror}") from None
+    if occupied:
+        raise UsageError(f"{directory} is not empty; a run never overwrites another")
 
 
 def new_run_directory(root: Path, name: str) -> Path:

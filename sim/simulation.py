@@ -7,6 +7,7 @@ scenario.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ import simpy
 
 from sim import catalog
 from sim.capacity import Capacity, capacity
-from sim.clock import LAST, Alarm
+from sim.clock import Stop, run
 from sim.cost import CostModel, Deployment
 from sim.errors import InfeasibleError, InfersimError, UsageError
 from sim.fleet import Fleet, Progress, make_fleet
@@ -148,12 +149,13 @@ def simulate(
         front_end=setup.deployment.engine.front_end,
         progress=progress,
     )
-    interrupted = _run(env, fleet, scenario.run.horizon)
+    horizon = math.inf if scenario.run.horizon is None else scenario.run.horizon
+    interrupted = _run(env, fleet, horizon)
+    end = env.now if interrupted or horizon == math.inf else horizon
     for replica in fleet.replicas:
-        for request, generated in replica.stop(env.now):
+        for request, generated in replica.stop(end):
             recorder.leave_unfinished(request, replica.index, generated)
-        if not interrupted:
-            replica.check_integrity()
+        replica.check_integrity()
     record = RunRecord(
         scenario=scenario,
         deployment=setup.deployment,
@@ -164,7 +166,7 @@ def simulate(
         requests=recorder.request_rows(),
         gaps=recorder.gap_rows(),
         reasons=recorder.reasons,
-        end=env.now,
+        end=end,
         offered=traffic.total,
         events=next(env._eid),
         interrupted=interrupted,
@@ -175,20 +177,16 @@ def simulate(
     return Result(record)
 
 
-def _run(env: simpy.Environment, fleet: Fleet, horizon: float | None) -> bool:
+def _run(env: simpy.Environment, fleet: Fleet, horizon: float) -> bool:
     """Run until nothing is left to do, or until ``horizon``; True if the user interrupted."""
-    try:
-        if horizon is not None:
-            env.run(until=Alarm(env).at(horizon, LAST))
-            return False
-        env.run()
+    with Stop() as stop:
+        run(env, horizon, stop)
         # clients that wait for answers, and batches that wait for more clients: let those go
-        while left := fleet.outstanding:
+        while env.peek() == math.inf and (left := fleet.outstanding) and not stop.requested:
             before = (left, fleet.issued)
             fleet.flush()
-            env.run()
-            if (fleet.outstanding, fleet.issued) == before:
+            run(env, horizon, stop)
+            nothing_runs = env.peek() == math.inf and not stop.requested
+            if nothing_runs and (fleet.outstanding, fleet.issued) == before:
                 raise InfersimError(f"the scheduler is stuck: {left} requests wait, nothing runs")
-    except KeyboardInterrupt:
-        return True
-    return False
+    return stop.requested

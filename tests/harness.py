@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import simpy
 
+from sim.clock import Stop, run
 from sim.fleet import make_fleet
 from sim.recorder import Recorder
 from sim.replica import Price, Replica
@@ -68,7 +70,8 @@ def play(
     router: str = "least-outstanding",
     horizon: float | None = None,
 ) -> Played:
-    """Run open traffic (arrival, prompt, output) or closed traffic (clients, think time, lengths)."""
+    """Run open traffic (arrival, prompt, output) or closed traffic (clients, think time,
+    lengths)."""
     played = Played()
     env = simpy.Environment()
 
@@ -119,13 +122,11 @@ def play(
         replicas=replicas,
         front_end=0.0,
     )
-    if horizon is None:
-        env.run()
-        while any(replica.outstanding for replica in fleet.replicas):
-            fleet.flush()
-            env.run()
-    else:
-        env.run(until=horizon)
+    run(env, math.inf if horizon is None else horizon, Stop())
+    while env.peek() == math.inf and fleet.outstanding:
+        fleet.flush()
+        run(env, math.inf if horizon is None else horizon, Stop())
+    if horizon is not None:
         for replica in fleet.replicas:
             played.unfinished.update({r.id: n for r, n in replica.stop(horizon)})
     played.replicas = fleet.replicas

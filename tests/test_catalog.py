@@ -73,6 +73,11 @@ class TestEntries:
         assert 0.5 <= gpu.efficiency.compute <= 0.9
         assert 0.5 <= gpu.efficiency.bandwidth <= 0.9
         assert 1e-6 <= gpu.efficiency.operator_latency <= 10e-6
+        assert 0.5 <= gpu.attention.bandwidth <= 0.95
+        assert 5e-6 <= gpu.attention.floor <= 20e-6
+        assert 1e-6 <= gpu.attention.unit <= 10e-6
+        assert gpu.attention.floor > gpu.efficiency.operator_latency
+        assert gpu.attention.source == gpu.sources["attention"]
         assert gpu.link.bandwidth < gpu.bandwidth
         assert gpu.host_link.kind == "pcie"
         assert "aiconfigurator" in gpu.efficiency.source
@@ -96,6 +101,9 @@ class TestEntries:
         assert (h100.link.kind, h100.link.bandwidth) == ("nvlink", 450e9)
         assert h100.link.latency == pytest.approx(5e-6)
         assert h100.efficiency.operator_latency == pytest.approx(3e-6)
+        assert h100.attention.bandwidth == 0.9
+        assert h100.attention.floor == pytest.approx(11e-6)
+        assert h100.attention.unit == pytest.approx(4e-6)
         assert catalog.gpu("rtx-4090").memory == 25_250_627_584
 
     @pytest.mark.parametrize(
@@ -205,6 +213,43 @@ class TestOwnYaml:
                 {"compute": 1.2, "bandwidth": 0.8, "operator_latency": "2us"},
                 "compute: got 1.2, expected above 0 and at most 1",
             ),
+            (
+                "attention",
+                {"bandwidth": 0.0, "floor": "9us", "unit": "4us"},
+                "bandwidth: got 0.0, expected above 0 and at most 1",
+            ),
+            (
+                "attention",
+                {"bandwidth": 1.1, "floor": "9us", "unit": "4us"},
+                "bandwidth: got 1.1, expected above 0 and at most 1",
+            ),
+            (
+                "attention",
+                {"bandwidth": 0.8, "floor": "-9us", "unit": "4us"},
+                "floor: got -9e-06, expected 0 or more",
+            ),
+            (
+                "attention",
+                {"bandwidth": 0.8, "floor": "9us", "unit": "-4us"},
+                "unit: got -4e-06, expected 0 or more",
+            ),
+            ("attention", {"bandwidth": 0.8, "floor": "9us"}, "attention.unit: is missing"),
+            (
+                "attention",
+                {"bandwidth": 0.8, "floor": "9us", "unit": "4us", "flor": "1us"},
+                "attention.flor: unknown key (did you mean 'floor'?)",
+            ),
+            (
+                "attention",
+                {"bandwidth": "80%", "floor": "9us", "unit": "4us"},
+                "attention.bandwidth: expected a plain number, found '80%'",
+            ),
+            (
+                "attention",
+                {"bandwidth": 0.8, "floor": "9GB", "unit": "4us"},
+                "attention.floor: ",
+            ),
+            ("attention", None, "attention: expected a mapping of keys to values, found null"),
         ],
     )
     def test_a_bad_gpu_value_names_file_and_key(
@@ -228,6 +273,9 @@ class TestOwnYaml:
             catalog.gpu(path)
         path = self.edited(tmp_path, "gpus", "l40s", lambda entry: entry.pop("bandwidth"))
         with pytest.raises(UsageError, match="bandwidth: is missing"):
+            catalog.gpu(path)
+        path = self.edited(tmp_path, "gpus", "l40s", lambda entry: entry.pop("attention"))
+        with pytest.raises(UsageError, match="attention: is missing"):
             catalog.gpu(path)
 
     def test_a_model_must_agree_with_its_published_size(self, tmp_path: Path) -> None:

@@ -269,12 +269,17 @@ def test_heads_that_cannot_be_shared_are_refused() -> None:
         deploy(tensor_parallel=3)
 
 
-@pytest.mark.xfail(strict=True, reason="10 KV heads over 4 GPUs: two of them are lost")
 def test_kv_heads_that_cannot_be_shared_are_refused() -> None:
-    """40 query heads divide by 4, 10 KV heads do not, and are not copied whole either."""
+    """40 query heads divide by 4, 10 KV heads do not, and are not copied whole either. By 2, 5 and
+    10 they divide, and 20 and 40 GPUs hold 2 and 4 whole copies of each."""
     model = dataclasses.replace(catalog.model("llama-3.1-8b"), num_heads=40, num_kv_heads=10)
-    with pytest.raises(ValueError, match="KV heads"):
-        Deployment(model, catalog.gpu("h100-sxm"), IDEAL, tensor_parallel=4)
+    for gpus in (4, 8):
+        with pytest.raises(ValueError, match=f"{gpus} GPUs can neither share nor copy the 10 KV"):
+            Deployment(model, catalog.gpu("h100-sxm"), IDEAL, tensor_parallel=gpus)
+    for gpus, heads in ((1, 10), (2, 5), (5, 2), (10, 1), (20, 1), (40, 1)):
+        d = Deployment(model, catalog.gpu("h100-sxm"), IDEAL, tensor_parallel=gpus)
+        assert d.kv_size == heads * 128
+        assert d.kv_size * gpus >= model.kv_size  # none is lost
 
 
 def test_more_gpus_than_kv_heads_copy_them() -> None:
@@ -355,13 +360,35 @@ def test_weight_only_quantisation_does_not_speed_up_arithmetic(weights: str) -> 
         assert narrow[name].seconds == wide[name].seconds  # compute binds at 4,096 tokens
 
 
-@pytest.mark.xfail(strict=True, reason="16-bit weights are multiplied at the fp8 rate")
-def test_narrow_activations_beside_wide_weights_gain_nothing() -> None:
-    """No GEMM takes fp8 inputs with bf16 weights: the product runs at the wider rate (or the
-    scenario is refused)."""
-    wide = per_token(deploy(), 4096)["gate and up projection"]
-    mixed = per_token(deploy(activations="fp8"), 4096)["gate and up projection"]
-    assert mixed.compute == wide.compute
+@pytest.mark.parametrize("activations", ["fp8", "int8"])
+@pytest.mark.parametrize("weights", ["bf16", "fp16", "fp8", "int8", "int4"])
+@pytest.mark.parametrize("gpu", ["h100-sxm", "a100-sxm-80gb"])
+def test_narrow_activations_beside_other_weights_are_refused(
+    gpu: str, weights: str, activations: str
+) -> None:
+    """No GEMM takes 8-bit inputs with weights of another kind, on no GPU."""
+    if weights == activations:
+        assert deploy(gpu=gpu, weights=weights, activations=activations).weights == weights
+        return
+    expected = f"{activations} activations are multiplied by .* not by {weights} ones; give both"
+    with pytest.raises(ValueError, match=expected):
+        deploy(gpu=gpu, weights=weights, activations=activations)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("m", SIZES)
+def test_without_fp8_units_fp8_is_a_way_to_store_weights(model: str, m: int) -> None:
+    """A100: whatever the activations are said to be, they stay 16 bits wide, and nothing is
+    quantised. The int8 units that it has are used."""
+    weights_only = deploy(model, "a100-sxm-80gb", "fp8")
+    d = deploy(model, "a100-sxm-80gb", "fp8", "fp8")
+    assert d.arithmetic == "bf16"
+    assert Operators(d).per_token(m) == Operators(weights_only).per_token(m)
+    assert Operators(d).per_output(m) == Operators(weights_only).per_output(m)
+    integers = deploy(model, "a100-sxm-80gb", "int8", "int8")
+    assert integers.arithmetic == "int8"
+    assert "quantise activations" in per_token(integers, m)
+    assert deploy(model, "h100-sxm", "fp8", "fp8").arithmetic == "fp8"
 
 
 def test_kv_precision_touches_only_the_cache_write() -> None:

@@ -116,8 +116,7 @@ def check_totals(result: Result) -> None:
     check_gaps(result)
     shares = [*own["utilisation"].values(), *own["bound_by"].values()]
     shares += own["time_by_operator"].values()
-    kv = own["kv_cache"]
-    shares += [kv[key] for key in ("mean_used", "peak_used", "mean_reserved", "fragmentation")]
+    shares += [own["kv_cache"][key] for key in ("mean_used", "peak_used", "mean_reserved")]
     assert all(-1e-9 <= share <= 1 + 1e-9 for share in shares), shares
     if len(plans.start_s):
         assert sum(own["bound_by"].values()) == pytest.approx(1)
@@ -427,6 +426,11 @@ def test_paged_memory_admits_several_times_more_than_contiguous() -> None:
     assert paged["output_throughput"] > 2 * contiguous["output_throughput"]
     assert contiguous["infersim"]["kv_cache"]["fragmentation"] > 0.9
     assert paged["infersim"]["kv_cache"]["fragmentation"] < 0.2
+
+
+def test_blocks_of_one_token_waste_nothing() -> None:
+    kv = serve({"kv_cache.block_size": 1, "engine": "vllm"}).summary["infersim"]["kv_cache"]
+    assert 0 <= kv["fragmentation"] < 1e-4
 
 
 # -- any small scenario --------------------------------------------------------------------------

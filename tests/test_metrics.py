@@ -39,7 +39,9 @@ seconds = st.floats(0, 1e4, allow_subnormal=False)
 @settings(deadline=None)
 @given(st.lists(seconds, min_size=1, max_size=60))
 def test_describe_agrees_with_numpy(values: list[float]) -> None:
-    assert describe(np.array(values), "x") == pytest.approx(figures(values, "x"), rel=1e-9)
+    rounding = 1e-12 * max(values) * 1e3  # of the spread of equal values
+    expected = pytest.approx(figures(values, "x"), rel=1e-9, abs=rounding)
+    assert describe(np.array(values), "x") == expected
 
 
 @settings(deadline=None)
@@ -380,6 +382,27 @@ def test_bytes_of_a_single_pass() -> None:
     assert set(record.attribution.by_operator) == by_name
 
 
+@pytest.mark.parametrize("name", ["continuous", "prefill first", "static", "small chunks"])
+def test_fixed_costs_of_every_pass(name: str) -> None:
+    """Latencies of the operators of each pass; attention's floor once, 11 us x 32 layers, whether
+    decodes are in it, prompts, or both."""
+    record = played(name).record
+    expected, floors = 0.0, 0
+    for plan in record.plans:
+        sequences, context = int(plan["computed"]), int(plan["context"])
+        prompts, tokens = int(plan["prefill_seqs"]), int(plan["prefill_tokens"])
+        passed = record.cost.operators.per_token(sequences + tokens)
+        passed += record.cost.operators.per_output(sequences + prompts)
+        if sequences:
+            passed.append(record.cost.attention.decode(sequences, context))
+        else:
+            floors += 1
+        expected += sum(float(o.latency) for o in passed)
+    assert floors > 0
+    latency = record.attribution.by_bound["latency"]
+    assert latency == pytest.approx(expected + floors * 32 * 11e-6, rel=1e-9)
+
+
 def test_no_plans_attribute_nothing() -> None:
     cost = played("continuous").record.cost
     empty = attribute(cost, np.zeros(0, PLAN))
@@ -390,7 +413,7 @@ def test_no_plans_attribute_nothing() -> None:
 
 
 BOTH = (False, True)
-MIDDLES = {"mean_used", "mean_reserved", "fragmentation"}
+MIDDLES = {"mean_reserved", "fragmentation"}
 
 
 def leaves(tree: object, path: str = "") -> Iterator[tuple[str, object]]:
@@ -406,7 +429,7 @@ def leaves(tree: object, path: str = "") -> Iterator[tuple[str, object]]:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_leaps_change_no_figure(name: str) -> None:
-    """But for the mean use of KV memory, which takes the middle of a leap for all of it."""
+    """But for the mean of the memory reserved, which takes the middle of a leap for all of it."""
     stepped, leapt = (dict(leaves(played(name, leap).summary)) for leap in (False, True))
     assert stepped.keys() == leapt.keys()
     for path, value in stepped.items():
@@ -419,19 +442,13 @@ def test_leaps_change_no_figure(name: str) -> None:
     assert len(played(name, True).record.plans) <= len(played(name).record.plans)
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="later iterations of a leap are longer and hold more"
-)
-@pytest.mark.parametrize("name", ["continuous", "static"])
+@pytest.mark.parametrize("name", RUNS)
 def test_leaps_do_not_change_the_mean_use_of_kv(name: str) -> None:
     means = [played(name, leap).summary["infersim"]["kv_cache"]["mean_used"] for leap in BOTH]
     assert means[1] == pytest.approx(means[0], rel=1e-9)
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="a leap beyond the last arrival counts in full"
-)
-@pytest.mark.parametrize("name", ["static", "request"])
+@pytest.mark.parametrize("name", RUNS)
 def test_leaps_do_not_change_the_verdict(name: str) -> None:
     stepped, leapt = (played(name, leap).summary["infersim"]["verdict"] for leap in BOTH)
     assert stepped == leapt
@@ -513,22 +530,19 @@ def test_warm_up_leaves_out_the_first_requests() -> None:
     assert played("warm-up").summary["duration"] == played("continuous").summary["duration"]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="the cut is found among completed, applied to all requests",
-)
 def test_automatic_warm_up_counts_completed_requests() -> None:
     """Rejected requests at the start must not use up the cut that was found for served ones."""
     record = played("continuous").record
-    latency = np.concatenate([np.full(50, 9.0), np.linspace(1.0, 1.1, 150)])
+    steady = np.random.default_rng(1).normal(1.0, 0.05, 150)
+    latency = np.concatenate([np.full(50, 9.0), steady])
     requests = np.zeros(400, record.requests.dtype)
     requests["id"] = requests["arrival"] = np.arange(400)
     requests["status"][:200] = 1
     requests["finish"] = requests["arrival"] + np.concatenate([np.full(200, np.nan), latency])
     scenario = record.scenario.override({"run.warmup": "auto"})
     warm = dataclasses.replace(record, requests=requests, scenario=scenario)
-    assert warm.warmup.sum() >= 250
+    assert 250 <= warm.warmup.sum() <= 265
+    assert not warm.warmup[-135:].any()
 
 
 @settings(deadline=None, max_examples=10)

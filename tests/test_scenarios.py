@@ -35,7 +35,8 @@ def test_opens_with_its_question_and_runs(name: str) -> None:
 
 
 def test_the_ladder_goes_up() -> None:
-    """Static pads and waits for the longest, request-level wastes slots only, continuous neither."""
+    """Static pads and waits for the longest, request-level wastes slots only, continuous
+    neither."""
     throughput = {
         batching: figures("batching-ladder", {"scheduler.batching": batching})["output_throughput"]
         for batching in ("static", "request", "continuous")

@@ -726,7 +726,7 @@ def test_an_unknown_policy_is_answered_with_the_nearest_and_with_what_there_is()
     ],
 )
 def test_a_class_that_cannot_be_imported(batching: str) -> None:
-    assert message(batching).startswith(f"scheduler '{batching}' cannot be imported: ")
+    assert message(batching).startswith(f"scheduler '{batching}' cannot be imported (")
 
 
 @pytest.mark.parametrize(

@@ -103,9 +103,11 @@ class Attention:
     def prefill_operator(
         self, seconds: float, pairs: float, tokens: float, context: float, passes: float
     ) -> Operator:
-        """Prefill attention that takes ``seconds`` for ``pairs``, queries of ``tokens`` over keys
-        of
-        ``context`` tokens, and pays the floor of ``passes``. All but that counts as arithmetic."""
+        """Prefill attention that takes ``seconds`` for ``pairs``.
+
+        ``tokens`` are the queries, ``context`` the keys, ``passes`` how often the floor is paid.
+        All the rest of the time counts as arithmetic.
+        """
         flops = self._pair_flops * pairs * self._layers
         traffic = (context * self._token_bytes + tokens * self._sequence_bytes) * self._layers
         latency = min(self._floor * self._layers * passes, seconds)

@@ -28,6 +28,10 @@ class Deployment:
     tensor_parallel: int = 1
 
     def __post_init__(self) -> None:
+        for precision in (self.weights, self.activations, self.kv_cache):
+            precision_bytes(precision)
+        if "int4" in (self.activations, self.kv_cache):
+            raise ValueError("precision: int4 is for weights only")
         if self.model.num_heads % self.tensor_parallel:
             raise ValueError(
                 f"tensor_parallel: {self.tensor_parallel} GPUs cannot share the "

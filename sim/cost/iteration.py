@@ -100,7 +100,7 @@ class CostModel:
         start = 0.0
         for limit, intercept, slope in self.attention.decode_lines(sequences):
             gpu = fixed + intercept
-            if gpu + slope * limit <= floor or (slope == 0 and gpu <= floor):
+            if gpu + slope * limit <= floor:
                 lines.append((limit, floor + added, 0.0))
                 continue
             crossing = (floor - gpu) / slope if slope else 0.0

@@ -111,6 +111,7 @@ def warmup_length(latency: Floats, batch: int = 5) -> int:
     # suffix sums, then the variance of each suffix over its length
     total = np.cumsum(means[::-1])[::-1]
     squares = np.cumsum((means**2)[::-1])[::-1]
-    error = (squares - total**2 / left) / left**2
+    spread = np.maximum(squares - total**2 / left, 1e-12 * squares[0])  # less is rounding
+    error = spread / left**2
     cut = int(np.argmin(error[: count // 2]))
     return cut * batch if cut < 0.9 * (count // 2) else 0

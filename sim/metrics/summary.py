@@ -230,26 +230,27 @@ def _over_time(run: RunRecord, values: Floats) -> float:
     return float((values * run.durations).sum()) / span if span > 0 else 0.0
 
 
-def _growth_over_time(run: RunRecord) -> float:
-    """Mean over the run of the KV tokens that decoding adds within leaps.
+def _growth_over_time(run: RunRecord, growth: Floats) -> float:
+    """Mean over the run of what a quantity has gained since the start of the leap it is in.
 
-    Iteration i of a leap (from 0) holds ``decode * i`` more than its first and lasts
-    ``gap + slope * i``: sums of powers give the integral exactly.
+    It gains ``growth`` with each iteration; iteration i of a leap (from 0) lasts ``gap + slope * i``,
+    so sums of powers give the integral exactly.
     """
     plans, n = run.plans, run.plans["iterations"].astype(np.float64)
     evenly = plans["gap"] * n * (n - 1) / 2
     lengthening = plans["slope"] * (n - 1) * n * (2 * n - 1) / 6
     span = run.duration * run.replicas
-    total = float((plans["decode"] * (evenly + lengthening)).sum())
-    return total / span if span > 0 else 0.0
+    return float((growth * (evenly + lengthening)).sum()) / span if span > 0 else 0.0
 
 
 def _kv_cache(run: RunRecord) -> dict[str, Any]:
     memory, plans = run.capacity, run.plans
     tokens = max(1, memory.usable_blocks * memory.block_size)
-    growth = plans["decode"] * (plans["iterations"] - 1.0)  # of the tokens held, over a leap
-    used = (_over_time(run, plans["held"]) + _growth_over_time(run)) / tokens
-    reserved = _over_time(run, (plans["reserved"] + plans["reserved_end"]) / 2) / tokens
+    further = plans["iterations"] - 1.0
+    decode = plans["decode"].astype(np.float64)
+    blocks = (plans["reserved_end"] - plans["reserved"]) / np.maximum(further, 1.0)  # taken evenly
+    used = (_over_time(run, plans["held"]) + _growth_over_time(run, decode)) / tokens
+    reserved = (_over_time(run, plans["reserved"]) + _growth_over_time(run, blocks)) / tokens
     return {
         "allocator": run.scenario.kv_cache.allocator,
         "num_gpu_blocks": memory.num_gpu_blocks,
@@ -258,10 +259,12 @@ def _kv_cache(run: RunRecord) -> dict[str, Any]:
         "max_model_len": run.limits.max_model_len,
         "max_concurrency": memory.max_concurrency(run.limits.max_model_len),
         "mean_used": used,
-        "peak_used": float((plans["held"] + growth).max()) / tokens if len(plans) else 0.0,
+        "peak_used": float((plans["held"] + decode * further).max()) / tokens
+        if len(plans)
+        else 0.0,
         "mean_reserved": reserved,
         "peak_reserved": float(plans["reserved_end"].max()) / tokens if len(plans) else 0.0,
-        "fragmentation": 1 - used / reserved if reserved > 0 else 0.0,
+        "fragmentation": max(0.0, 1 - used / reserved) if reserved > 0 else 0.0,
     }
 
 

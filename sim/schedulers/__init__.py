@@ -55,8 +55,9 @@ def _load(path: str) -> type[Scheduler]:
     module_name, _, class_name = path.partition(":")
     try:
         found = getattr(importlib.import_module(module_name), class_name)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise UsageError(f"scheduler {path!r} cannot be imported: {error}") from error
+    except Exception as error:  # whatever a user's module does when it is imported
+        reason = f"{type(error).__name__}: {error}"
+        raise UsageError(f"scheduler {path!r} cannot be imported ({reason})") from error
     if not (isinstance(found, type) and issubclass(found, Scheduler)):
         raise UsageError(f"scheduler {path!r} is not a subclass of sim.schedulers.Scheduler")
     if inspect.isabstract(found):

@@ -6,8 +6,8 @@ runs it, and ``complete`` writes down what it brought. A scheduler never sees a 
 itself and knows nothing of prices, so its tests need neither.
 
 Leaps are not the scheduler's business. It only says whether its plan is ``stationary``: would be
-the same again as long as nobody finishes, nobody comes to an empty queue and memory lasts. The
-replica then repeats the plan as often as ``repeats`` allows.
+the same again as long as nobody finishes, no arrival matters (``submit`` says so) and memory lasts.
+The replica then repeats the plan as often as ``repeats`` allows.
 """
 
 from __future__ import annotations
@@ -80,10 +80,15 @@ class Scheduler(ABC):
         """Nothing more will arrive before something finishes: stop waiting for company."""
         self.last_call = True
 
-    def submit(self, request: Request) -> None:
-        """A request has arrived; it waits until ``schedule`` takes it."""
+    def submit(self, request: Request) -> bool:
+        """A request has arrived; it waits until ``schedule`` takes it.
+
+        Returns whether the next plan may differ because of it. First come, first served, it cannot
+        if somebody waits before it already; a policy with another order must say when it can.
+        """
         self.waiting.append(request)
         self.last_call = False
+        return len(self.waiting) == 1
 
     def repeats(self, limit: int) -> int:
         """How many times in a row the stationary plan just returned can run (1 to ``limit``)."""

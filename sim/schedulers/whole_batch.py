@@ -1,12 +1,11 @@
 """Batching before iterations were scheduled: a batch starts together and nobody joins it later.
 
 ``Static`` waits for exactly ``max_num_seqs`` requests, pads all prompts to the longest, and
-computes every slot until the longest output is done. ``RequestLevel`` launches what waits when the
-previous batch is over, up to ``max_num_seqs`` or when the oldest has waited ``batch_timeout``;
-finished sequences cost no compute any more, but their slots stay taken.
+computes every slot until the longest output is done. ``RequestLevel`` launches, once the previous
+batch is over, what waits: up to ``max_num_seqs``, and fewer when the oldest has waited
+``batch_timeout``; finished sequences cost no compute any more, but their slots stay taken.
 
-Neither can preempt, so both reserve, at launch, memory for the whole of every sequence (the
-client's
+Neither can preempt, so both reserve at launch memory for the whole of every sequence (the client's
 ``max_tokens`` is known then). Where memory cannot hold the next ``max_num_seqs`` requests, the
 batch is the longest run of them that fits. A request ends with its own last token; its slot and
 memory come back when the batch is over.
@@ -136,7 +135,8 @@ class Static(WholeBatch):
 
 
 class RequestLevel(WholeBatch):
-    """Whatever waits at the batch boundary; finished sequences cost no compute."""
+    """What waits once the last batch is over, when it is ``max_num_seqs`` or the oldest has waited
+    ``batch_timeout``; finished sequences cost no compute."""
 
     def _batch_size(self, now: float) -> int:
         waiting, limits = self.waiting, self.limits
