@@ -233,7 +233,7 @@ def _over_time(run: RunRecord, values: Floats) -> float:
 def _growth_over_time(run: RunRecord, growth: Floats) -> float:
     """Mean over the run of what a quantity has gained since the start of the leap it is in.
 
-    It gains ``growth`` with each iteration; iteration i of a leap (from 0) lasts ``gap + slope * i``,
+    It gains ``growth`` with each iteration; iteration i of a leap lasts ``gap + slope * i``,
     so sums of powers give the integral exactly.
     """
     plans, n = run.plans, run.plans["iterations"].astype(np.float64)
