@@ -65,7 +65,7 @@ def activation_bytes(d: Deployment, max_num_batched_tokens: int, max_num_seqs: i
     keys, values and result, if those are more), and the logits of ``max_num_seqs`` positions in 32
     bits with the copy that sampling sorts. Ignores what a kernel needs inside.
     """
-    mlp = 3 * d.intermediate_size
+    mlp = d.model.mlp_matrices * d.intermediate_size
     attention = 2 * d.query_size + 2 * d.kv_size
     widths = 2 * d.model.hidden_size + max(mlp, attention)
     logits = 2 * max_num_seqs * d.model.vocab_size * LOGIT_BYTES

@@ -1,10 +1,10 @@
 """What can go wrong, as one tree; each error knows the exit code of the command it ends.
 
-    InfersimError                1  anything infersim itself reports ├── UsageError               2
-    an argument, a catalogue name or an option is wrong │   └── ScenarioError        2  a scenario
-    file is wrong (file:line:column, caret, nearest match) ├── TraceError               2  a trace
-    file cannot be read (file:line) └── InfeasibleError          3  the question is well put and its
-    answer is "it does not fit"
+    InfersimError                1  anything infersim itself reports
+    ├── UsageError               2  an argument, a catalogue name or an option is wrong
+    │   └── ScenarioError        2  a scenario is wrong (file:line:column, caret, nearest match)
+    ├── TraceError               2  a trace file cannot be read (file:line)
+    └── InfeasibleError          3  the question is well put and its answer is "it does not fit"
 
 A user's mistake always surfaces as one of these and never as a traceback.
 """
@@ -46,10 +46,15 @@ class InfeasibleError(InfersimError):
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The entry of ``known`` that ``word`` most likely meant, or None when nothing is close.
 
+    Names that begin with ``word`` go before others.
+
     >>> nearest("continous", ["static", "request", "continuous"])
     'continuous'
     """
-    matches = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
+    names = list(known)
+    longer = [name for name in names if word and name.startswith(word.lower())]
+    cutoff = 0.0 if longer else 0.5
+    matches = difflib.get_close_matches(word.lower(), longer or names, n=1, cutoff=cutoff)
     return matches[0] if matches else None
 
 

@@ -26,8 +26,9 @@ FALLBACKS: Mapping[str, tuple[str, ...]] = {
 class Link:
     """One hop between two devices.
 
-    ``kind`` names it ("nvlink", "pcie"); ``bandwidth`` is bytes/s in one direction per GPU;
-    ``latency`` is the floor, in seconds, of one small transfer or collective over it.
+    ``kind`` names it ("nvlink", "pcie", "infinity-fabric"); ``bandwidth`` is bytes/s in one
+    direction per GPU; ``latency`` is the floor, in seconds, of one small transfer or collective
+    over it.
     """
 
     kind: str
@@ -84,8 +85,9 @@ class GpuSpec:
     """One GPU model.
 
     ``memory`` is the bytes a program sees, less than the number on the box; ``bandwidth`` the peak
-    bytes/s of that memory; ``peak_flops`` the dense peak by precision; ``link`` joins GPUs inside a
-    node and ``host_link`` joins a GPU to its host; ``power`` is the board limit in watts;
+    bytes/s of that memory; ``peak_flops`` the dense peak by precision; ``sms`` the streaming
+    multiprocessors, which AMD calls compute units; ``link`` joins GPUs inside a node and
+    ``host_link`` joins a GPU to its host; ``power`` is the board limit in watts;
     ``price_per_hour`` is a list price in USD, None when unknown; ``sources`` says, field by field,
     where each value comes from.
     """

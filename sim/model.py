@@ -1,8 +1,9 @@
 """What a dense decoder-only transformer weighs and computes, from its shape alone.
 
 Covers the Llama, Mistral, Qwen2 and Qwen3 dense families: rotary positions (no parameters), RMS
-norms, grouped-query attention and a gated MLP of three matrices. Sizes are in bytes, work in FLOP,
-and one multiply-add counts as two FLOP. Each formula says what it counts and what it ignores.
+norms, grouped-query attention and a gated MLP of three matrices; and GPT-J, whose MLP has two
+matrices and runs beside attention. Sizes are in bytes, work in FLOP, and one multiply-add counts as
+two FLOP. Each formula says what it counts and what it ignores.
 """
 
 from __future__ import annotations
@@ -48,9 +49,12 @@ class ModelSpec:
     """The shape of one model; counts are of elements, lengths are in tokens.
 
     ``attention_bias`` puts biases on the query, key and value projections, ``output_bias`` one on
-    the attention's output projection, ``mlp_bias`` biases on the three MLP matrices; ``qk_norm``
-    adds one RMS norm over the head size for queries and one for keys. ``sliding_window`` is the
-    number of tokens attention looks back, None for all. Raises ValueError for an impossible shape.
+    the attention's output projection, ``mlp_bias`` biases on the MLP matrices, ``norm_bias`` on the
+    norms, ``head_bias`` on the LM head; ``qk_norm`` adds one RMS norm over the head size for
+    queries and one for keys. ``mlp_matrices`` is 3 for a gated MLP (gate, up, down), 2 for one of
+    up and down. With ``parallel_mlp`` attention and MLP read the same normed input, so that a layer
+    has one norm, not two. ``sliding_window`` is the number of tokens attention looks back, None for
+    all. Raises ValueError for an impossible shape.
     """
 
     name: str
@@ -69,6 +73,10 @@ class ModelSpec:
     source: str
     output_bias: bool = False
     mlp_bias: bool = False
+    mlp_matrices: int = 3
+    parallel_mlp: bool = False
+    norm_bias: bool = False
+    head_bias: bool = False
 
     def __post_init__(self) -> None:
         for field in _SIZES:
@@ -79,6 +87,10 @@ class ModelSpec:
                 f"num_kv_heads: got {self.num_kv_heads}, expected a divisor of the "
                 f"{self.num_heads} attention heads"
             )
+        if self.mlp_matrices not in (2, 3):
+            raise ValueError(f"mlp_matrices: got {self.mlp_matrices}, expected 2 or 3")
+        if self.tie_word_embeddings and self.head_bias:
+            raise ValueError("head_bias: a head tied to the embedding has no bias of its own")
         if self.sliding_window is not None and self.sliding_window < 1:
             raise ValueError(
                 f"sliding_window: got {self.sliding_window}, expected at least 1 or null"
@@ -99,19 +111,19 @@ class ModelSpec:
         return self.hidden_size * (2 * self.query_size + 2 * self.kv_size)
 
     def mlp_parameters(self) -> int:
-        """Weights of one layer's gate, up and down projections, without biases."""
-        return 3 * self.hidden_size * self.intermediate_size
+        """Weights of one layer's gate (if it has one), up and down projections, without biases."""
+        return self.mlp_matrices * self.hidden_size * self.intermediate_size
 
     def linear_parameters(self) -> int:
-        """Weights that every token is multiplied by in one layer: attention's four, MLP's three.
+        """Weights that every token is multiplied by in one layer: attention's four and the MLP's.
 
         This is the part that quantisation shrinks; biases, norms, embedding and head are not in it.
         """
         return self.attention_parameters() + self.mlp_parameters()
 
     def small_parameters(self) -> int:
-        """One layer's norms (two of the hidden size, the query and key norms) and biases."""
-        count = 2 * self.hidden_size
+        """One layer's norms (of the hidden size, the query and key norms) and biases."""
+        count = self._norm_parameters() * (1 if self.parallel_mlp else 2)
         if self.qk_norm:
             count += 2 * self.head_dim
         if self.attention_bias:
@@ -119,7 +131,7 @@ class ModelSpec:
         if self.output_bias:
             count += self.hidden_size
         if self.mlp_bias:
-            count += 2 * self.intermediate_size + self.hidden_size
+            count += (self.mlp_matrices - 1) * self.intermediate_size + self.hidden_size
         return count
 
     def layer_parameters(self) -> int:
@@ -132,13 +144,16 @@ class ModelSpec:
 
     def head_parameters(self) -> int:
         """What the LM head holds of its own: nothing when it is tied to the embedding."""
-        return 0 if self.tie_word_embeddings else self.embedding_parameters()
+        if self.tie_word_embeddings:
+            return 0
+        return self.embedding_parameters() + (self.vocab_size if self.head_bias else 0)
 
     @property
     def parameters(self) -> int:
         """Every parameter once: layers, final norm, embedding, and the LM head unless tied."""
         layers = self.num_layers * self.layer_parameters()
-        return layers + self.hidden_size + self.embedding_parameters() + self.head_parameters()
+        vocabulary = self.embedding_parameters() + self.head_parameters()
+        return layers + self._norm_parameters() + vocabulary
 
     def weight_bytes(self, precision: str, *, embedding_precision: str | None = None) -> float:
         """Bytes of GPU memory that the whole model's weights take, on however many GPUs.
@@ -151,7 +166,7 @@ class ModelSpec:
         """
         unquantised = precision if precision_bytes(precision) >= 2 else "bf16"
         vocabulary = self.embedding_parameters() + self.head_parameters()
-        small = self.num_layers * self.small_parameters() + self.hidden_size
+        small = self.num_layers * self.small_parameters() + self._norm_parameters()
         return (
             self.num_layers * self.linear_parameters() * precision_bytes(precision)
             + vocabulary * precision_bytes(embedding_precision or unquantised)
@@ -187,3 +202,7 @@ class ModelSpec:
         Counts every query head in every layer; ignores the softmax and a sliding window.
         """
         return 4.0 * self.num_layers * self.query_size * context
+
+    def _norm_parameters(self) -> int:
+        """One norm of the hidden size: a weight for each element, and a bias if norms have one."""
+        return self.hidden_size * (2 if self.norm_bias else 1)

@@ -132,13 +132,13 @@ class Recorder:
 
     def plan_rows(self) -> NDArray[np.void]:
         """One structured row (``PLAN``) per plan, in the order in which the plans ended."""
-        return np.frombuffer(bytes(self.plans), dtype=PLAN)
+        return np.frombuffer(self.plans, dtype=PLAN)
 
     def request_rows(self) -> NDArray[np.void]:
         """One structured row (``REQUEST``) per request, in order of arrival."""
-        rows = np.frombuffer(bytes(self._requests), dtype=REQUEST)
+        rows = np.frombuffer(self._requests, dtype=REQUEST)
         return rows[np.argsort(rows["id"], kind="stable")]
 
     def gap_rows(self) -> NDArray[np.void]:
         """Structured rows (``GAP``) of the gaps that ``long_gap`` noted."""
-        return np.frombuffer(bytes(self._gaps), dtype=GAP)
+        return np.frombuffer(self._gaps, dtype=GAP)

@@ -176,6 +176,13 @@ def test_rate_and_length_laws_leave_the_other_draws_alone(scenario: sim.Scenario
     assert (longer["output_tokens"] != base["output_tokens"]).any()
 
 
+def test_prompts_and_answers_of_one_law_are_drawn_apart(scenario: sim.Scenario) -> None:
+    law = {"kind": "uniform", "low": 1, "high": 500}
+    changes = {"workload.prompt_tokens": law, "workload.output_tokens": law}
+    rows = sim.simulate(scenario.override(changes)).requests
+    assert abs(rows["prompt_tokens"].corr(rows["output_tokens"])) < 0.3
+
+
 def test_a_closed_loop_has_the_lengths_of_open_traffic(scenario: sim.Scenario) -> None:
     closed = scenario.override({"workload.arrivals": {"kind": "closed", "concurrency": 5}})
     pd.testing.assert_frame_equal(

@@ -544,11 +544,14 @@ def test_an_interrupt_keeps_what_was_done() -> None:
         text=True,
         env=environment(),
     ) as child:
-        assert child.stderr is not None
-        assert child.stderr.readline() == "simulating\n"
-        time.sleep(0.4)
-        child.send_signal(signal.SIGINT)
-        out, err = child.communicate(timeout=60)
+        try:
+            assert child.stderr is not None
+            assert child.stderr.readline() == "simulating\n"
+            time.sleep(0.4)
+            child.send_signal(signal.SIGINT)
+            out, err = child.communicate(timeout=60)
+        finally:
+            child.kill()
     done = Outcome(child.returncode, out, err)
     assert done.code == 130
     assert "interrupted" in done.err
@@ -587,6 +590,10 @@ def documented() -> list[str]:
     lines = [line.partition("#")[0] for block in blocks for line in block.splitlines()]
     commands = [part.strip() for line in lines for part in line.split(";")]
     return [command for command in commands if command.startswith("infersim ")]
+
+
+def test_there_are_commands_in_the_readme() -> None:
+    assert {command.split()[1] for command in documented()} >= {"run", "fit", "roofline"}
 
 
 @pytest.mark.parametrize("command", documented())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import sim
 from sim import catalog
 from sim.errors import InfeasibleError
-from sim.metrics.percentiles import expand_gaps
+from sim.metrics.gaps import Gaps
 from sim.results import Result
 
 BASE = {
@@ -126,7 +126,7 @@ def check_totals(result: Result) -> None:
 def check_gaps(result: Result) -> None:
     """Gaps between tokens: one per token after the first, and they add up to the time they span."""
     rows, record = columns(result.requests), result.record
-    seconds, weights = expand_gaps(record.plans, record.gaps)
+    seconds, weights = Gaps.recorded(record.plans, record.gaps).written_out()
     assert (seconds >= 0).all()
     assert (weights >= 0).all()
     assert weights.sum() == np.maximum(rows.generated_tokens - 1, 0).sum()

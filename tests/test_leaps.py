@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import sim
 from sim.memory import ContiguousAllocator, PagedAllocator
-from sim.metrics.percentiles import expand_gaps
+from sim.metrics.gaps import Gaps
 from sim.replica import Run
 from sim.schedulers import Limits, Scheduler, make_scheduler
 from tests.harness import LinePrice, Played, play
@@ -78,7 +78,7 @@ def assert_same(leaps: Played, steps: Played) -> None:
 
 def gap_counts(played: Played) -> dict[float, float]:
     counts: dict[float, float] = {}
-    gaps = expand_gaps(played.recorder.plan_rows(), played.recorder.gap_rows())
+    gaps = Gaps.recorded(played.recorder.plan_rows(), played.recorder.gap_rows()).written_out()
     for gap, count in zip(*gaps, strict=True):
         if count:
             counts[float(gap)] = counts.get(float(gap), 0) + float(count)

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 import sim
 from sim.metrics.attribution import attribute
-from sim.metrics.percentiles import describe, describe_weighted, expand_gaps
+from sim.metrics.gaps import Gaps
+from sim.metrics.percentiles import describe, describe_gaps
 from sim.recorder import GAP, PLAN
 from sim.results import Result
 
@@ -44,22 +45,9 @@ def test_describe_agrees_with_numpy(values: list[float]) -> None:
     assert describe(np.array(values), "x") == expected
 
 
-@settings(deadline=None)
-@given(st.lists(st.tuples(seconds, st.integers(0, 9)), min_size=1, max_size=40))
-def test_weights_stand_for_repetition(pairs: list[tuple[float, int]]) -> None:
-    expanded = [value for value, times in pairs for _ in range(times)]
-    values, weights = (np.array(column, dtype=float) for column in zip(*pairs, strict=True))
-    found = describe_weighted(values, weights, "x")
-    if not expanded:
-        assert set(found.values()) == {None}
-    else:
-        scale = 1e3 * max(expanded)
-        assert found == pytest.approx(figures(expanded, "x"), abs=1e-7 * scale + 1e-9)
-
-
 def test_nothing_is_described_as_nothing() -> None:
     empty = np.array([])
-    assert describe(empty, "x") == describe_weighted(empty, empty, "x")
+    assert describe(empty, "x") == describe_gaps(Gaps(empty, empty, empty, empty), "x")
     assert set(describe(empty, "x").values()) == {None}
     assert set(describe(empty, "x")) == set(figures([1.0], "x"))
 
@@ -101,7 +89,7 @@ def test_gaps_are_expanded_as_by_hand(
             expected += [gap + slope * i] * seen_by
     for gap, count in long:
         expected += [gap] * count
-    values, weights = expand_gaps(plans, gaps)
+    values, weights = Gaps.recorded(plans, gaps).written_out()
     found = [v for v, w in zip(values, weights, strict=True) for _ in range(round(w))]
     assert sorted(found) == pytest.approx(sorted(expected))
 
@@ -191,7 +179,7 @@ def test_gaps_between_tokens_from_the_time_series(name: str) -> None:
 def test_gaps_add_up_to_the_time_after_the_first_token(name: str) -> None:
     """One gap for each token after the first, preempted requests included."""
     result = played(name)
-    values, weights = expand_gaps(result.record.plans, result.record.gaps)
+    values, weights = Gaps.recorded(result.record.plans, result.record.gaps).written_out()
     table = result.requests
     assert (table["status"] == "completed").all()
     assert weights.sum() == (table["output_tokens"] - 1).sum()

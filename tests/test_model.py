@@ -29,6 +29,12 @@ LLAMA_31_8B = dataclasses.replace(
     LLAMA_2_7B, name="llama-3.1-8b", num_kv_heads=8, intermediate_size=14336, vocab_size=128256
 )
 
+GPT_J = dataclasses.replace(
+    LLAMA_2_7B, name="gpt-j-6b", num_layers=28, num_heads=16, num_kv_heads=16, head_dim=256,
+    intermediate_size=16384, vocab_size=50400, max_position_embeddings=2048, mlp_bias=True,
+    mlp_matrices=2, parallel_mlp=True, norm_bias=True, head_bias=True,
+)  # fmt: skip
+
 
 def test_parameters_of_a_multi_head_model() -> None:
     """Llama-2-7B, by hand.
@@ -94,6 +100,28 @@ def test_weight_bytes_of_a_grouped_query_model() -> None:
     assert LLAMA_31_8B.weight_bytes("fp8", embedding_precision="fp8") == 8_030_527_488
 
 
+def test_a_model_without_gate_and_with_attention_beside_the_mlp() -> None:
+    """GPT-J-6B, by hand.
+
+    Attention: four of 4,096 x 4,096 = 67,108,864. MLP: 2 x 4,096 x 16,384 = 134,217,728.
+    Small: one norm of 2 x 4,096 = 8,192, MLP biases 16,384 + 4,096 = 20,480; together 28,672.
+    28 layers of 201,355,264 are 5,637,947,392. Embedding 50,400 x 4,096 = 206,438,400, the head as
+    many and 50,400 biases. Final norm 8,192. In sum 6,050,882,784.
+    fp8: 28 x 201,326,592 = 5,637,144,576 projection weights at 1 byte; the other 413,738,208 at 2.
+    FLOP of the projections: 2 x 5,637,144,576; biases are not in them, nor in the head's.
+    """
+    assert GPT_J.mlp_parameters() == 134_217_728
+    assert GPT_J.small_parameters() == 28_672
+    assert GPT_J.layer_parameters() == 201_355_264
+    assert GPT_J.head_parameters() == 206_438_400 + 50_400
+    assert GPT_J.parameters == 6_050_882_784
+    assert GPT_J.weight_bytes("fp16") == 2 * 6_050_882_784
+    assert GPT_J.weight_bytes("fp8") == 5_637_144_576 + 2 * 413_738_208
+    assert GPT_J.linear_flops_per_token() == 2 * 5_637_144_576
+    assert GPT_J.head_flops_per_token() == 2 * 206_438_400
+    assert GPT_J.kv_bytes_per_token("fp16") == 2 * 28 * 4096 * 2
+
+
 def test_kv_cache_counts_kv_heads_and_not_query_heads() -> None:
     """Llama-2-7B: 2 x 32 layers x 32 heads x 128 x 2 bytes = 524,288 a token, so 4,096 tokens are
     2,147,483,648 bytes. Llama-3.1-8B has 8 KV heads: a quarter, 131,072 a token; half in fp8.
@@ -134,6 +162,7 @@ def test_tied_embeddings_are_stored_once_and_computed_all_the_same() -> None:
         ({"output_bias": True}, 4096),
         ({"mlp_bias": True}, 2 * 14336 + 4096),
         ({"qk_norm": True}, 2 * 128),
+        ({"parallel_mlp": True}, -4096),
     ],
 )
 def test_biases_and_norms_add_few_parameters_that_stay_at_16_bits(
@@ -143,6 +172,11 @@ def test_biases_and_norms_add_few_parameters_that_stay_at_16_bits(
     assert changed.parameters - LLAMA_31_8B.parameters == 32 * extra_per_layer
     difference = changed.weight_bytes("int4") - LLAMA_31_8B.weight_bytes("int4")
     assert difference == 32 * extra_per_layer * 2
+
+
+def test_norm_biases_count_for_the_final_norm_too() -> None:
+    changed = dataclasses.replace(LLAMA_31_8B, norm_bias=True)
+    assert changed.parameters - LLAMA_31_8B.parameters == (2 * 32 + 1) * 4096
 
 
 def test_head_dim_need_not_be_hidden_size_over_heads() -> None:
@@ -159,6 +193,8 @@ def test_head_dim_need_not_be_hidden_size_over_heads() -> None:
         ({"num_kv_heads": 7}, "num_kv_heads: got 7, expected a divisor of the 32"),
         ({"num_kv_heads": 64}, "num_kv_heads: got 64"),
         ({"sliding_window": 0}, "sliding_window: got 0"),
+        ({"mlp_matrices": 1}, "mlp_matrices: got 1, expected 2 or 3"),
+        ({"head_bias": True, "tie_word_embeddings": True}, "head_bias: a head tied"),
     ],
 )
 def test_impossible_shapes_are_refused(change: dict[str, Any], message: str) -> None:

@@ -34,7 +34,7 @@ SCENARIO = {
         "output_tokens": {"kind": "uniform", "low": 1, "high": 60},
     },
     "slo": {"ttft": "100ms", "tpot": "20ms"},
-    "run": {"requests": 200},
+    "run": {"requests": 200, "warmup": 30},
 }
 
 FILES = {
@@ -208,7 +208,7 @@ def test_summary_agrees_with_the_tables(result: Result) -> None:
             assert summary[f"p{rank}_{name}_ms"] == pytest.approx(expected)
     assert own["queue_ms"]["p90"] == pytest.approx(np.percentile(counted["queue_s"] * 1e3, 90))
     assert own["requests"]["one_token"] == (done["output_tokens"] == 1).sum()
-    assert own["requests"]["warmup"] == done["warmup"].sum()
+    assert own["requests"]["warmup"] == done["warmup"].sum() == len(done) - len(counted) > 0
     assert own["batch"]["iterations"] == plans["iterations"].sum()
     assert own["preemptions"] == plans["preemptions"].sum() == rows["preemptions"].sum() > 0
     dollars = own["cost"]["usd_per_gpu_hour"] * 2 * summary["duration"] / 3600
@@ -250,12 +250,12 @@ def test_manifest(directory: Path) -> None:
 def test_scenario_is_kept_as_written_and_in_full(tmp_path: Path) -> None:
     text = "# why\n" + yaml.safe_dump(SCENARIO).replace("layout", "gewöhnlich")
     (tmp_path / "given.yaml").write_text(text, encoding="utf-8")
-    scenario = sim.load_scenario(tmp_path / "given.yaml", ["run.requests=5", "seed=3"])
+    scenario = sim.load_scenario(tmp_path / "given.yaml", ["run.requests=50", "seed=3"])
     directory = sim.simulate(scenario).save(tmp_path / "run")
     assert (directory / "scenario.yaml").read_text(encoding="utf-8") == text
     resolved = yaml.safe_load((directory / "resolved.yaml").read_text(encoding="utf-8"))
     assert resolved["name"] == "gewöhnlich"
-    assert (resolved["run"]["requests"], resolved["seed"]) == (5, 3)
+    assert (resolved["run"]["requests"], resolved["seed"]) == (50, 3)
     assert resolved["scheduler"]["max_num_seqs"] == 256
     assert read_json(directory / "summary.json")["infersim"]["scenario"] == "gewöhnlich"
 

@@ -1,7 +1,8 @@
 """What GPUs and models infersim knows by name, and how to read one that it does not.
 
 One YAML file per entry, each value beside its source (see the README of this folder). A user's own
-GPU or model is the same kind of file, or a Hugging Face ``config.json``, given by path.
+GPU or model is the same kind of file, given by path; a GPU's may be shorter (see ``gpu_file``), and
+a model may also be a Hugging Face ``config.json``.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from typing import Literal
 import yaml
 
 from sim.catalog.fields import Fields, read_text
+from sim.catalog.gpu_file import read_gpu
 from sim.catalog.huggingface import read_config
 from sim.engine import EngineSpec
 from sim.errors import UsageError, did_you_mean
-from sim.hardware import AttentionEfficiency, Efficiency, GpuSpec, Link
+from sim.hardware import GpuSpec
 from sim.model import ModelSpec
 
 __all__ = ["Kind", "engine", "gpu", "model", "names", "raw"]
@@ -23,20 +25,6 @@ __all__ = ["Kind", "engine", "gpu", "model", "names", "raw"]
 Kind = Literal["gpus", "models", "engines"]
 
 _FOLDER = Path(__file__).parent
-
-_GPU_KEYS = (
-    "title",
-    "memory",
-    "bandwidth",
-    "peak_flops",
-    "sms",
-    "link",
-    "host_link",
-    "power",
-    "price_per_hour",
-    "efficiency",
-    "attention",
-)
 
 _ARCHITECTURE_KEYS = (
     "hidden_size",
@@ -53,6 +41,10 @@ _ARCHITECTURE_KEYS = (
     "sliding_window",
     "output_bias",
     "mlp_bias",
+    "mlp_matrices",
+    "parallel_mlp",
+    "norm_bias",
+    "head_bias",
 )
 
 _ENGINE_TIMES = (
@@ -83,8 +75,8 @@ _PARAMETER_TOLERANCE = 0.01
 def names(kind: Kind) -> list[str]:
     """The names in one part of the catalogue, sorted.
 
-    >>> names("gpus")
-    ['a100-sxm-80gb', 'b200-sxm', 'h100-sxm', 'h200-sxm', 'l40s', 'rtx-4090']
+    >>> names("engines")
+    ['ideal', 'reference', 'sglang', 'tensorrt-llm', 'transformers', 'vllm']
     """
     return sorted(path.stem for path in (_FOLDER / kind).glob("*.yaml"))
 
@@ -107,47 +99,14 @@ def _stripped(value: object) -> object:
 def gpu(name_or_path: str | Path, base: Path | None = None) -> GpuSpec:
     """The GPU of that catalogue name, or the one described by the YAML file at that path.
 
+    A file needs memory, bandwidth and the peak of 16-bit arithmetic; the rest has stated defaults.
     A relative path starts at ``base``, or at the working directory without one. Raises UsageError
     for an unknown name (with the known ones and the nearest) and for a file that is not a GPU.
     """
     path = _find("gpus", name_or_path, base)
-    entry = Fields(str(path), _document(path))
-    entry.only(_GPU_KEYS)
-    values, sources = entry.sourced()
-    peaks = values.inner("peak_flops")
-    efficiency = values.inner("efficiency")
-    efficiency.only(["compute", "bandwidth", "operator_latency"])
-    attention = values.inner("attention")
-    attention.only(["bandwidth", "floor", "unit"])
-    priced = values.has("price_per_hour") and values.value("price_per_hour") is not None
-    try:
-        return GpuSpec(
-            name=path.stem,
-            title=entry.text("title"),
-            memory=values.quantity("memory", "bytes"),
-            bandwidth=values.quantity("bandwidth", "bytes per second"),
-            peak_flops={key: peaks.quantity(key, "FLOP/s") for key in peaks},
-            sms=values.whole("sms"),
-            link=_link(values.inner("link")),
-            host_link=_link(values.inner("host_link")),
-            power=values.quantity("power", "power"),
-            price_per_hour=values.number("price_per_hour") if priced else None,
-            efficiency=Efficiency(
-                compute=efficiency.number("compute"),
-                bandwidth=efficiency.number("bandwidth"),
-                operator_latency=efficiency.quantity("operator_latency", "time"),
-                source=sources["efficiency"],
-            ),
-            attention=AttentionEfficiency(
-                bandwidth=attention.number("bandwidth"),
-                floor=attention.quantity("floor", "time"),
-                unit=attention.quantity("unit", "time"),
-                source=sources["attention"],
-            ),
-            sources=sources,
-        )
-    except ValueError as error:
-        raise UsageError(f"{path}: {error}") from None
+    if path.is_dir():
+        raise UsageError(f"{path}: is a folder; give the YAML file of a GPU")
+    return read_gpu(path, _document(path))
 
 
 def model(name_or_path: str | Path, base: Path | None = None) -> ModelSpec:
@@ -193,6 +152,10 @@ def _model_entry(path: Path) -> ModelSpec:
             source=sources["architecture"],
             output_bias=shape.flag("output_bias", absent=False),
             mlp_bias=shape.flag("mlp_bias", absent=False),
+            mlp_matrices=shape.whole("mlp_matrices") if shape.has("mlp_matrices") else 3,
+            parallel_mlp=shape.flag("parallel_mlp", absent=False),
+            norm_bias=shape.flag("norm_bias", absent=False),
+            head_bias=shape.flag("head_bias", absent=False),
         )
     except ValueError as error:
         raise UsageError(f"{path}: architecture.{error}") from None
@@ -236,13 +199,6 @@ def engine(name_or_path: str | Path, base: Path | None = None) -> EngineSpec:
         null_blocks=values.count("null_blocks"),
         sources=sources,
     )
-
-
-def _link(fields: Fields) -> Link:
-    fields.only(["kind", "bandwidth", "latency"])
-    kind = fields.text("kind")
-    bandwidth = fields.quantity("bandwidth", "bytes per second")
-    return Link(kind, bandwidth, fields.quantity("latency", "time"))
 
 
 def _find(kind: Kind, name_or_path: str | Path, base: Path | None) -> Path:

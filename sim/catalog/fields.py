@@ -123,19 +123,25 @@ class Fields:
             raise self.error(key, f"expected true or false, {_found(value)}")
         return value
 
-    def sourced(self) -> tuple[Fields, dict[str, str]]:
+    def sourced(self, unsourced: str | None = None) -> tuple[Fields, dict[str, str]]:
         """The values of a catalogue entry and, key by key, where each comes from.
 
-        Every key but ``title`` must hold exactly a ``value`` and a ``source``.
+        Every key but ``title`` must hold exactly a ``value`` and a ``source``; or, where
+        ``unsourced`` says what to call the source of such a value, the bare value.
         """
         values: dict[str, object] = {}
         sources: dict[str, str] = {}
         for key in self:
-            if key != "title":
-                item = self.inner(key)
-                item.only(["value", "source"])
-                values[key] = item.value("value")
-                sources[key] = " ".join(item.text("source").split())
+            if key == "title":
+                continue
+            value = self.value(key)
+            if unsourced is not None and not (isinstance(value, Mapping) and "value" in value):
+                values[key], sources[key] = value, unsourced
+                continue
+            item = self.inner(key)
+            item.only(["value", "source"])
+            values[key] = item.value("value")
+            sources[key] = " ".join(item.text("source").split())
         return Fields(self._where, values), sources
 
 

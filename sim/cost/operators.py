@@ -93,12 +93,14 @@ class Operators:
         operators = [
             self._elementwise("embedding", 1, m * h * 2 * ACTIVATION_BYTES),
             # each of the two norms adds the residual: two reads, two writes
-            self._elementwise("norms", 2 * layers, 4 * m * h * ACTIVATION_BYTES),
+            self._elementwise(
+                "norms", (1 if model.parallel_mlp else 2) * layers, 4 * m * h * ACTIVATION_BYTES
+            ),
             self._projection("qkv projection", m, h, q + 2 * kv),
             self._elementwise("rotary, KV write", layers, self._rotary_bytes(m)),
             self._projection("output projection", m, q, h),
-            self._projection("gate and up projection", m, h, 2 * i),
-            self._elementwise("activation", layers, 3 * m * i * ACTIVATION_BYTES),
+            self._projection("gate and up projection", m, h, (model.mlp_matrices - 1) * i),
+            self._elementwise("activation", layers, model.mlp_matrices * m * i * ACTIVATION_BYTES),
             self._projection("down projection", m, i, h),
         ]
         if self._quantised:

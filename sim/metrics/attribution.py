@@ -16,6 +16,9 @@ from sim.cost.operators import Amount
 
 HOST = "host"
 
+ROWS = 1 << 18
+"""Plans taken apart at a time: bounds the memory, whatever the length of the run."""
+
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
@@ -34,35 +37,42 @@ class Attribution:
 
 def attribute(cost: CostModel, plans: NDArray[np.void]) -> Attribution:
     """Take the busy time of ``plans`` (``recorder.PLAN`` rows) apart."""
+    by_operator: dict[str, float] = {}
+    by_bound = {"compute": 0.0, "memory": 0.0, "latency": 0.0, "communication": 0.0}
+    flops = traffic = busy = 0.0
+    for start in range(0, len(plans), ROWS):
+        rows = plans[start : start + ROWS]
+        busy += float((rows["end"] - rows["start"]).sum())
+        for o, times in _operators(cost, rows):
+            by_operator[o.name] = by_operator.get(o.name, 0.0) + _total(o.seconds, times)
+            computing = np.greater_equal(o.compute, o.memory)
+            by_bound["compute"] += _total(o.compute * computing, times)
+            by_bound["memory"] += _total(o.memory * ~computing, times)
+            by_bound["latency"] += _total(o.latency, times)
+            by_bound["communication"] += _total(o.communication, times)
+            flops += _total(o.flops, times)
+            traffic += _total(o.bytes, times)
+    by_operator = {name: seconds for name, seconds in by_operator.items() if seconds}
+    by_operator[HOST] = by_bound[HOST] = max(0.0, busy - sum(by_operator.values()))
+    return Attribution(by_operator, by_bound, flops, traffic)
+
+
+def _operators(
+    cost: CostModel, plans: NDArray[np.void]
+) -> list[tuple[Operator, NDArray[np.float64]]]:
+    """The operators of ``plans``, each for an array of passes, and how often each pass ran."""
     times = plans["iterations"].astype(np.float64)
     sequences = plans["computed"].astype(np.float64)
     tokens, token_times = _sizes(plans["computed"] + plans["prefill_tokens"], times)
     outputs, output_times = _sizes(plans["computed"] + plans["prefill_seqs"], times)
     # contexts grow evenly over a leap: the middle stands for all of it
     context = plans["context"] + sequences * (times - 1) / 2
-    passes = [
+    return [
         *((o, token_times) for o in cost.operators.per_token(tokens)),
         *((o, output_times) for o in cost.operators.per_output(outputs)),
         (cost.attention.decode(sequences, context), times),
         (_prefill_attention(cost, plans), np.ones(1)),
     ]
-    by_operator: dict[str, float] = {}
-    by_bound = {"compute": 0.0, "memory": 0.0, "latency": 0.0, "communication": 0.0}
-    flops = traffic = 0.0
-    for o, weights in passes:
-        seconds = _total(o.seconds, weights)
-        if seconds:
-            by_operator[o.name] = seconds
-        computing = np.greater_equal(o.compute, o.memory)
-        by_bound["compute"] += _total(o.compute * computing, weights)
-        by_bound["memory"] += _total(o.memory * ~computing, weights)
-        by_bound["latency"] += _total(o.latency, weights)
-        by_bound["communication"] += _total(o.communication, weights)
-        flops += _total(o.flops, weights)
-        traffic += _total(o.bytes, weights)
-    busy = float((plans["end"] - plans["start"]).sum())
-    by_operator[HOST] = by_bound[HOST] = max(0.0, busy - sum(by_operator.values()))
-    return Attribution(by_operator, by_bound, flops, traffic)
 
 
 def _sizes(

@@ -1,10 +1,11 @@
-"""Mean, spread and percentiles of latencies, the ITL of leaps included. Seconds in, milliseconds
-out."""
+"""Mean, spread and percentiles of latencies. Seconds in, milliseconds out."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+
+from sim.metrics.gaps import Gaps
 
 Floats = NDArray[np.float64]
 
@@ -22,42 +23,11 @@ def describe(seconds: Floats, name: str) -> dict[str, float | None]:
     return _named(name, seconds.mean(), seconds.std(), list(ranks))
 
 
-def describe_weighted(seconds: Floats, weights: Floats, name: str) -> dict[str, float | None]:
-    """As ``describe`` for values that occur ``weights`` times each (whole numbers, some may be
-    0)."""
-    total = float(weights.sum())
-    if total == 0:
+def describe_gaps(gaps: Gaps, name: str) -> dict[str, float | None]:
+    """As ``describe``, for every gap that every sequence saw."""
+    if not len(gaps.first):
         return _named(name, None, None, [None] * len(PERCENTILES))
-    mean = float((seconds * weights).sum()) / total
-    spread = float(np.sqrt(((seconds - mean) ** 2 * weights).sum() / total))
-    order = np.argsort(seconds)
-    values, reached = seconds[order], np.cumsum(weights[order])
-    ranks: list[float | None] = []
-    for percentile in PERCENTILES:
-        place = percentile / 100 * (total - 1)
-        low = np.floor(place)
-        below, above = np.searchsorted(reached, [low, min(low + 1, total - 1)], side="right")
-        ranks.append(float(values[below] + (values[above] - values[below]) * (place - low)))
-    return _named(name, mean, spread, ranks)
-
-
-def expand_gaps(plans: NDArray[np.void], long_gaps: NDArray[np.void]) -> tuple[Floats, Floats]:
-    """Every inter-token gap of a run, as (seconds, how many sequences saw it).
-
-    Each iteration of a plan gives one gap to each sequence that decodes in it. In the first one the
-    stalled sequences are left out: their longer gaps are in ``long_gaps``.
-    """
-    plans = plans[plans["decode"] > 0]
-    counts = plans["iterations"].astype(np.int64)
-    first = np.cumsum(counts) - counts  # where each plan's iterations begin
-    step = np.arange(int(counts.sum())) - np.repeat(first, counts)
-    seconds = np.repeat(plans["gap"], counts) + np.repeat(plans["slope"], counts) * step
-    weights = np.repeat(plans["decode"].astype(np.float64), counts)
-    weights[first] -= plans["stalled"]
-    return (
-        np.concatenate([seconds, long_gaps["gap"]]),
-        np.concatenate([weights, long_gaps["count"].astype(np.float64)]),
-    )
+    return _named(name, gaps.mean(), gaps.std(), list(gaps.percentiles(PERCENTILES)))
 
 
 def _named(

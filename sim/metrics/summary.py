@@ -19,7 +19,8 @@ from sim.capacity import Capacity
 from sim.cost import CostModel, Deployment
 from sim.metrics.attribution import Attribution, attribute
 from sim.metrics.confidence import error_band, provenance
-from sim.metrics.percentiles import describe, describe_weighted, expand_gaps
+from sim.metrics.gaps import Gaps
+from sim.metrics.percentiles import describe, describe_gaps
 from sim.metrics.stability import peak_queue, warmup_length
 from sim.metrics.verdict import judge
 from sim.recorder import COMPLETED, REJECTED, UNFINISHED
@@ -143,7 +144,6 @@ def summarise(run: RunRecord) -> dict[str, Any]:
     """The content of ``summary.json``."""
     counted = run.completed & ~run.warmup
     with_tpot = counted & (run.requests["output_tokens"] > 1)
-    gaps, counts = expand_gaps(run.plans, run.gaps)
     duration = run.duration
     inputs = int(run.requests["prompt_tokens"][run.completed].sum())
     outputs = int(run.requests["generated"][run.completed].sum())
@@ -164,7 +164,7 @@ def summarise(run: RunRecord) -> dict[str, Any]:
         "total_token_throughput": per_second(inputs + outputs),
         **describe(run.ttft[counted], "ttft"),
         **describe(run.tpot[with_tpot], "tpot"),
-        **describe_weighted(gaps, counts, "itl"),
+        **describe_gaps(Gaps.recorded(run.plans, run.gaps), "itl"),
         **describe(run.e2el[counted], "e2el"),
         "infersim": _details(run, outputs, inputs + outputs),
     }

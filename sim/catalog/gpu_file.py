@@ -1,0 +1,121 @@
+"""How one YAML file becomes a GpuSpec, and what is assumed where a user's own file is silent.
+
+The catalogue's own files state everything with its source. A user's file may give bare values, and
+needs only ``memory``, ``bandwidth`` and the 16-bit entry of ``peak_flops``. What it leaves out is
+the least favourable value among the parts of the catalogue whose kernels were measured, so that a
+prediction errs towards slow; the source of each says that it was not measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from sim.catalog.fields import Fields
+from sim.errors import UsageError
+from sim.hardware import FALLBACKS, AttentionEfficiency, Efficiency, GpuSpec, Link
+
+DEFAULTS: Mapping[str, tuple[object, str]] = {
+    "sms": (108, "the fewest of the measured parts"),
+    "link": (
+        {"kind": "pcie", "bandwidth": "3.7GB/s", "latency": "20us"},
+        "the slowest of the measured parts, cards on PCIe that do not reach each other directly",
+    ),
+    "host_link": (
+        {"kind": "pcie", "bandwidth": "32GB/s", "latency": "10us"},
+        "a PCIe Gen4 x16 slot",
+    ),
+    "power": ("1000W", "the highest board limit in the catalogue; an energy figure needs your own"),
+    "price_per_hour": (None, "unknown, so no cost is given"),
+    "efficiency": (
+        {"compute": 0.60, "bandwidth": 0.70, "operator_latency": "5us"},
+        "the least favourable value of each measured part",
+    ),
+    "attention": (
+        {"bandwidth": 0.70, "floor": "17us", "unit": "4us"},
+        "the least favourable value of each measured part",
+    ),
+}
+"""For each key that a file may leave out, the value assumed and why that one."""
+
+_REQUIRED = ("memory", "bandwidth", "peak_flops")
+_LEAST = {"bytes": 1e9, "bytes per second": 1e9, "FLOP/s": 1e10}
+"""What no GPU is below: a smaller number was meant in another unit."""
+_EXAMPLES = {"bytes": "24GiB", "bytes per second": "1008GB/s", "FLOP/s": "165TFLOP/s"}
+
+
+def read_gpu(path: Path, document: Mapping[str, object]) -> GpuSpec:
+    """The GPU that ``document``, read from ``path``, describes; named after the file.
+
+    Raises UsageError, naming file and key, for an unknown key or unit, a required key that is
+    missing, and a value that no GPU can have.
+    """
+    entry = Fields(str(path), document)
+    entry.only(["title", *_REQUIRED, *DEFAULTS])
+    values, sources = entry.sourced(unsourced=f"given in {path.name}")
+    assumed = {key: value for key, (value, _) in DEFAULTS.items() if not values.has(key)}
+    for key in assumed:
+        sources[key] = f"default, not measured: {DEFAULTS[key][1]}"
+    values = Fields(str(path), {key: values.value(key) for key in values} | assumed)
+    peaks = _peaks(values)
+    price = values.value("price_per_hour")
+    try:
+        return GpuSpec(
+            name=path.stem,
+            title=entry.text("title") if entry.has("title") else path.stem,
+            memory=_plausible(values, "memory", "bytes"),
+            bandwidth=_plausible(values, "bandwidth", "bytes per second"),
+            peak_flops=peaks,
+            sms=values.whole("sms"),
+            link=_link(values.inner("link")),
+            host_link=_link(values.inner("host_link")),
+            power=values.quantity("power", "power"),
+            price_per_hour=None if price is None else values.number("price_per_hour"),
+            efficiency=_efficiency(values.inner("efficiency"), sources["efficiency"]),
+            attention=_attention(values.inner("attention"), sources["attention"]),
+            sources=sources,
+        )
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def _peaks(values: Fields) -> dict[str, float]:
+    """Dense FLOP/s by precision."""
+    if not isinstance(values.value("peak_flops"), Mapping):
+        raise values.error(
+            "peak_flops", "expected a mapping by precision, such as {bf16: 165TFLOP/s}"
+        )
+    peaks = values.inner("peak_flops")
+    peaks.only(FALLBACKS)
+    return {key: _plausible(peaks, key, "FLOP/s") for key in peaks}
+
+
+def _plausible(fields: Fields, key: str, dimension: str) -> float:
+    """The quantity, which a bare number in giga or tera would make absurdly small."""
+    value = fields.quantity(key, dimension)
+    if 0 < value < _LEAST[dimension]:
+        raise fields.error(
+            key,
+            f"{fields.value(key)!r} is too small for a GPU; write the unit, as in "
+            f"{_EXAMPLES[dimension]}",
+        )
+    return value
+
+
+def _link(fields: Fields) -> Link:
+    fields.only(["kind", "bandwidth", "latency"])
+    kind = fields.text("kind")
+    bandwidth = _plausible(fields, "bandwidth", "bytes per second")
+    return Link(kind, bandwidth, fields.quantity("latency", "time"))
+
+
+def _efficiency(fields: Fields, source: str) -> Efficiency:
+    fields.only(["compute", "bandwidth", "operator_latency"])
+    compute, bandwidth = fields.number("compute"), fields.number("bandwidth")
+    return Efficiency(compute, bandwidth, fields.quantity("operator_latency", "time"), source)
+
+
+def _attention(fields: Fields, source: str) -> AttentionEfficiency:
+    fields.only(["bandwidth", "floor", "unit"])
+    floor, unit = fields.quantity("floor", "time"), fields.quantity("unit", "time")
+    return AttentionEfficiency(fields.number("bandwidth"), floor, unit, source)

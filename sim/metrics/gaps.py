@@ -1,0 +1,154 @@
+"""Every inter-token gap of a run, as rows of evenly growing ones, and exact statistics of them.
+
+A leap of a thousand iterations over thirty sequences is thirty thousand gaps and one row here. The
+statistics are those of the gaps written out one by one, at the price of the rows. Seconds.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+FEW = 100_000
+"""So many gaps are written out and sorted; of more, a percentile is found by bisection first."""
+
+
+class Gaps:
+    """Row r stands for the gaps ``first[r] + slope[r] * i`` with i from 0 to ``count[r] - 1``, each
+    seen by ``weight[r]`` sequences. No slope is negative."""
+
+    def __init__(self, first: Floats, slope: Floats, count: Floats, weight: Floats) -> None:
+        self.first, self.slope, self.count, self.weight = first, slope, count, weight
+        self.last = first + slope * (count - 1)
+        self.gaps = count * weight
+
+    @classmethod
+    def recorded(cls, plans: NDArray[np.void], long_gaps: NDArray[np.void]) -> Gaps:
+        """The gaps of ``recorder.PLAN`` and ``recorder.GAP`` rows.
+
+        Each iteration of a plan gives one gap to each sequence that decodes in it; but in the first
+        one the stalled sequences saw a longer gap, which is in ``long_gaps``.
+        """
+        decode, stalled, slope = plans["decode"], plans["stalled"], plans["slope"]
+        plain = (decode > 0) & (stalled == 0)
+        late = plans[stalled > 0]  # few
+        rest = late[late["iterations"] > 1]
+        rows = [
+            (plans["gap"][plain], slope[plain], plans["iterations"][plain], decode[plain]),
+            (late["gap"], 0, 1, late["decode"] - late["stalled"]),
+            (rest["gap"] + rest["slope"], rest["slope"], rest["iterations"] - 1, rest["decode"]),
+            (long_gaps["gap"], 0, 1, long_gaps["count"]),
+        ]
+        first, slopes, count, weight = (
+            np.concatenate([np.broadcast_to(row[i], row[0].shape) for row in rows], dtype="f8")
+            for i in range(4)
+        )
+        return cls(first, slopes, count, weight)._chosen(weight > 0)
+
+    def total(self) -> float:
+        """How many gaps there are."""
+        return float(self.gaps.sum())
+
+    def mean(self) -> float:
+        """Their mean (s)."""
+        return float((self.gaps * (self.first + self.last)).sum()) / 2 / self.total()
+
+    def std(self) -> float:
+        """Their standard deviation with ddof 0 (s)."""
+        n, off = self.count, self.first - self.mean()
+        linear, square = n * (n - 1) / 2, (n - 1) * n * (2 * n - 1) / 6
+        sums = n * off**2 + 2 * off * self.slope * linear + self.slope**2 * square
+        return math.sqrt(float((self.weight * sums).sum()) / self.total())
+
+    def up_to(self, bound: float) -> float:
+        """How many gaps are at most ``bound``."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            steps = np.floor((bound - self.first) / self.slope)
+        level = np.where(self.first <= bound, self.count - 1, -1.0)
+        steps = np.where(self.slope > 0, np.clip(steps, -1, self.count - 1), level)
+        # the division may be off by one: what counts is how the gap itself compares
+        steps += (steps < self.count - 1) & (self.first + self.slope * (steps + 1) <= bound)
+        steps -= (steps >= 0) & (self.first + self.slope * steps > bound)
+        return float((self.weight * (steps + 1)).sum())
+
+    def written_out(self, low: float = -math.inf, high: float = math.inf) -> tuple[Floats, Floats]:
+        """The gaps from ``low`` to ``high``, ascending, and how many sequences saw each."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            start = np.where(self.slope > 0, np.floor((low - self.first) / self.slope) - 1, 0)
+            stop = np.where(self.slope > 0, np.floor((high - self.first) / self.slope) + 3, np.inf)
+        start = np.clip(start, 0, self.count)
+        length = (np.clip(stop, start, self.count) - start).astype(np.int64)
+        begin = np.cumsum(length) - length
+        step = np.arange(int(length.sum())) - np.repeat(begin - start, length)
+        values = np.repeat(self.first, length) + np.repeat(self.slope, length) * step
+        inside = (values >= low) & (values <= high)
+        values, weights = values[inside], np.repeat(self.weight, length)[inside]
+        order = np.argsort(values)
+        return values[order], weights[order]
+
+    def percentiles(self, percentiles: tuple[int, ...]) -> list[float]:
+        """Percentiles, linear between neighbours as ``numpy.percentile`` (s)."""
+        total = self.total()
+        by_first, by_last = np.argsort(self.first), np.argsort(self.last)
+        reached_first = np.cumsum(self.gaps[by_first])
+        reached_last = np.cumsum(self.gaps[by_last])
+        found = []
+        for percentile in percentiles:
+            place = percentile / 100 * (total - 1)
+            rank = math.floor(place)
+            # if every row were only its first gap, or only its last, the answer would be these
+            low = self.first[by_first[np.searchsorted(reached_first, rank, side="right")]]
+            high = self.last[by_last[np.searchsorted(reached_last, rank, side="right")]]
+            value = self._at(rank, float(low), float(high))
+            if place > rank and self.up_to(value) < rank + 2:
+                value += (self._next(value) - value) * (place - rank)
+            found.append(value)
+        return found
+
+    def _at(self, rank: float, low: float, high: float) -> float:
+        """The gap with ``rank`` smaller or equal ones before it, known to be in ``low..high``."""
+        rows, before = self, 0.0
+        while low < high:
+            below = rows.last < low
+            before += float(rows.gaps[below].sum())
+            rows = rows._chosen(~below & (rows.first <= high))
+            if rows._within(low, high) <= FEW:
+                break
+            middle = low + (high - low) / 2
+            if middle >= high:  # nothing lies between the two
+                middle = low
+            if before + rows.up_to(middle) > rank:
+                high = middle
+            else:
+                low = math.nextafter(middle, math.inf)
+        else:
+            return low
+        before += rows.up_to(math.nextafter(low, -math.inf))
+        values, weights = rows.written_out(low, high)
+        place = np.searchsorted(before + np.cumsum(weights), rank, side="right")
+        return float(values[place])
+
+    def _next(self, value: float) -> float:
+        """The smallest gap above ``value``."""
+        above = self._chosen(self.last > value)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            steps = np.floor((value - above.first) / above.slope)
+        steps = np.where(above.slope > 0, np.clip(steps, 0, above.count - 1), 0.0)
+        # of the step that the division gives and its neighbours, the first that is above
+        near = np.clip(steps + np.arange(-1, 3)[:, None], 0, above.count - 1)
+        values = above.first + above.slope * near
+        return float(values[values > value].min())
+
+    def _within(self, low: float, high: float) -> float:
+        """About how many different gaps lie between ``low`` and ``high``."""
+        span = np.minimum(self.last, high) - np.maximum(self.first, low)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            steps = np.where(self.slope > 0, span / self.slope, 0.0)
+        return float(np.clip(steps + 1, 0, self.count).sum())
+
+    def _chosen(self, rows: NDArray[np.bool_]) -> Gaps:
+        return Gaps(self.first[rows], self.slope[rows], self.count[rows], self.weight[rows])
