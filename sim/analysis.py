@@ -8,6 +8,7 @@ from rich.text import Text
 
 from sim.capacity import Capacity
 from sim.cost import CostModel, Deployment, Operator
+from sim.errors import UsageError
 from sim.plan import Chunk
 from sim.request import Request
 from sim.units import show_bytes, show_rate, show_time
@@ -74,6 +75,11 @@ def _sharing(o: Operator) -> str:
 def fit_view(d: Deployment, memory: Capacity, context: int) -> Table:
     """The memory of one GPU, line by line, down to how many requests of ``context`` tokens fit."""
     model, tp = d.model, d.tensor_parallel
+    if context > model.max_position_embeddings:
+        raise UsageError(
+            f"--context {context:,} is more than the {model.max_position_embeddings:,} tokens that "
+            f"{model.name} was made for"
+        )
     gpus = f"{tp} GPU" if tp == 1 else f"{tp} GPUs"
     table = Table(title=f"{model.name} on {gpus} of {d.gpu.name}: memory of one GPU",
                   title_justify="left", expand=True, show_header=False)  # fmt: skip

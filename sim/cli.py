@@ -8,6 +8,7 @@ Whatever takes long to import is imported by the command that needs it.
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -196,6 +197,28 @@ def validate(
     raise typer.Exit(code)
 
 
+@app.command()
+def init(
+    name: Annotated[str, typer.Argument(help="Name of the file; .yaml is added.")],
+    like: Annotated[str, typer.Option(help="Which template: chat or batch.")] = "chat",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file.")] = False,
+) -> None:
+    """Write a scenario to start from, every section of it explained."""
+    with _errors():
+        from sim.scenario import starter
+
+        path = starter.write(name, like, force=force)
+    typer.echo(f"{path}: written; next: infersim run {shlex.quote(str(path))}")
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of a scenario, with which editors complete and check one."""
+    from sim.scenario.json_schema import to_text
+
+    typer.echo(to_text(), nl=False)
+
+
 @app.command("list")
 def list_catalogue(
     kind: Annotated[
@@ -327,6 +350,114 @@ def fit(
         stdout().print(fit_view(d, memory, context))
         if memory.usable_blocks == 0:
             raise typer.Exit(INFEASIBLE)
+
+
+@app.command()
+def selftest(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, no table.")
+    ] = False,
+) -> None:
+    """Check the event loop against queueing theory; exit with 1 if a check fails."""
+    from sim.selftest import checks, header, row
+
+    done = []
+    with _errors():
+        if not as_json:
+            typer.echo(header())
+        for check in checks():
+            done.append(check)
+            if not as_json:
+                typer.echo(row(check))
+    failed = sum(not check.ok for check in done)
+    if as_json:
+        listed = [check.document() for check in done]
+        typer.echo(json.dumps({"ok": not failed, "checks": listed}, allow_nan=False))
+    else:
+        told = f"{failed} of {len(done)} checks failed" if failed else f"all {len(done)} checks ok"
+        typer.echo(told)
+    raise typer.Exit(1 if failed else 0)
+
+
+trace = typer.Typer(help="Look at traces, convert them, cut them down.", no_args_is_help=True)
+app.add_typer(trace, name="trace")
+
+TraceFile = Annotated[Path, typer.Argument(help="A trace, in any format that scenarios replay.")]
+PlainFile = Annotated[Path, typer.Argument(help="The CSV file to write.")]
+Format = Annotated[str, typer.Option("--format", help="How to read it; auto: by its columns.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite a file.")]
+
+
+@trace.command("describe")
+def trace_describe(
+    file: TraceFile,
+    trace_format: Format = "auto",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, no table.")
+    ] = False,
+) -> None:
+    """How many requests, how bursty, how long?"""
+    with _errors():
+        from sim.trace_tools import describe, to_text
+
+        figures = describe(file, trace_format)
+    typer.echo(json.dumps(figures, allow_nan=False) if as_json else to_text(figures))
+
+
+@trace.command("convert")
+def trace_convert(
+    file: TraceFile, output: PlainFile, trace_format: Format = "auto", force: Force = False
+) -> None:
+    """Write a trace as plain CSV: arrival_s, prompt_tokens, output_tokens."""
+    with _errors():
+        from sim.trace_tools import check_free, write_trace
+        from sim.workload.traces import read_trace
+
+        check_free(output, file, force=force)
+        found = read_trace(file, trace_format)
+        write_trace(found, output)
+    _written(output, len(found), found.skipped)
+
+
+@trace.command("sample")
+def trace_sample(
+    file: TraceFile,
+    output: PlainFile,
+    requests: Annotated[
+        int | None, typer.Option(min=1, help="So many consecutive requests, from a random place.")
+    ] = None,
+    thin: Annotated[
+        float | None, typer.Option(help="Instead: keep each request with this probability.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Selects the random draws.")] = 42,
+    trace_format: Format = "auto",
+    force: Force = False,
+) -> None:
+    """Write a part of a trace as plain CSV; its first request arrives at 0."""
+    with _errors():
+        from sim.trace_tools import check_free, sample_thinned, sample_window, write_trace
+        from sim.workload.traces import read_trace
+
+        check_free(output, file, force=force)
+        found = read_trace(file, trace_format)
+        if requests is not None and thin is None:
+            part = sample_window(found, requests, seed)
+        elif thin is not None and requests is None:
+            part = sample_thinned(found, thin, seed)
+        else:
+            raise UsageError("a sample takes either --requests N or --thin P")
+        write_trace(part, output)
+    _written(output, len(part), part.skipped)
+
+
+def _written(path: Path, requests: int, skipped: dict[str, int]) -> None:
+    """Say what was written, and on stderr what was left out of it."""
+    from sim.trace_tools import skipped_text
+
+    told = skipped_text(skipped)
+    if told is not None:
+        typer.echo(told, err=True)
+    typer.echo(f"{path}: {requests:,} {'request' if requests == 1 else 'requests'}")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,7 +62,7 @@ def _run_parts(summary: dict[str, Any]) -> Iterator[RenderableType]:
     yield Text(
         f"KV cache size: {kv['tokens']:,} tokens\n"
         f"Maximum concurrency for {kv['max_model_len']:,} tokens per request: "
-        f"{kv['max_concurrency']:.1f}x"
+        f"{kv['max_concurrency']:,.1f}x"
     )
     yield _latency_table(summary)
     yield _facts_table(summary)
@@ -82,7 +83,11 @@ def _slo_line(verdict: dict[str, Any]) -> Text:
     )
     if verdict["slo_met"] is None:
         return Text(f"SLO: not judged ({limits})")
-    word = "met" if verdict["slo_met"] else f"missed, first by {verdict['first_limit'].upper()}"
+    if verdict["slo_met"]:
+        word = "met"
+    else:
+        first = verdict["first_limit"]
+        word = f"missed, first by {first.upper()}" if first else "missed"
     style = "green" if verdict["slo_met"] else "red"
     share, target = _share(verdict["attainment"]), _share(verdict["target"])
     return Text(f"SLO {word}: {share} of requests, {target} wanted ({limits})", style=style)
@@ -119,22 +124,26 @@ def _facts_table(summary: dict[str, Any]) -> Table:
         table.add_column(justify="right", ratio=2)
     usd = cost and cost["usd_per_million_output_tokens"]
     rows = [
-        ("requests completed", f"{requests['completed']:,} of {requests['submitted']:,}"),
-        ("rejected, unfinished", f"{requests['rejected']:,}, {requests['unfinished']:,}"),
+        ("completed", f"{requests['completed']:,}"),
+        ("of requests", f"{requests['submitted']:,}"),
+        ("rejected", f"{requests['rejected']:,}"),
+        ("unfinished", f"{requests['unfinished']:,}"),
         ("requests/s", _number(summary["request_throughput"])),
         ("goodput, requests/s", _number(summary["request_goodput"])),
         ("output tokens/s", _number(summary["output_throughput"])),
         ("all tokens/s", _number(summary["total_token_throughput"])),
         ("simulated time", show_time(summary["duration"])),
-        ("iterations, mean length", f"{batch['iterations']:,}, {_ms(batch['mean_iteration_ms'])}"),
-        ("running, mean (peak)", f"{batch['mean_running']:.1f} ({batch['peak_running']:,})"),
-        ("waiting, mean (peak)", f"{batch['mean_waiting']:.1f} ({batch['peak_waiting']:,})"),
-        ("KV cache used, mean (peak)", f"{_share(kv['mean_used'])} ({_share(kv['peak_used'])})"),
-        ("reserved KV that is empty", _share(kv["fragmentation"])),
         ("preemptions", f"{own['preemptions']:,}"),
-        ("busy, MFU, MBU", ", ".join(_share(use[key]) for key in ("busy", "mfu", "mbu"))),
+        ("iterations", f"{batch['iterations']:,}"),
+        ("mean iteration", _ms(batch["mean_iteration_ms"])),
+        ("running (peak)", f"{batch['mean_running']:.1f} ({batch['peak_running']:,})"),
+        ("waiting (peak)", f"{batch['mean_waiting']:.1f} ({batch['peak_waiting']:,})"),
+        ("KV used (peak)", f"{_share(kv['mean_used'])} ({_share(kv['peak_used'])})"),
+        ("reserved KV empty", _share(kv["fragmentation"])),
+        ("time busy", _share(use["busy"])),
+        ("MFU / MBU", f"{_share(use['mfu'])} / {_share(use['mbu'])}"),
         ("USD per GPU hour", _number(cost and cost["usd_per_gpu_hour"])),
-        ("USD per 1M output tokens", _number(usd)),
+        ("USD per 1M output", _number(usd)),
     ]
     for left, right in zip(rows[::2], rows[1::2], strict=True):
         table.add_row(*left, *right)
@@ -154,9 +163,12 @@ def _ms(value: float | None) -> str:
 
 
 def _share(value: float | None) -> str:
+    """A share as a percentage that neither rounds up to all nor down to nothing."""
     if value is None:
         return "-"
-    return f"{value:.2%}" if 0.99 <= value < 1 or 0 < value < 0.01 else f"{value:.0%}"
+    if 0.99 < value < 1 or 0 < value < 0.01:
+        return f"{math.floor(value * 1e4) / 1e4:.2%}"
+    return f"{value:.0%}"
 
 
 def _number(value: float | None) -> str:

@@ -73,6 +73,7 @@ def prepare(scenario: Scenario) -> Setup:
         max_model_len=scenario.max_model_len or longest,
         scheduler_reserve_full_isl=knobs.scheduler_reserve_full_isl,
         batch_timeout=knobs.batch_timeout,
+        long_prefill_token_threshold=knobs.long_prefill_token_threshold or 0,
     )
     memory = capacity(
         deployment,
@@ -88,6 +89,11 @@ def prepare(scenario: Scenario) -> Setup:
 
 
 def _does_not_fit(d: Deployment, memory: Capacity) -> str:
+    if memory.given:
+        return (
+            f"num_gpu_blocks: {memory.num_gpu_blocks} leaves no block for requests, since "
+            f"{d.engine.name} keeps {memory.null_blocks} for itself"
+        )
     gpus = "GPU" if d.tensor_parallel == 1 else "GPUs"
     return (
         f"{d.model.name} does not fit on {d.tensor_parallel} {d.gpu.name} {gpus}: of "
@@ -115,8 +121,13 @@ def make_allocator(setup: Setup) -> Allocator:
 def make_replica_scheduler(setup: Setup) -> Scheduler:
     """The scheduler of one replica, with its memory."""
     knobs = setup.scenario.scheduler
-    kv = make_allocator(setup)
-    return make_scheduler(knobs.batching, setup.limits, kv, chunked_prefill=knobs.chunked_prefill)
+    return make_scheduler(
+        knobs.batching,
+        setup.limits,
+        make_allocator(setup),
+        chunked_prefill=knobs.chunked_prefill,
+        order=knobs.order,
+    )
 
 
 def simulate(
@@ -142,7 +153,7 @@ def simulate(
     fleet = make_fleet(
         env,
         traffic,
-        make_router(scenario.router),
+        make_router(scenario.router, scenario.seed),
         recorder,
         make_replica,
         replicas=scenario.fleet[0].replicas,

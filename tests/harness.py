@@ -116,7 +116,7 @@ def play(
     fleet = make_fleet(
         env,
         source,
-        make_router(router),
+        make_router(router, 7),
         played.recorder,
         make,
         replicas=replicas,

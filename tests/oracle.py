@@ -121,6 +121,7 @@ class Engine(ABC):
     def __init__(self, blocks: Blocks, max_num_seqs: int) -> None:
         self.blocks = blocks
         self.max_num_seqs = max_num_seqs
+        self.shortest_first = False
         self.waiting: list[Sequence] = []
         self.batch: list[Sequence] = []  # in order of admission
         self.last_call = False
@@ -129,6 +130,11 @@ class Engine(ABC):
         """One more waits, and company may be on its way again."""
         self.waiting.append(sequence)
         self.last_call = False
+        if self.shortest_first:
+            self.waiting = [s for s in self.waiting if s.preemptions] + sorted(
+                (s for s in self.waiting if not s.preemptions),
+                key=lambda s: (s.prompt + s.output, s.number),
+            )
 
     def flush(self) -> None:
         """Nobody else comes for now."""
@@ -206,10 +212,23 @@ class Chunked(IterationLevel):
     """vLLM V1: every request must catch up with its length; the running ones go first."""
 
     def __init__(
-        self, blocks: Blocks, max_num_seqs: int, max_num_batched_tokens: int, reserve_full: bool
+        self,
+        blocks: Blocks,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        reserve_full: bool,
+        threshold: int,
     ) -> None:
         super().__init__(blocks, max_num_seqs, max_num_batched_tokens)
         self.reserve_full = reserve_full
+        self.threshold = threshold
+
+    def _lacking(self, sequence: Sequence) -> int:
+        """Tokens that it would be given if the budget had no end."""
+        tokens = sequence.length - sequence.computed
+        if 0 < self.threshold < tokens:
+            tokens = self.threshold
+        return tokens
 
     def step(self, now: int) -> Step | None:
         """Running requests in order of admission, then newcomers, within one token budget."""
@@ -217,9 +236,9 @@ class Chunked(IterationLevel):
         work: list[tuple[Sequence, int]] = []
         preempted: list[int] = []
         admitted: list[int] = []
-        while len(work) < len(self.batch):
+        while len(work) < len(self.batch) and budget > 0:
             sequence = self.batch[len(work)]
-            tokens = min(sequence.length - sequence.computed, budget)
+            tokens = min(self._lacking(sequence), budget)
             if not self._make_room(sequence, sequence.computed + tokens, preempted):
                 break
             work.append((sequence, tokens))
@@ -228,7 +247,7 @@ class Chunked(IterationLevel):
             head = self.waiting[0]
             if self.reserve_full and self.blocks.needed(head.length) > len(self.blocks.free):
                 break
-            tokens = min(head.length, budget)
+            tokens = min(self._lacking(head), budget)
             if not self.blocks.cover(head, tokens):
                 break
             work.append((self._admit(now), tokens))
@@ -383,7 +402,7 @@ class RequestLevel(WholeBatch):
         if not self.waiting:
             return 0
         full = len(self.waiting) >= self.max_num_seqs
-        expired = now - self.waiting[0].queued >= self.timeout
+        expired = now - min(s.queued for s in self.waiting) >= self.timeout
         go = full or expired or self.last_call
         return min(len(self.waiting), self.max_num_seqs) if go else 0
 

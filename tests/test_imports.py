@@ -64,7 +64,7 @@ def loaded_after(code: str) -> set[str]:
 @pytest.mark.parametrize(
     ("package", "allowed"),
     {
-        "simpy": {"sim.clock", "sim.replica", "sim.fleet", "sim.simulation"},
+        "simpy": {"sim.clock", "sim.replica", "sim.fleet", "sim.simulation", "sim.selftest.loop"},
         "torch": set(),
         "scipy": set(),
         "plotly": set(),

@@ -14,6 +14,7 @@ import sim
 from sim.memory import ContiguousAllocator, PagedAllocator
 from sim.metrics.gaps import Gaps
 from sim.replica import Run
+from sim.routers import ROUTERS
 from sim.schedulers import Limits, Scheduler, make_scheduler
 from tests.harness import LinePrice, Played, play
 
@@ -25,14 +26,16 @@ TICK = 2.0**-7
 def schedulers(draw: st.DrawFn) -> Callable[[], Scheduler]:
     policy = draw(st.sampled_from(POLICIES))
     seats = draw(st.integers(1, 6))
-    budget = draw(st.integers(max(seats, 20), 60))
+    budget = draw(st.integers(max(seats, 20), 60))  # a prompt is at most 20 tokens long
     blocks, size = draw(st.integers(14, 60)), draw(st.sampled_from([1, 2, 4, 16]))
     contiguous = draw(st.booleans())
     reserve = draw(st.booleans())
     timeout = draw(st.integers(0, 40)) * TICK
+    order = draw(st.sampled_from(["fcfs", "sjf"]))
+    threshold = draw(st.sampled_from([0, 0, 2, 5, 9]))
 
     def make() -> Scheduler:
-        limits = Limits(seats, budget, 40, reserve, timeout)
+        limits = Limits(seats, budget, 40, reserve, timeout, threshold)
         tokens = max(blocks * size, 80)
         kv = (
             ContiguousAllocator(tokens, 40)
@@ -40,7 +43,8 @@ def schedulers(draw: st.DrawFn) -> Callable[[], Scheduler]:
             else PagedAllocator(-(-tokens // size), size)
         )
         batching = "continuous" if policy == "prefill-first" else policy
-        return make_scheduler(batching, limits, kv, chunked_prefill=policy != "prefill-first")
+        chunked = policy != "prefill-first"
+        return make_scheduler(batching, limits, kv, chunked_prefill=chunked, order=order)
 
     return make
 
@@ -91,7 +95,7 @@ def gap_counts(played: Played) -> dict[float, float]:
     scheduler=schedulers(),
     price=prices,
     replicas=st.integers(1, 4),
-    router=st.sampled_from(["round-robin", "least-outstanding"]),
+    router=st.sampled_from(list(ROUTERS)),
     horizon=st.one_of(st.none(), st.integers(1, 400).map(lambda n: n * TICK / 2)),
 )
 def test_same_token_times_with_and_without_leaps(
@@ -140,12 +144,22 @@ def test_recorded_gaps_are_those_of_the_tokens(
 @pytest.mark.parametrize("batching", ["static", "request", "continuous"])
 @pytest.mark.parametrize("chunked", [True, False])
 @pytest.mark.parametrize("allocator", ["paged", "contiguous"])
-def test_real_prices_give_the_same_times(batching: str, chunked: bool, allocator: str) -> None:
+@pytest.mark.parametrize("order", ["fcfs", "sjf"])
+def test_real_prices_give_the_same_times(
+    batching: str, chunked: bool, allocator: str, order: str
+) -> None:
     scenario = sim.load_scenario(
         {
             "model": "llama-3.1-8b",
             "fleet": {"gpu": "h100-sxm", "replicas": 2},
-            "scheduler": {"batching": batching, "chunked_prefill": chunked, "max_num_seqs": 16},
+            "router": "power-of-two",
+            "scheduler": {
+                "batching": batching,
+                "chunked_prefill": chunked,
+                "order": order,
+                "max_num_seqs": 16,
+                "long_prefill_token_threshold": 128 if order == "sjf" else 0,
+            },
             "kv_cache": {"allocator": allocator, "num_gpu_blocks": 700},
             "max_model_len": 4096,
             "workload": {

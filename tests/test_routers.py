@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import sim
 from sim.errors import UsageError
 from sim.memory import PagedAllocator
 from sim.recorder import Recorder
 from sim.replica import Replica
 from sim.request import Request
-from sim.routers import LeastOutstanding, RoundRobin, Router, Target, make_router
+from sim.rng import stream
+from sim.routers import (
+    ROUTERS,
+    LeastOutstanding,
+    PowerOfTwo,
+    Random,
+    RoundRobin,
+    Router,
+    Target,
+    make_router,
+)
+from sim.routers.draws import BLOCK, uniforms
 from sim.schedulers import Chunk, Limits, make_scheduler
 
 
@@ -91,6 +105,97 @@ def test_least_outstanding_levels_the_replicas(loads: list[int], requests: int) 
     assert max(raised) - min(t.outstanding for t in targets) <= 1
 
 
+# -- drawn at random -----------------------------------------------------------------------------
+
+
+def routing() -> np.random.Generator:
+    return stream(42, "routing")
+
+
+def test_random_asks_nobody_and_favours_nobody() -> None:
+    targets = [Stub(9), Stub(0), Stub(0), Stub(5)]
+    counts = Counter(choices(Random(routing()), targets, 4000))
+    assert sorted(counts) == [0, 1, 2, 3]
+    assert all(900 < count < 1100 for count in counts.values())  # 3.7 standard deviations
+
+
+def test_random_takes_one_number_of_the_stream_for_each_request_block_after_block() -> None:
+    expected = (routing().random(3 * BLOCK) * 5).astype(int).tolist()
+    assert choices(Random(routing()), [Stub(0)] * 5, 3 * BLOCK) == expected
+
+
+def test_a_number_next_to_one_still_chooses_the_last() -> None:
+    for count in range(1, 2000):
+        assert int((1 - 2**-53) * count) == count - 1
+    drawn = uniforms(routing())
+    assert all(0 <= next(drawn) < 1 for _ in range(BLOCK + 1))
+
+
+def test_power_of_two_draws_every_pair_alike_and_never_the_same_twice() -> None:
+    """With loads 0 to 4, replica i wins against those above it: C(5, 2) = 10 pairs."""
+    counts = Counter(choices(PowerOfTwo(routing()), [Stub(n) for n in range(5)], 10_000))
+    assert counts[4] == 0  # it could only win against itself
+    for index, pairs in enumerate([4, 3, 2, 1]):
+        assert abs(counts[index] - 1000 * pairs) < 200
+
+
+def test_power_of_two_gives_ties_to_the_lower_number() -> None:
+    assert choices(PowerOfTwo(routing()), [Stub(3), Stub(3)], 50) == [0] * 50
+    assert choices(PowerOfTwo(routing()), [Stub(4), Stub(3)], 50) == [1] * 50
+    assert 3 not in choices(PowerOfTwo(routing()), [Stub(1)] * 4, 500)
+
+
+def test_power_of_two_of_one() -> None:
+    assert choices(PowerOfTwo(routing()), [Stub(3)], 3) == [0, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["random", "power-of-two"])
+def test_drawn_choices_follow_from_the_seed(name: str) -> None:
+    targets = [Stub(n) for n in (3, 1, 2, 0, 3, 1)]
+    seven, again, eight = (choices(make_router(name, seed), targets, 60) for seed in (7, 7, 8))
+    assert seven == again
+    assert seven != eight
+
+
+def test_two_choices_level_the_replicas_far_better_than_one() -> None:
+    def highest(router: Router) -> int:
+        targets = [Stub(0) for _ in range(50)]
+        for _ in range(500):
+            targets[router.choose(some_request(), targets)].outstanding += 1
+        return max(target.outstanding for target in targets)
+
+    assert highest(LeastOutstanding()) == 10
+    assert highest(PowerOfTwo(routing())) <= 13
+    assert highest(Random(routing())) >= 16
+
+
+def test_the_traffic_is_the_same_whatever_the_router() -> None:
+    scenario = sim.load_scenario(
+        {
+            "model": "llama-3.1-8b",
+            "fleet": {"gpu": "h100-sxm", "replicas": 4},
+            "workload": {
+                "arrivals": {"kind": "poisson", "rate": 60},
+                "prompt_tokens": {"kind": "uniform", "low": 1, "high": 900},
+                "output_tokens": {"kind": "uniform", "low": 1, "high": 90},
+            },
+            "run": {"requests": 300},
+        }
+    )
+    tables = {name: sim.simulate(scenario.override({"router": name})).requests for name in ROUTERS}
+    columns = ["arrival_s", "prompt_tokens", "output_tokens"]
+    for table in tables.values():
+        assert table[columns].equals(tables["round-robin"][columns])
+        assert sorted(set(table["replica"])) == [0, 1, 2, 3]
+    placements = {tuple(table["replica"]) for table in tables.values()}
+    assert len(placements) == len(ROUTERS)
+    again = sim.simulate(scenario.override({"router": "power-of-two"})).requests
+    assert again["replica"].equals(tables["power-of-two"]["replica"])
+
+
+# -- over real replicas --------------------------------------------------------------------------
+
+
 def replicas(env: simpy.Environment, count: int) -> list[Replica]:
     def make(index: int) -> Replica:
         scheduler = make_scheduler("continuous", Limits(), PagedAllocator(1000, 16))
@@ -131,7 +236,13 @@ def test_finished_requests_are_outstanding_no_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("round-robin", RoundRobin), ("least-outstanding", LeastOutstanding)]
+    ("name", "kind"),
+    [
+        ("round-robin", RoundRobin),
+        ("random", Random),
+        ("least-outstanding", LeastOutstanding),
+        ("power-of-two", PowerOfTwo),
+    ],
 )
 def test_routers_are_found_by_name(name: str, kind: type[Router]) -> None:
     router = make_router(name)
@@ -144,7 +255,7 @@ def test_an_unknown_router_is_answered_with_what_there_is() -> None:
         make_router("round_robbin")
     assert str(caught.value) == (
         "unknown router 'round_robbin' (did you mean 'round-robin'?); "
-        "known: round-robin, least-outstanding"
+        "known: round-robin, random, least-outstanding, power-of-two"
     )
 
 

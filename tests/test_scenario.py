@@ -196,6 +196,9 @@ def test_a_section_without_values_has_its_defaults() -> None:
         {"kind": "burst"},
         {"kind": "closed", "concurrency": 32, "think_time": "2s"},
         {"kind": "closed", "concurrency": 1},
+        {"kind": "ramp", "rate": 1, "final_rate": "30/min", "duration": "10min"},
+        {"kind": "diurnal", "rate": 1, "peak_rate": 1},
+        {"kind": "diurnal", "rate": 1, "peak_rate": 9, "period": "12h", "peak_at": "0s"},
     ],
 )
 def test_every_kind_of_arrivals_survives_a_round_trip(arrivals: dict[str, Any]) -> None:
@@ -211,6 +214,7 @@ def test_every_kind_of_arrivals_survives_a_round_trip(arrivals: dict[str, Any]) 
         {"kind": "uniform", "low": 5, "high": 5},
         {"kind": "lognormal", "mean": 100, "cv": 2},
         {"kind": "lognormal", "mean": 100, "p95": 386, "min": 4, "max": 100},
+        {"kind": "normal", "mean": 100, "std": 200, "min": 4, "max": 900},
         {"kind": "empirical", "path": "lengths.csv", "column": "input"},
     ],
 )
@@ -222,6 +226,24 @@ def test_every_kind_of_lengths_survives_a_round_trip(
     file.write_text(yaml.safe_dump(SMALLEST), encoding="utf-8")
     scenario = load_scenario(file, {"workload.prompt_tokens": lengths})
     assert load_scenario(scenario.resolved()) == scenario
+
+
+@pytest.mark.parametrize("names", [{}, {"prompt_column": "input", "output_column": "b c"}])
+def test_joint_lengths_stand_for_both_and_survive_a_round_trip(
+    tmp_path: Path, names: dict[str, str]
+) -> None:
+    (tmp_path / "lengths.csv").write_text("input,b c\n7,8\n", encoding="utf-8")
+    lengths = {"kind": "joint", "path": "lengths.csv", **names}
+    workload = {"arrivals": {"kind": "burst"}, "lengths": lengths}
+    file = tmp_path / "s.yaml"
+    file.write_text(yaml.safe_dump({**SMALLEST, "workload": workload}), encoding="utf-8")
+    scenario = load_scenario(file)
+    assert scenario.run.requests == 1000
+    assert scenario.workload.lengths is not None
+    assert scenario.workload.lengths.columns == (("input", "b c") if names else None)
+    resolved = scenario.resolved()
+    assert resolved["workload"]["lengths"]["path"] == str(tmp_path / "lengths.csv")
+    assert load_scenario(resolved) == scenario
 
 
 def traced(folder: Path, text: str = "") -> Path:
@@ -237,6 +259,7 @@ def test_a_trace_runs_whole_unless_requests_say_otherwise(tmp_path: Path) -> Non
     assert scenario.workload.trace is not None
     assert scenario.workload.trace.format == "auto"
     assert scenario.workload.trace.time_scale == 1.0
+    assert scenario.workload.trace.spread is None
     assert scenario.run.requests is None
     assert load_scenario(traced(tmp_path, "run: {requests: 9}\n")).run.requests == 9
     faster = scenario.override(["workload.trace.time_scale=0.25", "workload.trace.limit=10"])

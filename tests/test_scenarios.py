@@ -24,9 +24,10 @@ def test_the_promised_ones_are_there() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_opens_with_its_question_and_runs(name: str) -> None:
     path = SCENARIOS / f"{name}.yaml"
-    first = path.read_text(encoding="utf-8").splitlines()[0]
-    assert first.startswith("# ")
-    assert "?" in "".join(path.read_text(encoding="utf-8").splitlines()[:3])
+    hint, *question = path.read_text(encoding="utf-8").splitlines()[:4]
+    assert hint == "# yaml-language-server: $schema=schema.json"
+    assert question[0].startswith("# ")
+    assert "?" in "".join(question)
     scenario = sim.load_scenario(path)
     assert "?" in scenario.description
     small = scenario.override({"run.requests": 50, "run.warmup": 0})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sim.memory import Allocator, ContiguousAllocator, PagedAllocator
 from sim.request import Request
 from sim.schedulers import Limits, Plan, PrefillFirst, Scheduler, make_scheduler
+from sim.schedulers.orders import make_order
 from tests import oracle
 
 POLICIES = ["static", "request", "continuous", "prefill-first"]
@@ -41,8 +42,15 @@ class Case:
     wary: bool
     arrivals: list[tuple[int, int, int]]
     last_calls: list[int]
+    order: str
+    threshold: int
 
     def make_oracle(self) -> oracle.Engine:
+        engine = self._make_oracle()
+        engine.shortest_first = self.order == "sjf"
+        return engine
+
+    def _make_oracle(self) -> oracle.Engine:
         blocks = oracle.Blocks(self.num_blocks, self.block_size, 1 if self.contiguous else None)
         seats, budget = self.max_num_seqs, self.max_num_batched_tokens
         if self.policy == "static":
@@ -50,7 +58,7 @@ class Case:
         if self.policy == "request":
             return oracle.RequestLevel(blocks, seats, self.timeout)
         if self.policy == "continuous":
-            return oracle.Chunked(blocks, seats, budget, self.reserve)
+            return oracle.Chunked(blocks, seats, budget, self.reserve, self.threshold)
         return oracle.PrefillFirst(blocks, seats, budget, 0.25 if self.wary else 0.01)
 
     def make_scheduler(self) -> Scheduler:
@@ -60,15 +68,19 @@ class Case:
             max_model_len=self.block_size if self.contiguous else 1000,
             scheduler_reserve_full_isl=self.reserve,
             batch_timeout=float(self.timeout),
+            long_prefill_token_threshold=self.threshold,
         )
         kv: Allocator = PagedAllocator(self.num_blocks, self.block_size)
         if self.contiguous:
             kv = ContiguousAllocator(self.num_blocks * self.block_size + 5, self.block_size)
-        if self.policy == "prefill-first":
+        policy, order = self.policy, self.order
+        if policy == "prefill-first":
             if self.wary:
-                return WaryPrefillFirst(limits, kv)
-            return make_scheduler("continuous", limits, kv, chunked_prefill=False)
-        return make_scheduler(self.policy, limits, kv)
+                wary = WaryPrefillFirst(limits, kv)
+                wary.waiting = make_order(order).queue()
+                return wary
+            return make_scheduler("continuous", limits, kv, chunked_prefill=False, order=order)
+        return make_scheduler(policy, limits, kv, order=order)
 
     def servable(self) -> list[Request]:
         """The requests that the scheduler takes, numbered in order of arrival."""
@@ -107,10 +119,14 @@ def cases(draw: st.DrawFn, policy: str) -> Case:
         wary=draw(st.booleans()),
         arrivals=sorted(draw(st.lists(request, min_size=2, max_size=9))),
         last_calls=draw(st.lists(st.integers(0, 60), max_size=3)),
+        order=draw(st.sampled_from(["fcfs", "sjf"])),
+        threshold=draw(st.sampled_from([0, 0, 1, 2, 3, 5, 8, 20])),
     )
 
 
-def random_case(policy: str, chance: random.Random) -> Case:
+def random_case(
+    policy: str, chance: random.Random, order: str = "fcfs", threshold: int = 0
+) -> Case:
     """As ``cases``, drawn without a search for the simplest failure, and always short of memory."""
     block_size, seats = chance.choice([1, 2, 4, 16]), chance.randint(2, 6)
     return Case(
@@ -127,6 +143,8 @@ def random_case(policy: str, chance: random.Random) -> Case:
             (chance.randint(0, 60), chance.randint(1, 60), chance.randint(1, 60)) for _ in range(8)
         ),
         last_calls=[],
+        order=order,
+        threshold=threshold,
     )
 
 
@@ -192,6 +210,7 @@ def play(case: Case) -> Counter[str]:
             seen["preempted"] += len(expected.preempted)
             seen["chunks"] += len(expected.chunks)
             seen["mixed"] += bool(expected.chunks and expected.decode)
+            seen += what_was_partial(case, engine, expected)
         assert [r.id for r in scheduler.waiting] == [s.number for s in engine.waiting]
         assert free_blocks(scheduler.kv) == len(engine.blocks.free)
         assert_same_progress(scheduler, engine)
@@ -205,6 +224,28 @@ def play(case: Case) -> Counter[str]:
     for request, sequence in zip(requests, sequences, strict=True):
         assert_same_outcome(request, sequence)
     return seen
+
+
+def what_was_partial(case: Case, engine: oracle.Engine, step: oracle.Step) -> Counter[str]:
+    """How often prompts were under way beside others, and how the budget was shared."""
+    served = [number for number, _ in step.work]
+    begun = [number for number, _, before in step.chunks if before]
+    return Counter(
+        {
+            "skipped": len({s.number for s in engine.batch} - set(served)),
+            "several prompts begun": len(begun) > 1,
+            "decodes behind a prompt": bool(
+                begun and step.decode and place(engine, step.decode[-1]) > place(engine, begun[0])
+            ),
+            "budget spent": sum(n for _, n in step.work) == case.max_num_batched_tokens,
+            "prompts thrown out": bool(begun and step.preempted),
+        }
+    )
+
+
+def place(engine: oracle.Engine, number: int) -> int:
+    """Where in the batch a request is; -1 if it is done."""
+    return next((i for i, s in enumerate(engine.batch) if s.number == number), -1)
 
 
 def assert_same_progress(scheduler: Scheduler, engine: oracle.Engine) -> None:
@@ -252,6 +293,25 @@ def test_scheduler_does_what_the_oracle_does_when_memory_is_short(policy: str) -
         assert seen["chunks"] > 320 + seen["preempted"]  # some were cut
     else:
         assert seen["mixed"] == 0
+
+
+@pytest.mark.parametrize("order", ["fcfs", "sjf"])
+def test_several_prompts_advance_together_and_the_budget_reaches_everybody(order: str) -> None:
+    """Though the oracle stops dealing when the budget is spent, wherever it is in the batch."""
+    chance = random.Random(8)
+    seen: Counter[str] = Counter()
+    for _ in range(60):
+        case = random_case("continuous", chance, order, chance.randint(1, 9))
+        seats = chance.randint(4, 8)
+        seen += play(
+            replace(case, max_num_seqs=seats, max_num_batched_tokens=chance.randint(6, 24))
+        )
+    assert seen["skipped"] == 0
+    assert seen["several prompts begun"] > 200
+    assert seen["decodes behind a prompt"] > 200
+    assert seen["budget spent"] > 200
+    assert seen["preempted"] > 60
+    assert seen["prompts thrown out"] > 10
 
 
 # -- leaps ---------------------------------------------------------------------------------------
@@ -302,13 +362,13 @@ class Steps:
             now += self._iterate(plan, now)
 
     def _arrive(self, now: int) -> bool:
-        """Who comes at ``now`` joins the queue; whether one of them is now its head."""
-        nobody = not self.scheduler.waiting
+        """Who comes at ``now`` joins the queue; whether the scheduler says that it matters."""
+        matters = False
         while self.coming and self.coming[0].queued <= now:
-            self.scheduler.submit(self.coming.pop(0))
+            matters |= self.scheduler.submit(self.coming.pop(0))
         if not self.coming or now in self.case.last_calls:
             self.scheduler.flush()
-        return nobody and bool(self.scheduler.waiting)
+        return matters
 
     def _iterate(self, plan: Plan, now: int) -> int:
         """Run ``plan`` as often as it may; how often that was."""

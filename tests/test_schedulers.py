@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -42,8 +43,8 @@ def describe(plan: Plan, scheduler: Scheduler) -> str:
     """One iteration in words, before it has run."""
     parts = []
     if plan.preempted:
-        thrown_out = [scheduler.waiting[i].id for i in reversed(range(plan.preempted))]
-        parts.append("preempt " + " ".join(map(str, thrown_out)))
+        thrown_out = [r.id for r in islice(scheduler.waiting, plan.preempted)]
+        parts.append("preempt " + " ".join(map(str, reversed(thrown_out))))
     if plan.chunks:
         parts.append("prefill " + " ".join(f"{c.request.id}:{c.tokens}" for c in plan.chunks))
     if plan.decode:

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import gzip
+import json
+import math
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from sim.errors import TraceError, UsageError
-from sim.workload.lengths import Empirical
+from sim.scenario.traffic import Trace as Recorded
+from sim.workload.lengths import Empirical, Joint
 from sim.workload.traces import FORMATS, Trace, detect, read_trace
-from sim.workload.traces.rows import MAX_TOKENS, read_column
+from sim.workload.traces.columns import PAIRS, read_column, read_pair
+from sim.workload.traces.rows import MAX_TOKENS
 from sim.workload.traces.text import MAX_LINE
 
 HERE = Path(__file__).parent / "data"
 SHARED = Path(__file__).parents[2] / "shared" / "data" / "traces"
 CHAT = Path(__file__).parents[1] / "scenarios" / "traces" / "chat-azure.csv"
+FIXTURES = SHARED / "format_fixtures"
+FAILED = "failed requests (no output tokens)"
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 PLAIN = "arrival_s,prompt_tokens,output_tokens\n"
 
@@ -84,6 +91,76 @@ def test_mooncake_timestamps_are_milliseconds() -> None:
     assert rows(trace) == [(0.0, 600, 5), (0.0, 700, 1), (3.003, 30, 50)]
 
 
+def test_azure_2024_has_offsets_and_no_fraction_at_a_full_second() -> None:
+    trace = read_trace(HERE / "azure-2024-small.csv")
+    assert rows(trace) == [(0.0, 90, 9), (0.25, 80, 8), (0.375, 70, 7)]
+
+
+def test_burstgpt_skips_and_counts_failed_requests() -> None:
+    trace = read_trace(HERE / "burstgpt-small.csv")
+    assert rows(trace) == [(0.0, 310, 25), (2.0, 45, 190), (5.0, 640, 12)]
+    assert trace.skipped == {FAILED: 2}
+
+
+def test_burstgpt_v2_has_more_columns_in_between() -> None:
+    trace = read_trace(HERE / "burstgpt-v2-small.csv")
+    assert rows(trace) == [(0.0, 310, 25), (2.0, 45, 190)]
+    assert trace.skipped == {FAILED: 1}
+
+
+def test_failed_requests_are_counted_over_all_blocks(write: Write) -> None:
+    lines = [f"{i},{5 if i % 3 else 0},{i % 3}" for i in range(20_000)]
+    path = write("Timestamp,Request tokens,Response tokens\n" + "\n".join(lines))
+    trace = read_trace(path, limit=10)
+    assert (len(trace), trace.skipped) == (10, {FAILED: 6667})
+    assert trace.arrivals.tolist() == [0, 1, 3, 4, 6, 7, 9, 10, 12, 13]
+
+
+def test_a_file_of_failed_requests_only(write: Write) -> None:
+    path = write("Timestamp,Request tokens,Response tokens\n1,5,0\n2,5,0\n")
+    assert f"t.csv: no request is left; skipped: 2 {FAILED}" in message(path)
+
+
+def test_bailian_timestamps_are_seconds() -> None:
+    trace = read_trace(HERE / "bailian-small.jsonl")
+    assert rows(trace) == [(0.0, 410, 60), (0.5, 33, 700), (60.25, 515, 44)]
+
+
+def test_aiperf_timestamps_are_milliseconds() -> None:
+    trace = read_trace(HERE / "aiperf-small.jsonl")
+    assert rows(trace) == [(0.0, 100, 20), (0.25, 200, 10), (2.0, 150, 30)]
+
+
+def test_llmservingsim_arrivals_are_nanoseconds() -> None:
+    trace = read_trace(HERE / "llmservingsim-small.jsonl")
+    assert rows(trace) == [(0.0, 900, 35), (0.25, 77, 5), (0.75, 16, 400)]
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_vllm_start_times_are_seconds_and_failures_are_skipped(
+    write: Write, indent: int | None
+) -> None:
+    result = json.loads((HERE / "vllm-small.json").read_text())
+    trace = read_trace(write(json.dumps(result, indent=indent)))
+    assert rows(trace) == [(0.0, 128, 16), (0.25, 64, 32), (0.75, 99, 8)]
+    assert trace.skipped == {FAILED: 1}
+
+
+def test_vllm_results_may_be_one_very_long_line(write: Write) -> None:
+    result = json.loads((HERE / "vllm-small.json").read_text())
+    result["generated_texts"][0] = "a" * 2 * MAX_LINE
+    path = write(json.dumps(result))
+    assert detect(path).name == "vllm"
+    assert len(read_trace(path)) == 3
+
+
+@pytest.mark.parametrize("rate", ["inf", math.inf])
+def test_vllm_without_times_sent_all_at_once(write: Write, rate: object) -> None:
+    result = {"request_rate": rate, "max_concurrency": None}
+    trace = read_trace(write(json.dumps({**result, "input_lens": [5, 6], "output_lens": [7, 8]})))
+    assert rows(trace) == [(0.0, 5, 7), (0.0, 6, 8)]
+
+
 def test_plain_finds_columns_by_name_sorts_and_keeps_the_order_of_ties() -> None:
     trace = read_trace(HERE / "plain-small.csv")
     assert rows(trace) == [(0.0, 102, 12), (0.25, 101, 11), (0.25, 103, 13)]
@@ -135,7 +212,14 @@ def test_harmless_differences_in_writing(write: Write, content: str) -> None:
     ("name", "expected"),
     [
         ("azure-small.csv", "azure"),
+        ("azure-2024-small.csv", "azure"),
+        ("burstgpt-small.csv", "burstgpt"),
+        ("burstgpt-v2-small.csv", "burstgpt"),
         ("mooncake-small.jsonl", "mooncake"),
+        ("bailian-small.jsonl", "bailian"),
+        ("aiperf-small.jsonl", "aiperf"),
+        ("llmservingsim-small.jsonl", "llmservingsim"),
+        ("vllm-small.json", "vllm"),
         ("plain-small.csv", "csv"),
     ],
 )
@@ -145,21 +229,23 @@ def test_formats_are_told_apart_by_names_of_columns(name: str, expected: str) ->
 
 
 def test_each_format_is_registered_under_its_own_name() -> None:
-    assert {name: f.name for name, f in FORMATS.items()} == {
-        name: name for name in ("azure", "mooncake", "csv")
-    }
+    assert [f.name for f in FORMATS.values()] == list(FORMATS)
+
+
+def test_a_scenario_may_name_every_format() -> None:
+    assert {*get_args(Recorded.model_fields["format"].annotation)} == {"auto", *FORMATS}
 
 
 # Files that are no trace at all
 
 
 def test_an_unknown_header_names_what_was_found_and_what_is_known(write: Write) -> None:
-    text = message(write("Timestamp,Model,Request tokens,Response tokens\n5,ChatGPT,472,18\n"))
-    assert "'Timestamp', 'Model', 'Request tokens', 'Response tokens'" in text
+    text = message(write("Time,Model,Request size,Response size\n5,ChatGPT,472,18\n"))
+    assert "'Time', 'Model', 'Request size', 'Response size' fit no known trace format;" in text
     assert all(f"{f.name}: {f.layout}" in text for f in FORMATS.values())
 
 
-@pytest.mark.parametrize("key", ['"chat_id": 7', '"session_id": "a"', '"delay": 3'])
+@pytest.mark.parametrize("key", ['"chat_id": 7', '"user": "a"', '"session_id": 1, "turn": 2'])
 def test_keys_of_other_services_are_not_taken_for_mooncake(write: Write, key: str) -> None:
     row = f'{{{key}, "timestamp": 61.1, "input_length": 5, "output_length": 6}}'
     assert "fit no known trace format" in message(write(row))
@@ -187,7 +273,12 @@ def test_keys_of_other_services_are_not_taken_for_mooncake(write: Write, key: st
         (b"\x1f\x8bnot really", "gzip"),
         ("x" * 10_000_000, f"more than {MAX_LINE:,} characters"),
         (PLAIN + "1,2," + "3" * 10_000_000, f"t.csv:2: a line of more than {MAX_LINE:,}"),
-        ('{"timestamp": ' + " " * 10_000_000 + "1}", f"more than {MAX_LINE:,} characters"),
+        ('{"timestamp": ' + " " * 10_000_000 + "1", f"more than {MAX_LINE:,} characters"),
+        ('{"timestamp": ' + " " * 10_000_000 + "1}", "'timestamp' fit no known"),
+        (" " * 3_000_000 + "x", f"t.csv:1: a line of more than {MAX_LINE:,}"),
+        ('{\n "input_lens": [1],\n "output_lens": [2\n}', "t.csv:4: not JSON: Expecting ',' deli"),
+        ('{"a": 1}\n' * 3, "'a' fit no known"),
+        ('{\n"input_lens": [1]}\n{"input_lens": [1]}', "t.csv:3: a second JSON document"),
     ],
     ids=lambda value: repr(value)[:30],
 )
@@ -195,7 +286,121 @@ def test_no_trace_at_all(write: Write, content: str | bytes, words: str) -> None
     text = message(write(content))
     assert words in text
     assert "t.csv" in text
-    assert len(text) < 800
+    assert len(text) < 1200
+
+
+SHAREGPT = [{"id": "one", "conversations": [{"from": "human", "value": "good day"}] * 9}]
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_sharegpt_is_refused_with_the_way_round_it(write: Write, indent: int | None) -> None:
+    path = write(json.dumps(SHAREGPT * 9, indent=indent))
+    text = message(path)
+    assert "t.csv: ShareGPT conversations are texts" in text
+    assert "`lengths: {kind: joint, path: lengths.csv}`" in text
+    with pytest.raises(TraceError, match="model's tokenizer"):
+        read_pair(path, None)
+
+
+def test_a_file_of_lengths_is_no_trace_but_may_be_drawn_from() -> None:
+    text = message(HERE / "lengths-small.csv")
+    assert "fit no known trace format (lengths without arrivals can be drawn from" in text
+
+
+# Turns that wait for an answer, and results without times
+
+
+def test_aiperf_turns_that_wait_for_an_answer_are_refused(write: Write) -> None:
+    first = '{"session_id": "a", "timestamp": 0.0, "input_length": 5, "output_length": 6}\n'
+    text = message(write(first * 2 + first.replace('"timestamp": 0.0', '"delay": 6573.6')))
+    assert "t.csv:3: a delay (6573.6) instead of a timestamp: this turn waits" in text
+    assert "sessions are not supported yet; give every row a timestamp" in text
+    text = message(write(first.replace("0.0", "null")))
+    assert "t.csv:1: no timestamp: this turn waits for the answer" in text
+
+
+def test_agents_of_llmservingsim_are_refused(write: Write) -> None:
+    flat = '{"arrival_time_ns": 5, "input_toks": 1, "output_toks": 1}\n'
+    agent = '{"session_id": "t", "arrival_time_ns": 5, "sub_requests": []}\n'
+    for content, line in ((agent, 1), (flat + agent, 2)):
+        text = message(write(content))
+        assert f"t.csv:{line}: sub_requests: each of them waits" in text
+        assert "not supported yet" in text
+
+
+VLLM = {"input_lens": [5, 6], "output_lens": [7, 8], "start_times": [0.5, 1.0]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"start_times": [0.5]}, "start_times has 1 entries, but input_lens has 2"),
+        ({"start_times": [0.5, -1]}, "start_times[1] is -1; allowed: finite numbers that are not"),
+        ({"start_times": 3}, "start_times is 3; allowed: a list"),
+        ({"input_lens": [5, None]}, "input_lens[1] is None; allowed: whole numbers from 1"),
+        ({"input_lens": [0, 5], "output_lens": [0, -1]}, "output_lens[1] is -1; allowed: whole"),
+        ({"input_lens": [], "output_lens": [], "start_times": []}, "input_lens is an empty list"),
+        ({"output_lens": [0, 0]}, f"no request is left; skipped: 2 {FAILED}"),
+    ],
+)
+def test_bad_results_of_vllm(write: Write, changes: dict[str, object], words: str) -> None:
+    text = message(write(json.dumps({**VLLM, **changes})))
+    assert words in text
+    assert "t.csv: " in text
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ({"request_rate": 4.0}, "the rate that was asked for (request_rate is 4.0) with the rec"),
+        ({}, "request_rate is None"),
+        ({"request_rate": "inf", "max_concurrency": 32}, "{kind: closed, concurrency: 32}` with"),
+    ],
+)
+def test_results_of_vllm_without_times(write: Write, found: dict[str, object], words: str) -> None:
+    text = message(write(json.dumps({**found, "input_lens": [5], "output_lens": [7]})))
+    assert "t.csv: no start_times: this release of vLLM" in text
+    assert words in text
+    assert "`lengths: {kind: joint, path: t.csv}`" in text
+
+
+def test_a_summary_of_vllm_is_known_but_not_enough(write: Write) -> None:
+    summary = {"total_input_tokens": 5, "request_throughput": 0.5}
+    assert "--save-detailed" in message(write(json.dumps(summary, indent=1)))
+    two = f"{json.dumps(VLLM)}\n{json.dumps(VLLM)}\n"
+    assert "t.csv:2: a second JSON document; put each into a file of its own" in message(write(two))
+
+
+# The tick of a coarse clock
+
+
+def test_spread_moves_each_arrival_by_a_share_of_the_tick(write: Write) -> None:
+    ticks = np.repeat(np.arange(0, 300, 3), 40)
+    path = write(PLAIN + "\n".join(f"{t},{i + 1},1" for i, t in enumerate(ticks)))
+    recorded, spread = read_trace(path), read_trace(path, spread=3.0, seed=5)
+    assert sorted(spread.prompt_tokens.tolist()) == recorded.prompt_tokens.tolist()
+    assert spread.prompt_tokens.tolist() != recorded.prompt_tokens.tolist()
+    assert spread.arrivals[0] == 0
+    assert (np.diff(spread.arrivals) >= 0).all()
+    by_request = spread.arrivals[np.argsort(spread.prompt_tokens)]
+    moved = by_request - recorded.arrivals
+    moved -= moved.min()
+    assert moved.max() < 3
+    assert moved.mean() == pytest.approx(1.5, abs=4 * 3 / math.sqrt(12 * len(ticks)))
+    gaps = np.diff(spread.arrivals)
+    assert gaps.std() / gaps.mean() == pytest.approx(1.0, abs=0.1)  # about Poisson
+    assert np.unique(recorded.arrivals).size == 100
+    assert rows(read_trace(path, spread=3.0, seed=5)) == rows(spread)
+    assert rows(read_trace(path, spread=3.0, seed=6)) != rows(spread)
+
+
+def test_spread_comes_before_limit_and_time_scale() -> None:
+    path = HERE / "mooncake-small.jsonl"
+    whole = rows(read_trace(path, spread=3.0, seed=1))
+    assert rows(read_trace(path, limit=2, spread=3.0, seed=1)) == whole[:2]
+    scaled = read_trace(path, time_scale=0.5, spread=3.0, seed=1)
+    assert rows(scaled) == [(t / 2, p, o) for t, p, o in whole]
+    assert rows(read_trace(path)) == rows(read_trace(path, seed=1))
 
 
 def test_missing_file_suggests_its_neighbour(write: Write) -> None:
@@ -212,7 +417,7 @@ def test_missing_folder_directory_and_device(tmp_path: Path) -> None:
 
 def test_an_unknown_format_is_a_mistake_of_use() -> None:
     with pytest.raises(
-        UsageError, match=r"did you mean 'mooncake'.*known: auto, azure, mooncake, csv"
+        UsageError, match=r"did you mean 'mooncake'.*known: auto, azure, burstgpt, mooncake, bai"
     ):
         read_trace(HERE / "plain-small.csv", "moncake")
 
@@ -330,6 +535,56 @@ def test_lengths_from_a_named_column() -> None:
     assert read_column(HERE / "mooncake-small.jsonl", "input_length").tolist() == [600, 700, 30]
 
 
+@pytest.mark.parametrize("names", PAIRS)
+def test_pairs_of_lengths_are_found_by_the_usual_names(
+    write: Write, names: tuple[str, str]
+) -> None:
+    prompt, output = names
+    for content in (
+        f"{output},other,{prompt}\n1,x,10\n2,x,20\n",
+        f'{{"{prompt}": 10, "{output}": 1}}\n{{"{output}": 2, "{prompt}": 20}}\n',
+        f'{{"n": 2, "{prompt}": [10, 20], "{output}": [1, 2]}}',
+        f'{{"n": 2,\n"{prompt}": [10, 20],\n"{output}": [1, 2]}}',
+    ):
+        prompts, outputs = read_pair(write(content), None)
+        assert (prompts.tolist(), outputs.tolist()) == ([10, 20], [1, 2])
+
+
+def test_pairs_of_lengths_from_named_columns() -> None:
+    prompts, outputs = read_pair(HERE / "plain-small.csv", ("output_tokens", "output_tokens"))
+    assert prompts.tolist() == outputs.tolist() == [11, 12, 13]
+
+
+@pytest.mark.parametrize(
+    ("content", "columns", "words"),
+    [
+        ("a,b\n5,6\n", None, "Say it with `prompt_column` and `output_column`; the file has 'a',"),
+        ("5\n6\n", None, "the file has '5': no known pair of names (prompt_tokens, output_to"),
+        (
+            "input_length,output_length,prompt_tokens,output_tokens\n1,1,1,1\n",
+            None,
+            "more than one known pair of names",
+        ),
+        ("a,b\n5,6\n", ("a", "c"), "t.csv:1: no column 'c'"),
+        (
+            "a,b\n5,0\n",
+            ("a", "b"),
+            f"t.csv:2: b is '0'; allowed: whole numbers from 1 to {2**31 - 1}",
+        ),
+        ('{"a": [5], "b": [0]}', ("a", "b"), "t.csv: b[0] is 0; allowed: whole numbers from 1"),
+        ('{"a": [5], "b": [6, 7]}', ("a", "b"), "b has 2 entries, but a has 1"),
+        ('{"a": [5], "b": 6}', ("a", "b"), "t.csv: b is 6; allowed: a list"),
+        ('{"a": [5]}', ("a", "b"), "t.csv: no 'b' in this document; it has 'a'"),
+    ],
+)
+def test_bad_files_of_pairs(
+    write: Write, content: str, columns: tuple[str, str] | None, words: str
+) -> None:
+    with pytest.raises(TraceError) as caught:
+        Joint.from_file(write(content), columns)
+    assert words in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("content", "column", "words"),
     [
@@ -413,11 +668,45 @@ def test_burstiness_of_the_real_traces() -> None:
 
 @real
 @pytest.mark.parametrize(
-    "name",
-    ["bailian.jsonl", "aiperf_mooncake_multiturn.jsonl", "burstgpt_v1_6col.csv", "sharegpt.json"],
+    ("name", "trace_format", "first"),
+    [
+        ("azure_2024.csv", "azure", (0.0, 2162, 5)),
+        ("burstgpt_v1_6col.csv", "burstgpt", (0.0, 472, 18)),
+        ("burstgpt_v2_8col.csv", "burstgpt", (0.0, 906, 446)),
+        ("bailian.jsonl", "bailian", (0.0, 502, 1494)),
+        ("llmservingsim_flat.jsonl", "llmservingsim", (0.0, 27369, 1626)),
+        ("mooncake_arxiv_excerpt.jsonl", "mooncake", (0.0, 6264, 3)),
+    ],
 )
-def test_formats_of_others_are_refused(name: str) -> None:
-    assert name in message(SHARED / "format_fixtures" / name)
+def test_formats_of_others(name: str, trace_format: str, first: tuple[float, int, int]) -> None:
+    assert detect(FIXTURES / name).name == trace_format
+    assert rows(read_trace(FIXTURES / name))[0] == first
+
+
+@real
+def test_units_of_others() -> None:
+    last = {
+        "burstgpt_v1_6col.csv": 113.0,
+        "burstgpt_v2_8col.csv": 51.0,
+        "bailian.jsonl": 62.5,
+        "llmservingsim_flat.jsonl": 0.042833,
+        "mooncake_arxiv_excerpt.jsonl": 6.109,
+    }
+    found = {name: read_trace(FIXTURES / name).arrivals[-1] for name in last}
+    assert found == pytest.approx(last)
+
+
+@real
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("aiperf_mooncake_multiturn.jsonl", ":2: a delay (6573.6) instead of a timestamp"),
+        ("llmservingsim_agentic.jsonl", ":1: sub_requests: "),
+        ("sharegpt.json", ": ShareGPT conversations are texts"),
+    ],
+)
+def test_what_others_write_that_cannot_be_replayed(name: str, words: str) -> None:
+    assert f"{name}{words}" in message(FIXTURES / name)
 
 
 @real
@@ -425,3 +714,6 @@ def test_lengths_without_arrivals() -> None:
     values = read_column(SHARED / "lengths_sharegpt_10k_llama2.csv", "num_prefill_tokens")
     assert len(values) == 10_000
     assert values.mean() == pytest.approx(245.75, abs=0.01)
+    prompts, outputs = read_pair(SHARED / "lengths_sharegpt_10k_llama2.csv", None)
+    assert prompts.tolist() == values.tolist()
+    assert len(outputs) == 10_000

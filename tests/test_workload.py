@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,19 +19,30 @@ from numpy.typing import NDArray
 from sim.errors import TraceError, UsageError
 from sim.rng import stream
 from sim.scenario import Scenario, load_scenario
-from sim.workload import ClosedTraffic, OpenTraffic, build, generate, generate_lengths, replay
+from sim.workload import (
+    ClosedTraffic,
+    OpenTraffic,
+    build,
+    generate,
+    generate_lengths,
+    replay,
+    resample_lengths,
+)
 from sim.workload.arrivals import ArrivalLaw, Burst, Constant, Gamma, Poisson
 from sim.workload.lengths import (
     Empirical,
     Fixed,
+    Joint,
     LengthLaw,
     Lognormal,
+    Normal,
     Uniform,
     lognormal_sigma,
 )
 from sim.workload.traces import Trace, read_trace
 from sim.workload.traces.rows import MAX_TOKENS
 from sim.workload.traffic import CHUNK
+from sim.workload.varying import Diurnal, Ramp
 
 DATA = Path(__file__).parent / "data"
 ONE = Fixed(1)
@@ -173,11 +185,96 @@ def test_burstiness_without_meaning_is_refused(cv: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "law", [Poisson(1e-9), Poisson(5e-324), Gamma(1e-308, 3.0), Constant(1e-9)]
+    "law",
+    [
+        *(Poisson(1e-9), Poisson(5e-324), Gamma(1e-308, 3.0), Constant(1e-9)),
+        *(Ramp(1e-9, 1e-9, 1.0), Ramp(1e-300, 5e-324, 1e-300), Ramp(1e308, 1e-308, 1e-308)),
+        *(Diurnal(1e-9, 1e-9, 10.0, 0.0), Diurnal(1e-300, 1e-290, 1e9, 1e300)),
+    ],
 )
 def test_times_beyond_all_use_are_refused(law: ArrivalLaw) -> None:
     with pytest.raises(UsageError, match=r"would arrive .* s after the start, but times end at"):
         columns(generate(100, 1, law, ONE, ONE))
+
+
+# Rates that change
+
+VARYING = [
+    Ramp(1.0, 20.0, 600.0),
+    Ramp(20.0, 1.0, 600.0),
+    Ramp(3.0, 3.0, 50.0),
+    Ramp(1e-9, 5.0, 1e4),
+    Diurnal(1.0, 10.0, 3600.0, 1800.0),
+    Diurnal(1e-9, 10.0, 3600.0, 0.0),
+    Diurnal(2.0, 2.0, 60.0, 10.0),
+    Diurnal(0.5, 8.0, 100.0, 1e6 + 25.0),
+]
+
+
+def times(law: ArrivalLaw, total: int = 20_000) -> NDArray[np.float64]:
+    return np.array(columns(generate(total, 7, law, ONE, ONE))[0])
+
+
+@pytest.mark.parametrize("law", VARYING, ids=str)
+def test_a_changing_rate_is_poisson_in_the_time_of_its_own_expectation(law: Ramp | Diurnal) -> None:
+    found = times(law)
+    assert (np.diff(found) >= 0).all()
+    steady = np.cumsum(stream(7, "arrivals").standard_exponential(len(found)))
+    assert law.expected(found) == pytest.approx(steady, rel=1e-12, abs=1e-8)
+
+
+def test_first_arrivals_of_changing_rates_agree_with_a_root_finder() -> None:
+    assert times(Ramp(1.0, 20.0, 600.0), 4) == pytest.approx(
+        [0.7317139818154483, 2.7907541100408397, 3.0301597789292187, 3.6317608074371477], rel=1e-12
+    )
+    assert times(Diurnal(1.0, 10.0, 3600.0, 900.0), 4) == pytest.approx(
+        [0.1345672948833555, 0.5296304437831201, 0.5771329724435641, 0.6979426509680056], rel=1e-9
+    )
+
+
+def test_a_ramp_solved_by_hand() -> None:
+    # From 2 to 10 per second in 4 s: 24 requests; 2 t + t^2 until t, and later 10 a second.
+    law = Ramp(2.0, 10.0, 4.0)
+    at = np.array([0.0, 1.0, 2.0, 4.0, 5.5])
+    assert law.expected(at).tolist() == [0.0, 3.0, 8.0, 24.0, 39.0]
+    assert law.when(np.array([0.0, 3.0, 8.0, 24.0, 39.0])).tolist() == at.tolist()
+
+
+def test_a_ramp_ends_at_its_final_rate() -> None:
+    found = times(Ramp(1.0, 40.0, 300.0), 60_000)
+    for start, rate in ((0.0, 1.0 + 0.13 * 15), (150.0, 20.5 + 0.13 * 15), (400.0, 40.0)):
+        count = ((found >= start) & (found < start + 30)).sum()
+        assert count == pytest.approx(30 * rate, abs=4 * math.sqrt(30 * rate))
+
+
+def test_a_ramp_that_stays_is_poisson() -> None:
+    assert times(Ramp(3.0, 3.0, 100.0)) == pytest.approx(times(Poisson(3.0)), rel=1e-12)
+
+
+def test_diurnal_arrivals_follow_the_cosine() -> None:
+    # The middle thirds of a swing around the mean 6 with amplitude 4, peak at 30 of 120 s.
+    found = times(Diurnal(2.0, 10.0, 120.0, 30.0), 72_000) % 120
+    counts = np.histogram(found, 12, (0, 120))[0] / (72_000 / (6 * 120)) / 10
+    middle = np.arange(5, 120, 10)
+    mean_in_bin = np.sinc(10 / 120)  # of a cosine over a bin of 30 degrees
+    expected = 6 + 4 * mean_in_bin * np.cos(2 * np.pi * (middle - 30) / 120)
+    assert np.abs(counts - expected).max() < 4 * math.sqrt(10 / 10 / 100)
+    assert counts.argmax() in (2, 3)
+    assert counts.argmin() in (8, 9)
+
+
+def test_a_period_later_the_same_day_begins() -> None:
+    law = Diurnal(1.0, 9.0, 86_400.0, 50_000.0)
+    at = np.linspace(0, 86_400, 50)
+    assert law.expected(at + 3 * 86_400) - law.expected(at) == pytest.approx(
+        np.full(50, 3 * 5.0 * 86_400)
+    )
+
+
+@pytest.mark.parametrize("period", [1e-9, 1e12])
+def test_a_period_without_meaning_is_refused(period: float) -> None:
+    with pytest.raises(UsageError, match=r"a period from 0\.001 s to 1e\+09 s, got 1e"):
+        Diurnal(1.0, 2.0, period, 0.0)
 
 
 # Laws of length
@@ -252,6 +349,46 @@ def test_lengths_are_at_least_one_and_always_fit() -> None:
     assert draws(Lognormal.with_cv(1e300, 1e300), 99).max() == MAX_TOKENS
 
 
+def test_normal_lengths_have_the_mean_and_std_asked_for() -> None:
+    found = draws(Normal(500, 50))
+    assert found.mean() == pytest.approx(500, abs=4 * 50 / math.sqrt(N))
+    # Rounding to whole tokens adds a variance of 1/12.
+    assert found.var() == pytest.approx(50**2 + 1 / 12, rel=4 * math.sqrt(2 / N))
+    assert (found > 600).mean() == pytest.approx(0.0222, abs=4 * math.sqrt(0.0222 / N))
+
+
+def test_normal_lengths_are_clipped_and_rounded() -> None:
+    found = draws(Normal(100, 60, min=40, max=180))
+    assert (found.min(), found.max()) == (40, 180)
+    z = stream(7, "lengths/prompt").standard_normal(N)
+    assert found.tolist() == np.rint(np.clip(100 + 60 * z, 40, 180)).tolist()
+    assert draws(Normal(100, 100)).mean() == pytest.approx(108.4, rel=0.01)  # as documented
+    assert draws(Normal(1, 1e300), 99).max() == MAX_TOKENS
+
+
+def test_joint_lengths_keep_prompt_and_answer_together() -> None:
+    recorded = [(10, 1), (10, 5), (700, 9), (700, 9), (30, 2)]
+    pairs = Joint(np.array([p for p, _ in recorded]), np.array([o for _, o in recorded]))
+    chunks = list(resample_lengths(50_000, 3, pairs))
+    assert [len(chunk.prompt_tokens) for chunk in chunks] == [CHUNK] * 12 + [50_000 - 12 * CHUNK]
+    drawn = Counter(pair for chunk in chunks for pair in zip(*chunk, strict=True))
+    assert set(drawn) == set(recorded)
+    assert drawn[700, 9] / 50_000 == pytest.approx(0.4, abs=0.01)
+    assert drawn[10, 5] / 50_000 == pytest.approx(0.2, abs=0.01)
+    assert {type(x) for chunk in chunks[:1] for column in chunk for x in column} == {int}
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1000])
+def test_joint_lengths_do_not_depend_on_the_size_of_chunks(chunk: int) -> None:
+    pairs = Joint(np.arange(1, 400), np.arange(2, 401))
+
+    def drawn(size: int) -> list[int]:
+        chunks = resample_lengths(3001, 5, pairs, chunk=size)
+        return [prompt for chunk in chunks for prompt in chunk.prompt_tokens]
+
+    assert drawn(chunk) == drawn(3001)
+
+
 def test_empirical_lengths_are_drawn_with_replacement() -> None:
     values, counts = np.unique(draws(Empirical(np.array([3, 3, 8, 1000]))), return_counts=True)
     assert values.tolist() == [3, 8, 1000]
@@ -267,6 +404,9 @@ LAWS: list[Callable[[], tuple[ArrivalLaw, LengthLaw, LengthLaw]]] = [
     lambda: (Gamma(3.0, 0.3), Empirical(np.arange(1, 100)), Fixed(4)),
     lambda: (Constant(3.0), Lognormal.with_cv(50, 1.0), Uniform(1, 3)),
     lambda: (Burst(), Fixed(9), Empirical(np.array([5, 6]))),
+    lambda: (Ramp(0.5, 30.0, 100.0), Normal(50, 20), Fixed(4)),
+    lambda: (Ramp(30.0, 0.5, 50.0), Fixed(4), Normal(5, 20, max=9)),
+    lambda: (Diurnal(0.1, 30.0, 60.0, 7.0), Fixed(4), Fixed(4)),
 ]
 
 
@@ -362,8 +502,9 @@ def test_a_million_requests_take_little_time_and_the_memory_of_a_chunk() -> None
     assert time.process_time() - began < 2.0  # ten times what it takes, to hold on a busy machine
     tracemalloc.start()
     try:
-        for _ in generate(100_000, 1, Gamma(5.0, 1.2), lognormal, lognormal).chunks():
-            pass
+        for law in (Gamma(5.0, 1.2), Diurnal(5.0, 9.0, 3600.0, 0.0)):
+            for _ in generate(50_000, 1, law, lognormal, lognormal).chunks():
+                pass
         assert tracemalloc.get_traced_memory()[1] < 2_000_000
     finally:
         tracemalloc.stop()
@@ -393,6 +534,18 @@ def asked(arrivals: dict[str, Any], prompts: dict[str, Any], total: int = 50) ->
         ({"kind": "gamma", "rate": 2, "cv": 3}, Gamma(2.0, 3.0)),
         ({"kind": "constant", "rate": 2}, Constant(2.0)),
         ({"kind": "burst"}, Burst()),
+        (
+            {"kind": "ramp", "rate": 1, "final_rate": "120/min", "duration": "1min"},
+            Ramp(1.0, 2.0, 60.0),
+        ),
+        (
+            {"kind": "diurnal", "rate": 1, "peak_rate": 3},
+            Diurnal(1.0, 3.0, 86_400.0, 43_200.0),
+        ),
+        (
+            {"kind": "diurnal", "rate": 1, "peak_rate": 3, "period": "1h", "peak_at": "5min"},
+            Diurnal(1.0, 3.0, 3600.0, 300.0),
+        ),
     ],
 )
 def test_build_knows_every_kind_of_arrivals(arrivals: dict[str, Any], law: ArrivalLaw) -> None:
@@ -409,6 +562,8 @@ def test_build_knows_every_kind_of_arrivals(arrivals: dict[str, Any], law: Arriv
             {"kind": "lognormal", "mean": 80, "cv": 2, "min": 20, "max": 90},
             Lognormal.with_cv(80, 2.0, 20, 90),
         ),
+        ({"kind": "normal", "mean": 80, "std": 9}, Normal(80, 9)),
+        ({"kind": "normal", "mean": 80, "std": 90, "min": 9, "max": 99}, Normal(80, 90, 9, 99)),
         (
             {"kind": "empirical", "path": str(DATA / "plain-small.csv"), "column": "output_tokens"},
             Empirical(np.array([11, 12, 13])),
@@ -419,6 +574,32 @@ def test_build_knows_every_kind_of_lengths(prompts: dict[str, Any], law: LengthL
     found = asked({"kind": "burst"}, prompts)
     assert found == columns(generate(50, 9, Burst(), law, Fixed(3)))
     assert len(set(found[1])) > 1
+
+
+def joint(arrivals: dict[str, Any], **more: str) -> OpenTraffic | ClosedTraffic:
+    path = str(DATA / "lengths-small.csv")
+    workload = {"arrivals": arrivals, "lengths": {"kind": "joint", "path": path, **more}}
+    return build(scenario(workload, requests=90), seed=9)
+
+
+def test_build_draws_joint_lengths() -> None:
+    traffic = joint({"kind": "poisson", "rate": 2})
+    assert isinstance(traffic, OpenTraffic)
+    arrivals, prompts, outputs = columns(traffic)
+    assert arrivals == asked({"kind": "poisson", "rate": 2}, {"kind": "fixed", "value": 1}, 90)[0]
+    assert prompts == [100 * output for output in outputs]
+    assert set(outputs) == {1, 2, 3, 4}
+    closed = joint({"kind": "closed", "concurrency": 4})
+    assert isinstance(closed, ClosedTraffic)
+    assert list(closed.lengths()) == [(prompts, outputs)]
+
+
+def test_build_takes_the_columns_that_are_named() -> None:
+    names = {"prompt_column": "num_decode_tokens", "output_column": "num_prefill_tokens"}
+    traffic = joint({"kind": "burst"}, **names)
+    assert isinstance(traffic, OpenTraffic)
+    _, prompts, outputs = columns(traffic)
+    assert outputs == [100 * prompt for prompt in prompts]
 
 
 def test_build_makes_a_closed_loop() -> None:
@@ -445,6 +626,30 @@ def test_build_replays_a_trace() -> None:
     path = str(DATA / "plain-small.csv")
     assert replayed({"path": path}) == ([0.0, 0.25, 0.25], [102, 101, 103], [12, 11, 13])
     assert replayed({"path": path, "format": "csv", "time_scale": 4})[0] == [0.0, 1.0, 1.0]
+
+
+def test_only_the_spread_of_a_trace_depends_on_the_seed() -> None:
+    def arrivals(seed: int, **trace: Any) -> list[float]:
+        path = str(DATA / "mooncake-small.jsonl")
+        traffic = build(scenario({"trace": {"path": path, **trace}}), seed)
+        assert isinstance(traffic, OpenTraffic)
+        return columns(traffic)[0]
+
+    assert arrivals(1) == arrivals(2) == [0.0, 0.0, 3.003]
+    one, two = (arrivals(seed, spread="3s") for seed in (1, 2))
+    assert one == arrivals(1, spread=3)
+    assert one != two
+    assert len(set(one + two)) == 5  # both begin at 0
+
+
+def test_traffic_says_what_was_left_out_of_a_trace() -> None:
+    def notes(name: str) -> tuple[str, ...]:
+        traffic = build(scenario({"trace": {"path": str(DATA / name)}}), seed=1)
+        assert isinstance(traffic, OpenTraffic)
+        return traffic.notes
+
+    assert notes("plain-small.csv") == ()
+    assert notes("burstgpt-small.csv") == ("Not replayed: 2 failed requests (no output tokens).",)
 
 
 @pytest.mark.parametrize(

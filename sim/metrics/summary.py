@@ -1,8 +1,9 @@
 """The figures of one run: vLLM's benchmark keys at the top, everything else under ``infersim``.
 
-Definitions are those of ``vllm bench serve``. Latency statistics leave the warm-up out; counts,
-tokens and throughput are of the whole run, from the first arrival to the last token. Times in the
-summary are milliseconds where the key says so, seconds otherwise.
+Definitions are those of ``vllm bench serve``. TTFT, TPOT, E2EL and queue time leave the warm-up and
+unfinished requests out; ITL has every gap of the run; counts, tokens and throughput are of the
+whole run, from the first arrival to the last token. Times in the summary are milliseconds where the
+key says so, seconds otherwise.
 """
 
 from __future__ import annotations

@@ -25,22 +25,32 @@ def judge(run: RunRecord) -> dict[str, Any]:
             held = run.completed & (np.isnan(latency) | (latency <= limit))
             limits[name] = limit, float(held[judged].mean())
     attainment = float(run.within_slo[judged].mean()) if limits else None
-    shares = {name: share for name, (_, share) in limits.items()}
-    first = min(shares, key=lambda name: shares[name], default=None)
-    if first is not None and shares[first] == 1:
-        first = None
     return {
         "state": state,
         "text": text,
         "slo_met": None if attainment is None else attainment >= slo.attainment,
         "attainment": attainment,
         "target": slo.attainment if limits else None,
-        "first_limit": first,
+        "first_limit": _first_limit(run),
         "limits": {
             name: {"limit_ms": limit * 1e3, "attainment": share}
             for name, (limit, share) in limits.items()
         },
     }
+
+
+def _first_limit(run: RunRecord) -> str | None:
+    """The limit that completed requests come closest to, or exceed most, at the wanted attainment.
+
+    None without limits, and without requests to judge by.
+    """
+    slo, judged = run.scenario.slo, run.completed & ~run.warmup
+    pressure = {}
+    for name, limit, latency in (("ttft", slo.ttft, run.ttft), ("tpot", slo.tpot, run.tpot)):
+        seen = latency[judged & ~np.isnan(latency)]
+        if limit is not None and len(seen):
+            pressure[name] = float(np.quantile(seen, slo.attainment)) / limit
+    return max(pressure, key=lambda name: pressure[name], default=None)
 
 
 def _state(run: RunRecord) -> tuple[str, str]:

@@ -23,6 +23,7 @@ from typing import Any
 
 from sim.errors import ScenarioError
 from sim.scenario.document import Problem, show
+from sim.scenario.extends import extended
 from sim.scenario.loading import from_mapping, read
 from sim.scenario.overrides import Overrides, applied
 from sim.scenario.schema import Scenario
@@ -33,17 +34,19 @@ __all__ = ["Scenario", "load_scenario"]
 def load_scenario(source: str | Path | Mapping[str, Any], overrides: Overrides = ()) -> Scenario:
     """The scenario in a YAML file, or given as a mapping, with ``overrides`` made to it.
 
-    Relative paths in it start at the folder of the file, or at the working directory for a
-    mapping. Raises ScenarioError with every problem: position, value, what is allowed.
+    What it ``extends`` is merged in. Relative paths start at the folder of the file that they
+    stand in, or at the working directory for a mapping. Raises ScenarioError with every problem:
+    position, value, what is allowed.
     """
     problems: list[Problem] = []
     if isinstance(source, Mapping):
-        document = from_mapping(source)
+        document, inherited = extended(from_mapping(source))
     elif isinstance(source, str | Path):
         document, problems = read(source)
+        document, inherited = extended(document)
         stem = "".join(char for char in Path(source).stem if char.isprintable())
         document.data.setdefault("name", stem.strip() or "scenario")
     else:
         raise ScenarioError(f"a scenario is a path or a mapping, got {show(source)}")
     document, refused = applied(document, overrides)
-    return Scenario.from_document(document, [*problems, *refused])
+    return Scenario.from_document(document, [*problems, *inherited, *refused])

@@ -6,10 +6,13 @@ Numbers are SI once validated (seconds, bytes).
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from sim.errors import did_you_mean
+from sim.scenario.document import show
 from sim.scenario.fields import (
     Batching,
     Count,
@@ -23,8 +26,22 @@ from sim.scenario.fields import (
     Wait,
     trouble,
 )
-from sim.scenario.support import LimitedSection, Section
+from sim.scenario.support import LimitedSection, Section, refusal
 
+_ORDERS = ("fcfs", "sjf", "priority", "edf")
+_CLASS = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+
+
+def _order(value: str) -> str:
+    if value in _ORDERS or _CLASS.fullmatch(value):
+        return value
+    known = [name for name in _ORDERS if refusal("Scheduler", "order", name) is None]
+    allowed = f"{', '.join(known)}, or a class of your own as package.module:Class"
+    raise ValueError(f"{show(value)} is none of {allowed}{did_you_mean(value, known)}")
+
+
+Order = Annotated[Line, AfterValidator(_order)]
+"""An order of the queue, or ``package.module:Class``."""
 PrecisionName = Literal["bf16", "fp16", "fp8", "int8", "int4", "mxfp4", "nvfp4"]
 
 
@@ -79,9 +96,10 @@ class Scheduler(LimitedSection):
         description="static | request | continuous, or package.module:Class. Continuous: every "
         "current engine decides anew at each iteration.",
     )
-    order: Literal["fcfs", "sjf", "priority", "edf"] = Field(
+    order: Order = Field(
         default="fcfs",
-        description="Who leaves the queue first. First come first served as in vLLM.",
+        description="Who leaves the queue first: fcfs | sjf, or package.module:Class. First come "
+        "first served as in vLLM; sjf knows the length of answers, so it is a bound.",
     )
     max_num_seqs: Count = Field(
         default=256,
@@ -97,6 +115,11 @@ class Scheduler(LimitedSection):
     chunked_prefill: Switch = Field(
         default=True, description="Split long prompts over iterations. On, as always in vLLM V1."
     )
+    long_prefill_token_threshold: Count | None = Field(
+        default=None,
+        description="Chunked prefill only: most tokens of one prompt in one iteration, so that "
+        "several prompts advance together. null, or 0 as vLLM writes its default: no such cap.",
+    )
     scheduler_reserve_full_isl: Switch = Field(
         default=True,
         description="Admit a request only when the blocks of its whole input fit, not merely "
@@ -107,6 +130,12 @@ class Scheduler(LimitedSection):
         description="Request batching only: how long an incomplete batch may wait, s. 50 ms is "
         "hardly noticed beside the time a batch takes.",
     )
+
+    @field_validator("long_prefill_token_threshold", mode="before")
+    @classmethod
+    def _zero_is_off(cls, value: Any) -> Any:
+        """vLLM's 0 means null."""
+        return None if value in (0, "0") and not isinstance(value, bool | float) else value
 
     @model_validator(mode="after")
     def _tokens_for_everyone(self) -> Scheduler:

@@ -3,7 +3,7 @@
 A ``Document`` is plain data (mappings, lists, numbers, texts) plus, for every key and value, the
 ``Place`` it was written at: a line and column of a file, or a ``--set`` argument. Data handed over
 from Python has no places; there the dotted path of the key is the position. Lines and columns
-count from 1, in characters.
+count from 1, in characters. A document that extends others has places in several files.
 """
 
 from __future__ import annotations
@@ -56,11 +56,16 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A scenario as written: its data, and the places of its keys and values."""
+    """A scenario as written: its data, and the places of its keys and values.
+
+    ``text`` is the scenario's own file; ``texts`` holds that and the files which it extends, by
+    the label of their places; its own file comes first.
+    """
 
     data: dict[str, Any]
     base: Path
     text: str | None = None
+    texts: dict[str, str] = field(default_factory=dict)
     keys: dict[KeyPath, Place] = field(default_factory=dict)
     values: dict[KeyPath, Place] = field(default_factory=dict)
 
@@ -75,13 +80,23 @@ class Document:
         return None
 
     def most_likely(self, paths: Iterable[KeyPath]) -> KeyPath:
-        """Of the values that contradict each other, the one to point at: overrides come first."""
+        """Of the values that contradict each other, the one to point at.
+
+        Overrides come first, then the scenario's own file, then those that it extends.
+        """
         candidates = list(paths)
         for path in candidates:
             place = self.place(path)
             if place is not None and place.line is None and path in self.values:
                 return path
-        return next((path for path in candidates if has(self.data, path)), candidates[0])
+        written = [path for path in candidates if has(self.data, path)]
+        return min(written or candidates[:1], key=lambda path: self.order(self.place(path))[0])
+
+    def order(self, place: Place | None) -> tuple[int, int, int]:
+        """File by file from top to bottom; arguments come last, in an order of their own."""
+        if place is None or place.line is None:
+            return (len(self.texts), 0, 0)
+        return (list(self.texts).index(place.label), place.line, place.column)
 
 
 def has(data: Any, path: KeyPath) -> bool:
@@ -136,28 +151,24 @@ def failure(problems: Sequence[Problem], document: Document) -> ScenarioError:
         (problem, problem.place or document.place(problem.path, at_key=problem.at_key))
         for problem in problems
     ]
-    located.sort(key=lambda pair: _order(pair[1]))
-    blocks = [_block(problem, place, document.text) for problem, place in located[:MAX_SHOWN]]
+    located.sort(key=lambda pair: document.order(pair[1]))
+    blocks = [_block(problem, place, document.texts) for problem, place in located[:MAX_SHOWN]]
     if len(located) > MAX_SHOWN:
         blocks.append(f"... and {len(located) - MAX_SHOWN} more problems")
     return ScenarioError("\n".join(blocks))
 
 
-def _order(place: Place | None) -> tuple[int, int]:
-    """File positions top to bottom, then arguments in their own order (sorting is stable)."""
-    return (2**31, 0) if place is None or place.line is None else (place.line, place.column)
-
-
-def _block(problem: Problem, place: Place | None, text: str | None) -> str:
+def _block(problem: Problem, place: Place | None, texts: dict[str, str]) -> str:
     """``position: path: message``, and for a file the line with a caret below it."""
     name = dotted(tuple(step if isinstance(step, int) else shorten(step) for step in problem.path))
     parts = [] if place is None else [str(place)]
     if name and not (place is not None and place.label.startswith(f"--set {name}=")):
         parts.append(name)
     head = ": ".join([*parts, problem.message])
-    if place is None or place.line is None or text is None:
+    if place is None or place.line is None:
         return printable(head)
-    return "\n".join([printable(head), *_snippet(place.line, place.column, place.width, text)])
+    snippet = _snippet(place.line, place.column, place.width, texts[place.label])
+    return "\n".join([printable(head), *snippet])
 
 
 def _snippet(line: int, column: int, width: int, text: str) -> list[str]:

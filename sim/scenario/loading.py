@@ -19,23 +19,33 @@ MAX_BYTES = 1_000_000
 _NEEDED = "a scenario is a mapping with at least model, fleet and workload"
 
 
-def read(source: str | Path) -> tuple[Document, list[Problem]]:
-    """The scenario file as data with places, and the problems that do not prevent reading on.
+class UnreadableError(ScenarioError):
+    """The file as a whole cannot be had; ``reason`` says why, without its name."""
 
-    Raises ScenarioError when the file cannot be read, is not UTF-8, or is no YAML mapping.
+    def __init__(self, label: str, reason: str) -> None:
+        super().__init__(printable(f"{label}: {reason}"))
+        self.reason = reason
+
+
+def read(source: str | Path) -> tuple[Document, list[Problem]]:
+    """One file as data with places, and the problems that do not prevent reading on.
+
+    Raises UnreadableError when the file cannot be read, and ScenarioError when it is not UTF-8 or
+    no YAML mapping.
     """
     label = str(source)
     text = _text(Path(source), label)
     try:
         parsed = parse(text, label)
     except BrokenYamlError as error:
-        raise failure([error.problem], Document({}, Path(), text)) from None
+        raise failure([error.problem], Document({}, Path(), text, {label: text})) from None
     if parsed.data is None and not parsed.problems:
         raise ScenarioError(printable(f"{label}:1:1: the file is empty; {_NEEDED}"))
     document = Document(
         data=parsed.data if isinstance(parsed.data, dict) else {},
         base=Path(source).absolute().parent,
         text=text,
+        texts={label: text},
         keys=parsed.keys,
         values=parsed.values,
     )
@@ -87,16 +97,15 @@ def _text(path: Path, label: str) -> str:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise ScenarioError(f"{printable(label)}: no such file{_sibling(path)}") from None
+        raise UnreadableError(label, f"no such file{_sibling(path)}") from None
     except IsADirectoryError:
         message = "this is a directory; name the scenario file in it"
-        raise ScenarioError(f"{printable(label)}: {message}") from None
+        raise UnreadableError(label, message) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ScenarioError(f"{printable(label)}: cannot be read: {reason}") from None
+        raise UnreadableError(label, f"cannot be read: {reason}") from None
     if len(content) > MAX_BYTES:
-        message = f"larger than {MAX_BYTES:,} bytes, which no scenario is"
-        raise ScenarioError(f"{printable(label)}: {message}")
+        raise UnreadableError(label, f"larger than {MAX_BYTES:,} bytes, which no scenario is")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

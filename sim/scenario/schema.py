@@ -6,6 +6,7 @@ everything and report every problem at the place where it was written. All numbe
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +23,7 @@ from sim.scenario.overrides import Overrides, applied, fleet_as_list
 from sim.scenario.parsing import scalar
 from sim.scenario.run import DEFAULT_REQUESTS, Run, Slo
 from sim.scenario.support import LimitedSection
-from sim.scenario.traffic import EmpiricalLengths, Workload
+from sim.scenario.traffic import Workload
 
 
 class Scenario(LimitedSection):
@@ -149,17 +150,7 @@ class Scenario(LimitedSection):
         Loading it anywhere on this machine gives an equal scenario: paths become absolute.
         """
         data: dict[str, Any] = self.model_dump(mode="json")
-        data["model"] = self._absolute("models", self.model)
-        data["engine"] = self._absolute("engines", self.engine)
-        for pool, values in zip(self.fleet, data["fleet"], strict=True):
-            values["gpu"] = self._absolute("gpus", pool.gpu)
-        for key in ("prompt_tokens", "output_tokens"):
-            lengths = getattr(self.workload, key)
-            if isinstance(lengths, EmpiricalLengths):
-                data["workload"][key]["path"] = str(self.path(lengths.path))
-        if self.workload.trace is not None:
-            data["workload"]["trace"]["path"] = str(self.path(self.workload.trace.path))
-        return data
+        return absolute_paths(data, self.base)
 
     def to_yaml(self) -> str:
         """``resolved()`` as YAML text."""
@@ -168,14 +159,58 @@ class Scenario(LimitedSection):
             default_flow_style=False,
         )  # fmt: skip
 
-    def _absolute(self, kind: catalog.Kind, name: str) -> str:
-        return name if name in catalog.names(kind) else str(self.path(name))
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Scenario) and self.resolved() == other.resolved()
 
     def __hash__(self) -> int:
         return hash(self.to_yaml())
+
+
+PATHS: Mapping[tuple[str, ...], catalog.Kind | None] = {
+    ("model",): "models",
+    ("engine",): "engines",
+    ("fleet", "gpu"): "gpus",
+    ("speculative", "draft_model"): "models",
+    ("workload", "prompt_tokens", "path"): None,
+    ("workload", "output_tokens", "path"): None,
+    ("workload", "lengths", "path"): None,
+    ("workload", "trace", "path"): None,
+}
+"""The keys that hold a path, and the part of the catalogue whose names may stand there instead."""
+
+
+def absolute_paths(data: dict[str, Any], base: Path) -> dict[str, Any]:
+    """``data`` with every path that is relative to ``base`` made absolute; names stay names."""
+    data = copy.deepcopy(data)
+    for (*steps, key), kind in PATHS.items():
+        for section in _sections_at(data, steps):
+            value = section.get(key)
+            if isinstance(value, str) and _is_path(value, kind, base):
+                section[key] = str(Path(base, Path(value).expanduser()))
+    return data
+
+
+def _sections_at(data: dict[str, Any], steps: Sequence[str]) -> list[dict[str, Any]]:
+    """The mappings below these keys; each of them where a key holds a list."""
+    found: list[Any] = [data]
+    for step in steps:
+        values = [section[step] for section in found if step in section]
+        items = [
+            item for value in values for item in (value if isinstance(value, list) else [value])
+        ]
+        found = [item for item in items if isinstance(item, dict)]
+    return found
+
+
+def _is_path(value: str, kind: catalog.Kind | None, base: Path) -> bool:
+    """Whether a value is meant as a path: a misspelt name of the catalogue is none."""
+    try:
+        exists = Path(base, Path(value).expanduser()).exists()
+    except (OSError, ValueError, RuntimeError):  # too long, a null byte, an unknown ~user
+        return False
+    if kind is None or exists:
+        return kind is None or value not in catalog.names(kind)
+    return "/" in value or Path(value).suffix in (".yaml", ".yml", ".json")
 
 
 class _Dumper(yaml.SafeDumper):

@@ -58,8 +58,6 @@ def several(value: object) -> bool:
     return isinstance(value, list | tuple) and len(value) > 1
 
 
-_LENGTHS = "fixed, uniform, lognormal or empirical"
-
 LIMITS = (
     Limit("Precision", "weights", among("mxfp4", "nvfp4"), "bf16, fp16, fp8, int8 or int4"),
     Limit("Precision", "activations", among("int4", "mxfp4", "nvfp4"), "bf16, fp16, fp8 or int8"),
@@ -68,7 +66,7 @@ LIMITS = (
     Limit("Pool", "role", among("prefill", "decode"), "both"),
     Limit("Pool", "pipeline_parallel", above(1), "1; tensor_parallel may be more"),
     Limit("Pool", "expert_parallel", above(1), "1"),
-    Limit("Scheduler", "order", among("sjf", "priority", "edf"), "fcfs"),
+    Limit("Scheduler", "order", among("priority", "edf"), "fcfs or sjf"),
     Limit("KvCache", "enable_prefix_caching", lambda value: value is True, "false"),
     Limit("KvCache", "preemption", among("swap", "auto"), "recompute"),
     Limit("KvCache", "swap_space", above(0), "0GiB"),
@@ -76,12 +74,9 @@ LIMITS = (
     Limit(
         "Scenario",
         "router",
-        among("random", "power-of-two", "prefix-affinity"),
-        "round-robin or least-outstanding",
+        among("prefix-affinity"),
+        "round-robin, random, least-outstanding or power-of-two",
     ),
-    Limit("Workload", "arrivals", kind("ramp"), "poisson, gamma, constant, burst or closed"),
-    Limit("Workload", "prompt_tokens", kind("normal"), _LENGTHS),
-    Limit("Workload", "output_tokens", kind("normal"), _LENGTHS),
     Limit("Workload", "shared_prefix", given, "null"),
     Limit("Run", "repetitions", above(1), "1; vary --seed instead"),
 )

@@ -9,9 +9,20 @@ import math
 from statistics import NormalDist
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
-from sim.scenario.fields import Count, Duration, File, Line, Positive, Rate, Tokens, Wait, trouble
+from sim.scenario.fields import (
+    Count,
+    Duration,
+    File,
+    Line,
+    Positive,
+    Rate,
+    Tokens,
+    Wait,
+    located,
+    trouble,
+)
 from sim.scenario.support import LimitedSection, Section
 
 _Z95 = NormalDist().inv_cdf(0.95)
@@ -61,17 +72,42 @@ class ClosedArrivals(Section):
 
 
 class RampArrivals(Section):
-    """Poisson arrivals whose rate grows evenly."""
+    """Poisson arrivals whose rate grows, or falls, evenly, and then stays."""
 
     kind: Literal["ramp"]
     rate: Rate = Field(description="Requests per second at the start.", examples=[1.0])
-    final_rate: Rate = Field(description="Requests per second at the end.", examples=[20.0])
-    duration: Duration = Field(description="From the start to the end, s.", examples=["10min"])
+    final_rate: Rate = Field(
+        description="Requests per second at the end of the ramp and ever after.", examples=[20.0]
+    )
+    duration: Duration = Field(
+        description="From the start to the end of the ramp, s.", examples=["10min"]
+    )
+
+
+class DiurnalArrivals(Section):
+    """Poisson arrivals whose rate swings between quiet and busy hours, as a cosine."""
+
+    kind: Literal["diurnal"]
+    rate: Rate = Field(description="Requests per second when it is quietest.", examples=[1.0])
+    peak_rate: Rate = Field(description="Requests per second at the peak.", examples=[10.0])
+    period: Duration = Field(default=86400.0, description="From peak to peak, s. A day.")
+    peak_at: Wait | None = Field(
+        default=None,
+        description="When the peak comes, s after the start. null: half a period, so that a run "
+        "starts when it is quietest.",
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> DiurnalArrivals:
+        if self.peak_rate < self.rate:
+            message = f"peak_rate ({self.peak_rate:g}) is less than rate ({self.rate:g})"
+            raise trouble(message, "peak_rate", "rate")
+        return self
 
 
 Arrivals = Annotated[
     PoissonArrivals | GammaArrivals | ConstantArrivals | BurstArrivals | ClosedArrivals
-    | RampArrivals,
+    | RampArrivals | DiurnalArrivals,
     Field(discriminator="kind"),
 ]  # fmt: skip
 
@@ -148,7 +184,7 @@ class LognormalLengths(_Clipped):
 
 
 class NormalLengths(_Clipped):
-    """Lengths spread evenly around the mean."""
+    """Lengths spread evenly to both sides of the mean, most of them near it."""
 
     kind: Literal["normal"]
     std: Positive = Field(description="Standard deviation, tokens.", examples=[100])
@@ -170,6 +206,42 @@ Lengths = Annotated[
 ]
 
 
+def _absolute(value: str, info: ValidationInfo) -> str:
+    return str(located(value, info))
+
+
+class JointLengths(Section):
+    """Prompts with their answers, drawn together from a file of observed ones."""
+
+    kind: Literal["joint"]
+    path: Annotated[File, AfterValidator(_absolute)] = Field(
+        description="A CSV or JSON file, one row a request.", examples=["lengths.csv"]
+    )
+    prompt_column: Line | None = Field(
+        default=None,
+        description="Column of the prompt lengths; null, as the other: told by the usual names.",
+        examples=["num_prefill_tokens"],
+    )
+    output_column: Line | None = Field(
+        default=None, description="Column of the answer lengths.", examples=["num_decode_tokens"]
+    )
+
+    @model_validator(mode="after")
+    def _both_columns(self) -> JointLengths:
+        names = ("prompt_column", "output_column")
+        given = [name for name in names if getattr(self, name) is not None]
+        if len(given) == 1:
+            raise trouble(f"{given[0]} alone; give both {' and '.join(names)}, or none", given[0])
+        return self
+
+    @property
+    def columns(self) -> tuple[str, str] | None:
+        """The columns of prompts and answers; None: those that have one of the usual names."""
+        if self.prompt_column is None or self.output_column is None:
+            return None
+        return self.prompt_column, self.output_column
+
+
 class SharedPrefix(Section):
     """Prompts that begin alike, as with a system prompt."""
 
@@ -181,15 +253,21 @@ class Trace(Section):
     """Recorded requests, replayed."""
 
     path: File = Field(description="The file.", examples=["azure_conv.csv"])
-    format: Literal["auto", "azure", "mooncake", "csv"] = Field(
-        default="auto", description="How to read it. auto: told by the names of its columns."
-    )
+    format: Literal[
+        "auto", "azure", "burstgpt", "mooncake", "bailian", "aiperf", "llmservingsim", "vllm", "csv"
+    ] = Field(default="auto", description="How to read it. auto: told by the names of its columns.")
     time_scale: Positive = Field(
         default=1.0,
         description="Every gap between arrivals is multiplied by it: 0.25 replays the same "
         "requests four times as fast, 2 at half the rate. 1: as recorded.",
     )
     limit: Count | None = Field(default=None, description="Only the first so many; null: all.")
+    spread: Duration | None = Field(
+        default=None,
+        description="Tick of the recording clock, s: each arrival moves on by a share of it, drawn "
+        "uniformly under the seed. Mooncake's is 3 s. null: as recorded.",
+        examples=["3s"],
+    )
 
 
 class Workload(LimitedSection):
@@ -208,6 +286,11 @@ class Workload(LimitedSection):
         description="Output lengths.",
         examples=["{kind: lognormal, mean: 220, p95: 600, max: 1500}"],
     )
+    lengths: JointLengths | None = Field(
+        default=None,
+        description="Instead of prompt_tokens and output_tokens: both from one file.",
+        examples=["{kind: joint, path: lengths.csv}"],
+    )
     shared_prefix: SharedPrefix | None = Field(
         default=None,
         description="Tokens that prompts have in common. null: none.",
@@ -221,20 +304,23 @@ class Workload(LimitedSection):
 
     @model_validator(mode="after")
     def _trace_or_synthetic(self) -> Workload:
-        parts = {
-            "arrivals": self.arrivals,
-            "prompt_tokens": self.prompt_tokens,
-            "output_tokens": self.output_tokens,
-        }
+        names = ("arrivals", "prompt_tokens", "output_tokens", "lengths")
+        given = [name for name in names if getattr(self, name) is not None]
         if self.trace is not None:
-            extra = [name for name, part in parts.items() if part is not None]
-            if extra:
-                listed = " and ".join(extra)
-                raise trouble(f"a trace replaces {listed}; give one or the other", extra[0])
+            _replaces("a trace", given)
             return self
-        absent = [name for name, part in parts.items() if part is None]
+        if self.lengths is not None:
+            _replaces("lengths", [name for name in given if name.endswith("_tokens")])
+        needed = names[:1] if self.lengths is not None else names[:3]
+        absent = [name for name in needed if name not in given]
         if absent:
             example = Workload.model_fields[absent[0]].examples or [""]
             message = f"{' and '.join(absent)} missing; for example `{absent[0]}: {example[0]}`"
             raise trouble(f"{message}, or a `trace` instead")
         return self
+
+
+def _replaces(this: str, given: list[str]) -> None:
+    """Refuse what is ``given`` beside ``this``."""
+    if given:
+        raise trouble(f"{this} replaces {' and '.join(given)}; give one or the other", given[0])

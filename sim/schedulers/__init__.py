@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-
 from sim.errors import UsageError, did_you_mean
 from sim.memory import Allocator
 from sim.schedulers.base import Chunk, Limits, Plan, Scheduler
 from sim.schedulers.continuous import ChunkedPrefill, PrefillFirst
+from sim.schedulers.loading import load
+from sim.schedulers.orders import Order, make_order
 from sim.schedulers.whole_batch import RequestLevel, Static
 
 __all__ = [
     "Chunk",
     "ChunkedPrefill",
     "Limits",
+    "Order",
     "Plan",
     "PrefillFirst",
     "RequestLevel",
@@ -31,36 +31,33 @@ BATCHING: dict[str, type[Scheduler]] = {
 
 
 def make_scheduler(
-    batching: str, limits: Limits, kv: Allocator, *, chunked_prefill: bool = True
+    batching: str,
+    limits: Limits,
+    kv: Allocator,
+    *,
+    chunked_prefill: bool = True,
+    order: str = "fcfs",
 ) -> Scheduler:
-    """The scheduler that ``scheduler.batching`` names.
+    """The scheduler that ``scheduler.batching`` names, its queue in ``scheduler.order``.
 
     Without ``chunked_prefill``, continuous batching runs whole prompts before any decode. A name
-    with a colon is imported: ``package.module:Class``, a subclass of ``Scheduler``.
+    with a colon is imported: ``package.module:Class``, a subclass of ``Scheduler`` or ``Order``.
     Raises UsageError for a name that leads nowhere.
     """
+    scheduler = _policy(batching, chunked_prefill)(limits, kv)
+    scheduler.waiting = make_order(order).queue()
+    return scheduler
+
+
+def _policy(batching: str, chunked_prefill: bool) -> type[Scheduler]:
     if batching == "continuous" and not chunked_prefill:
-        return PrefillFirst(limits, kv)
+        return PrefillFirst
     if ":" in batching:
-        return _load(batching)(limits, kv)
+        own: type[Scheduler] = load(batching, Scheduler, "scheduler")
+        return own
     if batching not in BATCHING:
         raise UsageError(
             f"unknown batching {batching!r}{did_you_mean(batching, BATCHING)}; "
             f"known: {', '.join(BATCHING)}, or package.module:Class"
         )
-    return BATCHING[batching](limits, kv)
-
-
-def _load(path: str) -> type[Scheduler]:
-    module_name, _, class_name = path.partition(":")
-    try:
-        found = getattr(importlib.import_module(module_name), class_name)
-    except Exception as error:  # whatever a user's module does when it is imported
-        reason = f"{type(error).__name__}: {error}"
-        raise UsageError(f"scheduler {path!r} cannot be imported ({reason})") from error
-    if not (isinstance(found, type) and issubclass(found, Scheduler)):
-        raise UsageError(f"scheduler {path!r} is not a subclass of sim.schedulers.Scheduler")
-    if inspect.isabstract(found):
-        missing = ", ".join(sorted(found.__abstractmethods__))
-        raise UsageError(f"scheduler {path!r} is abstract: it does not implement {missing}")
-    return found
+    return BATCHING[batching]

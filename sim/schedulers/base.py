@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections import deque
 from dataclasses import dataclass
 
 from sim.memory import Allocator
 from sim.plan import Chunk, Plan
 from sim.request import Request
 from sim.schedulers.decoding import DecodeBatch
+from sim.schedulers.queues import Fifo, Queue
 
 __all__ = ["Chunk", "Limits", "Plan", "Scheduler"]
 
@@ -34,6 +34,7 @@ class Limits:
     max_model_len: int = 8192
     scheduler_reserve_full_isl: bool = True
     batch_timeout: float = 0.05  # s, request-level batching only
+    long_prefill_token_threshold: int = 0  # most of one prompt in one iteration; 0: no such cap
 
 
 class Scheduler(ABC):
@@ -46,7 +47,7 @@ class Scheduler(ABC):
     def __init__(self, limits: Limits, kv: Allocator) -> None:
         self.limits = limits
         self.kv = kv
-        self.waiting: deque[Request] = deque()
+        self.waiting: Queue = Fifo()
         self.decoding = DecodeBatch()
         self.last_call = False
 
@@ -83,12 +84,14 @@ class Scheduler(ABC):
     def submit(self, request: Request) -> bool:
         """A request has arrived; it waits until ``schedule`` takes it.
 
-        Returns whether the next plan may differ because of it. First come, first served, it cannot
-        if somebody waits before it already; a policy with another order must say when it can.
+        Returns whether the next plan may differ because of it. It cannot if somebody else is still
+        at the head of the queue: a plan that repeats has found no room for that one, and who comes
+        behind is not asked. A policy that looks past the head must say when the plan can differ.
         """
-        self.waiting.append(request)
+        waiting = self.waiting
+        waiting.append(request)
         self.last_call = False
-        return len(self.waiting) == 1
+        return waiting[0] is request
 
     def repeats(self, limit: int) -> int:
         """How many times in a row the stationary plan just returned can run (1 to ``limit``)."""

@@ -70,38 +70,35 @@ class IterationLevel(Scheduler):
 
 
 class ChunkedPrefill(IterationLevel):
-    """vLLM V1's scheduler, first come first served."""
+    """vLLM V1's scheduler: running requests in order of admission, then those that wait.
+
+    With ``long_prefill_token_threshold`` no prompt gets more tokens than that in one iteration, so
+    that several can be under way at once.
+    """
 
     def __init__(self, limits: Limits, kv: Allocator) -> None:
         super().__init__(limits, kv)
-        self._partial: Request | None = None  # whose prompt the running iteration leaves unfinished
+        # who will still lack tokens after the iteration in flight, in order of admission
+        self._partials: list[Request] = []
 
     def schedule(self, now: float) -> Plan | None:
-        """Decodes, then the partly prefilled prompt, then new ones, until a limit binds."""
+        """Decodes and partly prefilled prompts, then new ones, until a limit binds."""
         batch, kv = self.decoding, self.kv
         chunks: list[Chunk] = []
         preempted = 0
-        if batch.size:
+        if self._partials:
+            chunks, preempted = self._continue_prompts()
+        elif batch.size:
             if kv.can_grow():
                 kv.grow(1)
             else:
                 preempted = self._grow_decodes()
         size = batch.size
-        budget = self.limits.max_num_batched_tokens - size
-
-        partial, self._partial = self._partial, None
-        if partial is not None and partial in self._running:  # else its turn to go came just now
-            rest = partial.tokens_to_prefill() - partial.computed
-            tokens = min(rest, budget)
-            if kv.allocate(partial.computed, tokens):
-                chunks.append(Chunk(partial, tokens, partial.computed))
-                budget -= tokens
-                self._partial = partial if tokens < rest else None
-            else:  # it is the newest, so it is the one to go
-                self._preempt(partial)
-                preempted += 1
         admitted = 0
         if self.waiting and not preempted:
+            budget = self.limits.max_num_batched_tokens - size
+            for chunk in chunks:
+                budget -= chunk.tokens
             admitted = self._admit_waiting(chunks, budget, now)
         if not chunks:
             if not size:
@@ -116,13 +113,62 @@ class ChunkedPrefill(IterationLevel):
         running = len(self._running)
         return Plan(chunks, size, size, batch.context, admitted, preempted, running, held, False)
 
+    def _continue_prompts(self) -> tuple[list[Chunk], int]:
+        """The next chunks of the prompts that were begun, and memory for them and for all decodes;
+        the newest are preempted until that fits (see ``_grow_decodes``).
+
+        Returns the chunks and how many were preempted. vLLM deals the budget out in order of
+        admission. It always reaches everybody, so who is first does not matter: only the newest
+        can have been cut short by it, and nobody else's share is larger than an iteration ago.
+        """
+        budget = self.limits.max_num_batched_tokens - self.decoding.size
+        chunks: list[Chunk] = []
+        for request in self._partials:
+            tokens = min(self._share(request), budget)
+            chunks.append(Chunk(request, tokens, request.computed))
+            budget -= tokens
+        preempted = 0
+        while not self._allocate(chunks):
+            newest = next(reversed(self._running))
+            self._preempt(newest)
+            preempted += 1
+            if chunks and chunks[-1].request is newest:
+                chunks.pop()
+        self._partials = _unfinished(chunks)
+        return chunks, preempted
+
+    def _share(self, request: Request) -> int:
+        """Tokens that ``request``, which does not decode, gets if the budget lasts."""
+        rest = request.tokens_to_prefill() - request.computed
+        cap = self.limits.long_prefill_token_threshold
+        return cap if 0 < cap < rest else rest
+
+    def _allocate(self, chunks: list[Chunk]) -> bool:
+        """Memory for ``chunks`` and one token of each decoding sequence, or for nothing at all."""
+        kv = self.kv
+        done = 0
+        for chunk in chunks:
+            if not kv.allocate(chunk.context, chunk.tokens):
+                break
+            done += 1
+        if done == len(chunks) and kv.can_grow():
+            kv.grow(1)
+            return True
+        for chunk in chunks[:done]:
+            kv.free(chunk.context + chunk.tokens)
+            kv.allocate(0, chunk.context)
+        return False
+
     def _admit_waiting(self, chunks: list[Chunk], budget: int, now: float) -> int:
         """Take requests from the queue while seats, tokens and memory last; returns how many."""
         limits, kv, waiting = self.limits, self.kv, self.waiting
+        cap = limits.long_prefill_token_threshold
         admitted = 0
         while waiting and budget > 0 and len(self._running) < limits.max_num_seqs:
             need = waiting[0].tokens_to_prefill()
             tokens = need if need < budget else budget
+            if 0 < cap < tokens:
+                tokens = cap
             if limits.scheduler_reserve_full_isl and not kv.fits(need):
                 break
             if not kv.allocate(0, tokens):
@@ -132,12 +178,17 @@ class ChunkedPrefill(IterationLevel):
             budget -= tokens
             admitted += 1
             if tokens < need:
-                self._partial = request
+                self._partials.append(request)
         return admitted
 
 
+def _unfinished(chunks: list[Chunk]) -> list[Request]:
+    """Who still lacks tokens once ``chunks`` have run."""
+    return [c.request for c in chunks if c.context + c.tokens < c.request.tokens_to_prefill()]
+
+
 class PrefillFirst(IterationLevel):
-    """vLLM V0's scheduler without chunked prefill, first come first served."""
+    """vLLM V0's scheduler without chunked prefill."""
 
     WATERMARK = 0.01
     """Share of the memory that an admission must leave free (vLLM V0's block manager default)."""

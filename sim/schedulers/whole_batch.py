@@ -147,7 +147,9 @@ class RequestLevel(WholeBatch):
 
     def wakeup(self, now: float) -> float:
         """When the oldest waiting request has waited ``batch_timeout``."""
-        return self.waiting[0].queued + self.limits.batch_timeout if self.waiting else math.inf
+        if not self.waiting:
+            return math.inf
+        return self.waiting.oldest().queued + self.limits.batch_timeout
 
     def _reserve(self, group: list[Request]) -> list[int]:
         """Every slot is as long as its own sequence will be."""

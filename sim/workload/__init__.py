@@ -1,7 +1,8 @@
 """Which requests come, and when? From a scenario's workload to columns of requests.
 
 ``build`` is the door for the simulator. The functions it calls know nothing of scenarios: laws of
-arrival and length (``arrivals``, ``lengths``) or a recorded trace (``traces``) become traffic.
+arrival and length (``arrivals``, ``varying``, ``lengths``) or a recorded trace (``traces``) become
+traffic.
 Times are in seconds since the start of the run, lengths in tokens.
 """
 
@@ -15,7 +16,7 @@ import numpy as np
 from sim.errors import UsageError
 from sim.rng import stream
 from sim.workload.arrivals import ArrivalLaw, Burst, Constant, Gamma, Poisson
-from sim.workload.lengths import Empirical, Fixed, LengthLaw, Lognormal, Uniform
+from sim.workload.lengths import Empirical, Fixed, Joint, LengthLaw, Lognormal, Normal, Uniform
 from sim.workload.traces import Trace, read_trace
 from sim.workload.traces.rows import MAX_TOKENS
 from sim.workload.traffic import (
@@ -26,6 +27,7 @@ from sim.workload.traffic import (
     OpenTraffic,
     chunk_sizes,
 )
+from sim.workload.varying import Diurnal, Ramp
 
 if TYPE_CHECKING:
     from sim.scenario import Scenario
@@ -40,6 +42,7 @@ __all__ = [
     "generate",
     "generate_lengths",
     "replay",
+    "resample_lengths",
 ]
 
 LATEST = 1e9
@@ -49,31 +52,37 @@ LATEST = 1e9
 def build(scenario: Scenario, seed: int) -> OpenTraffic | ClosedTraffic:
     """The traffic that ``scenario`` asks for, drawn under ``seed``.
 
-    The seed has no say in a trace; of its ``limit`` and ``run.requests`` the smaller one holds.
+    In a trace the seed has a say only in its ``spread``; of its ``limit`` and ``run.requests`` the
+    smaller one holds.
     TraceError for a file that cannot be read, UsageError for a law that does not exist.
     """
     workload, total = scenario.workload, scenario.run.requests
     if workload.trace is not None:
         recorded = workload.trace
         limits = [n for n in (recorded.limit, total) if n is not None]
-        path = scenario.path(recorded.path)
-        limit = min(limits, default=None)
-        return replay(read_trace(path, recorded.format, recorded.time_scale, limit))
-    arrivals, prompts, outputs = workload.arrivals, workload.prompt_tokens, workload.output_tokens
-    # A scenario without a trace has all four.
-    assert arrivals is not None
-    assert prompts is not None
-    assert outputs is not None
+        trace = read_trace(
+            scenario.path(recorded.path),
+            recorded.format,
+            recorded.time_scale,
+            min(limits, default=None),
+            spread=recorded.spread,
+            seed=seed,
+        )
+        return replay(trace)
+    # A scenario without a trace has both.
+    assert workload.arrivals is not None
     assert total is not None
-    prompt_law, output_law = _length_law(scenario, prompts), _length_law(scenario, outputs)
+    arrivals, lengths = workload.arrivals, _lengths(scenario, total, seed)
     if arrivals.kind == "closed":
-        lengths = generate_lengths(total, seed, prompt_law, output_law)
         return ClosedTraffic(total, arrivals.concurrency, arrivals.think_time, lengths)
-    return generate(total, seed, _arrival_law(arrivals), prompt_law, output_law)
+    return _timed(total, seed, _arrival_law(arrivals), lengths, CHUNK)
 
 
 def replay(trace: Trace) -> OpenTraffic:
-    """The requests of a trace, as ``read_trace`` returns it; UsageError if they end too late."""
+    """The requests of a trace, as ``read_trace`` returns it; UsageError if they end too late.
+
+    What the reader skipped is in the notes of the traffic.
+    """
     _check_latest(trace.arrivals[-1])
 
     def chunks() -> Iterator[Chunk]:
@@ -85,7 +94,8 @@ def replay(trace: Trace) -> OpenTraffic:
                 trace.output_tokens[part].tolist(),
             )
 
-    return OpenTraffic(len(trace), chunks())
+    skipped = [f"Not replayed: {n:,} {reason}." for reason, n in trace.skipped.items() if n]
+    return OpenTraffic(len(trace), chunks(), skipped)
 
 
 def generate(
@@ -102,16 +112,8 @@ def generate(
     Arrivals, prompts and outputs have a random stream each: changing one law leaves the values of
     the others as they are.
     """
-
-    def chunks() -> Iterator[Chunk]:
-        times = arrivals.times(stream(seed, "arrivals"), chunk_sizes(total, chunk))
-        for lengths in generate_lengths(total, seed, prompts, outputs, chunk=chunk):
-            with np.errstate(over="ignore"):  # an infinite time is refused in the next line
-                clock = next(times)
-            _check_latest(clock[-1])
-            yield Chunk(clock.tolist(), *lengths)
-
-    return OpenTraffic(total, chunks())
+    lengths = generate_lengths(total, seed, prompts, outputs, chunk=chunk)
+    return _timed(total, seed, arrivals, lengths, chunk)
 
 
 def generate_lengths(
@@ -125,6 +127,47 @@ def generate_lengths(
         )
 
 
+def resample_lengths(
+    total: int, seed: int, pairs: Joint, *, chunk: int = CHUNK
+) -> Iterator[LengthChunk]:
+    """The lengths of ``total`` requests, each a recorded prompt with the answer to it."""
+    rng = stream(seed, "lengths/joint")
+    for size in chunk_sizes(total, chunk):
+        prompts, outputs = pairs.draw(rng, size)
+        yield LengthChunk(prompts.tolist(), outputs.tolist())
+
+
+def _timed(
+    total: int, seed: int, arrivals: ArrivalLaw, lengths: Iterator[LengthChunk], chunk: int
+) -> OpenTraffic:
+    """Requests of these lengths, which come in chunks of ``chunk``, at the times of a law."""
+
+    def chunks() -> Iterator[Chunk]:
+        times = arrivals.times(stream(seed, "arrivals"), chunk_sizes(total, chunk))
+        for columns in lengths:
+            with np.errstate(over="ignore"):  # an infinite time is refused in the next line
+                clock = next(times)
+            _check_latest(clock[-1])
+            yield Chunk(clock.tolist(), *columns)
+
+    return OpenTraffic(total, chunks())
+
+
+def _lengths(scenario: Scenario, total: int, seed: int) -> Iterator[LengthChunk]:
+    """The lengths that a scenario without a trace asks for; files are read at once."""
+    workload = scenario.workload
+    if workload.lengths is not None:
+        joint = workload.lengths
+        return resample_lengths(
+            total, seed, Joint.from_file(scenario.path(joint.path), joint.columns)
+        )
+    assert workload.prompt_tokens is not None
+    assert workload.output_tokens is not None
+    prompts = _length_law(scenario, workload.prompt_tokens)
+    outputs = _length_law(scenario, workload.output_tokens)
+    return generate_lengths(total, seed, prompts, outputs)
+
+
 def _arrival_law(arrivals: Arrivals) -> ArrivalLaw:
     match arrivals.kind:
         case "poisson":
@@ -135,6 +178,11 @@ def _arrival_law(arrivals: Arrivals) -> ArrivalLaw:
             return Constant(arrivals.rate)
         case "burst":
             return Burst()
+        case "ramp":
+            return Ramp(arrivals.rate, arrivals.final_rate, arrivals.duration)
+        case "diurnal":
+            peak_at = arrivals.period / 2 if arrivals.peak_at is None else arrivals.peak_at
+            return Diurnal(arrivals.rate, arrivals.peak_rate, arrivals.period, peak_at)
         case other:
             raise UsageError(f"no open arrivals of kind {other!r}")
 
@@ -151,6 +199,9 @@ def _length_law(scenario: Scenario, lengths: Lengths) -> LengthLaw:
                 return Lognormal.with_p95(lengths.mean, lengths.p95, lengths.min, top)
             assert lengths.cv is not None  # one of the two is given
             return Lognormal.with_cv(lengths.mean, lengths.cv, lengths.min, top)
+        case "normal":
+            top = MAX_TOKENS if lengths.max is None else lengths.max
+            return Normal(lengths.mean, lengths.std, lengths.min, top)
         case "empirical":
             return Empirical.from_file(scenario.path(lengths.path), lengths.column)
         case other:

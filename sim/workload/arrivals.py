@@ -1,8 +1,9 @@
-"""When do requests arrive? Laws of arrival, as times in seconds since the start of the run.
+"""When do requests arrive at a steady rate? Times in seconds since the start of the run.
 
 A law draws its gaps one after the other from a single generator and adds them one after the other,
 so the sequence of times does not depend, to the last bit, on how it is cut into chunks. Rates
-scale the gaps: twice the rate is the same traffic in half the time.
+scale the gaps: twice the rate is the same traffic in half the time. Rates that change in the course
+of a run are in ``varying``.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Poisson:
 
     def times(self, rng: np.random.Generator, sizes: Iterable[int]) -> Iterator[Times]:
         """Exponential gaps with mean 1/rate, added up."""
-        return _added_up(rng.standard_exponential(size) / self.rate for size in sizes)
+        return added_up(rng.standard_exponential(size) / self.rate for size in sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Gamma:
     def times(self, rng: np.random.Generator, sizes: Iterable[int]) -> Iterator[Times]:
         """Gamma gaps with mean 1/rate and standard deviation cv/rate, added up."""
         shape = self.cv**-2
-        return _added_up(rng.standard_gamma(shape, size) / (shape * self.rate) for size in sizes)
+        return added_up(rng.standard_gamma(shape, size) / (shape * self.rate) for size in sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,11 @@ class Burst:
             yield np.zeros(size)
 
 
-def _added_up(gaps: Iterable[Times]) -> Iterator[Times]:
-    """Running times from gaps; the clock joins the first gap, so that all sums run in order."""
+def added_up(gaps: Iterable[Times]) -> Iterator[Times]:
+    """Running times from gaps; the clock joins the first gap, so that all sums run in order.
+
+    The arrays of gaps may be changed.
+    """
     clock = 0.0
     for gap in gaps:
         gap[0] += clock

@@ -6,7 +6,7 @@ exists here, and a million requests need the memory of one chunk.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 CHUNK = 4096
@@ -35,9 +35,11 @@ class LengthChunk(NamedTuple):
 class OpenTraffic:
     """Requests that arrive by the clock, however long the answers take: a law, or a trace."""
 
-    def __init__(self, total: int, chunks: Iterator[Chunk]) -> None:
+    def __init__(self, total: int, chunks: Iterator[Chunk], notes: Sequence[str] = ()) -> None:
         self.total = total
         """Number of requests in all chunks together."""
+        self.notes = tuple(notes)
+        """What a reader of the results should know of these requests, in whole sentences."""
         self._chunks: Iterator[Chunk] | None = chunks
 
     def chunks(self) -> Iterator[Chunk]:

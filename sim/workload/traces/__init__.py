@@ -10,48 +10,75 @@ from pathlib import Path
 import numpy as np
 
 from sim.errors import TraceError, UsageError, did_you_mean
-from sim.workload.traces import azure, mooncake, plain
+from sim.rng import stream
+from sim.workload.traces import (
+    aiperf,
+    azure,
+    bailian,
+    burstgpt,
+    llmservingsim,
+    mooncake,
+    plain,
+    vllm,
+)
 from sim.workload.traces.base import Trace, TraceFormat
-from sim.workload.traces.rows import head, listed
+from sim.workload.traces.columns import PAIRS
+from sim.workload.traces.head import head
+from sim.workload.traces.rows import listed
 
-__all__ = ["FORMATS", "Trace", "TraceFormat", "detect", "read_trace"]
+__all__ = ["FORMATS", "Trace", "TraceFormat", "detect", "find_format", "read_trace"]
 
 FORMATS: dict[str, TraceFormat] = {
-    module.FORMAT.name: module.FORMAT for module in (azure, mooncake, plain)
+    module.FORMAT.name: module.FORMAT
+    for module in (azure, burstgpt, mooncake, bailian, aiperf, llmservingsim, vllm, plain)
 }
 """The formats by the name that a scenario calls them."""
 
 
 def read_trace(
-    path: Path, trace_format: str = "auto", time_scale: float = 1.0, limit: int | None = None
+    path: Path,
+    trace_format: str = "auto",
+    time_scale: float = 1.0,
+    limit: int | None = None,
+    *,
+    spread: float | None = None,
+    seed: int = 0,
 ) -> Trace:
     """The requests in ``path``, sorted by arrival, with times in seconds since the first of them.
 
-    Sorting is stable: requests that arrive together keep the order of the file. ``time_scale``
-    multiplies all gaps (0.25: four times as fast), ``limit`` keeps the first requests by arrival;
-    every row is checked all the same. ``trace_format`` is a key of ``FORMATS``, or "auto" to tell
-    by the column names (UsageError otherwise). TraceError, with file and line, for anything that
-    breaks the format.
+    Sorting is stable: requests that arrive together keep the order of the file. ``spread`` is the
+    tick (s) of a clock that was too coarse: each arrival moves on by its share of a tick, drawn
+    uniformly from the stream "arrivals" under ``seed``, and all are sorted again. Then ``limit``
+    keeps the first requests by arrival, and ``time_scale`` multiplies all gaps (0.25: four times
+    as fast). Every row is checked all the same. ``trace_format`` is a key of ``FORMATS``, or
+    "auto" to tell by the column names (UsageError otherwise). TraceError, with file and line, for
+    anything that breaks the format.
     """
+    trace = find_format(path, trace_format).read(path)
+    if not len(trace):
+        rows = "; ".join(f"{count:,} {reason}" for reason, count in trace.skipped.items())
+        raise TraceError(f"{path}: no request is left; skipped: {rows}")
+    trace = _sorted(trace)
+    if spread is not None:
+        shares = stream(seed, "arrivals").random(len(trace))
+        moved = trace.arrivals + spread * shares
+        trace = _sorted(Trace(moved, trace.prompt_tokens, trace.output_tokens, trace.skipped))
+    trace = trace.taken(np.arange(len(trace))[:limit])
+    with np.errstate(over="ignore"):  # scaled beyond all numbers: infinite, for the caller to see
+        seconds = (trace.arrivals - trace.arrivals[0]) * time_scale
+    return Trace(seconds, trace.prompt_tokens, trace.output_tokens, trace.skipped)
+
+
+def find_format(path: Path, trace_format: str = "auto") -> TraceFormat:
+    """The format of that name, or the one that ``path`` has; errors as for ``read_trace``."""
     if trace_format == "auto":
-        reader = detect(path)
-    elif trace_format in FORMATS:
-        reader = FORMATS[trace_format]
-    else:
+        return detect(path)
+    if trace_format not in FORMATS:
         raise UsageError(
             f"unknown trace format {trace_format!r}{did_you_mean(trace_format, FORMATS)};"
             f" known: auto, {', '.join(FORMATS)}"
         )
-    trace = reader.read(path)
-    order = np.argsort(trace.arrivals, kind="stable")[:limit]
-    arrivals = trace.arrivals[order]
-    with np.errstate(over="ignore"):  # scaled beyond all numbers: infinite, for the caller to see
-        seconds = (arrivals - arrivals[0]) * time_scale
-    return Trace(
-        seconds,
-        trace.prompt_tokens[order],
-        trace.output_tokens[order],
-    )
+    return FORMATS[trace_format]
 
 
 def detect(path: Path) -> TraceFormat:
@@ -63,4 +90,12 @@ def detect(path: Path) -> TraceFormat:
     known = "".join(f"\n  {f.name}: {f.layout}" for f in FORMATS.values())
     rows = "CSV columns" if top.container == "csv" else "JSON keys"
     problem = "fit more than one format" if fitting else "fit no known trace format"
+    if any(set(pair) <= set(top.names) for pair in PAIRS):
+        problem += (
+            " (lengths without arrivals can be drawn from: `lengths: {kind: joint, path: ...}`)"
+        )
     raise TraceError(f"{path}: the {rows} {listed(top.names)} {problem}; formats:{known}")
+
+
+def _sorted(trace: Trace) -> Trace:
+    return trace.taken(np.argsort(trace.arrivals, kind="stable"))

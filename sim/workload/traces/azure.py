@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.workload.traces.base import Trace, TraceFormat
-from sim.workload.traces.rows import Block, Head, csv_blocks
+from sim.workload.traces.head import Head
+from sim.workload.traces.rows import Block, csv_blocks
 
 _COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 _STAMP = re.compile(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.workload.traces.rows import Head
+from sim.workload.traces.head import Head
+
+FAILED = "failed requests (no output tokens)"
+"""Why rows with zero output tokens are skipped, in formats where they mark a failure."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,6 +27,8 @@ class Trace:
     arrivals: NDArray[np.float64]
     prompt_tokens: NDArray[np.int64]
     output_tokens: NDArray[np.int64]
+    skipped: dict[str, int] = field(default_factory=dict)
+    """Rows of the file that are no requests to replay: how many, by the reason."""
 
     def __len__(self) -> int:
         return len(self.arrivals)
@@ -31,10 +37,20 @@ class Trace:
     def joined(cls, parts: Iterable[Trace]) -> Trace:
         """One trace from consecutive parts of it (at least one)."""
         rows = list(parts)
+        skipped: Counter[str] = Counter()
+        for part in rows:
+            skipped.update(part.skipped)
         return cls(
             np.concatenate([part.arrivals for part in rows]),
             np.concatenate([part.prompt_tokens for part in rows]),
             np.concatenate([part.output_tokens for part in rows]),
+            dict(skipped),
+        )
+
+    def taken(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Trace:
+        """The requests at these places, in this order, or those for which a mask is true."""
+        return Trace(
+            self.arrivals[rows], self.prompt_tokens[rows], self.output_tokens[rows], self.skipped
         )
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from sim.workload.traces.base import Trace, TraceFormat
-from sim.workload.traces.rows import Head, json_blocks
+from sim.workload.traces.head import Head
+from sim.workload.traces.rows import json_blocks
 
 _KEYS = ("timestamp", "input_length", "output_length")
 

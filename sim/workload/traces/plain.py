@@ -9,7 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from sim.workload.traces.base import Trace, TraceFormat
-from sim.workload.traces.rows import Head, csv_blocks
+from sim.workload.traces.head import Head
+from sim.workload.traces.rows import csv_blocks
 
 _COLUMNS = ("arrival_s", "prompt_tokens", "output_tokens")
 

@@ -1,4 +1,4 @@
-"""How do lines become checked columns? CSV or JSON lines in, arrays out, errors with file:line.
+"""How do the rows of a file become checked columns? CSV or JSON in, arrays out, errors with place.
 
 Rows are taken in blocks, so that the memory needed beside the resulting arrays is that of one
 block. Columns are found by name, in any order; further columns are ignored; blank lines are
@@ -12,51 +12,51 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
-from typing import Literal, NamedTuple, NoReturn
+from typing import Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.errors import TraceError, did_you_mean
-from sim.workload.traces.text import first_line, lines
+from sim.workload.traces.text import lines
 
 MAX_TOKENS = 2**31 - 1
 """The largest token count that the results can hold."""
 
 _BLOCK = 8192
-
-
-class Head(NamedTuple):
-    """What the first row of a file says about it: how rows are written, and their columns."""
-
-    container: Literal["csv", "jsonl"]
-    names: tuple[str, ...]
+_WHOLE = f"whole numbers from 1 to {MAX_TOKENS}"
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     """Some consecutive rows of ``path``: per column the raw values, as the file has them.
 
-    ``lines`` holds the line number of each row. Values are strings in a CSV file, and whatever
-    JSON makes of them in a JSON lines file.
+    ``places`` says where each row stands: the number of its line, or of its entry (from 0) where
+    each column is a list of a JSON document. Values are strings in a CSV file, and whatever JSON
+    makes of them elsewhere.
     """
 
     path: Path
-    lines: list[int]
+    places: list[int]
     columns: dict[str, Sequence[object]]
+    place: Literal["line", "entry"] = "line"
 
     def tokens(self, name: str) -> NDArray[np.int64]:
         """Column ``name`` as token counts: whole numbers from 1 to ``MAX_TOKENS``, else TraceError.
 
         Zero is refused too: a request that generates nothing has no first token to wait for, and
-        logs write it for requests that failed.
+        logs write it for requests that failed. Formats that say so drop those rows before.
         """
-        counts = [_token_count(value) for value in self.columns[name]]
+        counts = [_whole_number(value, least=1) for value in self.columns[name]]
         if None in counts:
-            self.fail(counts.index(None), name, f"whole numbers from 1 to {MAX_TOKENS}")
+            self.fail(counts.index(None), name, _WHOLE)
         return np.array(counts, dtype=np.int64)
+
+    def zeros(self, name: str) -> list[bool]:
+        """Which rows have a 0 in column ``name``; whether the others are numbers is left open."""
+        return [_whole_number(value, least=0) == 0 for value in self.columns[name]]
 
     def numbers(self, name: str) -> NDArray[np.float64]:
         """Column ``name`` as finite numbers that are not negative, else TraceError."""
@@ -65,23 +65,20 @@ class Block:
             self.fail(numbers.index(None), name, "finite numbers that are not negative")
         return np.array(numbers, dtype=np.float64)
 
+    def without(self, dropped: Sequence[bool]) -> Block:
+        """The block without the rows whose entry in ``dropped`` is true."""
+        kept = [not drop for drop in dropped]
+        columns: dict[str, Sequence[object]] = {
+            name: list(compress(column, kept)) for name, column in self.columns.items()
+        }
+        return Block(self.path, list(compress(self.places, kept)), columns, self.place)
+
     def fail(self, row: int, name: str, allowed: str) -> NoReturn:
         """Raise the TraceError about the value of column ``name`` in row ``row`` of this block."""
-        raise TraceError(
-            f"{self.path}:{self.lines[row]}: {name} is {shown(self.columns[name][row])};"
-            f" allowed: {allowed}"
-        )
-
-
-def head(path: Path) -> Head:
-    """How ``path`` is written, from its first row; TraceError if that is neither CSV nor JSON."""
-    number, line = first_line(path)
-    start = line.lstrip()[0]
-    if start == "[":
-        raise TraceError(f"{path}:{number}: a JSON array; a trace has one JSON object per line")
-    if start == "{":
-        return Head("jsonl", tuple(_json_row(path, number, line)))
-    return Head("csv", tuple(_header(path, _csv_rows(path, [line]))[1]))
+        found = f"is {shown(self.columns[name][row])}; allowed: {allowed}"
+        if self.place == "entry":
+            raise TraceError(f"{self.path}: {name}[{self.places[row]}] {found}")
+        raise TraceError(f"{self.path}:{self.places[row]}: {name} {found}")
 
 
 def csv_blocks(path: Path, wanted: Sequence[str]) -> Iterator[Block]:
@@ -107,46 +104,39 @@ def csv_blocks(path: Path, wanted: Sequence[str]) -> Iterator[Block]:
         raise TraceError(f"{path}: a header, but no requests")
 
 
-def json_blocks(path: Path, wanted: Sequence[str]) -> Iterator[Block]:
-    """The rows of a JSON lines file, reduced to the keys that are wanted.
+def json_blocks(path: Path, wanted: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Block]:
+    """The rows of a JSON lines file, reduced to the keys that are ``wanted`` or ``optional``.
 
-    TraceError for a line that is no JSON object or lacks one of the keys.
+    An optional key that a row lacks is None there. TraceError for a line that is no JSON object or
+    lacks one of the wanted keys.
     """
-    rows = ((n, _json_row(path, n, line)) for n, line in enumerate(lines(path), 1) if line.strip())
-    while True:
-        numbers: list[int] = []
-        columns: dict[str, list[object]] = {name: [] for name in wanted}
-        for number, row in islice(rows, _BLOCK):
-            numbers.append(number)
+    rows = ((n, json_row(path, n, line)) for n, line in enumerate(lines(path), 1) if line.strip())
+    while block := list(islice(rows, _BLOCK)):
+        for number, row in block:
             for name in wanted:
                 if name not in row:
                     raise TraceError(
                         f"{path}:{number}: no {name!r} in this row; it has {listed(row)}"
                     )
-                columns[name].append(row[name])
-        if not numbers:
-            return
-        yield Block(path, numbers, dict(columns))
+        columns: dict[str, Sequence[object]] = {n: [row[n] for _, row in block] for n in wanted}
+        columns |= {n: [row.get(n) for _, row in block] for n in optional}
+        yield Block(path, [number for number, _ in block], columns)
 
 
-def read_column(path: Path, column: str | None) -> NDArray[np.int64]:
-    """One column of token counts from a CSV or JSON lines file, or from a file of bare numbers.
+def csv_header(path: Path, line: str) -> list[str]:
+    """The names of the columns in the header ``line``."""
+    return _header(path, _csv_rows(path, [line]))[1]
 
-    ``column`` None takes the only column there is; a file of one number per line needs no header.
-    TraceError with file and line.
-    """
-    number, line = first_line(path)
-    if column is None and _reads_as_number(line):
-        return np.concatenate([block.tokens("length") for block in _bare_numbers(path)])
-    top = head(path)
-    if column is None and len(top.names) != 1:
-        raise TraceError(
-            f"{path}:{number}: which column holds the lengths? Say it with `column`; the file has"
-            f" {listed(top.names)}"
-        )
-    wanted = [column or top.names[0]]
-    blocks = json_blocks(path, wanted) if top.container == "jsonl" else csv_blocks(path, wanted)
-    return np.concatenate([block.tokens(wanted[0]) for block in blocks])
+
+def json_row(path: Path, number: int, line: str) -> dict[str, object]:
+    """The JSON object in line ``number``; TraceError if it holds anything else."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        raise TraceError(f"{path}:{number}: not JSON: {shown(line.strip())}") from None
+    if not isinstance(row, dict):
+        raise TraceError(f"{path}:{number}: not a JSON object: {shown(line.strip())}")
+    return row
 
 
 def shown(value: object) -> str:
@@ -160,13 +150,6 @@ def listed(names: Iterable[str]) -> str:
     quoted = [shown(name) for name in names]
     rest = [f"and {len(quoted) - 12} more"] if len(quoted) > 12 else []
     return ", ".join(quoted[:12] + rest) or "nothing"
-
-
-def _bare_numbers(path: Path) -> Iterator[Block]:
-    rows = ((n, text.strip()) for n, text in enumerate(lines(path), 1) if text.strip())
-    while block := list(islice(rows, _BLOCK)):
-        numbers, values = zip(*block, strict=True)
-        yield Block(path, list(numbers), {"length": values})
 
 
 def _csv_rows(path: Path, text: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
@@ -199,31 +182,13 @@ def _place(path: Path, line: int, header: list[str], name: str) -> int:
     return header.index(name)
 
 
-def _json_row(path: Path, number: int, line: str) -> dict[str, object]:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        raise TraceError(f"{path}:{number}: not JSON: {shown(line.strip())}") from None
-    if not isinstance(row, dict):
-        raise TraceError(f"{path}:{number}: not a JSON object: {shown(line.strip())}")
-    return row
-
-
-def _token_count(value: object) -> int | None:
+def _whole_number(value: object, *, least: int) -> int | None:
     if type(value) is str:
         text = value.strip()
         if not (text.isascii() and text.isdigit() and len(text) < 20):
             return None
         value = int(text)
-    return value if type(value) is int and 1 <= value <= MAX_TOKENS else None
-
-
-def _reads_as_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    return value if type(value) is int and least <= value <= MAX_TOKENS else None
 
 
 def _number(value: object) -> float | None:

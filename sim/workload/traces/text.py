@@ -1,6 +1,7 @@
 """How does a trace file become lines? Plain or gzipped UTF-8 text, with every failure explained.
 
-A file is never held in memory as a whole: lines are handed on one by one.
+A file is never held in memory as a whole: lines are handed on one by one. The exception is a file
+that is a single JSON document, for which ``whole`` sets a limit.
 """
 
 from __future__ import annotations
@@ -9,12 +10,16 @@ import gzip
 import io
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from sim.errors import TraceError, did_you_mean
 
 MAX_LINE = 1 << 20
 """Characters in the longest line that is still taken for a row of a trace."""
+
+MAX_DOCUMENT = 1 << 28
+"""Characters in the longest file that is read as one document."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -25,13 +30,66 @@ def lines(path: Path) -> Iterator[str]:
     A byte order mark is dropped. TraceError for a path that is missing or no regular file, for
     content that is not UTF-8 or a damaged gzip file, and for a line longer than ``MAX_LINE``.
     """
+    with _opened(path) as text:
+        number = 0
+        while line := text.readline(MAX_LINE + 1):
+            number += 1
+            if len(line) > MAX_LINE:
+                raise too_long(path, number)
+            yield line
+
+
+def first_line(path: Path) -> tuple[int, str]:
+    """The first line of ``path`` that is not blank, after its number; TraceError if none is.
+
+    A line longer than ``MAX_LINE`` is cut after one character more.
+    """
+    with _opened(path) as text:
+        number = 0
+        while line := text.readline(MAX_LINE + 1):
+            number += 1
+            if "\0" in line:
+                raise TraceError(f"{path}: a binary file; a trace is CSV or JSON lines")
+            if line.strip():
+                return number, line
+            if len(line) > MAX_LINE:
+                raise too_long(path, number)
+    raise TraceError(f"{path}: the file is empty")
+
+
+def opening(path: Path) -> str:
+    """The first ``MAX_LINE`` characters of ``path``; TraceError as for ``lines``."""
+    with _opened(path) as text:
+        return text.read(MAX_LINE)
+
+
+def whole(path: Path) -> str:
+    """All text of ``path``; TraceError as for ``lines``, or above ``MAX_DOCUMENT`` characters."""
+    with _opened(path) as text:
+        content = text.read(MAX_DOCUMENT + 1)
+    if len(content) > MAX_DOCUMENT:
+        raise TraceError(f"{path}: a JSON document of more than {MAX_DOCUMENT:,} characters")
+    return content
+
+
+def too_long(path: Path, number: int) -> TraceError:
+    """The error about a line that is no row of any trace."""
+    return TraceError(
+        f"{path}:{number}: a line of more than {MAX_LINE:,} characters; a trace has one short"
+        " line per request"
+    )
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[io.TextIOWrapper]:
+    """The text of ``path``; whatever goes wrong while it is read is a TraceError."""
     try:
         _check_regular(path)
         with path.open("rb") as raw:
             zipped = raw.peek(2)[:2] == _GZIP_MAGIC
             data = gzip.GzipFile(fileobj=raw) if zipped else raw
             with io.TextIOWrapper(data, encoding="utf-8-sig", newline="") as text:
-                yield from _short_lines(path, text)
+                yield text
     except UnicodeDecodeError as error:
         raise TraceError(
             f"{path}: not a text file ({error.reason}); a trace is UTF-8 text, CSV or JSON lines,"
@@ -41,28 +99,6 @@ def lines(path: Path) -> Iterator[str]:
         raise TraceError(f"{path}: damaged or incomplete gzip file ({error})") from None
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from None
-
-
-def first_line(path: Path) -> tuple[int, str]:
-    """The first line of ``path`` that is not blank, after its number; TraceError if none is."""
-    for number, line in enumerate(lines(path), 1):
-        if "\0" in line:
-            raise TraceError(f"{path}: a binary file; a trace is CSV or JSON lines")
-        if line.strip():
-            return number, line
-    raise TraceError(f"{path}: the file is empty")
-
-
-def _short_lines(path: Path, text: io.TextIOWrapper) -> Iterator[str]:
-    number = 0
-    while line := text.readline(MAX_LINE + 1):
-        number += 1
-        if len(line) > MAX_LINE:
-            raise TraceError(
-                f"{path}:{number}: a line of more than {MAX_LINE:,} characters; a trace has one"
-                " short line per request"
-            )
-        yield line
 
 
 def _check_regular(path: Path) -> None:

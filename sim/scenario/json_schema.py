@@ -1,0 +1,282 @@
+"""What does an editor need to know to complete and check a scenario while it is written?
+
+A JSON Schema (draft 2020-12), made from the classes of the contract: keys with their description,
+default and examples, and only values that the simulator supports. Rules between keys (``p95``
+beside ``cv``, a trace beside arrivals) and the existence of files are left to
+``infersim validate``. With ``extends`` nothing is required, since a parent may say it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import types
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from sim import catalog, units
+from sim.scenario import fields
+from sim.scenario.deployment import Order
+from sim.scenario.parsing import parse
+from sim.scenario.run import Run, Warmup
+from sim.scenario.schema import Scenario
+from sim.scenario.support import refusal
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+_Schema = dict[str, Any]
+
+ORDERS = ("fcfs", "sjf", "priority", "edf")
+"""Of these, the schema lists what is supported; the type itself is open to classes."""
+ALSO: Mapping[tuple[str, str], _Schema] = {
+    ("Scheduler", "long_prefill_token_threshold"): {"const": 0},
+}
+"""Spellings that a section itself reads, beside those of the key's type."""
+_NUMBER = r"\+?([0-9][0-9_]*(\.[0-9_]*)?|\.[0-9][0-9_]*)([eE][-+]?[0-9]+)?"
+_WHOLE = r"\+?[0-9]+(_[0-9]+)*"
+
+
+def json_schema() -> _Schema:
+    """The schema of a scenario file, as data that JSON can hold."""
+    sections: dict[str, _Schema] = {}
+    root = _section(Scenario, sections)
+    root["properties"] = {"extends": _extends(), **root["properties"]}
+    values = {name: schema for name, _, schema in _values()}
+    return {
+        "$schema": DRAFT,
+        "title": "Scenario of infersim",
+        **root,
+        "if": {"required": ["extends"]},
+        "else": {"$ref": "#/$defs/complete"},
+        "$defs": {**values, **sections, "complete": _needs(Scenario)},
+    }
+
+
+def to_text() -> str:
+    """``json_schema()`` as the text of a file."""
+    return json.dumps(json_schema(), indent=1, ensure_ascii=False) + "\n"
+
+
+def _extends() -> _Schema:
+    file = {"type": "string", "minLength": 1}
+    return {
+        "description": "A scenario file, relative to this one, whose values hold unless this one "
+        "says otherwise; or a list of such files, of which a later one wins.",
+        "examples": ["base.yaml"],
+        "anyOf": [file, {"type": "array", "items": file}],
+    }
+
+
+def _values() -> Sequence[tuple[str, Any, _Schema]]:
+    """The single values: the name of each, its type in the contract, and its schema."""
+    whole = {"type": ["integer", "string"], "minimum": 1, "maximum": fields.LARGEST_COUNT}
+    count = {**whole, "pattern": _whole_text(_WHOLE)}
+    number = {"type": ["number", "string"], "pattern": _whole_text(_NUMBER)}
+    line = {"type": "string", "pattern": r"\S"}
+    time = f"{_NUMBER}\\s*({_units('time')})"
+    price = {"type": ["number", "string", "null"], "minimum": 0}
+    warmup = {"type": ["integer", "string"], "minimum": 0, "maximum": fields.LARGEST_COUNT}
+    switch = "|".join(_any_case(word) for word in ("true", "yes", "on", "false", "no", "off"))
+    orders = [name for name in ORDERS if refusal("Scheduler", "order", name) is None]
+    own_class = {"type": "string", "pattern": r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*$"}
+    return (
+        ("count", fields.Count, count),
+        ("tokens", fields.Tokens, count),
+        ("seed", fields.Seed, {**count, "minimum": 0, "maximum": 2**63 - 1}),
+        ("version", fields.Version, {"const": 1}),
+        ("positive", fields.Positive, {**number, "exclusiveMinimum": 0}),
+        ("share", fields.Share, {**number, "exclusiveMinimum": 0, "maximum": 1}),
+        ("price", fields.Price, {**price, "pattern": _whole_text(f"{_NUMBER}|catalogue")}),
+        ("duration", fields.Duration, _quantity("time", zero=False)),
+        ("wait", fields.Wait, _quantity("time", zero=True)),
+        ("size", fields.Size, _quantity("bytes", zero=True)),
+        ("rate", fields.Rate, _quantity("rate", zero=False)),
+        ("switch", fields.Switch, {"type": ["boolean", "string"], "pattern": _whole_text(switch)}),
+        ("text", fields.Text, {"type": "string"}),
+        ("line", fields.Line, line),
+        ("file", fields.File, line),
+        ("model", fields.ModelName, _named("models")),
+        ("gpu", fields.GpuName, _named("gpus")),
+        ("engine", fields.EngineName, _named("engines")),
+        (
+            "batching",
+            fields.Batching,
+            {"anyOf": [{"enum": ["static", "request", "continuous"]}, own_class]},
+        ),
+        ("order", Order, {"anyOf": [{"enum": orders}, own_class]}),
+        (
+            "warmup",
+            get_type_hints(Run, include_extras=True)["warmup"],
+            {**warmup, "pattern": _whole_text(f"auto|{_WHOLE}|{time}")},
+        ),
+    )
+
+
+def _quantity(dimension: str, *, zero: bool) -> _Schema:
+    """A number in SI units, or a text with a unit."""
+    least = "minimum" if zero else "exclusiveMinimum"
+    text = _whole_text(f"{_NUMBER}\\s*({_units(dimension)})?")
+    return {"type": ["number", "string"], least: 0, "pattern": text}
+
+
+def _units(dimension: str) -> str:
+    return "|".join(re.escape(unit) for unit in units.UNITS[dimension] if unit)
+
+
+def _whole_text(pattern: str) -> str:
+    """The pattern of a text that is nothing but this, with space around it."""
+    return rf"^\s*({pattern})\s*$"
+
+
+def _any_case(word: str) -> str:
+    return "".join(f"[{char.upper()}{char}]" for char in word)
+
+
+def _named(kind: catalog.Kind) -> _Schema:
+    """A name of the catalogue, which editors can list, or any path."""
+    return {"anyOf": [{"enum": catalog.names(kind)}, {"type": "string", "pattern": r"\S"}]}
+
+
+def _section(section: type[BaseModel], sections: dict[str, _Schema]) -> _Schema:
+    """A mapping and its keys; adds the mappings inside it to ``sections``."""
+    properties = {key: _key(section, key, hint, sections) for key, hint in _hints(section).items()}
+    described = {"description": " ".join((section.__doc__ or "").split())}
+    return {**described, "type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _hints(section: type[BaseModel]) -> dict[str, Any]:
+    """The type of each key as the class writes it."""
+    hints = get_type_hints(section, include_extras=True)
+    return {key: hints[key] for key in section.model_fields}
+
+
+def _key(section: type[BaseModel], key: str, hint: Any, sections: dict[str, _Schema]) -> _Schema:
+    """What may stand at one key, less what is refused there, with all that is said about it."""
+    known = section.model_fields[key]
+    schema: _Schema = {}
+    if known.description:
+        schema["description"] = known.description
+    schema |= _default(known)
+    examples = [
+        parse(item, "").data if isinstance(item, str) else item for item in _examples(known)
+    ]
+    if examples:
+        schema["examples"] = examples
+    name = section.__name__
+    if refusal(name, key, {}) is not None:
+        return schema | {"type": "null"}
+    schema |= _supported(_type(hint, name, key, sections), name, key)
+    if (name, key) in ALSO:
+        schema["anyOf"] = [*schema["anyOf"], ALSO[name, key]]
+    empty = isinstance(known.default_factory, type) and issubclass(known.default_factory, BaseModel)
+    return schema | {"anyOf": [{"$ref": schema.pop("$ref")}, {"type": "null"}]} if empty else schema
+
+
+def _examples(known: FieldInfo) -> list[Any]:
+    return known.examples or []
+
+
+def _default(known: FieldInfo) -> _Schema:
+    """The default as it would be written; none for what is required and for whole sections."""
+    if known.default_factory is Warmup:
+        return {"default": str(Warmup())}
+    if known.default is PydanticUndefined or known.default_factory is not None:
+        return {}
+    return {"default": known.default}
+
+
+def _supported(schema: _Schema, section: str, key: str) -> _Schema:
+    """``schema`` without the numbers, switches and lists that are refused at this key."""
+
+    def refused(value: object) -> bool:
+        return refusal(section, key, value) is not None
+
+    if refused(fields.LARGEST_COUNT):
+        return {**schema, "maximum": next(number for number in (1, 0) if not refused(number))}
+    if refused(True):
+        return {"const": False}
+    if refused([{}, {}]):
+        one, several = schema["anyOf"]
+        return {"anyOf": [one, {**several, "maxItems": 1}]}
+    return schema
+
+
+def _type(hint: Any, section: str, key: str, sections: dict[str, _Schema]) -> _Schema:
+    """The schema of a type; for choices, of those that are not refused at ``section.key``."""
+    value = _value_name(hint)
+    if value:
+        return {"$ref": f"#/$defs/{value}"}
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        if hint.__name__ not in sections:
+            sections[hint.__name__] = {}  # its place among the others, also while it is made
+            sections[hint.__name__] = _section(hint, sections)
+        return {"$ref": f"#/$defs/{hint.__name__}"}
+    return _composed(hint, section, key, sections)
+
+
+def _value_name(hint: Any) -> str:
+    """The single value that a type is, or that it narrows by checks of its own; else nothing."""
+    best, longest = "", 0
+    for name, known, _ in _values():
+        parts = get_args(known)
+        if get_origin(hint) is Annotated and get_args(hint)[: len(parts)] == parts:
+            best, longest = (name, len(parts)) if len(parts) > longest else (best, longest)
+    return best
+
+
+def _composed(hint: Any, section: str, key: str, sections: dict[str, _Schema]) -> _Schema:
+    """The same for choices, lists and alternatives."""
+    if hint is types.NoneType:
+        return {"type": "null"}
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        choices = [choice for choice in inner if refusal(section, key, choice) is None]
+        return {"const": choices[0]} if len(choices) == 1 else {"enum": choices}
+    if origin is tuple:
+        item = _type(inner[0], section, key, sections)
+        return {"anyOf": [item, {"type": "array", "items": item, "minItems": 1}]}
+    if origin is Annotated and isinstance(inner[1], FieldInfo):
+        return _type(inner[0], section, key, sections)
+    if origin in (Union, types.UnionType):
+        parts = [part for part in inner if not _refused_kind(part, section, key)]
+        alternatives = [_type(part, section, key, sections) for part in parts]
+        flat = [item for part in alternatives for item in (part.get("anyOf", [part]))]
+        return {"anyOf": flat}
+    raise TypeError(f"{section}.{key}: no JSON Schema for {hint!r}; name it in _values")
+
+
+def _refused_kind(part: Any, section: str, key: str) -> bool:
+    """Whether a variant is one that the simulator cannot do yet."""
+    if not isinstance(part, type) or "kind" not in getattr(part, "model_fields", {}):
+        return False
+    (kind,) = get_args(_hints(part)["kind"])
+    return refusal(section, key, {"kind": kind}) is not None
+
+
+def _needs(hint: Any, section: str = "", key: str = "") -> _Schema:
+    """What a scenario without parents must have: the required keys of a type, and inside it."""
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        inner = {name: _needs(part, hint.__name__, name) for name, part in _hints(hint).items()}
+        properties = {name: schema for name, schema in inner.items() if schema}
+        required = [name for name, known in hint.model_fields.items() if known.is_required()]
+        if "kind" in required:
+            properties["kind"] = {"const": get_args(_hints(hint)["kind"])[0]}
+        found: Mapping[str, Any] = {"required": required, "properties": properties}
+        return {name: value for name, value in found.items() if value}
+    origin, inner_hints = get_origin(hint), get_args(hint)
+    if origin is tuple:
+        item = _needs(inner_hints[0])
+        return {"anyOf": [{"type": "object", **item}, {"type": "array", "items": item}]}
+    if origin is Annotated and isinstance(inner_hints[1], FieldInfo):
+        return _needs(inner_hints[0], section, key)
+    if origin in (Union, types.UnionType):
+        supported = [part for part in inner_hints if not _refused_kind(part, section, key)]
+        parts = [_needs(part, section, key) for part in supported if part is not types.NoneType]
+        if any(parts):
+            null = [{"type": "null"}] if types.NoneType in inner_hints else []
+            return {"anyOf": [*({"type": "object", **part} for part in parts), *null]}
+    return {}

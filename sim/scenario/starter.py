@@ -1,0 +1,54 @@
+"""With what does somebody begin who has no scenario yet?
+
+Each template is a complete scenario in which every section is explained; it is copied as it is.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from sim.errors import UsageError, did_you_mean
+from sim.scenario.document import printable
+
+_SUFFIXES = (".yaml", ".yml")
+
+
+def names() -> list[str]:
+    """The templates, sorted."""
+    folder = resources.files("sim.scenario") / "templates"
+    files = (entry.name for entry in folder.iterdir())
+    return sorted(name.removesuffix(".yaml") for name in files if name.endswith(".yaml"))
+
+
+def text(like: str) -> str:
+    """The text of a template; UsageError if there is none of that name."""
+    known = names()
+    if like not in known:
+        hint = did_you_mean(like, known)
+        raise UsageError(f"no template is called {like!r}{hint}; there are {', '.join(known)}")
+    file = resources.files("sim.scenario") / "templates" / f"{like}.yaml"
+    return file.read_text(encoding="utf-8")
+
+
+def write(name: str, like: str = "chat", *, force: bool = False) -> Path:
+    """Write a template to ``name``, with .yaml at its end, and return where it is.
+
+    Raises UsageError when the file exists, unless ``force`` is given, or cannot be written.
+    """
+    content = text(like)
+    if not Path(name).name:
+        raise UsageError(f"{name!r} is not the name of a file")
+    path = Path(name if name.endswith(_SUFFIXES) else f"{name}.yaml")
+    shown = printable(str(path))
+    try:
+        with path.open("w" if force else "x", encoding="utf-8", newline="\n") as file:
+            file.write(content)
+    except FileExistsError:
+        raise UsageError(f"{shown} exists already; --force overwrites it") from None
+    except FileNotFoundError:
+        raise UsageError(f"{shown}: the folder {printable(str(path.parent))} is missing") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise UsageError(f"{shown} cannot be written: {reason}") from None
+    return path

@@ -1,0 +1,29 @@
+"""Who leaves the queue first; one file per order, found by name or as ``package.module:Class``."""
+
+from __future__ import annotations
+
+from sim.errors import UsageError, did_you_mean
+from sim.schedulers.loading import load
+from sim.schedulers.orders.base import Order
+from sim.schedulers.orders.fcfs import FirstCome
+from sim.schedulers.orders.sjf import ShortestJob
+
+__all__ = ["FirstCome", "Order", "ShortestJob", "make_order"]
+
+ORDERS: dict[str, type[Order]] = {"fcfs": FirstCome, "sjf": ShortestJob}
+
+
+def make_order(name: str) -> Order:
+    """The order that ``scheduler.order`` names; a name with a colon is imported.
+
+    Raises UsageError for a name that leads nowhere.
+    """
+    if ":" in name:
+        own: type[Order] = load(name, Order, "order")
+        return own()
+    if name not in ORDERS:
+        raise UsageError(
+            f"unknown order {name!r}{did_you_mean(name, ORDERS)}; "
+            f"known: {', '.join(ORDERS)}, or package.module:Class"
+        )
+    return ORDERS[name]()

@@ -1,0 +1,91 @@
+"""What do requests wait in? The two queues behind ``scheduler.order``.
+
+Both are used alike: ``queue[0]`` is who leaves next, ``popleft`` takes it, ``append`` adds a
+newcomer, ``appendleft`` puts a preempted request before everybody else, and iterating goes in the
+order of leaving.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+from itertools import count
+from typing import Protocol
+
+from sim.request import Request
+
+
+class Queue(Protocol):
+    """The requests that a scheduler has not taken yet."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Request]: ...
+
+    def __getitem__(self, index: int, /) -> Request: ...
+
+    def append(self, request: Request, /) -> None:
+        """``request`` arrives."""
+
+    def appendleft(self, request: Request, /) -> None:
+        """``request`` was thrown out of the batch and goes before everybody else."""
+
+    def popleft(self) -> Request:
+        """Take who leaves next."""
+
+    def oldest(self) -> Request:
+        """Who arrived first, for policies that never preempt (the queue is not empty)."""
+
+
+class Fifo(deque[Request]):
+    """First in, first out: a plain deque, because the event loop looks into it at every
+    iteration."""
+
+    __slots__ = ()
+
+    def oldest(self) -> Request:
+        """The head."""
+        return self[0]
+
+
+class Sorted:
+    """The smallest ``key`` leaves first, the earlier of equals; preempted ones before all others,
+    the last of them first. ``key`` is asked once, when a request arrives."""
+
+    __slots__ = ("_arrived", "_front", "_heap", "_key")
+
+    def __init__(self, key: Callable[[Request], float]) -> None:
+        self._key = key
+        self._front: list[Request] = []  # preempted; the last leaves first
+        self._heap: list[tuple[float, int, Request]] = []
+        self._arrived = count()
+
+    def __len__(self) -> int:
+        return len(self._front) + len(self._heap)
+
+    def __iter__(self) -> Iterator[Request]:
+        yield from reversed(self._front)
+        for _, _, request in sorted(self._heap):
+            yield request
+
+    def __getitem__(self, index: int, /) -> Request:
+        if index:
+            raise IndexError("only the head of a sorted queue can be looked at; iterate over it")
+        return self._front[-1] if self._front else self._heap[0][2]
+
+    def append(self, request: Request, /) -> None:
+        """``request`` arrives and takes its place."""
+        heappush(self._heap, (self._key(request), next(self._arrived), request))
+
+    def appendleft(self, request: Request, /) -> None:
+        """``request`` goes before everybody else."""
+        self._front.append(request)
+
+    def popleft(self) -> Request:
+        """Take who leaves next."""
+        return self._front.pop() if self._front else heappop(self._heap)[2]
+
+    def oldest(self) -> Request:
+        """Who came first: a walk over the queue."""
+        return min(self._heap, key=lambda entry: entry[1])[2]

@@ -1,0 +1,66 @@
+"""How are the traces of AIPerf read, which extend Mooncake's?
+
+JSON lines: ``timestamp`` in milliseconds, ``input_length`` and ``output_length`` in tokens. In a
+session (``session_id``) a later turn may have a ``delay`` instead of a timestamp: so long after the
+answer to the turn before. When it arrives is then a result of the simulation, not a part of the
+trace, so only files are read in which every row has a timestamp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from sim.errors import TraceError
+from sim.workload.traces.base import Trace, TraceFormat
+from sim.workload.traces.head import Head
+from sim.workload.traces.rows import Block, json_blocks, shown
+
+_LENGTHS = ("input_length", "output_length")
+_TIMES = ("timestamp", "delay")
+_OTHERS = ("session_id", "hash_ids", "group_id", "type", "extra")
+
+
+def _recognises(head: Head) -> bool:
+    """Any key that AIPerf does not have speaks against it: the unit could be another one."""
+    names = set(head.names)
+    known = names <= {*_LENGTHS, *_TIMES, *_OTHERS}
+    return head.container == "jsonl" and known and "input_length" in names and _is_turn(names)
+
+
+def _is_turn(names: set[str]) -> bool:
+    return bool(names & {"session_id", "delay"})
+
+
+def _read(path: Path) -> Trace:
+    return Trace.joined(_parts(path))
+
+
+def _parts(path: Path) -> Iterator[Trace]:
+    for block in json_blocks(path, _LENGTHS, _TIMES):
+        stamps = block.columns["timestamp"]
+        if None in stamps:
+            raise _follows(block, stamps.index(None))
+        yield Trace(
+            block.numbers("timestamp") / 1000.0,
+            block.tokens("input_length"),
+            block.tokens("output_length"),
+        )
+
+
+def _follows(block: Block, row: int) -> TraceError:
+    delay = block.columns["delay"][row]
+    told = "no timestamp" if delay is None else f"a delay ({shown(delay)}) instead of a timestamp"
+    return TraceError(
+        f"{block.path}:{block.places[row]}: {told}: this turn waits for the answer before it, and"
+        " sessions are not supported yet; give every row a timestamp (milliseconds)"
+    )
+
+
+FORMAT = TraceFormat(
+    name="aiperf",
+    layout="JSON lines with timestamp (milliseconds), input_length, output_length, and beside them"
+    " session_id or delay",
+    recognises=_recognises,
+    read=_read,
+)

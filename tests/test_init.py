@@ -1,0 +1,101 @@
+"""``infersim init``: a first scenario that is explained, valid and never in the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import sim
+from sim.cli import app
+from sim.errors import UsageError
+from sim.scenario import Scenario, starter
+from sim.scenario.parsing import parse
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def infersim(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments)
+
+
+@pytest.mark.parametrize("like", starter.names())
+def test_what_is_written_is_valid_and_runs(place: Path, like: str) -> None:
+    done = infersim("init", "my-service", "--like", like)
+    assert done.exit_code == 0
+    assert "next: infersim run my-service.yaml" in done.stdout
+    checked = infersim("validate", "my-service.yaml")
+    assert (checked.exit_code, checked.stdout) == (0, "my-service.yaml: ok\n")
+    scenario = sim.load_scenario(place / "my-service.yaml", ["run.requests=20", "run.warmup=0"])
+    assert scenario.name == "my-service"
+    assert "?" in scenario.description
+    assert sim.simulate(scenario).summary["completed"] == 20
+
+
+@pytest.mark.parametrize("like", starter.names())
+def test_every_section_is_explained(like: str) -> None:
+    lines = starter.text(like).splitlines()
+    data = parse(starter.text(like), "").data
+    for key in set(data) - {"version"}:
+        (number,) = [index for index, line in enumerate(lines) if line.startswith(f"{key}:")]
+        assert lines[number - 1].startswith("# "), key
+        assert lines[number - 1].endswith((".", "?", "...")), key
+    assert max(map(len, lines)) <= 100
+
+
+def test_the_chat_template_shows_every_section_that_can_be_used() -> None:
+    hidden = {"name", "speculative"}  # the file's own name; off
+    assert set(Scenario.model_fields) - set(parse(starter.text("chat"), "").data) == hidden
+
+
+def test_the_help_names_the_templates() -> None:
+    assert f"{' or '.join(reversed(starter.names()))}." in infersim("init", "--help").stdout
+
+
+def test_a_file_is_never_overwritten_unasked(place: Path) -> None:
+    (place / "mine.yaml").write_text("precious")
+    refused = infersim("init", "mine")
+    assert refused.exit_code == 2
+    assert refused.stderr == "error: mine.yaml exists already; --force overwrites it\n"
+    assert (place / "mine.yaml").read_text() == "precious"
+    assert infersim("init", "mine", "--force").exit_code == 0
+    assert (place / "mine.yaml").read_text() == starter.text("chat")
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [("a", "a.yaml"), ("a.yaml", "a.yaml"), ("a.yml", "a.yml"), ("llama-3.1", "llama-3.1.yaml")],
+)
+def test_the_name_gets_its_suffix_once(place: Path, name: str, file: str) -> None:
+    assert starter.write(name) == Path(file)
+    assert [path.name for path in place.iterdir()] == [file]
+
+
+@pytest.mark.parametrize(
+    ("name", "like", "phrase"),
+    [
+        ("a", "caht", "no template is called 'caht' (did you mean 'chat'?); there are batch, chat"),
+        ("no/where", "chat", "no/where.yaml: the folder no is missing"),
+        ("", "chat", "'' is not the name of a file"),
+        ("folder.yaml", "chat", "folder.yaml exists already"),
+        ("a\0b", "chat", "a\\x00b.yaml cannot be written"),
+        ("x" * 300, "chat", "cannot be written: File name too long"),
+    ],
+)
+def test_what_cannot_be_written_is_said(place: Path, name: str, like: str, phrase: str) -> None:
+    (place / "folder.yaml").mkdir()
+    with pytest.raises(UsageError) as caught:
+        starter.write(name, like)
+    assert phrase in str(caught.value)
+    assert [path.name for path in place.iterdir()] == ["folder.yaml"]
+
+
+def test_a_folder_is_not_overwritten_by_force(place: Path) -> None:
+    (place / "folder.yaml").mkdir()
+    with pytest.raises(UsageError, match=r"folder\.yaml cannot be written: Is a directory"):
+        starter.write("folder", force=True)
