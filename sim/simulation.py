@@ -29,7 +29,7 @@ from sim.routers import make_router
 from sim.scenario import Scenario
 from sim.schedulers import Limits, Scheduler, make_scheduler
 from sim.units import show_bytes
-from sim.workload import build
+from sim.workload import OpenTraffic, build
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +181,7 @@ def simulate(
         offered=traffic.total,
         events=next(env._eid),
         interrupted=interrupted,
+        traffic_notes=traffic.notes if isinstance(traffic, OpenTraffic) else (),
     )
     assert len(record.requests) == fleet.issued, (
         "every request is completed, rejected or unfinished"

@@ -35,7 +35,8 @@ Floats = NDArray[np.float64]
 class RunRecord:
     """Everything a run leaves behind; the columns of ``plans``, ``requests`` and ``gaps`` are those
     of ``sim.recorder``. ``end`` is the simulated time at which it stopped (s), ``offered``
-    the number of requests the traffic held, arrived or not, ``events`` how many SimPy scheduled."""
+    the number of requests the traffic held, arrived or not, ``events`` how many SimPy scheduled,
+    ``traffic_notes`` what was said of the traffic when it was read."""
 
     scenario: Scenario
     deployment: Deployment
@@ -50,6 +51,7 @@ class RunRecord:
     offered: int
     events: int
     interrupted: bool
+    traffic_notes: tuple[str, ...] = ()
 
     @cached_property
     def completed(self) -> NDArray[np.bool_]:
@@ -341,7 +343,10 @@ def _energy(run: RunRecord, outputs: int) -> dict[str, Any] | None:
 
 
 def _notes(run: RunRecord) -> list[str]:
-    notes = []
+    notes = list(run.traffic_notes)
+    arrivals = run.scenario.workload.arrivals
+    if arrivals is not None and arrivals.kind in ("ramp", "diurnal"):
+        notes.append("The rate of arrivals changes: the verdict is of the run as a whole.")
     limits, memory = run.limits, run.capacity
     if limits.max_model_len > memory.tokens:
         notes.append(

@@ -38,11 +38,6 @@ def among(*values: str) -> Callable[[object], bool]:
     return lambda value: isinstance(value, str) and value in values
 
 
-def kind(name: str) -> Callable[[object], bool]:
-    """Refuses mappings of this ``kind``."""
-    return lambda value: isinstance(value, Mapping) and value.get("kind") == name
-
-
 def above(limit: float) -> Callable[[object], bool]:
     """Refuses larger numbers."""
     return lambda value: isinstance(value, int | float) and value > limit
