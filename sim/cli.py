@@ -8,6 +8,7 @@ Whatever takes long to import is imported by the command that needs it.
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -111,17 +112,28 @@ def run(
         result = _simulate(loaded)
         result.save(directory)
         page = _report(result, directory) if report else None
-    summary = result.summary
+    try:
+        _show_run(result.summary, directory, page, as_json)
+    except BrokenPipeError:
+        raise  # the reader has seen enough
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing left to flush
+        typer.echo(f"error: cannot print ({error.strerror}); the run is in {directory}", err=True)
+        raise typer.Exit(1) from None
+    raise typer.Exit(_exit_code(result, check))
+
+
+def _show_run(summary: dict[str, Any], directory: Path, page: Path | None, as_json: bool) -> None:
+    """Print what ``run`` found: one JSON object, or the tables and where the files are."""
     if as_json:
         shown = summary | {"infersim": summary["infersim"] | {"run_directory": str(directory)}}
         typer.echo(json.dumps(shown, allow_nan=False))
-    else:
-        from sim.console import paths_view, run_view, stdout
+        return
+    from sim.console import paths_view, run_view, stdout
 
-        console = stdout()
-        console.print(run_view(summary))
-        console.print(paths_view(directory, page), soft_wrap=True)
-    raise typer.Exit(_exit_code(result, check))
+    console = stdout()
+    console.print(run_view(summary))
+    console.print(paths_view(directory, page), soft_wrap=True)
 
 
 def _exit_code(result: Result, check: bool) -> int:

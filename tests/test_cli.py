@@ -624,3 +624,31 @@ def test_a_reader_that_stops_early_is_no_error(arguments: list[str]) -> None:
         child.stdout.close()
         assert child.stderr is not None
         assert "Traceback" not in child.stderr.read()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("form", ["--json", "--no-report"])
+def test_a_full_disk_behind_stdout_is_an_error_and_the_run_is_kept(
+    tmp_path: Path, form: str
+) -> None:
+    (tmp_path / "one.yaml").write_text(
+        "model: llama-3.1-8b\nfleet: {gpu: h100-sxm}\nworkload:\n  arrivals: {kind: burst}\n"
+        "  prompt_tokens: {kind: fixed, value: 64}\n  output_tokens: {kind: fixed, value: 4}\n"
+        "run: {requests: 3}\n"
+    )
+    command = [sys.executable, "-m", "sim.cli", "run", "one.yaml", "--no-report", "-o", "out", form]
+    root = str(Path(__file__).parents[1])
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": root},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "the run is in out" in done.stderr
+    assert (tmp_path / "out" / "summary.json").exists()

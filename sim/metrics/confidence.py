@@ -17,7 +17,8 @@ EIGHT_BIT_ERROR = 0.165
 """The same for a plain roofline of 8-bit GEMMs with dynamic quantisation: 15 to 18 %."""
 
 HOST_ERROR = 0.15
-"""Half the width of the range that fits of vLLM's host time per iteration gave, 1.0 to 1.3 ms."""
+"""About half the width of the range that fits of vLLM's host time an iteration gave, 1.0 to 1.3 ms.
+For engines whose overheads are estimates it is too small; their catalogue entries say so."""
 
 
 def error_band(attribution: Attribution, arithmetic: str) -> dict[str, Any]:
