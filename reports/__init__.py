@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from reports.whole_file import write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,14 +53,5 @@ def write_report(
         summary=summary, requests=requests, timeseries=timeseries, scenario_yaml=scenario_yaml
     )
     target = directory / "report.html"
-    handle, name = tempfile.mkstemp(dir=directory, prefix=".report-", suffix=".html")
-    partial = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(page)
-        partial.chmod(0o644)
-        partial.replace(target)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    write_whole(target, page)
     return target

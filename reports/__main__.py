@@ -30,6 +30,8 @@ def main(arguments: list[str] | None = None) -> int:
     except InfersimError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    if run.status != "complete":
+        print(f"{directory}: status of the run: {run.status}", file=sys.stderr)
     print(path)
     return 0
 

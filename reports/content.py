@@ -12,6 +12,8 @@ from markupsafe import Markup
 from reports import tables, theme
 from reports.figures import latency_cdf, timeline
 from reports.formats import Kind, phrase, show
+from reports.repetitions import count as repetition_count
+from reports.repetitions import explanation, plus_minus
 from reports.run_directory import pick
 from reports.steps import nice_width, replica_count
 
@@ -25,6 +27,7 @@ class Plot(NamedTuple):
     caption: str
     spec: Markup | None
     log_axis: bool | None = None  # whether its time axis is logarithmic; None: no choice offered
+    kind: str = ""  # what the style calls its size; the name without
 
 
 class Card(NamedTuple):
@@ -57,6 +60,8 @@ def header(summary: Mapping[str, Any]) -> dict[str, Any]:
         "batching": batching,
         "policy": batching if batching in theme.POLICIES else "other",
         "interrupted": bool(pick(summary, "infersim.interrupted")),
+        "repetitions": repetition_count(summary),
+        "repetitions_text": explanation(summary),
         "setup": [
             ("Model", str(pick(summary, "infersim.model"))),
             ("GPU", f"{phrase(gpus, 'count')} × {pick(summary, 'infersim.gpu')}"),
@@ -83,14 +88,20 @@ def cards(summary: Mapping[str, Any]) -> list[Card]:
             "Output throughput",
             show(pick(summary, "output_throughput"), "number").text,
             "tokens/s",
-            _lines(_given(total, "number", "with prompts"), _plus_minus(spread)),
+            _lines(
+                _between(summary, "output_throughput"),
+                _given(total, "number", "with prompts"),
+                _plus_minus(spread),
+            ),
         ),
         Card(
             "request_throughput",
             "Request throughput",
             show(requests, "number").text,
             "requests/s",
-            _lines(_given(goodput, "number", "within limits")),
+            _lines(
+                _between(summary, "request_throughput"), _given(goodput, "number", "within limits")
+            ),
         ),
         _latency_card(summary, "ttft", limits.get("ttft")),
         _latency_card(summary, "tpot", limits.get("tpot")),
@@ -99,14 +110,20 @@ def cards(summary: Mapping[str, Any]) -> list[Card]:
             "Queue time, p99",
             show(pick(summary, "infersim.queue_ms.p99"), "number").text,
             "ms",
-            _lines(_median(pick(summary, "infersim.queue_ms.p50"))),
+            _lines(
+                _between(summary, "infersim.queue_ms.p99"),
+                _median(pick(summary, "infersim.queue_ms.p50")),
+            ),
         ),
         Card(
             "cost",
             "Cost",
             show(per_token, "usd").text,
             "USD per million tokens",
-            _lines("no price given" if cost is None else _given(output, "usd", "for output alone")),
+            _lines(
+                _between(summary, "infersim.cost.usd_per_million_tokens", "usd"),
+                "no price given" if cost is None else _given(output, "usd", "for output alone"),
+            ),
         ),
     ]
 
@@ -115,14 +132,15 @@ def _latency_card(summary: Mapping[str, Any], name: str, limit: tables.Limit | N
     p99 = pick(summary, f"p99_{name}_ms")
     band = pick(summary, "infersim.error_band")
     spread = _plus_minus(pick(band, name) if band else None)
-    parts = [_median(pick(summary, f"median_{name}_ms")), spread]
+    between = _between(summary, f"p99_{name}_ms")
+    parts = [between, _median(pick(summary, f"median_{name}_ms")), spread]
     tone = "neutral"
     if limit is not None:
         text = f"limit {phrase(limit.limit_ms, 'number', 'ms')}"
         if p99 is not None:
             tone = "good" if p99 <= limit.limit_ms else "bad"
             text += ", kept" if tone == "good" else ", missed"
-        parts.insert(1, text)
+        parts.insert(2, text)
     title = f"{name.upper()}, p99"
     return Card(name, title, show(p99, "number").text, "ms", _lines(*parts), tone)
 
@@ -137,6 +155,11 @@ def _median(milliseconds: float | None) -> str:
 
 def _plus_minus(share: float | None) -> str:
     return "" if share is None else f"±{phrase(round(share, 2), 'share')} error band"
+
+
+def _between(summary: Mapping[str, Any], path: str, kind: Kind = "number") -> str:
+    half = plus_minus(summary, path, kind)
+    return half and f"{half} by chance (95 %)"
 
 
 def _lines(*parts: str) -> tuple[str, ...]:
@@ -174,7 +197,7 @@ def _cdf(summary: Mapping[str, Any], requests: pd.DataFrame, name: str) -> Plot:
     caption = f"{phrase(count, 'count')} completed request{'s' if count > 1 else ''}"
     if requests["warmup"].any():
         caption += " after the warm-up"
-    return Plot(f"cdf-{name}", title, name, caption, _json(drawn), is_log)
+    return Plot(f"cdf-{name}", title, name, caption, to_json(drawn), is_log)
 
 
 def _timeline(summary: Mapping[str, Any], requests: pd.DataFrame, timeseries: pd.DataFrame) -> Plot:
@@ -195,9 +218,9 @@ def _timeline(summary: Mapping[str, Any], requests: pd.DataFrame, timeseries: pd
         caption = f"Sum over {replicas} replicas; KV cache: their mean. " + caption
     if requests["warmup"].any():
         caption += " The shaded start is the warm-up, left out of the latency statistics."
-    return Plot("timeline", title, None, caption, _json(drawn))
+    return Plot("timeline", title, None, caption, to_json(drawn))
 
 
-def _json(figure: go.Figure) -> Markup:
+def to_json(figure: go.Figure) -> Markup:
     """Plotly JSON that cannot end, or open a comment in, the script element it stands in."""
     return Markup(str(figure.to_json()).replace("<", "\\u003c"))

@@ -149,6 +149,12 @@ DEFINITIONS: Mapping[str, Definition] = {
     ),
     "gpus": Definition("GPUs", "GPUs of the whole fleet."),
     "energy": Definition("Energy", "Energy that the GPUs draw, divided by the output tokens."),
+    "interval": Definition(
+        "± (repetitions)",
+        "Half-width of the 95 % confidence interval of a mean over repetitions, by Student's t: "
+        "how far chance in the traffic may have moved it. The error of the cost model is the same "
+        "in all repetitions and not part of it.",
+    ),
     "error_band": Definition(
         "Error band",
         "How far measurements may lie from this prediction, either side. Close to saturation a "

@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from reports import content, tables, theme
 from reports.bundle import plotly_js, script_digest
-from reports.definitions import DEFINITIONS
+from reports.definitions import DEFINITIONS, Definition
 from reports.run_directory import pick
 from reports.verdict import verdict
 
@@ -45,15 +45,10 @@ def render(
     scenario_yaml: str,
 ) -> str:
     """The page, as ``reports.render`` promises it."""
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("report.html.j2").render(
-        **_frame(),
+    return fill(
+        "report.html.j2",
+        SECTIONS,
+        DEFINITIONS,
         header=content.header(summary),
         verdict=verdict(summary),
         cards=content.cards(summary),
@@ -65,8 +60,31 @@ def render(
     )
 
 
+def fill(
+    template: str,
+    sections: Mapping[str, str],
+    definitions: Mapping[str, Definition],
+    **content: Any,
+) -> str:
+    """A page of ``content`` as ``template`` (which extends ``base.html.j2``) lays it out.
+
+    ``sections`` maps anchors to headings in their order; ``content`` must have ``provenance`` with
+    the program's ``version``.
+    """
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(template).render(
+        **_frame(), sections=sections, definitions=definitions, **content
+    )
+
+
 def _frame() -> dict[str, Any]:
-    """What every page has, whatever it reports: scripts, styles, the sections."""
+    """What every page has, whatever it reports: scripts, styles, colours."""
     scripts = {name: (TEMPLATES / f"{name}.js").read_text("utf-8") for name in ("head", "page")}
     library = plotly_js()
     digests = [*map(script_digest, scripts.values()), library.digest]
@@ -85,8 +103,6 @@ def _frame() -> dict[str, Any]:
         "fonts": {"text": Markup(theme.FONT_STACK), "mono": Markup(theme.MONO_STACK)},
         "colors": {side: Markup(theme.css_variables(side)) for side in ("light", "dark")},
         "dark_twins": theme.dark_twins(),
-        "sections": SECTIONS,
-        "definitions": DEFINITIONS,
     }
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 
 from sim.errors import UsageError
 
+MANIFEST = "manifest.json"
 REQUIRED = ("summary.json", "requests.parquet", "timeseries.parquet", "resolved.yaml")
 """The files of a run that a report is made from."""
 
@@ -24,11 +25,18 @@ class Run:
     requests: pd.DataFrame
     timeseries: pd.DataFrame
     scenario_yaml: str
+    status: str = "complete"
 
 
 def read(directory: Path) -> Run:
     """The run in ``directory``; UsageError when a file of ``REQUIRED`` is missing or unreadable."""
+    found = status(directory)
     missing = [name for name in REQUIRED if not (directory / name).is_file()]
+    if missing and found == "incomplete":
+        raise UsageError(
+            f"{directory} is incomplete: its run is still going, or was killed before it had "
+            f"written {', '.join(missing)}"
+        )
     if missing:
         raise UsageError(f"{directory} is not a run directory: it has no {', '.join(missing)}")
     try:
@@ -40,7 +48,20 @@ def read(directory: Path) -> Run:
         requests=pd.read_parquet(directory / "requests.parquet"),
         timeseries=pd.read_parquet(directory / "timeseries.parquet"),
         scenario_yaml=(directory / "resolved.yaml").read_text(encoding="utf-8"),
+        status=found,
     )
+
+
+def status(directory: Path) -> str:
+    """What the manifest says of the run: complete, interrupted (partial results) or incomplete.
+
+    ``unknown`` where there is no manifest, or one that says nothing of it.
+    """
+    try:
+        manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+        return str(pick(manifest, "status"))
+    except (OSError, ValueError, UsageError):
+        return "unknown"
 
 
 def pick(summary: Mapping[str, Any], path: str) -> Any:

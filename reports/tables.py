@@ -10,16 +10,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from reports.definitions import DEFINITIONS
-from reports.formats import Kind, show
+from reports.formats import Kind, Shown, show
+from reports.repetitions import plus_minus
 from reports.run_directory import pick
 
 
 class Column(NamedTuple):
-    """A heading; ``definition`` is the key of the definition that it links to."""
+    """A heading; ``definition`` is the key of the definition that it links to, ``prose`` text that
+    may take several lines."""
 
     title: str
     numeric: bool = True
     definition: str | None = None
+    prose: bool = False
 
 
 class Cell(NamedTuple):
@@ -120,7 +123,7 @@ def facts(summary: Mapping[str, Any], name: str, caption: str, lines: Sequence[L
     rows = []
     for line in lines:
         title = DEFINITIONS[line.definition].title + (f", {line.detail}" if line.detail else "")
-        shown = show(pick(summary, line.path), line.kind)
+        shown = _beside(show(pick(summary, line.path), line.kind), summary, line.path, line.kind)
         unit = Cell(line.unit, line.unit)
         rows.append((Cell(title, title, line.definition), Cell(*shown), unit))
     return Table(name, caption, columns, tuple(rows))
@@ -131,10 +134,10 @@ def latencies(summary: Mapping[str, Any]) -> Table:
     given = limits(summary)
     rows = []
     for name in ("ttft", "tpot", "itl", "e2el"):
-        numbers = [pick(summary, f"{statistic}_{name}_ms") for statistic in _STATISTICS]
-        rows.append(_latency_row(name, numbers, given.get(name)))
-    queue = [pick(summary, f"infersim.queue_ms.{p}") for p in ("mean", "p50", "p90", "p95", "p99")]
-    rows.append(_latency_row("queue", [queue[0], None, *queue[1:]], None))
+        paths = [f"{statistic}_{name}_ms" for statistic in _STATISTICS]
+        rows.append(_latency_row(summary, name, paths, given.get(name)))
+    of_queue = [f"infersim.queue_ms.{p}" for p in ("mean", "p50", "p90", "p95", "p99")]
+    rows.append(_latency_row(summary, "queue", [of_queue[0], None, *of_queue[1:]], None))
     columns = (
         Column("Latency (ms)", numeric=False),
         *(Column(title, definition="percentile") for title in _STATISTICS.values()),
@@ -175,9 +178,23 @@ def rejections(summary: Mapping[str, Any]) -> Table:
     return Table("rejections", "Rejected requests", columns, rows)
 
 
-def _latency_row(name: str, numbers: list[float | None], limit: Limit | None) -> tuple[Cell, ...]:
-    cells = [Cell(*show(number, "number")) for number in numbers]
+def _latency_row(
+    summary: Mapping[str, Any], name: str, paths: Sequence[str | None], limit: Limit | None
+) -> tuple[Cell, ...]:
+    cells = [
+        Cell(*show(None, "number"))
+        if path is None
+        else Cell(*_beside(show(pick(summary, path), "number"), summary, path, "number"))
+        for path in paths
+    ]
     cells.append(Cell(*show(limit.limit_ms if limit else None, "number")))
-    cells.append(Cell(*show(limit.attainment if limit else None, "share")))
+    attained = show(limit.attainment if limit else None, "share")
+    path = f"infersim.verdict.limits.{name}.attainment"
+    cells.append(Cell(*_beside(attained, summary, path, "share")))
     title = DEFINITIONS[name].title
     return (Cell(title, title, name), *cells)
+
+
+def _beside(shown: Shown, summary: Mapping[str, Any], path: str, kind: Kind) -> Shown:
+    """A figure with its interval behind it, if the run has repetitions."""
+    return shown._replace(text=f"{shown.text} {plus_minus(summary, path, kind)}".rstrip())

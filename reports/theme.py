@@ -66,6 +66,31 @@ BOUNDS: Mapping[str, Tone] = {
 }
 """What an iteration waits for -> its colour."""
 
+OPERATORS: Mapping[str, Tone] = {
+    "gemm": BLUE,
+    "decode_attention": VERMILLION,
+    "prefill_attention": GREEN,
+    "all_reduce": PURPLE,
+    "stream": ORANGE,
+    "memory": GREY,
+    "quantise": SKY,
+    "sampling": SKY,
+}
+"""Operator of a profile -> its colour; ``operator`` covers the others."""
+
+PRECISIONS: Mapping[str, Tone] = {
+    "bf16": BLUE,
+    "fp16": SKY,
+    "fp32": GREEN,
+    "fp8": VERMILLION,
+    "int8": ORANGE,
+    "int8-weights": PURPLE,
+}
+"""Precision -> its colour; ``precision`` covers the others."""
+
+SERIES = (BLUE, VERMILLION, GREEN, PURPLE)
+"""Colours of lines that have no colour of their own."""
+
 PAGE: Mapping[str, Tone] = {
     "surface": Tone("#ffffff", "#14171b"),
     "panel": Tone("#f6f7f9", "#1c2026"),
@@ -99,6 +124,16 @@ def policy(batching: str) -> Tone:
     (True, True)
     """
     return POLICIES.get(batching, OTHER_POLICY)
+
+
+def operator(name: str) -> Tone:
+    """The colour of an operator; operators unknown here share one colour."""
+    return OPERATORS.get(name, GREY)
+
+
+def precision(name: str) -> Tone:
+    """The colour of a precision; precisions unknown here share one colour."""
+    return PRECISIONS.get(name, GREY)
 
 
 def faint(tone: Tone) -> Tone:

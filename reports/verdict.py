@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from reports.definitions import DEFINITIONS
 from reports.formats import phrase, show
+from reports.repetitions import count, plus_minus
 from reports.run_directory import pick
 from reports.tables import limits
 
@@ -169,5 +170,9 @@ def _sure(summary: Mapping[str, Any]) -> Answer:
         if band[key] is not None
     ]
     detail = str(band["text"]) if band.get("text") else ""
+    half = plus_minus(summary, "p99_ttft_ms")
+    if half:
+        runs = phrase(count(summary), "count", "repetitions")
+        detail += f" Chance in the traffic comes on top: {half} ms on the p99 of TTFT, by {runs}."
     short = ", ".join(parts) + "." if parts else "No error band is known."
     return Answer("band", "How sure is this?", "neutral", short, detail)

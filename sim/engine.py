@@ -26,6 +26,7 @@ class EngineSpec:
     ``memory_reserve``   GPU memory for context, graphs and communication buffers, beside weights,
                          activations and KV cache
     ``null_blocks``      KV blocks that the engine counts but never gives to a request
+    ``kernels``          the framework whose kernels it runs, as profiles of the catalogue are named
     """
 
     name: str
@@ -41,6 +42,7 @@ class EngineSpec:
     front_end: float
     memory_reserve: float
     null_blocks: int
+    kernels: str
     sources: Mapping[str, str]
 
     def host_time(self, sequences: int, new_requests: int) -> float:

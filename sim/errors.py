@@ -58,6 +58,15 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return matches[0] if matches else None
 
 
+def shorten(text: str) -> str:
+    """A text of at most 60 characters, its middle left out if it is longer.
+
+    >>> shorten("x" * 100 + "yz")
+    'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...xxxxxyz'
+    """
+    return text if len(text) <= 60 else f"{text[:50]}...{text[-7:]}"
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`` (did you mean 'x'?)``, ready to append to a message, or an empty string.
 

@@ -6,16 +6,16 @@ Requests become objects only when they arrive and are forgotten when they finish
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import chain
 
 import simpy
 
-from sim.clock import ARRIVAL, Alarm
+from sim.clock import ARRIVAL, Alarm, Process
 from sim.recorder import Recorder
 from sim.replica import Replica
-from sim.request import Request
+from sim.request import Request, TrafficClass
 from sim.routers import Router
 from sim.workload import ClosedTraffic, OpenTraffic
 
@@ -46,9 +46,11 @@ class Fleet:
         self._front_end = front_end
         self._progress = progress
 
-    def _dispatch(self, arrival: float, prompt_tokens: int, output_tokens: int) -> bool:
+    def _dispatch(
+        self, arrival: float, prompt_tokens: int, output_tokens: int, traffic_class: TrafficClass
+    ) -> bool:
         """Send one request to a replica; False if none can ever serve it."""
-        request = Request(self.issued, arrival, prompt_tokens, output_tokens)
+        request = Request(self.issued, arrival, prompt_tokens, output_tokens, traffic_class)
         self.issued += 1
         replicas = self.replicas
         index = self._router.choose(request, replicas) if len(replicas) > 1 else 0
@@ -77,18 +79,21 @@ class OpenFleet(Fleet):
 
     def start(self, traffic: OpenTraffic) -> None:
         """Begin to play ``traffic`` (the replicas are there by now)."""
-        self._env.process(self._arrivals(traffic))
+        alarm = Alarm(self._env)
+        alarm.start(self._arrivals(traffic, alarm))
 
-    def _arrivals(self, traffic: OpenTraffic) -> Generator[simpy.Event, None, None]:
-        env, alarm, front_end = self._env, Alarm(self._env), self._front_end
+    def _arrivals(self, traffic: OpenTraffic, alarm: Alarm) -> Process:
+        env, front_end = self._env, self._front_end
         for chunk in traffic.chunks():
             if self._progress is not None:
                 self._progress(self.issued, traffic.total)
-            for arrival, prompt_tokens, output_tokens in zip(*chunk, strict=True):
-                if arrival + front_end > env._now:
-                    yield alarm.at(arrival + front_end, ARRIVAL)
-                self._dispatch(arrival, prompt_tokens, output_tokens)
+            for arrival, prompt_tokens, output_tokens, traffic_class in chunk.rows():
+                due = arrival + front_end
+                if due > env._now:
+                    yield alarm.at(due, ARRIVAL)
+                self._dispatch(arrival, prompt_tokens, output_tokens, traffic_class)
         self.flush()
+        yield alarm.at(math.inf, ARRIVAL)
 
 
 class ClosedFleet(Fleet):
@@ -101,11 +106,11 @@ class ClosedFleet(Fleet):
         self._sends = [0.0] * min(traffic.concurrency, traffic.total)  # a heap of times to send at
         self._wake_at = -math.inf  # while the process does not wait
         self._alarm = Alarm(self._env)
-        self._env.process(self._clients(traffic))
+        self._alarm.start(self._clients(traffic))
 
-    def _clients(self, traffic: ClosedTraffic) -> Generator[simpy.Event, None, None]:
+    def _clients(self, traffic: ClosedTraffic) -> Process:
         env, sends = self._env, self._sends
-        lengths = chain.from_iterable(zip(*chunk, strict=True) for chunk in traffic.lengths())
+        lengths = chain.from_iterable(chunk.rows() for chunk in traffic.lengths())
         while self.issued < traffic.total:
             due = sends[0] + self._front_end if sends else math.inf
             if due > env._now:
@@ -119,6 +124,7 @@ class ClosedFleet(Fleet):
             if not self._dispatch(arrival, *next(lengths)):
                 heappush(sends, env._now + self._think_time)  # refused: its client goes on
         self.flush()
+        yield self._alarm.at(math.inf, ARRIVAL)
 
     def answer(self, request: Request) -> None:
         """A client has its answer and will think, then send its next request."""

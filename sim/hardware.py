@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sim.profile import Profile
+
 FALLBACKS: Mapping[str, tuple[str, ...]] = {
     "fp32": (),
     "bf16": ("fp16", "fp32"),
@@ -89,7 +91,8 @@ class GpuSpec:
     multiprocessors, which AMD calls compute units; ``link`` joins GPUs inside a node and
     ``host_link`` joins a GPU to its host; ``power`` is the board limit in watts;
     ``price_per_hour`` is a list price in USD, None when unknown; ``sources`` says, field by field,
-    where each value comes from.
+    where each value comes from. ``profile`` has the kernels that were measured; what it lacks is
+    priced with ``efficiency`` and ``attention``.
     """
 
     name: str
@@ -105,6 +108,7 @@ class GpuSpec:
     efficiency: Efficiency
     attention: AttentionEfficiency
     sources: Mapping[str, str]
+    profile: Profile | None = None
 
     def __post_init__(self) -> None:
         for field in ("memory", "bandwidth", "sms", "power"):

@@ -55,7 +55,7 @@ REQUEST = np.dtype(
         ("replica", "i4"),
         ("status", "i4"),
         ("reason", "i4"),  # index into ``Recorder.reasons``, or -1
-        ("_", "i4"),
+        ("class", "i4"),  # index into the classes of the traffic, or -1
     ]
 )
 GAP = np.dtype([("gap", "f8"), ("count", "i8")])
@@ -92,7 +92,7 @@ class Recorder:
             replica,
             COMPLETED,
             -1,
-            0,
+            request.traffic_class.index,
         )
 
     def reject(self, request: Request, reason: str) -> None:
@@ -122,7 +122,7 @@ class Recorder:
             replica,
             status,
             reason,
-            0,
+            request.traffic_class.index,
         )
 
     def long_gap(self, gap: float, count: int) -> None:

@@ -9,13 +9,13 @@ boundary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from math import ceil, sqrt
 from typing import Protocol
 
 import simpy
 
-from sim.clock import SCHEDULING, Alarm, due_now
+from sim.clock import INFINITY, SCHEDULING, Alarm, Process, due_now
 from sim.plan import Chunk, Plan
 from sim.recorder import Recorder, pack_plan
 from sim.request import Request
@@ -66,10 +66,9 @@ class Run:
 
     def left(self) -> int:
         """Iterations until the price line ends (at least 1 where ``continues`` holds)."""
-        ahead = self.limit - self.context
-        if ahead == float("inf"):
+        if self.limit == INFINITY:
             return 1 << 40
-        return ceil(ahead / self.sequences) - self.done
+        return ceil((self.limit - self.context) / self.sequences) - self.done
 
     def boundary(self, j: int) -> float:
         """End of iteration number ``j`` (counted from 1), in seconds of simulated time."""
@@ -78,20 +77,18 @@ class Run:
     def first_boundary_from(self, time: float, low: int, high: int) -> int:
         """The smallest j in ``low..high`` with ``boundary(j) >= time`` (``high`` if there is
         none)."""
-        span, b, a = time - self.start, self.first - self.step / 2, self.step / 2
-        if a > 0:
-            guess = (sqrt(b * b + 4 * a * span) - b) / (2 * a)
-        else:
-            guess = span / b if b > 0 else 0.0
-        j = int(guess)
+        start, first, step = self.start, self.first, self.step
+        span, b = time - start, first - step / 2
+        root = b + sqrt(b * b + 2 * step * span)
+        j = int(2 * span / root) + 1 if root > 0 else low
         if j < low:
             j = low
         elif j > high:
             j = high
-        boundary = self.boundary
-        while j > low and boundary(j - 1) >= time:
+        # rounding may have put the guess next to it: what counts is ``boundary``
+        while j > low and start + ((j - 1) * first + step * ((j - 1) * (j - 2) // 2)) >= time:
             j -= 1
-        while j < high and boundary(j) < time:
+        while j < high and start + (j * first + step * (j * (j - 1) // 2)) < time:
             j += 1
         return j
 
@@ -120,13 +117,13 @@ class Replica:
         self._on_finish = on_finish
         self._alarm = Alarm(env)
         self._idle = False
-        self._plan: Plan | None = None
-        self._iterations = 0  # of the plan in flight
+        self._plan: Plan  # the one in flight, or the last one
+        self._iterations = 0  # of the plan in flight; 0 if there is none
         self._run: Run | None = None  # the run it belongs to, if it is decode only
         self._started = 0.0
         self._waiting = 0  # requests that the plan in flight left in the queue
         self._cost = (0.0, 0.0, 0.0)  # price of the plan in flight, if it has prefills
-        env.process(self._process())
+        self._alarm.start(self._process())
 
     def submit(self, request: Request) -> None:
         """Take in a request that arrives now; wake up, or cut the leap in flight if it matters."""
@@ -146,8 +143,8 @@ class Replica:
     def stop(self, now: float) -> list[tuple[Request, int]]:
         """The run ends here: account for the boundaries of the leap in flight up to ``now``, and
         return each unfinished request with the number of tokens it has received."""
-        run, plan = self._run, self._plan
-        if plan is not None and run is not None:
+        run = self._run
+        if self._iterations and run is not None:
             reached = run.first_boundary_from(now, run.done, run.done + self._iterations)
             if run.boundary(reached) > now:
                 reached -= 1
@@ -163,48 +160,47 @@ class Replica:
 
         Only between iterations: a plan in flight has its memory already and its tokens not yet.
         """
-        if self._plan is None:
+        if not self._iterations:
             self.scheduler.check_integrity()
 
     def _wake(self) -> None:
         self._idle = False
         self._alarm.move(self._env._now, SCHEDULING + self.index)
 
-    def _process(self) -> Generator[simpy.Event, None, None]:
-        env, scheduler, alarm = self._env, self.scheduler, self._alarm
+    def _process(self) -> Process:
+        env, alarm, scheduler = self._env, self._alarm, self.scheduler
+        schedule, repeats, account = scheduler.schedule, scheduler.repeats, self._account
+        decode_line, price = self._price.decode_line, self._price.iteration
+        leap = self._leap
         completion, scheduling = self.index, SCHEDULING + self.index
         while True:
             now = env._now
-            plan = scheduler.schedule(now)
+            plan = schedule(now)
             if plan is None:
                 self._idle = True
                 yield alarm.at(scheduler.wakeup(now), scheduling)
                 self._idle = False
                 continue
-            yield alarm.at(self._start(plan, now), completion)
-            self._account(env._now)
-            if due_now(env):
+            self._plan = plan
+            self._started = now
+            self._waiting = len(scheduler.waiting)
+            sequences, context, chunks = plan.computed, plan.context, plan.chunks
+            if chunks:
+                self._run = None
+                self._iterations = 1
+                self._cost = cost = price(sequences, context, chunks, plan.admitted)
+                end = now + cost[0]
+            else:
+                run = self._run
+                if run is None or not run.continues(now, sequences, context):
+                    line = decode_line(sequences, context)
+                    self._run = run = Run(now, sequences, context, line)
+                self._iterations = times = repeats(run.left()) if leap and plan.stationary else 1
+                end = run.boundary(run.done + times)
+            yield alarm.at(end, completion)
+            account(env._now)
+            if due_now(env):  # others go first
                 yield alarm.at(env._now, scheduling)
-
-    def _start(self, plan: Plan, now: float) -> float:
-        """Price ``plan`` and return when it ends (s)."""
-        self._plan = plan
-        self._started = now
-        self._iterations = 1
-        self._waiting = len(self.scheduler.waiting)
-        if plan.chunks:
-            self._run = None
-            self._cost = self._price.iteration(
-                plan.computed, plan.context, plan.chunks, plan.admitted
-            )
-            return now + self._cost[0]
-        run = self._run
-        if run is None or not run.continues(now, plan.computed, plan.context):
-            line = self._price.decode_line(plan.computed, plan.context)
-            run = self._run = Run(now, plan.computed, plan.context, line)
-        if self._leap and plan.stationary:
-            self._iterations = self.scheduler.repeats(run.left())
-        return run.boundary(run.done + self._iterations)
 
     def _cut(self) -> None:
         """End the leap in flight at the first iteration boundary from now on."""
@@ -218,32 +214,30 @@ class Replica:
 
     def _account(self, end: float) -> None:
         """The plan in flight has run until ``end``: record it, collect what finished."""
-        plan, scheduler, recorder = self._plan, self.scheduler, self._recorder
-        assert plan is not None
-        iterations, started = self._iterations, self._started
-        stalled = 0
-        run = self._run
+        plan, run, scheduler, rows = self._plan, self._run, self.scheduler, self._recorder.plans
+        iterations, started, chunks = self._iterations, self._started, plan.chunks
+        tokens = stalled = 0
         if run is None:
             gap, attention, pairs = self._cost
-            slope, tokens = 0.0, sum([chunk.tokens for chunk in plan.chunks])
+            slope = 0.0
         else:
             gap, slope = run.first + run.step * run.done, run.step
             attention = pairs = 0.0
-            tokens = 0
             run.done += iterations
             run.end = end
         if plan.decode and scheduler.decoding.last_end != started:
             for since, members in scheduler.decoding.stalled(started):
-                recorder.long_gap(gap + (started - since), members)
+                self._recorder.long_gap(gap + (started - since), members)
                 stalled += members
-        reserved = reserved_end = scheduler.kv.reserved()
-        scheduler.advance(plan, iterations, end)
+        for chunk in chunks:
+            tokens += chunk.tokens
+            if chunk.request.generated:
+                self._note_resumed(chunk, end)
+        reserved = reserved_end = scheduler.kv.reserved
+        finished = scheduler.complete(plan, iterations, end)
         if iterations > 1:
-            reserved_end = scheduler.kv.reserved()
-        if plan.chunks:
-            self._note_resumed(plan, end)
-        finished = scheduler.collect(plan, end)
-        recorder.plans += pack_plan(
+            reserved_end = scheduler.reserved_end
+        rows += pack_plan(
             started,
             end,
             gap,
@@ -258,7 +252,7 @@ class Replica:
             plan.decode,
             plan.computed,
             stalled,
-            len(plan.chunks),
+            len(chunks),
             tokens,
             plan.admitted,
             plan.preempted,
@@ -267,18 +261,17 @@ class Replica:
             len(finished),
             self.index,
         )
-        self._plan = None
         self._iterations = 0
-        self.outstanding -= len(finished)
-        for request in finished:
-            recorder.finish(request, self.index, end)
-            if self._on_finish is not None:
-                self._on_finish(request)
+        if finished:
+            self.outstanding -= len(finished)
+            for request in finished:
+                self._recorder.finish(request, self.index, end)
+                if self._on_finish is not None:
+                    self._on_finish(request)
 
-    def _note_resumed(self, plan: Plan, end: float) -> None:
+    def _note_resumed(self, chunk: Chunk, end: float) -> None:
         """A preempted request whose prefill is complete again has waited long for its next
         token."""
-        for chunk in plan.chunks:
-            request = chunk.request
-            if request.generated and chunk.context + chunk.tokens >= request.tokens_to_prefill():
-                self._recorder.long_gap(end - request.last_token, 1)
+        request = chunk.request
+        if chunk.context + chunk.tokens >= request.tokens_to_prefill():
+            self._recorder.long_gap(end - request.last_token, 1)

@@ -3,7 +3,25 @@ tokens."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 NEVER = float("nan")
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficClass:
+    """What the requests of one class share. ``index`` is its place among the classes of the run;
+    a lower ``priority`` goes first, as in vLLM; ``deadline`` (s after arrival; inf: none) is when
+    the first token is due."""
+
+    index: int
+    name: str
+    priority: int
+    deadline: float
+
+
+PLAIN = TrafficClass(index=-1, name="", priority=0, deadline=0.0)
+"""The class of every request where the traffic has none; one deadline for all is none at all."""
 
 
 class Request:
@@ -31,14 +49,23 @@ class Request:
         "prompt_tokens",
         "queued",
         "scheduled",
+        "traffic_class",
     )
 
-    def __init__(self, id: int, arrival: float, prompt_tokens: int, output_tokens: int) -> None:  # noqa: A002
+    def __init__(
+        self,
+        id: int,  # noqa: A002
+        arrival: float,
+        prompt_tokens: int,
+        output_tokens: int,
+        traffic_class: TrafficClass = PLAIN,
+    ) -> None:
         self.id = id
         self.arrival = arrival
         self.queued = arrival
         self.prompt_tokens = prompt_tokens
         self.output_tokens = output_tokens
+        self.traffic_class = traffic_class
         self.computed = 0
         self.generated = 0
         self.joined = -1

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import secrets
-from datetime import datetime
+import csv
+from collections.abc import Sequence
 from functools import cached_property
-from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.errors import UsageError
+from sim.metrics.repetitions import combine, headlines
 from sim.metrics.summary import RunRecord, summarise
 from sim.recorder import COMPLETED, REJECTED
+from sim.run_directory import RunDirectory, write_json, write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
 
 STATUSES = {COMPLETED: "completed", REJECTED: "rejected"}
 SUMMARY, REQUESTS, TIMESERIES = "summary.json", "requests.parquet", "timeseries.parquet"
+REPETITIONS = "repetitions.csv"
 TIMESERIES_COLUMNS = {
     "replica": "replica",
     "start_s": "start",
@@ -41,17 +40,41 @@ TIMESERIES_COLUMNS = {
 
 
 class Result:
-    """What one run brought. ``record`` holds the raw rows, everything else is made from them."""
+    """What one run brought. ``record`` holds the raw rows, everything else is made from them.
 
-    def __init__(self, record: RunRecord) -> None:
+    Of a run with repetitions they are the rows of the first one; ``further`` are the summaries of
+    the other ones that finished.
+    """
+
+    def __init__(self, record: RunRecord, further: Sequence[dict[str, Any]] = ()) -> None:
         self.record = record
         self.scenario = record.scenario
-        self.interrupted = record.interrupted
+        self._further = further
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a signal ended the run before it was done."""
+        return self.record.interrupted or 1 + len(self._further) < self.scenario.run.repetitions
+
+    @cached_property
+    def summaries(self) -> list[dict[str, Any]]:
+        """The figures of each repetition; those of the run, if there is but one."""
+        return [summarise(self.record), *self._further]
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """The figures, as in ``summary.json``."""
-        return summarise(self.record)
+        """The figures, as in ``summary.json``: of several repetitions, their means."""
+        wanted = self.scenario.run.repetitions
+        return combine(self.summaries, wanted) if wanted > 1 else self.summaries[0]
+
+    @cached_property
+    def repetitions(self) -> pd.DataFrame:
+        """One row per repetition: its number, seed and headline figures, NaN where undefined."""
+        import pandas as pd  # noqa: PLC0415 - takes longer to import than many runs take
+
+        frame = pd.DataFrame(self._repetition_rows())
+        figures = frame.columns.drop(["repetition", "seed"])
+        return frame.astype({name: "float64" for name in figures if frame[name].dtype == object})
 
     @cached_property
     def requests(self) -> pd.DataFrame:
@@ -67,29 +90,40 @@ class Result:
 
         return pd.DataFrame(self._timeseries_columns())
 
-    def save(self, directory: Path | str) -> Path:
-        """Write the run directory ``directory``, new or empty, and return its path.
+    def save(self, directory: Path | str | RunDirectory) -> Path:
+        """Write the run directory ``directory``, new or empty or just created; return its path.
 
-        ``summary.json`` and the tables come first and ``manifest.json`` says ``complete`` last, so
-        a directory without that is one whose writing was cut short.
+        The manifest says ``complete``, or ``interrupted``, last of all: a directory that does not
+        is one whose writing was cut short.
         """
-        directory = Path(directory)
-        check_free(directory)
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"cannot write to {directory}: {error.strerror}") from None
-        manifest = self._manifest()
-        _write_json(directory / "manifest.json", manifest | {"status": "incomplete"})
-        _write_json(directory / SUMMARY, self.summary)
-        _write_parquet(directory / REQUESTS, self._request_columns())
-        _write_parquet(directory / TIMESERIES, self._timeseries_columns())
-        resolved = self.scenario.to_yaml()
-        (directory / "resolved.yaml").write_text(resolved, encoding="utf-8")
-        source = self.scenario.source_text
-        (directory / "scenario.yaml").write_text(source or resolved, encoding="utf-8")
-        _write_json(directory / "manifest.json", manifest)
-        return directory
+        if not isinstance(directory, RunDirectory):
+            directory = RunDirectory.create(Path(directory), self.scenario)
+        path = directory.path
+        write_json(path / SUMMARY, self.summary)
+        if self.scenario.run.repetitions > 1:
+            write_whole(path / REPETITIONS, self._write_repetitions)
+        write_whole(path / REQUESTS, lambda file: _write_parquet(file, self._request_columns()))
+        write_whole(
+            path / TIMESERIES, lambda file: _write_parquet(file, self._timeseries_columns())
+        )
+        directory.finish(
+            "interrupted" if self.interrupted else "complete",
+            profile=self.summary["infersim"]["provenance"],
+        )
+        return path
+
+    def _repetition_rows(self) -> list[dict[str, Any]]:
+        return [
+            {"repetition": number, "seed": summary["infersim"]["seed"], **headlines(summary)}
+            for number, summary in enumerate(self.summaries)
+        ]
+
+    def _write_repetitions(self, path: Path) -> None:
+        rows = self._repetition_rows()
+        with path.open("w", encoding="utf-8", newline="") as file:
+            table = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)))
+            table.writeheader()
+            table.writerows(rows)
 
     def _request_columns(self) -> dict[str, NDArray[Any]]:
         run, rows = self.record, self.record.requests
@@ -114,51 +148,11 @@ class Result:
             "preemptions": rows["preemptions"],
             "warmup": run.warmup,
             "slo_met": run.within_slo,
+            "class": np.array([*(c.name for c in run.classes), None], dtype=object)[rows["class"]],
         }
 
     def _timeseries_columns(self) -> dict[str, NDArray[Any]]:
         return {name: self.record.plans[column] for name, column in TIMESERIES_COLUMNS.items()}
-
-    def _manifest(self) -> dict[str, Any]:
-        resolved = self.scenario.to_yaml()
-        return {
-            "infersim": version("infersim"),
-            "python_packages": {name: _version(name) for name in ("numpy", "simpy", "pyarrow")},
-            "created": datetime.now().astimezone().isoformat(timespec="seconds"),
-            "seed": self.scenario.seed,
-            "scenario_sha256": sha256(resolved.encode()).hexdigest(),
-            "profile": self.summary["infersim"]["provenance"],
-            "status": "interrupted" if self.interrupted else "complete",
-        }
-
-
-def check_free(directory: Path) -> None:
-    """Raise UsageError unless ``directory`` is an empty folder, or nothing yet."""
-    try:
-        occupied = directory.exists() and any(directory.iterdir())
-    except OSError as error:
-        raise UsageError(f"cannot write to {directory}: {error.strerror}") from None
-    if occupied:
-        raise UsageError(f"{directory} is not empty; a run never overwrites another")
-
-
-def new_run_directory(root: Path, name: str) -> Path:
-    """``root/<time>-<name>-<id>``: a folder name that no earlier run has."""
-    plain = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip("-.")[:60]
-    time = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-    return root / f"{time}-{plain or 'run'}-{secrets.token_hex(3)}"
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _write_json(path: Path, document: dict[str, Any]) -> None:
-    text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8")
 
 
 def _write_parquet(path: Path, columns: dict[str, NDArray[Any]]) -> None:
@@ -169,4 +163,5 @@ def _write_parquet(path: Path, columns: dict[str, NDArray[Any]]) -> None:
         name: pa.array(values, pa.string() if values.dtype == object else None)
         for name, values in columns.items()
     }
-    pq.write_table(pa.table(arrays), path, compression="zstd")
+    with path.open("wb") as file:  # pyarrow itself cannot open a name that is not UTF-8
+        pq.write_table(pa.table(arrays), file, compression="zstd")

@@ -12,6 +12,24 @@ import hashlib
 
 import numpy as np
 
+LARGEST_SEED = 2**63 - 1
+"""The largest seed that a scenario may have."""
+
+
+def repetition_seed(seed: int, repetition: int) -> int:
+    """The seed of the ``repetition``-th independent run of a scenario whose own seed is ``seed``.
+
+    Repetition 0 is the scenario itself. The others are hashed from both numbers: with ``seed +
+    repetition`` the runs of seeds 1 and 2 would be nearly the same ones.
+
+    >>> repetition_seed(42, 0), repetition_seed(42, 1)
+    (42, 8376769457060201316)
+    """
+    if repetition == 0:
+        return seed
+    digest = hashlib.sha256(f"repetition {repetition} of seed {seed}".encode()).digest()
+    return int.from_bytes(digest[:8], "little") & LARGEST_SEED
+
 
 def stream(seed: int, name: str) -> np.random.Generator:
     """A fresh generator for ``name`` ("arrivals", "lengths/prompt", ...) under ``seed``.

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 
 import simpy
 
@@ -20,11 +21,12 @@ from sim.cost import CostModel, Deployment
 from sim.errors import InfeasibleError, InfersimError, UsageError
 from sim.fleet import Fleet, Progress, make_fleet
 from sim.memory import Allocator, ContiguousAllocator, PagedAllocator
-from sim.metrics.summary import RunRecord
+from sim.metrics.summary import RunRecord, summarise
 from sim.recorder import Recorder
 from sim.replica import Replica
 from sim.request import Request
 from sim.results import Result
+from sim.rng import repetition_seed
 from sim.routers import make_router
 from sim.scenario import Scenario
 from sim.schedulers import Limits, Scheduler, make_scheduler
@@ -45,14 +47,22 @@ class Setup:
 def prepare(scenario: Scenario) -> Setup:
     """Look everything up and do the memory arithmetic.
 
-    Raises UsageError for names that do not exist and InfeasibleError if the model does not fit.
+    Raises UsageError for names that do not exist, or repetitions without anything random to
+    repeat, and InfeasibleError if the model does not fit.
     """
+    if scenario.run.repetitions > 1 and not _random(scenario):
+        raise UsageError(
+            f"run.repetitions: nothing in this scenario is drawn at random, so all "
+            f"{scenario.run.repetitions} repetitions would be the same run; leave them at 1, or "
+            "vary the traffic (for a trace: workload.trace.spread)"
+        )
     pool, base = scenario.fleet[0], scenario.base
+    engine = catalog.engine(scenario.engine, base)
     try:
         deployment = Deployment(
             model=catalog.model(scenario.model, base),
-            gpu=catalog.gpu(pool.gpu, base),
-            engine=catalog.engine(scenario.engine, base),
+            gpu=catalog.gpu(pool.gpu, base, engine.kernels),
+            engine=engine,
             weights=scenario.precision.weights,
             activations=scenario.precision.activations,
             kv_cache=scenario.precision.kv_cache,
@@ -104,6 +114,20 @@ def _does_not_fit(d: Deployment, memory: Capacity) -> str:
     )
 
 
+def _random(scenario: Scenario) -> bool:
+    """Whether anything in a run depends on the seed."""
+    workload = scenario.workload
+    if scenario.fleet[0].replicas > 1 and scenario.router in ("random", "power-of-two"):
+        return True
+    if sum(item.share is not None for item in workload.classes or ()) > 1:
+        return True
+    if workload.trace is not None:
+        return workload.trace.spread is not None
+    laws = (workload.arrivals, workload.prompt_tokens, workload.output_tokens, workload.lengths)
+    kinds = {law.kind for law in laws if law is not None}
+    return not kinds <= {"constant", "burst", "closed", "fixed"}
+
+
 def make_allocator(setup: Setup) -> Allocator:
     """An empty KV cache of one replica."""
     memory = setup.capacity
@@ -131,18 +155,50 @@ def make_replica_scheduler(setup: Setup) -> Scheduler:
 
 
 def simulate(
-    scenario: Scenario, *, leap: bool | None = None, progress: Progress | None = None
+    scenario: Scenario,
+    *,
+    leap: bool | None = None,
+    progress: Progress | None = None,
+    stop: Stop | None = None,
 ) -> Result:
-    """Play the scenario's traffic through its fleet and measure.
+    """Play the scenario's traffic through its fleet and measure, as often as it wants repetitions.
 
     ``leap=False`` takes every iteration as an event of its own: the same token times, more slowly;
     None leaves it to ``run.leap``.
-    ``progress`` is called now and then with (requests that have arrived, requests in all).
-    An interrupt (Ctrl-C) ends the run early; its result says so. Raises UsageError, TraceError or
-    InfeasibleError if the run cannot start.
+    ``progress`` is called now and then with (requests that have arrived, requests in all), of all
+    repetitions together.
+    An interrupt (Ctrl-C), or else what ``stop`` heeds, ends the run early; its result says so.
+    Repetitions that had finished are kept, the interrupted one only if it is the first.
+    Raises UsageError, TraceError or InfeasibleError if the run cannot start.
     """
     setup = prepare(scenario)
     leaps = scenario.run.leap if leap is None else leap
+    repetitions, further = scenario.run.repetitions, []
+    with Stop() if stop is None else nullcontext(stop) as heeded:
+        for number in range(repetitions):
+            seed = repetition_seed(scenario.seed, number)
+            if number:
+                setup = replace(setup, scenario=scenario.model_copy(update={"seed": seed}))
+            record = _play(setup, leaps, _share_of(progress, number, repetitions), heeded)
+            if number == 0:
+                first = record
+            elif not record.interrupted:
+                further.append(summarise(record))
+            if heeded.requested:
+                break
+    return Result(first, further)
+
+
+def _share_of(progress: Progress | None, number: int, repetitions: int) -> Progress | None:
+    """``progress`` of all repetitions, as the one of this ``number`` is to tell it."""
+    if progress is None:
+        return None
+    return lambda done, total: progress(number * total + done, repetitions * total)
+
+
+def _play(setup: Setup, leaps: bool, progress: Progress | None, stop: Stop) -> RunRecord:
+    """One run, from the first arrival to the last token."""
+    scenario = setup.scenario
     traffic = build(scenario, scenario.seed)
     env, recorder, cost = simpy.Environment(), Recorder(), CostModel(setup.deployment)
 
@@ -161,7 +217,7 @@ def simulate(
         progress=progress,
     )
     horizon = math.inf if scenario.run.horizon is None else scenario.run.horizon
-    interrupted = _run(env, fleet, horizon)
+    interrupted = _run(env, fleet, horizon, stop)
     end = env.now if interrupted or horizon == math.inf else horizon
     for replica in fleet.replicas:
         for request, generated in replica.stop(end):
@@ -182,23 +238,23 @@ def simulate(
         events=next(env._eid),
         interrupted=interrupted,
         traffic_notes=traffic.notes if isinstance(traffic, OpenTraffic) else (),
+        classes=traffic.classes,
     )
     assert len(record.requests) == fleet.issued, (
         "every request is completed, rejected or unfinished"
     )
-    return Result(record)
+    return record
 
 
-def _run(env: simpy.Environment, fleet: Fleet, horizon: float) -> bool:
+def _run(env: simpy.Environment, fleet: Fleet, horizon: float, stop: Stop) -> bool:
     """Run until nothing is left to do, or until ``horizon``; True if the user interrupted."""
-    with Stop() as stop:
+    run(env, horizon, stop)
+    # clients that wait for answers, and batches that wait for more clients: let those go
+    while env.peek() == math.inf and (left := fleet.outstanding) and not stop.requested:
+        before = (left, fleet.issued)
+        fleet.flush()
         run(env, horizon, stop)
-        # clients that wait for answers, and batches that wait for more clients: let those go
-        while env.peek() == math.inf and (left := fleet.outstanding) and not stop.requested:
-            before = (left, fleet.issued)
-            fleet.flush()
-            run(env, horizon, stop)
-            nothing_runs = env.peek() == math.inf and not stop.requested
-            if nothing_runs and (fleet.outstanding, fleet.issued) == before:
-                raise InfersimError(f"the scheduler is stuck: {left} requests wait, nothing runs")
+        nothing_runs = env.peek() == math.inf and not stop.requested
+        if nothing_runs and (fleet.outstanding, fleet.issued) == before:
+            raise InfersimError(f"the scheduler is stuck: {left} requests wait, nothing runs")
     return stop.requested

@@ -1,7 +1,7 @@
 """What is in a trace, and how is a smaller or plainer one made of it?
 
 Times in seconds, lengths in tokens. Traces are written in the plain format: a CSV file with
-columns arrival_s, prompt_tokens, output_tokens.
+columns arrival_s, prompt_tokens, output_tokens, and priority where the trace has priorities.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ MINUTE = 60.0
 WIDTH = 88
 
 _RANKS = (50, 90, 99)
+_SHORTEST = 1e-9  # seconds; no rate comes of requests that are closer together
 _ROWS = 8192
 
 
@@ -39,7 +40,7 @@ def describe(path: Path, trace_format: str = "auto") -> dict[str, Any]:
     trace = read_trace(path, name)
     arrivals = trace.arrivals
     gaps, duration = np.diff(arrivals), float(arrivals[-1])
-    rate = (len(trace) - 1) / duration if duration > 0 else None
+    rate = (len(trace) - 1) / duration if duration > _SHORTEST else None
     busiest = _busiest_minute(arrivals) if rate is not None and duration >= MINUTE else None
     return {
         "file": str(path),
@@ -105,7 +106,8 @@ def write_trace(trace: Trace, path: Path) -> None:
         raise UsageError(f"{part}: cannot be written: {error.strerror or error}") from None
     try:
         with file:
-            file.write("arrival_s,prompt_tokens,output_tokens\n")
+            priority = "" if trace.priorities is None else ",priority"
+            file.write(f"arrival_s,prompt_tokens,output_tokens{priority}\n")
             file.writelines(_csv_lines(trace))
         part.replace(path)
     except OSError as error:
@@ -156,19 +158,15 @@ def skipped_text(skipped: dict[str, int]) -> str | None:
 def _csv_lines(trace: Trace) -> Iterator[str]:
     for start in range(0, len(trace), _ROWS):
         part = slice(start, start + _ROWS)
-        rows = zip(
-            trace.arrivals[part].tolist(),
-            trace.prompt_tokens[part].tolist(),
-            trace.output_tokens[part].tolist(),
-            strict=True,
-        )
-        for arrival, prompt, output in rows:
-            yield f"{arrival!r},{prompt},{output}\n"
+        columns = [trace.arrivals, trace.prompt_tokens, trace.output_tokens]
+        if trace.priorities is not None:
+            columns.append(trace.priorities)
+        for row in zip(*(column[part].tolist() for column in columns), strict=True):
+            yield f"{','.join(map(repr, row))}\n"
 
 
 def _from_zero(trace: Trace) -> Trace:
-    arrivals = trace.arrivals - trace.arrivals[0]
-    return Trace(arrivals, trace.prompt_tokens, trace.output_tokens, trace.skipped)
+    return trace.moved(trace.arrivals - trace.arrivals[0])
 
 
 def _busiest_minute(arrivals: NDArray[np.float64]) -> float:

@@ -25,6 +25,7 @@ UNITS: dict[str, dict[str, float]] = {
 }
 """For each dimension, the unit suffixes that are understood and their SI factor."""
 
+_LONGEST = 100  # characters; the pattern would take long to refuse many more
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\d\s].*?)?\s*")
 
 
@@ -40,16 +41,20 @@ def parse(value: object, dimension: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(f"expected a {dimension}, such as {_example(dimension)}")
     if isinstance(value, str):
-        match = _QUANTITY.fullmatch(value)
+        match = _QUANTITY.fullmatch(value) if len(value) <= _LONGEST else None
         if match is None:
-            raise ValueError(f"{value!r} is not a {dimension}; write it like {_example(dimension)}")
+            given = repr(value if len(value) <= _LONGEST else f"{value[:50]}...")
+            raise ValueError(f"{given} is not a {dimension}; write it like {_example(dimension)}")
         number, suffix = float(match[1].replace("_", "")), match[2] or ""
         if suffix and suffix not in units:
             known = ", ".join(u for u in units if u)
             raise ValueError(f"unknown unit {suffix!r} for a {dimension}; known units: {known}")
         result = number * units[suffix] if suffix else number
     else:
-        result = float(value)
+        try:
+            result = float(value)
+        except OverflowError:
+            raise ValueError(f"expected a finite {dimension}, got a huge number") from None
     if not math.isfinite(result):
         raise ValueError(f"expected a finite {dimension}, got {value!r}")
     return result
@@ -108,9 +113,11 @@ def show_rate(value: float, unit: str) -> str:
 
 
 def _digits(value: float) -> str:
-    """Three significant digits, without an exponent or a trailing point."""
+    """Three significant digits without a trailing point, nor an exponent at any usual size."""
     if value == 0:
         return "0"
+    if not 1e-9 <= abs(value) < 1e15:
+        return f"{value:.3g}"
     decimals = max(0, 2 - math.floor(math.log10(abs(value))))
     text = f"{value:,.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

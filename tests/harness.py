@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import simpy
@@ -13,7 +13,7 @@ from sim.clock import Stop, run
 from sim.fleet import make_fleet
 from sim.recorder import Recorder
 from sim.replica import Price, Replica
-from sim.request import Request
+from sim.request import Request, TrafficClass
 from sim.routers import make_router
 from sim.schedulers import Chunk, Scheduler
 from sim.workload.traffic import Chunk as TrafficChunk
@@ -30,6 +30,10 @@ class Played:
     replicas: list[Replica] = field(default_factory=list)
     unfinished: dict[int, int] = field(default_factory=dict)
     events: int = 0
+
+
+Arriving = tuple[float, int, int] | tuple[float, int, int, TrafficClass]
+Asked = tuple[int, int] | tuple[int, int, TrafficClass]
 
 
 class LinePrice:
@@ -61,7 +65,7 @@ class LinePrice:
 
 
 def play(
-    traffic: list[tuple[float, int, int]] | tuple[int, float, list[tuple[int, int]]],
+    traffic: Sequence[Arriving] | tuple[int, float, Sequence[Asked]],
     scheduler: Callable[[], Scheduler],
     price: Price,
     *,
@@ -70,8 +74,8 @@ def play(
     router: str = "least-outstanding",
     horizon: float | None = None,
 ) -> Played:
-    """Run open traffic (arrival, prompt, output) or closed traffic (clients, think time,
-    lengths)."""
+    """Run open traffic (arrival, prompt, output, perhaps a class) or closed traffic (clients, think
+    time, lengths)."""
     played = Played()
     env = simpy.Environment()
 

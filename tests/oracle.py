@@ -14,8 +14,11 @@ from dataclasses import dataclass
 class Sequence:
     """One request: its lengths, the KV it has, and the step that brought each output token."""
 
-    def __init__(self, number: int, prompt: int, output: int, queued: int) -> None:
+    def __init__(
+        self, number: int, prompt: int, output: int, queued: int, rank: float = 0.0
+    ) -> None:
         self.number = number
+        self.rank = rank  # the lower, the sooner it is served by engines that go by rank
         self.prompt = prompt
         self.output = output
         self.queued = queued
@@ -122,6 +125,7 @@ class Engine(ABC):
         self.blocks = blocks
         self.max_num_seqs = max_num_seqs
         self.shortest_first = False
+        self.by_rank = False
         self.waiting: list[Sequence] = []
         self.batch: list[Sequence] = []  # in order of admission
         self.last_call = False
@@ -130,6 +134,8 @@ class Engine(ABC):
         """One more waits, and company may be on its way again."""
         self.waiting.append(sequence)
         self.last_call = False
+        if self.by_rank:
+            self.waiting.sort(key=ranked)
         if self.shortest_first:
             self.waiting = [s for s in self.waiting if s.preemptions] + sorted(
                 (s for s in self.waiting if not s.preemptions),
@@ -145,25 +151,34 @@ class Engine(ABC):
         """Run step ``now``; None if there is nothing to do in it."""
 
 
+def ranked(sequence: Sequence) -> tuple[float, int]:
+    """By rank, and those of one rank as they came."""
+    return sequence.rank, sequence.number
+
+
 class IterationLevel(Engine):
-    """Continuous batching: memory on demand, the newest preempted when it runs out."""
+    """Continuous batching: memory on demand; when it runs out, the newest is preempted, or the last
+    by rank."""
 
     def __init__(self, blocks: Blocks, max_num_seqs: int, max_num_batched_tokens: int) -> None:
         super().__init__(blocks, max_num_seqs)
         self.budget = max_num_batched_tokens
 
     def _make_room(self, sequence: Sequence, tokens: int, preempted: list[int]) -> bool:
-        """Cover ``tokens`` of it, throwing out the last of the batch until that works.
+        """Cover ``tokens`` of it, throwing out one after the other until that works.
 
         False if that threw out the sequence itself.
         """
         while not self.blocks.cover(sequence, tokens):
-            victim = self.batch.pop()
+            victim = max(self.batch, key=ranked) if self.by_rank else self.batch[-1]
+            self.batch.remove(victim)
             self.blocks.release(victim)
             victim.computed = 0
             victim.decoding = False
             victim.preemptions += 1
             self.waiting.insert(0, victim)
+            if self.by_rank:
+                self.waiting.sort(key=ranked)
             preempted.append(victim.number)
             if victim is sequence:
                 return False
@@ -230,20 +245,46 @@ class Chunked(IterationLevel):
             tokens = self.threshold
         return tokens
 
-    def step(self, now: int) -> Step | None:
-        """Running requests in order of admission, then newcomers, within one token budget."""
+    def _serve_running(self, preempted: list[int]) -> list[tuple[Sequence, int]]:
+        """Tokens for the running requests in order of admission.
+
+        Who is thrown out returns what it was given. If it is the one whose turn it is, those behind
+        it get nothing; they catch up by a chunk, decoding or not.
+        """
         budget = self.budget
         work: list[tuple[Sequence, int]] = []
-        preempted: list[int] = []
-        admitted: list[int] = []
         while len(work) < len(self.batch) and budget > 0:
             sequence = self.batch[len(work)]
             tokens = min(self._lacking(sequence), budget)
-            if not self._make_room(sequence, sequence.computed + tokens, preempted):
+            fits = self._make_room(sequence, sequence.computed + tokens, preempted)
+            work = [(s, given) for s, given in work if s in self.batch]
+            if not fits:
                 break
             work.append((sequence, tokens))
-            budget -= tokens
-        while not preempted and self.waiting and budget > 0 and len(self.batch) < self.max_num_seqs:
+            budget = self.budget - sum(given for _, given in work)
+        for passed_over in self.batch[len(work) :]:
+            passed_over.decoding = False
+        return work
+
+    def step(self, now: int) -> Step | None:
+        """Running requests in order of admission, then newcomers, within one token budget.
+
+        An engine that served nobody, because the first in line was thrown out, plans again.
+        """
+        preempted: list[int] = []
+        before = -1
+        work: list[tuple[Sequence, int]] = []
+        while not work and before < len(preempted):
+            before = len(preempted)
+            work = self._serve_running(preempted)
+        budget = self.budget - sum(given for _, given in work)
+        admitted: list[int] = []
+        while (
+            len(preempted) == before
+            and self.waiting
+            and budget > 0
+            and len(self.batch) < self.max_num_seqs
+        ):
             head = self.waiting[0]
             if self.reserve_full and self.blocks.needed(head.length) > len(self.blocks.free):
                 break
@@ -282,11 +323,13 @@ class PrefillFirst(IterationLevel):
         if prompts:
             return self._run(prompts, [], [s.number for s, _ in prompts], now)
         decodes: list[tuple[Sequence, int]] = []
+        line = sorted(self.batch, key=ranked) if self.by_rank else list(self.batch)
         while len(decodes) < len(self.batch):
-            sequence = self.batch[len(decodes)]
+            sequence = line[len(decodes)]
             if not self._make_room(sequence, sequence.computed + 1, preempted):
                 break
             decodes.append((sequence, 1))
+        decodes.sort(key=lambda served: self.batch.index(served[0]))
         return self._run(decodes, preempted, [], now)
 
 

@@ -302,6 +302,7 @@ def _nested(
             "tpot": 0.12,
             "text": "Default efficiencies of the data sheet; a calibrated profile narrows this.",
         },
+        "repetitions": None,
         "provenance": "h100-sxm from the data sheet, efficiencies assumed, not calibrated.",
         "notes": ["Warm-up: the first 5 % of the requests."],
         "interrupted": False,

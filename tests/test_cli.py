@@ -209,6 +209,8 @@ WIDE = {
     "slow": ["--set", "workload.arrivals.rate=1/h"],
     "closed": ["--set", "workload.arrivals={kind: closed, concurrency: 4}"],
     "horizon": ["--set", "run.horizon=1s"],
+    "repetitions": ["--set", "run.repetitions=5"],
+    "no served repetition": ["--set", "run.repetitions=2", "--set", "max_model_len=2"],
     "large fleet": ["--set", "fleet.0.replicas=1000", "--set", "fleet.0.tensor_parallel=8"],
 }
 
@@ -652,3 +654,58 @@ def test_a_full_disk_behind_stdout_is_an_error_and_the_run_is_kept(
     assert "Traceback" not in done.stderr
     assert "the run is in out" in done.stderr
     assert (tmp_path / "out" / "summary.json").exists()
+
+
+# -- awkward surroundings ------------------------------------------------------------------------
+
+
+def test_a_policy_whose_module_exits_is_told_not_obeyed(place: Path) -> None:
+    (place / "leaver.py").write_text("import sys\nsys.exit(0)\n")
+    command = ["run", "one.yaml", "--set", "scheduler.batching=leaver:Policy"]
+    done = subprocess.run(
+        [sys.executable, "-m", "sim.cli", *command],
+        capture_output=True, text=True, check=False,
+        env=environment(PYTHONPATH=f"{ROOT}{os.pathsep}{place}"),
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "leaver:Policy" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_order_that_wants_arguments_is_a_mistake(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(place)
+    (place / "demanding.py").write_text(
+        "from sim.schedulers.orders import Order\n"
+        "class Needs(Order):\n"
+        "    def __init__(self, weight): ...\n"
+        "    def key(self, request): return 0.0\n"
+    )
+    done = run("--set", "scheduler.order=demanding:Needs")
+    assert done.code == 2
+    assert "cannot be made without arguments" in done.err
+
+
+@pytest.mark.parametrize("option", ["--context", "--block-size", "--max-num-seqs"])
+def test_a_count_of_400_digits_is_a_mistake(option: str) -> None:
+    done = infersim("fit", "llama-3.1-8b", "--gpu", "l40s", option, "9" * 400)
+    assert done.code == 2
+    assert option in done.err
+
+
+def test_a_terminal_that_cannot_show_a_name_shows_the_rest(place: Path) -> None:
+    (place / "two.yaml").write_text(f"name: größer\n{SCENARIO}", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "sim.cli", "run", "two.yaml", "--no-report"],
+        capture_output=True, text=True, check=False, env=environment(PYTHONIOENCODING="ascii"),
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert "gr??er" in done.stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names are text elsewhere")
+def test_a_directory_whose_name_is_not_utf8(place: Path) -> None:
+    name = os.fsdecode(b"out\xff")
+    assert process("run", "one.yaml", "--no-report", "-o", name).code == 0
+    assert {path.name for path in Path(name).iterdir()} >= FILES

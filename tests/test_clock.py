@@ -13,16 +13,21 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.clock import ARRIVAL, SCHEDULING, Alarm, Stop, due_now, run
+from sim.clock import ARRIVAL, SCHEDULING, Alarm, Process, Stop, due_now, run
 
 Log = list[tuple[float, str]]
-Process = Generator[simpy.Event, None, None]
 
 
-def sleeper(env: simpy.Environment, alarm: Alarm, waits: list[float], log: Log) -> Process:
-    for time in waits:
-        yield alarm.at(time, 0)
-        log.append((env.now, "awake"))
+def sleeper(env: simpy.Environment, alarm: Alarm, waits: list[float], log: Log) -> None:
+    """Starts a process that writes down when each of its waits ends."""
+
+    def process() -> Process:
+        for time in waits:
+            yield alarm.at(time, 0)
+            log.append((env.now, "awake"))
+        yield alarm.at(math.inf, 0)
+
+    alarm.start(process())
 
 
 def mover(env: simpy.Environment, alarm: Alarm, at: float, to: float, log: Log) -> Process:
@@ -33,7 +38,7 @@ def mover(env: simpy.Environment, alarm: Alarm, at: float, to: float, log: Log) 
 
 def test_waits_until_an_absolute_time() -> None:
     env, log = simpy.Environment(), Log()
-    env.process(sleeper(env, Alarm(env), [3.0, 3.5, 10.0], log))
+    sleeper(env, Alarm(env), [3.0, 3.5, 10.0], log)
     env.run()
     assert log == [(3.0, "awake"), (3.5, "awake"), (10.0, "awake")]
 
@@ -42,7 +47,7 @@ def test_the_time_is_not_a_delay_and_is_not_rounded() -> None:
     """Seven steps of 0.1 added up miss 0.7 by a bit; an absolute time does not."""
     env, log = simpy.Environment(), Log()
     times = [j * 0.1 for j in range(1, 8)]
-    env.process(sleeper(env, Alarm(env), times, log))
+    sleeper(env, Alarm(env), times, log)
     env.run()
     assert [time for time, _ in log] == times
 
@@ -50,7 +55,7 @@ def test_the_time_is_not_a_delay_and_is_not_rounded() -> None:
 def test_a_wait_moves_to_an_earlier_time_and_the_old_event_pops_unheard() -> None:
     env, log = simpy.Environment(), Log()
     alarm = Alarm(env)
-    env.process(sleeper(env, alarm, [10.0, 12.0], log))
+    sleeper(env, alarm, [10.0, 12.0], log)
     env.process(mover(env, alarm, 3.0, 5.0, log))
     env.run()
     assert log == [(3.0, "move to 5"), (5.0, "awake"), (12.0, "awake")]
@@ -60,7 +65,7 @@ def test_the_old_event_does_not_end_the_next_wait() -> None:
     """Woken early, the process waits again beyond the time of the old event."""
     env, log = simpy.Environment(), Log()
     alarm = Alarm(env)
-    env.process(sleeper(env, alarm, [4.0, 6.0], log))
+    sleeper(env, alarm, [4.0, 6.0], log)
     env.process(mover(env, alarm, 1.0, 1.0, log))
     env.run(until=5.0)
     assert log == [(1.0, "move to 1"), (1.0, "awake")]
@@ -71,7 +76,7 @@ def test_the_old_event_does_not_end_the_next_wait() -> None:
 def test_a_wait_can_be_moved_again_and_again() -> None:
     env, log = simpy.Environment(), Log()
     alarm = Alarm(env)
-    env.process(sleeper(env, alarm, [10.0], log))
+    sleeper(env, alarm, [10.0], log)
     for at, to in [(1.0, 8.0), (2.0, 6.0), (3.0, 3.0)]:
         env.process(mover(env, alarm, at, to, log))
     env.run()
@@ -81,7 +86,7 @@ def test_a_wait_can_be_moved_again_and_again() -> None:
 
 def test_an_infinite_wait_never_ends_and_never_keeps_the_run_alive() -> None:
     env, log = simpy.Environment(), Log()
-    env.process(sleeper(env, Alarm(env), [math.inf], log))
+    sleeper(env, Alarm(env), [math.inf], log)
     env.timeout(7.0)
     env.run()
     assert env.now == 7.0
@@ -91,7 +96,7 @@ def test_an_infinite_wait_never_ends_and_never_keeps_the_run_alive() -> None:
 def test_an_infinite_wait_can_be_moved() -> None:
     env, log = simpy.Environment(), Log()
     alarm = Alarm(env)
-    env.process(sleeper(env, alarm, [math.inf, math.inf], log))
+    sleeper(env, alarm, [math.inf, math.inf], log)
     env.process(mover(env, alarm, 2.0, 2.5, log))
     env.run()
     assert log == [(2.0, "move to 2.5"), (2.5, "awake")]
@@ -101,8 +106,8 @@ def test_an_infinite_wait_can_be_moved() -> None:
 def test_two_alarms_do_not_disturb_each_other() -> None:
     env, log, other = simpy.Environment(), Log(), Log()
     alarms = [Alarm(env), Alarm(env)]
-    env.process(sleeper(env, alarms[0], [5.0], log))
-    env.process(sleeper(env, alarms[1], [5.0], other))
+    sleeper(env, alarms[0], [5.0], log)
+    sleeper(env, alarms[1], [5.0], other)
     env.process(mover(env, alarms[1], 1.0, 2.0, []))
     env.run()
     assert (log, other) == ([(5.0, "awake")], [(2.0, "awake")])
@@ -118,7 +123,7 @@ def test_a_wait_ends_once_at_the_earliest_time_asked_for(
 ) -> None:
     env, log = simpy.Environment(), Log()
     alarm = Alarm(env)
-    env.process(sleeper(env, alarm, [float(wait)], log))
+    sleeper(env, alarm, [float(wait)], log)
 
     due = wait
     useful = []
@@ -148,12 +153,14 @@ def test_at_one_instant_completions_come_first_then_arrivals_then_scheduling() -
         env = simpy.Environment()
         log: list[str] = []
 
-        def wait(env: simpy.Environment, priority: int, name: str, log: list[str]) -> Process:
-            yield Alarm(env).at(1.0, priority)
+        def wait(alarm: Alarm, priority: int, name: str, log: list[str]) -> Process:
+            yield alarm.at(1.0, priority)
             log.append(name)
+            yield alarm.at(math.inf, 0)
 
         for priority, name in order:
-            env.process(wait(env, priority, name, log))
+            alarm = Alarm(env)
+            alarm.start(wait(alarm, priority, name, log))
         env.run()
         assert log == names
 
@@ -166,6 +173,7 @@ def test_a_moved_wait_takes_its_place_in_the_tie() -> None:
     def wait(name: str) -> Process:
         yield alarms[name].at(math.inf, 0)
         log.append(name)
+        yield alarms[name].at(math.inf, 0)
 
     def move() -> Process:
         yield env.timeout(1.0)
@@ -173,7 +181,7 @@ def test_a_moved_wait_takes_its_place_in_the_tie() -> None:
             alarms[name].move(2.0, priority)
 
     for _, name in EVENTS:
-        env.process(wait(name))
+        alarms[name].start(wait(name))
     env.process(move())
     env.run()
     assert log == [name for _, name in EVENTS]
@@ -188,14 +196,16 @@ def test_due_now_sees_events_of_this_instant_only() -> None:
     env = simpy.Environment()
     seen: list[tuple[float, bool]] = []
 
+    alarm = Alarm(env)
+
     def look() -> Process:
-        alarm = Alarm(env)
         for time in (1.0, 2.0, 3.0):
             yield alarm.at(time, 0)
             seen.append((env.now, due_now(env)))
+        yield alarm.at(math.inf, 0)
 
     assert not due_now(env)
-    env.process(look())
+    alarm.start(look())
     assert due_now(env)  # the start of the process
     env.timeout(2.0)
     env.timeout(2.5)
@@ -233,17 +243,71 @@ def test_simpy_steps_the_smallest_entry_and_calls_its_callbacks() -> None:
     assert event.callbacks is None
 
 
-def test_simpy_process_is_one_callback_of_the_event_it_waits_for() -> None:
+def test_processes_start_before_anything_else_that_is_due_in_their_order() -> None:
     env = simpy.Environment()
-    event = simpy.Event(env)
+    log: list[str] = []
 
-    def wait() -> Process:
-        yield event
+    def begin(alarm: Alarm, name: str) -> Process:
+        log.append(name)
+        yield alarm.at(math.inf, 0)
 
-    process = env.process(wait())
-    env.step()
-    assert process.target is event
-    assert event.callbacks == [process._resume]
+    early = Alarm(env)
+    early.at(0.0, 0)
+    for name in ("one", "two"):
+        alarm = Alarm(env)
+        alarm.start(begin(alarm, name))
+    assert log == []
+    run(env, 0.0, Stop())
+    assert log == ["one", "two"]
+
+
+def test_what_goes_wrong_in_a_process_is_raised_as_it_is() -> None:
+    env = simpy.Environment()
+    alarm = Alarm(env)
+    mistake = KeyError("which")
+
+    def process() -> Process:
+        yield alarm.at(1.0, 0)
+        raise mistake
+
+    alarm.start(process())
+    with pytest.raises(KeyError) as caught:
+        run(env, math.inf, Stop())
+    assert caught.value is mistake
+
+
+@pytest.mark.parametrize("heeded", [True, False])
+def test_a_failed_event_is_raised_unless_somebody_heeds_it(heeded: bool) -> None:
+    env = simpy.Environment()
+    log: list[str] = []
+    event = env.event()
+
+    def wait() -> Generator[simpy.Event, None, None]:
+        try:
+            yield event
+        except KeyError:
+            log.append("heeded")
+
+    if heeded:
+        env.process(wait())
+    event.fail(KeyError("which"))
+    env.timeout(1.0).callbacks.append(lambda _: log.append("later"))
+    if heeded:
+        run(env, math.inf, Stop())
+        assert log == ["heeded", "later"]
+    else:
+        with pytest.raises(KeyError):
+            run(env, math.inf, Stop())
+        assert log == []
+
+
+def test_run_leaves_what_lies_behind_the_horizon_for_the_next_one() -> None:
+    env, log = simpy.Environment(), Log()
+    sleeper(env, Alarm(env), [1.0, 2.0, 3.0], log)
+    run(env, 2.5, Stop())
+    assert (env.now, env.peek()) == (2.0, 3.0)
+    run(env, 3.0, Stop())
+    assert log == [(1.0, "awake"), (2.0, "awake"), (3.0, "awake")]
 
 
 def test_moving_a_wait_that_is_over_is_refused() -> None:

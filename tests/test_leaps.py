@@ -14,9 +14,11 @@ import sim
 from sim.memory import ContiguousAllocator, PagedAllocator
 from sim.metrics.gaps import Gaps
 from sim.replica import Run
+from sim.request import TrafficClass
 from sim.routers import ROUTERS
 from sim.schedulers import Limits, Scheduler, make_scheduler
-from tests.harness import LinePrice, Played, play
+from sim.schedulers.orders import ORDERS
+from tests.harness import Arriving, LinePrice, Played, play
 
 POLICIES = ["static", "request", "continuous", "prefill-first"]
 TICK = 2.0**-7
@@ -31,7 +33,7 @@ def schedulers(draw: st.DrawFn) -> Callable[[], Scheduler]:
     contiguous = draw(st.booleans())
     reserve = draw(st.booleans())
     timeout = draw(st.integers(0, 40)) * TICK
-    order = draw(st.sampled_from(["fcfs", "sjf"]))
+    order = draw(st.sampled_from(list(ORDERS)))
     threshold = draw(st.sampled_from([0, 0, 2, 5, 9]))
 
     def make() -> Scheduler:
@@ -49,7 +51,14 @@ def schedulers(draw: st.DrawFn) -> Callable[[], Scheduler]:
     return make
 
 
-lengths = st.tuples(st.integers(1, 20), st.integers(1, 20))
+classes = st.builds(
+    TrafficClass,
+    index=st.just(0),
+    name=st.just(""),
+    priority=st.integers(0, 2),
+    deadline=st.integers(0, 90).map(lambda n: n * TICK),
+)
+lengths = st.tuples(st.integers(1, 20), st.integers(1, 20), classes)
 prices = st.builds(
     LinePrice,
     fixed=st.sampled_from([TICK, 3 * TICK]),
@@ -60,10 +69,12 @@ prices = st.builds(
 )
 # arrivals on the grid that iterations end on, so that ties are the rule
 open_traffic = st.lists(
-    st.tuples(st.integers(0, 200).map(lambda n: n * TICK), st.integers(1, 20), st.integers(1, 20)),
+    st.tuples(
+        st.integers(0, 200).map(lambda n: n * TICK), st.integers(1, 20), st.integers(1, 20), classes
+    ),
     min_size=1,
     max_size=25,
-).map(sorted)
+).map(lambda rows: sorted(rows, key=lambda row: row[:3]))
 closed_traffic = st.tuples(
     st.integers(1, 8),
     st.integers(0, 8).map(lambda n: n * TICK),
@@ -99,7 +110,7 @@ def gap_counts(played: Played) -> dict[float, float]:
     horizon=st.one_of(st.none(), st.integers(1, 400).map(lambda n: n * TICK / 2)),
 )
 def test_same_token_times_with_and_without_leaps(
-    traffic: list[tuple[float, int, int]],
+    traffic: list[Arriving],
     scheduler: Callable[[], Scheduler],
     price: LinePrice,
     replicas: int,
@@ -122,13 +133,13 @@ def test_same_token_times_with_and_without_leaps(
     if horizon is None:
         for replica in runs[0].replicas:
             assert replica.outstanding == 0
-            assert replica.scheduler.kv.reserved() == 0
+            assert replica.scheduler.kv.reserved == 0
 
 
 @settings(max_examples=150, deadline=None)
 @given(traffic=open_traffic, scheduler=schedulers(), price=prices)
 def test_recorded_gaps_are_those_of_the_tokens(
-    traffic: list[tuple[float, int, int]], scheduler: Callable[[], Scheduler], price: LinePrice
+    traffic: list[Arriving], scheduler: Callable[[], Scheduler], price: LinePrice
 ) -> None:
     played = play(traffic, scheduler, price, leap=True)
     seen: dict[float, float] = {}
@@ -144,7 +155,7 @@ def test_recorded_gaps_are_those_of_the_tokens(
 @pytest.mark.parametrize("batching", ["static", "request", "continuous"])
 @pytest.mark.parametrize("chunked", [True, False])
 @pytest.mark.parametrize("allocator", ["paged", "contiguous"])
-@pytest.mark.parametrize("order", ["fcfs", "sjf"])
+@pytest.mark.parametrize("order", ORDERS)
 def test_real_prices_give_the_same_times(
     batching: str, chunked: bool, allocator: str, order: str
 ) -> None:
@@ -166,6 +177,10 @@ def test_real_prices_give_the_same_times(
                 "arrivals": {"kind": "gamma", "rate": 9, "cv": 2},
                 "prompt_tokens": {"kind": "lognormal", "mean": 300, "p95": 900, "max": 2000},
                 "output_tokens": {"kind": "lognormal", "mean": 60, "p95": 200, "max": 500},
+                "classes": [
+                    {"name": "chat", "share": 0.4, "deadline": "500ms"},
+                    {"name": "batch", "share": 0.6, "deadline": "20s", "priority": 1},
+                ],
             },
             "run": {"requests": 250},
         }

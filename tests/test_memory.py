@@ -130,7 +130,7 @@ class PagedMachine(RuleBasedStateMachine):
         if not hasattr(self, "kv"):
             return
         assert self.kv.free_blocks == self.free() >= 0
-        assert self.kv.reserved() == (self.blocks - self.free()) * self.size
+        assert self.kv.reserved == (self.blocks - self.free()) * self.size
         assert self.kv.can_grow() == (self.demand() <= self.free())
         assert self.kv.can_grow() == (self.kv.horizon(1) == 1)
         self.kv.check_integrity([(s.tokens, s.decoding) for s in self.sequences])
@@ -253,7 +253,7 @@ def test_a_chunk_opens_only_the_blocks_that_its_sequence_has_not_got() -> None:
         held += tokens
         used.append(10 - kv.free_blocks)
     assert used == [1, 1, 2, 2, 5]
-    assert kv.reserved() == 20
+    assert kv.reserved == 20
 
 
 @pytest.mark.parametrize(("tokens", "ever"), [(12, True), (13, False)])
@@ -315,12 +315,12 @@ def test_every_sequence_has_one_slab_from_its_first_token_to_its_last(
         elif held:
             kv.free(held.pop(pick % len(held)))
         assert kv.free_slabs == slabs - len(held)
-        assert kv.reserved() == len(held) * slab
+        assert kv.reserved == len(held) * slab
         kv.check_integrity([(tokens, False) for tokens in held])
     for tokens in held:
         kv.free(tokens)
     assert kv.free_slabs == slabs
-    assert kv.reserved() == 0
+    assert kv.reserved == 0
 
 
 def test_a_slab_is_never_short_once_its_sequence_is_in() -> None:
@@ -331,9 +331,9 @@ def test_a_slab_is_never_short_once_its_sequence_is_in() -> None:
     assert kv.horizon(40) == 40
     kv.grow(40)
     kv.leave(50)
-    assert kv.reserved() == 50
+    assert kv.reserved == 50
     kv.free(50)
-    assert kv.reserved() == 0
+    assert kv.reserved == 0
 
 
 @pytest.mark.parametrize(

@@ -16,18 +16,28 @@ from hypothesis import strategies as st
 import sim
 from sim.errors import ScenarioError, UsageError
 from sim.memory import PagedAllocator
-from sim.request import Request
+from sim.request import PLAIN, Request, TrafficClass
 from sim.schedulers import Limits, Order, Scheduler, make_scheduler
-from sim.schedulers.orders import ORDERS, FirstCome, ShortestJob, make_order
-from sim.schedulers.queues import Queue, Sorted
+from sim.schedulers.orders import (
+    ORDERS,
+    EarliestDeadline,
+    FirstCome,
+    Priority,
+    ShortestJob,
+    make_order,
+)
+from sim.schedulers.queues import Queue, Ranked, Sorted
 from tests.harness import LinePrice, play
 
 README = Path(sim.__file__).parent / "schedulers" / "README.md"
 BATCHINGS = ["static", "request", "continuous", "prefill-first"]
+URGENT = TrafficClass(index=0, name="urgent", priority=0, deadline=1.5)
+NORMAL = TrafficClass(index=1, name="normal", priority=4, deadline=3.0)
+PATIENT = TrafficClass(index=2, name="patient", priority=9, deadline=float("inf"))
 
 
-def request(number: int, prompt: int, output: int) -> Request:
-    return Request(number, float(number), prompt, output)
+def request(number: int, prompt: int, output: int, traffic_class: TrafficClass = PLAIN) -> Request:
+    return Request(number, float(number), prompt, output, traffic_class)
 
 
 def ids(requests: Queue | list[Request]) -> list[int]:
@@ -76,6 +86,53 @@ def test_first_come_first_served_waits_in_a_deque() -> None:
     assert ids(queue) == [0, 1]
 
 
+def test_priority_goes_by_the_class_and_then_by_arrival() -> None:
+    queue = Priority().queue()
+    for number, of in enumerate([PATIENT, NORMAL, URGENT, NORMAL, URGENT]):
+        queue.append(request(number, 1, 1, of))
+    assert ids(queue) == [2, 4, 1, 3, 0]
+    assert queue.oldest().id == 0
+    assert (len(queue), queue[0].id) == (5, 2)
+    with pytest.raises(IndexError, match="only the head"):
+        queue[1]
+
+
+def test_a_deadline_counts_from_the_arrival() -> None:
+    """Due at 3.0, 2.5, 5.0, never and 5.5."""
+    queue = EarliestDeadline().queue()
+    for number, of in enumerate([NORMAL, URGENT, NORMAL, PATIENT, URGENT]):
+        queue.append(request(number, 1, 1, of))
+    assert ids(queue) == [1, 0, 2, 4, 3]
+
+
+def test_those_without_a_deadline_are_served_in_order_of_arrival() -> None:
+    queue = EarliestDeadline().queue()
+    for number in (1, 0, 2):
+        queue.append(request(number, 1, 1, PATIENT))
+    assert ids(queue) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("order", [Priority(), EarliestDeadline()], ids=["priority", "edf"])
+def test_preempted_requests_wait_at_the_place_of_their_rank(order: Order) -> None:
+    queue = order.queue()
+    queue.append(request(5, 1, 1, URGENT))
+    queue.append(request(7, 1, 1, NORMAL))
+    queue.appendleft(request(4, 1, 1, PATIENT))
+    queue.appendleft(request(6, 1, 1, NORMAL))
+    assert [queue.popleft().id for _ in range(4)] == [5, 6, 7, 4]
+
+
+def test_who_is_preempted() -> None:
+    running = [request(n, 1, 1, of) for n, of in enumerate([NORMAL, PATIENT, URGENT, PATIENT])]
+    running += [request(4, 1, 1, NORMAL), request(5, 1, 1, URGENT)]
+    newest = {name: make_order(name).queue().victim(running).id for name in ORDERS}
+    assert newest == {"fcfs": 5, "sjf": 5, "priority": 3, "edf": 3}
+    urgent = [request(0, 1, 1, NORMAL), request(4, 1, 1, URGENT), request(5, 1, 1, URGENT)]
+    assert Priority().queue().victim(urgent).id == 0
+    assert EarliestDeadline().queue().victim(urgent).id == 5  # due at 6.5, the others before
+    assert make_order("edf").queue().victim(dict.fromkeys(urgent)).id == 5
+
+
 moves = st.lists(st.one_of(st.none(), st.tuples(st.booleans(), st.integers(1, 5))), max_size=40)
 
 
@@ -103,6 +160,25 @@ def test_a_sorted_queue_does_what_sorting_a_list_does(
         assert not others or queue.oldest().id == min(ids(others))
 
 
+@given(moves)
+def test_a_ranked_queue_does_what_sorting_a_list_does(
+    moves: list[tuple[bool, int] | None],
+) -> None:
+    queue = Ranked(lambda r: r.prompt_tokens)
+    others: list[Request] = []
+    for number, move in enumerate(moves):
+        if move is not None:
+            again, length = move
+            (queue.appendleft if again else queue.append)(request(number, length, 1))
+            others = sorted([*others, request(number, length, 1)], key=rank)
+        elif others:
+            assert queue.popleft().id == others.pop(0).id
+        assert ids(queue) == ids(others)
+        assert not others or queue[0].id == others[0].id
+        assert not others or queue.oldest().id == min(ids(others))
+        assert not others or queue.victim(others[::-1]).id == others[-1].id
+
+
 def rank(r: Request) -> tuple[int, int]:
     return r.prompt_tokens, r.id
 
@@ -118,10 +194,23 @@ def scheduler(batching: str, order: str, seats: int = 1) -> Scheduler:
 
 
 @pytest.mark.parametrize("batching", BATCHINGS)
-@pytest.mark.parametrize(("order", "served"), [("fcfs", [0, 1, 2, 3]), ("sjf", [0, 3, 1, 2])])
+@pytest.mark.parametrize(
+    ("order", "served"),
+    [
+        ("fcfs", [0, 1, 2, 3]),
+        ("sjf", [0, 3, 1, 2]),
+        ("priority", [0, 3, 2, 1]),
+        ("edf", [0, 2, 3, 1]),
+    ],
+)
 def test_every_batching_serves_in_the_order(batching: str, order: str, served: list[int]) -> None:
     """The first has arrived alone, the others while it was served; one seat."""
-    traffic = [(0.0, 9, 9), (1.0, 4, 4), (2.0, 6, 6), (3.0, 2, 2)]
+    traffic = [
+        (0.0, 9, 9, PATIENT),
+        (1.0, 4, 4, PATIENT),
+        (1.25, 6, 6, NORMAL),
+        (3.0, 2, 2, URGENT),
+    ]
     price = LinePrice(1.0, 0.0, 0.0, 0.0)
     played = play(traffic, lambda: scheduler(batching, order), price, leap=True)
     assert [number for _, _, number in played.log] == served
@@ -134,6 +223,87 @@ def test_a_newcomer_matters_when_it_becomes_the_head(batching: str) -> None:
     assert [shortest.submit(r) for r in arrivals] == [True, False, True, False]
     first_come = scheduler(batching, "fcfs")
     assert [first_come.submit(r) for r in arrivals] == [True, False, False, False]
+
+
+@pytest.mark.parametrize("batching", BATCHINGS)
+def test_a_more_urgent_newcomer_matters(batching: str) -> None:
+    classes = [NORMAL, NORMAL, URGENT, PATIENT, URGENT]
+    for order, told in (
+        ("priority", [True, False, True, False, False]),
+        ("edf", [True, False, False, False, False]),  # due at 3.0, 4.0, 3.5, never and 5.5
+    ):
+        policy = scheduler(batching, order)
+        arrivals = [request(number, 5, 5, of) for number, of in enumerate(classes)]
+        assert [policy.submit(r) for r in arrivals] == told
+
+
+# -- preemption by rank --------------------------------------------------------------------------
+
+
+def by_priority(blocks: int, *arrivals: Request) -> Scheduler:
+    """Blocks of one token; each has arrived, and run an iteration, before the next came."""
+    policy = make_scheduler(
+        "continuous", Limits(8, 64), PagedAllocator(blocks, 1), order="priority"
+    )
+    for arrival in arrivals:
+        policy.submit(arrival)
+        step(policy, arrival.arrival)
+    return policy
+
+
+def step(policy: Scheduler, now: float) -> tuple[int, list[int], int]:
+    """Sequences that decode, who is prefilled or catches up, and how many are preempted."""
+    plan = policy.schedule(now)
+    assert plan is not None
+    holding = policy.members()
+    new = plan.decode + sum(chunk.tokens for chunk in plan.chunks)
+    assert plan.running == len(holding)
+    assert plan.held == new + sum(r.computed + policy.steps(r) for r in holding)
+    chunks = [chunk.request.id for chunk in plan.chunks]
+    policy.complete(plan, 1, now + 1.0)
+    policy.check_integrity()
+    return plan.decode, chunks, plan.preempted
+
+
+def test_the_victim_may_be_amid_the_batch() -> None:
+    """0 and 2 are urgent and stand around 1; 4 + 3 + 2 of 9 blocks are taken when 0 asks."""
+    victim = request(1, 2, 9, NORMAL)
+    policy = by_priority(9, request(0, 2, 9, URGENT), victim, request(2, 2, 9, URGENT))
+    assert ids(policy.members()) == [0, 1, 2]
+    assert step(policy, 3.0) == (2, [], 1)
+    assert (victim.generated, victim.computed, victim.preemptions) == (2, 0, 1)
+    for newcomer in (request(3, 2, 9, NORMAL), request(4, 9, 9, URGENT)):
+        policy.submit(newcomer)
+    assert ids(policy.waiting) == [4, 1, 3]  # not before who is more urgent
+
+
+def test_who_has_had_a_share_gives_it_back() -> None:
+    """4 + 3 + 2 of 10 blocks: 0 takes the last, 1 asks in vain, and 0 has to go."""
+    policy = by_priority(
+        10, request(0, 2, 9, NORMAL), request(1, 2, 9, URGENT), request(2, 2, 9, URGENT)
+    )
+    assert step(policy, 3.0) == (2, [], 1)
+    assert ids(policy.waiting) == [0]
+    assert isinstance(policy.kv, PagedAllocator)
+    assert policy.kv.free_blocks == 10 - 4 - 3
+
+
+def test_those_behind_a_victim_that_asked_itself_are_passed_over() -> None:
+    """4 + 3 + 2 of 10 blocks: 0 takes the last, 1 asks in vain and is the last by rank."""
+    last = request(2, 2, 9, URGENT)
+    policy = by_priority(10, request(0, 2, 9, URGENT), request(1, 2, 9, NORMAL), last)
+    assert step(policy, 3.0) == (1, [], 1)
+    assert (last.generated, last.computed) == (1, 2)
+    assert step(policy, 4.0) == (1, [2], 0)
+    assert (last.generated, last.computed) == (2, 3)
+    assert step(policy, 5.0) == (1, [], 1)  # 6 + 3 taken, and now 2 is the later of equals
+
+
+def test_an_iteration_that_would_serve_nobody_is_planned_again() -> None:
+    """3 + 2 of 5 blocks: 0 asks first and is the victim itself; then 1 catches up."""
+    policy = by_priority(5, request(0, 2, 9, NORMAL), request(1, 2, 9, URGENT))
+    assert step(policy, 2.0) == (0, [1], 1)
+    assert ids(policy.waiting) == [0]
 
 
 def test_request_batching_waits_for_the_oldest_and_not_for_the_head() -> None:
@@ -164,6 +334,59 @@ def chat(**scheduler_keys: object) -> dict[str, Any]:
     }
 
 
+def tight(**changes: Any) -> dict[str, Any]:
+    """More requests than memory."""
+    return {
+        **chat(max_num_seqs=32, **changes),
+        "kv_cache": {"num_gpu_blocks": 90},
+        "slo": {"ttft": "1s"},
+        "run": {"requests": 150, "warmup": 0},
+    }
+
+
+@pytest.mark.parametrize("order", ["priority", "edf"])
+@pytest.mark.parametrize("chunked", [True, False])
+def test_with_all_alike_it_is_first_come_first_served(order: str, chunked: bool) -> None:
+    """With preemptions, too: the newest is the last by rank and goes back to the front."""
+    rows, notes = {}, {}
+    for name in ("fcfs", order):
+        result = sim.simulate(sim.load_scenario(tight(order=name, chunked_prefill=chunked)))
+        rows[name] = result.record.requests
+        notes[name] = result.summary["infersim"]["notes"]
+    assert rows["fcfs"]["preemptions"].sum() > 20
+    assert rows[order].tobytes() == rows["fcfs"].tobytes()
+    assert not any("first come" in note for note in notes["fcfs"])
+    alike = {"priority": "priority", "edf": "deadline"}[order]
+    text = f"All requests have the same {alike}, so they are served first come, first served."
+    assert text in notes[order]
+
+
+def test_earliest_deadline_first_meets_more_deadlines() -> None:
+    """One request at a time, at 1.05 times the capacity: the first token of a third of them is due
+    soon, the others could wait. The traffic is the same."""
+    classes = [
+        {"name": "soon", "share": 0.3, "deadline": "2s"},
+        {"name": "later", "share": 0.7, "deadline": "60s"},
+    ]
+    workload = chat()["workload"] | {
+        "arrivals": {"kind": "poisson", "rate": 1.4},
+        "classes": classes,
+    }
+    met, sent = {}, {}
+    for order in ("fcfs", "edf"):
+        scenario = chat(order=order, max_num_seqs=1) | {"workload": workload}
+        run = {"requests": 400, "warmup": 0}
+        result = sim.simulate(sim.load_scenario({**scenario, "run": run}))
+        sent[order] = result.requests[["arrival_s", "prompt_tokens", "output_tokens", "class"]]
+        entries = result.summary["infersim"]["classes"]
+        met[order] = [entry["attainment"] for entry in entries]
+        assert "first come" not in " ".join(result.summary["infersim"]["notes"])
+    assert sent["fcfs"].equals(sent["edf"])
+    assert met["fcfs"][0] < 0.1
+    assert met["edf"][0] > 0.95
+    assert met["fcfs"][1] == met["edf"][1] == 1.0
+
+
 def test_shortest_job_first_shortens_the_mean() -> None:
     results = {name: sim.simulate(sim.load_scenario(chat(order=name))) for name in ("fcfs", "sjf")}
     fcfs, sjf = results["fcfs"].summary, results["sjf"].summary
@@ -179,13 +402,15 @@ def test_orders_by_name() -> None:
     assert {name: type(make_order(name)) for name in ORDERS} == {
         "fcfs": FirstCome,
         "sjf": ShortestJob,
+        "priority": Priority,
+        "edf": EarliestDeadline,
     }
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("sfj", "unknown order 'sfj' (did you mean 'sjf'?); known: fcfs, sjf, or package.module"),
+        ("sfj", "unknown order 'sfj' (did you mean 'sjf'?); known: fcfs, sjf, priority, edf, or"),
         ("sim.nosuch:Mine", "order 'sim.nosuch:Mine' cannot be imported ("),
         ("math:pi", "order 'math:pi' is not a subclass of sim.schedulers.Order"),
         ("sim.schedulers:Order", "order 'sim.schedulers:Order' is abstract: it does not implement"),
@@ -199,8 +424,9 @@ def test_an_order_that_leads_nowhere(name: str, message: str) -> None:
 
 def test_every_order_of_the_program_can_be_asked_for_in_a_scenario() -> None:
     for name in ORDERS:
-        assert sim.load_scenario(chat(order=name)).scheduler.order == name
-    with pytest.raises(ScenarioError, match="'edf' is not supported yet; supported: fcfs or sjf"):
+        scenario = sim.load_scenario({**chat(order=name), "slo": {"ttft": "1s"}})
+        assert scenario.scheduler.order == name
+    with pytest.raises(ScenarioError, match="edf serves the earliest deadline first, but no"):
         sim.load_scenario(chat(order="edf"))
 
 
@@ -264,7 +490,7 @@ def test_the_policy_of_the_readme_serves_one_request_at_a_time(alone: str) -> No
     leaps, steps = (play(traffic, make, price, leap=leap) for leap in (True, False))
     assert leaps.tokens == steps.tokens == {0: [1.0, 2.0], 2: [3.0], 1: [4.0, 5.0, 6.0]}
     assert leaps.events < steps.events
-    assert leaps.replicas[0].scheduler.kv.reserved() == 0
+    assert leaps.replicas[0].scheduler.kv.reserved == 0
     order: Callable[[str], Order] = make_order
     assert order("alone:ShortestPrompt").key(request(0, 7, 99)) == 7
 

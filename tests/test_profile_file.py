@@ -21,7 +21,10 @@ PROFILE = Profile(
     source="Measured on this machine.",
     date="2026-11-21",
     facts={"device": "NVIDIA H200", "driver": "570.1"},
-    kernels={"gemm": {"bf16": FIT}, "launch": {"bf16": KernelFit({"seconds": 4e-6}, {}, FIT.holdout)}},
+    kernels={
+        "gemm": {"bf16": FIT},
+        "launch": {"bf16": KernelFit({"seconds": 4e-6}, {}, FIT.holdout)},
+    },
 )  # fmt: skip
 
 

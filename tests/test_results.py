@@ -17,7 +17,8 @@ import yaml
 
 import sim
 from sim.errors import UsageError
-from sim.results import Result, new_run_directory
+from sim.results import Result
+from sim.run_directory import new_run_directory
 
 ROOT = Path(__file__).parent.parent
 
@@ -32,6 +33,7 @@ SCENARIO = {
         "arrivals": {"kind": "gamma", "rate": 200, "cv": 2},
         "prompt_tokens": {"kind": "uniform", "low": 10, "high": 480},
         "output_tokens": {"kind": "uniform", "low": 1, "high": 60},
+        "classes": [{"name": "chat", "share": 0.5}, {"name": "batch", "share": 0.5}],
     },
     "slo": {"ttft": "100ms", "tpot": "20ms"},
     "run": {"requests": 200, "warmup": 30},
@@ -64,6 +66,7 @@ REQUEST_COLUMNS = {
     "preemptions": "int32",
     "warmup": "bool",
     "slo_met": "bool",
+    "class": "string",
 }
 TIMESERIES_COLUMNS = {
     "replica": "int32",
@@ -90,7 +93,7 @@ OWN = {
     *("version", "scenario", "description", "seed", "model", "gpu", "gpus", "engine", "batching"),
     *("verdict", "requests", "queue_ms", "kv_cache", "batch", "preemptions", "utilisation"),
     *("bound_by", "time_by_operator", "cost", "energy", "error_band", "provenance", "notes"),
-    "interrupted",
+    *("interrupted", "precision", "repetitions"),
 }
 NESTED = {
     "verdict": "state text slo_met attainment target first_limit limits",

@@ -12,12 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.memory import Allocator, ContiguousAllocator, PagedAllocator
-from sim.request import Request
+from sim.request import Request, TrafficClass
 from sim.schedulers import Limits, Plan, PrefillFirst, Scheduler, make_scheduler
 from sim.schedulers.orders import make_order
+from sim.schedulers.queues import Ranked
 from tests import oracle
 
 POLICIES = ["static", "request", "continuous", "prefill-first"]
+CLASSES = [TrafficClass(n, "", n, 9.0 * n) for n in range(4)]
 IterationLimit = Callable[[], int]
 
 
@@ -44,11 +46,18 @@ class Case:
     last_calls: list[int]
     order: str
     threshold: int
+    classes: list[int]  # of each request
 
     def make_oracle(self) -> oracle.Engine:
         engine = self._make_oracle()
         engine.shortest_first = self.order == "sjf"
+        engine.by_rank = self.order in ("priority", "edf")
         return engine
+
+    def rank(self, request: Request) -> float:
+        """What ``order`` goes by."""
+        number = self.classes[request.id]
+        return number if self.order == "priority" else request.arrival + 9 * number
 
     def _make_oracle(self) -> oracle.Engine:
         blocks = oracle.Blocks(self.num_blocks, self.block_size, 1 if self.contiguous else None)
@@ -85,15 +94,20 @@ class Case:
     def servable(self) -> list[Request]:
         """The requests that the scheduler takes, numbered in order of arrival."""
         scheduler = self.make_scheduler()
-        requests = [Request(i, float(a), p, o) for i, (a, p, o) in enumerate(self.arrivals)]
+        requests = [
+            Request(i, float(a), p, o, CLASSES[self.classes[i]])
+            for i, (a, p, o) in enumerate(self.arrivals)
+        ]
         return [r for r in requests if scheduler.refusal(r) is None]
 
     def most_steps(self) -> int:
         """No run may be longer: in each step somebody waits for company, or the request that has
-        been in the batch longest (nobody can throw it out) gets on by one token at least."""
+        been in the batch longest (nobody can throw it out) gets on by one token at least. The first
+        by rank can be passed over, but once only for each that runs beside it."""
         work = sum(prompt + output for _, prompt, output in self.arrivals)
         waits = len(self.arrivals) * (self.timeout + 1)
-        return work + waits + max([a for a, _, _ in self.arrivals] + self.last_calls) + 1
+        times = len(self.arrivals) if self.order in ("priority", "edf") else 1
+        return times * work + waits + max([a for a, _, _ in self.arrivals] + self.last_calls) + 1
 
 
 @st.composite
@@ -105,6 +119,8 @@ def cases(draw: st.DrawFn, policy: str) -> Case:
     small, large = st.integers(1, 16), st.integers(60, 120)
     length = st.integers(1, 60)
     request = st.tuples(st.integers(0, 40), length, length)
+    arrivals = sorted(draw(st.lists(request, min_size=2, max_size=9)))
+    some = len(arrivals)
     return Case(
         policy=policy,
         block_size=block_size,
@@ -117,10 +133,11 @@ def cases(draw: st.DrawFn, policy: str) -> Case:
         reserve=draw(st.booleans()),
         timeout=draw(st.integers(0, 12)),
         wary=draw(st.booleans()),
-        arrivals=sorted(draw(st.lists(request, min_size=2, max_size=9))),
+        arrivals=arrivals,
         last_calls=draw(st.lists(st.integers(0, 60), max_size=3)),
-        order=draw(st.sampled_from(["fcfs", "sjf"])),
+        order=draw(st.sampled_from(["fcfs", "sjf", "priority", "edf"])),
         threshold=draw(st.sampled_from([0, 0, 1, 2, 3, 5, 8, 20])),
+        classes=draw(st.lists(st.integers(0, 3), min_size=some, max_size=some)),
     )
 
 
@@ -145,6 +162,9 @@ def random_case(
         last_calls=[],
         order=order,
         threshold=threshold,
+        classes=[chance.randint(0, 3) for _ in range(8)]
+        if order in ("priority", "edf")
+        else [0] * 8,
     )
 
 
@@ -169,8 +189,9 @@ def assert_same_plan(plan: Plan | None, step: oracle.Step | None, scheduler: Sch
     assert plan.decode == len(step.decode)
     assert (plan.computed, plan.context) == (step.computed, step.context)
     assert plan.preempted == len(step.preempted)
-    thrown_out = [r.id for _, r in zip(range(plan.preempted), scheduler.waiting, strict=False)]
-    assert thrown_out == step.preempted[::-1]  # the last one thrown out stands first
+    if not isinstance(scheduler.waiting, Ranked):
+        first = [r.id for _, r in zip(range(plan.preempted), scheduler.waiting, strict=False)]
+        assert first == step.preempted[::-1]  # the last one thrown out stands first
     assert plan.admitted == len(step.admitted)
     assert (plan.running, plan.held) == (step.running, step.held)
     assert not (plan.stationary and (plan.chunks or plan.preempted))
@@ -186,7 +207,8 @@ def play(case: Case) -> Counter[str]:
     engine, scheduler = case.make_oracle(), case.make_scheduler()
     requests = case.servable()
     sequences = [
-        oracle.Sequence(r.id, r.prompt_tokens, r.output_tokens, int(r.queued)) for r in requests
+        oracle.Sequence(r.id, r.prompt_tokens, r.output_tokens, int(r.queued), case.rank(r))
+        for r in requests
     ]
     coming = list(zip(requests, sequences, strict=True))
     seen: Counter[str] = Counter()
@@ -200,6 +222,7 @@ def play(case: Case) -> Counter[str]:
         if not coming or step in case.last_calls:
             scheduler.flush()
             engine.flush()
+        batch = [s.number for s in engine.batch]
         plan, expected = scheduler.schedule(float(step)), engine.step(step)
         assert_same_plan(plan, expected, scheduler)
         if plan is not None and expected is not None:
@@ -208,10 +231,16 @@ def play(case: Case) -> Counter[str]:
             assert sorted(r.id for r in finished) == sorted(expected.finished)
             seen["steps"] += 1
             seen["preempted"] += len(expected.preempted)
+            newest = batch[len(batch) - len(expected.preempted) :]
+            seen["from amid the batch"] += not set(expected.preempted) <= {
+                *newest,
+                *expected.admitted,
+            }
             seen["chunks"] += len(expected.chunks)
             seen["mixed"] += bool(expected.chunks and expected.decode)
             seen += what_was_partial(case, engine, expected)
         assert [r.id for r in scheduler.waiting] == [s.number for s in engine.waiting]
+        assert [r.preemptions for r in requests] == [s.preemptions for s in sequences]
         assert free_blocks(scheduler.kv) == len(engine.blocks.free)
         assert_same_progress(scheduler, engine)
         engine.blocks.check(engine.batch)
@@ -220,7 +249,7 @@ def play(case: Case) -> Counter[str]:
     assert not scheduler.waiting
     assert not scheduler.members()
     assert free_blocks(scheduler.kv) == case.num_blocks
-    assert scheduler.kv.reserved() == 0
+    assert scheduler.kv.reserved == 0
     for request, sequence in zip(requests, sequences, strict=True):
         assert_same_outcome(request, sequence)
     return seen
@@ -312,6 +341,23 @@ def test_several_prompts_advance_together_and_the_budget_reaches_everybody(order
     assert seen["budget spent"] > 200
     assert seen["preempted"] > 60
     assert seen["prompts thrown out"] > 10
+
+
+@pytest.mark.parametrize("order", ["priority", "edf"])
+def test_memory_is_taken_from_the_last_by_rank(order: str) -> None:
+    """Wherever that is in the batch, and with those behind it passed over if it asked itself."""
+    chance = random.Random(6)
+    seen: Counter[str] = Counter()
+    for _ in range(100):
+        case = random_case("continuous", chance, order, chance.choice([0, 0, 3, 9]))
+        seats = chance.randint(2, 8)
+        seen += play(
+            replace(case, max_num_seqs=seats, max_num_batched_tokens=chance.randint(8, 90))
+        )
+    assert seen["preempted"] > 300
+    assert seen["from amid the batch"] > 40
+    assert seen["prompts thrown out"] > 100
+    assert seen["skipped"] > 5
 
 
 # -- leaps ---------------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ class Script:
         line = f"{self.now}: {describe(plan, scheduler)}"
         decoding = [r for r in scheduler.members() if r.joined >= 0] if plan.decode else []
         self.plans.append(plan)
-        self.reserved.append(scheduler.kv.reserved())
+        self.reserved.append(scheduler.kv.reserved)
         done = scheduler.complete(plan, 1, self.now + 1.0)
         self.log.append(line + (f" | done {' '.join(str(r.id) for r in done)}" if done else ""))
         for request in decoding:
@@ -116,7 +116,7 @@ def play(
     script = Script(policy(limits, kv), arrivals)
     log = script.run()
     assert script.tokens == [output for _, _, output in arrivals]
-    assert kv.reserved() == 0
+    assert kv.reserved == 0
     return log
 
 
@@ -431,7 +431,7 @@ def test_static_computes_the_padding_and_reserves_the_rectangle_until_the_end() 
     assert [plan.held for plan in script.plans] == [2 + 5, 3 + 6, 4 + 6]  # padding holds nothing
     assert [plan.running for plan in script.plans] == [2, 2, 2]
     assert script.reserved == [16, 16, 16]
-    assert kv.reserved() == 0
+    assert kv.reserved == 0
     assert [r.last_token for r in script.requests] == [3.0, 2.0]  # each ends with its own last
 
 
@@ -500,7 +500,7 @@ def test_a_finished_sequence_costs_no_compute_but_keeps_its_slot_and_memory() ->
     assert [plan.held for plan in script.plans] == [7, 9, 4 + 6]
     assert [plan.running for plan in script.plans] == [2, 2, 2]
     assert script.reserved == [12, 12, 12]
-    assert kv.reserved() == 0
+    assert kv.reserved == 0
 
 
 def test_request_level_takes_as_many_as_its_memory_holds_one_by_one() -> None:
@@ -571,7 +571,7 @@ def test_one_token_outputs_end_with_their_prefill(policy: type[Scheduler]) -> No
     for request in script.requests:
         assert request.first_token == request.last_token == request.scheduled + 1.0
         assert request.computed == 4  # the sampled token never was in the cache
-    assert script.scheduler.kv.reserved() == 0
+    assert script.scheduler.kv.reserved == 0
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -28,6 +28,7 @@ from sim.selftest.queues import (
     SPREAD,
     TOKEN,
     infinite_servers,
+    priorities,
     processor_sharing,
     single_server,
 )
@@ -125,6 +126,13 @@ def test_an_idle_server_with_somebody_waiting_is_found() -> None:
 def test_a_second_seat_is_found() -> None:
     found = failing(single_server("x", 0.8, CONSTANT, 5, requests=REQUESTS, policy=TwoSeats()))
     assert {"mean wait", "worst departure", "busy = work brought"} <= found
+
+
+def test_priorities_that_are_not_heeded_are_found() -> None:
+    assert not failing(priorities("x", 0.8, CONSTANT, 5, requests=REQUESTS))
+    policy = scheduler(seats=1)
+    found = failing(priorities("x", 0.8, CONSTANT, 5, requests=REQUESTS, policy=policy))
+    assert found == {"wait of first"}  # that of the second scatters too much
 
 
 def test_a_limit_on_seats_is_found_where_there_should_be_none() -> None:

@@ -16,8 +16,10 @@ from sim.selftest.queues import (
     TOKEN,
     Geometric,
     Size,
+    cobham,
     infinite_servers,
     pollaczek_khinchine,
+    priorities,
     processor_sharing,
     single_server,
 )
@@ -32,6 +34,8 @@ QUEUES: dict[str, Callable[[int], list[Check]]] = {
     "mm1 half": lambda seed: single_server("", 0.5, MEMORYLESS, seed, requests=REQUESTS),
     "mm1 near saturation": lambda seed: single_server("", 0.8, MEMORYLESS, seed, requests=REQUESTS),
     "mg1 half": lambda seed: single_server("", 0.5, SPREAD, seed, requests=REQUESTS),
+    "priorities half": lambda seed: priorities("", 0.5, MEMORYLESS, seed, requests=REQUESTS),
+    "priorities near": lambda seed: priorities("", 0.8, CONSTANT, seed, requests=REQUESTS),
     "infinite, few": lambda seed: infinite_servers("", 10, MEMORYLESS, seed, requests=REQUESTS),
     "infinite, many": lambda seed: infinite_servers("", 40, SPREAD, seed, requests=REQUESTS),
     "sharing, half": lambda seed: processor_sharing("", 0.5, MEMORYLESS, seed, requests=REQUESTS),
@@ -67,6 +71,8 @@ def test_closed_forms_by_hand() -> None:
     # rho = 0.8: M/D/1 waits rho S / (2 (1 - rho)) = 2 S, M/M/1 twice as long
     assert pollaczek_khinchine(0.8, 1.0, 1.0) == pytest.approx(2.0)
     assert pollaczek_khinchine(0.8, 1.0, 2.0) == pytest.approx(4.0)
+    # two classes: R = rho S = 0.8 (M/M/1), W = R / ((1 - 0.3) 1) and R / ((1 - 0.3)(1 - 0.8))
+    assert cobham(0.8, 2.0, [0.3, 0.5]) == pytest.approx([0.8 / 0.7, 0.8 / 0.14])
     # 1 to 3 tokens: mean 2, mean square (1 + 4 + 9) / 3; 1 to n: (n + 1)(2n + 1) / 6
     assert SPREAD.square == pytest.approx(np.mean(np.arange(1, 400) ** 2.0))
     assert MEMORYLESS.square == pytest.approx(2 * 200**2 * (1 - 1 / 400))
@@ -83,6 +89,16 @@ def test_sharing_does_not_depend_on_the_law_of_sizes() -> None:
         assert checks[1].theory == 200 * TOKEN / 0.5
         assert not failed(checks)
     assert MEMORYLESS.square / SPREAD.square == pytest.approx(1.5, rel=0.01)
+
+
+def test_priorities_move_waiting_from_one_class_to_the_other() -> None:
+    """Weighed by their shares, the waits are those of first come, first served."""
+    first, second = (
+        check.simulated for check in priorities("", 0.8, CONSTANT, 7, requests=9000)[:2]
+    )
+    alike = single_server("", 0.8, CONSTANT, 7, requests=9000)[0].simulated
+    assert first < 0.5 * alike < alike < second
+    assert 0.4 * first + 0.6 * second == pytest.approx(alike, rel=0.02)
 
 
 @pytest.mark.parametrize(("seats", "prompt", "output"), [(1, 1, 2), (7, 100, 33), (256, 1000, 65)])

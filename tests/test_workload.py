@@ -371,11 +371,11 @@ def test_joint_lengths_keep_prompt_and_answer_together() -> None:
     pairs = Joint(np.array([p for p, _ in recorded]), np.array([o for _, o in recorded]))
     chunks = list(resample_lengths(50_000, 3, pairs))
     assert [len(chunk.prompt_tokens) for chunk in chunks] == [CHUNK] * 12 + [50_000 - 12 * CHUNK]
-    drawn = Counter(pair for chunk in chunks for pair in zip(*chunk, strict=True))
+    drawn = Counter(pair for chunk in chunks for pair in zip(*chunk[:2], strict=True))
     assert set(drawn) == set(recorded)
     assert drawn[700, 9] / 50_000 == pytest.approx(0.4, abs=0.01)
     assert drawn[10, 5] / 50_000 == pytest.approx(0.2, abs=0.01)
-    assert {type(x) for chunk in chunks[:1] for column in chunk for x in column} == {int}
+    assert {type(x) for chunk in chunks[:1] for column in chunk[:2] for x in column} == {int}
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
@@ -591,7 +591,7 @@ def test_build_draws_joint_lengths() -> None:
     assert set(outputs) == {1, 2, 3, 4}
     closed = joint({"kind": "closed", "concurrency": 4})
     assert isinstance(closed, ClosedTraffic)
-    assert list(closed.lengths()) == [(prompts, outputs)]
+    assert list(closed.lengths()) == [(prompts, outputs, None)]
 
 
 def test_build_takes_the_columns_that_are_named() -> None:
@@ -611,7 +611,7 @@ def test_build_makes_a_closed_loop() -> None:
     traffic = build(scenario(workload, requests=20), seed=9)
     assert isinstance(traffic, ClosedTraffic)
     assert (traffic.total, traffic.concurrency, traffic.think_time) == (20, 4, 0.25)
-    [(prompts, outputs)] = traffic.lengths()
+    [(prompts, outputs, _)] = traffic.lengths()
     assert prompts == asked({"kind": "burst"}, workload["prompt_tokens"], 20)[1]
     assert outputs == [3] * 20
 

@@ -7,20 +7,23 @@ a model may also be a Hugging Face ``config.json``.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
-import yaml
-
-from sim.catalog.fields import Fields, read_text
+from sim.catalog.fields import Fields
+from sim.catalog.files import read_yaml
 from sim.catalog.gpu_file import read_gpu
 from sim.catalog.huggingface import read_config
+from sim.catalog.profile_file import from_document
 from sim.engine import EngineSpec
-from sim.errors import UsageError, did_you_mean
+from sim.errors import UsageError, did_you_mean, shorten
 from sim.hardware import GpuSpec
 from sim.model import ModelSpec
+from sim.profile import Profile
 
-__all__ = ["Kind", "engine", "gpu", "model", "names", "raw"]
+__all__ = ["DEFAULT_KERNELS", "Kind", "engine", "frameworks", "gpu", "model", "names", "raw"]
 
 Kind = Literal["gpus", "models", "engines"]
 
@@ -63,10 +66,11 @@ _ENGINE_KEYS = (
     "kernels_per_layer",
     "memory_reserve",
     "null_blocks",
+    "kernels",
 )
 
-_YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's loader where PyYAML has it: ten times as fast."""
+DEFAULT_KERNELS = "vllm"
+"""The framework whose kernels stand in for those of engines that were not measured."""
 
 _PARAMETER_TOLERANCE = 0.01
 """How far, relatively, the count from the shape may be from the published one."""
@@ -81,11 +85,17 @@ def names(kind: Kind) -> list[str]:
     return sorted(path.stem for path in (_FOLDER / kind).glob("*.yaml"))
 
 
+def frameworks(gpu: str) -> list[str]:
+    """Whose kernels the catalogue has a profile of on the GPU of that name, sorted."""
+    paths = (_FOLDER / "profiles").glob("*.yaml")
+    return sorted(path.stem.partition(".")[2] for path in paths if path.stem.startswith(f"{gpu}."))
+
+
 def raw(kind: Kind, name: str) -> dict[str, object]:
     """The catalogue's YAML of ``name`` as a mapping, sources included; UsageError if unknown."""
     if name not in names(kind):
         raise _unknown(kind, name)
-    entry = _document(_FOLDER / kind / f"{name}.yaml")
+    entry = read_yaml(_FOLDER / kind / f"{name}.yaml")
     return {key: _stripped(value) for key, value in entry.items()}
 
 
@@ -96,17 +106,29 @@ def _stripped(value: object) -> object:
     return value.strip() if isinstance(value, str) else value
 
 
-def gpu(name_or_path: str | Path, base: Path | None = None) -> GpuSpec:
+def gpu(
+    name_or_path: str | Path, base: Path | None = None, kernels: str = DEFAULT_KERNELS
+) -> GpuSpec:
     """The GPU of that catalogue name, or the one described by the YAML file at that path.
 
     A file needs memory, bandwidth and the peak of 16-bit arithmetic; the rest has stated defaults.
-    A relative path starts at ``base``, or at the working directory without one. Raises UsageError
-    for an unknown name (with the known ones and the nearest) and for a file that is not a GPU.
+    A relative path starts at ``base``, or at the working directory without one. A part of the
+    catalogue comes with the profile of ``kernels``, the framework they belong to; where those were
+    not measured with the default ones', and where nothing was measured without.
+    Raises UsageError for an unknown name (with the known ones and the nearest) and for a file that
+    is not a GPU.
     """
     path = _find("gpus", name_or_path, base)
     if path.is_dir():
         raise UsageError(f"{path}: is a folder; give the YAML file of a GPU")
-    return read_gpu(path, _document(path))
+    spec = read_gpu(path, read_yaml(path))
+    if path.parent != _FOLDER / "gpus":
+        return spec
+    for framework in (kernels, DEFAULT_KERNELS):
+        profile = _profile(_FOLDER / "profiles" / f"{spec.name}.{framework}.yaml")
+        if profile is not None:
+            return replace(spec, profile=profile)
+    return spec
 
 
 def model(name_or_path: str | Path, base: Path | None = None) -> ModelSpec:
@@ -125,9 +147,15 @@ def model(name_or_path: str | Path, base: Path | None = None) -> ModelSpec:
     return _model_entry(path) if path.suffix in (".yaml", ".yml") else read_config(path)
 
 
+@cache
+def _profile(path: Path) -> Profile | None:
+    """The catalogue's profile at ``path``, read once: it is thousands of numbers."""
+    return from_document(Fields(str(path), read_yaml(path))) if path.exists() else None
+
+
 def _model_entry(path: Path) -> ModelSpec:
     """The model of one catalogue file, whose published size must agree with its shape."""
-    entry = Fields(str(path), _document(path))
+    entry = Fields(str(path), read_yaml(path))
     entry.only(["title", "architecture", "parameters"])
     entry.text("title")
     values, sources = entry.sourced()
@@ -175,7 +203,7 @@ def engine(name_or_path: str | Path, base: Path | None = None) -> EngineSpec:
     for an unknown name and for a file that is not an engine preset.
     """
     path = _find("engines", name_or_path, base)
-    entry = Fields(str(path), _document(path))
+    entry = Fields(str(path), read_yaml(path))
     entry.only(_ENGINE_KEYS)
     values, sources = entry.sourced()
     times = {key: values.quantity(key, "time") for key in _ENGINE_TIMES}
@@ -197,6 +225,7 @@ def engine(name_or_path: str | Path, base: Path | None = None) -> EngineSpec:
         front_end=times["front_end"],
         memory_reserve=reserve,
         null_blocks=values.count("null_blocks"),
+        kernels=values.text("kernels"),
         sources=sources,
     )
 
@@ -206,36 +235,31 @@ def _find(kind: Kind, name_or_path: str | Path, base: Path | None) -> Path:
     text = str(name_or_path)
     if isinstance(name_or_path, str) and text in names(kind):
         return _FOLDER / kind / f"{text}.yaml"
-    path = (base or Path()) / Path(text).expanduser()
-    if text and path.exists():
+    path = _path(text, base)
+    if text and path is not None:
         return path
     spelled_as_path = isinstance(name_or_path, Path) or "/" in text or "\\" in text
     if spelled_as_path or Path(text).suffix in (".yaml", ".yml", ".json"):
         raise UsageError(
-            f"{path} does not exist; give a file on this machine, or one of the {kind} in the "
-            f"catalogue: {', '.join(names(kind))}"
+            f"{(base or Path()) / text} does not exist; give a file on this machine, or one of the "
+            f"{kind} in the catalogue: {', '.join(names(kind))}"
         )
     raise _unknown(kind, text)
 
 
+def _path(text: str, base: Path | None) -> Path | None:
+    """The file or folder at that path; None if there is none, or no path is spelt like that."""
+    try:
+        path = (base or Path()) / Path(text).expanduser()
+        return path if path.exists() else None
+    except (OSError, ValueError, RuntimeError):  # too long, a null byte, an unknown ~user
+        return None
+
+
 def _unknown(kind: Kind, name: str) -> UsageError:
     known = names(kind)
+    shown = shorten(repr(name))
     return UsageError(
-        f"unknown {kind.removesuffix('s')} {name!r}{did_you_mean(name, known)}; the catalogue has "
+        f"unknown {kind.removesuffix('s')} {shown}{did_you_mean(name, known)}; the catalogue has "
         f"{', '.join(known) or 'none'}"
     )
-
-
-def _document(path: Path) -> dict[str, object]:
-    """The mapping that one YAML file holds."""
-    try:
-        document = yaml.load(read_text(path), Loader=_YamlLoader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        at = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise UsageError(f"{path}{at}: is not valid YAML ({error.problem})") from None
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path}: is not valid YAML ({error})") from None
-    if not isinstance(document, dict):
-        raise UsageError(f"{path}: expected a mapping of keys to values")
-    return document

@@ -7,22 +7,16 @@ the ``optional_`` reads return their default for the first and None for the seco
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 
 from sim import units
-from sim.errors import UsageError, did_you_mean
+from sim.errors import UsageError, did_you_mean, shorten
 
+LARGEST = 10**15
+"""No count of parameters, layers or cores comes near it."""
 
-def read_text(path: Path) -> str:
-    """The text of a UTF-8 file; UsageError, naming it, when it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise UsageError(f"{path}: is not a text file in UTF-8") from None
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
+_LONGEST = 3600.0  # seconds: no overhead or latency is nearly as long
+_HUGE = 1e60  # no quantity is larger; products of several such are still finite
 
 
 class Fields:
@@ -49,10 +43,15 @@ class Fields:
         for key in self._values:
             if key not in known:
                 hint = did_you_mean(key, known)
-                raise self.error(key, f"unknown key{hint}; known: {', '.join(known)}")
+                raise self.error(shorten(key), f"unknown key{hint}; known: {', '.join(known)}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
+
+    def without(self, key: str) -> Fields:
+        """The same mapping, ``key`` left out."""
+        rest = {name: value for name, value in self._values.items() if name != key}
+        return Fields(self._where, rest, self._prefix)
 
     def has(self, key: str) -> bool:
         """Whether ``key`` is there at all, null or not."""
@@ -77,16 +76,18 @@ class Fields:
 
     def whole(self, key: str) -> int:
         """A whole number of at least 1."""
-        value = self.value(key)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise self.error(key, f"expected a whole number of at least 1, {_found(value)}")
-        return value
+        return self._whole(key, 1)
 
     def count(self, key: str) -> int:
         """A whole number of at least 0."""
+        return self._whole(key, 0)
+
+    def _whole(self, key: str, least: int) -> int:
         value = self.value(key)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise self.error(key, f"expected a whole number of at least 0, {_found(value)}")
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise self.error(key, f"expected a whole number of at least {least}, {_found(value)}")
+        if value > LARGEST:
+            raise self.error(key, f"expected at most {LARGEST:,}, {_found(value)}")
         return value
 
     def optional_whole(self, key: str, absent: int | None) -> int | None:
@@ -98,11 +99,9 @@ class Fields:
     def number(self, key: str) -> float:
         """A finite number without a unit."""
         value = self.value(key)
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not math.isfinite(value)
-        ):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.error(key, f"expected a plain number, {_found(value)}")
+        if not -_HUGE < value < _HUGE:  # which no NaN is
             raise self.error(key, f"expected a plain number, {_found(value)}")
         return float(value)
 
@@ -110,9 +109,12 @@ class Fields:
         """An SI float of ``dimension`` (a key of ``sim.units.UNITS``)."""
         value = self.value(key)
         try:
-            return units.parse(value, dimension)
+            found = units.parse(value, dimension)
         except ValueError as error:
             raise self.error(key, str(error)) from None
+        if abs(found) > (_LONGEST if dimension == "time" else _HUGE):
+            raise self.error(key, f"{shorten(repr(value))} is too large")
+        return found
 
     def flag(self, key: str, absent: bool | None = None) -> bool:
         """True or false; ``absent``, unless None, stands in for a missing or null key."""
@@ -152,4 +154,4 @@ def _found(value: object) -> str:
         return "found a mapping"
     if isinstance(value, list):
         return "found a list"
-    return f"found {value!r}"
+    return f"found {shorten(repr(value))}"

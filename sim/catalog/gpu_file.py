@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sim.catalog.fields import Fields
+from sim.catalog.profile_file import from_document
 from sim.errors import UsageError
 from sim.hardware import FALLBACKS, AttentionEfficiency, Efficiency, GpuSpec, Link
 
@@ -41,6 +42,9 @@ DEFAULTS: Mapping[str, tuple[object, str]] = {
 _REQUIRED = ("memory", "bandwidth", "peak_flops")
 _LEAST = {"bytes": 1e9, "bytes per second": 1e9, "FLOP/s": 1e10}
 """What no GPU is below: a smaller number was meant in another unit."""
+_MOST = {"bytes": 1e15, "bytes per second": 1e18, "FLOP/s": 1e21}
+"""What no GPU is above, by far."""
+_LEAST_SHARE = 1e-3
 _EXAMPLES = {"bytes": "24GiB", "bytes per second": "1008GB/s", "FLOP/s": "165TFLOP/s"}
 
 
@@ -51,7 +55,9 @@ def read_gpu(path: Path, document: Mapping[str, object]) -> GpuSpec:
     missing, and a value that no GPU can have.
     """
     entry = Fields(str(path), document)
-    entry.only(["title", *_REQUIRED, *DEFAULTS])
+    entry.only(["title", *_REQUIRED, *DEFAULTS, "profile"])
+    profile = from_document(entry.inner("profile")) if entry.has("profile") else None
+    entry = entry.without("profile")
     values, sources = entry.sourced(unsourced=f"given in {path.name}")
     assumed = {key: value for key, (value, _) in DEFAULTS.items() if not values.has(key)}
     for key in assumed:
@@ -74,6 +80,7 @@ def read_gpu(path: Path, document: Mapping[str, object]) -> GpuSpec:
             efficiency=_efficiency(values.inner("efficiency"), sources["efficiency"]),
             attention=_attention(values.inner("attention"), sources["attention"]),
             sources=sources,
+            profile=profile,
         )
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from None
@@ -99,6 +106,8 @@ def _plausible(fields: Fields, key: str, dimension: str) -> float:
             f"{fields.value(key)!r} is too small for a GPU; write the unit, as in "
             f"{_EXAMPLES[dimension]}",
         )
+    if value > _MOST[dimension]:
+        raise fields.error(key, f"{fields.value(key)!r} is too large for a GPU")
     return value
 
 
@@ -111,11 +120,19 @@ def _link(fields: Fields) -> Link:
 
 def _efficiency(fields: Fields, source: str) -> Efficiency:
     fields.only(["compute", "bandwidth", "operator_latency"])
-    compute, bandwidth = fields.number("compute"), fields.number("bandwidth")
+    compute, bandwidth = _share(fields, "compute"), _share(fields, "bandwidth")
     return Efficiency(compute, bandwidth, fields.quantity("operator_latency", "time"), source)
 
 
 def _attention(fields: Fields, source: str) -> AttentionEfficiency:
     fields.only(["bandwidth", "floor", "unit"])
     floor, unit = fields.quantity("floor", "time"), fields.quantity("unit", "time")
-    return AttentionEfficiency(fields.number("bandwidth"), floor, unit, source)
+    return AttentionEfficiency(_share(fields, "bandwidth"), floor, unit, source)
+
+
+def _share(fields: Fields, key: str) -> float:
+    """A share of a peak, which is never a tiny one."""
+    value = fields.number(key)
+    if 0 < value < _LEAST_SHARE:
+        raise fields.error(key, f"{value:g} is too small; give a share of the peak, such as 0.7")
+    return value

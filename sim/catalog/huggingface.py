@@ -7,12 +7,12 @@ one an engine would load. ``quantization_config`` is not read: precision belongs
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from sim.catalog.fields import Fields, read_text
-from sim.errors import UsageError
+from sim.catalog.fields import Fields
+from sim.catalog.files import read_json
+from sim.errors import shorten
 from sim.model import ModelSpec
 
 
@@ -54,13 +54,7 @@ def read_config(path: Path) -> ModelSpec:
     Raises UsageError, naming file and key, for text that is not JSON, an architecture that is not
     supported, a key that is missing or of the wrong kind, and a shape that cannot be.
     """
-    try:
-        document = json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise UsageError(
-            f"{path}:{error.lineno}:{error.colno}: is not valid JSON ({error.msg})"
-        ) from None
-    config = Fields(str(path), document)
+    config = Fields(str(path), read_json(path))
     architecture = _architecture(config)
     family = FAMILIES[architecture]
     heads = config.whole("num_attention_heads")
@@ -100,10 +94,11 @@ def _architecture(config: Fields) -> str:
     for name in listed:
         if isinstance(name, str) and name in FAMILIES:
             return name
+    found = shorten(", ".join(map(str, listed)))
     raise config.error(
         "architectures",
-        f"found {', '.join(map(str, listed))}, which is not supported; supported are the dense "
-        f"text models {', '.join(FAMILIES)}",
+        f"found {found}, which is not supported; supported are the dense text models "
+        f"{', '.join(FAMILIES)}",
     )
 
 

@@ -81,7 +81,7 @@ def _fit_document(fit: KernelFit) -> dict[str, object]:
         document["regimes"] = {name: _score_document(s) for name, s in fit.regimes.items()}
     if fit.residual is not None:
         axes = {name: [_short(v) for v in knots] for name, knots in fit.residual.axes.items()}
-        values = [round(value, 4) for value in fit.residual.values]
+        values = [round(value, 3) for value in fit.residual.values]
         document["residual"] = {"axes": axes, "values": values}
     return document
 

@@ -14,8 +14,12 @@ import math
 
 import numpy as np
 
+from sim.cost.decode_table import DecodeTable, Line
 from sim.cost.deployment import Deployment
-from sim.cost.operators import ACTIVATION_BYTES, Amount, Operator
+from sim.cost.kernels.prompts import Prompts
+from sim.cost.measured import decode_of, prompts_of
+from sim.cost.operators import ACTIVATION_BYTES, Amount, Operator, measured
+from sim.cost.trust import ATTENTION_ERROR
 from sim.model import precision_bytes
 from sim.plan import Chunk
 
@@ -27,7 +31,7 @@ FIRST_SHARE_LOG2 = 6
 
 
 class Attention:
-    """Attention of one deployment."""
+    """Attention of one deployment: from the profile of the GPU where it has it, else as above."""
 
     def __init__(self, deployment: Deployment) -> None:
         d, gpu = deployment, deployment.gpu
@@ -40,14 +44,22 @@ class Attention:
         self._bandwidth = gpu.bandwidth * gpu.attention.bandwidth
         self._arithmetic = self._pair_flops / (self._peak * gpu.efficiency.compute)  # s per pair
         self._unit = gpu.attention.unit * d.kv_size / d.model.head_dim / gpu.sms  # s per sequence
+        heads = (d.query_size // d.model.head_dim, d.kv_size // d.model.head_dim, d.model.head_dim)
+        decode = decode_of(gpu, d.kv_cache, heads)
+        self._table = None if decode is None else DecodeTable(decode, self._layers)
+        self._prompts = prompts_of(gpu, d.kv_cache, heads)
+        if self._prompts is not None:
+            self._floor = self._prompts.floor
 
-    def decode_lines(self, sequences: int) -> list[tuple[float, float, float]]:
+    def decode_lines(self, sequences: int) -> list[Line]:
         """Decode attention of ``sequences``, all layers, as lines in the tokens they hold in sum.
 
         Returns (limit, intercept, slope) in ascending order: ``intercept + slope * context``
         seconds for ``context < limit``. The token that each sequence adds is counted on top of
         ``context``.
         """
+        if self._table is not None:
+            return self._table.lines(sequences)
         slope = max(self._token_bytes / self._bandwidth, self._arithmetic)
         start = sequences * (slope + self._sequence_bytes / self._bandwidth)
         flat = sequences * self._unit
@@ -60,27 +72,32 @@ class Attention:
         """Decode attention of ``sequences`` that hold ``context`` tokens in sum."""
         tokens = context + sequences
         traffic = tokens * self._token_bytes + sequences * self._sequence_bytes
-        busy = np.greater(sequences, 0)
         memory = traffic / self._bandwidth
         compute = tokens * self._arithmetic + sequences * self._sequence_bytes / self._bandwidth
-        roof = np.maximum(memory, compute)
-        waiting = np.maximum(sequences * self._unit - roof, 0.0)  # SMs that have too little to read
-        return Operator(
+        waiting = np.maximum(sequences * self._unit - np.maximum(memory, compute), 0.0)
+        operator = Operator(
             "decode attention",
             self._pair_flops * tokens * self._layers,
             traffic * self._layers,
             compute * self._layers,
             memory * self._layers,
-            (self._floor * busy + waiting) * self._layers,
+            # SMs that have too little to read
+            (self._floor * np.greater(sequences, 0) + waiting) * self._layers,
             0.0,
             False,
+            ATTENTION_ERROR,
         )
+        if self._table is None:
+            return operator
+        return measured(operator, 1, self._table.timing(sequences, context))
 
     def prefill_seconds(self, chunks: list[Chunk], sequences: int) -> tuple[float, float]:
         """(seconds of all layers, query-key pairs) of the prefill attention of ``chunks``.
 
         Beside decoding ``sequences`` it shares their kernel, and the floor is theirs.
         """
+        if self._prompts is not None:
+            return self._measured_prefill(self._prompts, chunks, sequences)
         seconds = 0.0 if sequences else self._floor
         pairs = 0.0
         for chunk in chunks:
@@ -88,8 +105,39 @@ class Attention:
             seen = tokens * context + tokens * (tokens + 1) / 2
             arithmetic = self._pair_flops * seen / (prefill_share(seen / tokens) * self._peak)
             traffic = (context + tokens) * self._token_bytes + tokens * self._sequence_bytes
-            seconds += max(arithmetic, traffic / self._bandwidth)
+            memory = traffic / self._bandwidth
+            seconds += arithmetic if arithmetic > memory else memory
             pairs += seen
+        return seconds * self._layers, pairs
+
+    def _measured_prefill(
+        self, prompts: Prompts, chunks: list[Chunk], sequences: int
+    ) -> tuple[float, float]:
+        work = longest = reading = writing = pairs = 0.0
+        total = 0
+        if len(chunks) == 1 and not chunks[0].context:
+            tokens = chunks[0].tokens
+            seconds = prompts.alone(tokens)
+            pairs = tokens * (tokens + 1) / 2
+            if sequences:
+                seconds = seconds - self._floor if seconds > self._floor else 0.0
+            return seconds * self._layers, pairs
+        for chunk in chunks:
+            tokens, context = chunk.tokens, chunk.context
+            busy, tile, read, written = prompts.work(tokens, context)
+            work += busy
+            reading += read
+            writing += written
+            if tile > longest:
+                longest = tile
+            total += tokens
+            pairs += tokens * context + tokens * (tokens + 1) / 2
+        seconds = prompts.seconds(work, longest, reading, writing)
+        seconds *= prompts.correction(total, len(chunks))
+        if sequences:
+            seconds -= self._floor
+            if seconds < 0.0:
+                seconds = 0.0
         return seconds * self._layers, pairs
 
     def prefill(self, chunks: list[Chunk], sequences: int) -> Operator:
@@ -113,7 +161,13 @@ class Attention:
         latency = min(self._floor * self._layers * passes, seconds)
         compute = seconds - latency
         memory = min(traffic / self._bandwidth, compute)
-        return Operator("prefill attention", flops, traffic, compute, memory, latency, 0.0, False)
+        error = ATTENTION_ERROR if self._prompts is None else self._prompts.error
+        known = 0.0 if self._prompts is None else 1.0
+        return Operator(
+            *("prefill attention", flops, traffic, compute, memory, latency, 0.0, False),
+            error,
+            known,
+        )
 
 
 def prefill_share(keys: float) -> float:

@@ -9,17 +9,19 @@ once.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable
 
 import numpy as np
 
 from sim.cost.attention import Attention
+from sim.cost.decode_table import Line
 from sim.cost.deployment import Deployment
 from sim.cost.operators import Amount, Operator, Operators
 from sim.plan import Chunk
 
-Line = tuple[float, float, float]
-"""(limit, intercept, slope): ``intercept + slope * context`` seconds for ``context < limit``."""
+Indexed = tuple[list[float], list[Line]]
+"""Lines, and their limits, in which the line that holds is looked up."""
 
 
 class CostModel:
@@ -33,21 +35,21 @@ class CostModel:
         layers = deployment.model.num_layers
         self._layer_gaps = self._engine.per_layer * layers
         self._launches = self._engine.launch_time(layers)
+        self._host_time = self._engine.host_time
+        self._overlapped = self._engine.overlapped
         self._token_seconds: list[float] = []  # by tokens in the pass
         self._output_seconds: list[float] = []  # by positions sampled
-        self._lines: dict[int, list[Line]] = {}  # by decoding sequences
-        self._attention_lines: dict[int, list[Line]] = {}
+        self._lines: dict[int, Indexed] = {}  # by decoding sequences
+        self._attention_lines: dict[int, Indexed] = {}
 
     def decode_line(self, sequences: int, context: int) -> Line:
         """Price of a decode-only iteration over ``sequences``, as the line that holds at
         ``context``."""
-        lines = self._lines.get(sequences)
-        if lines is None:
-            lines = self._lines[sequences] = self._decode_lines(sequences)
-        for line in lines:
-            if context < line[0]:
-                return line
-        raise AssertionError("the last line has no limit")
+        try:
+            limits, lines = self._lines[sequences]
+        except KeyError:
+            limits, lines = self._lines[sequences] = _indexed(self._decode_lines(sequences))
+        return lines[bisect_right(limits, context)]
 
     def iteration(
         self, sequences: int, context: int, chunks: list[Chunk], admitted: int
@@ -55,21 +57,29 @@ class CostModel:
         """Price of an iteration with prefills: (duration, seconds of it in prefill attention,
         query-key pairs of that)."""
         prefill, pairs = self.attention.prefill_seconds(chunks, sequences)
-        tokens, outputs = sequences, sequences
+        tokens, outputs = sequences, sequences + len(chunks)
         for chunk in chunks:
             tokens += chunk.tokens
-            outputs += 1
-        gpu = self._kernels(tokens, outputs) + prefill
+        try:
+            gpu = self._token_seconds[tokens] + self._output_seconds[outputs] + prefill
+        except IndexError:  # larger than any before
+            gpu = self._kernels(tokens, outputs) + prefill
         if sequences:
-            lines = self._attention_lines.get(sequences)
-            if lines is None:
-                lines = self.attention.decode_lines(sequences)
-                self._attention_lines[sequences] = lines
-            for limit, intercept, slope in lines:
-                if context < limit:
-                    gpu += intercept + slope * context
-                    break
-        return self._with_host(gpu, outputs, admitted), prefill, pairs
+            try:
+                limits, lines = self._attention_lines[sequences]
+            except KeyError:
+                limits, lines = _indexed(self.attention.decode_lines(sequences))
+                self._attention_lines[sequences] = limits, lines
+            _, intercept, slope = lines[bisect_right(limits, context)]
+            gpu += intercept + slope * context
+        if gpu < self._launches:
+            gpu = self._launches
+        host = self._host_time(outputs, admitted)
+        if not self._overlapped:
+            gpu += host
+        elif gpu < host:
+            gpu = host
+        return gpu, prefill, pairs
 
     def _kernels(self, tokens: int, outputs: int) -> float:
         """Seconds of everything but attention."""
@@ -78,12 +88,6 @@ class CostModel:
         if outputs >= len(self._output_seconds):
             self._output_seconds = _priced(self.operators.per_output, outputs, 0.0)
         return self._token_seconds[tokens] + self._output_seconds[outputs]
-
-    def _with_host(self, gpu: float, sequences: int, admitted: int) -> float:
-        engine = self._engine
-        host = engine.host_time(sequences, admitted)
-        gpu = max(gpu, self._launches)
-        return max(gpu, host) if engine.overlapped else gpu + host
 
     def _decode_lines(self, sequences: int) -> list[Line]:
         """Kernels and host of a decode-only iteration as lines in the context.
@@ -102,6 +106,7 @@ class CostModel:
             gpu = fixed + intercept
             if gpu + slope * limit <= floor:
                 lines.append((limit, floor + added, 0.0))
+                start = limit
                 continue
             crossing = (floor - gpu) / slope if slope else 0.0
             if crossing > start:
@@ -121,6 +126,10 @@ class CostModel:
         if chunks:
             operators.append(self.attention.prefill(chunks, sequences))
         return operators
+
+
+def _indexed(lines: list[Line]) -> Indexed:
+    return [limit for limit, _, _ in lines], lines
 
 
 def _priced(

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from sim.cost.communication import all_gather_time, all_reduce_time
 from sim.cost.deployment import Deployment
+from sim.cost.measured import Timing, all_reduce_of, gemm_of
+from sim.cost.trust import PROJECTION_ERROR, projection_error
 from sim.model import precision_bytes
 
 Amount = float | NDArray[np.float64]
@@ -36,7 +38,8 @@ class Operator(NamedTuple):
     """One operator of a forward pass, or of an array of passes. Times in seconds.
 
     ``per_batch`` says that its bytes are mostly weights, read once however many sequences share the
-    pass: batching amortises it. Other operators cost per token or per sequence.
+    pass: batching amortises it. Other operators cost per token or per sequence. ``error`` is the
+    relative error to expect of ``seconds``, ``measured`` 1 where a profile covers the shape.
     """
 
     name: str
@@ -47,6 +50,8 @@ class Operator(NamedTuple):
     latency: Amount
     communication: Amount
     per_batch: bool
+    error: Amount = PROJECTION_ERROR
+    measured: Amount = 0.0
 
     @property
     def roof(self) -> Amount:
@@ -84,6 +89,10 @@ class Operators:
         if weight_only and deployment.weights in WEIGHT_ONLY_BANDWIDTH:
             streamed = min(streamed, WEIGHT_ONLY_BANDWIDTH[deployment.weights])
         self._weight_bandwidth = gpu.bandwidth * streamed
+        self._layer_gemm = gemm_of(gpu, deployment.weights, deployment.arithmetic)
+        self._head_gemm = gemm_of(gpu, deployment.weight_precision_of_vocabulary, "bf16")
+        self._all_reduce = all_reduce_of(gpu)
+        self._quantises = self._quantised and not (self._layer_gemm and self._layer_gemm.converts)
 
     def per_token(self, m: Amount) -> list[Operator]:
         """What depends on the number of tokens in the pass and on nothing else."""
@@ -103,13 +112,21 @@ class Operators:
             self._elementwise("activation", layers, model.mlp_matrices * m * i * ACTIVATION_BYTES),
             self._projection("down projection", m, i, h),
         ]
-        if self._quantised:
+        if self._quantises:
             operators.append(self._quantise(m, 2 * h + q + i))
         if d.tensor_parallel > 1:
-            size = m * h * ACTIVATION_BYTES
-            seconds = all_reduce_time(size, d.tensor_parallel, d.gpu.link)
-            operators.append(_collective("all-reduce", 2 * layers + 1, size, seconds))
+            operators.append(self._sum(2 * layers + 1, m * h * ACTIVATION_BYTES))
         return operators
+
+    def _sum(self, times: int, size: Amount) -> Operator:
+        """All-reduces of ``size`` bytes."""
+        d = self._d
+        if self._all_reduce is None:
+            seconds = all_reduce_time(size, d.tensor_parallel, d.gpu.link)
+            return _collective("all-reduce", times, size, seconds)
+        found = self._all_reduce.timing(size, d.tensor_parallel)
+        operator = _collective("all-reduce", times, size, found.seconds)
+        return operator._replace(error=found.error, measured=found.measured)
 
     def per_output(self, rows: Amount) -> list[Operator]:
         """What depends on the number of positions that sample a token."""
@@ -118,6 +135,8 @@ class Operators:
         share = vocabulary / d.tensor_parallel
         precision = d.weight_precision_of_vocabulary
         head = self._gemm("LM head", 1, rows, h, share, precision, "bf16", self._bandwidth)
+        if self._head_gemm is not None:
+            head = measured(head, 1, self._head_gemm.timing(rows, share, h))
         # softmax and choice read and write the logits once more in 32 bits
         sampling = self._elementwise("sampling", 1, rows * vocabulary * 2 * LOGIT_BYTES)
         if d.tensor_parallel == 1:
@@ -129,7 +148,10 @@ class Operators:
     def _projection(self, name: str, m: Amount, k: float, n: float) -> Operator:
         d = self._d
         layers = d.model.num_layers
-        return self._gemm(name, layers, m, k, n, d.weights, d.arithmetic, self._weight_bandwidth)
+        product = self._gemm(name, layers, m, k, n, d.weights, d.arithmetic, self._weight_bandwidth)
+        if self._layer_gemm is None:
+            return product
+        return measured(product, layers, self._layer_gemm.timing(m, n, k))
 
     def _gemm(
         self,
@@ -156,6 +178,7 @@ class Operators:
             self._latency * times,
             0.0,
             True,
+            projection_error(arithmetic),
         )
 
     def _elementwise(self, name: str, times: int, traffic: Amount) -> Operator:
@@ -178,6 +201,24 @@ class Operators:
         read = (d.query_size + 2 * d.kv_size) * ACTIVATION_BYTES
         written = d.query_size * ACTIVATION_BYTES + 2 * d.kv_size * precision_bytes(d.kv_cache)
         return m * (read + written)
+
+
+def measured(operator: Operator, times: int, found: Timing) -> Operator:
+    """``operator`` with the time that a profile gives it, ``times`` over.
+
+    What neither arithmetic nor traffic explains is latency; where they alone would take longer than
+    what was measured, they are scaled down to it.
+    """
+    seconds = found.seconds * times
+    roof = np.maximum(found.compute, found.memory) * times
+    scale = times * np.minimum(1.0, seconds / np.maximum(roof, 1e-30))
+    return operator._replace(
+        compute=found.compute * scale,
+        memory=found.memory * scale,
+        latency=np.maximum(seconds - roof, 0.0),
+        error=found.error,
+        measured=found.measured,
+    )
 
 
 def _collective(name: str, times: int, size: Amount, seconds: Amount) -> Operator:

@@ -2,7 +2,8 @@
 
 Schedulers speak to memory in predicate and verb: ``fits`` / ``allocate`` for a sequence being
 prefilled, ``can_grow`` / ``grow`` for all decoding sequences at once. Sequences are told apart by
-how many tokens they hold, not by name: blocks are interchangeable, so counting them is enough.
+how many tokens they hold, not by name: blocks are interchangeable, so counting them is enough. A
+verb that finds no room says so and changes nothing, so that nobody has to ask first.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ class Allocator(ABC):
 
     capacity: int
     """Tokens that fit when nothing is wasted."""
+
+    reserved: int
+    """Tokens' worth of memory that no newcomer can have, filled or not."""
 
     @abstractmethod
     def can_ever_fit(self, tokens: int) -> bool:
@@ -42,22 +46,18 @@ class Allocator(ABC):
     def leave(self, held: int) -> None:
         """A decoding sequence, now of ``held`` tokens, stops growing (it still holds them)."""
 
-    @abstractmethod
     def can_grow(self) -> bool:
         """Whether every decoding sequence can take one more token."""
+        return self.horizon(1) == 1
 
     @abstractmethod
-    def grow(self, iterations: int) -> None:
-        """Every decoding sequence takes ``iterations`` more tokens; ``horizon`` said there is
-        room."""
+    def grow(self, iterations: int) -> bool:
+        """Let every decoding sequence take ``iterations`` more tokens; False if there is no room
+        for all (and then nothing has changed)."""
 
     @abstractmethod
     def horizon(self, iterations: int) -> int:
         """How many of the next ``iterations`` decode iterations the free memory can feed."""
-
-    @abstractmethod
-    def reserved(self) -> int:
-        """Tokens' worth of memory that no newcomer can have, filled or not."""
 
     @abstractmethod
     def check_integrity(self, sequences: list[tuple[int, bool]]) -> None:

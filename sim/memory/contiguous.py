@@ -17,12 +17,18 @@ class ContiguousAllocator(Allocator):
     (True, True, False)
     """
 
-    __slots__ = ("capacity", "free_slabs", "num_slabs", "slab")
+    __slots__ = ("capacity", "num_slabs", "reserved", "slab")
 
     def __init__(self, capacity: int, slab: int) -> None:
         self.capacity = capacity
         self.slab = slab
-        self.num_slabs = self.free_slabs = capacity // slab
+        self.num_slabs = capacity // slab
+        self.reserved = 0
+
+    @property
+    def free_slabs(self) -> int:
+        """Slabs that no sequence has."""
+        return self.num_slabs - self.reserved // self.slab
 
     def can_ever_fit(self, tokens: int) -> bool:
         """Whether there is a slab at all and it is long enough."""
@@ -37,13 +43,13 @@ class ContiguousAllocator(Allocator):
         if held == 0:
             if self.free_slabs == 0 or tokens > self.slab:
                 return False
-            self.free_slabs -= 1
+            self.reserved += self.slab
         return held + tokens <= self.slab
 
     def free(self, held: int) -> None:
         """Take back the slab of a sequence."""
         if held:
-            self.free_slabs += 1
+            self.reserved -= self.slab
 
     def join(self, held: int) -> None:
         """Growth happens inside the slab: nothing to account."""
@@ -51,20 +57,13 @@ class ContiguousAllocator(Allocator):
     def leave(self, held: int) -> None:
         """Growth happens inside the slab: nothing to account."""
 
-    def can_grow(self) -> bool:
+    def grow(self, iterations: int) -> bool:
         """Always: admission made sure that the whole sequence fits its slab."""
         return True
-
-    def grow(self, iterations: int) -> None:
-        """Growth happens inside the slab: nothing to account."""
 
     def horizon(self, iterations: int) -> int:
         """All of them: a slab never runs out before its sequence ends."""
         return iterations
-
-    def reserved(self) -> int:
-        """Tokens' worth of all slabs in use."""
-        return (self.num_slabs - self.free_slabs) * self.slab
 
     def check_integrity(self, sequences: list[tuple[int, bool]]) -> None:
         """Every slab is free or belongs to one of ``sequences``."""

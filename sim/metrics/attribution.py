@@ -22,12 +22,18 @@ ROWS = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """Totals over all replicas; ``flops`` and ``bytes`` are those of one GPU of each."""
+    """Totals over all replicas; ``flops`` and ``bytes`` are those of one GPU of each.
+
+    ``errors`` are the seconds by which the time of an operator may be off (host excluded),
+    ``measured`` the seconds of operators in shapes that a profile covers.
+    """
 
     by_operator: dict[str, float]
     by_bound: dict[str, float]
     flops: float
     bytes: float
+    errors: dict[str, float]
+    measured: float
 
     @property
     def seconds(self) -> float:
@@ -39,12 +45,16 @@ def attribute(cost: CostModel, plans: NDArray[np.void]) -> Attribution:
     """Take the busy time of ``plans`` (``recorder.PLAN`` rows) apart."""
     by_operator: dict[str, float] = {}
     by_bound = {"compute": 0.0, "memory": 0.0, "latency": 0.0, "communication": 0.0}
-    flops = traffic = busy = 0.0
+    errors: dict[str, float] = {}
+    flops = traffic = busy = measured = 0.0
     for start in range(0, len(plans), ROWS):
         rows = plans[start : start + ROWS]
         busy += float((rows["end"] - rows["start"]).sum())
         for o, times in _operators(cost, rows):
-            by_operator[o.name] = by_operator.get(o.name, 0.0) + _total(o.seconds, times)
+            seconds = o.seconds
+            by_operator[o.name] = by_operator.get(o.name, 0.0) + _total(seconds, times)
+            errors[o.name] = errors.get(o.name, 0.0) + _total(seconds * o.error, times)
+            measured += _total(seconds * o.measured, times)
             computing = np.greater_equal(o.compute, o.memory)
             by_bound["compute"] += _total(o.compute * computing, times)
             by_bound["memory"] += _total(o.memory * ~computing, times)
@@ -54,7 +64,7 @@ def attribute(cost: CostModel, plans: NDArray[np.void]) -> Attribution:
             traffic += _total(o.bytes, times)
     by_operator = {name: seconds for name, seconds in by_operator.items() if seconds}
     by_operator[HOST] = by_bound[HOST] = max(0.0, busy - sum(by_operator.values()))
-    return Attribution(by_operator, by_bound, flops, traffic)
+    return Attribution(by_operator, by_bound, flops, traffic, errors, measured)
 
 
 def _operators(

@@ -6,52 +6,70 @@ from typing import Any
 
 from sim.hardware import GpuSpec
 from sim.metrics.attribution import HOST, Attribution
-from sim.model import precision_bytes
-
-ATTENTION_ERROR = 0.225
-PROJECTION_ERROR = 0.125
-"""Relative error of operators of a GPU known only from its data sheet: the middle of 15 to 30 % for
-attention and of 10 to 15 % for 16-bit GEMMs, found by predicting one measured GPU from another."""
-
-EIGHT_BIT_ERROR = 0.165
-"""The same for a plain roofline of 8-bit GEMMs with dynamic quantisation: 15 to 18 %."""
+from sim.profile import Profile
 
 HOST_ERROR = 0.15
 """About half the width of the range that fits of vLLM's host time an iteration gave, 1.0 to 1.3 ms.
 For engines whose overheads are estimates it is too small; their catalogue entries say so."""
 
+OPERATORS = {
+    "gemm": "GEMM",
+    "decode_attention": "decode attention",
+    "prefill_attention": "prefill attention",
+    "all_reduce": "all-reduce",
+}
+"""Fitted operators whose errors are named beside a prediction."""
 
-def error_band(attribution: Attribution, arithmetic: str) -> dict[str, Any]:
+
+def error_band(attribution: Attribution) -> dict[str, Any]:
     """Relative half-widths for this mix of operators, and what they mean.
 
-    ``arithmetic`` is the precision in which projections are multiplied.
+    Each operator counts with the error that its price was given (hold-out error of the profile, or
+    that of a data sheet), the host with its own. That all of them err in one direction is the
+    careful assumption.
     """
     total = attribution.seconds
     if not total:
-        return {"throughput": None, "ttft": None, "tpot": None, "text": "Nothing was run."}
-    projections = EIGHT_BIT_ERROR if precision_bytes(arithmetic) < 2 else PROJECTION_ERROR
-    error = 0.0
-    for name, seconds in attribution.by_operator.items():
-        if name == HOST:
-            own = HOST_ERROR
-        else:
-            own = ATTENTION_ERROR if "attention" in name else projections
-        error += own * seconds / total
+        return {
+            "throughput": None, "ttft": None, "tpot": None, "measured": None,
+            "text": "Nothing was run.",
+        }  # fmt: skip
+    host = attribution.by_operator[HOST]
+    error = (sum(attribution.errors.values()) + HOST_ERROR * host) / total
+    kernels = total - host
+    measured = attribution.measured / kernels if kernels > 0 else 0.0
     return {
         "throughput": error,
         "ttft": error,
         "tpot": error,
+        "measured": measured,
         "text": (
-            f"Times of iterations are within about {error:.0%}. Below saturation throughput is set "
-            "by the arrivals; near it, waiting times can be off by far more than that."
+            f"Times of iterations are within about {error:.0%} "
+            f"({measured:.0%} of the kernel time in shapes that were measured). Below saturation "
+            "throughput is set by the arrivals; near it, waiting times can be off by far more."
         ),
     }
 
 
 def provenance(gpu: GpuSpec) -> str:
     """Where the speed of the GPU comes from."""
+    if gpu.profile is not None:
+        return f"{gpu.title}: {_told(gpu.profile)}"
     e = gpu.efficiency
     return (
         f"{gpu.title}: data sheet with default efficiencies, not calibrated "
         f"(GEMM {e.compute:.0%} of peak compute, {e.bandwidth:.0%} of peak bandwidth)"
+    )
+
+
+def _told(profile: Profile) -> str:
+    errors = []
+    for operator, name in OPERATORS.items():
+        fits = profile.kernels.get(operator, {})
+        told = [f"{fit.holdout.median:.1%} in {precision}" for precision, fit in fits.items()]
+        if told:
+            errors.append(f"{name} {', '.join(told)}")
+    return (
+        f"{profile.source.rstrip('.')}; fitted {profile.date}, median error on held-out shapes: "
+        f"{'; '.join(errors) or 'not stated'}"
     )

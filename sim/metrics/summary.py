@@ -19,12 +19,15 @@ from numpy.typing import NDArray
 from sim.capacity import Capacity
 from sim.cost import CostModel, Deployment
 from sim.metrics.attribution import Attribution, attribute
+from sim.metrics.classes import by_class, order_notes
 from sim.metrics.confidence import error_band, provenance
 from sim.metrics.gaps import Gaps
 from sim.metrics.percentiles import describe, describe_gaps
+from sim.metrics.precision import precision
 from sim.metrics.stability import peak_queue, warmup_length
 from sim.metrics.verdict import judge
 from sim.recorder import COMPLETED, REJECTED, UNFINISHED
+from sim.request import TrafficClass
 from sim.scenario import Scenario
 from sim.schedulers import Limits
 
@@ -36,7 +39,7 @@ class RunRecord:
     """Everything a run leaves behind; the columns of ``plans``, ``requests`` and ``gaps`` are those
     of ``sim.recorder``. ``end`` is the simulated time at which it stopped (s), ``offered``
     the number of requests the traffic held, arrived or not, ``events`` how many SimPy scheduled,
-    ``traffic_notes`` what was said of the traffic when it was read."""
+    ``traffic_notes`` what was said of the traffic when it was read, ``classes`` those it has."""
 
     scenario: Scenario
     deployment: Deployment
@@ -52,6 +55,7 @@ class RunRecord:
     events: int
     interrupted: bool
     traffic_notes: tuple[str, ...] = ()
+    classes: tuple[TrafficClass, ...] = ()
 
     @cached_property
     def completed(self) -> NDArray[np.bool_]:
@@ -175,8 +179,9 @@ def summarise(run: RunRecord) -> dict[str, Any]:
 
 def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
     scenario, d = run.scenario, run.deployment
-    band = error_band(run.attribution, d.arithmetic)
+    band = error_band(run.attribution)
     verdict = judge(run)
+    sure = precision(run, verdict["state"])
     return {
         "version": version("infersim"),
         "scenario": scenario.name,
@@ -189,6 +194,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         "batching": scenario.scheduler.batching,
         "verdict": verdict,
         "requests": _requests(run),
+        "classes": by_class(run),
         "queue_ms": _queue(run),
         "kv_cache": _kv_cache(run),
         "batch": _batch(run),
@@ -199,8 +205,10 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         "cost": _cost(run, outputs, tokens),
         "energy": _energy(run, outputs),
         "error_band": band,
+        "precision": sure,
+        "repetitions": None,
         "provenance": provenance(d.gpu),
-        "notes": _notes(run),
+        "notes": [*_notes(run), *([sure["text"]] if sure["sufficient"] is False else [])],
         "interrupted": run.interrupted,
     }
 
@@ -343,10 +351,7 @@ def _energy(run: RunRecord, outputs: int) -> dict[str, Any] | None:
 
 
 def _notes(run: RunRecord) -> list[str]:
-    notes = list(run.traffic_notes)
-    arrivals = run.scenario.workload.arrivals
-    if arrivals is not None and arrivals.kind in ("ramp", "diurnal"):
-        notes.append("The rate of arrivals changes: the verdict is of the run as a whole.")
+    notes = [*run.traffic_notes, *order_notes(run)]
     limits, memory = run.limits, run.capacity
     if limits.max_model_len > memory.tokens:
         notes.append(

@@ -24,6 +24,7 @@ from sim.scenario.fields import (
     Size,
     Switch,
     Wait,
+    at_most,
     trouble,
 )
 from sim.scenario.support import LimitedSection, Section, refusal
@@ -72,7 +73,7 @@ class Pool(LimitedSection):
     gpu: GpuName = Field(
         description="Catalogue name, or the path of a profile.", examples=["h100-sxm"]
     )
-    replicas: Count = Field(
+    replicas: Annotated[Count, at_most(10_000)] = Field(
         default=1, description="Engines that serve side by side. One is the least."
     )
     tensor_parallel: Count = Field(
@@ -98,8 +99,10 @@ class Scheduler(LimitedSection):
     )
     order: Order = Field(
         default="fcfs",
-        description="Who leaves the queue first: fcfs | sjf, or package.module:Class. First come "
-        "first served as in vLLM; sjf knows the length of answers, so it is a bound.",
+        description="Who leaves the queue first: fcfs | sjf | priority | edf, or "
+        "package.module:Class. First come first served as in vLLM; sjf knows the length of "
+        "answers, so it is a bound; priority and edf (earliest deadline first) go by "
+        "workload.classes.",
     )
     max_num_seqs: Count = Field(
         default=256,
@@ -158,7 +161,7 @@ class KvCache(LimitedSection):
         description="paged: blocks as tokens come, as vLLM. contiguous: the maximum length is "
         "reserved for each request.",
     )
-    block_size: Count = Field(
+    block_size: Annotated[Count, at_most(65_536)] = Field(
         default=16, description="Tokens of a block; vLLM's default on NVIDIA GPUs."
     )
     gpu_memory_utilization: Share = Field(

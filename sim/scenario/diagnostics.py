@@ -35,7 +35,8 @@ def problems_of(
             case "value_error":
                 yield Problem(path, str(context["error"]))
             case "trouble":
-                chosen = document.most_likely([(*path, key) for key in context["at"]] or [path])
+                blamed = [key if isinstance(key, tuple) else (key,) for key in context["at"]]
+                chosen = document.most_likely([(*path, *steps) for steps in blamed] or [path])
                 at_key = chosen == path and isinstance(detail["input"], dict)
                 place = document.place(chosen, at_key=at_key)
                 yield Problem(path, context["message"], place=place)
@@ -75,7 +76,7 @@ def _follow(
         variants = _sections(annotation)
         if isinstance(step, int):
             path.append(step)
-            annotation = get_args(annotation)[0]
+            annotation = get_args(_list_in(annotation))[0]
         elif len(variants) > 1:
             annotation = next(model for model in variants if _kind(model) == step)
         elif variants:
@@ -84,6 +85,13 @@ def _follow(
             known = section.model_fields.get(step)
             annotation = None if known is None else known.annotation
     return tuple(path), section, annotation
+
+
+def _list_in(annotation: Any) -> Any:
+    """The list among the alternatives of a type."""
+    if get_origin(annotation) is tuple:
+        return annotation
+    return next(part for part in get_args(annotation) if get_origin(part) is tuple)
 
 
 def _sections(annotation: Any) -> list[type[BaseModel]]:
@@ -142,11 +150,15 @@ def _homes(section: type[BaseModel], path: KeyPath) -> Iterator[KeyPath]:
 
 
 def _shape(section: type[BaseModel], path: KeyPath) -> str:
-    """The mapping that belongs at a key, by example or by its keys."""
+    """The mapping, or the list, that belongs at a key, by example or by its keys."""
     key = next(str(step) for step in reversed(path) if isinstance(step, str))
     known = section.model_fields[key]
-    if known.examples:
-        return f"a mapping such as `{key}: {known.examples[0]}`"
-    inner = _sections(known.annotation)
+    example = str(known.examples[0]) if known.examples else ""
+    item = isinstance(path[-1], int)
+    if example.startswith("[") and not item:
+        return f"a list such as `{key}: {example}`"
+    if example and not example.startswith("["):
+        return f"a mapping such as `{key}: {example}`"
+    inner = _sections(get_args(_list_in(known.annotation))[0] if item else known.annotation)
     keys = list(inner[0].model_fields) if inner else []
     return f"a mapping with the keys {', '.join(keys)}"

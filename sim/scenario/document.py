@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sim.errors import ScenarioError
+from sim.errors import ScenarioError, shorten
 
 KeyPath = tuple[str | int, ...]
 """Keys and list indices from the root to a value, such as ``("fleet", 0, "gpu")``."""
@@ -138,11 +138,6 @@ def show(value: object) -> str:
     except ValueError:  # Python refuses to print integers of more than 4,300 digits
         return "a huge number"
     return shorten(text)
-
-
-def shorten(text: str) -> str:
-    """A text of at most 60 characters."""
-    return text if len(text) <= 60 else f"{text[:50]}...{text[-7:]}"
 
 
 def failure(problems: Sequence[Problem], document: Document) -> ScenarioError:

@@ -23,14 +23,20 @@ from sim.scenario.parsing import is_unicode, scalar
 
 LARGEST_COUNT = 2**31 - 1
 """Counts end up in 32-bit columns of the results; nothing real comes near."""
+LONGEST_TIME = 1e9
+"""Seconds: 30 years. Beyond, a float is too coarse for the microseconds that count."""
+HIGHEST_RATE = 1e9
+"""Per second. Beyond, gaps are too short to be told from none."""
 
+_DEAREST = 1e9  # US dollars per hour
 _SWITCH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _CLASS = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _BATCHING = ("static", "request", "continuous")
 
 
-def trouble(message: str, *at: str | int) -> PydanticCustomError:
-    """An error about keys or entries of one section; it points at the first of ``at`` to blame."""
+def trouble(message: str, *at: str | int | tuple[str | int, ...]) -> PydanticCustomError:
+    """An error about keys or entries of one section; it points at the first of ``at`` to blame, a
+    tuple being a path inside the section."""
     return PydanticCustomError("trouble", "{message}", {"message": message, "at": at})
 
 
@@ -72,9 +78,9 @@ def _share(value: object) -> float:
 def _price(value: object) -> float | Literal["catalogue"] | None:
     if value is None or value == "catalogue":
         return value
-    allowed = "US dollars per hour, null (no cost shown) or 'catalogue'"
+    allowed = f"US dollars per hour (0 to {_DEAREST:.0e}), null (no cost shown) or 'catalogue'"
     result = _plain_number(value, allowed)
-    if result < 0:
+    if not 0 <= result <= _DEAREST:
         raise ValueError(f"expected {allowed}, got {show(value)}")
     return result
 
@@ -86,7 +92,9 @@ def _plain_number(value: object, allowed: str) -> float:
     return _finite(number)
 
 
-def _quantity(dimension: str, noun: str, *, zero: bool = False) -> BeforeValidator:
+def _quantity(
+    dimension: str, noun: str, *, zero: bool = False, most: float = math.inf
+) -> BeforeValidator:
     def read(value: object) -> float:
         try:
             if isinstance(value, int) and not isinstance(value, bool):
@@ -99,9 +107,34 @@ def _quantity(dimension: str, noun: str, *, zero: bool = False) -> BeforeValidat
         if result < 0 or (result == 0 and not zero):
             least = "0 or more" if zero else "more than 0"
             raise ValueError(f"expected a {noun} of {least}, got {show(value)}")
+        if result > most:
+            limit = f"{most:,.0f}{'/s' if dimension == 'rate' else ' s'}"
+            raise ValueError(f"{show(value)} is too large; at most {limit} is possible")
         return result
 
     return BeforeValidator(read)
+
+
+def at_most(limit: float) -> AfterValidator:
+    """Refuses numbers that are larger."""
+
+    def check(value: float) -> float:
+        if value > limit:
+            raise ValueError(f"{show(value)} is too large; at most {limit:,.0f} is possible")
+        return value
+
+    return AfterValidator(check)
+
+
+def between(low: float, high: float) -> AfterValidator:
+    """Refuses numbers outside."""
+
+    def check(value: float) -> float:
+        if not low <= value <= high:
+            raise ValueError(f"expected a value from {low:g} to {high:g}, got {show(value)}")
+        return value
+
+    return AfterValidator(check)
 
 
 def _finite(number: float) -> float:
@@ -205,21 +238,27 @@ Tokens = Annotated[int, _whole(1)]
 """A length in tokens, from 1."""
 Seed = Annotated[int, _whole(0, 2**63 - 1)]
 """A whole number from 0 that selects the random draws."""
+Priority = Annotated[int, _whole(0)]
+"""A whole number from 0; lower is served first."""
 Version = Annotated[int, _whole(1), AfterValidator(_version)]
 """The version of the scenario format."""
 Positive = Annotated[float, _number("a number above 0", lambda number: number > 0)]
 """A finite number above 0, without a unit."""
+Mean = Annotated[Positive, at_most(LARGEST_COUNT)]
+"""A number of tokens that need not be whole, such as a mean or a standard deviation."""
+Factor = Annotated[Positive, between(1e-6, 1e6)]
+"""What times are multiplied by; not so small that requests could no longer be told apart."""
 Share = Annotated[float, BeforeValidator(_share)]
 """A share in (0, 1]."""
 Price = Annotated[float | Literal["catalogue"] | None, PlainValidator(_price)]
 """US dollars, 0 or more; ``catalogue`` takes the catalogue's price, None shows no cost."""
-Duration = Annotated[float, _quantity("time", "time")]
+Duration = Annotated[float, _quantity("time", "time", most=LONGEST_TIME)]
 """Seconds, above 0."""
-Wait = Annotated[float, _quantity("time", "time", zero=True)]
+Wait = Annotated[float, _quantity("time", "time", zero=True, most=LONGEST_TIME)]
 """Seconds, 0 or more."""
 Size = Annotated[float, _quantity("bytes", "size", zero=True)]
 """Bytes, 0 or more."""
-Rate = Annotated[float, _quantity("rate", "rate")]
+Rate = Annotated[float, _quantity("rate", "rate", most=HIGHEST_RATE)]
 """Events per second, above 0."""
 Switch = Annotated[bool, BeforeValidator(_switch)]
 """true or false; yes, no, on and off are understood."""

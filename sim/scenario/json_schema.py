@@ -36,6 +36,8 @@ ALSO: Mapping[tuple[str, str], _Schema] = {
     ("Scheduler", "long_prefill_token_threshold"): {"const": 0},
 }
 """Spellings that a section itself reads, beside those of the key's type."""
+ONE_FOR_ALL = {("Scenario", "fleet")}
+"""Lists for which a single entry may stand."""
 _NUMBER = r"\+?([0-9][0-9_]*(\.[0-9_]*)?|\.[0-9][0-9_]*)([eE][-+]?[0-9]+)?"
 _WHOLE = r"\+?[0-9]+(_[0-9]+)*"
 
@@ -87,6 +89,7 @@ def _values() -> Sequence[tuple[str, Any, _Schema]]:
         ("count", fields.Count, count),
         ("tokens", fields.Tokens, count),
         ("seed", fields.Seed, {**count, "minimum": 0, "maximum": 2**63 - 1}),
+        ("priority", fields.Priority, {**count, "minimum": 0}),
         ("version", fields.Version, {"const": 1}),
         ("positive", fields.Positive, {**number, "exclusiveMinimum": 0}),
         ("share", fields.Share, {**number, "exclusiveMinimum": 0, "maximum": 1}),
@@ -238,7 +241,8 @@ def _composed(hint: Any, section: str, key: str, sections: dict[str, _Schema]) -
         return {"const": choices[0]} if len(choices) == 1 else {"enum": choices}
     if origin is tuple:
         item = _type(inner[0], section, key, sections)
-        return {"anyOf": [item, {"type": "array", "items": item, "minItems": 1}]}
+        items = {"type": "array", "items": item, "minItems": 1}
+        return {"anyOf": [item, items]} if (section, key) in ONE_FOR_ALL else items
     if origin is Annotated and isinstance(inner[1], FieldInfo):
         return _type(inner[0], section, key, sections)
     if origin in (Union, types.UnionType):
@@ -270,7 +274,9 @@ def _needs(hint: Any, section: str = "", key: str = "") -> _Schema:
     origin, inner_hints = get_origin(hint), get_args(hint)
     if origin is tuple:
         item = _needs(inner_hints[0])
-        return {"anyOf": [{"type": "object", **item}, {"type": "array", "items": item}]}
+        items = {"type": "array", "items": item}
+        one = {"type": "object", **item}
+        return {"anyOf": [one, items]} if (section, key) in ONE_FOR_ALL else items
     if origin is Annotated and isinstance(inner_hints[1], FieldInfo):
         return _needs(inner_hints[0], section, key)
     if origin in (Union, types.UnionType):

@@ -22,6 +22,7 @@ Overrides = Sequence[str] | Mapping[str, object]
 """``"a.b.0.c=value"`` texts (the value is YAML), or a mapping of dotted keys to values."""
 
 _LONGEST_LABEL = 60
+_LONGEST_ARGUMENT = 200
 
 
 class _RefusedError(Exception):
@@ -34,7 +35,7 @@ def applied(document: Document, changes: Overrides) -> tuple[Document, list[Prob
     if isinstance(changes, Mapping):
         pairs = [_label_of_item(key, value) for key, value in changes.items()]
     else:
-        pairs = [(f"--set {text}", text) for text in _texts(changes)]
+        pairs = [(_label(text), text) for text in _texts(changes)]
     problems: list[Problem] = []
     for label, change in pairs:
         try:
@@ -66,6 +67,12 @@ def _with_index(places: dict[KeyPath, Place]) -> dict[KeyPath, Place]:
     if ("fleet",) in places:
         moved["fleet",] = places["fleet",]
     return moved
+
+
+def _label(text: str) -> str:
+    """An argument as it was given, in one line."""
+    cut = f"{text[:_LONGEST_ARGUMENT]}..." if len(text) > _LONGEST_ARGUMENT else text
+    return f"--set {' '.join(cut.splitlines())}"
 
 
 def _label_of_item(key: object, value: object) -> tuple[str, str | tuple[str, Any]]:

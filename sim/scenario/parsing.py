@@ -18,6 +18,8 @@ import yaml
 from sim.scenario.document import KeyPath, Place, Problem, show
 
 MAX_DEPTH = 20
+MAX_VALUES = 10_000
+"""Keys, values and list entries of one file; a scenario has about a hundred."""
 
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _TRUE = frozenset({"true", "True", "TRUE"})
@@ -90,9 +92,11 @@ def parse(text: str, label: str) -> Parsed:
     except yaml.reader.ReaderError as error:
         before = text[: error.position].split("\n")
         place = Place(label, len(before), len(before[-1]) + 1)
-        raise parsed.broken(place, "a control character, which no YAML file may hold") from None
+        reason = "a control character, which no YAML file may hold"
+        hint = "; is it UTF-16? save the file as UTF-8" if "\0" in text else ""
+        raise parsed.broken(place, f"{reason}{hint}") from None
     try:
-        _documents(_events(loader), parsed)
+        _documents(_events(loader, parsed), parsed)
     except yaml.MarkedYAMLError as error:
         raise parsed.broken_syntax(error) from None
     except (ValueError, OverflowError):  # "\UFFFFFFFF" and the like fail inside the scanner
@@ -101,9 +105,15 @@ def parse(text: str, label: str) -> Parsed:
     return parsed
 
 
-def _events(loader: yaml.SafeLoader) -> Iterator[Any]:
+def _events(loader: yaml.SafeLoader, parsed: Parsed) -> Iterator[Any]:
+    left = MAX_VALUES
     while loader.check_event():
-        yield loader.get_event()  # type: ignore[no-untyped-call]
+        event = loader.get_event()  # type: ignore[no-untyped-call]
+        yield event
+        left -= 1
+        if not left:
+            place = _place(parsed.label, event.start_mark)
+            raise parsed.broken(place, f"more than {MAX_VALUES:,} values, which no scenario has")
 
 
 def _documents(events: Iterator[Any], parsed: Parsed) -> None:

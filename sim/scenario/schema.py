@@ -18,7 +18,7 @@ from sim import catalog
 from sim.scenario.deployment import KvCache, Pool, Precision, Scheduler, Speculative
 from sim.scenario.diagnostics import problems_of
 from sim.scenario.document import Document, Problem, failure
-from sim.scenario.fields import EngineName, Line, ModelName, Seed, Text, Tokens, Version
+from sim.scenario.fields import EngineName, Line, ModelName, Seed, Text, Tokens, Version, trouble
 from sim.scenario.overrides import Overrides, applied, fleet_as_list
 from sim.scenario.parsing import scalar
 from sim.scenario.run import DEFAULT_REQUESTS, Run, Slo
@@ -94,6 +94,18 @@ class Scenario(LimitedSection):
         if has_end or not isinstance(run, Mapping) or run.get("requests") is not None:
             return data
         return {**data, "run": {**run, "requests": DEFAULT_REQUESTS}}
+
+    @model_validator(mode="after")
+    def _deadlines_to_order_by(self) -> Scenario:
+        classes = self.workload.classes or ()
+        dated = self.slo.ttft is not None or any(item.deadline is not None for item in classes)
+        if self.scheduler.order == "edf" and not dated:
+            raise trouble(
+                "edf serves the earliest deadline first, but no request has one: give slo.ttft, or "
+                "a deadline to some of workload.classes",
+                ("scheduler", "order"),
+            )
+        return self
 
     @classmethod
     def from_document(cls, document: Document, found: Sequence[Problem] = ()) -> Scenario:

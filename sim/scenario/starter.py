@@ -37,7 +37,7 @@ def write(name: str, like: str = "chat", *, force: bool = False) -> Path:
     Raises UsageError when the file exists, unless ``force`` is given, or cannot be written.
     """
     content = text(like)
-    if not Path(name).name:
+    if not Path(name).name.strip(" ."):
         raise UsageError(f"{name!r} is not the name of a file")
     path = Path(name if name.endswith(_SUFFIXES) else f"{name}.yaml")
     shown = printable(str(path))

@@ -61,7 +61,6 @@ LIMITS = (
     Limit("Pool", "role", among("prefill", "decode"), "both"),
     Limit("Pool", "pipeline_parallel", above(1), "1; tensor_parallel may be more"),
     Limit("Pool", "expert_parallel", above(1), "1"),
-    Limit("Scheduler", "order", among("priority", "edf"), "fcfs or sjf"),
     Limit("KvCache", "enable_prefix_caching", lambda value: value is True, "false"),
     Limit("KvCache", "preemption", among("swap", "auto"), "recompute"),
     Limit("KvCache", "swap_space", above(0), "0GiB"),
@@ -73,7 +72,6 @@ LIMITS = (
         "round-robin, random, least-outstanding or power-of-two",
     ),
     Limit("Workload", "shared_prefix", given, "null"),
-    Limit("Run", "repetitions", above(1), "1; vary --seed instead"),
 )
 
 

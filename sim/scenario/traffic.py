@@ -9,17 +9,22 @@ import math
 from statistics import NormalDist
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
+from sim.scenario.classes import TrafficClass, checked
 from sim.scenario.fields import (
+    LONGEST_TIME,
     Count,
     Duration,
+    Factor,
     File,
     Line,
+    Mean,
     Positive,
     Rate,
     Tokens,
     Wait,
+    between,
     located,
     trouble,
 )
@@ -42,7 +47,7 @@ class GammaArrivals(Section):
 
     kind: Literal["gamma"]
     rate: Rate = Field(description="Mean requests per second.", examples=[6.0])
-    cv: Positive = Field(
+    cv: Annotated[Positive, between(1e-4, 1e3)] = Field(
         description="Standard deviation of the gaps over their mean.", examples=[2]
     )
 
@@ -90,7 +95,9 @@ class DiurnalArrivals(Section):
     kind: Literal["diurnal"]
     rate: Rate = Field(description="Requests per second when it is quietest.", examples=[1.0])
     peak_rate: Rate = Field(description="Requests per second at the peak.", examples=[10.0])
-    period: Duration = Field(default=86400.0, description="From peak to peak, s. A day.")
+    period: Annotated[Duration, between(1e-3, LONGEST_TIME)] = Field(
+        default=86400.0, description="From peak to peak, s. A day."
+    )
     peak_at: Wait | None = Field(
         default=None,
         description="When the peak comes, s after the start. null: half a period, so that a run "
@@ -137,7 +144,7 @@ class _Clipped(Section):
     """Lengths around a mean, kept between ``min`` and ``max``."""
 
     kind: str
-    mean: Positive = Field(description="Mean before clipping, tokens.", examples=[800])
+    mean: Mean = Field(description="Mean before clipping, tokens.", examples=[800])
     min: Tokens = Field(
         default=1, description="Shorter draws become this long. 1: nothing is empty."
     )
@@ -158,7 +165,7 @@ class LognormalLengths(_Clipped):
     """Many short, a few very long: the shape of real prompts and answers."""
 
     kind: Literal["lognormal"]
-    p95: Positive | None = Field(default=None, description="95 of 100 are no longer, tokens.")
+    p95: Mean | None = Field(default=None, description="95 of 100 are no longer, tokens.")
     cv: Positive | None = Field(default=None, description="Standard deviation over mean.")
 
     @model_validator(mode="after")
@@ -187,7 +194,7 @@ class NormalLengths(_Clipped):
     """Lengths spread evenly to both sides of the mean, most of them near it."""
 
     kind: Literal["normal"]
-    std: Positive = Field(description="Standard deviation, tokens.", examples=[100])
+    std: Mean = Field(description="Standard deviation, tokens.", examples=[100])
 
 
 class EmpiricalLengths(Section):
@@ -256,7 +263,7 @@ class Trace(Section):
     format: Literal[
         "auto", "azure", "burstgpt", "mooncake", "bailian", "aiperf", "llmservingsim", "vllm", "csv"
     ] = Field(default="auto", description="How to read it. auto: told by the names of its columns.")
-    time_scale: Positive = Field(
+    time_scale: Factor = Field(
         default=1.0,
         description="Every gap between arrivals is multiplied by it: 0.25 replays the same "
         "requests four times as fast, 2 at half the rate. 1: as recorded.",
@@ -301,6 +308,33 @@ class Workload(LimitedSection):
         description="Instead of all of the above.",
         examples=["{path: azure_conv.csv}"],
     )
+    classes: tuple[TrafficClass, ...] | None = Field(
+        default=None,
+        description="Kinds of requests, for scheduler.order priority and edf, and for results of "
+        "each. Drawn by their shares, without a say in arrivals and lengths. null: all are alike, "
+        "unless the trace has a column `priority`.",
+        examples=[
+            "[{name: chat, share: 0.3, deadline: 500ms}, {name: batch, share: 0.7, priority: 1}]"
+        ],
+    )
+
+    @field_validator("classes")
+    @classmethod
+    def _classes_together(
+        cls, classes: tuple[TrafficClass, ...] | None
+    ) -> tuple[TrafficClass, ...] | None:
+        if classes is not None:
+            checked(classes)
+        return classes
+
+    @model_validator(mode="after")
+    def _classes_to_draw(self) -> Workload:
+        if self.trace is None and self.classes is not None and self.classes[0].share is None:
+            raise trouble(
+                "the classes have no shares; only a trace with a column `priority` can do without",
+                ("classes", 0),
+            )
+        return self
 
     @model_validator(mode="after")
     def _trace_or_synthetic(self) -> Workload:

@@ -8,6 +8,7 @@ from sim.schedulers.base import Chunk, Limits, Plan, Scheduler
 from sim.schedulers.continuous import ChunkedPrefill, PrefillFirst
 from sim.schedulers.loading import load
 from sim.schedulers.orders import Order, make_order
+from sim.schedulers.ranked import RankedPrefill
 from sim.schedulers.whole_batch import RequestLevel, Static
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Order",
     "Plan",
     "PrefillFirst",
+    "RankedPrefill",
     "RequestLevel",
     "Scheduler",
     "Static",
@@ -44,14 +46,17 @@ def make_scheduler(
     with a colon is imported: ``package.module:Class``, a subclass of ``Scheduler`` or ``Order``.
     Raises UsageError for a name that leads nowhere.
     """
-    scheduler = _policy(batching, chunked_prefill)(limits, kv)
-    scheduler.waiting = make_order(order).queue()
+    ranks = make_order(order)
+    scheduler = _policy(batching, chunked_prefill, ranks.preempts_by_rank)(limits, kv)
+    scheduler.waiting = ranks.queue()
     return scheduler
 
 
-def _policy(batching: str, chunked_prefill: bool) -> type[Scheduler]:
+def _policy(batching: str, chunked_prefill: bool, preempts_by_rank: bool) -> type[Scheduler]:
     if batching == "continuous" and not chunked_prefill:
         return PrefillFirst
+    if batching == "continuous" and preempts_by_rank:
+        return RankedPrefill
     if ":" in batching:
         own: type[Scheduler] = load(batching, Scheduler, "scheduler")
         return own

@@ -50,6 +50,7 @@ class Scheduler(ABC):
         self.waiting: Queue = Fifo()
         self.decoding = DecodeBatch()
         self.last_call = False
+        self.reserved_end = 0  # tokens' worth of memory taken in the last iteration of a leap
 
     # -- what a policy decides ---------------------------------------------------------------
 
@@ -69,9 +70,10 @@ class Scheduler(ABC):
     def refusal(self, request: Request) -> str | None:
         """Why this replica could never serve ``request``, or None."""
         limits = self.limits
-        if request.prompt_tokens + request.output_tokens > limits.max_model_len:
+        tokens = request.prompt_tokens + request.output_tokens
+        if tokens > limits.max_model_len:
             return "longer than max_model_len"
-        if not self.kv.can_ever_fit(request.longest_sequence()):
+        if not self.kv.can_ever_fit(tokens - 1):  # the last token is sampled and never computed
             return "larger than the KV cache"
         return None
 
@@ -95,31 +97,28 @@ class Scheduler(ABC):
 
     def repeats(self, limit: int) -> int:
         """How many times in a row the stationary plan just returned can run (1 to ``limit``)."""
-        runs = self.decoding.iterations_to_finish()
+        batch = self.decoding
+        runs = batch.next_finish - batch.iteration
         if runs > limit:
             runs = limit
         return runs if runs == 1 else 1 + self.kv.horizon(runs - 1)
 
     def complete(self, plan: Plan, iterations: int, end: float) -> list[Request]:
-        """The plan ran ``iterations`` times until ``end``; returns the requests that are done."""
-        self.advance(plan, iterations, end)
-        return self.collect(plan, end)
+        """The plan ran ``iterations`` times until ``end``; returns the requests that are done.
 
-    def advance(self, plan: Plan, iterations: int, end: float) -> None:
-        """First half of ``complete``: decoding sequences have grown, nothing is given back yet."""
+        Decoding sequences have grown; finished requests leave, complete prefills start to decode.
+        """
+        batch = self.decoding
+        finished: list[Request] = []
         if plan.computed:
             if iterations > 1:
                 self.kv.grow(iterations - 1)
-            self.decoding.advance(iterations, end)
-
-    def collect(self, plan: Plan, end: float) -> list[Request]:
-        """Second half of ``complete``: finished requests leave, complete prefills start to
-        decode."""
-        finished: list[Request] = []
-        if plan.computed:
-            finished = self.decoding.pop_finished()
-            for request in finished:
-                self._stop_decoding(request)
+                self.reserved_end = self.kv.reserved
+            batch.advance(iterations, end)
+            if batch.iteration >= batch.next_finish:
+                finished = batch.pop_finished()
+                for request in finished:
+                    self._stop_decoding(request)
         for chunk in plan.chunks:
             request = chunk.request
             target = request.prompt_tokens + request.generated
@@ -132,11 +131,12 @@ class Scheduler(ABC):
                 if request.generated == request.output_tokens:
                     finished.append(request)
                 else:
-                    self.decoding.join(request, end)
+                    batch.join(request, end)
                     self._start_decoding(request)
-        for request in finished:
-            request.last_token = end
-            self._retire(request)
+        if finished:
+            for request in finished:
+                request.last_token = end
+                self._retire(request)
         return finished
 
     def steps(self, request: Request) -> int:

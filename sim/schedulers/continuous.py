@@ -7,7 +7,8 @@ whenever a prompt can enter, an iteration of whole prompts runs and all decodes 
 
 When memory runs out, both preempt as vLLM does: the request admitted last loses all its KV, keeps
 the tokens it has delivered, and goes to the *front* of the queue, from where it is prefilled again,
-delivered tokens included. An iteration that had to preempt admits nobody.
+delivered tokens included. An iteration that had to preempt admits nobody. (Orders that preempt by
+rank choose somebody else; see ``ranked``.)
 """
 
 from __future__ import annotations
@@ -38,10 +39,9 @@ class IterationLevel(Scheduler):
         Returns the number preempted.
         """
         preempted = 0
-        while not self.kv.can_grow():
-            self._preempt(next(reversed(self._running)))
+        while not self.kv.grow(1):
+            self._preempt(self.waiting.victim(self._running))
             preempted += 1
-        self.kv.grow(1)
         return preempted
 
     def _preempt(self, request: Request) -> None:
@@ -83,18 +83,14 @@ class ChunkedPrefill(IterationLevel):
 
     def schedule(self, now: float) -> Plan | None:
         """Decodes and partly prefilled prompts, then new ones, until a limit binds."""
-        batch, kv = self.decoding, self.kv
+        batch = self.decoding
         chunks: list[Chunk] = []
-        preempted = 0
+        preempted = admitted = 0
         if self._partials:
             chunks, preempted = self._continue_prompts()
-        elif batch.size:
-            if kv.can_grow():
-                kv.grow(1)
-            else:
-                preempted = self._grow_decodes()
+        elif batch.size and not self.kv.grow(1):
+            preempted = self._grow_decodes()
         size = batch.size
-        admitted = 0
         if self.waiting and not preempted:
             budget = self.limits.max_num_batched_tokens - size
             for chunk in chunks:
@@ -128,13 +124,20 @@ class ChunkedPrefill(IterationLevel):
             chunks.append(Chunk(request, tokens, request.computed))
             budget -= tokens
         preempted = 0
-        while not self._allocate(chunks):
-            newest = next(reversed(self._running))
-            self._preempt(newest)
-            preempted += 1
-            if chunks and chunks[-1].request is newest:
-                chunks.pop()
+        if not self._allocate(chunks):
+            chunks, preempted = self._make_room(chunks)
         self._partials = _unfinished(chunks)
+        return chunks, preempted
+
+    def _make_room(self, chunks: list[Chunk]) -> tuple[list[Chunk], int]:
+        """Preempt until there is memory for the rest of ``chunks`` and for all decodes; returns
+        that rest and how many were preempted."""
+        preempted = 0
+        while not self._allocate(chunks):
+            victim = self.waiting.victim(self._running)
+            self._preempt(victim)
+            preempted += 1
+            chunks = [chunk for chunk in chunks if chunk.request is not victim]
         return chunks, preempted
 
     def _share(self, request: Request) -> int:
@@ -151,8 +154,7 @@ class ChunkedPrefill(IterationLevel):
             if not kv.allocate(chunk.context, chunk.tokens):
                 break
             done += 1
-        if done == len(chunks) and kv.can_grow():
-            kv.grow(1)
+        if done == len(chunks) and kv.grow(1):
             return True
         for chunk in chunks[:done]:
             kv.free(chunk.context + chunk.tokens)
@@ -161,19 +163,20 @@ class ChunkedPrefill(IterationLevel):
 
     def _admit_waiting(self, chunks: list[Chunk], budget: int, now: float) -> int:
         """Take requests from the queue while seats, tokens and memory last; returns how many."""
-        limits, kv, waiting = self.limits, self.kv, self.waiting
+        limits, kv, waiting, running = self.limits, self.kv, self.waiting, self._running
         cap = limits.long_prefill_token_threshold
         admitted = 0
-        while waiting and budget > 0 and len(self._running) < limits.max_num_seqs:
-            need = waiting[0].tokens_to_prefill()
+        while waiting and budget > 0 and len(running) < limits.max_num_seqs:
+            request = waiting[0]
+            need = request.prompt_tokens + request.generated
             tokens = need if need < budget else budget
             if 0 < cap < tokens:
                 tokens = cap
-            if limits.scheduler_reserve_full_isl and not kv.fits(need):
+            if tokens < need and limits.scheduler_reserve_full_isl and not kv.fits(need):
                 break
             if not kv.allocate(0, tokens):
                 break
-            request = self._admit(now)
+            self._admit(now)
             chunks.append(Chunk(request, tokens, 0))
             budget -= tokens
             admitted += 1

@@ -11,42 +11,54 @@ from heapq import heappop, heappush
 
 from sim.request import Request
 
+NEVER = 1 << 60
+
 
 class DecodeBatch:
     """Each member gains one token per iteration.
 
-    ``size``       members
-    ``context``    KV tokens they hold, summed
-    ``iteration``  decode iterations since the start of the run
-    ``last_end``   when the last of those ended (s)
+    ``size``         members
+    ``context``      KV tokens they hold, summed
+    ``iteration``    decode iterations since the start of the run
+    ``last_end``     when the last of those ended (s)
+    ``next_finish``  the iteration after which the first of them has all its tokens
     """
 
-    __slots__ = ("_finishes", "_fresh", "context", "iteration", "last_end", "size")
+    __slots__ = (
+        "_finishes",
+        "_fresh",
+        "context",
+        "iteration",
+        "last_end",
+        "next_finish",
+        "size",
+    )
 
     def __init__(self) -> None:
         self.size = 0
         self.context = 0
         self.iteration = 0
         self.last_end = -1.0
-        # (finishing iteration, id, joins, request); stale if ``joins`` is out of date
+        self.next_finish = NEVER
+        # (finishing iteration, id, joins, request); stale if ``joins`` is out of date, but the
+        # first never is
         self._finishes: list[tuple[int, int, int, Request]] = []
-        self._fresh: list[list[float]] = []  # [last token time, members] of those yet to decode
+        self._fresh: dict[float, int] = {}  # members yet to decode, by the time of their last token
 
     def join(self, request: Request, now: float) -> None:
         """``request`` got its first token (again, after a preemption) at ``now`` and has more to
         come."""
-        request.joined = self.iteration
+        iteration, fresh = self.iteration, self._fresh
+        request.joined = iteration
         request.joins += 1
         request.last_token = now
         self.size += 1
         self.context += request.computed
-        finish = self.iteration + request.output_tokens - request.generated
+        finish = iteration + request.output_tokens - request.generated
         heappush(self._finishes, (finish, request.id, request.joins, request))
-        fresh = self._fresh
-        if fresh and fresh[-1][0] == now:
-            fresh[-1][1] += 1
-        else:
-            fresh.append([now, 1])
+        if finish < self.next_finish:
+            self.next_finish = finish
+        fresh[now] = fresh[now] + 1 if now in fresh else 1
 
     def leave(self, request: Request) -> None:
         """Take ``request`` out and write its progress into it."""
@@ -56,11 +68,22 @@ class DecodeBatch:
             request.generated += steps
             request.last_token = self.last_end
         else:
-            cohort = next(c for c in self._fresh if c[0] == request.last_token)
-            cohort[1] -= 1
+            self._fresh[request.last_token] -= 1
         request.joined = -1
         self.size -= 1
         self.context -= request.computed
+        self._find_next()
+
+    def _find_next(self) -> None:
+        """Drop entries of those who left, and note who of the others finishes first."""
+        finishes = self._finishes
+        while finishes:
+            finish, _, joins, request = finishes[0]
+            if request.joined >= 0 and request.joins == joins:
+                self.next_finish = finish
+                return
+            heappop(finishes)
+        self.next_finish = NEVER
 
     def advance(self, iterations: int, end: float) -> None:
         """``iterations`` decode iterations have run, the last of them until ``end``."""
@@ -68,37 +91,37 @@ class DecodeBatch:
         self.context += iterations * self.size
         self.last_end = end
         if self._fresh:
-            self._fresh.clear()
-
-    def iterations_to_finish(self) -> int:
-        """Iterations until the first member has all its tokens (the batch must not be empty)."""
-        finishes = self._finishes
-        while True:
-            finish, _, joins, request = finishes[0]
-            if request.joined >= 0 and request.joins == joins:
-                return finish - self.iteration
-            heappop(finishes)
+            self._fresh = {}
 
     def pop_finished(self) -> list[Request]:
         """Take out the members that have all their tokens, by id within one iteration."""
         finished: list[Request] = []
         finishes, iteration = self._finishes, self.iteration
-        while finishes and finishes[0][0] <= iteration:
-            _, _, joins, request = heappop(finishes)
-            if request.joined >= 0 and request.joins == joins:
-                self.leave(request)
+        while finishes:
+            finish, _, joins, request = finishes[0]
+            if request.joins == joins and request.joined >= 0:
+                if finish > iteration:
+                    self.next_finish = finish
+                    return finished
+                steps = iteration - request.joined
+                request.computed += steps
+                request.generated += steps
+                request.last_token = self.last_end
+                request.joined = -1
+                self.size -= 1
+                self.context -= request.computed
                 finished.append(request)
+            heappop(finishes)
+        self.next_finish = NEVER
         return finished
 
     def stalled(self, start: float) -> list[tuple[float, int]]:
         """(last token time, members) of those who got no token in the iteration that ended at
         ``start``: their next gap is longer than the iteration that closes it."""
-        if self.last_end >= start and not self._fresh:
-            return []
-        fresh = sum(int(members) for _, members in self._fresh)
-        cohorts = [
-            (time, int(members)) for time, members in self._fresh if time < start and members
-        ]
-        if self.last_end < start and self.size > fresh:
-            cohorts.append((self.last_end, self.size - fresh))
+        fresh = self._fresh
+        cohorts = [(time, members) for time, members in fresh.items() if time < start and members]
+        if self.last_end < start:
+            others = self.size - sum(fresh.values())
+            if others:
+                cohorts.append((self.last_end, others))
         return cohorts

@@ -18,7 +18,7 @@ def load(path: str, base: type, noun: str) -> Any:
     module_name, _, class_name = path.partition(":")
     try:
         found = getattr(importlib.import_module(module_name), class_name)
-    except Exception as error:  # whatever a user's module does when it is imported
+    except (Exception, SystemExit) as error:  # whatever a user's module does when imported
         reason = f"{type(error).__name__}: {error}"
         raise UsageError(f"{noun} {path!r} cannot be imported ({reason})") from error
     if not (isinstance(found, type) and issubclass(found, base)):

@@ -1,14 +1,14 @@
-"""What do requests wait in? The two queues behind ``scheduler.order``.
+"""What do requests wait in? The queues behind ``scheduler.order``.
 
-Both are used alike: ``queue[0]`` is who leaves next, ``popleft`` takes it, ``append`` adds a
-newcomer, ``appendleft`` puts a preempted request before everybody else, and iterating goes in the
-order of leaving.
+All are used alike: ``queue[0]`` is who leaves next, ``popleft`` takes it, ``append`` adds a
+newcomer, ``appendleft`` takes back a preempted request, and iterating goes in the order of leaving.
+A queue also knows its order backwards: ``victim`` is who leaves the batch when memory runs out.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Reversible
 from heapq import heappop, heappush
 from itertools import count
 from typing import Protocol
@@ -29,7 +29,7 @@ class Queue(Protocol):
         """``request`` arrives."""
 
     def appendleft(self, request: Request, /) -> None:
-        """``request`` was thrown out of the batch and goes before everybody else."""
+        """``request`` was thrown out of the batch and waits again."""
 
     def popleft(self) -> Request:
         """Take who leaves next."""
@@ -37,16 +37,23 @@ class Queue(Protocol):
     def oldest(self) -> Request:
         """Who arrived first, for policies that never preempt (the queue is not empty)."""
 
+    def victim(self, running: Reversible[Request], /) -> Request:
+        """Whom to preempt of the requests that run, given in order of admission (not empty)."""
+
 
 class Fifo(deque[Request]):
-    """First in, first out: a plain deque, because the event loop looks into it at every
-    iteration."""
+    """First in, first out, preempted ones before all others: a plain deque, because the event loop
+    looks into it at every iteration."""
 
     __slots__ = ()
 
     def oldest(self) -> Request:
         """The head."""
         return self[0]
+
+    def victim(self, running: Reversible[Request], /) -> Request:
+        """Who was admitted last."""
+        return next(iter(reversed(running)))
 
 
 class Sorted:
@@ -89,3 +96,48 @@ class Sorted:
     def oldest(self) -> Request:
         """Who came first: a walk over the queue."""
         return min(self._heap, key=lambda entry: entry[1])[2]
+
+    def victim(self, running: Reversible[Request], /) -> Request:
+        """Who was admitted last."""
+        return next(iter(reversed(running)))
+
+
+class Ranked:
+    """The smallest ``key`` leaves first, the earlier request of equals; preempted ones take the
+    place of their rank again, and the last by rank is preempted first. As vLLM's priority queue."""
+
+    __slots__ = ("_heap", "_key")
+
+    def __init__(self, key: Callable[[Request], float]) -> None:
+        self._key = key
+        self._heap: list[tuple[float, int, Request]] = []
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def __iter__(self) -> Iterator[Request]:
+        for _, _, request in sorted(self._heap):
+            yield request
+
+    def __getitem__(self, index: int, /) -> Request:
+        if index:
+            raise IndexError("only the head of a ranked queue can be looked at; iterate over it")
+        return self._heap[0][2]
+
+    def append(self, request: Request, /) -> None:
+        """``request`` arrives and takes its place."""
+        heappush(self._heap, (self._key(request), request.id, request))
+
+    appendleft = append
+
+    def popleft(self) -> Request:
+        """Take who leaves next."""
+        return heappop(self._heap)[2]
+
+    def oldest(self) -> Request:
+        """Who came first: a walk over the queue."""
+        return min(self._heap, key=lambda entry: entry[1])[2]
+
+    def victim(self, running: Reversible[Request], /) -> Request:
+        """Who would leave the queue last: a walk over the batch."""
+        return max(running, key=lambda request: (self._key(request), request.id))

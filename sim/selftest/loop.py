@@ -95,10 +95,12 @@ class WatchedReplica(Replica):
         self._level, self._since = self.outstanding, now
 
 
-def scheduler(batching: str = "continuous", *, seats: int = NO_LIMIT) -> Scheduler:
+def scheduler(
+    batching: str = "continuous", *, seats: int = NO_LIMIT, order: str = "fcfs"
+) -> Scheduler:
     """A policy of the catalogue with ``seats`` and memory without end."""
     limits = Limits(max_num_seqs=seats, max_num_batched_tokens=NO_LIMIT, max_model_len=NO_LIMIT)
-    return make_scheduler(batching, limits, PagedAllocator(NO_LIMIT, 16))
+    return make_scheduler(batching, limits, PagedAllocator(NO_LIMIT, 16), order=order)
 
 
 def play(

@@ -3,7 +3,7 @@
 A request is a job whose size is its output tokens: the prefill gives the first of them, and every
 iteration gives one to each request in the batch. What an iteration costs makes the queue:
 
-- a constant and one seat: M/D/1 and M/G/1, first come first served;
+- a constant and one seat: M/D/1 and M/G/1, first come first served, or by priority;
 - a constant and seats for all: M/G/infinity, entered at iteration boundaries;
 - a constant *per request* and seats for all: processor sharing.
 
@@ -13,19 +13,21 @@ exactly, except for processor sharing (see there).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import accumulate, count
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.replica import Price
+from sim.request import TrafficClass
 from sim.schedulers import Scheduler
 from sim.selftest.check import Check, estimate
 from sim.selftest.exact import conservation, departures, idle_only_when_empty, littles_law
 from sim.selftest.loop import LinePrice, Played, play, scheduler
-from sim.workload import generate
+from sim.workload import Mix, generate
 from sim.workload.arrivals import Poisson
 from sim.workload.lengths import Fixed, LengthLaw, Uniform
 
@@ -36,6 +38,10 @@ BATCHES = 40
 """Stretches of a run; the first and the last, where it fills and empties, are not counted."""
 
 PROMPT = Fixed(1)
+
+TWO_CLASSES = Mix(
+    (TrafficClass(0, "first", 0, math.inf), TrafficClass(1, "second", 1, math.inf)), (0.4, 0.6)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,22 @@ def pollaczek_khinchine(rate: float, mean: float, square: float) -> float:
     return rate * square / (2 * (1 - rate * mean))
 
 
+def cobham(rate: float, square: float, loads: Sequence[float]) -> list[float]:
+    """Mean waits (s) of the classes of M/G/1 that are served in this order and never interrupted.
+
+    ``loads`` are the shares of the time that each class keeps the server busy; ``rate`` per second
+    and second moment ``square`` of the service time are those of all together (Cobham, 1954).
+
+    >>> cobham(rate=0.5, square=2.0, loads=[0.5])     # one class: M/M/1
+    [1.0]
+    >>> cobham(rate=0.5, square=2.0, loads=[0.25, 0.25])    # on average the same
+    [0.6666666666666666, 1.3333333333333333]
+    """
+    left = rate * square / 2  # of the service under way, as an arrival finds it
+    sums = [0.0, *accumulate(loads)]
+    return [left / ((1 - sums[k]) * (1 - sums[k + 1])) for k in range(len(loads))]
+
+
 def queue_checks(seed: int) -> Iterator[Check]:
     """All of this page, at two loads each; more requests where the queue forgets slowly."""
     # traffic of its own for each run, so that one unlucky draw is not seen eight times
@@ -87,6 +109,7 @@ def queue_checks(seed: int) -> Iterator[Check]:
         yield from single_server(f"M/D/1 at {load}", load, CONSTANT, next(seeds), requests=n)
     for load, n in ((0.5, 40_000), (0.8, 100_000)):
         yield from single_server(f"M/M/1 at {load}", load, MEMORYLESS, next(seeds), requests=n)
+    yield from priorities("M/M/1-HOL at 0.8", 0.8, MEMORYLESS, next(seeds), requests=60_000)
     for load, size in ((10, SPREAD), (40, MEMORYLESS)):
         name = f"M/G/inf at {load}"
         yield from infinite_servers(name, load, size, next(seeds), requests=20_000)
@@ -120,6 +143,37 @@ def single_server(
         departures(name, played, TOKEN),
         *identities(name, played, TOKEN),
     ]
+
+
+def priorities(
+    name: str,
+    load: float,
+    size: Size,
+    seed: int,
+    *,
+    requests: int,
+    price: Price | None = None,
+    policy: Scheduler | None = None,
+) -> list[Check]:
+    """M/G/1 with head-of-the-line priorities (HOL): of two classes of equal sizes, the first goes
+    before the second in the queue, and who is served is not interrupted."""
+    rate = load / (size.mean * TOKEN)
+    played = play(
+        generate(requests, seed, Poisson(rate), PROMPT, size.law, mix=TWO_CLASSES),
+        policy or scheduler(seats=1, order="priority"),
+        price or LinePrice(fixed=TOKEN),
+    )
+    rows = played.requests
+    waits = cobham(rate, size.square * TOKEN**2, [load * share for share in TWO_CLASSES.shares])
+    estimates = [
+        estimate(
+            f"{name}: wait of {item.name}, s",
+            wait,
+            batch_means((rows["scheduled"] - rows["arrival"])[rows["class"] == item.index]),
+        )
+        for item, wait in zip(TWO_CLASSES.classes, waits, strict=True)
+    ]
+    return [*estimates, *identities(name, played, TOKEN)]
 
 
 def infinite_servers(

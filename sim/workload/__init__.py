@@ -16,6 +16,7 @@ import numpy as np
 from sim.errors import UsageError
 from sim.rng import stream
 from sim.workload.arrivals import ArrivalLaw, Burst, Constant, Gamma, Poisson
+from sim.workload.classes import Labels, Mix, classified, labels_of, mix_of
 from sim.workload.lengths import Empirical, Fixed, Joint, LengthLaw, Lognormal, Normal, Uniform
 from sim.workload.traces import Trace, read_trace
 from sim.workload.traces.rows import MAX_TOKENS
@@ -37,6 +38,7 @@ __all__ = [
     "Chunk",
     "ClosedTraffic",
     "LengthChunk",
+    "Mix",
     "OpenTraffic",
     "build",
     "generate",
@@ -68,21 +70,30 @@ def build(scenario: Scenario, seed: int) -> OpenTraffic | ClosedTraffic:
             spread=recorded.spread,
             seed=seed,
         )
-        return replay(trace)
+        return replay(trace, labels_of(scenario, trace, seed))
     # A scenario without a trace has both.
     assert workload.arrivals is not None
     assert total is not None
     arrivals, lengths = workload.arrivals, _lengths(scenario, total, seed)
-    if arrivals.kind == "closed":
-        return ClosedTraffic(total, arrivals.concurrency, arrivals.think_time, lengths)
-    return _timed(total, seed, _arrival_law(arrivals), lengths, CHUNK)
+    mix = mix_of(scenario)
+    if arrivals.kind != "closed":
+        return _timed(total, seed, _arrival_law(arrivals), lengths, CHUNK, mix)
+    users, think_time = arrivals.concurrency, arrivals.think_time
+    if mix is None:
+        return ClosedTraffic(total, users, think_time, lengths)
+    return ClosedTraffic(
+        total, users, think_time, classified(lengths, mix, seed), classes=mix.classes
+    )
 
 
-def replay(trace: Trace) -> OpenTraffic:
-    """The requests of a trace, as ``read_trace`` returns it; UsageError if they end too late.
+def replay(trace: Trace, labels: Labels | None = None) -> OpenTraffic:
+    """The requests of a trace, as ``read_trace`` returns it, and the class of each where there are
+    any; UsageError if they end too late.
 
     What the reader skipped is in the notes of the traffic.
     """
+    labels = labels or Labels()
+    column = labels.column
     _check_latest(trace.arrivals[-1])
 
     def chunks() -> Iterator[Chunk]:
@@ -92,10 +103,11 @@ def replay(trace: Trace) -> OpenTraffic:
                 trace.arrivals[part].tolist(),
                 trace.prompt_tokens[part].tolist(),
                 trace.output_tokens[part].tolist(),
+                None if column is None else column[part],
             )
 
     skipped = [f"Not replayed: {n:,} {reason}." for reason, n in trace.skipped.items() if n]
-    return OpenTraffic(len(trace), chunks(), skipped)
+    return OpenTraffic(len(trace), chunks(), skipped, labels.classes)
 
 
 def generate(
@@ -105,15 +117,16 @@ def generate(
     prompts: LengthLaw,
     outputs: LengthLaw,
     *,
+    mix: Mix | None = None,
     chunk: int = CHUNK,
 ) -> OpenTraffic:
     """``total`` requests from laws; their values do not depend on ``chunk``, the rows at a time.
 
-    Arrivals, prompts and outputs have a random stream each: changing one law leaves the values of
-    the others as they are.
+    Arrivals, prompts, outputs and classes have a random stream each: changing one law leaves the
+    values of the others as they are.
     """
     lengths = generate_lengths(total, seed, prompts, outputs, chunk=chunk)
-    return _timed(total, seed, arrivals, lengths, chunk)
+    return _timed(total, seed, arrivals, lengths, chunk, mix)
 
 
 def generate_lengths(
@@ -138,9 +151,16 @@ def resample_lengths(
 
 
 def _timed(
-    total: int, seed: int, arrivals: ArrivalLaw, lengths: Iterator[LengthChunk], chunk: int
+    total: int,
+    seed: int,
+    arrivals: ArrivalLaw,
+    lengths: Iterator[LengthChunk],
+    chunk: int,
+    mix: Mix | None = None,
 ) -> OpenTraffic:
     """Requests of these lengths, which come in chunks of ``chunk``, at the times of a law."""
+    if mix is not None:
+        lengths = classified(lengths, mix, seed)
 
     def chunks() -> Iterator[Chunk]:
         times = arrivals.times(stream(seed, "arrivals"), chunk_sizes(total, chunk))
@@ -150,7 +170,7 @@ def _timed(
             _check_latest(clock[-1])
             yield Chunk(clock.tolist(), *columns)
 
-    return OpenTraffic(total, chunks())
+    return OpenTraffic(total, chunks(), classes=() if mix is None else mix.classes)
 
 
 def _lengths(scenario: Scenario, total: int, seed: int) -> Iterator[LengthChunk]:

@@ -9,20 +9,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from sim.request import PLAIN, TrafficClass
+
 CHUNK = 4096
 """Rows in a full chunk; only the last one of a run may be shorter."""
 
 
 class Chunk(NamedTuple):
-    """Some consecutive requests as three columns of equal length.
+    """Some consecutive requests as columns of equal length.
 
     Arrivals never decrease, neither inside a chunk nor from one to the next, and the first is not
-    negative. Both token counts are at least 1.
+    negative. Both token counts are at least 1. ``classes`` is None where the traffic has none.
     """
 
     arrivals: list[float]
     prompt_tokens: list[int]
     output_tokens: list[int]
+    classes: list[TrafficClass] | None = None
+
+    def rows(self) -> Iterator[tuple[float, int, int, TrafficClass]]:
+        """The requests one by one: arrival, prompt and output tokens, class."""
+        classes = [PLAIN] * len(self.arrivals) if self.classes is None else self.classes
+        return zip(self.arrivals, self.prompt_tokens, self.output_tokens, classes, strict=True)
 
 
 class LengthChunk(NamedTuple):
@@ -30,16 +38,30 @@ class LengthChunk(NamedTuple):
 
     prompt_tokens: list[int]
     output_tokens: list[int]
+    classes: list[TrafficClass] | None = None
+
+    def rows(self) -> Iterator[tuple[int, int, TrafficClass]]:
+        """The requests one by one: prompt and output tokens, class."""
+        classes = [PLAIN] * len(self.prompt_tokens) if self.classes is None else self.classes
+        return zip(self.prompt_tokens, self.output_tokens, classes, strict=True)
 
 
 class OpenTraffic:
     """Requests that arrive by the clock, however long the answers take: a law, or a trace."""
 
-    def __init__(self, total: int, chunks: Iterator[Chunk], notes: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        total: int,
+        chunks: Iterator[Chunk],
+        notes: Sequence[str] = (),
+        classes: Sequence[TrafficClass] = (),
+    ) -> None:
         self.total = total
         """Number of requests in all chunks together."""
         self.notes = tuple(notes)
         """What a reader of the results should know of these requests, in whole sentences."""
+        self.classes = tuple(classes)
+        """The classes that the chunks name, each at the place of its index."""
         self._chunks: Iterator[Chunk] | None = chunks
 
     def chunks(self) -> Iterator[Chunk]:
@@ -58,11 +80,17 @@ class ClosedTraffic:
     """
 
     def __init__(
-        self, total: int, concurrency: int, think_time: float, lengths: Iterator[LengthChunk]
+        self,
+        total: int,
+        concurrency: int,
+        think_time: float,
+        lengths: Iterator[LengthChunk],
+        classes: Sequence[TrafficClass] = (),
     ) -> None:
         self.total = total
         self.concurrency = concurrency
         self.think_time = think_time
+        self.classes = tuple(classes)
         self._lengths: Iterator[LengthChunk] | None = lengths
 
     def lengths(self) -> Iterator[LengthChunk]:

@@ -7,7 +7,7 @@ Shapes are mappings of variable names to numpy arrays that broadcast against eac
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -41,7 +41,7 @@ class Parameter:
     """One number to fit: its bounds, where the fit starts, its unit and what it means.
 
     ``low`` and ``high`` are what is physically possible; with ``log`` the fit moves by ratios,
-    which needs ``low`` above 0.
+    which needs ``low`` above 0. Equal bounds make it a given number.
     """
 
     name: str
@@ -72,12 +72,25 @@ class Form:
     coordinates: Callable[[Shape], dict[str, Floats]]
     regime: Callable[[Shape], NDArray[np.str_]]
 
+    def given(self, **values: float) -> Form:
+        """The same form with these parameters given, not to be fitted."""
+        parameters = tuple(
+            replace(p, low=values[p.name], start=values[p.name], high=values[p.name])
+            if p.name in values
+            else p
+            for p in self.parameters
+        )
+        return replace(self, parameters=parameters)
+
     def price(self, fit: KernelFit, shape: Shape, ceilings: Ceilings) -> Floats:
         """Seconds of each shape: the formula, corrected by the residual table if there is one."""
-        seconds = self.seconds(fit.parameters, shape, ceilings)
+        return self.seconds(fit.parameters, shape, ceilings) * self.correction(fit, shape)
+
+    def correction(self, fit: KernelFit, shape: Shape) -> Floats:
+        """The factor of the residual table: 1 without one."""
         if fit.residual is None:
-            return seconds
-        return seconds * np.exp(interpolate(fit.residual, self.coordinates(shape)))
+            return np.ones(())
+        return np.asarray(np.exp(interpolate(fit.residual, self.coordinates(shape))))
 
 
 def inside(fit: KernelFit, shape: Shape) -> NDArray[np.bool_]:

@@ -5,12 +5,19 @@ from __future__ import annotations
 from sim.errors import UsageError, did_you_mean
 from sim.schedulers.loading import load
 from sim.schedulers.orders.base import Order
+from sim.schedulers.orders.edf import EarliestDeadline
 from sim.schedulers.orders.fcfs import FirstCome
+from sim.schedulers.orders.priority import Priority
 from sim.schedulers.orders.sjf import ShortestJob
 
-__all__ = ["FirstCome", "Order", "ShortestJob", "make_order"]
+__all__ = ["EarliestDeadline", "FirstCome", "Order", "Priority", "ShortestJob", "make_order"]
 
-ORDERS: dict[str, type[Order]] = {"fcfs": FirstCome, "sjf": ShortestJob}
+ORDERS: dict[str, type[Order]] = {
+    "fcfs": FirstCome,
+    "sjf": ShortestJob,
+    "priority": Priority,
+    "edf": EarliestDeadline,
+}
 
 
 def make_order(name: str) -> Order:
@@ -20,7 +27,10 @@ def make_order(name: str) -> Order:
     """
     if ":" in name:
         own: type[Order] = load(name, Order, "order")
-        return own()
+        try:
+            return own()
+        except TypeError as error:
+            raise UsageError(f"order {name!r} cannot be made without arguments ({error})") from None
     if name not in ORDERS:
         raise UsageError(
             f"unknown order {name!r}{did_you_mean(name, ORDERS)}; "

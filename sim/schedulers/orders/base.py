@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 from sim.request import Request
-from sim.schedulers.queues import Queue, Sorted
+from sim.schedulers.queues import Queue, Ranked, Sorted
 
 
 class Order(ABC):
-    """Ranks requests as they arrive. Preempted requests are not ranked again: they go before all
-    others, as in vLLM."""
+    """Ranks requests by a key that stays the same for as long as a request lives."""
+
+    preempts_by_rank: ClassVar[bool] = False
+    """When memory runs out: False preempts the request admitted last and puts it before all others
+    in the queue. True preempts the last by rank, wherever it is in the batch, and lets it wait at
+    the place of its rank."""
 
     @abstractmethod
     def key(self, request: Request) -> float:
-        """Rank of ``request``, asked once when it arrives: the smallest goes first, the earlier of
-        equals."""
+        """Rank of ``request``: the smallest goes first, the earlier of equals."""
 
     def queue(self) -> Queue:
         """An empty queue in this order."""
-        return Sorted(self.key)
+        return Ranked(self.key) if self.preempts_by_rank else Sorted(self.key)

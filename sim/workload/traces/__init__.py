@@ -61,12 +61,10 @@ def read_trace(
     trace = _sorted(trace)
     if spread is not None:
         shares = stream(seed, "arrivals").random(len(trace))
-        moved = trace.arrivals + spread * shares
-        trace = _sorted(Trace(moved, trace.prompt_tokens, trace.output_tokens, trace.skipped))
+        trace = _sorted(trace.moved(trace.arrivals + spread * shares))
     trace = trace.taken(np.arange(len(trace))[:limit])
     with np.errstate(over="ignore"):  # scaled beyond all numbers: infinite, for the caller to see
-        seconds = (trace.arrivals - trace.arrivals[0]) * time_scale
-    return Trace(seconds, trace.prompt_tokens, trace.output_tokens, trace.skipped)
+        return trace.moved((trace.arrivals - trace.arrivals[0]) * time_scale)
 
 
 def find_format(path: Path, trace_format: str = "auto") -> TraceFormat:
@@ -90,6 +88,8 @@ def detect(path: Path) -> TraceFormat:
     known = "".join(f"\n  {f.name}: {f.layout}" for f in FORMATS.values())
     rows = "CSV columns" if top.container == "csv" else "JSON keys"
     problem = "fit more than one format" if fitting else "fit no known trace format"
+    if len(top.names) == 1 and any(mark in top.names[0] for mark in ";\t|"):
+        problem += " (the columns of a CSV file are separated by commas)"
     if any(set(pair) <= set(top.names) for pair in PAIRS):
         problem += (
             " (lengths without arrivals can be drawn from: `lengths: {kind: joint, path: ...}`)"

@@ -42,7 +42,7 @@ def _parts(path: Path) -> Iterator[Trace]:
         if None in stamps:
             raise _follows(block, stamps.index(None))
         yield Trace(
-            block.numbers("timestamp") / 1000.0,
+            block.seconds("timestamp", 1e3),
             block.tokens("input_length"),
             block.tokens("output_length"),
         )

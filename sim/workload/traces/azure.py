@@ -23,6 +23,9 @@ _STAMP = re.compile(
     r"((?:19|20|21)\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,9})?)(?:Z|([+-])(\d\d):([0-5]\d))?",
     re.ASCII,
 )
+_PLAIN = re.compile(
+    r"(?:(?:19|20|21)\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:\n|\Z))+", re.ASCII
+)
 _ALLOWED = "dates like 2023-11-16 18:15:46.6805900, with or without an offset like +00:00"
 
 
@@ -45,6 +48,10 @@ def _read(path: Path) -> Trace:
 def _nanoseconds(block: Block) -> NDArray[np.int64]:
     """The block's timestamps as nanoseconds since 1970, UTC."""
     texts = block.columns["TIMESTAMP"]
+    stamps = [text for text in texts if type(text) is str]
+    if len(stamps) == len(texts) and _PLAIN.fullmatch("\n".join(stamps)):
+        return _local(block, stamps)
+    # one by one: they have offsets, or one is wrong
     found = [_STAMP.fullmatch(str(text)) for text in texts]
     if None in found:
         block.fail(found.index(None), "TIMESTAMP", _ALLOWED)

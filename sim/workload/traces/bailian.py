@@ -24,7 +24,7 @@ def _recognises(head: Head) -> bool:
 def _read(path: Path) -> Trace:
     return Trace.joined(
         Trace(
-            block.numbers("timestamp"),
+            block.seconds("timestamp"),
             block.tokens("input_length"),
             block.tokens("output_length"),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ FAILED = "failed requests (no output tokens)"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trace:
-    """Requests that were recorded once, as three arrays of equal length.
+    """Requests that were recorded once, as arrays of equal length.
 
     ``arrivals`` in seconds (from any origin as a reader returns it; since the first request, and
     sorted, as ``read_trace`` returns it), lengths in tokens, each at least 1.
@@ -29,6 +29,8 @@ class Trace:
     output_tokens: NDArray[np.int64]
     skipped: dict[str, int] = field(default_factory=dict)
     """Rows of the file that are no requests to replay: how many, by the reason."""
+    priorities: NDArray[np.int64] | None = None
+    """Of each request, lower goes first; None where the file does not say."""
 
     def __len__(self) -> int:
         return len(self.arrivals)
@@ -37,6 +39,7 @@ class Trace:
     def joined(cls, parts: Iterable[Trace]) -> Trace:
         """One trace from consecutive parts of it (at least one)."""
         rows = list(parts)
+        priorities = [part.priorities for part in rows if part.priorities is not None]
         skipped: Counter[str] = Counter()
         for part in rows:
             skipped.update(part.skipped)
@@ -45,13 +48,22 @@ class Trace:
             np.concatenate([part.prompt_tokens for part in rows]),
             np.concatenate([part.output_tokens for part in rows]),
             dict(skipped),
+            np.concatenate(priorities) if priorities else None,
         )
 
     def taken(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Trace:
         """The requests at these places, in this order, or those for which a mask is true."""
         return Trace(
-            self.arrivals[rows], self.prompt_tokens[rows], self.output_tokens[rows], self.skipped
+            self.arrivals[rows],
+            self.prompt_tokens[rows],
+            self.output_tokens[rows],
+            self.skipped,
+            None if self.priorities is None else self.priorities[rows],
         )
+
+    def moved(self, arrivals: NDArray[np.float64]) -> Trace:
+        """The same requests at other times (s)."""
+        return replace(self, arrivals=arrivals)
 
 
 @dataclass(frozen=True, slots=True)

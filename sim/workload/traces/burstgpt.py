@@ -30,7 +30,7 @@ def _parts(path: Path) -> Iterator[Trace]:
         failed = block.zeros("Response tokens")
         served = block.without(failed)
         yield Trace(
-            served.numbers("Timestamp"),
+            served.seconds("Timestamp"),
             served.tokens("Request tokens"),
             served.tokens("Response tokens"),
             {FAILED: sum(failed)} if any(failed) else {},

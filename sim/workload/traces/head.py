@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from sim.errors import TraceError
-from sim.workload.traces.rows import Block, csv_header, listed, shown
+from sim.workload.traces.rows import Block, csv_header, json_reason, listed, shown
 from sim.workload.traces.text import MAX_LINE, first_line, opening, too_long, whole
 
 _CONVERSATIONS = re.compile(r'"conversations"\s*:')
@@ -120,4 +120,4 @@ def _no_document(path: Path, error: Exception) -> TraceError:
             return TraceError(f"{path}:{error.lineno}: not JSON: {error.msg}")
     if len(line) > MAX_LINE:
         return too_long(path, number)
-    return TraceError(f"{path}:{number}: not JSON: {shown(line.strip())}")
+    return TraceError(f"{path}:{number}: not JSON: {shown(line.strip())} ({json_reason(error)})")

@@ -37,7 +37,7 @@ def _parts(path: Path) -> Iterator[Trace]:
                     " read"
                 )
         yield Trace(
-            block.numbers(_TIME) / 1e9, block.tokens("input_toks"), block.tokens("output_toks")
+            block.seconds(_TIME, 1e9), block.tokens("input_toks"), block.tokens("output_toks")
         )
 
 

@@ -23,9 +23,8 @@ def _recognises(head: Head) -> bool:
 
 def _read(path: Path) -> Trace:
     return Trace.joined(
-        # Dividing rounds once; 0.001 is no binary number and would round twice.
         Trace(
-            block.numbers("timestamp") / 1000.0,
+            block.seconds("timestamp", 1e3),
             block.tokens("input_length"),
             block.tokens("output_length"),
         )

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress, islice
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Literal, NoReturn, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,11 @@ from sim.workload.traces.text import lines
 MAX_TOKENS = 2**31 - 1
 """The largest token count that the results can hold."""
 
+LATEST = 1e10
+"""The latest time, s, by whatever clock: a date in seconds since 1970 is well below."""
+
 _BLOCK = 8192
-_WHOLE = f"whole numbers from 1 to {MAX_TOKENS}"
+_WHOLE = f"whole numbers from {{}} to {MAX_TOKENS}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +52,41 @@ class Block:
         Zero is refused too: a request that generates nothing has no first token to wait for, and
         logs write it for requests that failed. Formats that say so drop those rows before.
         """
-        counts = [_whole_number(value, least=1) for value in self.columns[name]]
-        if None in counts:
-            self.fail(counts.index(None), name, _WHOLE)
-        return np.array(counts, dtype=np.int64)
+        return self._whole_numbers(name, least=1)
+
+    def priorities(self, name: str) -> NDArray[np.int64]:
+        """Column ``name`` as whole numbers from 0 to ``MAX_TOKENS``, else TraceError."""
+        return self._whole_numbers(name, least=0)
 
     def zeros(self, name: str) -> list[bool]:
         """Which rows have a 0 in column ``name``; whether the others are numbers is left open."""
         return [_whole_number(value, least=0) == 0 for value in self.columns[name]]
 
-    def numbers(self, name: str) -> NDArray[np.float64]:
-        """Column ``name`` as finite numbers that are not negative, else TraceError."""
+    def seconds(self, name: str, per_second: float = 1.0) -> NDArray[np.float64]:
+        """Column ``name``, of which ``per_second`` make a second, as times in seconds.
+
+        TraceError unless all are numbers from 0 to ``LATEST`` seconds.
+        """
         numbers = [_number(value) for value in self.columns[name]]
         if None in numbers:
             self.fail(numbers.index(None), name, "finite numbers that are not negative")
-        return np.array(numbers, dtype=np.float64)
+        # Dividing rounds once; 0.001 is no binary number and would round twice.
+        times: NDArray[np.float64] = np.array(numbers, dtype=np.float64) / per_second
+        late = np.flatnonzero(times > LATEST)
+        if len(late):
+            allowed = f"numbers up to {LATEST * per_second:.0e}, or {LATEST:.0e} seconds"
+            self.fail(int(late[0]), name, allowed)
+        return times
+
+    def _whole_numbers(self, name: str, *, least: int) -> NDArray[np.int64]:
+        plain = _plain_integers(self.columns[name])
+        if plain and least <= min(plain) and max(plain) <= MAX_TOKENS:
+            return np.array(plain, dtype=np.int64)
+        # value by value: some are written otherwise, or one is wrong
+        numbers = [_whole_number(value, least=least) for value in self.columns[name]]
+        if None in numbers:
+            self.fail(numbers.index(None), name, _WHOLE.format(least))
+        return np.array(numbers, dtype=np.int64)
 
     def without(self, dropped: Sequence[bool]) -> Block:
         """The block without the rows whose entry in ``dropped`` is true."""
@@ -90,14 +113,14 @@ def csv_blocks(path: Path, wanted: Sequence[str]) -> Iterator[Block]:
     rows = _csv_rows(path, lines(path))
     line, header = _header(path, rows)
     places = {name: _place(path, line, header, name) for name in wanted}
+    width = len(header)
     empty = True
     while block := list(islice(rows, _BLOCK)):
         empty = False
         for number, row in block:
-            if len(row) != len(header):
-                raise TraceError(
-                    f"{path}:{number}: {_fields(len(row))}, but the header has {len(header)}"
-                )
+            if len(row) != width:
+                found = _fields(len(row))
+                raise TraceError(f"{path}:{number}: {found}, but the header has {width}")
         numbers = [number for number, _ in block]
         yield Block(path, numbers, {n: [row[i] for _, row in block] for n, i in places.items()})
     if empty:
@@ -131,12 +154,32 @@ def csv_header(path: Path, line: str) -> list[str]:
 def json_row(path: Path, number: int, line: str) -> dict[str, object]:
     """The JSON object in line ``number``; TraceError if it holds anything else."""
     try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        raise TraceError(f"{path}:{number}: not JSON: {shown(line.strip())}") from None
+        row = json.loads(line, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        reason = json_reason(error)
+        raise TraceError(f"{path}:{number}: not JSON: {shown(line.strip())} ({reason})") from None
     if not isinstance(row, dict):
         raise TraceError(f"{path}:{number}: not a JSON object: {shown(line.strip())}")
     return row
+
+
+def json_reason(error: Exception) -> str:
+    """Why a text is not JSON, in a few words."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg.removesuffix(' at')} at column {error.colno}"
+    if isinstance(error, RecursionError):
+        return "nested too deep"
+    return str(error).partition(";")[0]
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """A JSON object, which would hide that a key is given twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in found if names.count(name) > 1)
+        raise ValueError(f"the key {shown(twice)} is given twice")
+    return found
 
 
 def shown(value: object) -> str:
@@ -180,6 +223,21 @@ def _place(path: Path, line: int, header: list[str], name: str) -> int:
     if header.count(name) > 1:
         raise TraceError(f"{path}:{line}: two columns are called {name!r}")
     return header.index(name)
+
+
+def _plain_integers(values: Sequence[object]) -> Sequence[int] | None:
+    """All ``values``, if they are integers, or strings of digits and nothing else."""
+    types = set(map(type, values))
+    if types == {int}:
+        return cast("Sequence[int]", values)
+    if types != {str}:
+        return None
+    texts = cast("Sequence[str]", values)
+    digits = "".join(texts)
+    try:
+        return list(map(int, texts)) if digits.isascii() and digits.isdigit() else None
+    except ValueError:  # an empty one
+        return None
 
 
 def _whole_number(value: object, *, least: int) -> int | None:

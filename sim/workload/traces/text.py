@@ -6,6 +6,7 @@ that is a single JSON document, for which ``whole`` sets a limit.
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import zlib
@@ -21,6 +22,7 @@ MAX_LINE = 1 << 20
 MAX_DOCUMENT = 1 << 28
 """Characters in the longest file that is read as one document."""
 
+_PART = 1 << 16
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -31,12 +33,18 @@ def lines(path: Path) -> Iterator[str]:
     content that is not UTF-8 or a damaged gzip file, and for a line longer than ``MAX_LINE``.
     """
     with _opened(path) as text:
-        number = 0
-        while line := text.readline(MAX_LINE + 1):
-            number += 1
-            if len(line) > MAX_LINE:
-                raise too_long(path, number)
-            yield line
+        number, begun = 0, ""
+        while part := text.read(_PART):
+            # a line end may be two characters, of which the second comes with the next part
+            *ended, begun = io.StringIO(begun + part, newline="")
+            if ended and len(ended[0]) > MAX_LINE:  # the others are shorter than a part
+                raise too_long(path, number + 1)
+            if len(begun) > MAX_LINE:
+                raise too_long(path, number + len(ended) + 1)
+            yield from ended
+            number += len(ended)
+        if begun:
+            yield begun
 
 
 def first_line(path: Path) -> tuple[int, str]:
@@ -86,19 +94,37 @@ def _opened(path: Path) -> Iterator[io.TextIOWrapper]:
     try:
         _check_regular(path)
         with path.open("rb") as raw:
-            zipped = raw.peek(2)[:2] == _GZIP_MAGIC
-            data = gzip.GzipFile(fileobj=raw) if zipped else raw
+            data = gzip.GzipFile(fileobj=raw) if _is_zipped(raw) else raw
             with io.TextIOWrapper(data, encoding="utf-8-sig", newline="") as text:
                 yield text
     except UnicodeDecodeError as error:
         raise TraceError(
-            f"{path}: not a text file ({error.reason}); a trace is UTF-8 text, CSV or JSON lines,"
-            " plain or gzipped"
+            f"{path}:{_undecodable(path)}: not a text file in UTF-8 (byte"
+            f" 0x{error.object[error.start]:02x}); a trace is CSV or JSON lines, plain or gzipped"
         ) from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise TraceError(f"{path}: damaged or incomplete gzip file ({error})") from None
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def _undecodable(path: Path) -> int:
+    """The number of the first line that is not UTF-8; it is known that there is one."""
+    with path.open("rb") as raw:
+        data = gzip.GzipFile(fileobj=raw) if _is_zipped(raw) else raw
+        decoder, number = codecs.getincrementaldecoder("utf-8")(), 1
+        while part := data.read(_PART):
+            held = len(decoder.getstate()[0])  # the start of a character that goes on in this part
+            try:
+                decoder.decode(part)
+            except UnicodeDecodeError as error:
+                return number + part.count(b"\n", 0, max(0, error.start - held))
+            number += part.count(b"\n")
+    return number
+
+
+def _is_zipped(raw: io.BufferedReader) -> bool:
+    return raw.peek(2)[:2] == _GZIP_MAGIC
 
 
 def _check_regular(path: Path) -> None:

@@ -44,7 +44,7 @@ def _read(path: Path) -> Trace:
     failed = block.zeros("output_lens")
     served = block.without(failed)
     return Trace(
-        served.numbers("start_times") if sent else np.zeros(len(served.places)),
+        served.seconds("start_times") if sent else np.zeros(len(served.places)),
         served.tokens("input_lens"),
         served.tokens("output_lens"),
         {FAILED: sum(failed)} if any(failed) else {},

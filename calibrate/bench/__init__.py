@@ -1,0 +1,31 @@
+"""The families of benchmarks: which there are, and who measures what."""
+
+from __future__ import annotations
+
+from calibrate.bench.base import Family, Scope
+from calibrate.bench.collectives import Collectives
+from calibrate.bench.copies import Copies
+from calibrate.bench.decode_attention import DecodeAttention
+from calibrate.bench.elementwise import Elementwise
+from calibrate.bench.files import Files
+from calibrate.bench.gemm import Gemm
+from calibrate.bench.launch import Launch
+from calibrate.bench.layer import Layers
+from calibrate.bench.prefill_attention import PrefillAttention
+
+__all__ = ["families"]
+
+
+def families(scope: Scope) -> list[Family]:
+    """Every family, ready for a scope."""
+    return [
+        Gemm(),
+        DecodeAttention(),
+        PrefillAttention(),
+        Elementwise(),
+        Copies(),
+        Launch(),
+        Layers(scope.models),
+        Files(scope.scratch),
+        Collectives(),
+    ]

@@ -1,0 +1,136 @@
+"""What is one thing to measure? A point, the work it becomes, and the family that knows both.
+
+Seconds, bytes and FLOP; a multiply-add counts as two. A point is a plain description, cheap to make
+by the thousand and made without torch; a family turns it into calls on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from sim.model import ModelSpec, precision_bytes
+
+if TYPE_CHECKING:
+    from calibrate.bench.arena import Arena
+
+Mode = Literal["device", "eager", "host", "reported"]
+"""How a call is timed: ``device`` the device's own time, launches hidden (on CUDA a replayed
+graph); ``eager`` as it runs when each launch comes from Python; ``host`` wall time until the device
+is done; ``reported`` the call returns its seconds itself."""
+
+Key = tuple[str, str, str, tuple[tuple[str, float], ...]]
+"""What makes two points the same: operator, precision, variant, shape."""
+
+WORKSPACE = 64 * 2**20
+"""Bytes allowed for what libraries allocate beside the operands."""
+
+
+class UnsupportedError(Exception):
+    """This device or this build of PyTorch has no kernel for the point; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One operator in one precision at one shape.
+
+    ``variant`` tells apart what shares an operator (the norm among ``stream``). ``bytes`` and
+    ``flops`` are what must at least be moved and computed, ``memory`` the bytes the device must
+    have free to set it up. ``weight`` is how much the point matters: 1 as any other.
+    """
+
+    operator: str
+    precision: str
+    shape: Mapping[str, float]
+    bytes: float
+    flops: float = 0.0
+    memory: float = 0.0
+    weight: float = 1.0
+    variant: str = ""
+
+    @property
+    def key(self) -> Key:
+        """What makes it the same point when measurements are resumed."""
+        shape = tuple(sorted((name, float(value)) for name, value in self.shape.items()))
+        return (self.operator, self.precision, self.variant, shape)
+
+    def size(self, variable: str) -> int:
+        """A variable of the shape that counts something."""
+        return int(self.shape[variable])
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A point made ready: calls that do the same on different memory, to be made in turn.
+
+    ``kernel`` names the implementation that runs. ``release`` frees what outlives the calls.
+    """
+
+    calls: Sequence[Callable[[], object]]
+    kernel: str
+    mode: Mode = "device"
+    release: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is to be measured, and on how much of a machine.
+
+    ``memory`` is what points may take of the device, ``devices`` how many of the kind there are,
+    ``scratch`` a directory on the disk that weights would be loaded from.
+    """
+
+    kind: Literal["cpu", "cuda"]
+    memory: float
+    devices: int
+    models: Sequence[ModelSpec]
+    precisions: Sequence[str]
+    scratch: str = "."
+    tensor_parallel: Sequence[int] = (1, 2, 4, 8)
+
+    def sixteen_bit(self) -> list[str]:
+        """The wanted precisions that activations and norms are kept in."""
+        return [p for p in self.precisions if p in ("fp32", "bf16", "fp16")]
+
+    def activations(self) -> str:
+        """The precision in which whole layers run: the first wanted one that is not quantised."""
+        return (self.sixteen_bit() or ["bf16"])[0]
+
+
+class Family(Protocol):
+    """One file of benchmarks: which points there are, and how each is run.
+
+    ``shares`` names the operators it prepares, each with how much of the time it deserves relative
+    to others.
+    """
+
+    shares: Mapping[str, float]
+
+    def points(self, scope: Scope) -> Iterator[Point]:
+        """Everything that might be measured, far more than there is time for.
+
+        Points of other families' operators may be among them (the parts of a layer).
+        """
+        ...
+
+    def prepare(self, point: Point, arena: Arena) -> Work:
+        """Operands and calls for a point; UnsupportedError where no kernel exists."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Numbers of rows (tokens of a pass) worth measuring, decode sizes denser than prefill."""
+
+    values: tuple[int, ...] = field(
+        default=(
+            *(1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768),
+            *(1024, 1280, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384),
+        )
+    )
+
+
+def element(precision: str) -> float:
+    """Bytes of one stored number; of weights for ``int8-weights`` and ``int4-weights``."""
+    return precision_bytes(precision.removesuffix("-weights"))

@@ -1,0 +1,207 @@
+"""What do the operators around products and attention take? All of them only move data.
+
+Norms with their residual, rotary embedding with the write to the KV cache, the gated activation,
+the embedding look-up (all ``stream``), quantisation to 8 bits, and sampling. ``bytes`` is the least
+a fused kernel must move, as the simulator counts it: an implementation in several kernels shows as
+a lower bandwidth. On CUDA the operators are compiled by ``torch.compile`` where it works, elsewhere
+they run as written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from calibrate.bench.arena import Arena, dtype
+from calibrate.bench.base import WORKSPACE, Point, Rows, Scope, Work, element
+from calibrate.bench.heads import Candidate, first_right
+from calibrate.lazy_torch import Tensor, optional, torch
+
+LOGIT_BYTES = 4
+FP8_LARGEST = 448.0
+EPSILON = 1e-6
+SAMPLED_ROWS = (1, 4, 16, 64, 128, 256, 512)
+
+PASSES = {"norm": 4.0, "activation": 3.0, "rotary": 2.0, "embedding": 2.0, "add": 3.0}
+"""Times that each element of the width is read or written: a norm reads input and residual and
+writes both, the activation reads gate and up and writes their product."""
+
+
+def stream_point(variant: str, precision: str, rows: int, width: int) -> Point:
+    """An operator over ``rows`` x ``width`` elements."""
+    traffic = PASSES[variant] * rows * width * element(precision)
+    shape = {"m": rows, "k": width, "bytes": traffic}
+    memory = 2 * traffic + WORKSPACE
+    return Point("stream", precision, shape, traffic, 0.0, memory, variant=variant)
+
+
+def quantise_point(rows: int, width: int) -> Point:
+    """16-bit activations read, 8-bit ones written."""
+    traffic = 3.0 * rows * width
+    shape = {"m": rows, "k": width, "bytes": traffic}
+    return Point("quantise", "fp8", shape, traffic, 0.0, 2 * traffic + WORKSPACE)
+
+
+def sampling_point(rows: int, vocabulary: int) -> Point:
+    """Logits in 32 bits read and written once more, as the simulator counts it."""
+    traffic = 2.0 * LOGIT_BYTES * rows * vocabulary
+    shape = {"m": rows, "n": vocabulary, "bytes": traffic}
+    return Point("sampling", "fp32", shape, traffic, 0.0, 3 * traffic + WORKSPACE)
+
+
+class Elementwise:
+    """Operators that move data."""
+
+    shares: Mapping[str, float] = {"stream": 1.5, "quantise": 0.7, "sampling": 0.4}
+
+    def points(self, scope: Scope) -> Iterator[Point]:
+        """Each operator at the widths of the chosen models."""
+        hidden = sorted({model.hidden_size for model in scope.models} | {1024, 4096, 8192})
+        inner = sorted({model.intermediate_size for model in scope.models})
+        heads = sorted({model.query_size + model.kv_size for model in scope.models})
+        widths = {"norm": hidden, "activation": inner, "rotary": heads, "embedding": hidden}
+        widths["add"] = hidden
+        for precision in scope.sixteen_bit():
+            for variant, chosen in widths.items():
+                for width in chosen:
+                    for rows in Rows().values:
+                        yield stream_point(variant, precision, rows, width)
+        if "fp8" in scope.precisions:
+            for width in sorted({*hidden, *inner}):
+                for rows in Rows().values:
+                    yield quantise_point(rows, width)
+        for vocabulary in sorted({model.vocab_size for model in scope.models}):
+            for rows in SAMPLED_ROWS:
+                yield sampling_point(rows, vocabulary)
+
+    def prepare(self, point: Point, arena: Arena) -> Work:
+        """Inputs in turn; results are written in place or to fresh memory, as the operator does."""
+        if point.operator == "quantise":
+            function, operands = _quantise(arena, point)
+        elif point.operator == "sampling":
+            function, operands = _sampling(arena, point)
+        else:
+            makers = {
+                "norm": _norm,
+                "activation": _activation,
+                "rotary": _rotary,
+                "embedding": _embedding,
+                "add": _add,
+            }
+            function, operands = makers[point.variant](arena, point)
+        name, calls = first_right(_ways(arena, function, operands))
+        return Work(calls, name)
+
+
+Function = Callable[..., Any]
+Made = tuple[Function, Sequence[tuple[Tensor, ...]]]
+
+
+def _ways(
+    arena: Arena, function: Function, operands: Sequence[tuple[Tensor, ...]]
+) -> Iterator[Candidate]:
+    best = compiled(arena, function)
+    if best is not function:
+        yield Candidate("torch.compile", lambda: _calls(best, operands))
+    yield Candidate("torch", lambda: _calls(function, operands))
+
+
+def compiled(arena: Arena, function: Function) -> Function:
+    """The function as one kernel where that is possible (compiled when it is first called, once for
+    all shapes), otherwise as it is."""
+    if arena.device.facts.kind != "cuda" or optional("triton") is None:
+        return function
+    made: Function = torch.compile(function, dynamic=True, fullgraph=True)
+    return made
+
+
+def _calls(
+    function: Function, operands: Sequence[tuple[Tensor, ...]]
+) -> list[Callable[[], object]]:
+    return [lambda given=given: function(*given) for given in operands]  # type: ignore[misc]
+
+
+def norm(x: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum with the residual, and the RMS norm of it; returns both."""
+    total = x + residual
+    return torch.nn.functional.rms_norm(total, weight.shape, weight, EPSILON), total
+
+
+def add(x: Tensor, y: Tensor) -> Tensor:
+    """A residual on its own."""
+    return x + y
+
+
+def gated(x: Tensor) -> Tensor:
+    """SiLU of the first half times the second half."""
+    gate, up = x.chunk(2, dim=-1)
+    return torch.nn.functional.silu(gate).mul_(up)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary embedding of tokens x heads x size: pairs are an element of each half."""
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+def quantise(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Each row in e4m3 with a scale of its own; returns both."""
+    scale = x.abs().amax(dim=-1, keepdim=True).float().clamp(min=1e-12) / FP8_LARGEST
+    return (x.float() / scale).to(torch.float8_e4m3fn), scale
+
+
+def draw(logits: Tensor) -> Tensor:
+    """A token for each row, drawn from its softmax by dividing by exponential noise."""
+    shares = logits.softmax(dim=-1)
+    return shares.div_(torch.empty_like(shares).exponential_()).argmax(dim=-1)
+
+
+def look_up(table: Tensor, tokens: Tensor) -> Tensor:
+    """The embedding of each token."""
+    return torch.nn.functional.embedding(tokens, table)
+
+
+def _rows(point: Point, arena: Arena, widen: float = 1.0, parts: int = 1) -> list[list[Tensor]]:
+    """Inputs in turn: lists of ``parts`` tensors of rows x (width * widen)."""
+    m, width = point.size("m"), int(point.size("k") * widen)
+    precision = "bf16" if point.precision == "fp8" else point.precision
+    copies = arena.copies(parts * m * width * element(precision))
+    flat = arena.take((m, width), precision, copies * parts)
+    return [flat[i * parts : (i + 1) * parts] for i in range(copies)]
+
+
+def _norm(arena: Arena, point: Point) -> Made:
+    (weight,) = arena.take((point.size("k"),), point.precision)
+    return norm, [(x, y, weight) for x, y in _rows(point, arena, parts=2)]
+
+
+def _activation(arena: Arena, point: Point) -> Made:
+    return gated, [(x,) for (x,) in _rows(point, arena, widen=2)]
+
+
+def _rotary(arena: Arena, point: Point) -> Made:
+    m, width, size = point.size("m"), point.size("k"), 64
+    angles = torch.rand(m, 1, size // 2, device=arena.device.torch_name) * 6.28
+    cos, sin = (f(angles).to(dtype(point.precision)) for f in (torch.cos, torch.sin))
+    return rotate, [(x.view(m, width // size, size), cos, sin) for (x,) in _rows(point, arena)]
+
+
+def _embedding(arena: Arena, point: Point) -> Made:
+    m, width = point.size("m"), point.size("k")
+    entries = max(2048, int(arena.turnover / (width * element(point.precision))))
+    (table,) = arena.take((entries, width), point.precision)
+    where = arena.device.torch_name
+    return look_up, [(table, torch.randint(entries, (m,), device=where)) for _ in range(16)]
+
+
+def _add(arena: Arena, point: Point) -> Made:
+    return add, [(x, y) for x, y in _rows(point, arena, parts=2)]
+
+
+def _quantise(arena: Arena, point: Point) -> Made:
+    return quantise, [(x,) for (x,) in _rows(point, arena)]
+
+
+def _sampling(arena: Arena, point: Point) -> Made:
+    m, n = point.size("m"), point.size("n")
+    return draw, [(x,) for x in arena.take((m, n), "fp32", arena.copies(m * n * LOGIT_BYTES))]

@@ -1,0 +1,107 @@
+"""Which head layouts and lengths are attention measured at, and what does a right result look like?
+
+Layouts are those of the chosen models, shared out over GPUs, and a few beside them: multi-head,
+grouped, multi-query, and head sizes from 64 to 256. Lengths in tokens, sizes in bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from calibrate.bench.base import Scope, UnsupportedError
+from calibrate.lazy_torch import Tensor, torch
+
+EXTRA_WEIGHT = 0.5
+
+
+class Heads(NamedTuple):
+    """Query heads, KV heads and the size of each, on one device."""
+
+    q: int
+    kv: int
+    size: int
+
+
+EXTRA = (
+    Heads(32, 32, 128),
+    Heads(32, 8, 128),
+    Heads(32, 1, 128),
+    Heads(64, 8, 64),
+    Heads(32, 32, 64),
+    Heads(16, 8, 256),
+)
+
+
+def layouts(scope: Scope) -> dict[Heads, float]:
+    """Head layouts to measure, each with how much it matters."""
+    found: dict[Heads, float] = {}
+    for model in scope.models:
+        for gpus in scope.tensor_parallel:
+            if model.num_heads % gpus == 0:
+                kv = max(1, model.num_kv_heads // gpus)
+                found.setdefault(Heads(model.num_heads // gpus, kv, model.head_dim), 1.0)
+    for heads in EXTRA:
+        found.setdefault(heads, EXTRA_WEIGHT)
+    return found
+
+
+def dense_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Causal attention written out in 32 bits, the reference for every kernel here.
+
+    ``q`` is tokens x heads x size, ``k`` and ``v`` are context x KV heads x size; the last query
+    sees the whole context, the one before it a token less, and so on.
+    """
+    tokens, context, group = q.shape[0], k.shape[0], q.shape[1] // k.shape[1]
+    keys = k.float().repeat_interleave(group, dim=1)
+    values = v.float().repeat_interleave(group, dim=1)
+    scores = torch.einsum("thd,shd->hts", q.float(), keys) / q.shape[-1] ** 0.5
+    rows = torch.arange(tokens, device=q.device)[:, None] + context - tokens
+    hidden = torch.arange(context, device=q.device)[None, :] > rows
+    weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)
+    return torch.einsum("hts,shd->thd", weights, values)
+
+
+def close(result: Tensor, reference: Tensor, tolerance: float) -> bool:
+    """Whether the error's norm is at most ``tolerance`` of the reference's; never with a NaN."""
+    error = torch.linalg.vector_norm(result.float() - reference.float())
+    return bool(error <= tolerance * torch.linalg.vector_norm(reference.float()))
+
+
+class Candidate(NamedTuple):
+    """One way to compute something: its name, and what makes the calls for given operands."""
+
+    name: str
+    make: Callable[[], Sequence[Callable[[], object]]]
+    right: Callable[[], bool] = lambda: True
+
+
+def first_right(
+    candidates: Iterable[Candidate],
+) -> tuple[str, Sequence[Callable[[], object]]]:
+    """The first candidate that is installed, runs and computes the right thing, with its calls.
+
+    A kernel that is missing, refuses the shape or is wrong passes the turn to the next; running out
+    of memory does not. UnsupportedError, with every reason, if none is left.
+    """
+    reasons = []
+    for candidate in candidates:
+        try:
+            if not candidate.right():
+                reasons.append(f"{candidate.name}: wrong result")
+                continue
+            calls = candidate.make()
+            calls[0]()
+        except (torch.OutOfMemoryError, MemoryError):
+            raise
+        except Exception as error:
+            reasons.append(f"{candidate.name}: {type(error).__name__} {first_line(error)}")
+            continue
+        return candidate.name, calls
+    raise UnsupportedError("; ".join(reasons) or "no kernel")
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in a line short enough for a table."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:160] if lines else ""

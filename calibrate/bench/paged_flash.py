@@ -1,0 +1,72 @@
+"""Attention by PyTorch's variable-length flash kernel, paged where the build supports it.
+
+Newer versions of PyTorch take block tables (``torch.nn.attention.varlen``); older ones raise, and
+the next candidate is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import signature
+from typing import Any
+
+from calibrate.bench.base import UnsupportedError
+from calibrate.bench.paged import PagedCache
+from calibrate.lazy_torch import Tensor, optional, torch
+
+NAME = "torch varlen_attn"
+
+
+def _library() -> Any:
+    library = optional("torch.nn.attention.varlen")
+    if library is None:
+        raise UnsupportedError("this PyTorch has no varlen_attn")
+    return library.varlen_attn
+
+
+def decode_calls(query: Tensor, cache: PagedCache) -> list[Callable[[], Tensor]]:
+    """One query token per sequence over paged keys and values."""
+    attend = _library()
+    if "block_table" not in signature(attend).parameters:
+        raise UnsupportedError("this PyTorch's varlen_attn takes no block table")
+    batch, where = len(cache.lengths), query.device
+    starts = torch.arange(batch + 1, dtype=torch.int32, device=where)
+    used = torch.tensor(cache.lengths, dtype=torch.int32, device=where)
+
+    def call(table: Tensor) -> Callable[[], Tensor]:
+        return lambda: attend(
+            query,
+            cache.keys,
+            cache.values,
+            starts,
+            None,
+            1,
+            cache.longest,
+            enable_gqa=True,
+            seqused_k=used,
+            block_table=table,
+        )
+
+    return [call(table) for table in cache.tables]
+
+
+def prefill_call(query: Tensor, keys: Tensor, values: Tensor, batch: int) -> Callable[[], Tensor]:
+    """``batch`` prompts of equal length, packed; queries are the last tokens of their context.
+
+    ``query`` is all tokens x heads x size, ``keys`` and ``values`` all contexts x KV heads x size.
+    """
+    attend = _library()
+    tokens, context = query.shape[0] // batch, keys.shape[0] // batch
+    count = torch.arange(batch + 1, dtype=torch.int32, device=query.device)
+    starts, ends = count * tokens, count * context
+    return lambda: attend(
+        query,
+        keys,
+        values,
+        starts,
+        ends,
+        tokens,
+        context,
+        window_size=(-1, 0),
+        enable_gqa=True,
+    )

@@ -1,0 +1,181 @@
+"""The ``infersim calibrate`` command: measure this device, fit it, write a profile.
+
+Results go to stdout, progress and complaints to stderr. Exit codes as everywhere: 0 ok, 1 failure,
+2 usage, 130 interrupted (all that was measured is kept, ``--resume`` goes on). What takes long to
+import is imported when something is measured.
+"""
+
+# ruff: noqa: PLC0415 - heavy imports are deferred so that --help stays fast
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from calibrate import import_commands
+from sim.errors import InfersimError, UsageError
+from sim.units import parse
+
+if TYPE_CHECKING:
+    from calibrate.session import Session
+    from sim.profile import Profile
+
+INTERRUPTED = 130
+
+
+class _RunByDefault(TyperGroup):
+    """A group whose ``run`` may be left out, so that ``calibrate --device cpu`` measures."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        named = bool(args) and (args[0] in self.commands or args[0] == "--help")
+        return super().parse_args(ctx, args if named or not args else ["run", *args])
+
+
+app = typer.Typer(
+    name="calibrate",
+    cls=_RunByDefault,
+    help="Measure a device and fit a profile of it. Without a command's name: run.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+app.add_typer(import_commands.app)
+
+Out = Annotated[Path, typer.Option("--out", "-o", help="The profile to write, as my-gpu.yaml.")]
+
+
+@app.command()
+def run(
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:INDEX.")],
+    out: Out = Path("my-gpu.yaml"),
+    models: Annotated[
+        list[str] | None,
+        typer.Option(help="Models whose layers are measured; repeat, or separate by commas."),
+    ] = None,
+    precision: Annotated[
+        list[str] | None,
+        typer.Option(help="bf16, fp16, fp32, fp8, int8, int8-weights, int4-weights; repeat."),
+    ] = None,
+    time_budget: Annotated[
+        str | None, typer.Option(help="Such as 3min; else 10min on CUDA, 3min on a CPU.")
+    ] = None,
+    measurements: Annotated[
+        Path | None, typer.Option(help="The table to write; else beside the profile, as .csv.")
+    ] = None,
+    resume: Annotated[bool, typer.Option(help="Go on behind what the table holds.")] = False,
+    threads: Annotated[int | None, typer.Option(help="CPU threads; else as torch likes.")] = None,
+    fitted: Annotated[
+        bool, typer.Option("--fit/--no-fit", help="Fit a profile when all is measured.")
+    ] = True,
+) -> None:
+    """Measure a device for some minutes, then fit and write its profile."""
+    with _errors():
+        from calibrate import session
+
+        if out.exists() and fitted and not resume:
+            raise UsageError(f"--out {out}: exists; give another name, or remove it")
+        table_path = measurements or out.with_suffix(".csv")
+        for path in (out, table_path):
+            if not path.absolute().parent.is_dir():
+                raise UsageError(f"{path}: there is no directory {path.parent}")
+        request = session.Request(
+            device=device,
+            measurements=table_path,
+            models=_split(models),
+            precisions=_split(precision),
+            budget=None if time_budget is None else _seconds(time_budget),
+            threads=threads,
+            resume=resume,
+            scratch=table_path.absolute().parent,
+        )
+        write = session.load_fit() if fitted else None
+        _measure(session.prepare(request))
+        if write is None:
+            _show(table_path, None)
+            return
+        profile, _ = session.fit(table_path, out, write)
+        _show(table_path, profile, out)
+
+
+@app.command()
+def fit(
+    measurements: Annotated[Path, typer.Argument(help="A table that run has written.")],
+    out: Out = Path("my-gpu.yaml"),
+) -> None:
+    """Fit a profile to measurements made earlier, on whichever machine."""
+    with _errors():
+        from calibrate import session
+
+        if out.exists():
+            raise UsageError(f"--out {out}: exists; give another name, or remove it")
+        profile, _ = session.fit(measurements, out, session.load_fit())
+        _show(measurements, profile, out)
+
+
+def _measure(session: Session) -> None:
+    """Measure with progress on stderr; say where everything is if it is interrupted."""
+    from calibrate.console import facts_view, progress
+    from calibrate.session import measure
+    from sim.console import stderr
+
+    store = session.store
+    stderr().print(facts_view(session.device.facts))
+    if store.earlier.rows:
+        stderr().print(f"{len(store.earlier.rows)} lines of {store.path} are kept")
+    try:
+        with progress() as tell:
+            measure(session, tell)
+    except KeyboardInterrupt:
+        typer.echo(
+            f"interrupted: {len(store.table.rows)} lines are kept in {store.path}; --resume goes "
+            f"on there, `infersim calibrate fit {store.path}` fits what there is",
+            err=True,
+        )
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _show(table_path: Path, profile: Profile | None, out: Path | None = None) -> None:
+    """The table of errors, and where everything was written."""
+    from calibrate.console import result_view
+    from calibrate.measurements import read
+    from calibrate.session import models_of
+    from calibrate.stability import drift, noise, sums
+    from sim.console import stdout
+
+    table = read(table_path)
+    layers = sums(table, models_of(table_path))
+    console = stdout()
+    console.print(result_view(profile, table, noise(table), drift(table), layers))
+    console.print(f"Measurements: {table_path}", soft_wrap=True)
+    if out is not None:
+        console.print(f"Profile: {out}  (use it as `gpu: {out}`)", soft_wrap=True)
+
+
+def _split(values: list[str] | None) -> list[str]:
+    return [part.strip() for value in values or [] for part in value.split(",") if part.strip()]
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse(text, "time")
+    except ValueError as error:
+        raise UsageError(f"--time-budget {text}: {error}") from None
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Turn a user's mistake into its message and exit code, never into a traceback."""
+    try:
+        yield
+    except InfersimError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(error.exit_code) from None
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        raise typer.Exit(INTERRUPTED) from None

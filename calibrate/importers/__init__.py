@@ -1,0 +1,1 @@
+"""Fits to kernel timings that others published, one package per source."""

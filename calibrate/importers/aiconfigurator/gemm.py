@@ -1,0 +1,181 @@
+"""GEMM fits from the published tables ``gemm_perf``.
+
+How they were measured (the collectors beside the tables): random inputs, several copies of the
+layer one after the other in a CUDA graph, the graph replayed; so a launch inside a graph is part of
+each timing, host time is not, and small weights are found again in the cache. An fp8 product there
+is the layer as the framework runs it: its inputs are quantised (by tensor or by row) and then
+multiplied, and the fit describes both together; ``quantise_alone`` says what the first part takes.
+
+Left out: precisions that the simulator does not know (``fp8_block``, ``nvfp4``), matrices narrower
+than ``NARROWEST``, which no layer has, and more than ``MOST_ROWS`` rows, which no iteration has.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from calibrate.fit import Data, fit
+from calibrate.importers.aiconfigurator.tables import L2_BYTES, Table, Tables, require
+from sim import catalog
+from sim.cost.deployment import Deployment
+from sim.cost.kernels import gemm, stream
+from sim.cost.kernels.form import Ceilings
+from sim.errors import InfersimError
+from sim.profile import KernelFit
+
+PRECISIONS = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "fp8": "fp8",
+    "sq": "int8",
+    "int8_wo": "int8-weights",
+    "int4_wo": "int4-weights",
+}
+"""What the simulator calls the tables' ``gemm_dtype``; ``sq`` is SmoothQuant, whose inputs come in
+8 bits already."""
+
+ARITHMETIC = {"int8-weights": "bf16", "int4-weights": "bf16"}
+"""In which precision weight-only products are multiplied; others in their own."""
+
+NARROWEST = 128
+MOST_ROWS = 16384
+
+COPIES = {"vllm": 6, "sglang": 6, "trtllm": 4}
+"""Copies of the layer that each collector cycles through: weights of less than the cache over this
+are found in it again. TensorRT-LLM's takes between one and five, enough to outgrow the cache; four
+describes L40S timings best. On GPUs with HBM the fits are the same for any number."""
+
+USUAL = (512, 16384)
+UNUSUAL_WEIGHT = 0.25
+"""Weight in the fit of a shape with a side outside ``USUAL`` (the LM head's columns excepted)."""
+
+DECODE_WEIGHT = 0.4
+"""Weight of one timing with up to 17 rows: the tables have one for every single number there."""
+
+WIDEST = 52000
+
+AXES = {
+    "m": (1, 2, 16, 17, 64, 65, 128, 129, 192, 256, 257, 384, 512, 768, 1024, 1536, 2048, 3072,
+          4096, MOST_ROWS),
+    "n": (512, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 51200),
+    "k": (512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 16384),
+}  # fmt: skip
+"""Knots of the residual table; rows are dense where tile sizes change and prompts are cut, and
+frameworks treat one row (a matrix-vector product) and 257 (past a block) apart."""
+
+
+def fit_system(
+    tables: Tables, system: str, framework: str, version: str | None = None
+) -> dict[str, KernelFit]:
+    """GEMM fits by precision, from the newest table of the framework unless ``version`` is given.
+
+    ``holdout`` and ``regimes`` are errors at shapes of real layers that the fit had not seen (see
+    ``layer_shapes``). Raises UsageError for names that the tables lack.
+    """
+    table = tables.read(system, "gemm", framework, "gemm_perf", version)
+    require(table, ("gemm_dtype", "kernel_source", "m", "n", "k", "latency"))
+    found = {}
+    for name, precision in PRECISIONS.items():
+        rows = table.frame[table.frame["gemm_dtype"] == name]
+        if len(rows) and precision not in found:
+            found[precision] = fit_precision(table, rows, precision)
+    if not found:
+        raise InfersimError(f"{framework} {table.version} on {system}: no precision that is known")
+    return found
+
+
+def fit_precision(table: Table, rows: pd.DataFrame, precision: str) -> KernelFit:
+    """The fit of one precision to the ``rows`` of it."""
+    data = to_data(rows)
+    axes = {name: tuple(np.round(np.log2(knots), 4).tolist()) for name, knots in AXES.items()}
+    return fit(
+        gemm.form(precision),
+        data,
+        ceilings(table, precision),
+        axes=axes,
+        kernel=table.source(rows),
+        judged=at_layers(data),
+    )
+
+
+def to_data(rows: pd.DataFrame) -> Data:
+    """The table's rows that the fit uses, in seconds, with their weights."""
+    usable = (
+        (rows["latency"] > 0)
+        & (rows["m"] <= MOST_ROWS)
+        & (rows["n"] >= NARROWEST)
+        & (rows["k"] >= NARROWEST)
+    )
+    rows = rows[usable]
+    m, n, k = (rows[name].to_numpy(dtype=np.float64) for name in ("m", "n", "k"))
+    low, high = USUAL
+    unusual = (np.minimum(n, k) < low) | (k > high) | (n > WIDEST)
+    weight = np.where(unusual, UNUSUAL_WEIGHT, 1.0) * np.where(m <= 17, DECODE_WEIGHT, 1.0)
+    seconds = rows["latency"].to_numpy(dtype=np.float64) / 1e3
+    return Data({"m": m, "n": n, "k": k}, seconds, weight / weight.mean())
+
+
+def ceilings(table: Table, precision: str) -> Ceilings:
+    """What the GPU promises, with the cache that the collector left warm."""
+    gpu = table.gpu
+    return Ceilings(
+        gpu.flops(ARITHMETIC.get(precision, precision)),
+        gpu.bandwidth,
+        gpu.sms,
+        L2_BYTES[table.system] / COPIES[table.framework],
+    )
+
+
+@cache
+def layer_shapes() -> frozenset[tuple[int, int]]:
+    """(n, k) of the four projections of every catalogue model on 1, 2, 4 and 8 GPUs."""
+    gpu, engine = catalog.gpu("h100-sxm"), catalog.engine("reference")
+    found = set()
+    models = [catalog.model(name) for name in catalog.names("models")]
+    for model in models:
+        for gpus in (1, 2, 4, 8):
+            try:
+                d = Deployment(model, gpu, engine, tensor_parallel=gpus)
+            except ValueError:  # the heads cannot be shared among so many
+                continue
+            hidden, inner = model.hidden_size, d.intermediate_size
+            found |= {
+                (d.query_size + 2 * d.kv_size, hidden),
+                (hidden, d.query_size),
+                (int((model.mlp_matrices - 1) * inner), hidden),
+                (hidden, int(inner)),
+            }
+    return frozenset(found)
+
+
+def at_layers(data: Data) -> NDArray[np.bool_]:
+    """Which points have the shape of a real layer; all of them if none has."""
+    shapes = layer_shapes()
+    pairs = zip(data.shape["n"].tolist(), data.shape["k"].tolist(), strict=True)
+    found = np.array([pair in shapes for pair in pairs], dtype=bool)
+    return found if found.any() else ~found
+
+
+def quantise_alone(tables: Tables, system: str, framework: str) -> KernelFit:
+    """What quantising activations to fp8 by itself takes, scale and conversion together.
+
+    The fp8 fits of ``fit_system`` contain it already: it is for comparison, not to be added.
+    """
+    parts = [
+        tables.read(system, "quantize", framework, f"{name}_perf")
+        for name in ("computescale", "scale_matrix")
+    ]
+    keys = ["m", "k"]
+    for part in parts:
+        require(part, (*keys, "latency", "kernel_source"))
+    scale, convert = (part.frame.groupby(keys)["latency"].median() for part in parts)
+    both = (scale + convert).dropna().reset_index()
+    both = both[(both["m"] <= MOST_ROWS) & (both["k"] >= NARROWEST)]
+    size = 3.0 * both["m"].to_numpy(dtype=np.float64) * both["k"].to_numpy(dtype=np.float64)
+    data = Data({"bytes": size}, both["latency"].to_numpy() / 1e3, np.ones(len(both)))
+    kernel = " + ".join(part.source(part.frame) for part in parts)
+    return fit(stream.form("quantise"), data, ceilings(parts[0], "fp8"), kernel=kernel)

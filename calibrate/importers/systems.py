@@ -1,0 +1,74 @@
+"""Which fits make up a profile that was not measured here, and how is it put together?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from calibrate.importers.aiconfigurator import Tables, attention, collective, gemm
+from calibrate.importers.aiconfigurator.tables import GPUS
+from sim.errors import InfersimError, UsageError
+from sim.profile import KernelFit, Profile
+
+TITLES = {"vllm": "vLLM", "trtllm": "TensorRT-LLM", "sglang": "SGLang"}
+
+Fits = dict[str, dict[str, KernelFit]]
+
+
+def from_aiconfigurator(
+    tables: Tables, system: str, framework: str, version: str | None = None
+) -> Profile:
+    """The profile of a GPU under one framework's kernels, from published tables.
+
+    Families of operators that the tables lack are left out. Raises UsageError for an unknown name,
+    InfersimError if nothing could be fitted.
+    """
+    tables.frameworks(system, "gemm")  # names the systems there are
+    kernels: Fits = {}
+    missing: list[str] = []
+    for family in (_gemm, attention.fit_system, collective.fit_system):
+        try:
+            kernels |= family(tables, system, framework, version)
+        except UsageError as error:
+            missing.append(str(error))
+    if not kernels:
+        raise UsageError("; ".join(missing))
+    found = sorted({_version(fit) for fits in kernels.values() for fit in fits.values()})
+    title = TITLES.get(framework, framework)
+    return Profile(
+        source=(
+            f"Kernel timings of {title} {', '.join(found)} on {system}, published in "
+            "aiconfigurator-core (NVIDIA, Apache-2.0)"
+        ),
+        date=datetime.now(UTC).date().isoformat(),
+        facts={
+            "gpu": GPUS[system],
+            "made with": f"infersim calibrate import aiconfigurator --system {system} "
+            f"--framework {framework}",
+            "not measured": "prompts on top of a cached prefix, unequal contexts in one batch, "
+            "norms and other element-wise operators, eager launches, long-term clocks",
+        },
+        kernels=kernels,
+    )
+
+
+def _gemm(tables: Tables, system: str, framework: str, version: str | None) -> Fits:
+    return {"gemm": gemm.fit_system(tables, system, framework, version)}
+
+
+def _version(fit: KernelFit) -> str:
+    """The framework's version, the second word of what was measured."""
+    words = fit.kernel.split(":", maxsplit=1)[0].split()
+    return words[1] if len(words) > 1 else "of an unknown version"
+
+
+def errors(profile: Profile) -> Mapping[str, str]:
+    """Median and 90th percentile of the hold-out error of each operator and precision, in %."""
+    told = {}
+    for operator, fits in profile.kernels.items():
+        for precision, fit in fits.items():
+            held = fit.holdout
+            told[f"{operator} {precision}"] = f"{held.median:.1%} / {held.p90:.1%}"
+    if not told:
+        raise InfersimError("the profile is empty")
+    return told

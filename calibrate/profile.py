@@ -1,0 +1,272 @@
+"""How do measurements of a device become a profile that can be named as ``gpu:``?
+
+Every operator and precision that was measured often enough is fitted on its own. What a data sheet
+would say of a known GPU comes from the catalogue; of any other device it is the best that was
+measured: the bandwidth of large copies, the FLOP/s of large products. SI units.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from calibrate.device import DeviceFacts
+from calibrate.fit import Data, fit, groups
+from calibrate.measurements import Measurement
+from sim import catalog
+from sim.catalog.profile_file import to_document, to_yaml
+from sim.cost.kernels import decode_attention, gemm, prefill_attention, stream
+from sim.cost.kernels.form import Ceilings, Floats, Form
+from sim.errors import InfersimError
+from sim.hardware import GpuSpec
+from sim.profile import KernelFit, Profile
+
+KNOWN = {
+    "NVIDIA A100-SXM4-40GB": "a100-sxm-40gb",
+    "NVIDIA A100-SXM4-80GB": "a100-sxm-80gb",
+    "NVIDIA B200": "b200-sxm",
+    "NVIDIA GeForce RTX 4090": "rtx-4090",
+    "NVIDIA H100 80GB HBM3": "h100-sxm",
+    "NVIDIA H100 PCIe": "h100-pcie",
+    "NVIDIA H200": "h200-sxm",
+    "NVIDIA L4": "l4",
+    "NVIDIA L40S": "l40s",
+}
+"""The catalogue's part for the name by which the driver calls it."""
+
+STREAMS = (
+    *("stream", "quantise", "sampling", "memory"),
+    *("host_to_device", "device_to_host", "device_to_device", "file_to_device"),
+)
+"""Operators that move data and do nothing else."""
+
+LEAST_POINTS = 8
+LEAST_SHAPES = 4
+"""Fewer measurements, or fewer shapes to hold out, are not fitted."""
+
+MOST_KNOTS = 6
+MOST_CELLS = 200
+"""Size of a residual table: knots on an axis, and in all."""
+
+ROTATED = {
+    "gemm": {"cached": 1.0, "convert": 0.0, "row": 0.0},
+    "decode_attention": {"cache_share": 1.0, "cache_speed": 1.0},
+    "prefill_attention": {"cache_share": 1.0, "cache_speed": 1.0},
+}
+"""Parameters that our own measurements leave nothing to: their buffers rotate, so nothing is found
+in a cache again, and the conversion of inputs is an operator of its own (``quantise``)."""
+
+NO_TILES = {
+    "gemm": {
+        "wave": 1e-9, "partial": 0.0, "huge": 1.0, "small": 1.0, "tiny": 1.0, "split": 1e-3,
+        "ragged": 0.0, "droop": 0.0, "long": 1e-2,
+    },
+    "decode_attention": {
+        "quantised": 0.0, "combine": 1e-2, "regroup": 1e-8, "alone_combine": 1.0,
+        "alone_floor": 1.0,
+        "floor_width": 0.0,
+    },
+    "prefill_attention": {
+        "packing": 0.0, "tail": 0.0, "split": 1.0, "droop": 0.0, "write": 0.0, "copy": 1e-12,
+    },
+}  # fmt: skip
+"""Parameters of kernels that cut their work into tiles for many SMs, which a CPU does not."""
+
+
+def write_profile(measurements: Sequence[Measurement], device: DeviceFacts, path: Path) -> Profile:
+    """Fit all there is to fit, write a GPU file with the profile in it to ``path``, return it.
+
+    Raises InfersimError if nothing was measured often enough to be fitted.
+    """
+    like = KNOWN.get(device.name)
+    known = catalog.gpu(like) if like is not None else None
+    limits = _limits(measurements, device, known)
+    kernels: dict[str, dict[str, KernelFit]] = defaultdict(dict)
+    for operator, precision, rows in _by_kernel(measurements):
+        found = _fitted(operator, precision, rows, device, limits)
+        if found is not None:
+            kernels[operator][precision] = found
+    if not kernels:
+        raise InfersimError(
+            f"nothing to fit: no operator has {LEAST_POINTS} timings of {LEAST_SHAPES} shapes; "
+            "measure for longer (--time-budget, --resume)"
+        )
+    profile = Profile(
+        source=f"Measured on {device.name} with infersim's own benchmarks",
+        date=datetime.now(UTC).date().isoformat(),
+        facts={"device": device.name, "units": str(device.units), **device.details},
+        kernels=kernels,
+    )
+    hardware = _hardware(device, limits, like, kernels)
+    write_text(path, to_yaml({**hardware, "profile": to_document(profile)}))
+    return profile
+
+
+class _Limits:
+    """Ceilings by precision, and where they come from."""
+
+    def __init__(self, bandwidth: float, peaks: Mapping[str, float], units: int) -> None:
+        self.bandwidth, self.peaks, self.units = bandwidth, peaks, units
+
+    def of(self, precision: str) -> Ceilings:
+        """The ceilings under which an operator in ``precision`` is fitted."""
+        arithmetic = "bf16" if precision.endswith("-weights") else precision
+        peak = self.peaks.get(arithmetic) or max(self.peaks.values())
+        return Ceilings(peak, self.bandwidth, self.units)
+
+
+def _limits(
+    measurements: Sequence[Measurement], device: DeviceFacts, known: GpuSpec | None
+) -> _Limits:
+    if known is not None:
+        return _Limits(known.bandwidth, known.peak_flops, known.sms)
+    moved = [
+        row.shape["bytes"] / row.seconds
+        for row in measurements
+        if row.operator in ("memory", "stream") and row.seconds and "bytes" in row.shape
+    ]
+    products = [row for row in measurements if row.operator == "gemm" and row.seconds]
+    peaks: dict[str, float] = {}
+    for row in products:
+        if row.precision.endswith("-weights") or row.seconds is None:
+            continue
+        rate = 2 * row.shape["m"] * row.shape["n"] * row.shape["k"] / row.seconds
+        peaks[row.precision] = max(rate, peaks.get(row.precision, 0.0))
+    if not moved or not peaks:
+        raise InfersimError(
+            "the measurements hold no copy and no product, from which the ceilings of a device "
+            "that the catalogue does not know are taken; measure for longer (--resume)"
+        )
+    if "bf16" not in peaks and "fp16" not in peaks:
+        peaks["bf16"] = max(peaks.values())
+    return _Limits(max(moved), peaks, device.units)
+
+
+def _by_kernel(
+    measurements: Sequence[Measurement],
+) -> Iterator[tuple[str, str, list[Measurement]]]:
+    rows: dict[tuple[str, str], list[Measurement]] = defaultdict(list)
+    for row in measurements:
+        if row.seconds:
+            rows[row.operator, row.precision].append(row)
+    for (operator, precision), found in sorted(rows.items()):
+        yield operator, precision, found
+
+
+def _fitted(
+    operator: str, precision: str, rows: Sequence[Measurement], device: DeviceFacts, limits: _Limits
+) -> KernelFit | None:
+    """The fit of one operator in one precision; None where there is no form or too little."""
+    form = _form(operator, precision, device.kind)
+    if form is None:
+        return None
+    data = to_data(form, rows)
+    if len(data) < LEAST_POINTS or groups(form, data).max() + 1 < LEAST_SHAPES:
+        return None
+    return fit(
+        form,
+        data,
+        limits.of(precision if operator == "gemm" else "bf16"),
+        axes=axes_of(form, data),
+        kernel=", ".join(sorted({row.kernel for row in rows})),
+        judged=np.ones(len(data), dtype=bool),
+    )
+
+
+def _form(operator: str, precision: str, kind: str) -> Form | None:
+    makers = {
+        "gemm": gemm.form,
+        "decode_attention": decode_attention.form,
+        "prefill_attention": prefill_attention.form,
+    }
+    if operator in STREAMS:
+        return stream.form(operator)
+    if operator not in makers:
+        return None
+    form = makers[operator](precision).given(**ROTATED[operator])
+    return form.given(**NO_TILES[operator]) if kind == "cpu" else form
+
+
+def to_data(form: Form, rows: Sequence[Measurement]) -> Data:
+    """The measurements as columns; ``skew`` is 1 where none was noted, ``context`` 0."""
+    absent = {"skew": 1.0, "context": 0.0}
+    shape: dict[str, Floats] = {
+        name: np.array([row.shape.get(name, absent.get(name, np.nan)) for row in rows])
+        for name in form.variables
+    }
+    seconds = np.array([row.seconds or np.nan for row in rows])
+    whole = ~np.isnan(np.column_stack([*shape.values(), seconds])).any(axis=1)
+    return Data(
+        {name: column[whole] for name, column in shape.items()},
+        seconds[whole],
+        np.ones(int(whole.sum())),
+    )
+
+
+def axes_of(form: Form, data: Data) -> dict[str, tuple[float, ...]] | None:
+    """Knots of a residual table where the data lie: quantiles of each coordinate, fewer of them the
+    more coordinates vary. None where nothing varies enough."""
+    coordinates = form.coordinates(data.shape)
+    varied = {name: np.unique(np.round(c, 6)) for name, c in coordinates.items()}
+    varied = {name: values for name, values in varied.items() if len(values) > 1}
+    if not varied:
+        return None
+    knots = MOST_KNOTS
+    while knots > 2 and knots ** len(varied) > min(MOST_CELLS, len(data) / 2):
+        knots -= 1
+    shares = np.linspace(0, 1, knots)
+    axes = {
+        name: tuple(np.unique(np.round(np.quantile(values, shares), 3)).tolist())
+        for name, values in varied.items()
+    }
+    return axes if np.prod([len(axis) for axis in axes.values()]) <= MOST_CELLS else None
+
+
+def _hardware(
+    device: DeviceFacts,
+    limits: _Limits,
+    like: str | None,
+    kernels: Mapping[str, Mapping[str, KernelFit]],
+) -> dict[str, object]:
+    """The part of the GPU file that is not the profile."""
+    if like is not None:
+        entry = dict(catalog.raw("gpus", like))
+        entry["title"] = f"{entry['title']}, measured"
+        return entry
+    best = "best of the measurements"
+    document: dict[str, object] = {
+        "title": device.name,
+        "memory": _sourced(f"{device.memory:.0f}B", "as the system tells"),
+        "bandwidth": _sourced(f"{limits.bandwidth / 1e9:.4g}GB/s", best),
+        "peak_flops": _sourced(
+            {name: f"{peak / 1e12:.4g}TFLOP/s" for name, peak in limits.peaks.items()}, best
+        ),
+        "sms": _sourced(device.units, "threads used" if device.kind == "cpu" else "as told"),
+    }
+    streams = kernels.get("stream", {})
+    moving = streams.get("bf16") or next(iter(streams.values()), None)
+    if moving is not None:
+        document["efficiency"] = _sourced(
+            {
+                "compute": 1.0,
+                "bandwidth": round(min(1.0, moving.parameters["share"]), 4),
+                "operator_latency": f"{moving.parameters['latency'] * 1e6:.4g}us",
+            },
+            "norms, rotary embedding, activations and residuals, as measured",
+        )
+    return document
+
+
+def _sourced(value: object, source: str) -> dict[str, object]:
+    return {"value": value, "source": source}
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write ``text`` to ``path``, all of it or nothing."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)

@@ -1,0 +1,190 @@
+"""How do device, families, plan, store and fit come together in one calibration?
+
+The composition root of measuring, without anything of the command line: ``prepare`` checks all
+there is to check, ``measure`` takes the time, ``fit`` writes the profile.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from calibrate.bench import families
+from calibrate.bench.arena import Arena
+from calibrate.bench.base import Family, Scope
+from calibrate.bench.gemm import PRECISIONS
+from calibrate.device import Device, DeviceFacts, open_device
+from calibrate.measurements import Measurement, Store, Table, facts_of, now, read, read_meta
+from calibrate.plan import Plan, crude_rates
+from calibrate.stability import drift, noise, sums
+from calibrate.suite import Bench, Report, Suite
+from calibrate.timing import timer_for
+from sim import catalog
+from sim.errors import UsageError, did_you_mean
+from sim.model import ModelSpec
+from sim.profile import Profile
+
+BUDGETS = {"cuda": 600.0, "cpu": 180.0}
+"""Seconds measured for when nothing else is asked."""
+
+MODELS = {
+    "cuda": ("llama-3.1-8b", "llama-3.2-1b", "qwen2.5-7b", "llama-3.1-70b"),
+    "cpu": ("llama-3.2-1b", "llama-3.1-8b"),
+}
+"""Models whose layers are measured when none are named: small, common and large ones."""
+
+DEFAULT_PRECISIONS = {
+    "cuda": ("bf16", "fp8", "int8", "int8-weights", "int4-weights", "fp16"),
+    "cpu": ("bf16", "fp32"),
+}
+LEAST_BUDGET = 1.0
+MEMORY_SHARE = 0.6
+"""Of the memory free at the start, what points may plan with: pools of several types lie beside one
+another, and a CPU is shared."""
+
+
+class WriteProfile(Protocol):
+    """Fits every form to the measurements and writes the profile."""
+
+    def __call__(
+        self, measurements: Sequence[Measurement], device: DeviceFacts, path: Path
+    ) -> Profile:
+        """The profile that was written to ``path``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for; None and empty stand for the device's defaults. Seconds."""
+
+    device: str
+    measurements: Path
+    models: Sequence[str] = ()
+    precisions: Sequence[str] = ()
+    budget: float | None = None
+    threads: int | None = None
+    resume: bool = False
+    scratch: Path = Path()
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Everything that is needed to measure."""
+
+    device: Device
+    plan: Plan
+    owners: Mapping[str, Family]
+    store: Store
+    models: Sequence[ModelSpec]
+
+
+def prepare(request: Request) -> Session:
+    """Open the device and the table, choose the points. UsageError for whatever is not right."""
+    precisions = [_precision(name) for name in request.precisions]
+    models = [catalog.model(name) for name in request.models]
+    if request.budget is not None and request.budget < LEAST_BUDGET:
+        raise UsageError(f"--time-budget: expected at least {LEAST_BUDGET:.0f} s")
+    device = open_device(request.device, request.threads)
+    kind = device.facts.kind
+    models = models or [catalog.model(name) for name in MODELS[kind]]
+    scope = Scope(
+        kind=kind,
+        memory=MEMORY_SHARE * device.free_memory(),
+        devices=int(device.facts.details.get("devices", "1")),
+        models=models,
+        precisions=precisions or DEFAULT_PRECISIONS[kind],
+        scratch=str(request.scratch),
+    )
+    budget = request.budget or BUDGETS[kind]
+    context = {
+        "models": [model.name for model in models],
+        "precisions": list(scope.precisions),
+        "time_budget_s": budget,
+    }
+    store = Store(request.measurements, device.facts, context, resume=request.resume)
+    found = families(scope)
+    plan = Plan(
+        points=(p for family in found for p in family.points(scope) if p.memory <= scope.memory),
+        shares={name: share for family in found for name, share in family.shares.items()},
+        rates=crude_rates(kind, device.facts.units, device.facts.cache),
+        budget=budget,
+        done=frozenset(row.key for row in store.table.rows if not row.purpose),
+    )
+    owners = {name: family for family in found for name in family.shares}
+    return Session(device, plan, owners, store, models)
+
+
+def measure(session: Session, report: Report) -> Table:
+    """Measure until the budget is used; the table of everything measured, earlier runs included.
+
+    Whatever ends it, the store is closed and says so.
+    """
+    device, store = session.device, session.store
+    arena = Arena(device)
+    suite = Suite(
+        session.plan,
+        session.owners,
+        Bench(device, arena),
+        timer_for(device),
+        store,
+        report=report,
+    )
+    ended = "interrupted"
+    try:
+        suite.run()
+        ended = "finished"
+    finally:
+        store.note(ended=ended, finished=now(), **_agreement(store.table, session.models))
+        store.close()
+        arena.release()
+    return store.table
+
+
+def _agreement(table: Table, models: Sequence[ModelSpec]) -> dict[str, object]:
+    """Noise, drift and sums of parts for the meta file."""
+    return {
+        "noise": {e.operator: [e.median, e.p90, e.points] for e in noise(table)},
+        "drift": {e.operator: e.change for e in drift(table)},
+        "layers": [[e.operator, e.variant, e.shape, e.excess] for e in sums(table, models)],
+    }
+
+
+def load_fit() -> WriteProfile:
+    """What fits and writes profiles; UsageError where a package it needs is missing."""
+    try:
+        module = importlib.import_module("calibrate.profile")
+    except ImportError as error:
+        raise UsageError(
+            f"fitting needs {error.name}, which cannot be imported; install infersim[calibrate], "
+            "or measure with --no-fit and fit elsewhere"
+        ) from None
+    write: WriteProfile = module.write_profile
+    return write
+
+
+def fit(measurements: Path, out: Path, write: Callable[..., Profile]) -> tuple[Profile, Table]:
+    """Fit a table measured earlier, on whichever machine, and write the profile to ``out``."""
+    table = read(measurements)
+    usable = table.usable()
+    if not usable:
+        raise UsageError(f"{measurements}: holds no timing to fit")
+    return write(usable, facts_of(measurements), out), table
+
+
+def models_of(measurements: Path) -> list[ModelSpec]:
+    """The models whose layers a table was measured for, as far as the catalogue knows them."""
+    known = set(catalog.names("models"))
+    names = read_meta(measurements).get("models", [])
+    return [catalog.model(name) for name in names if name in known]
+
+
+def _precision(name: str) -> str:
+    if name not in PRECISIONS:
+        raise UsageError(
+            f"--precision {name}: not known{did_you_mean(name, PRECISIONS)}; "
+            f"known: {', '.join(PRECISIONS)}"
+        )
+    return name

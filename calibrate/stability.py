@@ -1,0 +1,107 @@
+"""How well does the machine agree with itself, and a layer with the sum of its parts?
+
+An error on held-out shapes means little without the noise beside it: if a second look at the same
+point differs by 5 %, no fit can do better. All figures are relative (0.05 is 5 %).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median, quantiles
+
+from calibrate.bench.base import Key, Point
+from calibrate.bench.layer import parts_of
+from calibrate.measurements import Measurement, Table
+from sim.model import ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Differences between the first and the second look at the same points."""
+
+    operator: str
+    median: float
+    p90: float
+    points: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """How an anchor's time changed from its first measurement to its last."""
+
+    operator: str
+    change: float
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """A layer or step against its parts: measured over summed, less 1."""
+
+    operator: str
+    variant: str
+    shape: str
+    measured: float
+    summed: float
+
+    @property
+    def excess(self) -> float:
+        """What lies between the parts, as a share of their sum."""
+        return self.measured / self.summed - 1
+
+
+def noise(table: Table) -> list[Noise]:
+    """By operator, and over all of them under the name ``all``; empty without a second pass."""
+    first = {row.key: row.seconds for row in table.usable()}
+    found: dict[str, list[float]] = {}
+    for row in table.of("again"):
+        before = first.get(row.key)
+        if before and row.seconds:
+            found.setdefault(row.operator, []).append(abs(row.seconds / before - 1))
+    everything = [value for values in found.values() for value in values]
+    if everything:
+        found["all"] = everything
+    return [Noise(name, median(v), _p90(v), len(v)) for name, v in found.items()]
+
+
+def drift(table: Table) -> list[Drift]:
+    """Each anchor that was measured at least twice."""
+    series: dict[Key, list[float]] = {}
+    for row in table.of("anchor"):
+        series.setdefault(row.key, []).append(row.seconds or 0.0)
+    return [
+        Drift(key[0], values[-1] / values[0] - 1, len(values))
+        for key, values in series.items()
+        if len(values) > 1
+    ]
+
+
+def sums(table: Table, models: Sequence[ModelSpec]) -> list[Sum]:
+    """Every layer and step of which all parts were measured."""
+    seconds = {row.key: row.seconds or 0.0 for row in table.usable()}
+    known = {model.name for model in models}
+    found = []
+    for row in table.usable():
+        if row.operator not in ("layer", "step") or row.variant.rsplit(" ", 1)[0] not in known:
+            continue
+        made = parts_of(_point(row), models)
+        if all(part.key in seconds for part, _ in made):
+            total = sum(times * seconds[part.key] for part, times in made)
+            found.append(Sum(row.operator, row.variant, _shape(row), row.seconds or 0.0, total))
+    return found
+
+
+def _point(row: Measurement) -> Point:
+    return Point(row.operator, row.precision, row.shape, 0.0, variant=row.variant)
+
+
+def _shape(row: Measurement) -> str:
+    batch, tokens, context = (int(row.shape[name]) for name in ("batch", "tokens", "context"))
+    if tokens == 1:
+        return f"{batch} decodes at {context}"
+    return f"{batch} x {tokens} prefill"
+
+
+def _p90(values: list[float]) -> float:
+    return values[0] if len(values) == 1 else quantiles(values, n=10, method="inclusive")[-1]

@@ -1,0 +1,72 @@
+"""What are operators, variables and points called on a page, and how are times written?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+TITLES: Mapping[str, str] = {
+    "gemm": "Matrix products",
+    "decode_attention": "Decode attention",
+    "prefill_attention": "Prefill attention",
+    "all_reduce": "All-reduce",
+    "stream": "Norms and other element-wise operators",
+    "quantise": "Quantisation of activations",
+    "sampling": "Sampling",
+    "memory": "Memory streams",
+    "host_to_device": "Copies host to device",
+    "device_to_host": "Copies device to host",
+    "device_to_device": "Copies device to device",
+    "file_to_device": "Loading files",
+}
+"""Operator -> its name; an operator that is not here has no form and is in no figure."""
+
+AXES: Mapping[str, str] = {
+    "m": "rows",
+    "context": "tokens of context",
+    "tokens": "new tokens of a prompt",
+    "bytes": "bytes",
+}
+
+MOST_POINTS = 4000
+"""So many points are drawn in one figure; of more, evenly spaced ones."""
+
+
+class Own(NamedTuple):
+    """The points of one operator, as columns."""
+
+    operator: str
+    columns: Mapping[str, Sequence[Any]]
+
+    def __len__(self) -> int:
+        return len(self.columns["measured"])
+
+    @property
+    def precisions(self) -> list[str]:
+        """Its precisions, in the order of the points."""
+        return list(dict.fromkeys(self.columns["precision"]))
+
+    def where(self, **wanted: Any) -> dict[str, list[Any]]:
+        """The columns of those points that have these values."""
+        chosen = [
+            index
+            for index in range(len(self))
+            if all(self.columns[name][index] == value for name, value in wanted.items())
+        ]
+        return {name: [column[i] for i in chosen] for name, column in self.columns.items()}
+
+
+def by_operator(points: Mapping[str, Sequence[Any]]) -> list[Own]:
+    """The points of each operator, thinned to what can be drawn."""
+    found = []
+    for operator in dict.fromkeys(points["operator"]):
+        chosen = [i for i, name in enumerate(points["operator"]) if name == operator]
+        step = -(-len(chosen) // MOST_POINTS)
+        columns = {name: [c[i] for i in chosen[::step]] for name, c in points.items()}
+        found.append(Own(operator, columns))
+    return found
+
+
+def title(operator: str) -> str:
+    """The operator's name on the page."""
+    return TITLES.get(operator, operator)

@@ -1,0 +1,185 @@
+"""What do several prompts of different lengths take in one call of prefill attention? Seconds.
+
+The scalar twin of ``sim.cost.kernels.prefill_attention``, for the event loop: work, reads and
+writes of the chunks add up, of the longest tiles the longest counts, and one call of ``seconds``
+joins them. For equal prompts, and nothing found in a cache, the two agree to rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+
+import numpy as np
+
+from sim.cost.kernels.form import Ceilings, Parameters, interpolate
+from sim.cost.kernels.prefill_attention import ACTIVATION_BYTES, BLOCK, ROWS, WARM, WIDTH, form
+from sim.model import precision_bytes
+from sim.profile import KernelFit
+
+HALF = ROWS // 2
+
+FIRST = 1024
+"""Lengths of a lone prompt priced to begin with."""
+
+Share = tuple[float, float, float, float]
+"""Seconds of one chunk: of its tiles spread over all SMs, of its longest tile, of reading, of
+writing the cache."""
+
+
+class Prompts:
+    """Prices chunks of one model on one GPU (heads are those of the GPU).
+
+    ``floor`` is what a call takes however little it computes (s), ``error`` the relative error on
+    shapes that the fit had not seen.
+    """
+
+    __slots__ = (
+        "_alone",
+        "_apart_key",
+        "_apart_tile",
+        "_blend",
+        "_ceilings",
+        "_droop",
+        "_fit",
+        "_form",
+        "_group",
+        "_heads",
+        "_packed_key",
+        "_packed_tile",
+        "_per_key",
+        "_read_key",
+        "_read_query",
+        "_split",
+        "_step",
+        "_table",
+        "_tail",
+        "_write",
+        "error",
+        "floor",
+    )
+
+    def __init__(
+        self,
+        fit: KernelFit,
+        ceilings: Ceilings,
+        precision: str,
+        q_heads: int,
+        kv_heads: int,
+        head_dim: int,
+    ) -> None:
+        self._fit, self._ceilings, self._form = fit, ceilings, form(precision)
+        self._heads = {"q_heads": q_heads, "kv_heads": kv_heads, "head_dim": head_dim}
+        self._alone: list[float] = []
+        p: Parameters = fit.parameters
+        group = q_heads / kv_heads
+        rate = ceilings.bandwidth * p["share"]
+        kept = precision_bytes(precision)
+        alone = p["alone_unit"] if group == 1 else 1.0
+        width = head_dim + p["softmax"]
+        self._group = group
+        self.floor, self.error = p["floor"], fit.holdout.median
+        self._blend, self._droop = p["blend"], p["droop"]
+        self._tail, self._split = p["tail"], p["split"]
+        unit = p["unit"] * (head_dim / WIDTH) ** p["unit_width"] * alone
+        self._per_key = 4 * ROWS * width * ceilings.sms / (ceilings.peak * p["compute"])
+        self._step = ROWS / 2 / group  # half of the keys by which a packed tile sees more
+        packed = p["packing"] * kv_heads / ceilings.sms
+        apart = (1 - p["packing"]) * q_heads / ceilings.sms
+        self._packed_tile, self._packed_key = packed * unit, packed * self._per_key
+        self._apart_tile, self._apart_key = apart * unit, apart * self._per_key
+        self._read_query = 2 * q_heads * head_dim * ACTIVATION_BYTES / rate
+        self._read_key = 2 * kv_heads * head_dim * kept / rate
+        self._write = p["write"] * 2 * kv_heads * head_dim * (ACTIVATION_BYTES + kept) / rate
+        self._write += p["copy"] * min(kv_heads * head_dim / BLOCK, 1.0)
+        self._table = _Table(fit, q_heads, group, head_dim)
+
+    def work(self, tokens: int, context: int) -> Share:
+        """What a chunk of ``tokens`` adds on top of ``context`` tokens that are cached."""
+        apart = -(-tokens // ROWS)
+        packed = -(-tokens * self._group // ROWS)
+        whole = context + tokens
+        return (
+            packed * self._packed_tile
+            + apart * self._apart_tile
+            + ((packed - 1) * (context + self._step * packed) + whole) * self._packed_key
+            + ((apart - 1) * (context + HALF * apart) + whole) * self._apart_key,
+            whole * self._per_key,
+            tokens * self._read_query + whole * self._read_key,
+            tokens * self._write,
+        )
+
+    def seconds(self, work: float, longest: float, reading: float, writing: float) -> float:
+        """One layer's call over chunks with these sums, ``longest`` the largest of them."""
+        busy = work + self._tail * longest
+        if longest > busy:
+            busy = longest ** (1 - self._split) * busy**self._split
+        busy *= 1 + self._droop * busy / (busy + WARM)
+        both: float = (busy**self._blend + reading**self._blend) ** (1 / self._blend)
+        return self.floor + both + writing
+
+    def alone(self, tokens: int) -> float:
+        """One layer's call over a single prompt of ``tokens`` with nothing cached before it."""
+        if tokens >= len(self._alone):
+            self._alone = self._alone_up_to(max(FIRST, 1 << tokens.bit_length()))
+        return self._alone[tokens]
+
+    def _alone_up_to(self, count: int) -> list[float]:
+        """The same for 0 (of no use), 1, 2, ... tokens, all at once, as a list."""
+        one, none = np.ones(()), np.zeros(())
+        shape = {
+            **{"batch": one, "tokens": np.maximum(np.arange(count), 1.0), "context": none},
+            **{name: np.asarray(float(value)) for name, value in self._heads.items()},
+        }
+        found: list[float] = self._form.price(self._fit, shape, self._ceilings).tolist()
+        return found
+
+    def correction(self, tokens: int, chunks: int) -> float:
+        """Factor of the residual table for ``tokens`` in all over ``chunks`` prompts."""
+        return self._table.factor(tokens, chunks)
+
+
+class _Table:
+    """The residual table at one model's heads: bilinear in the logarithms of rows and tokens."""
+
+    __slots__ = ("_grid", "_heads", "_rows", "_tokens")
+
+    def __init__(self, fit: KernelFit, q_heads: int, group: float, head_dim: int) -> None:
+        self._heads = math.log2(q_heads)
+        self._rows: list[float] = [0.0]
+        self._tokens: list[float] = [0.0]
+        self._grid: list[list[float]] = [[0.0]]
+        if fit.residual is None:
+            return
+        axes = fit.residual.axes
+        self._rows, self._tokens = list(axes["rows"]), list(axes["tokens"])
+        at = {
+            "rows": np.array(self._rows)[:, None],
+            "tokens": np.array(self._tokens)[None, :],
+            "group": np.array(math.log2(group)),
+            "head_dim": np.array(math.log2(head_dim)),
+        }
+        self._grid = interpolate(fit.residual, at).tolist()
+
+    def factor(self, tokens: int, chunks: int) -> float:
+        """Exponential of the table there; at the edge outside of it."""
+        row, below, down = _place(self._rows, math.log2(tokens) + self._heads)
+        column, left, right = _place(self._tokens, math.log2(tokens / chunks))
+        here = self._grid[row]
+        value = here[column] * left + (here[column + 1] * right if right else 0.0)
+        if down:
+            there = self._grid[row + 1]
+            other = there[column] * left + (there[column + 1] * right if right else 0.0)
+            value = value * below + other * down
+        return math.exp(value)
+
+
+def _place(knots: list[float], at: float) -> tuple[int, float, float]:
+    """The knot at or before ``at``, its weight and the next one's; clamped to both ends."""
+    if at <= knots[0]:
+        return 0, 1.0, 0.0
+    if at >= knots[-1]:
+        return len(knots) - 1, 1.0, 0.0
+    index = bisect_right(knots, at) - 1
+    rest = (at - knots[index]) / (knots[index + 1] - knots[index])
+    return index, 1 - rest, rest

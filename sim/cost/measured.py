@@ -1,0 +1,172 @@
+"""What do the kernels of a profile take in one deployment? Seconds of one layer's operator.
+
+Each class stands for one fitted operator of the GPU's profile; where the profile has none, the
+operators fall back to the data sheet. Ranges are not enforced: a price outside is given, marked as
+not measured, and trusted no more than one from a data sheet.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.cost.kernels import all_reduce, decode_attention, gemm
+from sim.cost.kernels.form import Ceilings, Shape, inside
+from sim.cost.kernels.prompts import Prompts
+from sim.cost.trust import ATTENTION_ERROR, PROJECTION_ERROR, projection_error
+from sim.hardware import GpuSpec, Link
+from sim.model import precision_bytes
+from sim.profile import KernelFit, Profile
+
+Amount = float | NDArray[np.float64]
+
+
+class Timing(NamedTuple):
+    """``seconds``, of which arithmetic and memory traffic would each take so much alone; the
+    relative ``error`` to expect, and whether the shape lies in what was ``measured``."""
+
+    seconds: Amount
+    compute: Amount
+    memory: Amount
+    error: Amount
+    measured: Amount
+
+
+EVERY = 2048
+STRIDE = 16
+"""Products of up to ``EVERY`` rows are priced one by one, longer ones every ``STRIDE`` rows, with
+straight lines between: tiles are 64 rows and more."""
+
+
+class _Table(NamedTuple):
+    """The timing of products with one matrix, by ``rows``, ascending."""
+
+    rows: NDArray[np.float64]
+    timing: Timing
+
+
+class MeasuredGemm:
+    """Products in one precision. ``converts``: their inputs' quantisation is part of the fit."""
+
+    def __init__(self, fit: KernelFit, precision: str, gpu: GpuSpec) -> None:
+        self._fit = fit
+        self._form, self._widths = gemm.form(precision), gemm.WIDTHS[precision]
+        arithmetic = "bf16" if precision.endswith("-weights") else precision
+        self._ceilings = Ceilings(gpu.flops(arithmetic), gpu.bandwidth, gpu.sms)
+        self._unmeasured = projection_error(arithmetic)
+        self._tables: dict[tuple[float, float], _Table] = {}
+        self.converts = any(fit.parameters.get(name) for name in ("convert", "row"))
+
+    def timing(self, m: Amount, n: float, k: float) -> Timing:
+        """A product of ``m`` rows by ``n`` columns over ``k``; one of no rows counts as one row.
+
+        Each matrix is priced once, for all numbers of rows there may be, and then looked up.
+        """
+        most = float(np.max(m, initial=1.0))
+        table = self._tables.get((n, k))
+        if table is None or table.rows[-1] < most:
+            table = self._tables[n, k] = self._tabulated(int(most), n, k)
+        return Timing(*(np.interp(m, table.rows, column) for column in table.timing))
+
+    def _tabulated(self, most: int, n: float, k: float) -> _Table:
+        last = max(1024, 1 << most.bit_length())
+        rows = np.arange(1.0, min(last, EVERY) + 1)
+        if last > EVERY:
+            rows = np.append(rows, np.arange(EVERY + STRIDE, last + 1, STRIDE))
+        shape = _shape(m=rows, n=n, k=k)
+        parts = gemm.parts(self._fit.parameters, shape, self._ceilings, self._widths)
+        seconds = parts.total * self._form.correction(self._fit, shape)
+        error, known = _trusted(self._fit, shape, self._unmeasured)
+        return _Table(rows, Timing(seconds, parts.compute, parts.memory, error, known))
+
+
+class MeasuredDecode:
+    """Decode attention over a KV cache in one precision, equal contexts."""
+
+    def __init__(
+        self, fit: KernelFit, precision: str, gpu: GpuSpec, heads: tuple[int, int, int]
+    ) -> None:
+        self._fit, self._precision = fit, precision
+        self._form = decode_attention.form(precision)
+        self._ceilings = Ceilings(gpu.flops("bf16"), gpu.bandwidth, gpu.sms)
+        self._heads = dict(zip(("q_heads", "kv_heads", "head_dim"), heads, strict=True))
+
+    def timing(self, batch: Amount, context: Amount) -> Timing:
+        """``batch`` sequences of ``context`` tokens each, the new one included."""
+        shape = _shape(batch=batch, context=context, skew=1.0, **self._heads)
+        seconds = self._form.price(self._fit, shape, self._ceilings)
+        return self.parts(batch, context)._replace(seconds=seconds)
+
+    def parts(self, batch: Amount, context: Amount) -> Timing:
+        """The same but for the seconds, which are left at 0: arithmetic at the full rate of the
+        GPU, traffic at the bandwidth that long reads see."""
+        shape = _shape(batch=batch, context=context, skew=1.0, **self._heads)
+        compute = decode_attention.flops(shape) / self._ceilings.peak
+        rate = self._ceilings.bandwidth * self._fit.parameters["share"]
+        memory = decode_attention.read_bytes(shape, precision_bytes(self._precision)) / rate
+        return Timing(0.0, compute, memory, *_trusted(self._fit, shape, ATTENTION_ERROR))
+
+
+class MeasuredAllReduce:
+    """Sums over the GPUs of a node."""
+
+    def __init__(self, fit: KernelFit, link: Link) -> None:
+        self._fit = fit
+        self._form = all_reduce.form(link.kind)
+        self._ceilings = Ceilings(1.0, link.bandwidth, 1)
+
+    def timing(self, size: Amount, gpus: int) -> Timing:
+        """A tensor of ``size`` bytes on each of ``gpus``."""
+        shape = _shape(bytes=np.maximum(size, 2.0), gpus=gpus)
+        seconds = self._form.price(self._fit, shape, self._ceilings)
+        return Timing(seconds, 0.0, 0.0, *_trusted(self._fit, shape, PROJECTION_ERROR))
+
+
+def gemm_of(gpu: GpuSpec, weights: str, arithmetic: str) -> MeasuredGemm | None:
+    """Products with ``weights`` in ``arithmetic``, if the profile has them."""
+    same = weights == arithmetic or weights in ("bf16", "fp16", "fp32")
+    return _found(gpu, arithmetic if same else f"{weights}-weights")
+
+
+def _found(gpu: GpuSpec, precision: str) -> MeasuredGemm | None:
+    fit = _fit(gpu.profile, "gemm", precision)
+    return None if fit is None else MeasuredGemm(fit, precision, gpu)
+
+
+def decode_of(gpu: GpuSpec, precision: str, heads: tuple[int, int, int]) -> MeasuredDecode | None:
+    """Decode attention over a cache in ``precision``, if the profile has it; ``heads`` are query
+    heads, KV heads and head size on one GPU."""
+    fit = _fit(gpu.profile, "decode_attention", precision)
+    return None if fit is None else MeasuredDecode(fit, precision, gpu, heads)
+
+
+def all_reduce_of(gpu: GpuSpec) -> MeasuredAllReduce | None:
+    """Sums over GPUs, if the profile has them."""
+    fit = _fit(gpu.profile, "all_reduce", "bf16")
+    return None if fit is None else MeasuredAllReduce(fit, gpu.link)
+
+
+def _shape(**values: Amount) -> dict[str, NDArray[np.float64]]:
+    return {name: np.asarray(value, dtype=np.float64) for name, value in values.items()}
+
+
+def prompts_of(gpu: GpuSpec, precision: str, heads: tuple[int, int, int]) -> Prompts | None:
+    """Prefill attention with a cache in ``precision``, if the profile has it."""
+    fit = _fit(gpu.profile, "prefill_attention", precision)
+    if fit is None:
+        return None
+    return Prompts(fit, Ceilings(gpu.flops("bf16"), gpu.bandwidth, gpu.sms), precision, *heads)
+
+
+def _fit(profile: Profile | None, operator: str, precision: str) -> KernelFit | None:
+    return None if profile is None else profile.find(operator, precision)
+
+
+def _trusted(fit: KernelFit, shape: Shape, unmeasured: float) -> tuple[Amount, Amount]:
+    """Relative error, and whether it was measured: the hold-out error inside the ranges, at least
+    the data sheet's outside."""
+    within = inside(fit, shape)
+    outside = max(unmeasured, fit.holdout.median)
+    return np.where(within, fit.holdout.median, outside), within.astype(np.float64)

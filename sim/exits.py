@@ -1,0 +1,33 @@
+"""With which exit code does a command end, and what does it say before?
+
+0 ok, 1 failure, 2 usage or invalid scenario, 3 infeasible, 99 SLO missed under ``--check``, 130
+interrupted (Ctrl-C), 143 terminated (SIGTERM); after both, partial results are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from sim.errors import InfersimError
+
+INFEASIBLE = 3
+SLO_MISSED = 99
+SIGNALLED = 128
+"""Plus the number of the signal, as shells count: 130 for SIGINT, 143 for SIGTERM."""
+INTERRUPTED = SIGNALLED + 2
+
+
+@contextmanager
+def told_errors() -> Iterator[None]:
+    """Turn a user's mistake into its message and exit code, never into a traceback."""
+    try:
+        yield
+    except InfersimError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(error.exit_code) from None
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        raise typer.Exit(INTERRUPTED) from None

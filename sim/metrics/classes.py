@@ -1,0 +1,71 @@
+"""How was each class of the traffic served? Latencies in milliseconds."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.metrics.percentiles import describe
+from sim.request import TrafficClass
+
+if TYPE_CHECKING:
+    from sim.metrics.summary import RunRecord
+
+FIGURES = ("mean", "p50", "p90", "p99")
+
+
+def by_class(run: RunRecord) -> list[dict[str, Any]] | None:
+    """One entry for each class, in the order of the scenario; None where the traffic has none.
+
+    Latencies are of its completed requests, the warm-up left out, as those of the whole run.
+    ``attainment`` is the share of its requests whose first token came by the class's own deadline
+    and that kept slo.tpot; None without either. (The run's SLO has one limit for all.)
+    """
+    if not run.classes:
+        return None
+    return [_entry(run, item, run.requests["class"] == item.index) for item in run.classes]
+
+
+def _entry(run: RunRecord, item: TrafficClass, mine: NDArray[np.bool_]) -> dict[str, Any]:
+    served, judged = mine & run.completed, mine & ~run.warmup
+    counted = served & judged
+    several = counted & (run.requests["output_tokens"] > 1)
+    ttft, tpot = describe(run.ttft[counted], "ttft"), describe(run.tpot[several], "tpot")
+    return {
+        "name": item.name,
+        "priority": item.priority,
+        "deadline_ms": item.deadline * 1e3 if math.isfinite(item.deadline) else None,
+        "submitted": int(mine.sum()),
+        "completed": int(served.sum()),
+        "preemptions": int(run.requests["preemptions"][mine].sum()),
+        **{f"{figure}_ttft_ms": ttft[f"{figure}_ttft_ms"] for figure in FIGURES},
+        **{f"{figure}_tpot_ms": tpot[f"{figure}_tpot_ms"] for figure in FIGURES},
+        "attainment": _attainment(run, item, judged),
+    }
+
+
+def _attainment(run: RunRecord, item: TrafficClass, judged: NDArray[np.bool_]) -> float | None:
+    held = run.completed.copy()
+    limits = [(item.deadline, run.ttft), (run.scenario.slo.tpot or math.inf, run.tpot)]
+    if not judged.any() or all(math.isinf(limit) for limit, _ in limits):
+        return None
+    for limit, latency in limits:
+        held &= np.isnan(latency) | (latency <= limit)
+    return float(held[judged].mean())
+
+
+def order_notes(run: RunRecord) -> list[str]:
+    """What to know of an order that had nothing to go by."""
+    order = run.scenario.scheduler.order
+    if order == "priority":
+        alike, different = "the same priority", len({item.priority for item in run.classes})
+    elif order == "edf":
+        alike, different = "the same deadline", len({item.deadline for item in run.classes})
+    else:
+        return []
+    if different > 1:
+        return []
+    return [f"All requests have {alike}, so they are served first come, first served."]

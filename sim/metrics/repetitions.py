@@ -1,0 +1,240 @@
+"""What do independent repetitions of a run say together, and how sure are their means?
+
+A repetition is the same scenario under another seed. The spread between repetitions is the chance
+in the traffic; the error of the cost model, which all of them share, is not in it (``error_band``
+is that). Keys and units are those of ``summary.json``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sim.metrics.precision import conclusion
+
+CONFIDENCE = 0.95
+
+SEVERITY = (
+    "no traffic served",
+    "overloaded",
+    "near saturation",
+    "too short to tell",
+    "closed loop",
+    "offline",
+    "stable",
+)
+"""States of a verdict, worst first; one that is not listed counts as best."""
+
+DETAILS = (
+    "verdict.attainment",
+    *(f"queue_ms.{figure}" for figure in ("mean", "p50", "p90", "p95", "p99")),
+    *(f"utilisation.{figure}" for figure in ("busy", "mfu", "mbu")),
+    "kv_cache.mean_used",
+    "kv_cache.peak_used",
+    "preemptions",
+    "batch.mean_running",
+    "cost.usd_per_million_output_tokens",
+    "cost.usd_per_million_tokens",
+    "energy.joules_per_output_token",
+)
+"""Headline figures below ``infersim``; so are all numbers at the top of the summary."""
+
+SHARES = ("verdict.", "utilisation.", "kv_cache.")
+"""Of these the interval ends at 1."""
+
+P99 = ("p99_ttft_ms", "p99_tpot_ms", "p99_e2el_ms")
+
+
+def headlines(summary: Mapping[str, Any]) -> dict[str, float | None]:
+    """The figures that have an interval: ``p99_ttft_ms``, ``queue_ms.p99``, ...; None: undefined.
+
+    A key with a dot is the path of an entry below ``infersim``.
+    """
+    figures = {key: value for key, value in summary.items() if key != "infersim"}
+    for path in (*DETAILS, *_further(summary)):
+        value: Any = summary["infersim"]
+        for step in path.split("."):
+            value = None if value is None else value[step]
+        figures[path] = value
+    return figures
+
+
+def _further(summary: Mapping[str, Any]) -> Iterator[str]:
+    """Attainment of each limit."""
+    for name in summary["infersim"]["verdict"]["limits"]:
+        yield f"verdict.limits.{name}.attainment"
+
+
+def combine(summaries: Sequence[Mapping[str, Any]], wanted: int | None = None) -> dict[str, Any]:
+    """One summary of the summaries of repetitions, the first being the scenario's own seed.
+
+    - A number is the mean over the repetitions in which it is defined. An integer that differs
+      is the mean rounded to an integer, so that sums of counts may be off by one. An entry that
+      some repetitions lack (a reason of rejection, an operator) is 0 there.
+    - Whatever is no number is that of the first, and so is ``error_band``.
+    - The verdict's state is the most frequent one, of equally frequent ones the worse; the SLO is
+      judged by the mean attainment. Notes are those of all repetitions.
+    - ``infersim.repetitions`` has the 95 % interval of each headline figure.
+
+    ``wanted`` is how many repetitions were asked for, if they were interrupted.
+    """
+    first = summaries[0]["infersim"]
+    combined: dict[str, Any] = _mean(list(summaries))
+    own = combined["infersim"]
+    details = [summary["infersim"] for summary in summaries]
+    found = intervals([headlines(summary) for summary in summaries])
+    own["seed"] = first["seed"]
+    own["error_band"] = first["error_band"]
+    own["verdict"] = _verdict([detail["verdict"] for detail in details])
+    own["precision"] = _precision(combined, details, found)
+    own["repetitions"] = {
+        "count": len(summaries),
+        "confidence": CONFIDENCE,
+        "seeds": [detail["seed"] for detail in details],
+        "intervals": found,
+    }
+    own["notes"] = _notes(details, own["precision"])
+    if wanted is not None and len(summaries) < wanted:
+        finished = sum(not detail["interrupted"] for detail in details)
+        own["interrupted"] = True
+        own["notes"].append(
+            f"Interrupted: {finished} of {wanted} repetitions had finished; the figures are of "
+            f"{'those' if finished else 'the first, as far as it came'}."
+        )
+    return combined
+
+
+def intervals(
+    repetitions: Sequence[Mapping[str, float | None]],
+) -> dict[str, dict[str, float | None]]:
+    """``mean``, ``low``, ``high`` and ``half_width`` of each figure, by Student's t.
+
+    The bounds are None with fewer than two defined values; they do not leave the range of the
+    figure, none of which is negative.
+    """
+    keys = dict.fromkeys(key for figures in repetitions for key in figures)
+    return {
+        key: _interval(
+            [value for figures in repetitions if (value := figures.get(key)) is not None],
+            1.0 if key.startswith(SHARES) else math.inf,
+        )
+        for key in keys
+    }
+
+
+def _interval(values: list[float], most: float) -> dict[str, float | None]:
+    n = len(values)
+    if n < 2:
+        mean = values[0] if values else None
+        return {"mean": mean, "low": None, "high": None, "half_width": None}
+    from scipy.special import stdtrit  # noqa: PLC0415 - only repetitions pay for its import
+
+    mean = math.fsum(values) / n
+    variance = math.fsum((value - mean) ** 2 for value in values) / (n - 1)
+    half = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * math.sqrt(variance / n)
+    low, high = max(0.0, mean - half), min(most, mean + half)
+    return {"mean": mean, "low": low, "high": high, "half_width": half}
+
+
+def _mean(leaves: Sequence[Any]) -> Any:
+    """The mean of numbers, entry by entry of mappings; else the first that is not None."""
+    present = [leaf for leaf in leaves if leaf is not None]
+    if not present:
+        return None
+    first = present[0]
+    mappings = [leaf for leaf in present if isinstance(leaf, Mapping)]
+    if mappings:
+        keys = dict.fromkeys(key for mapping in mappings for key in mapping)
+        # an entry that one lacks: nothing of that kind happened there
+        return {key: _mean([m.get(key, 0) for m in mappings]) for key in keys}
+    if isinstance(first, list) and first and isinstance(first[0], Mapping):
+        return [_mean(alike) for alike in zip(*present, strict=True)]
+    if isinstance(first, bool) or not isinstance(first, int | float):
+        return first
+    if all(leaf == first for leaf in present):
+        return first
+    mean = math.fsum(present) / len(present)
+    return round(mean) if all(isinstance(leaf, int) for leaf in present) else mean
+
+
+def _verdict(verdicts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    states = Counter(verdict["state"] for verdict in verdicts)
+    state = max(states, key=lambda name: (states[name], -_severity(name)))
+    text = next(verdict["text"] for verdict in verdicts if verdict["state"] == state)
+    if len(verdicts) > 1:
+        others = [f"{states[name]} {name}" for name in sorted(states, key=_severity)]
+        told = f"; all: {', '.join(others)}" if len(states) > 1 else ""
+        text += f" (So in {states[state]} of {len(verdicts)} repetitions{told}.)"
+    judged = [verdict for verdict in verdicts if verdict["limits"]]
+    breaks = Counter(v["first_limit"] for v in verdicts if v["first_limit"] is not None)
+    attainment = _mean([verdict["attainment"] for verdict in judged])
+    target = judged[0]["target"] if judged else None
+    figures: dict[str, Any] = _mean(verdicts)
+    return figures | {
+        "state": state,
+        "text": text,
+        "slo_met": None if attainment is None else attainment >= target,
+        "attainment": attainment,
+        "target": target,
+        "first_limit": breaks.most_common(1)[0][0] if breaks else None,
+        "limits": _mean([verdict["limits"] for verdict in judged]) if judged else {},
+    }
+
+
+def _severity(state: str) -> int:
+    """0 for the worst state."""
+    return SEVERITY.index(state) if state in SEVERITY else len(SEVERITY)
+
+
+def _precision(
+    combined: Mapping[str, Any],
+    details: Sequence[Mapping[str, Any]],
+    found: Mapping[str, Mapping[str, float | None]],
+) -> dict[str, Any]:
+    """How sure the p99s are together: their intervals over the repetitions.
+
+    Where a single repetition is too short to have any bound, so that its p99 is off towards one
+    side, more of them do not help: then what was said of that one holds.
+    """
+    precisions: list[dict[str, Any]] = [detail["precision"] for detail in details]
+    unstated = [precision for precision in precisions if precision["sufficient"] is None]
+    if unstated or len(precisions) < 2:
+        return dict((unstated or precisions)[0])
+    defined = [key for key in P99 if combined[key] is not None]
+    for precision in precisions:
+        if any(precision[key]["high"] is None for key in defined if precision[key]["samples"]):
+            text = (
+                f"{precision['text']} (Of one repetition: more of them would not make up for it.)"
+            )
+            return precision | {"text": text}
+    entries: dict[str, Any] = {
+        key: {
+            "low": found[key]["low"],
+            "high": found[key]["high"],
+            "samples": sum(p[key]["samples"] for p in precisions),
+            "effective_samples": sum(p[key]["effective_samples"] for p in precisions),
+        }
+        for key in P99
+    }
+    bounded = {key: combined[key] for key in defined if found[key]["high"] is not None}
+    requests = sum(detail["requests"]["submitted"] for detail in details)
+    return entries | conclusion(entries, bounded, requests, len(details))
+
+
+def _notes(details: Sequence[Mapping[str, Any]], precision: Mapping[str, Any]) -> list[str]:
+    """The notes of all repetitions, those that differ in numbers only as the first has them."""
+    known: dict[str, list[str]] = {}
+    for detail in details:
+        for note in detail["notes"]:
+            if note != detail["precision"]["text"]:
+                known.setdefault(re.sub(r"\d[\d,.]*", "0", note), []).append(note)
+    notes = [
+        alike[0] if len(set(alike)) == 1 else f"{alike[0]} (Other repetitions: other numbers.)"
+        for alike in known.values()
+    ]
+    if precision["sufficient"] is False:
+        notes.append(precision["text"])
+    return notes

@@ -1,0 +1,166 @@
+"""What does ``infersim run`` do, in which order?
+
+The scenario is checked, the run directory appears, the simulation fills it, and only then is
+anything printed. Ctrl-C and SIGTERM end the simulation and keep its results; while these are
+summed up, saved and drawn, a first signal is only remembered.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sim.errors import InfersimError, UsageError
+from sim.exits import INFEASIBLE, SIGNALLED, SLO_MISSED, told_errors
+
+if TYPE_CHECKING:
+    from sim.clock import Stop
+    from sim.results import Result
+    from sim.scenario import Scenario
+
+ScenarioFile = Annotated[Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml.")]
+Overrides = Annotated[
+    list[str],
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a value, as a.b.0.c=value."),
+]
+
+
+def run(
+    scenario: ScenarioFile,
+    overrides: Overrides = [],
+    seed: Annotated[int | None, typer.Option(help="Random seed; else the scenario's.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Run directory; else runs/<time>-<name>-<id>."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, no table.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit with 99 if the SLO is missed.")
+    ] = False,
+    report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
+) -> None:
+    """Simulate a scenario, write a run directory and print what came of it."""
+    with told_errors():
+        from sim.clock import Stop
+        from sim.run_directory import new_run_directory
+        from sim.scenario import load_scenario
+
+        loaded = load_scenario(scenario, overrides)
+        if seed is not None:
+            loaded = loaded.override({"seed": seed})
+        if check and loaded.slo.ttft is None and loaded.slo.tpot is None:
+            raise UsageError(
+                "--check needs a limit to check: the scenario has no slo.ttft or slo.tpot"
+            )
+        directory = output or new_run_directory(Path("runs"), loaded.name)
+        with Stop(signal.SIGINT, signal.SIGTERM) as stop:
+            result = _simulate_and_save(loaded, directory, stop)
+            page = _report(result, directory) if report else None
+        _show(result.summary, directory, page, as_json)
+    raise typer.Exit(_exit_code(result, check, stop.signal))
+
+
+def _simulate_and_save(scenario: Scenario, directory: Path, stop: Stop) -> Result:
+    """The result, which is in ``directory`` by then. A run that cannot start leaves nothing there,
+    one that is killed a directory marked ``incomplete``."""
+    from sim.run_directory import RunDirectory
+    from sim.simulation import prepare
+
+    prepare(scenario)
+    place = RunDirectory.create(directory, scenario)
+    try:
+        result = _simulate(scenario, stop)
+    except (InfersimError, KeyboardInterrupt):
+        place.discard()
+        raise
+    stop.renew()
+    try:
+        result.save(place)
+    except OSError as error:
+        raise InfersimError(
+            f"cannot write to {directory} ({error.strerror}): the run there is incomplete"
+        ) from None
+    return result
+
+
+def _simulate(scenario: Scenario, stop: Stop) -> Result:
+    """Run the simulation with a progress bar on stderr, if that is a terminal."""
+    from sim.simulation import simulate
+
+    if not sys.stderr.isatty():
+        return simulate(scenario, stop=stop)
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    from sim.console import stderr
+
+    columns = ("requests", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=stderr(), transient=True) as bar:
+        task = bar.add_task("requests")
+        return simulate(
+            scenario,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            stop=stop,
+        )
+
+
+def _report(result: Result, directory: Path) -> Path | None:
+    """Write the page; a failure costs the page only, the figures are on disk by now."""
+    try:
+        from reports import write_report
+
+        return write_report(
+            directory,
+            summary=result.summary,
+            requests=result.requests,
+            timeseries=result.timeseries,
+            scenario_yaml=result.scenario.to_yaml(),
+        )
+    except Exception as error:
+        typer.echo(f"warning: no report was written ({type(error).__name__}: {error})", err=True)
+        return None
+
+
+def _show(summary: dict[str, Any], directory: Path, page: Path | None, as_json: bool) -> None:
+    """Print what came of the run: one JSON object, or the tables and where the files are."""
+    try:
+        if as_json:
+            shown = summary | {"infersim": summary["infersim"] | {"run_directory": str(directory)}}
+            typer.echo(json.dumps(shown, allow_nan=False))
+            return
+        from sim.console import paths_view, run_view, stdout
+
+        console = stdout()
+        console.print(run_view(summary))
+        console.print(paths_view(directory, page), soft_wrap=True)
+    except BrokenPipeError:
+        raise  # the reader has seen enough
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing left to flush
+        raise InfersimError(f"cannot print ({error.strerror}); the run is in {directory}") from None
+
+
+def _exit_code(result: Result, check: bool, signalled: int | None) -> int:
+    if signalled is not None:
+        kept = "what had finished by then is" if result.interrupted else "the whole run is"
+        word = "terminated" if signalled == signal.SIGTERM else "interrupted"
+        typer.echo(f"{word}: {kept} kept", err=True)
+        return SIGNALLED + signalled
+    summary = result.summary
+    if not summary["completed"]:
+        reasons = summary["infersim"]["requests"]["rejected_reasons"]
+        told = "; ".join(f"{count:,} {reason}" for reason, count in reasons.items())
+        typer.echo(f"nothing could be served{': ' + told if told else ''}", err=True)
+        return INFEASIBLE
+    met = summary["infersim"]["verdict"]["slo_met"]
+    if check and met is None:
+        typer.echo("the SLO could not be judged: no request counts beside the warm-up", err=True)
+        return 1
+    return SLO_MISSED if check and not met else 0

@@ -1,0 +1,62 @@
+"""What kinds of requests does the traffic hold, and how soon is each due? Times in seconds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from sim.scenario.document import show
+from sim.scenario.fields import Duration, Line, Priority, Share, trouble
+from sim.scenario.support import Section
+
+ROUNDING = 1e-6
+"""How far the shares of all classes may be from 1 in sum."""
+
+
+class TrafficClass(Section):
+    """Requests that are treated alike; order and results tell them from others."""
+
+    name: Line = Field(description="What results call the class.", examples=["interactive"])
+    share: Share | None = Field(
+        default=None,
+        description="Share of all requests; those of all classes sum to 1. null, for all classes: "
+        "the trace's own column `priority` says which request is of which class.",
+        examples=[0.8],
+    )
+    priority: Priority = Field(
+        default=0,
+        description="For scheduler.order: priority, which serves lower values first. 0, as "
+        "requests to vLLM that do not say.",
+    )
+    deadline: Duration | None = Field(
+        default=None,
+        description="When the first token is due, s after arrival: for scheduler.order: edf, and "
+        "for the attainment of the class. null: slo.ttft.",
+        examples=["500ms"],
+    )
+
+
+def checked(classes: Sequence[TrafficClass]) -> None:
+    """Refuse, by raising at the entry to blame, classes that cannot stand beside each other."""
+    if not classes:
+        raise trouble("the list is empty; without classes write null, or nothing")
+    for index, item in enumerate(classes):
+        if item.name in [other.name for other in classes[:index]]:
+            raise trouble(f"a second class is called {show(item.name)}", (index, "name"))
+    absent = [index for index, item in enumerate(classes) if item.share is None]
+    if absent and len(absent) < len(classes):
+        raise trouble("this class has no share, but others have; give all, or none", absent[0])
+    total = math.fsum(item.share for item in classes if item.share is not None)
+    if not absent and abs(total - 1) > ROUNDING:
+        raise trouble(f"the shares sum to {total:.7g}, not to 1")
+    priorities = [item.priority for item in classes]
+    if absent and len(set(priorities)) < len(priorities):
+        again = next(i for i, p in enumerate(priorities) if p in priorities[:i])
+        raise trouble(
+            f"a second class has priority {priorities[again]}; without shares the classes are told "
+            "apart by their priority",
+            (again, "priority"),
+            again,
+        )

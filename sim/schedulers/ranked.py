@@ -1,0 +1,117 @@
+"""Continuous batching under an order that preempts by rank: whom to throw out, and who is passed
+over.
+
+vLLM V1 deals out memory along the batch, in order of admission. Under first come, first served the
+victim is always the last of the batch, so it does not matter where memory ran out, and
+``ChunkedPrefill`` need not walk. By rank the victim can be anybody:
+
+- one that has had its share of this iteration gives it back, tokens and memory;
+- if it is the very request that asked, vLLM stops dealing there. Those behind it are passed over:
+  they keep their KV and get no token in this iteration. If nobody was served before it, the engine
+  plans again at once.
+
+Only iterations that run out of memory are walked; all others are those of ``ChunkedPrefill``.
+"""
+
+from __future__ import annotations
+
+from sim.memory import Allocator
+from sim.plan import Chunk, Plan
+from sim.request import Request
+from sim.schedulers.base import Limits
+from sim.schedulers.continuous import ChunkedPrefill
+
+
+class RankedPrefill(ChunkedPrefill):
+    """vLLM V1's scheduler with ``--scheduling-policy priority``, for any order that preempts by
+    rank.
+
+    A sequence that was passed over while it decoded catches up by a chunk of one token.
+    """
+
+    def __init__(self, limits: Limits, kv: Allocator) -> None:
+        super().__init__(limits, kv)
+        self._passed_over: list[Request] = []  # by the plan in flight, in order of admission
+        self._preempted = 0  # while the plan was made
+
+    def schedule(self, now: float) -> Plan | None:
+        """As ``ChunkedPrefill``; those passed over hold seats and memory, but get nothing."""
+        self._preempted = 0
+        self._passed_over = []
+        plan = super().schedule(now)
+        while plan is None and self._passed_over:
+            self._passed_over = []
+            plan = super().schedule(now)
+        if plan is not None and self._preempted:
+            plan.preempted = self._preempted
+            plan.running = len(self._running)
+            plan.held += sum([request.computed for request in self._passed_over])
+        return plan
+
+    def _grow_decodes(self) -> int:
+        """Memory for the next token of each decoding sequence that is not passed over."""
+        _, preempted = self._make_room([])
+        self._partials = list(self._passed_over)
+        return preempted
+
+    def _continue_prompts(self) -> tuple[list[Chunk], int]:
+        """As ``ChunkedPrefill``; who is passed over goes on in a later iteration."""
+        chunks, preempted = super()._continue_prompts()
+        self._partials += self._passed_over  # they stand behind all that were served
+        return chunks, preempted
+
+    def _make_room(self, chunks: list[Chunk]) -> tuple[list[Chunk], int]:
+        """Deal out tokens and memory along the batch, as vLLM does; what ``chunks`` says does not
+        fit. Returns the chunks of those served and how many were preempted."""
+        batch, dealt = list(self._running), dict[Request, int]()
+        budget = self.limits.max_num_batched_tokens
+        preempted = 0
+        while len(dealt) < len(batch) and budget > 0:
+            request = batch[len(dealt)]
+            tokens = min(self._share(request), budget)
+            while not self._take(request, tokens):
+                victim = self.waiting.victim(batch)
+                if victim in dealt:
+                    budget += dealt[victim]
+                    self._give_back(victim, dealt.pop(victim))
+                batch.remove(victim)
+                self._preempt(victim)
+                preempted += 1
+                if victim is request:
+                    break
+            else:
+                dealt[request] = tokens
+                budget -= tokens
+                continue
+            break
+        self._pass_over(batch[len(dealt) :])
+        self._preempted += preempted
+        prompts = [request for request in dealt if request.joined < 0]
+        return [Chunk(r, dealt[r], r.computed) for r in prompts], preempted
+
+    def _take(self, request: Request, tokens: int) -> bool:
+        """Memory for ``tokens`` more of ``request``; False if there is none."""
+        held = request.computed + self.steps(request)
+        if not self.kv.allocate(held, tokens):
+            return False
+        if request.joined >= 0:
+            self.kv.leave(held)
+            self.kv.join(held + tokens)
+        return True
+
+    def _give_back(self, request: Request, tokens: int) -> None:
+        """Undo ``_take``."""
+        held = request.computed + self.steps(request)
+        if request.joined >= 0:
+            self.kv.leave(held + tokens)
+            self.kv.join(held)
+        self.kv.free(held + tokens)
+        self.kv.allocate(0, held)
+
+    def _pass_over(self, requests: list[Request]) -> None:
+        """No token for ``requests`` in this iteration; their memory stays as it is."""
+        for request in requests:
+            if request.joined >= 0:
+                self.decoding.leave(request)
+                self._stop_decoding(request)
+        self._passed_over = requests

@@ -1,0 +1,91 @@
+"""What do the ``infersim trace`` commands accept and print? A thin shell over ``trace_tools``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sim.errors import UsageError
+from sim.exits import told_errors
+
+app = typer.Typer(help="Look at traces, convert them, cut them down.", no_args_is_help=True)
+
+TraceFile = Annotated[Path, typer.Argument(help="A trace, in any format that scenarios replay.")]
+PlainFile = Annotated[Path, typer.Argument(help="The CSV file to write.")]
+Format = Annotated[str, typer.Option("--format", help="How to read it; auto: by its columns.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite a file.")]
+
+
+@app.command("describe")
+def trace_describe(
+    file: TraceFile,
+    trace_format: Format = "auto",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, no table.")
+    ] = False,
+) -> None:
+    """How many requests, how bursty, how long?"""
+    with told_errors():
+        from sim.trace_tools import describe, to_text
+
+        figures = describe(file, trace_format)
+    typer.echo(json.dumps(figures, allow_nan=False) if as_json else to_text(figures))
+
+
+@app.command("convert")
+def trace_convert(
+    file: TraceFile, output: PlainFile, trace_format: Format = "auto", force: Force = False
+) -> None:
+    """Write a trace as plain CSV: arrival_s, prompt_tokens, output_tokens."""
+    with told_errors():
+        from sim.trace_tools import check_free, write_trace
+        from sim.workload.traces import read_trace
+
+        check_free(output, file, force=force)
+        found = read_trace(file, trace_format)
+        write_trace(found, output)
+    _written(output, len(found), found.skipped)
+
+
+@app.command("sample")
+def trace_sample(
+    file: TraceFile,
+    output: PlainFile,
+    requests: Annotated[
+        int | None, typer.Option(min=1, help="So many consecutive requests, from a random place.")
+    ] = None,
+    thin: Annotated[
+        float | None, typer.Option(help="Instead: keep each request with this probability.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Selects the random draws.")] = 42,
+    trace_format: Format = "auto",
+    force: Force = False,
+) -> None:
+    """Write a part of a trace as plain CSV; its first request arrives at 0."""
+    with told_errors():
+        from sim.trace_tools import check_free, sample_thinned, sample_window, write_trace
+        from sim.workload.traces import read_trace
+
+        check_free(output, file, force=force)
+        found = read_trace(file, trace_format)
+        if requests is not None and thin is None:
+            part = sample_window(found, requests, seed)
+        elif thin is not None and requests is None:
+            part = sample_thinned(found, thin, seed)
+        else:
+            raise UsageError("a sample takes either --requests N or --thin P")
+        write_trace(part, output)
+    _written(output, len(part), part.skipped)
+
+
+def _written(path: Path, requests: int, skipped: dict[str, int]) -> None:
+    """Say what was written, and on stderr what was left out of it."""
+    from sim.trace_tools import skipped_text
+
+    told = skipped_text(skipped)
+    if told is not None:
+        typer.echo(told, err=True)
+    typer.echo(f"{path}: {requests:,} {'request' if requests == 1 else 'requests'}")
