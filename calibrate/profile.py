@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from calibrate.fit import Data, fit, groups
 from calibrate.measurements import Measurement
 from sim import catalog
 from sim.catalog.profile_file import to_document, to_yaml
-from sim.cost.kernels import decode_attention, gemm, prefill_attention, stream
+from sim.cost.kernels import serial, stream
+from sim.cost.kernels.choice import FORMS, MOVERS
 from sim.cost.kernels.form import Ceilings, Floats, Form
 from sim.errors import InfersimError
 from sim.hardware import GpuSpec
@@ -38,12 +40,6 @@ KNOWN = {
 }
 """The catalogue's part for the name by which the driver calls it."""
 
-STREAMS = (
-    *("stream", "quantise", "sampling", "memory"),
-    *("host_to_device", "device_to_host", "device_to_device", "file_to_device"),
-)
-"""Operators that move data and do nothing else."""
-
 LEAST_POINTS = 8
 LEAST_SHAPES = 4
 """Fewer measurements, or fewer shapes to hold out, are not fitted."""
@@ -59,22 +55,6 @@ ROTATED = {
 }
 """Parameters that our own measurements leave nothing to: their buffers rotate, so nothing is found
 in a cache again, and the conversion of inputs is an operator of its own (``quantise``)."""
-
-NO_TILES = {
-    "gemm": {
-        "wave": 1e-9, "partial": 0.0, "huge": 1.0, "small": 1.0, "tiny": 1.0, "split": 1e-3,
-        "ragged": 0.0, "droop": 0.0, "long": 1e-2,
-    },
-    "decode_attention": {
-        "quantised": 0.0, "combine": 1e-2, "regroup": 1e-8, "alone_combine": 1.0,
-        "alone_floor": 1.0,
-        "floor_width": 0.0,
-    },
-    "prefill_attention": {
-        "packing": 0.0, "tail": 0.0, "split": 1.0, "droop": 0.0, "write": 0.0, "copy": 1e-12,
-    },
-}  # fmt: skip
-"""Parameters of kernels that cut their work into tiles for many SMs, which a CPU does not."""
 
 
 def write_profile(measurements: Sequence[Measurement], device: DeviceFacts, path: Path) -> Profile:
@@ -167,7 +147,7 @@ def _fitted(
     data = to_data(form, rows)
     if len(data) < LEAST_POINTS or groups(form, data).max() + 1 < LEAST_SHAPES:
         return None
-    return fit(
+    found = fit(
         form,
         data,
         limits.of(precision if operator == "gemm" else "bf16"),
@@ -175,20 +155,20 @@ def _fitted(
         kernel=", ".join(sorted({row.kernel for row in rows})),
         judged=np.ones(len(data), dtype=bool),
     )
+    usual = device.kind != "cpu" or operator in MOVERS
+    return found if usual else replace(found, form=serial.NAME)
 
 
 def _form(operator: str, precision: str, kind: str) -> Form | None:
-    makers = {
-        "gemm": gemm.form,
-        "decode_attention": decode_attention.form,
-        "prefill_attention": prefill_attention.form,
-    }
-    if operator in STREAMS:
+    """The form to fit: on a CPU the serial one, which has no tiles."""
+    if operator in MOVERS:
         return stream.form(operator)
-    if operator not in makers:
+    name = serial.NAME if kind == "cpu" else ""
+    make = FORMS.get((operator, name))
+    if make is None:
         return None
-    form = makers[operator](precision).given(**ROTATED[operator])
-    return form.given(**NO_TILES[operator]) if kind == "cpu" else form
+    form = make(precision)
+    return form if name else form.given(**ROTATED[operator])
 
 
 def to_data(form: Form, rows: Sequence[Measurement]) -> Data:

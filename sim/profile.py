@@ -43,7 +43,8 @@ class KernelFit:
 
     ``intervals`` are 95 % confidence intervals of ``parameters``; ``ranges`` the smallest and
     largest measured value of each variable of the shape; ``holdout`` the error on shapes that the
-    fit had not seen, ``regimes`` the same by kind of shape; ``kernel`` the implementation measured.
+    fit had not seen, ``regimes`` the same by kind of shape; ``kernel`` the implementation measured;
+    ``form`` names the formula where an operator has several, "" is the usual one.
     """
 
     parameters: Mapping[str, float]
@@ -53,6 +54,7 @@ class KernelFit:
     regimes: Mapping[str, Score] = field(default_factory=dict)
     residual: Residual | None = None
     kernel: str = ""
+    form: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,16 @@ import yaml
 from sim.catalog.fields import Fields
 from sim.profile import KernelFit, Profile, Residual, Score
 
-_KERNEL_KEYS = ("kernel", "parameters", "intervals", "ranges", "holdout", "regimes", "residual")
+_KERNEL_KEYS = (
+    "kernel",
+    "form",
+    "parameters",
+    "intervals",
+    "ranges",
+    "holdout",
+    "regimes",
+    "residual",
+)
 _DIGITS = 5
 
 
@@ -72,6 +81,8 @@ _Dumper.add_representer(dict, _represent_mapping)
 
 def _fit_document(fit: KernelFit) -> dict[str, object]:
     document: dict[str, object] = {"kernel": fit.kernel} if fit.kernel else {}
+    if fit.form:
+        document["form"] = fit.form
     document["parameters"] = {name: _short(value) for name, value in fit.parameters.items()}
     if fit.intervals:
         document["intervals"] = {name: _pair(pair) for name, pair in fit.intervals.items()}
@@ -102,6 +113,7 @@ def _fit(fields: Fields) -> KernelFit:
         regimes={n: _score(regimes.inner(n)) for n in regimes} if regimes is not None else {},
         residual=_residual(fields.inner("residual")) if fields.has("residual") else None,
         kernel=fields.text("kernel") if fields.has("kernel") else "",
+        form=fields.text("form") if fields.has("form") else "",
     )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from sim.cost.decode_table import DecodeTable, Line
 from sim.cost.deployment import Deployment
 from sim.cost.kernels.prompts import Prompts
+from sim.cost.kernels.serial import SerialPrompts
 from sim.cost.measured import decode_of, prompts_of
 from sim.cost.operators import ACTIVATION_BYTES, Amount, Operator, measured
 from sim.cost.trust import ATTENTION_ERROR
@@ -111,7 +112,7 @@ class Attention:
         return seconds * self._layers, pairs
 
     def _measured_prefill(
-        self, prompts: Prompts, chunks: list[Chunk], sequences: int
+        self, prompts: Prompts | SerialPrompts, chunks: list[Chunk], sequences: int
     ) -> tuple[float, float]:
         work = longest = reading = writing = pairs = 0.0
         total = 0

@@ -12,10 +12,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.cost.kernels import all_reduce, decode_attention, gemm
+from sim.cost.kernels import all_reduce, decode_attention, gemm, serial
+from sim.cost.kernels.choice import Choice, choose
 from sim.cost.kernels.form import Ceilings, Shape, inside
 from sim.cost.kernels.prompts import Prompts
+from sim.cost.kernels.serial import SerialPrompts
 from sim.cost.trust import ATTENTION_ERROR, PROJECTION_ERROR, projection_error
+from sim.errors import UsageError
 from sim.hardware import GpuSpec, Link
 from sim.model import precision_bytes
 from sim.profile import KernelFit, Profile
@@ -35,9 +38,9 @@ class Timing(NamedTuple):
 
 
 EVERY = 2048
-STRIDE = 16
-"""Products of up to ``EVERY`` rows are priced one by one, longer ones every ``STRIDE`` rows, with
-straight lines between: tiles are 64 rows and more."""
+TILE = 64
+"""Products of up to ``EVERY`` rows are priced one by one, longer ones at the first and last row of
+each ``TILE``, the smallest that kernels use, with a straight line between."""
 
 
 class _Table(NamedTuple):
@@ -51,11 +54,9 @@ class MeasuredGemm:
     """Products in one precision. ``converts``: their inputs' quantisation is part of the fit."""
 
     def __init__(self, fit: KernelFit, precision: str, gpu: GpuSpec) -> None:
-        self._fit = fit
-        self._form, self._widths = gemm.form(precision), gemm.WIDTHS[precision]
-        arithmetic = "bf16" if precision.endswith("-weights") else precision
-        self._ceilings = Ceilings(gpu.flops(arithmetic), gpu.bandwidth, gpu.sms)
-        self._unmeasured = projection_error(arithmetic)
+        self._fit, self._precision = fit, precision
+        self._form, self._ceilings = _chosen("gemm", precision, gpu, fit)
+        self._unmeasured = projection_error(arithmetic_of(precision))
         self._tables: dict[tuple[float, float], _Table] = {}
         self.converts = any(fit.parameters.get(name) for name in ("convert", "row"))
 
@@ -74,12 +75,19 @@ class MeasuredGemm:
         last = max(1024, 1 << most.bit_length())
         rows = np.arange(1.0, min(last, EVERY) + 1)
         if last > EVERY:
-            rows = np.append(rows, np.arange(EVERY + STRIDE, last + 1, STRIDE))
+            edges = np.arange(EVERY, last, TILE)
+            rows = np.append(rows, np.column_stack([edges + 1, edges + TILE]))
         shape = _shape(m=rows, n=n, k=k)
-        parts = gemm.parts(self._fit.parameters, shape, self._ceilings, self._widths)
+        parts = self._parts(shape)
         seconds = parts.total * self._form.correction(self._fit, shape)
         error, known = _trusted(self._fit, shape, self._unmeasured)
         return _Table(rows, Timing(seconds, parts.compute, parts.memory, error, known))
+
+    def _parts(self, shape: Shape) -> gemm.Parts:
+        p = self._fit.parameters
+        if self._fit.form == serial.NAME:
+            return serial.product_parts(self._precision, p, shape, self._ceilings)
+        return gemm.parts(p, shape, self._ceilings, gemm.WIDTHS[self._precision])
 
 
 class MeasuredDecode:
@@ -89,8 +97,7 @@ class MeasuredDecode:
         self, fit: KernelFit, precision: str, gpu: GpuSpec, heads: tuple[int, int, int]
     ) -> None:
         self._fit, self._precision = fit, precision
-        self._form = decode_attention.form(precision)
-        self._ceilings = Ceilings(gpu.flops("bf16"), gpu.bandwidth, gpu.sms)
+        self._form, self._ceilings = _chosen("decode_attention", precision, gpu, fit)
         self._heads = dict(zip(("q_heads", "kv_heads", "head_dim"), heads, strict=True))
 
     def timing(self, batch: Amount, context: Amount) -> Timing:
@@ -152,12 +159,31 @@ def _shape(**values: Amount) -> dict[str, NDArray[np.float64]]:
     return {name: np.asarray(value, dtype=np.float64) for name, value in values.items()}
 
 
-def prompts_of(gpu: GpuSpec, precision: str, heads: tuple[int, int, int]) -> Prompts | None:
+def prompts_of(
+    gpu: GpuSpec, precision: str, heads: tuple[int, int, int]
+) -> Prompts | SerialPrompts | None:
     """Prefill attention with a cache in ``precision``, if the profile has it."""
     fit = _fit(gpu.profile, "prefill_attention", precision)
     if fit is None:
         return None
-    return Prompts(fit, Ceilings(gpu.flops("bf16"), gpu.bandwidth, gpu.sms), precision, *heads)
+    _, ceilings = _chosen("prefill_attention", precision, gpu, fit)
+    kind = SerialPrompts if fit.form == serial.NAME else Prompts
+    return kind(fit, ceilings, precision, *heads)
+
+
+def arithmetic_of(precision: str) -> str:
+    """In which precision a product is multiplied: weight-only formats are widened first."""
+    return "bf16" if precision.endswith("-weights") else precision
+
+
+def _chosen(operator: str, precision: str, gpu: GpuSpec, fit: KernelFit) -> Choice:
+    found = choose(operator, precision, gpu, fit.form)
+    if found is None or not found.suits(fit):
+        raise UsageError(
+            f"{gpu.name}: the profile's {operator} in {precision} does not have the parameters of "
+            f"its form ({fit.form or 'the usual one'}); make the profile anew"
+        )
+    return found
 
 
 def _fit(profile: Profile | None, operator: str, precision: str) -> KernelFit | None:

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from sim.hardware import GpuSpec
+from sim.cost import Deployment
 from sim.metrics.attribution import HOST, Attribution
-from sim.profile import Profile
 
 HOST_ERROR = 0.15
 """About half the width of the range that fits of vLLM's host time an iteration gave, 1.0 to 1.3 ms.
 For engines whose overheads are estimates it is too small; their catalogue entries say so."""
-
-OPERATORS = {
-    "gemm": "GEMM",
-    "decode_attention": "decode attention",
-    "prefill_attention": "prefill attention",
-    "all_reduce": "all-reduce",
-}
-"""Fitted operators whose errors are named beside a prediction."""
 
 
 def error_band(attribution: Attribution) -> dict[str, Any]:
@@ -51,25 +42,29 @@ def error_band(attribution: Attribution) -> dict[str, Any]:
     }
 
 
-def provenance(gpu: GpuSpec) -> str:
-    """Where the speed of the GPU comes from."""
-    if gpu.profile is not None:
-        return f"{gpu.title}: {_told(gpu.profile)}"
-    e = gpu.efficiency
-    return (
-        f"{gpu.title}: data sheet with default efficiencies, not calibrated "
-        f"(GEMM {e.compute:.0%} of peak compute, {e.bandwidth:.0%} of peak bandwidth)"
+def provenance(d: Deployment) -> str:
+    """Where the speed of the deployment's GPU comes from, and how far off its kernels were."""
+    gpu = d.gpu
+    if gpu.profile is None:
+        e = gpu.efficiency
+        return (
+            f"{gpu.title}: data sheet with default efficiencies, not calibrated "
+            f"(GEMM {e.compute:.0%} of peak compute, {e.bandwidth:.0%} of peak bandwidth)"
+        )
+    profile = gpu.profile
+    used = {
+        "GEMM": profile.find("gemm", d.arithmetic),
+        "decode attention": profile.find("decode_attention", d.kv_cache),
+        "prefill attention": profile.find("prefill_attention", d.kv_cache),
+    }
+    if d.tensor_parallel > 1:
+        used["all-reduce"] = profile.find("all_reduce", "bf16")
+    errors = ", ".join(
+        f"{name} {fit.holdout.median:.1%}" for name, fit in used.items() if fit is not None
     )
-
-
-def _told(profile: Profile) -> str:
-    errors = []
-    for operator, name in OPERATORS.items():
-        fits = profile.kernels.get(operator, {})
-        told = [f"{fit.holdout.median:.1%} in {precision}" for precision, fit in fits.items()]
-        if told:
-            errors.append(f"{name} {', '.join(told)}")
+    missing = ", ".join(name for name, fit in used.items() if fit is None)
     return (
-        f"{profile.source.rstrip('.')}; fitted {profile.date}, median error on held-out shapes: "
-        f"{'; '.join(errors) or 'not stated'}"
+        f"{gpu.title}: {profile.source.rstrip('.')}; fitted {profile.date}, median error on shapes "
+        f"held out: {errors or 'none measured'}"
+        + (f"; from the data sheet: {missing}" if missing else "")
     )

@@ -207,7 +207,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         "error_band": band,
         "precision": sure,
         "repetitions": None,
-        "provenance": provenance(d.gpu),
+        "provenance": provenance(d),
         "notes": [*_notes(run), *([sure["text"]] if sure["sufficient"] is False else [])],
         "interrupted": run.interrupted,
     }

@@ -6,11 +6,19 @@ benchmark left warm. FLOP, bytes, seconds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from sim.cost.kernels import all_reduce, decode_attention, gemm, prefill_attention, stream
+from sim.cost.kernels import (
+    all_reduce,
+    decode_attention,
+    gemm,
+    prefill_attention,
+    serial,
+    stream,
+)
 from sim.cost.kernels.form import Ceilings, Floats, Form, Shape
 from sim.hardware import GpuSpec
 from sim.model import PRECISION_BYTES, precision_bytes
@@ -40,27 +48,34 @@ class Choice(NamedTuple):
         return known <= set(fit.parameters) and set(axes) <= set(self.form.coordinates(one))
 
 
-def choose(operator: str, precision: str, gpu: GpuSpec) -> Choice | None:
-    """The form of ``operator`` in ``precision`` on ``gpu``; None if no form is known for it."""
-    if operator == "gemm":
-        if precision not in gemm.WIDTHS:
-            return None
-        arithmetic = "bf16" if precision.endswith("-weights") else precision
-        peak = gpu.flops(arithmetic)
-        return Choice(gemm.form(precision), Ceilings(peak, gpu.bandwidth, gpu.sms))
-    if precision not in PRECISION_BYTES:
+FORMS: dict[tuple[str, str], Callable[[str], Form]] = {
+    ("gemm", ""): gemm.form,
+    ("decode_attention", ""): decode_attention.form,
+    ("prefill_attention", ""): prefill_attention.form,
+    ("gemm", serial.NAME): serial.product,
+    ("decode_attention", serial.NAME): serial.decode,
+    ("prefill_attention", serial.NAME): serial.prefill,
+}
+"""What makes a form for a precision, by operator and the name of the form in a fit."""
+
+
+def choose(operator: str, precision: str, gpu: GpuSpec, name: str = "") -> Choice | None:
+    """The form of ``operator`` in ``precision`` on ``gpu``; None if no form is known for it.
+
+    ``name`` is the fit's own: "" is the usual one.
+    """
+    widths = gemm.WIDTHS if operator == "gemm" else PRECISION_BYTES
+    if precision not in widths:
         return None
     if operator == "all_reduce":
-        ceilings = Ceilings(1.0, gpu.link.bandwidth, 1)
-        return Choice(all_reduce.form(gpu.link.kind), ceilings)
+        return Choice(all_reduce.form(gpu.link.kind), Ceilings(1.0, gpu.link.bandwidth, 1))
     if operator in MOVERS:
         return Choice(stream.form(operator), Ceilings(1.0, gpu.bandwidth, gpu.sms))
-    ceilings = Ceilings(gpu.flops("bf16"), gpu.bandwidth, gpu.sms)
-    if operator == "decode_attention":
-        return Choice(decode_attention.form(precision), ceilings)
-    if operator == "prefill_attention":
-        return Choice(prefill_attention.form(precision), ceilings)
-    return None
+    make = FORMS.get((operator, name))
+    if make is None:
+        return None
+    arithmetic = "bf16" if operator != "gemm" or precision.endswith("-weights") else precision
+    return Choice(make(precision), Ceilings(gpu.flops(arithmetic), gpu.bandwidth, gpu.sms))
 
 
 def work(operator: str, precision: str, shape: Shape) -> tuple[Floats, Floats]:
