@@ -5,6 +5,7 @@
 
 PYTHON ?= python3
 VENV := .venv
+TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
@@ -40,7 +41,9 @@ $(VENV)/installed: $(VENV)/bin/python pyproject.toml
 	$(PIP) --editable .
 	@touch $@
 
+# An open range of torch may bring gigabytes of CUDA; TORCH= tests without it, on what is left.
 $(VENV)/installed-dev: $(VENV)/installed
+	$(if $(TORCH),$(PIP) '$(TORCH)')
 	$(PIP) --editable '.[dev]'
 	@touch $@
 
