@@ -1,88 +1,154 @@
-"""Does the system keep up with its traffic, and which start of the run is not typical of the
-rest?"""
+"""How does the traffic compare with what the fleet can serve, how does its queue move, and which
+start of a run is not typical of the rest? Times in seconds, rates per second."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.metrics.full_batch import FullBatch, full_batch
+from sim.recorder import REJECTED
+
+if TYPE_CHECKING:
+    from sim.metrics.summary import RunRecord
+    from sim.scenario.traffic import Arrivals
+
 Floats = NDArray[np.float64]
 
-FULL = 0.85
-"""From this utilisation on, a small error in speed is a large one in waiting time."""
+STRETCHES = 20
+"""Equal parts of a run whose differences say how sure the drift is: enough for an error, and each
+longer than what the queue remembers unless it is close to saturation."""
 
-SETTLED = 10.0
-"""Mean latencies that arrivals must last for a verdict: stable runs of 1,000 requests at half the
-capacity last 28 of them, runs at 1.2 times the capacity that look stable last 4 to 7."""
 
-GROWN = 1.3
-"""Growth of the requests in the system, from the second to the last quarter of the arrivals, that
-is more than fluctuation."""
-
-SURE = 2.0
-"""Standard errors by which the traffic must exceed the capacity to be called too much."""
+LATE = 0.1
+"""Share of a run, from its end, that says whether the queue was growing when it ended: 100 of 1,000
+requests at 0.7 of the capacity exceed it by chance once in thousands of runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How the traffic compares with what the fleet served when it had a queue to serve.
+    """What arrives in a run that waits for nobody, against what full batches would serve.
 
-    ``saturated`` is the share of the time in which somebody was left waiting, ``utilisation`` the
-    rate of arrivals over the rate of completions in that time (None if it never happened),
-    ``error`` the standard error of that ratio, ``backlog`` the requests in the queue at the last
-    arrival.
+    ``rate`` requests arrive per second. They are the share ``utilisation`` of the capacity, with
+    the standard error ``error``; ``late`` is the same for the last tenth of the run, as it came.
+    ``batch`` requests fill the batches of the fleet, ``backlog`` were waiting at the last arrival.
     """
 
-    saturated: float
-    utilisation: float | None
+    rate: float
+    utilisation: float
     error: float
+    late: float
+    batch: float
     backlog: int
-
-    def overloaded(self, seats: int) -> bool:
-        """Whether the queue would grow without end: more comes than was ever served, beyond doubt,
-        and more is left waiting than one full batch of ``seats`` would take."""
-        return (
-            self.utilisation is not None
-            and self.utilisation > 1 + SURE * self.error
-            and self.backlog > seats
-        )
+    drift: Drift
 
 
-def load(queued: Floats, scheduled: Floats, plans: NDArray[np.void], replicas: int) -> Load:
-    """The load of a run whose requests entered the queue at ``queued`` (s, ascending) and left it
-    at ``scheduled`` (NaN if never); ``plans`` are its ``recorder.PLAN`` rows.
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """Requests by which the queue grew per second while requests arrived, and the standard error
+    of that, from the differences between parts of the run."""
 
-    The rate of completions with a queue is the capacity: nothing else limits it then. The standard
-    errors are those of a count of independent events, widened by the burstiness of the gaps.
+    per_second: float
+    error: float
+
+
+def load(run: RunRecord) -> Load:
+    """The load of a run with open arrivals, at least two of which were accepted at different times.
+
+    Where a law rules the arrivals, its rate is known, and only the lengths are a sample; a trace is
+    what it is, and nothing of it a sample. What a request costs is the price of full batches, and
+    in addition what the batches took longer than that while somebody was left waiting.
     """
-    last = float(queued[-1])
-    window = last - float(queued[0])
-    rate = (len(queued) - 1) / window
-    behind = plans[(plans["waiting"] > 0) & (plans["start"] <= last)]
-    time = float((np.minimum(behind["end"], last) - behind["start"]).sum()) / replicas
-    served = int(behind["finished"][behind["end"] <= last].sum())
-    backlog = len(queued) - int((scheduled <= last).sum())
-    if not served or not time:
-        return Load(time / window, None, 0.0, backlog)
-    gaps = np.diff(queued)
-    burstiness = float(gaps.var() / gaps.mean() ** 2)
-    error = float(np.sqrt(burstiness / len(gaps) + 1 / served))
-    return Load(min(1.0, time / window), rate * time / served, error, backlog)
+    accepted = run.requests[run.requests["status"] != REJECTED]
+    arrived = accepted["arrival"]
+    span = float(arrived[-1] - arrived[0])
+    full = full_batch(run, accepted["prompt_tokens"], accepted["output_tokens"])
+    costs = full.costs * _slowness(run, full, accepted) / run.replicas
+    law = run.scenario.workload.arrivals
+    if law is None:
+        rate = (len(arrived) - 1) / span
+    else:
+        rate = _rate(law, float(arrived[-1])) * len(accepted) / len(run.requests)
+    utilisation = rate * float(costs.mean())
+    queued = arrived + run.deployment.engine.front_end
+    left = np.sort(accepted["scheduled"][~np.isnan(accepted["scheduled"])])
+    return Load(
+        rate=rate,
+        utilisation=utilisation,
+        error=0.0 if law is None else full.error * utilisation,
+        late=float(costs[arrived > arrived[-1] - LATE * span].sum()) / (LATE * span),
+        batch=full.seats * run.replicas,
+        backlog=len(queued) - int(np.searchsorted(left, queued[-1], side="right")),
+        drift=drift(queued, left),
+    )
 
 
-def still_filling(arrived: Floats, finished: Floats) -> bool:
-    """Whether the number of requests in the system grew as long as requests arrived.
+def _rate(law: Arrivals, end: float) -> float:
+    """Requests per second: on average, or at the ``end`` of a ramp, where it leads."""
+    match law.kind:
+        case "poisson" | "gamma" | "constant":
+            return law.rate
+        case "diurnal":
+            return (law.rate + law.peak_rate) / 2
+        case "ramp":
+            share = min(1.0, end / law.duration)
+            return law.rate + (law.final_rate - law.rate) * share
+    raise AssertionError(f"{law.kind} arrivals have no rate")
 
-    ``arrived`` (s, ascending) and ``finished`` (s, NaN if never). With many seats the batch itself
-    swallows an overload for a while, and no queue shows it.
+
+def _slowness(run: RunRecord, full: FullBatch, accepted: NDArray[np.void]) -> float:
+    """How much longer requests take than full batches are priced, as far as the run shows it.
+
+    While somebody is left waiting, the batch is as full as it gets. What it does then, at the
+    prices of ``full``, is compared with the time it takes: memory that fits nobody, and prompts
+    prefilled again, make it slower. 1 for batches served as a whole, which are priced as they are.
     """
-    left = np.sort(finished[~np.isnan(finished)])
-    times = np.linspace(arrived[0], arrived[-1], 400)
-    inside = np.searchsorted(arrived, times, side="right") - np.searchsorted(left, times)
-    quarters = [float(part.mean()) for part in np.array_split(inside, 4)]
-    return quarters[1] < quarters[2] < quarters[3] and quarters[3] > GROWN * quarters[1]
+    behind = run.plans[run.plans["waiting"] > 0]
+    prefilled = int(run.plans["prefill_tokens"].sum())
+    if not (len(behind) and prefilled and full.token + full.prompt):
+        return 1.0
+    begun = ~np.isnan(accepted["scheduled"])
+    useful = min(1.0, int(accepted["prompt_tokens"][begun].sum()) / prefilled)
+    decoded = int((behind["decode"].astype(np.int64) * behind["iterations"]).sum())
+    done = full.token * decoded + full.prompt * useful * int(behind["prefill_tokens"].sum())
+    took = float((behind["end"] - behind["start"]).sum())
+    return 1.0 + (took - done) / float(full.costs[begun].sum())
+
+
+def drift(queued: Floats, left: Floats) -> Drift:
+    """The drift of a queue that was entered at ``queued`` and left at ``left`` (both ascending)."""
+    edges = np.linspace(queued[0], queued[-1], STRETCHES + 1)
+    waiting = np.searchsorted(queued, edges, side="right") - np.searchsorted(
+        left, edges, side="right"
+    )
+    growth = np.diff(waiting) / (edges[1] - edges[0])
+    return Drift(float(growth.mean()), float(growth.std(ddof=1)) / math.sqrt(STRETCHES))
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The queue was longest, ``requests``, at ``until``, and had been growing since ``since``."""
+
+    since: float
+    until: float
+    requests: int
+
+
+def longest_growth(queued: Floats, scheduled: Floats) -> Growth:
+    """How the queue became as long as it ever was, counted from when it was last a tenth of that.
+
+    Requests entered it at ``queued`` (ascending) and left it at ``scheduled`` (NaN if never).
+    """
+    left = np.sort(scheduled[~np.isnan(scheduled)])
+    waiting = np.arange(1, len(queued) + 1) - np.searchsorted(left, queued, side="right")
+    peak = int(np.argmax(waiting))
+    short = np.flatnonzero(waiting[: peak + 1] <= max(1, waiting[peak] // 10))
+    start = int(short[-1]) if len(short) else 0
+    return Growth(float(queued[start]), float(queued[peak]), int(waiting[peak]))
 
 
 def peak_queue(queued: Floats, scheduled: Floats) -> int:
