@@ -446,8 +446,7 @@ class RequestLevel(WholeBatch):
             return 0
         full = len(self.waiting) >= self.max_num_seqs
         expired = now - min(s.queued for s in self.waiting) >= self.timeout
-        go = full or expired or self.last_call
-        return min(len(self.waiting), self.max_num_seqs) if go else 0
+        return min(len(self.waiting), self.max_num_seqs) if full or expired else 0
 
     def _prompt_length(self, sequence: Sequence, group: list[Sequence]) -> int:
         return sequence.prompt

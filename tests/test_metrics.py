@@ -372,9 +372,10 @@ def test_bytes_of_a_single_pass() -> None:
 
 @pytest.mark.parametrize("name", ["continuous", "prefill first", "static", "small chunks"])
 def test_fixed_costs_of_every_pass(name: str) -> None:
-    """Latencies of the operators of each pass; attention's floor once, 11 us x 32 layers, whether
-    decodes are in it, prompts, or both."""
-    record = played(name).record
+    """Latencies of the operators of each pass, from a data sheet; attention's floor once, 11 us x
+    32 layers, whether decodes are in it, prompts, or both."""
+    scenario = sim.load_scenario(BASE).override(RUNS[name]).override({"fleet.0.gpu": "h100-pcie"})
+    record = sim.simulate(scenario, leap=False).record
     expected, floors = 0.0, 0
     for plan in record.plans:
         sequences, context = int(plan["computed"]), int(plan["context"])

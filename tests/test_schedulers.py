@@ -399,9 +399,8 @@ def test_static_waits_for_exactly_as_many_as_it_has_slots_and_flush_lets_the_res
     assert script.log[1:] == ["20: prefill 3:2 | done 3"]
 
 
-@pytest.mark.parametrize("policy", [Static, RequestLevel])
-def test_a_last_call_is_over_when_somebody_comes(policy: type[Scheduler]) -> None:
-    scheduler = policy(Limits(max_num_seqs=3, batch_timeout=5.0), plenty())
+def test_a_last_call_is_over_when_somebody_comes() -> None:
+    scheduler = Static(Limits(max_num_seqs=3), plenty())
     scheduler.flush()
     scheduler.submit(Request(0, 0.0, 2, 2))
     assert scheduler.schedule(0.0) is None

@@ -136,14 +136,16 @@ class Static(WholeBatch):
 
 class RequestLevel(WholeBatch):
     """What waits once the last batch is over, when it is ``max_num_seqs`` or the oldest has waited
-    ``batch_timeout``; finished sequences cost no compute."""
+    ``batch_timeout``; finished sequences cost no compute.
+
+    A server cannot know that nobody else will come, so the last batch waits as long as any other.
+    """
 
     def _batch_size(self, now: float) -> int:
         waiting, limits = self.waiting, self.limits
         if len(waiting) >= limits.max_num_seqs:
             return limits.max_num_seqs
-        ready = waiting and (self.last_call or now >= self.wakeup(now))
-        return len(waiting) if ready else 0
+        return len(waiting) if waiting and now >= self.wakeup(now) else 0
 
     def wakeup(self, now: float) -> float:
         """When the oldest waiting request has waited ``batch_timeout``."""
