@@ -46,12 +46,12 @@ def test_drift_is_within_its_error() -> None:
     assert abs(np.mean(deviations)) < 0.5
 
 
-def lines(requests: int, gap: float, service: float, since: float = 0.0) -> tuple[Floats, Floats]:
-    """Arrivals every ``gap`` from ``since`` on, each served for ``service`` in turn: when they come
-    and when they are begun."""
-    arrivals = since + gap * np.arange(requests)
-    done_before = service * np.arange(requests)
-    return arrivals, np.maximum.accumulate(arrivals - done_before) + done_before
+def lines(requests: int, gap: float, service: float) -> tuple[Floats, Floats]:
+    """Arrivals every ``gap``, each served for ``service`` in turn: when they come, when begun."""
+    arrivals: Floats = gap * np.arange(requests)
+    done_before: Floats = service * np.arange(requests)
+    begun: Floats = np.maximum.accumulate(arrivals - done_before) + done_before
+    return arrivals, begun
 
 
 def test_growth_of_a_queue_between_quiet_times() -> None:

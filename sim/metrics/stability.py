@@ -23,7 +23,6 @@ STRETCHES = 20
 """Equal parts of a run whose differences say how sure the drift is: enough for an error, and each
 longer than what the queue remembers unless it is close to saturation."""
 
-
 LATE = 0.1
 """Share of a run, from its end, that says whether the queue was growing when it ended: 100 of 1,000
 requests at 0.7 of the capacity exceed it by chance once in thousands of runs."""
