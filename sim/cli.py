@@ -115,7 +115,7 @@ def list_catalogue(
     from sim.calibration.find import profile_lines
 
     titles: dict[Literal["gpus", "models", "engines"], Callable[[str], str]] = {
-        "gpus": lambda name: catalog.gpu(name).title,
+        "gpus": lambda name: str(catalog.raw("gpus", name)["title"]),
         "models": lambda name: f"{catalog.model(name).parameters / 1e9:.1f} B parameters",
         "engines": lambda name: catalog.engine(name).title,
     }

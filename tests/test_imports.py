@@ -69,12 +69,15 @@ def loaded_after(code: str) -> set[str]:
         "scipy": {"sim.metrics.repetitions"},
         "plotly": set(),
         "jinja2": set(),
-        "typer": {"sim.cli", "sim.run_command", "sim.trace_commands", "sim.exits"},
-        "rich": {"sim.run_command", "sim.console", "sim.analysis"},
+        "typer": {
+            *("sim.cli", "sim.run_command", "sim.trace_commands", "sim.calibrate_commands"),
+            "sim.exits",
+        },
+        "rich": {"sim.run_command", "sim.console", "sim.analysis", "sim.calibration.console"},
         "pandas": {"sim.results"},
         "pyarrow": {"sim.results"},
-        "calibrate": set(),
-        "reports": {"sim.run_command"},
+        "calibrate": {"sim.calibrate_commands"},
+        "reports": {"sim.run_command", "sim.calibrate_commands"},
     }.items(),
 )
 def test_what_the_simulator_imports_and_where(package: str, allowed: set[str]) -> None:

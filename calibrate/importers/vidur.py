@@ -12,10 +12,10 @@ rounded to a microsecond.
   the layer passes through the cache: layers smaller than ``SMALLEST`` are left out, since their
   weights would be found there
 - ``attention.csv``: a decode step adds one token to ``kv_cache_size`` cached ones in each of
-  ``batch_size`` sequences; a prompt has ``prefill_chunk_size`` new tokens on top of as many. Writing
-  new keys and values to the cache (``attn_kv_cache_save``) is added, where it is a kernel of its own
-  and was timed. Calls are repeated on the same tensors, which the last-level cache may hold
-  (``L2_BYTES``)
+  ``batch_size`` sequences; a prompt has ``prefill_chunk_size`` new tokens on top of as many.
+  Writing new keys and values to the cache (``attn_kv_cache_save``) is added, where it is a kernel
+  of its own and was timed. Calls are repeated on the same tensors, which the last-level cache may
+  hold (``L2_BYTES``)
 
 Rows of the attention kernel and the block size with most rows are used, and no others.
 """
@@ -50,9 +50,9 @@ L2_BYTES = {
 """Last-level cache (NVIDIA's architecture whitepapers) of the GPUs that Vidur has tables of, by
 their names in the catalogue; of others it is taken as 0, which fits the least favourable case."""
 
-SMALLEST = 1e8
-"""Bytes of a layer's projections below which they might be found in the cache again: twice the
-largest of ``L2_BYTES``."""
+SMALLEST = 5e7
+"""Bytes of a layer's projections below which they might be found in the cache again: the largest of
+``L2_BYTES``. (A layer of 55 MB on an A100 is read at the speed of memory.)"""
 
 LEAST_SHAPES = 3
 """Fewer products or sets of heads cannot be told apart, and none could be held out."""
@@ -86,7 +86,7 @@ def fit_files(paths: Sequence[Path], gpu: GpuSpec) -> dict[str, dict[str, Kernel
     """
     points = to_points(paths)
     cold = Ceilings(gpu.flops(PRECISION), gpu.bandwidth, gpu.sms)
-    cache = L2_BYTES[gpu.name] if gpu.name in L2_BYTES else 0.0
+    cache = L2_BYTES.get(gpu.name, 0.0)
     warm = Ceilings(cold.peak, cold.bandwidth, cold.sms, cache)
     forms: dict[str, tuple[Form, Ceilings, Mapping[str, tuple[float, ...]]]] = {
         "gemm": (gemm.form(PRECISION), cold, gemm_axes()),
@@ -100,9 +100,7 @@ def fit_files(paths: Sequence[Path], gpu: GpuSpec) -> dict[str, dict[str, Kernel
             continue
         every = np.ones(len(found.data), dtype=bool)
         fits[operator] = {
-            PRECISION: fit(
-                form, found.data, ceilings, axes=axes, kernel=found.kernel, judged=every
-            )
+            PRECISION: fit(form, found.data, ceilings, axes=axes, kernel=found.kernel, judged=every)
         }
     if not fits:
         raise InfersimError(
@@ -118,7 +116,10 @@ def gemm_axes() -> dict[str, tuple[float, ...]]:
 
 
 def to_points(paths: Sequence[Path]) -> dict[str, Found]:
-    """The points of all files by operator; those without any are absent. Errors as ``fit_files``."""
+    """The points of all files by operator; an operator without any is absent.
+
+    Raises UsageError for a file that cannot be read or is of neither kind.
+    """
     layers, attention = [], []
     for path in paths:
         table = _read(path)
@@ -178,7 +179,8 @@ def products(rows: pd.DataFrame) -> Data:
 def decodes(rows: pd.DataFrame) -> Data:
     """Decode steps; the context counts the new token."""
     rows = rows[~_flags(rows["is_prefill"])]
-    shape = {"batch": rows["batch_size"], "context": rows["kv_cache_size"] + 1, "skew": 1.0}
+    context = rows["kv_cache_size"] + 1
+    shape = {"batch": rows["batch_size"], "context": context, "skew": context / context}
     return _attention(rows, DECODE, shape)
 
 
@@ -193,9 +195,7 @@ def prefills(rows: pd.DataFrame) -> Data:
     return _attention(rows, PREFILL, shape)
 
 
-def _attention(
-    rows: pd.DataFrame, timed: str, shape: Mapping[str, pd.Series[int] | float]
-) -> Data:
+def _attention(rows: pd.DataFrame, timed: str, shape: Mapping[str, pd.Series[int] | float]) -> Data:
     workers = rows["num_tensor_parallel_workers"]
     heads = {
         "q_heads": rows["n_q_head"] // workers,

@@ -10,7 +10,7 @@ TITLES: Mapping[str, str] = {
     "decode_attention": "Decode attention",
     "prefill_attention": "Prefill attention",
     "all_reduce": "All-reduce",
-    "stream": "Norms and other element-wise operators",
+    "stream": "Element-wise operators",
     "quantise": "Quantisation of activations",
     "sampling": "Sampling",
     "memory": "Memory streams",
@@ -28,15 +28,16 @@ AXES: Mapping[str, str] = {
     "bytes": "bytes",
 }
 
-MOST_POINTS = 4000
+MOST_POINTS = 2000
 """So many points are drawn in one figure; of more, evenly spaced ones."""
 
 
 class Own(NamedTuple):
-    """The points of one operator, as columns."""
+    """Points of one operator, as columns; there are ``total`` of them, not all of them here."""
 
     operator: str
     columns: Mapping[str, Sequence[Any]]
+    total: int
 
     def __len__(self) -> int:
         return len(self.columns["measured"])
@@ -63,7 +64,7 @@ def by_operator(points: Mapping[str, Sequence[Any]]) -> list[Own]:
         chosen = [i for i, name in enumerate(points["operator"]) if name == operator]
         step = -(-len(chosen) // MOST_POINTS)
         columns = {name: [c[i] for i in chosen[::step]] for name, c in points.items()}
-        found.append(Own(operator, columns))
+        found.append(Own(operator, columns, len(chosen)))
     return found
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from reports import theme
+from reports.profile.axes import legend, logarithmic
 from reports.profile.names import Own
 
 AWAY = 1.2
@@ -23,27 +24,14 @@ def figure(own: Own) -> go.Figure:
     ]
     for precision in own.precisions:
         traces.append(_points(own.where(precision=precision), precision))
-    seconds = {"type": "log", "tickformat": "~s", "ticksuffix": "s", "exponentformat": "SI"}
     layout = theme.layout() | {
-        "xaxis": theme.axis("measured") | seconds | {"range": None, "nticks": 7},
-        "yaxis": theme.axis("predicted") | seconds | {"nticks": 7},
+        "xaxis": logarithmic("measured", both, "s"),
+        "yaxis": logarithmic("predicted", both, "s"),
         "hovermode": "closest",
         "showlegend": len(own.precisions) > 1,
         "legend": legend(),
     }
     return go.Figure(data=traces, layout=layout)
-
-
-def legend() -> dict[str, Any]:
-    """A legend above the figure; a new dict each time."""
-    return {
-        "orientation": "h",
-        "x": 0,
-        "y": 1.0,
-        "yanchor": "bottom",
-        "bgcolor": "rgba(0, 0, 0, 0)",
-        "font": {"size": 12, "color": theme.PAGE["ink"].light},
-    }
 
 
 def _line(x: list[float], y: list[float], dash: str) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from typing import Any
 import plotly.graph_objects as go
 
 from reports import theme
+from reports.profile.axes import legend, logarithmic
 from reports.profile.names import Own, title
-from reports.profile.predicted import legend
 
 MARGIN = 1.6
 
@@ -52,15 +52,19 @@ def traffic(
         return None
     reach = [x for line in lines for x in line["x"]]
     ends = [min(reach) / MARGIN, max(reach) * MARGIN]
-    ceiling = _roof(ends, [roofs["bandwidth"]] * 2, "memory bandwidth", "dash")
-    return _figure([ceiling, *_once(lines)], "bytes moved", "B/s")
+    linked = [line["name"] == title("all_reduce") for line in lines]
+    ceilings = []
+    if not all(linked):
+        ceilings.append(_roof(ends, [roofs["bandwidth"]] * 2, "memory bandwidth", "dash"))
+    if any(linked):
+        ceilings.append(_roof(ends, [roofs["link"]] * 2, "link between GPUs", "dash"))
+    return _figure([*ceilings, *_once(lines)], "bytes moved", "B/s")
 
 
 def _figure(traces: list[dict[str, Any]], x: str, unit: str) -> go.Figure:
-    rate = {"type": "log", "tickformat": "~s", "ticksuffix": unit, "nticks": 8}
     layout = theme.layout() | {
-        "xaxis": theme.axis(x) | {"type": "log", "tickformat": "~s"},
-        "yaxis": theme.axis(None) | rate,
+        "xaxis": logarithmic(x, [value for trace in traces for value in trace["x"]]),
+        "yaxis": logarithmic(None, [value for trace in traces for value in trace["y"]], unit),
         "hovermode": "closest",
         "showlegend": True,
         "legend": legend(),
@@ -127,9 +131,7 @@ def _roofs(roofs: Mapping[str, Any], ends: list[float]) -> Iterator[dict[str, An
             yield _bent(ends, reached["bandwidth"], reached["compute"], name, "solid")
 
 
-def _bent(
-    ends: list[float], bandwidth: float, peak: float, name: str, dash: str
-) -> dict[str, Any]:
+def _bent(ends: list[float], bandwidth: float, peak: float, name: str, dash: str) -> dict[str, Any]:
     """Rising with the intensity until the peak is reached."""
     low, high = ends
     ridge = min(max(peak / bandwidth, low), high)

@@ -1,0 +1,97 @@
+"""Which requests are due by now, on a clock that nobody can stop?
+
+Open traffic comes by its own times, however late the engine looks; a closed loop sends after each
+answer. Seconds since the start of the run.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from itertools import chain
+
+from sim.request import Request, TrafficClass
+from sim.workload import ClosedTraffic, OpenTraffic
+
+
+class Source(ABC):
+    """Makes requests when their time has come, numbered in the order of their arrival."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.issued = 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether every request has been issued."""
+        return self.issued == self.total
+
+    @abstractmethod
+    def next_at(self) -> float:
+        """When the next one is due, as far as is known; infinite if none is."""
+
+    @abstractmethod
+    def take(self) -> Request:
+        """The next one; its arrival is when it was due."""
+
+    @abstractmethod
+    def answered(self, now: float) -> None:
+        """A request was done, or refused, at ``now``."""
+
+    def _issue(self, arrival: float, prompt: int, output: int, kind: TrafficClass) -> Request:
+        request = Request(self.issued, arrival, prompt, output, kind)
+        self.issued += 1
+        return request
+
+
+class OpenSource(Source):
+    """Requests at the times of the traffic."""
+
+    def __init__(self, traffic: OpenTraffic) -> None:
+        super().__init__(traffic.total)
+        self._rows: Iterator[tuple[float, int, int, TrafficClass]] = chain.from_iterable(
+            chunk.rows() for chunk in traffic.chunks()
+        )
+        self._next = next(self._rows, None)
+
+    def next_at(self) -> float:
+        """The arrival of the next one."""
+        return math.inf if self._next is None else self._next[0]
+
+    def take(self) -> Request:
+        """The next one."""
+        assert self._next is not None
+        row, self._next = self._next, next(self._rows, None)
+        return self._issue(*row)
+
+    def answered(self, now: float) -> None:
+        """Nobody waits for it."""
+
+
+class ClosedSource(Source):
+    """Clients that send their next request ``think_time`` after their last answer."""
+
+    def __init__(self, traffic: ClosedTraffic) -> None:
+        super().__init__(traffic.total)
+        self._think_time = traffic.think_time
+        self._sends = [0.0] * min(traffic.concurrency, traffic.total)
+        self._rows = chain.from_iterable(chunk.rows() for chunk in traffic.lengths())
+
+    def next_at(self) -> float:
+        """When the first of the thinking clients will send."""
+        return self._sends[0] if self._sends and not self.exhausted else math.inf
+
+    def take(self) -> Request:
+        """The request of the client that is due first."""
+        return self._issue(heappop(self._sends), *next(self._rows))
+
+    def answered(self, now: float) -> None:
+        """Its client thinks, then sends."""
+        heappush(self._sends, now + self._think_time)
+
+
+def source(traffic: OpenTraffic | ClosedTraffic) -> Source:
+    """What issues the requests of ``traffic``."""
+    return ClosedSource(traffic) if isinstance(traffic, ClosedTraffic) else OpenSource(traffic)

@@ -1,0 +1,117 @@
+"""What does one iteration compute, token by token? From a scheduler's plan to tensors.
+
+A ``Span`` is the share of one sequence: ``count`` tokens from place ``start`` of its cache on. All
+spans lie side by side in one flat list of tokens, decodes first, without padding between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from calibrate.engine.cache import BlockTables
+from calibrate.lazy_torch import Tensor, torch
+
+PAD = 0
+"""The token that fills padded places. Any one does: nothing reads what comes of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Tokens of one request in one iteration.
+
+    ``start`` and ``stop`` are places in the request's cache; the first ``padding`` places of that
+    hold nothing and are masked, so that a token's position is its place less the padding.
+    ``samples`` says whether the last token's logits are wanted; ``prompt`` whether the tokens are
+    prefilled.
+    """
+
+    request: int
+    tokens: Sequence[int]
+    start: int
+    padding: int
+    samples: bool
+    prompt: bool
+
+    @property
+    def count(self) -> int:
+        """Tokens computed."""
+        return len(self.tokens)
+
+    @property
+    def stop(self) -> int:
+        """Places of the cache that are filled once they are computed."""
+        return self.start + len(self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One iteration, ready for the model; spans that are no prompts go first.
+
+    ``tokens``, ``positions`` and ``slots`` (where in the cache keys and values go) have one entry
+    for each token, ``sampling`` the rows whose logits are wanted, one for each span that samples.
+    ``table`` has a row of blocks, of ``block_size`` tokens each, for each span in their order,
+    filled up behind the last with ``nowhere``; ``lengths`` are the ``stop`` of each span,
+    ``firsts`` the ``padding``.
+    """
+
+    spans: tuple[Span, ...]
+    decodes: int
+    block_size: int
+    tokens: Tensor
+    positions: Tensor
+    slots: Tensor
+    sampling: Tensor
+    table: Tensor
+    lengths: Tensor
+    firsts: Tensor
+
+    @property
+    def padded(self) -> bool:
+        """Whether some place of some cache must be masked."""
+        return any(span.padding for span in self.spans)
+
+
+def make_step(spans: Sequence[Span], tables: BlockTables, *, nowhere: int, device: str) -> Step:
+    """The tensors of one iteration, sent to the device in one piece."""
+    ordered = tuple(sorted(spans, key=lambda span: span.prompt))
+    tokens: list[int] = []
+    positions: list[int] = []
+    slots: list[int] = []
+    sampling: list[int] = []
+    width = max(tables.needed(span.stop) for span in ordered)
+    table: list[int] = []
+    for span in ordered:
+        tokens += span.tokens
+        positions += [max(0, place - span.padding) for place in range(span.start, span.stop)]
+        slots += tables.slots(span.request, span.start, span.stop)
+        if span.samples:
+            sampling.append(len(tokens) - 1)
+        own = tables.blocks(span.request)[: tables.needed(span.stop)]
+        table += own + [nowhere] * (width - len(own))
+    lengths = [span.stop for span in ordered]
+    firsts = [span.padding for span in ordered]
+    columns = (tokens, positions, slots, sampling, table, lengths, firsts)
+    sent = _send(columns, device)
+    return Step(
+        spans=ordered,
+        decodes=sum(not span.prompt for span in ordered),
+        block_size=tables.block_size,
+        tokens=sent[0],
+        positions=sent[1],
+        slots=sent[2],
+        sampling=sent[3],
+        table=sent[4].view(len(ordered), width),
+        lengths=sent[5],
+        firsts=sent[6],
+    )
+
+
+def _send(columns: Sequence[list[int]], device: str) -> tuple[Tensor, ...]:
+    """Lists of integers as tensors on the device; one transfer for all of them."""
+    flat = [number for column in columns for number in column]
+    packed = torch.tensor(flat, dtype=torch.int64, pin_memory=device != "cpu")
+    sent: tuple[Tensor, ...] = packed.to(device, non_blocking=True).split(
+        [len(column) for column in columns]
+    )
+    return sent

@@ -1,0 +1,121 @@
+"""What does the engine do with one plan? Blocks, tensors, the pass, the next tokens.
+
+Times in seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from calibrate.engine.attention import Attention
+from calibrate.engine.batch import Span, make_step
+from calibrate.engine.cache import BlockTables, Cache, geometry
+from calibrate.engine.graphs import Capture, DecodeGraphs
+from calibrate.engine.model import Transformer
+from calibrate.engine.sequences import Prompt, follow
+from calibrate.lazy_torch import Tensor, torch
+from sim.plan import Plan
+from sim.schedulers import Scheduler
+
+Sampler = Callable[[Tensor], Tensor]
+"""Logits (row x vocabulary) to the next token of each row."""
+
+
+class Pass(NamedTuple):
+    """What one iteration computed, who got a token of it, and what it took: ``prepare`` until its
+    tensors were on their way, ``forward`` from there to the tokens in the host's memory."""
+
+    spans: tuple[Span, ...]
+    served: tuple[int, ...]
+    prepare: float
+    forward: float
+
+
+class Executor:
+    """Model, cache and block tables of one scheduler. ``order`` is that of the free blocks."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        model: Transformer,
+        attention: Attention,
+        prompt: Prompt,
+        *,
+        sampler: Sampler | None = None,
+        order: Sequence[int] | None = None,
+        capture: Capture | None = None,
+    ) -> None:
+        num_blocks, block_size = geometry(scheduler.kv)
+        self.model = model
+        self.tables = BlockTables(num_blocks, block_size, order)
+        self.cache = Cache(
+            model.spec, num_blocks, block_size, dtype=model.dtype, device=model.device
+        )
+        self.sequences = follow(scheduler, self.tables, prompt)
+        self.attention = attention
+        self._sampler = sampler or greedy
+        self._graphs: DecodeGraphs | None = None
+        if capture is not None:
+            limits = scheduler.limits
+            self._graphs = DecodeGraphs(
+                model,
+                self.cache,
+                attention,
+                most=limits.max_num_seqs,
+                longest=limits.max_model_len,
+                capture=capture,
+            )
+
+    def run(self, plan: Plan) -> Pass:
+        """Compute ``plan``, which the scheduler has just made; its tokens are known afterwards."""
+        started = time.perf_counter()
+        spans = self.sequences.follow(plan)
+        ordered, sampled, prepared = self._compute(spans, self.tables)
+        chosen = [span for span in ordered if span.samples]
+        served = self.sequences.deliver(chosen, sampled)
+        return Pass(ordered, served, prepared - started, time.perf_counter() - prepared)
+
+    def warm_up(self) -> None:
+        """Passes of a few sizes over an empty cache, so that the first real one does not pay for
+        what libraries do once."""
+        tables = BlockTables(self.tables.num_blocks, self.tables.block_size)
+        room = self.tables.num_blocks * self.tables.block_size
+        longest = min(room, self.model.max_positions)
+        for tokens in (1, 8, 64):
+            if tokens < longest:
+                tables.resize(0, tokens + 1)
+                self._compute([Span(0, [0] * tokens, 0, 0, samples=True, prompt=True)], tables)
+                self._compute([Span(0, [0], tokens, 0, samples=True, prompt=False)], tables)
+
+    def _compute(
+        self, spans: Sequence[Span], tables: BlockTables
+    ) -> tuple[tuple[Span, ...], list[int], float]:
+        """The spans in the order of their rows, the tokens sampled, and when all was prepared."""
+        with torch.inference_mode():
+            step = make_step(spans, tables, nowhere=self.cache.nowhere, device=self.model.device)
+            prepared = time.perf_counter()
+            if self._graphs is not None and self._graphs.covers(step):
+                logits = self._graphs.run(step)
+            else:
+                logits = self.model.forward(step, self.cache, self.attention.of(step))
+            sampled: list[int] = self._sampler(logits).tolist() if len(logits) else []
+        return step.spans, sampled, prepared
+
+
+def greedy(logits: Tensor) -> Tensor:
+    """The most likely token."""
+    return logits.argmax(-1)
+
+
+class Draw:
+    """A token by its probability, under a seed; what is drawn depends on who is in the batch."""
+
+    def __init__(self, device: str, seed: int) -> None:
+        self._generator: Any = torch.Generator(device).manual_seed(seed)
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """One draw for each row."""
+        shares = logits.float().softmax(-1)
+        return torch.multinomial(shares, 1, generator=self._generator)[:, 0]

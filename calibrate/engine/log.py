@@ -1,0 +1,138 @@
+"""What is written down of each iteration of the engine?
+
+The same rows as the simulator's (``sim.recorder``), so that everything made from those can be made
+from these; and beside them who was in the iteration, and what each phase took. Seconds since the
+start of the run.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from calibrate.engine.executor import Pass
+from sim.plan import Plan
+from sim.recorder import Recorder, pack_plan
+from sim.schedulers import Scheduler
+
+
+class Phases(NamedTuple):
+    """Where the time of an iteration went, s.
+
+    ``schedule`` includes what the iteration before left to do and taking in arrivals, ``prepare``
+    is blocks and tensors, ``forward`` the pass and sampling; ``finish`` is what the iteration
+    leaves to the next one to wait for.
+    """
+
+    schedule: float
+    prepare: float
+    forward: float
+    finish: float
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """One iteration as it was.
+
+    ``decodes`` are the requests that decoded, ``prefills`` have (request, tokens before, tokens),
+    ``padded`` counts slots that were computed for nobody, ``served`` are those who got a token,
+    ``preempted`` those who lost their memory for it.
+    """
+
+    start: float
+    end: float
+    phases: Phases
+    decodes: tuple[int, ...]
+    prefills: tuple[tuple[int, int, int], ...]
+    padded: int
+    served: tuple[int, ...]
+    preempted: tuple[int, ...]
+
+
+class _Row(NamedTuple):
+    """What must be noted before ``complete`` changes it."""
+
+    start: float
+    end: float
+    stalled: int
+    reserved: int
+
+
+class Log:
+    """``recorder`` has the simulator's rows, ``iterations`` the rest."""
+
+    def __init__(self) -> None:
+        self.recorder = Recorder()
+        self.iterations: list[Iteration] = []
+
+    def begin(self, plan: Plan, scheduler: Scheduler, start: float, end: float) -> _Row:
+        """``plan`` ran from ``start`` to ``end``; the scheduler has not been told yet."""
+        stalled = 0
+        batch = scheduler.decoding
+        if plan.decode and batch.last_end != start:
+            for since, members in batch.stalled(start):
+                self.recorder.long_gap(end - since, members)
+                stalled += members
+        for chunk in plan.chunks:
+            request = chunk.request
+            complete = chunk.context + chunk.tokens >= request.tokens_to_prefill()
+            if request.generated and complete:  # it has waited since before it was preempted
+                self.recorder.long_gap(end - request.last_token, 1)
+        return _Row(start, end, stalled, scheduler.kv.reserved)
+
+    def end(self, plan: Plan, row: _Row, waiting: int, finished: int) -> None:
+        """The scheduler has been told; ``waiting`` were left in the queue by the plan."""
+        pairs = sum(c.tokens * c.context + c.tokens * (c.tokens + 1) / 2 for c in plan.chunks)
+        self.recorder.plans += pack_plan(
+            row.start,
+            row.end,
+            row.end - row.start,
+            0.0,
+            0.0,
+            pairs,
+            plan.context,
+            plan.held,
+            row.reserved,
+            row.reserved,
+            1,
+            plan.decode,
+            plan.computed,
+            row.stalled,
+            len(plan.chunks),
+            sum(chunk.tokens for chunk in plan.chunks),
+            plan.admitted,
+            plan.preempted,
+            plan.running,
+            waiting,
+            finished,
+            0,
+        )
+
+    def iteration(
+        self, done: Pass, start: float, end: float, phases: Phases, preempted: tuple[int, ...]
+    ) -> None:
+        """What the engine did from ``start`` to ``end``."""
+        served = set(done.served)
+        decoded = [span.request for span in done.spans if not span.prompt]
+        decodes = tuple(request for request in decoded if request in served)
+        self.iterations.append(
+            Iteration(
+                start=start,
+                end=end,
+                phases=phases,
+                decodes=decodes,
+                prefills=tuple((s.request, s.start, s.count) for s in done.spans if s.prompt),
+                padded=len(decoded) - len(decodes),
+                served=done.served,
+                preempted=preempted,
+            )
+        )
+
+    def token_times(self) -> dict[int, list[float]]:
+        """When each request got each of its tokens."""
+        times: dict[int, list[float]] = defaultdict(list)
+        for iteration in self.iterations:
+            for request in iteration.served:
+                times[request].append(iteration.end)
+        return dict(times)

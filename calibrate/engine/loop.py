@@ -1,0 +1,152 @@
+"""The engine's loop: arrivals, schedule, forward, complete, against the wall clock.
+
+An iteration begins when the one before it ended, unless the engine was idle, and ends when its
+tokens are in the host's memory; what ``complete`` takes after that belongs to the next one, as a
+client sees it. Seconds since the start of the run.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from calibrate.engine.arrivals import Source
+from calibrate.engine.executor import Executor
+from calibrate.engine.log import Log, Phases
+from sim.clock import Stop
+from sim.errors import InfersimError
+from sim.plan import Plan
+from sim.schedulers import Scheduler
+
+NAP = 0.1
+"""Longest sleep of an idle engine, s: so long may Ctrl-C take to be heeded."""
+
+Progress = Callable[[int, int], None]
+"""Called now and then with (requests done, requests in all)."""
+
+
+class Clock(Protocol):
+    """A clock to run against."""
+
+    def now(self) -> float:
+        """Seconds since the start."""
+
+    def wait(self, until: float) -> None:
+        """Let time pass until ``until``, or less."""
+
+
+class WallClock:
+    """Real time, from the moment this is made."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+
+    def now(self) -> float:
+        """Seconds since the start."""
+        return time.perf_counter() - self._start
+
+    def wait(self, until: float) -> None:
+        """Sleep until ``until``, but no longer than ``NAP``."""
+        time.sleep(max(0.0, min(NAP, until - self.now())))
+
+
+class Loop:
+    """One engine serving one source of requests, recorded as the simulator records itself."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        executor: Executor,
+        source: Source,
+        clock: Clock,
+        *,
+        stop: Stop | None = None,
+        horizon: float = math.inf,
+        progress: Progress | None = None,
+    ) -> None:
+        self.log = Log()
+        self.interrupted = False
+        self._scheduler = scheduler
+        self._executor = executor
+        self._source = source
+        self._clock = clock
+        self._stop = stop or Stop()
+        self._horizon = horizon
+        self._progress = progress
+        self._outstanding = 0
+        self._flushed: tuple[int, int] | None = None
+
+    def run(self) -> float:
+        """Serve until nothing is left, the horizon has passed, or somebody wishes to stop; the
+        time at which that was."""
+        clock, scheduler = self._clock, self._scheduler
+        now = clock.now()
+        while now < self._horizon and not self._stop.requested:
+            self._arrive(now)
+            plan = scheduler.schedule(now)
+            if plan is not None:
+                now = self._iterate(plan, now)
+            elif self._wait(now):
+                now = clock.now()
+            else:
+                break
+        self.interrupted = self._stop.requested
+        for request in (*scheduler.waiting, *scheduler.members()):
+            delivered = request.generated + scheduler.steps(request)
+            self.log.recorder.leave_unfinished(request, 0, delivered)
+        return now
+
+    def _arrive(self, now: float) -> None:
+        """Take in every request that is due."""
+        source, scheduler = self._source, self._scheduler
+        while source.next_at() <= now:
+            request = source.take()
+            reason = scheduler.refusal(request)
+            if reason is None:
+                scheduler.submit(request)
+                self._outstanding += 1
+            else:
+                self.log.recorder.reject(request, reason)
+                source.answered(now)
+            if source.exhausted:
+                scheduler.flush()
+
+    def _wait(self, now: float) -> bool:
+        """Nothing can run: wait for what may change that. False if nothing is left to do."""
+        until = min(self._source.next_at(), self._scheduler.wakeup(now))
+        if until < math.inf:
+            self._clock.wait(min(until, self._horizon))
+            return True
+        if not self._outstanding:
+            return False
+        state = (self._outstanding, self._source.issued)
+        if state == self._flushed:
+            raise InfersimError(
+                f"the scheduler is stuck: {self._outstanding} requests wait, nothing runs"
+            )
+        self._flushed = state
+        self._scheduler.flush()
+        return True
+
+    def _iterate(self, plan: Plan, start: float) -> float:
+        """Run ``plan``, note what it was, and return when its tokens were there."""
+        clock, scheduler, log = self._clock, self._scheduler, self.log
+        waiting, scheduled = len(scheduler.waiting), clock.now()
+        done = self._executor.run(plan)
+        end = clock.now()
+        preempted = self._executor.sequences.preempted
+        row = log.begin(plan, scheduler, start, end)
+        finished = scheduler.complete(plan, 1, end)
+        self._executor.sequences.settle(finished)
+        log.end(plan, row, waiting, len(finished))
+        for request in finished:
+            self._outstanding -= 1
+            log.recorder.finish(request, 0, end)
+            self._source.answered(end)
+        if finished and self._progress is not None:
+            self._progress(self._source.issued - self._outstanding, self._source.total)
+        phases = Phases(scheduled - start, done.prepare, done.forward, clock.now() - end)
+        log.iteration(done, start, end, phases, preempted)
+        return end

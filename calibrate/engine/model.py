@@ -1,0 +1,197 @@
+"""A Llama-style transformer over a flat list of tokens, with random weights.
+
+RMS norms, rotary positions, grouped-query attention and a gated MLP; biases on the query, key and
+value projections (Qwen2) and norms of queries and keys (Qwen3) where the model has them. Attention
+itself is handed in, so that the model does not know which sequence a token belongs to.
+
+The weights are drawn so that the hidden state is of order one in any depth: what they compute means
+nothing, but it is as sensitive to a wrong position, block or mask as a trained model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from calibrate.engine.batch import Step
+from calibrate.engine.cache import Cache
+from calibrate.lazy_torch import Tensor, torch
+from sim.errors import UsageError
+from sim.model import ModelSpec
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Attention of one iteration: queries (token x head x size) and one layer's keys and values (block
+x slot x KV head x size) to the result, one row for each query token."""
+
+Part = Callable[[str], None]
+"""Told the name of each part of the pass as it begins."""
+
+ROTARY_BASE = 500_000.0
+"""Llama 3's; the speed does not depend on it."""
+
+NORM_EPSILON = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The weights of one layer; projections that read the same input are one matrix."""
+
+    first_norm: Tensor
+    qkv: Tensor
+    qkv_bias: Tensor | None
+    query_norm: Tensor | None
+    key_norm: Tensor | None
+    output: Tensor
+    second_norm: Tensor
+    gate_up: Tensor
+    down: Tensor
+
+
+def unheard(part: str) -> None:
+    """Nobody listens."""
+
+
+class Transformer:
+    """Weights on a device, and the pass over them.
+
+    The same ``seed`` gives the same weights on the same kind of device. ``max_positions`` is the
+    longest sequence. UsageError for an architecture that is not Llama's.
+    """
+
+    def __init__(
+        self, spec: ModelSpec, *, dtype: Any, device: str, seed: int, max_positions: int
+    ) -> None:
+        _check(spec)
+        self.spec = spec
+        self.dtype = dtype
+        self.device = device
+        self.max_positions = max_positions
+        draw = _Weights(dtype, device, seed)
+        hidden, kept = spec.hidden_size, hidden_scale(spec)
+        width = spec.query_size + 2 * spec.kv_size
+        # a tied embedding is also the head, whose outputs must be of order one
+        scale = hidden**-0.5 if spec.tie_word_embeddings else 1.0
+        self.embedding = draw.matrix(spec.vocab_size, hidden, scale)
+        self.layers = [
+            Layer(
+                first_norm=draw.norm(hidden),
+                qkv=draw.matrix(width, hidden, hidden**-0.5),
+                qkv_bias=draw.matrix(1, width, 0.5)[0] if spec.attention_bias else None,
+                query_norm=draw.norm(spec.head_dim) if spec.qk_norm else None,
+                key_norm=draw.norm(spec.head_dim) if spec.qk_norm else None,
+                output=draw.matrix(hidden, spec.query_size, kept * spec.query_size**-0.5),
+                second_norm=draw.norm(hidden),
+                gate_up=draw.matrix(2 * spec.intermediate_size, hidden, hidden**-0.5),
+                down=draw.matrix(
+                    hidden, spec.intermediate_size, kept * spec.intermediate_size**-0.5
+                ),
+            )
+            for _ in range(spec.num_layers)
+        ]
+        self.last_norm = draw.norm(hidden)
+        tied = spec.tie_word_embeddings
+        self.head = self.embedding if tied else draw.matrix(spec.vocab_size, hidden, hidden**-0.5)
+        self._cos, self._sin = _angles(max_positions, spec.head_dim, dtype, device)
+
+    def forward(self, step: Step, cache: Cache, attend: Attend, part: Part = unheard) -> Tensor:
+        """Compute the tokens of ``step``, leave their keys and values in ``cache``, and return the
+        logits of the rows that sample (row x vocabulary)."""
+        functional = torch.nn.functional
+        part("embedding")
+        x = functional.embedding(step.tokens, self.embedding)
+        cos = self._cos[step.positions]
+        sin = self._sin[step.positions]
+        for number, layer in enumerate(self.layers):
+            part("norm")
+            seen = self._norm(x, layer.first_norm)
+            part("query, key, value")
+            query, key, value = self._project(layer, seen)
+            part("rotary positions")
+            query, key = _rotate(query, cos, sin), _rotate(key, cos, sin)
+            part("write KV cache")
+            cache.write(number, step.slots, key, value)
+            part("attention")
+            mixed = attend(query, cache.keys[number], cache.values[number])
+            part("output")
+            x = x + functional.linear(mixed.flatten(1), layer.output)
+            part("norm")
+            seen = self._norm(x, layer.second_norm)
+            part("gate and up")
+            gate, up = functional.linear(seen, layer.gate_up).chunk(2, dim=-1)
+            part("activation")
+            seen = functional.silu(gate) * up
+            part("down")
+            x = x + functional.linear(seen, layer.down)
+        part("norm")
+        seen = self._norm(x[step.sampling], self.last_norm)
+        part("head")
+        return functional.linear(seen, self.head)
+
+    def _project(self, layer: Layer, seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values: token x head x size."""
+        spec = self.spec
+        mixed = torch.nn.functional.linear(seen, layer.qkv, layer.qkv_bias)
+        heads = mixed.view(len(mixed), -1, spec.head_dim)
+        counts = [spec.num_heads, spec.num_kv_heads, spec.num_kv_heads]
+        query, key, value = heads.split(counts, dim=1)
+        if layer.query_norm is not None and layer.key_norm is not None:
+            query, key = self._norm(query, layer.query_norm), self._norm(key, layer.key_norm)
+        return query, key, value
+
+    @staticmethod
+    def _norm(x: Tensor, weight: Tensor) -> Tensor:
+        return torch.nn.functional.rms_norm(x, weight.shape, weight, NORM_EPSILON)
+
+
+def hidden_scale(spec: ModelSpec) -> float:
+    """What the two results that each layer adds to the hidden state are scaled by, so that all
+    together they are of order one."""
+    return float((2 * spec.num_layers) ** -0.5)
+
+
+def _check(spec: ModelSpec) -> None:
+    odd = {
+        "parallel attention and MLP": spec.parallel_mlp,
+        "an MLP of two matrices": spec.mlp_matrices != 3,
+        "biases on the attention's output": spec.output_bias,
+        "biases on the MLP": spec.mlp_bias,
+        "biases on norms": spec.norm_bias,
+        "a bias on the LM head": spec.head_bias,
+        "an odd head size": bool(spec.head_dim % 2),
+    }
+    found = [name for name, has in odd.items() if has]
+    if found:
+        raise UsageError(f"{spec.name} has {' and '.join(found)}: the engine runs Llama's layers")
+
+
+class _Weights:
+    """Draws tensors one after the other from one stream."""
+
+    def __init__(self, dtype: Any, device: str, seed: int) -> None:
+        self._dtype, self._device = dtype, device
+        self._generator = torch.Generator(device).manual_seed(seed)
+
+    def matrix(self, rows: int, columns: int, scale: float) -> Tensor:
+        empty = torch.empty((rows, columns), dtype=self._dtype, device=self._device)
+        return empty.normal_(0.0, scale, generator=self._generator)
+
+    def norm(self, size: int) -> Tensor:
+        """Around one, not one itself: a norm that is left out must show."""
+        return 1 + self.matrix(1, size, 0.1)[0]
+
+
+def _angles(positions: int, size: int, dtype: Any, device: str) -> tuple[Tensor, Tensor]:
+    """Cosine and sine of each position's angles: position x 1 x half of a head."""
+    rates = ROTARY_BASE ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
+    angles = torch.arange(positions, dtype=torch.float64)[:, None, None] * rates
+    return (
+        torch.cos(angles).to(device=device, dtype=dtype),
+        torch.sin(angles).to(device=device, dtype=dtype),
+    )
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Each pair (element of the first half of a head, its partner in the second) turned."""
+    left, right = x.chunk(2, dim=-1)
+    return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)

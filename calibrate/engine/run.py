@@ -1,0 +1,210 @@
+"""``run(scenario, device)``: where the engine is put together, top-down as the data flows.
+
+The scenario's traffic, scheduler and memory are those of the simulator; only time is real.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from calibrate.device import Device, DeviceFacts
+from calibrate.engine.arrivals import source
+from calibrate.engine.attention_cuda import choose
+from calibrate.engine.cache import cache_bytes, geometry
+from calibrate.engine.executor import Draw, Executor, greedy
+from calibrate.engine.graphs import CudaCapture
+from calibrate.engine.log import Iteration
+from calibrate.engine.loop import Clock, Loop, Progress, WallClock
+from calibrate.engine.model import Transformer
+from calibrate.lazy_torch import torch
+from sim import catalog
+from sim.clock import Stop
+from sim.cost import CostModel
+from sim.errors import UsageError
+from sim.metrics.summary import RunRecord
+from sim.model import ModelSpec
+from sim.request import Request
+from sim.scenario import Scenario
+from sim.schedulers import Scheduler
+from sim.simulation import Setup, make_replica_scheduler, prepare
+from sim.units import show_bytes
+from sim.workload import ClosedTraffic, OpenTraffic, build
+
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
+"""What the engine computes in, and PyTorch's name for it; fp64 is for proofs."""
+
+ENGINE = "reference"
+"""What the catalogue calls this engine; it has no front end."""
+
+WORKSPACE = 256 * 2**20
+"""Bytes allowed for activations beside weights and cache."""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What a run of the engine left behind: the simulator's record, filled with real times; its
+    iterations; and the tokens of each finished request, by its id."""
+
+    record: RunRecord
+    iterations: Sequence[Iteration]
+    token_times: dict[int, list[float]]
+    answers: dict[int, list[int]]
+    facts: DeviceFacts
+    precision: str
+    attention: str
+    sampling: str
+
+
+def run(
+    scenario: Scenario,
+    device: Device,
+    *,
+    precision: str | None = None,
+    sampling: Literal["greedy", "random"] = "greedy",
+    clock: Clock | None = None,
+    stop: Stop | None = None,
+    progress: Progress | None = None,
+) -> Observed:
+    """Serve the scenario's traffic on ``device``, request by request as it arrives.
+
+    Prompts are random tokens under the scenario's seed, outputs exactly as long as the traffic
+    says. ``precision`` overrides the scenario's. An interrupt ends the run after the iteration in
+    flight. UsageError for what the engine cannot do, or does not fit on the device.
+    """
+    setup = _single(prepare(scenario))
+    name = precision or _precision(setup)
+    if name not in DTYPES:
+        raise UsageError(f"the engine computes in {', '.join(DTYPES)}, not in {name}")
+    scheduler = make_replica_scheduler(setup)
+    traffic = build(scenario, scenario.seed)
+    executor = _executor(setup, scheduler, device, getattr(torch, DTYPES[name]), sampling)
+    executor.warm_up()
+    device.synchronise()
+    gc.collect()
+    with Stop() if stop is None else nullcontext(stop) as heeded:
+        loop = Loop(
+            scheduler,
+            executor,
+            source(traffic),
+            clock or WallClock(),
+            horizon=math.inf if scenario.run.horizon is None else scenario.run.horizon,
+            stop=heeded,
+            progress=progress,
+        )
+        end = loop.run()
+    return Observed(
+        record=_record(setup, traffic, loop, end),
+        iterations=loop.log.iterations,
+        token_times=loop.log.token_times(),
+        answers=executor.sequences.answers,
+        facts=device.facts,
+        precision=name,
+        attention=executor.attention.name,
+        sampling=sampling,
+    )
+
+
+def _executor(
+    setup: Setup, scheduler: Scheduler, device: Device, dtype: Any, sampling: str
+) -> Executor:
+    """Weights and an empty cache on the device; UsageError if they do not fit."""
+    spec, seed = setup.deployment.model, setup.scenario.seed
+    _check_memory(spec, scheduler, device, dtype.itemsize)
+    model = Transformer(
+        spec,
+        dtype=dtype,
+        device=device.torch_name,
+        seed=seed,
+        max_positions=setup.limits.max_model_len,
+    )
+    attention = choose(spec, dtype, device.torch_name)
+    return Executor(
+        scheduler,
+        model,
+        attention,
+        Prompts(spec.vocab_size, seed),
+        sampler=greedy if sampling == "greedy" else Draw(device.torch_name, seed),
+        capture=CudaCapture() if attention.replayable and device.facts.kind == "cuda" else None,
+    )
+
+
+def _record(
+    setup: Setup, traffic: OpenTraffic | ClosedTraffic, loop: Loop, end: float
+) -> RunRecord:
+    """What the loop has recorded until ``end``, as the metrics want it."""
+    recorder, deployment = loop.log.recorder, setup.deployment
+    return RunRecord(
+        scenario=setup.scenario,
+        deployment=deployment,
+        cost=CostModel(deployment),
+        capacity=setup.capacity,
+        limits=setup.limits,
+        plans=recorder.plan_rows(),
+        requests=recorder.request_rows(),
+        gaps=recorder.gap_rows(),
+        reasons=recorder.reasons,
+        end=end,
+        offered=traffic.total,
+        events=len(loop.log.iterations),
+        interrupted=loop.interrupted,
+        traffic_notes=traffic.notes if isinstance(traffic, OpenTraffic) else (),
+        classes=traffic.classes,
+    )
+
+
+class Prompts:
+    """Random prompts: the same for a request whatever the scheduler, and different for each."""
+
+    def __init__(self, vocabulary: int, seed: int) -> None:
+        self._vocabulary, self._seed = vocabulary, seed
+
+    def __call__(self, request: Request) -> list[int]:
+        """Its tokens; the first word of the vocabulary, which padding is made of, is in none."""
+        draw = np.random.default_rng((self._seed, request.id)).integers
+        tokens: list[int] = draw(1, self._vocabulary, request.prompt_tokens).tolist()
+        return tokens
+
+
+def _single(setup: Setup) -> Setup:
+    """The same with the engine that runs here, which has no front end; one replica on one
+    device."""
+    scenario, pool = setup.scenario, setup.scenario.fleet[0]
+    if pool.replicas > 1 or pool.tensor_parallel > 1:
+        raise UsageError(
+            "fleet: the engine is one replica on one device; set fleet.0.replicas and "
+            "fleet.0.tensor_parallel to 1"
+        )
+    if scenario.run.repetitions > 1:
+        raise UsageError("run.repetitions: the engine runs once; repeat it under other seeds")
+    return replace(setup, deployment=replace(setup.deployment, engine=catalog.engine(ENGINE)))
+
+
+def _precision(setup: Setup) -> str:
+    """The one precision of weights, activations and KV cache."""
+    d = setup.deployment
+    if not d.weights == d.activations == d.kv_cache:
+        raise UsageError(
+            f"precision: the engine computes in one, not in {d.weights} weights, {d.activations} "
+            f"activations and {d.kv_cache} KV cache"
+        )
+    return d.weights
+
+
+def _check_memory(spec: ModelSpec, scheduler: Scheduler, device: Device, element: int) -> None:
+    """Raise UsageError if weights and cache are more than the device has free."""
+    weights = spec.parameters * element
+    cache = cache_bytes(spec, *geometry(scheduler.kv), element)
+    free = device.free_memory()
+    if weights + cache + WORKSPACE > free:
+        raise UsageError(
+            f"{spec.name} takes {show_bytes(weights)} and the KV cache {show_bytes(cache)}, but "
+            f"{device.facts.name} has {show_bytes(free)} free; give kv_cache.num_gpu_blocks, or a "
+            "smaller model"
+        )

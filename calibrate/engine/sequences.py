@@ -1,0 +1,193 @@
+"""Who is in the batch, what has each been given, and which tokens does a plan mean?
+
+A scheduler counts; here are the tokens, the blocks and the padding behind its counts. Everything is
+derived from what the scheduler says of itself (``Plan``, ``members``, ``sequences``), so a policy
+of one's own runs as well. After every decision the blocks that requests really have are compared
+with those that the scheduler's allocator has counted.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Container, Iterable
+
+from calibrate.engine.batch import PAD, Span
+from calibrate.engine.cache import BlockTables
+from sim.errors import InfersimError
+from sim.plan import Chunk, Plan
+from sim.request import Request
+from sim.schedulers import Scheduler
+from sim.schedulers.whole_batch import WholeBatch
+
+Prompt = Callable[[Request], list[int]]
+"""The tokens of a request's prompt."""
+
+
+class Sequences(ABC):
+    """The tokens of every request that has arrived and is not finished, and its blocks.
+
+    After ``schedule`` comes ``follow``, which says what to compute; after the pass ``deliver``
+    takes the tokens sampled; after ``complete`` comes ``settle``. ``answers`` has the tokens of
+    finished requests, ``preempted`` who lost their blocks in the last ``follow``.
+    """
+
+    def __init__(self, scheduler: Scheduler, tables: BlockTables, prompt: Prompt) -> None:
+        self.tables = tables
+        self.answers: dict[int, list[int]] = {}
+        self.preempted: tuple[int, ...] = ()
+        self._scheduler = scheduler
+        self._prompt = prompt
+        self._tokens: dict[int, list[int]] = {}  # prompts and what was sampled after them
+
+    def follow(self, plan: Plan) -> list[Span]:
+        """Give and take blocks as the scheduler just did, and return what the plan computes."""
+        spans = self._follow(plan)
+        decodes = sum(not span.prompt for span in spans)
+        if decodes != plan.computed:
+            raise InfersimError(
+                f"{type(self._scheduler).__name__} plans {plan.computed} decodes, but of its "
+                f"members {decodes} decode"
+            )
+        self._compare()
+        return spans
+
+    def deliver(self, spans: Iterable[Span], sampled: Iterable[int]) -> tuple[int, ...]:
+        """One token for each of ``spans``, which all sample; returns who got one. Slots of finished
+        requests throw theirs away."""
+        tokens = {span.request: token for span, token in zip(spans, sampled, strict=True)}
+        served = tuple(request for request in tokens if request in self._tokens)
+        for request in served:
+            self._tokens[request].append(tokens[request])
+        return served
+
+    def settle(self, finished: Iterable[Request]) -> None:
+        """The iteration is complete and ``finished`` have their last token."""
+        for request in finished:
+            self.answers[request.id] = self._tokens.pop(request.id)[request.prompt_tokens :]
+        self._settle()
+        self._compare()
+
+    @abstractmethod
+    def _follow(self, plan: Plan) -> list[Span]:
+        """``follow`` without the comparison."""
+
+    @abstractmethod
+    def _settle(self) -> None:
+        """Give back the blocks of those who left."""
+
+    def _all_tokens(self, request: Request) -> list[int]:
+        if request.id not in self._tokens:
+            self._tokens[request.id] = list(self._prompt(request))
+        return self._tokens[request.id]
+
+    def _chunk(self, chunk: Chunk, padding: int = 0) -> Span:
+        """A part of a prompt, or of a prompt and what was delivered before a preemption."""
+        request, start = chunk.request, chunk.context
+        tokens = ([PAD] * padding + self._all_tokens(request))[start : start + chunk.tokens]
+        ends = start + chunk.tokens >= request.tokens_to_prefill() + padding
+        if len(tokens) < chunk.tokens:
+            raise InfersimError(
+                f"{type(self._scheduler).__name__} pads the prompt of {request}: only policies "
+                "derived from WholeBatch may"
+            )
+        return Span(request.id, tokens, start, padding, samples=ends, prompt=True)
+
+    def _compare(self) -> None:
+        """Raise InfersimError unless the scheduler's allocator has counted the blocks that there
+        are; one that says itself who owns how much may have set more aside."""
+        counted, real = self._scheduler.kv.reserved, self.tables.used * self.tables.block_size
+        own = type(self._scheduler).sequences is not Scheduler.sequences
+        ahead = own and not isinstance(self._scheduler, WholeBatch)
+        if real != counted and not (ahead and real < counted):
+            raise InfersimError(
+                f"{type(self._scheduler).__name__} has reserved memory for {counted:,} tokens, but "
+                f"the blocks of its requests hold {real:,}"
+            )
+
+
+class OnDemand(Sequences):
+    """Blocks as tokens come, taken back when a request is preempted or done: policies that decide
+    at every iteration."""
+
+    def _follow(self, plan: Plan) -> list[Span]:
+        scheduler = self._scheduler
+        held: dict[int, int] = {}
+        spans = []
+        for request in scheduler.members():
+            stored = request.computed + scheduler.steps(request)
+            held[request.id] = stored
+            if request.joined >= 0 and plan.decode:  # an iteration may be of prompts alone
+                token = self._all_tokens(request)[stored]
+                spans.append(Span(request.id, [token], stored, 0, samples=True, prompt=False))
+        spans += [self._chunk(chunk) for chunk in plan.chunks]
+        held.update((span.request, span.stop) for span in spans)
+        self._hold(held)
+        return spans
+
+    def _settle(self) -> None:
+        self._free_all_but({request.id for request in self._scheduler.members()})
+
+    def _hold(self, tokens: dict[int, int]) -> None:
+        """Each request of ``tokens`` has the blocks for so many, nobody else has any. What is given
+        back goes first."""
+        tables = self.tables
+        self.preempted = self._free_all_but(tokens)
+        growth = {r: tables.needed(held) - tables.count(r) for r, held in tokens.items()}
+        for request in sorted(tokens, key=growth.__getitem__):
+            tables.resize(request, tokens[request])
+
+    def _free_all_but(self, requests: Container[int]) -> tuple[int, ...]:
+        """Take the blocks of everybody else; returns of whom."""
+        others = tuple(owner for owner in self.tables.owners() if owner not in requests)
+        for request in others:
+            self.tables.free(request)
+        return others
+
+
+class Slots(Sequences):
+    """Slots that a batch takes at launch and keeps until its last request is done: the policies of
+    ``sim.schedulers.whole_batch``. A slot is padded in front, so that all its prompts end at the
+    same place; the slot of a finished request goes on where the plan says that it is computed."""
+
+    def __init__(self, scheduler: Scheduler, tables: BlockTables, prompt: Prompt) -> None:
+        super().__init__(scheduler, tables, prompt)
+        self._batch: list[Request] = []
+        self._padding: dict[int, int] = {}
+        self._filled: dict[int, int] = {}  # places of each slot's cache, padding included
+
+    def _follow(self, plan: Plan) -> list[Span]:
+        if plan.chunks:
+            return self._launch(plan)
+        padded = plan.computed > plan.decode
+        spans = []
+        for request in self._batch:
+            if request.joined < 0 and not padded:
+                continue
+            token = self._tokens[request.id][-1] if request.joined >= 0 else PAD
+            start, padding = self._filled[request.id], self._padding[request.id]
+            self._filled[request.id] += 1
+            spans.append(Span(request.id, [token], start, padding, samples=True, prompt=False))
+        return spans
+
+    def _launch(self, plan: Plan) -> list[Span]:
+        self._batch = [chunk.request for chunk in plan.chunks]
+        reserved = [tokens for tokens, _ in self._scheduler.sequences()]
+        for request, tokens in zip(self._batch, reserved, strict=True):
+            self.tables.resize(request.id, tokens)
+        self._filled = {chunk.request.id: chunk.tokens for chunk in plan.chunks}
+        self._padding = {
+            chunk.request.id: chunk.tokens - chunk.request.prompt_tokens for chunk in plan.chunks
+        }
+        return [self._chunk(chunk, self._padding[chunk.request.id]) for chunk in plan.chunks]
+
+    def _settle(self) -> None:
+        if not self._scheduler.sequences():
+            for request in self._batch:
+                self.tables.free(request.id)
+            self._batch = []
+
+
+def follow(scheduler: Scheduler, tables: BlockTables, prompt: Prompt) -> Sequences:
+    """The sequences of ``scheduler``, none as yet."""
+    kind = Slots if isinstance(scheduler, WholeBatch) else OnDemand
+    return kind(scheduler, tables, prompt)

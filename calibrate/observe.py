@@ -1,0 +1,168 @@
+"""The ``infersim observe`` and ``infersim explain`` commands: what a real engine does.
+
+Results go to stdout, progress and complaints to stderr, exit codes as everywhere (``sim.exits``).
+What takes long to import is imported when it is used.
+"""
+
+# ruff: noqa: PLC0415, B006 - heavy imports are deferred so that --help stays fast
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from sim.errors import InfersimError
+from sim.exits import SIGNALLED, told_errors
+
+if TYPE_CHECKING:
+    from calibrate.engine.record import ObservedResult
+    from sim.clock import Stop
+    from sim.scenario import Scenario
+
+Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:INDEX.")]
+Threads = Annotated[int | None, typer.Option(help="CPU threads; else as torch likes.")]
+Precision = Annotated[
+    str | None, typer.Option(help="bf16, fp16, fp32 or fp64; else the scenario's.")
+]
+
+
+def observe(
+    scenario: Annotated[Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml.")],
+    device: Device,
+    overrides: Annotated[
+        list[str],
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a value, as a.b.0.c=value."),
+    ] = [],
+    seed: Annotated[int | None, typer.Option(help="Random seed; else the scenario's.")] = None,
+    precision: Precision = None,
+    sampling: Annotated[
+        Literal["greedy", "random"], typer.Option(help="How the next token is chosen.")
+    ] = "greedy",
+    threads: Threads = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Run directory; else runs/<time>-<name>-<id>."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, no table.")
+    ] = False,
+) -> None:
+    """Serve a scenario's traffic with a real engine on this device, and record what happened."""
+    with told_errors():
+        from sim.clock import Stop
+        from sim.run_directory import new_run_directory
+        from sim.scenario import load_scenario
+
+        loaded = load_scenario(scenario, overrides)
+        if seed is not None:
+            loaded = loaded.override({"seed": seed})
+        directory = output or new_run_directory(Path("runs"), f"{loaded.name}-observed")
+        with Stop(signal.SIGINT, signal.SIGTERM) as stop:
+            options = {"precision": precision, "sampling": sampling}
+            result = _observe(loaded, directory, stop, (device, threads), options)
+        _show(result.summary, directory, as_json)
+    if stop.signal is not None:
+        raise typer.Exit(SIGNALLED + stop.signal)
+
+
+explain = typer.Typer(
+    name="explain",
+    help="What a forward pass does, traced.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@explain.callback()
+def _explain() -> None:
+    """What a forward pass does, traced."""
+
+
+@explain.command()
+def batching(
+    model: Annotated[
+        str, typer.Argument(help="Catalogue name, or path of a config.json.")
+    ] = "llama-3.2-1b",
+    requests: Annotated[int, typer.Option(min=2, max=64, help="Requests in the batch.")] = 4,
+    context: Annotated[int, typer.Option(min=1, max=4096, help="Tokens each one has.")] = 64,
+    device: Device = "cpu",
+    precision: Annotated[str, typer.Option(help="bf16, fp16, fp32 or fp64.")] = "fp32",
+    threads: Threads = None,
+) -> None:
+    """Which operators run once for the whole batch, and which once for each request?"""
+    with told_errors():
+        from calibrate.device import open_device
+        from calibrate.engine.explain import trace, view
+        from sim import catalog
+        from sim.console import stdout
+
+        spec = catalog.model(model)
+        opened = open_device(device, threads)
+        stdout().print(view(trace(spec, opened, precision, requests, context)))
+
+
+def _observe(
+    scenario: Scenario,
+    directory: Path,
+    stop: Stop,
+    device: tuple[str, int | None],
+    options: dict[str, Any],
+) -> ObservedResult:
+    """The result, which is in ``directory`` by then; a run that cannot start leaves nothing."""
+    from calibrate.device import open_device
+    from calibrate.engine.record import ObservedDirectory, ObservedResult
+    from calibrate.engine.run import run
+
+    opened = open_device(*device)
+    place = ObservedDirectory.create(directory, scenario)
+    try:
+        with _progress() as progress:
+            result = ObservedResult(run(scenario, opened, stop=stop, progress=progress, **options))
+    except (InfersimError, KeyboardInterrupt):
+        place.discard()
+        raise
+    stop.renew()
+    try:
+        result.save(place)
+    except OSError as error:
+        raise InfersimError(
+            f"cannot write to {directory} ({error.strerror}): the run there is incomplete"
+        ) from None
+    return result
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on stderr, if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+
+    from sim.console import stderr
+
+    columns = ("requests", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=stderr(), transient=True) as bar:
+        task = bar.add_task("requests")
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _show(summary: dict[str, Any], directory: Path, as_json: bool) -> None:
+    """Print what came of the run: one JSON object, or the tables and where the files are."""
+    if as_json:
+        shown = summary | {"infersim": summary["infersim"] | {"run_directory": str(directory)}}
+        typer.echo(json.dumps(shown, allow_nan=False))
+        return
+    from sim.console import paths_view, run_view, stdout
+
+    console = stdout()
+    console.print(run_view(summary))
+    console.print(paths_view(directory, None), soft_wrap=True)

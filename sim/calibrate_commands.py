@@ -1,0 +1,97 @@
+"""What do ``infersim calibrate report`` and ``diff`` accept and print?
+
+They join what other packages know of a profile, and add themselves to the commands that measure
+and fit: a profile can be looked at where nothing can be measured.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from calibrate.commands import app
+from sim.errors import InfersimError
+from sim.exits import told_errors
+
+if TYPE_CHECKING:
+    from sim.calibration.find import Found
+
+__all__ = ["app", "diff", "report"]
+
+Profiled = Annotated[str, typer.Argument(help="A GPU file with a profile, or a catalogue name.")]
+Framework = Annotated[
+    str, typer.Option(help="Whose kernels, where a catalogue name does not say (h100-sxm.sglang).")
+]
+
+
+@app.command()
+def report(
+    profile: Profiled,
+    framework: Framework = "vllm",
+    measurements: Annotated[
+        Path | None, typer.Option(help="What was fitted; else the CSV file beside the profile.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The page; else NAME.html.")
+    ] = None,
+    page: Annotated[bool, typer.Option("--page/--no-page", help="Write a page.")] = True,
+    parameters: Annotated[
+        bool, typer.Option("--parameters", help="Print the parameters too.")
+    ] = False,
+) -> None:
+    """Show a profile: errors, measured against predicted, ceilings, parameters."""
+    with told_errors():
+        from sim.calibration.console import profile_view
+        from sim.calibration.document import document, points
+        from sim.calibration.find import find
+        from sim.calibration.measured import read
+        from sim.console import stdout
+
+        found = find(profile, framework)
+        path = measurements or found.measurements
+        measured = None if path is None else read(path)
+        described = document(found, measured)
+        console = stdout()
+        console.print(profile_view(described, parameters=parameters))
+        if not page:
+            return
+        from reports.profile import write_profile_report
+
+        target = output or _beside(found, profile)
+        try:
+            write_profile_report(target, described, points(found, measured))
+        except OSError as error:
+            raise InfersimError(f"{target}: cannot be written ({error.strerror})") from None
+        console.print(f"Page: {target}", soft_wrap=True)
+
+
+def _beside(found: Found, given: str) -> Path:
+    """Where the page goes when nothing is said: beside a file, else into the working directory."""
+    path = Path(given)
+    return path.with_suffix(".html") if path.is_file() else Path(f"{found.name}.html")
+
+
+@app.command()
+def diff(
+    first: Profiled,
+    second: Profiled,
+    framework: Framework = "vllm",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, no table.")
+    ] = False,
+) -> None:
+    """Compare two profiles: times over shapes that both have measured, parameters, errors."""
+    with told_errors():
+        from sim.calibration.compare import compare, to_document
+        from sim.calibration.console import comparison_view
+        from sim.calibration.find import find
+        from sim.console import stdout
+
+        comparison = compare(find(first, framework), find(second, framework))
+        if as_json:
+            typer.echo(json.dumps(to_document(comparison), allow_nan=False))
+        else:
+            stdout().print(comparison_view(comparison))

@@ -1,0 +1,1 @@
+"""What is in a profile: for a terminal, for a page, and beside another profile."""

@@ -1,0 +1,314 @@
+"""The engine serves a scenario: the simulator's batches in its order, on the wall clock."""
+
+from __future__ import annotations
+
+import csv
+import json
+from itertools import pairwise
+
+import pytest
+
+pytest.importorskip("torch", reason="the engine needs PyTorch")
+
+import numpy as np
+from typer import Typer
+from typer.testing import CliRunner
+
+from calibrate.device import open_device
+from calibrate.engine.record import ObservedResult
+from calibrate.engine.run import run
+from calibrate.lazy_torch import torch
+from calibrate.observe import observe
+from sim.clock import Stop
+from sim.errors import InfersimError, UsageError
+from sim.scenario import Scenario, load_scenario
+from sim.simulation import simulate
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "intermediate_size": 96,
+    "vocab_size": 128,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": False,
+}
+SCENARIO = """
+version: 1
+name: tiny
+model: ./tiny.json
+fleet: {gpu: h100-sxm}
+engine: reference
+max_model_len: 256
+scheduler: {max_num_seqs: 6, max_num_batched_tokens: 48}
+kv_cache: {num_gpu_blocks: 40, block_size: 8}
+workload:
+  arrivals: {kind: burst}
+  prompt_tokens: {kind: uniform, low: 3, high: 70}
+  output_tokens: {kind: uniform, low: 1, high: 25}
+run: {requests: 20}
+"""
+
+
+@pytest.fixture(scope="module")
+def device():
+    threads = torch.get_num_threads()
+    yield open_device("cpu", threads=1)
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def path(tmp_path):
+    (tmp_path / "tiny.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "tiny.yaml").write_text(SCENARIO)
+    return tmp_path / "tiny.yaml"
+
+
+CLOSED = {"kind": "closed", "concurrency": 5}
+
+
+def batches(rows) -> list[tuple[int, ...]]:
+    names = ("decode", "computed", "context", "prefill_seqs", "prefill_tokens", "admitted")
+    names += ("preemptions", "running", "waiting", "held", "reserved", "finished")
+    return [tuple(int(row[name]) for name in names) for row in rows]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"kv_cache.num_gpu_blocks": 16},  # preemptions
+        {"kv_cache.num_gpu_blocks": 16, "scheduler.order": "sjf"},
+        {"scheduler.chunked_prefill": False, "scheduler.max_num_batched_tokens": 100},
+        {"scheduler.batching": "static"},
+        {"scheduler.batching": "request"},
+        {"kv_cache.allocator": "contiguous", "kv_cache.num_gpu_blocks": 100},
+        {"workload.arrivals": CLOSED},
+        {"workload.arrivals": CLOSED, "scheduler.batching": "static"},
+    ],
+    ids=[
+        "plain",
+        "tight",
+        "sjf",
+        "prefill-first",
+        "static",
+        "request",
+        "contiguous",
+        "closed",
+        "closed-static",
+    ],
+)
+def test_the_batches_are_those_of_the_simulator_step_by_step(path, device, changes):
+    scenario = load_scenario(path).override(changes)
+    predicted = simulate(scenario, leap=False).record
+    observed = run(scenario, device, precision="fp32")
+    assert batches(observed.record.plans) == batches(predicted.plans)
+    assert len(observed.iterations) == len(predicted.plans)
+    for name in ("id", "prompt_tokens", "output_tokens", "generated", "preemptions", "status"):
+        assert (observed.record.requests[name] == predicted.requests[name]).all()
+    if "num_gpu_blocks" in str(changes) and "contiguous" not in str(changes):
+        assert predicted.plans["preemptions"].sum() > 0
+
+
+def test_same_requests_under_other_policies_get_the_same_answers(path, device):
+    scenario = load_scenario(path)
+    answers = [
+        run(scenario.override({"scheduler.batching": name}), device, precision="fp64").answers
+        for name in ("static", "request", "continuous")
+    ]
+    assert answers[0] == answers[1] == answers[2]
+    assert len(answers[0]) == 20
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"kv_cache.num_gpu_blocks": 16},
+        {"scheduler.chunked_prefill": False, "scheduler.max_num_batched_tokens": 100},
+        {"workload.arrivals": {"kind": "poisson", "rate": 200}},
+    ],
+    ids=["burst", "tight", "decodes-wait", "poisson"],
+)
+def test_times_are_those_of_the_iterations(path, device, changes):
+    observed = run(load_scenario(path).override(changes), device, precision="fp32")
+    record, iterations = observed.record, observed.iterations
+    assert all(a.end <= b.start for a, b in pairwise(iterations))
+    assert (record.plans["end"] > record.plans["start"]).all()
+    for row in record.requests:
+        times = observed.token_times[int(row["id"])]
+        assert len(times) == row["output_tokens"]
+        assert times[0] == row["first_token"]
+        assert times[-1] == row["finish"]
+    gaps = [b - a for times in observed.token_times.values() for a, b in pairwise(times)]
+    summary = ObservedResult(observed).summary
+    assert summary["mean_itl_ms"] == pytest.approx(np.mean(gaps) * 1e3)
+    assert summary["p99_itl_ms"] == pytest.approx(np.percentile(gaps, 99) * 1e3)
+    for i in iterations:
+        parts = i.phases.schedule + i.phases.prepare + i.phases.forward
+        assert parts == pytest.approx(i.end - i.start, rel=0.05, abs=2e-4)
+
+
+class Ticks:
+    """A clock that moves by a step whenever it is read, and as told when waited for."""
+
+    def __init__(self, step: float) -> None:
+        self.time, self.step, self.waits = 0.0, step, []
+
+    def now(self) -> float:
+        self.time += self.step
+        return self.time
+
+    def wait(self, until: float) -> None:
+        self.waits.append(until)
+        self.time = max(self.time, until)
+
+
+def test_arrivals_come_by_the_clock_and_idle_times_are_slept(path, device):
+    scenario = load_scenario(path).override(
+        {"workload.arrivals": {"kind": "constant", "rate": 0.01}, "run.requests": 4}
+    )
+    clock = Ticks(1e-3)
+    observed = run(scenario, device, precision="fp32", clock=clock)
+    arrivals = observed.record.requests["arrival"]
+    assert (observed.record.requests["scheduled"] >= arrivals).all()
+    assert (observed.record.requests["scheduled"] - arrivals < 0.01).all()
+    assert sorted(set(clock.waits)) == sorted(arrivals[arrivals > 0.01])
+
+
+def test_an_incomplete_batch_waits_for_its_timeout(path, device):
+    scenario = load_scenario(path).override(
+        {
+            "scheduler.batching": "request",
+            "scheduler.batch_timeout": 5.0,
+            "workload.arrivals": {"kind": "constant", "rate": 0.5},
+            "run.requests": 9,
+        }
+    )
+    clock = Ticks(1e-3)
+    observed = run(scenario, device, precision="fp32", clock=clock)
+    queue = observed.record.queue
+    assert observed.iterations[0].start >= observed.record.requests["arrival"][0] + 5.0
+    assert queue[0] == pytest.approx(5.0, abs=0.01)
+    assert len(observed.iterations[0].prefills) == 3
+
+
+def test_a_closed_loop_keeps_its_clients_apart(path, device):
+    scenario = load_scenario(path).override(
+        {
+            "workload.arrivals": {"kind": "closed", "concurrency": 3, "think_time": 7.0},
+            "run.requests": 12,
+        }
+    )
+    observed = run(scenario, device, precision="fp32", clock=Ticks(1e-3))
+    rows = observed.record.requests
+    assert max(observed.record.plans["running"]) <= 3
+    finishes = sorted(rows["finish"])
+    later = sorted(rows["arrival"])[3:]
+    assert later == pytest.approx([finish + 7.0 for finish in finishes[:9]])
+
+
+def test_a_horizon_leaves_requests_unfinished(path, device):
+    scenario = load_scenario(path).override({"run.horizon": 0.02})
+    observed = run(scenario, device, precision="fp32", clock=Ticks(1e-3))
+    summary = ObservedResult(observed).summary
+    requests = summary["infersim"]["requests"]
+    assert requests["unfinished"] > 0
+    assert requests["submitted"] == 20
+    assert observed.record.end < 0.03
+
+
+def test_a_wish_to_stop_is_heeded(path, device):
+    stop = Stop()
+
+    def progress(done: int, total: int) -> None:
+        stop.requested = done >= 5
+
+    observed = run(load_scenario(path), device, precision="fp32", stop=stop, progress=progress)
+    assert observed.record.interrupted
+    assert 5 <= observed.record.completed.sum() < 20
+
+
+def test_a_refused_request_is_recorded(path, device):
+    scenario = load_scenario(path).override({"max_model_len": 60})
+    observed = run(scenario, device, precision="fp32")
+    predicted = simulate(scenario).record
+    assert observed.record.reasons == predicted.reasons != []
+    assert (observed.record.requests["status"] == predicted.requests["status"]).all()
+
+
+def keys(document) -> set[str]:
+    """Every path of a nested mapping."""
+    if not isinstance(document, dict):
+        return set()
+    inner = {f"{key}.{path}" for key, value in document.items() for path in keys(value)}
+    return set(document) | inner
+
+
+def test_the_run_directory_is_that_of_a_simulated_run_and_more(path, device, tmp_path):
+    scenario = load_scenario(path)
+    observed = run(scenario, device, precision="fp32")
+    result = ObservedResult(observed)
+    made, simulated = result.save(tmp_path / "observed"), simulate(scenario)
+    simulated.save(tmp_path / "simulated")
+    names = {entry.name for entry in made.iterdir()}
+    assert names == {e.name for e in (tmp_path / "simulated").iterdir()} | {"iterations.csv"}
+    manifest = json.loads((made / "manifest.json").read_text())
+    assert (manifest["kind"], manifest["status"]) == ("observed", "complete")
+    assert manifest["device"]["details"]["torch"] == torch.__version__
+    summary = json.loads((made / "summary.json").read_text())
+    skipped = ("infersim.time_by_operator", "infersim.bound_by", "infersim.cost", "infersim.energy")
+    theirs = {key for key in keys(simulated.summary) if not key.startswith(skipped)}
+    assert theirs - keys(summary) == set()
+    assert summary["infersim"]["verdict"]["state"] == "observed"
+    assert summary["infersim"]["gpu"] == device.facts.name
+    assert sum(summary["infersim"]["time_by_operator"].values()) == pytest.approx(1)
+    for frame in ("requests", "timeseries"):
+        assert list(getattr(result, frame).columns) == list(getattr(simulated, frame).columns)
+    with (made / "iterations.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(observed.record.plans)
+    first = [part.split(":") for part in rows[0]["prefills"].split()]
+    assert sum(int(tokens.split("+")[1]) for _, tokens in first) == int(rows[0]["prefill_tokens"])
+    assert rows[-1]["decodes"] != ""
+
+
+def test_the_command_writes_what_a_report_reads(path, device, tmp_path):
+    app = Typer()
+    app.command()(observe)
+    arguments = [str(path), "--device", "cpu", "--threads", "1", "--precision", "fp32"]
+    done = CliRunner().invoke(app, [*arguments, "-o", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    assert "Observed: 20 of 20 requests were completed." in done.output
+    assert max(map(len, done.output.splitlines())) <= 88 + len(str(tmp_path))
+    from reports.__main__ import main
+
+    assert main([str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("changes", "precision", "message"),
+    [
+        ({"fleet.0.replicas": 2}, "fp32", "one replica"),
+        ({"run.repetitions": 3, "workload.arrivals": {"kind": "poisson", "rate": 3}}, None, "once"),
+        ({"precision.weights": "fp8"}, None, "computes in one"),
+        ({}, "fp9", "not in fp9"),
+        ({"model": "gpt-j-6b", "kv_cache.num_gpu_blocks": 1}, "fp32", "GPT-J|gpt-j"),
+        ({"kv_cache.num_gpu_blocks": 10**9}, "fp32", "free"),
+    ],
+)
+def test_what_the_engine_cannot_do_is_said(path, device, changes, precision, message):
+    scenario: Scenario = load_scenario(path).override(changes)
+    with pytest.raises(UsageError, match=message):
+        run(scenario, device, precision=precision)
+
+
+def test_a_policy_that_never_runs_anybody_is_called_stuck(path, device, monkeypatch):
+    monkeypatch.setattr("sim.schedulers.ChunkedPrefill.schedule", lambda self, now: None)
+    with pytest.raises(InfersimError, match="stuck: 20 requests wait"):
+        run(load_scenario(path), device, precision="fp32", clock=Ticks(1e-3))
