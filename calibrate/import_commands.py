@@ -5,13 +5,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sim.errors import UsageError
+from sim.exits import told_errors
 
-app = typer.Typer(name="import", help="Fit a profile to measurements of others.")
+if TYPE_CHECKING:
+    from sim.profile import Profile
+
+app = typer.Typer(
+    name="import", help="Fit a profile to measurements of others.", no_args_is_help=True
+)
+
+Force = Annotated[bool, typer.Option("--force", help="Overwrite a file.")]
 
 
 @app.command()
@@ -29,28 +37,74 @@ def aiconfigurator(
     bare: Annotated[
         bool, typer.Option("--bare", help="The profile alone, as the catalogue keeps it.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a file.")] = False,
+    force: Force = False,
 ) -> None:
     """Fit the kernel tables of the package aiconfigurator-core."""
     from calibrate.importers.aiconfigurator import locate
     from calibrate.importers.aiconfigurator.tables import GPUS
-    from calibrate.importers.systems import errors, from_aiconfigurator
-    from calibrate.profile import write_text
-    from sim import catalog
-    from sim.catalog.profile_file import to_document, to_yaml
-    from sim.exits import told_errors
+    from calibrate.importers.systems import from_aiconfigurator
 
     with told_errors():
         tables = locate(path)
-        target = out or Path(f"{GPUS.get(system, system)}-{framework}.yaml")
-        if target.exists() and not force:
-            raise UsageError(f"{target} exists; --force overwrites it")
+        target = _free(out or Path(f"{GPUS.get(system, system)}-{framework}.yaml"), force)
         profile = from_aiconfigurator(tables, system, framework, version)
-        document = to_document(profile)
-        if not bare:
-            entry = catalog.raw("gpus", GPUS[system])
-            document = {**entry, "profile": document}
-        write_text(target, to_yaml(document))
+        _write(profile, target, None if bare else GPUS[system])
+
+
+@app.command()
+def vidur(
+    files: Annotated[list[Path], typer.Argument(help="Its mlp.csv and attention.csv files.")],
+    gpu: Annotated[str, typer.Option(help="Catalogue name of the GPU they were measured on.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="GPU file to write; else GPU-vidur.yaml.")
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Fit profiling files of Vidur (data/profiling/compute/GPU/MODEL/*.csv)."""
+    from calibrate.importers.systems import from_vidur
+
+    with told_errors():
+        target = _free(out or Path(f"{gpu}-vidur.yaml"), force)
+        _write(from_vidur(files, gpu), target, gpu)
+
+
+@app.command()
+def measurements(
+    file: Annotated[Path, typer.Argument(help="A table that infersim calibrate has written.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="GPU file to write.")],
+    force: Force = False,
+) -> None:
+    """Fit measurements of our own, made on whichever machine."""
+    from calibrate import session
+
+    with told_errors():
+        profile, _ = session.fit(file, _free(out, force), session.load_fit())
+        _tell(profile, out)
+
+
+def _free(target: Path, force: bool) -> Path:
+    """``target``, which is not there yet or may be overwritten."""
+    if target.exists() and not force:
+        raise UsageError(f"{target} exists; --force overwrites it")
+    return target
+
+
+def _write(profile: Profile, target: Path, gpu: str | None) -> None:
+    """Write a GPU file for the catalogue's ``gpu``, or the profile alone; say how good it is."""
+    from calibrate.profile import write_text
+    from sim import catalog
+    from sim.catalog.profile_file import to_document, to_yaml
+
+    document = to_document(profile)
+    if gpu is not None:
+        document = {**catalog.raw("gpus", gpu), "profile": document}
+    write_text(target, to_yaml(document))
+    _tell(profile, target)
+
+
+def _tell(profile: Profile, target: Path) -> None:
+    from calibrate.importers.systems import errors
+
     typer.echo(f"{profile.source}\nhold-out error, median / 90th percentile:")
     for kernel, told in errors(profile).items():
         typer.echo(f"  {kernel:<26} {told}")

@@ -7,6 +7,7 @@ there is to check, ``measure`` takes the time, ``fit`` writes the profile.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,10 @@ LEAST_BUDGET = 1.0
 MEMORY_SHARE = 0.6
 """Of the memory free at the start, what points may plan with: pools of several types lie beside one
 another, and a CPU is shared."""
+
+
+SPARED = 0.85
+"""Of the memory free at the start, what measuring on a CPU may take in all."""
 
 
 class WriteProfile(Protocol):
@@ -123,6 +128,8 @@ def measure(session: Session, report: Report) -> Table:
     Whatever ends it, the store is closed and says so.
     """
     device, store = session.device, session.store
+    if device.facts.kind == "cpu":
+        _limit_memory(device.free_memory())
     arena = Arena(device)
     suite = Suite(
         session.plan,
@@ -141,6 +148,19 @@ def measure(session: Session, report: Report) -> Table:
         store.close()
         arena.release()
     return store.table
+
+
+def _limit_memory(free: int) -> None:
+    """Let a point that needs more than most of the ``free`` bytes fail, rather than have the system
+    kill the process. Where there are no such limits (not on Linux) nothing is done."""
+    if sys.platform != "linux":
+        return
+    resource = importlib.import_module("resource")
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    limit = pages * resource.getpagesize() + int(SPARED * free)
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if hard == resource.RLIM_INFINITY or limit < hard:
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
 
 
 def _agreement(table: Table, models: Sequence[ModelSpec]) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What do ``infersim calibrate report`` and ``diff`` accept and print?
+"""Which commands come from ``calibrate``, and what do ``calibrate report`` and ``diff`` print?
 
 They join what other packages know of a profile, and add themselves to the commands that measure
 and fit: a profile can be looked at where nothing can be measured.
@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibrate.commands import app
+from calibrate.observe import explain, observe
 from sim.errors import InfersimError
 from sim.exits import told_errors
 
 if TYPE_CHECKING:
     from sim.calibration.find import Found
 
-__all__ = ["app", "diff", "report"]
+__all__ = ["app", "diff", "explain", "observe", "report"]
 
 Profiled = Annotated[str, typer.Argument(help="A GPU file with a profile, or a catalogue name.")]
 Framework = Annotated[

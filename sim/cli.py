@@ -35,6 +35,8 @@ app = typer.Typer(
 app.command()(run_command.run)
 app.add_typer(trace_commands.app, name="trace")
 app.add_typer(calibrate_commands.app, name="calibrate")
+app.command()(calibrate_commands.observe)
+app.add_typer(calibrate_commands.explain, name="explain")
 
 
 def main() -> None:

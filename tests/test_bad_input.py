@@ -659,7 +659,7 @@ def test_requests_at_almost_the_same_time_have_no_rate(place: Path) -> None:
 def test_everything_at_its_limit_still_runs(place: Path) -> None:
     changes = [
         "workload.arrivals.rate=1e9",
-        "scheduler={batching: request, batch_timeout: 1e9s}",
+        "scheduler={batching: request, batch_timeout: 1e9s, max_num_seqs: 5}",
         "fleet.price_per_gpu_hour=1e9",
         "kv_cache={block_size: 65536, num_gpu_blocks: 2147483647}",
         "run={requests: 5, warmup: 0, horizon: 1e9s}",

@@ -124,7 +124,7 @@ def test_run_prints_the_figures_and_writes_a_run_directory() -> None:
         "TTFT",
         "of requests",
         "Bound by: ",
-        "not calibrated",
+        "median error on shapes",
         f"Run: {only_run()}",
     ):
         assert expected in done.out

@@ -23,10 +23,11 @@ from sim.cost.attention import PREFILL_SHARES, Attention, prefill_share
 from sim.hardware import GpuSpec
 from sim.plan import Chunk
 from sim.request import Request
+from tests.gpus import data_sheet
 
 IDEAL = catalog.engine("ideal")
 GPUS = catalog.names("gpus")
-H100 = catalog.gpu("h100-sxm")
+H100 = data_sheet("h100-sxm")
 H100_FLOOR = 32 * 11e-6  # s, of a pass through 32 layers
 UNBUSY = dataclasses.replace(H100, attention=dataclasses.replace(H100.attention, unit=0.0))
 """Its SMs do any number of sequences at no cost of their own: bandwidth binds from the start."""
@@ -40,7 +41,7 @@ def deploy(
     kv_cache: str = "bf16",
     tensor_parallel: int = 1,
 ) -> Deployment:
-    part = catalog.gpu(gpu) if isinstance(gpu, str) else gpu
+    part = data_sheet(gpu) if isinstance(gpu, str) else gpu
     return Deployment(catalog.model(model), part, IDEAL, "bf16", "bf16", kv_cache, tensor_parallel)
 
 
@@ -452,7 +453,7 @@ def test_long_contexts_read_at_most_of_the_bandwidth(gpu: str) -> None:
 def test_a_decode_has_a_floor(gpu: str) -> None:
     """One token of context: about ten microseconds a layer whatever the GPU's bandwidth, the floor
     and the work of 8 KV heads spread over the SMs."""
-    part = catalog.gpu(gpu)
+    part = data_sheet(gpu)
     each = float(attention(gpu=gpu).decode(1, 1).seconds) / 32
     assert 5e-6 < each < 25e-6
     assert each == pytest.approx(part.attention.floor + 8 * part.attention.unit / part.sms)

@@ -20,6 +20,7 @@ from sim.cost import CostModel, Deployment
 from sim.engine import EngineSpec
 from sim.plan import Chunk
 from sim.request import Request
+from tests.gpus import data_sheet
 
 VLLM = catalog.engine("vllm")
 ENGINES = {
@@ -36,7 +37,7 @@ LAYERS = 32  # of llama-3.1-8b
 
 
 def cost_of(engine: EngineSpec, **changes: str | int) -> CostModel:
-    parts = Deployment(catalog.model("llama-3.1-8b"), catalog.gpu("h100-sxm"), engine)
+    parts = Deployment(catalog.model("llama-3.1-8b"), data_sheet("h100-sxm"), engine)
     return CostModel(dataclasses.replace(parts, **changes))  # type: ignore[arg-type]
 
 

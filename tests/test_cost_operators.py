@@ -17,6 +17,7 @@ from sim import catalog
 from sim.cost import CostModel, Deployment, Operator
 from sim.cost.communication import all_gather_time, all_reduce_time
 from sim.cost.operators import Operators
+from tests.gpus import data_sheet
 
 IDEAL = catalog.engine("ideal")
 MODELS = ("llama-2-7b", "llama-3.1-8b")
@@ -38,7 +39,7 @@ def deploy(
     tensor_parallel: int = 1,
 ) -> Deployment:
     return Deployment(
-        catalog.model(model), catalog.gpu(gpu), IDEAL, weights, activations, kv_cache,
+        catalog.model(model), data_sheet(gpu), IDEAL, weights, activations, kv_cache,
         tensor_parallel,
     )  # fmt: skip
 
@@ -275,9 +276,9 @@ def test_kv_heads_that_cannot_be_shared_are_refused() -> None:
     model = dataclasses.replace(catalog.model("llama-3.1-8b"), num_heads=40, num_kv_heads=10)
     for gpus in (4, 8):
         with pytest.raises(ValueError, match=f"{gpus} GPUs can neither share nor copy the 10 KV"):
-            Deployment(model, catalog.gpu("h100-sxm"), IDEAL, tensor_parallel=gpus)
+            Deployment(model, data_sheet("h100-sxm"), IDEAL, tensor_parallel=gpus)
     for gpus, heads in ((1, 10), (2, 5), (5, 2), (10, 1), (20, 1), (40, 1)):
-        d = Deployment(model, catalog.gpu("h100-sxm"), IDEAL, tensor_parallel=gpus)
+        d = Deployment(model, data_sheet("h100-sxm"), IDEAL, tensor_parallel=gpus)
         assert d.kv_size == heads * 128
         assert d.kv_size * gpus >= model.kv_size  # none is lost
 

@@ -362,14 +362,17 @@ def test_with_all_alike_it_is_first_come_first_served(order: str, chunked: bool)
 
 
 def test_earliest_deadline_first_meets_more_deadlines() -> None:
-    """One request at a time, at 1.05 times the capacity: the first token of a third of them is due
-    soon, the others could wait. The traffic is the same."""
+    """One request at a time, at 1.05 times the capacity (of a burst): the first token of a third of
+    them is due soon, the others could wait. The traffic is the same."""
     classes = [
         {"name": "soon", "share": 0.3, "deadline": "2s"},
         {"name": "later", "share": 0.7, "deadline": "60s"},
     ]
+    burst = chat(max_num_seqs=1) | {"run": {"requests": 400}}
+    burst["workload"] = burst["workload"] | {"arrivals": {"kind": "burst"}}
+    capacity = sim.simulate(sim.load_scenario(burst)).summary["request_throughput"]
     workload = chat()["workload"] | {
-        "arrivals": {"kind": "poisson", "rate": 1.4},
+        "arrivals": {"kind": "poisson", "rate": 1.05 * capacity},
         "classes": classes,
     }
     met, sent = {}, {}

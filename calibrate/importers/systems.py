@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
+from calibrate.importers import vidur
 from calibrate.importers.aiconfigurator import Tables, attention, collective, gemm
 from calibrate.importers.aiconfigurator.tables import GPUS
+from sim import catalog
 from sim.errors import InfersimError, UsageError
 from sim.profile import KernelFit, Profile
 
@@ -49,6 +52,20 @@ def from_aiconfigurator(
             "norms and other element-wise operators, eager launches, long-term clocks",
         },
         kernels=kernels,
+    )
+
+
+def from_vidur(files: Sequence[Path], gpu: str) -> Profile:
+    """The profile of the catalogue's ``gpu`` from Vidur's profiling files.
+
+    Raises UsageError for an unknown GPU or a file that is none of Vidur's, InfersimError if nothing
+    could be fitted.
+    """
+    return Profile(
+        source=f"Kernel timings of Sarathi-Serve on {gpu}, profiled for Vidur (Microsoft, MIT)",
+        date=datetime.now(UTC).date().isoformat(),
+        facts={"gpu": gpu, "files": ", ".join(sorted({path.name for path in files}))},
+        kernels=vidur.fit_files(files, catalog.gpu(gpu)),
     )
 
 

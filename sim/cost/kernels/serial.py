@@ -37,6 +37,7 @@ ATTENTION = (
 CHUNK = (
     *ATTENTION,
     Parameter("half", 1e-3, 8.0, 512.0, "tokens", "new tokens that run at half the rate of many"),
+    Parameter("softmax", 0.1, 20.0, 1024.0, "elements", "exponentials, as a wider head"),
     Parameter("masked", 0.2, 1.0, 8.0, "1", "time of a pair on top of a context, over one without"),
 )
 
@@ -99,7 +100,7 @@ def prefill(precision: str) -> Form:
         new, past = shape["tokens"], shape["context"]
         pairs = shape["batch"] * (new + p["half"]) * (past + new)
         flops = 4 * pairs * np.where(past > 0, p["masked"], 1.0)
-        heads = shape["q_heads"] * shape["head_dim"]
+        heads = shape["q_heads"] * (shape["head_dim"] + p["softmax"])
         multiplied = flops * heads / (ceilings.peak * p["compute"])
         total: Floats = p["floor"] + shape["batch"] * p["sequence"] + copied + multiplied
         return total
@@ -131,11 +132,12 @@ class SerialPrompts:
         p = fit.parameters
         self.floor, self.error = p["floor"], fit.holdout.median
         rate = ceilings.bandwidth * p["share"]
-        width = 2 * q_heads * head_dim * prefill_attention.ACTIVATION_BYTES
+        query = 2 * q_heads * head_dim * prefill_attention.ACTIVATION_BYTES
         self._sequence, self._half, self._masked = p["sequence"], p["half"], p["masked"]
-        self._per_query = width / rate
+        self._per_query = query / rate
         self._per_key = 2 * kv_heads * head_dim * precision_bytes(precision) / rate
-        self._per_pair = 4 * q_heads * head_dim / (ceilings.peak * p["compute"])
+        width = head_dim + p["softmax"]
+        self._per_pair = 4 * q_heads * width / (ceilings.peak * p["compute"])
 
     def work(self, tokens: int, context: int) -> tuple[float, float, float, float]:
         """What a chunk of ``tokens`` adds on top of ``context`` tokens that are cached: seconds of
