@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -128,8 +129,6 @@ def measure(session: Session, report: Report) -> Table:
     Whatever ends it, the store is closed and says so.
     """
     device, store = session.device, session.store
-    if device.facts.kind == "cpu":
-        _limit_memory(device.free_memory())
     arena = Arena(device)
     suite = Suite(
         session.plan,
@@ -141,7 +140,8 @@ def measure(session: Session, report: Report) -> Table:
     )
     ended = "interrupted"
     try:
-        suite.run()
+        with _limited_memory(device):
+            suite.run()
         ended = "finished"
     finally:
         store.note(ended=ended, finished=now(), **_agreement(store.table, session.models))
@@ -150,17 +150,23 @@ def measure(session: Session, report: Report) -> Table:
     return store.table
 
 
-def _limit_memory(free: int) -> None:
-    """Let a point that needs more than most of the ``free`` bytes fail, rather than have the system
-    kill the process. Where there are no such limits (not on Linux) nothing is done."""
-    if sys.platform != "linux":
+@contextmanager
+def _limited_memory(device: Device) -> Iterator[None]:
+    """Let a point that needs more than most of a CPU's free memory fail, rather than have the
+    system kill the process. Where there are no such limits (not on Linux) nothing is done."""
+    if device.facts.kind != "cpu" or sys.platform != "linux":
+        yield
         return
     resource = importlib.import_module("resource")
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    limit = pages * resource.getpagesize() + int(SPARED * free)
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    if hard == resource.RLIM_INFINITY or limit < hard:
-        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    limit = pages * resource.getpagesize() + int(SPARED * device.free_memory())
+    before, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = min(limit, *(v for v in (before, hard) if v != resource.RLIM_INFINITY), limit)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (before, hard))
 
 
 def _agreement(table: Table, models: Sequence[ModelSpec]) -> dict[str, object]:

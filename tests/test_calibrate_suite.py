@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from calibrate import session
 from calibrate.bench.base import Point, Scope, UnsupportedError, Work
 from calibrate.device import DeviceFacts
 from calibrate.measurements import Measurement, Store, Table, read
@@ -278,3 +280,15 @@ def test_a_layer_is_compared_with_its_parts_only_if_all_were_measured() -> None:
     assert found.shape == "4 decodes at 512"
     assert sums(Table(tuple(rows[1:])), [model]) == []
     assert sums(Table(tuple(rows)), []) == []
+
+
+def test_a_cpu_that_is_measured_keeps_some_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    device = SimpleNamespace(facts=SimpleNamespace(kind="cpu"), free_memory=lambda: 2**33)
+    with session._limited_memory(device):  # type: ignore[arg-type]
+        inside = resource.getrlimit(resource.RLIMIT_AS)[0]
+        with pytest.raises(MemoryError):
+            bytearray(2**33)
+    assert 0 < inside < 2**50
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
