@@ -58,7 +58,7 @@ def named(operators):
     return {o.name: o for o in operators}
 
 
-@pytest.mark.parametrize("rows", [1, 7, 64, 1000, 2048])
+@pytest.mark.parametrize("rows", [1, 7, 64, 511, 1024, 2048])
 def test_a_projection_takes_what_its_form_says(rows):
     operators = named(cost_of(FULL).operators.per_token(float(rows)))
     shape = {"m": np.array([float(rows)]), "n": np.array([4096.0]), "k": np.array([4096.0])}
@@ -70,7 +70,7 @@ def test_a_projection_takes_what_its_form_says(rows):
 
 def test_long_passes_are_priced_as_the_form_does():
     cost = cost_of(FULL)
-    rows = np.arange(2049.0, 8192.0, 37.0)
+    rows = np.arange(513.0, 8192.0, 37.0)
     found = named(cost.operators.per_token(rows))["down projection"].seconds
     shape = {"m": rows, "n": np.array(4096.0), "k": np.array(14336.0)}
     exact = 32 * gemm.form("bf16").seconds(gemm_fit().parameters, shape, CEILINGS)

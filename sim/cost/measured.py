@@ -37,7 +37,7 @@ class Timing(NamedTuple):
     measured: Amount
 
 
-EVERY = 2048
+EVERY = 512
 TILE = 64
 """Products of up to ``EVERY`` rows are priced one by one, longer ones at the first and last row of
 each ``TILE``, the smallest that kernels use, with a straight line between."""
