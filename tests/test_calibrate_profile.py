@@ -24,8 +24,8 @@ TRUE = {
     "gemm": {"compute": 0.9, "bandwidth": 0.5, "latency": 8e-6, "half": 20.0, "norm": 3.0},
     "decode_attention": {"floor": 3e-5, "sequence": 4e-5, "share": 0.3, "compute": 0.05},
     "prefill_attention": {
-        "floor": 2e-5, "sequence": 1e-5, "share": 0.5, "compute": 0.3, "half": 12.0,
-        "softmax": 50.0, "masked": 1.6,
+        "floor": 2e-5, "sequence": 1e-5, "share": 0.5, "compute": 0.3, "least": 24.0,
+        "softmax": 50.0, "masked": 1.6, "block": 200.0,
     },
     "stream": {"latency": 5e-6, "share": 0.6, "blend": 1.5},
 }  # fmt: skip

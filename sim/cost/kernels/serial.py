@@ -1,9 +1,9 @@
 """Kernels that do one thing after the other: a CPU's, or an engine's that loops over sequences.
 
 There are no tiles spread over many processors here. Work is proportional to FLOP and bytes, a call
-costs what it costs, and a few rows at a time use vector units badly: ``half`` rows run at half the
-rate of many. Attention first copies keys and values out of their blocks and then multiplies, so its
-parts add up. Seconds, bytes and FLOP.
+costs what it costs, and a few rows at a time use vector units badly (``half``, ``least``).
+Attention first copies keys and values out of their blocks and then multiplies, so its parts add up.
+Seconds, bytes and FLOP.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ ATTENTION = (
 )
 CHUNK = (
     *ATTENTION,
-    Parameter("half", 1e-3, 8.0, 512.0, "tokens", "new tokens that run at half the rate of many"),
+    Parameter("least", 1.0, 16.0, 512.0, "tokens", "fewer new tokens take as long as these"),
     Parameter("softmax", 0.1, 20.0, 1024.0, "elements", "exponentials, as a wider head"),
+    Parameter("block", 1.0, 256.0, 8192.0, "tokens", "queries that share the keys they skip"),
     Parameter("masked", 0.2, 1.0, 8.0, "1", "time of a pair on top of a context, over one without"),
 )
 
@@ -90,15 +91,17 @@ def decode(precision: str) -> Form:
 def prefill(precision: str) -> Form:
     """Attention of new tokens of prompts, sequence by sequence.
 
-    All pairs of new tokens and keys are multiplied, also those that causality then hides; on top of
-    a context that takes a mask, which has a cost of its own (``masked``).
+    A lone prompt skips the keys that causality hides from a whole ``block`` of queries. On top of a
+    context all pairs of new tokens and keys are multiplied, under a mask that has a cost of its own
+    (``masked``).
     """
     kept = precision_bytes(precision)
 
     def seconds(p: Parameters, shape: Shape, ceilings: Ceilings) -> Floats:
         copied = prefill_attention.read_bytes(shape, kept) / (ceilings.bandwidth * p["share"])
         new, past = shape["tokens"], shape["context"]
-        pairs = shape["batch"] * (new + p["half"]) * (past + new)
+        seen = np.where(past > 0, past + new, np.minimum(new, (new + p["block"]) / 2))
+        pairs = shape["batch"] * np.maximum(new, p["least"]) * seen
         flops = 4 * pairs * np.where(past > 0, p["masked"], 1.0)
         heads = shape["q_heads"] * (shape["head_dim"] + p["softmax"])
         multiplied = flops * heads / (ceilings.peak * p["compute"])
@@ -133,7 +136,8 @@ class SerialPrompts:
         self.floor, self.error = p["floor"], fit.holdout.median
         rate = ceilings.bandwidth * p["share"]
         query = 2 * q_heads * head_dim * prefill_attention.ACTIVATION_BYTES
-        self._sequence, self._half, self._masked = p["sequence"], p["half"], p["masked"]
+        self._sequence, self._least = p["sequence"], p["least"]
+        self._masked, self._block = p["masked"], p["block"]
         self._per_query = query / rate
         self._per_key = 2 * kv_heads * head_dim * precision_bytes(precision) / rate
         width = head_dim + p["softmax"]
@@ -142,9 +146,10 @@ class SerialPrompts:
     def work(self, tokens: int, context: int) -> tuple[float, float, float, float]:
         """What a chunk of ``tokens`` adds on top of ``context`` tokens that are cached: seconds of
         arithmetic and calls, none of a longest tile, of copying, none of writing."""
-        pairs = (tokens + self._half) * (context + tokens)
         if context:
-            pairs *= self._masked
+            pairs = max(tokens, self._least) * (context + tokens) * self._masked
+        else:
+            pairs = max(tokens, self._least) * min(tokens, (tokens + self._block) / 2)
         return (
             self._sequence + pairs * self._per_pair,
             0.0,
