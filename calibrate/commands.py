@@ -9,8 +9,6 @@ import is imported when something is measured.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,14 +16,13 @@ import typer
 from typer.core import TyperGroup
 
 from calibrate import import_commands
-from sim.errors import InfersimError, UsageError
+from sim.errors import UsageError
+from sim.exits import INTERRUPTED, told_errors
 from sim.units import parse
 
 if TYPE_CHECKING:
     from calibrate.session import Session
     from sim.profile import Profile
-
-INTERRUPTED = 130
 
 
 class _RunByDefault(TyperGroup):
@@ -75,7 +72,7 @@ def run(
     ] = True,
 ) -> None:
     """Measure a device for some minutes, then fit and write its profile."""
-    with _errors():
+    with told_errors():
         from calibrate import session
 
         if out.exists() and fitted and not resume:
@@ -109,7 +106,7 @@ def fit(
     out: Out = Path("my-gpu.yaml"),
 ) -> None:
     """Fit a profile to measurements made earlier, on whichever machine."""
-    with _errors():
+    with told_errors():
         from calibrate import session
 
         if out.exists():
@@ -166,16 +163,3 @@ def _seconds(text: str) -> float:
         return parse(text, "time")
     except ValueError as error:
         raise UsageError(f"--time-budget {text}: {error}") from None
-
-
-@contextmanager
-def _errors() -> Iterator[None]:
-    """Turn a user's mistake into its message and exit code, never into a traceback."""
-    try:
-        yield
-    except InfersimError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(error.exit_code) from None
-    except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
-        raise typer.Exit(INTERRUPTED) from None

@@ -9,16 +9,15 @@ that share its shape would give the answer away.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
-from scipy.sparse import coo_matrix, csr_matrix, vstack
-from scipy.sparse.linalg import spsolve
 
-from sim.cost.kernels.form import Ceilings, Floats, Form, hat_weights, interpolate
-from sim.profile import KernelFit, Residual, Score
+from calibrate.data import Data
+from calibrate.residual import residual_table
+from sim.cost.kernels.form import Ceilings, Floats, Form, interpolate
+from sim.profile import KernelFit, Score
 from sim.rng import stream
 
 HELD_OUT = 0.2
@@ -43,26 +42,6 @@ SURE = 3.0
 ENOUGH = 7000
 """Points that settle a form's parameters: of larger tables as many are drawn, which makes the fit
 several times quicker and moved no parameter of a GEMM fit beyond its interval."""
-
-
-@dataclass(frozen=True, slots=True)
-class Data:
-    """Measurements of one operator in one precision: columns by variable, and seconds.
-
-    ``weight`` counts a point more or less than others (all alike without it).
-    """
-
-    shape: Mapping[str, Floats]
-    seconds: Floats
-    weight: Floats
-
-    def __len__(self) -> int:
-        return len(self.seconds)
-
-    def take(self, chosen: NDArray[np.bool_]) -> Data:
-        """The chosen points."""
-        columns = {name: column[chosen] for name, column in self.shape.items()}
-        return Data(columns, self.seconds[chosen], self.weight[chosen])
 
 
 def groups(form: Form, data: Data) -> NDArray[np.int64]:
@@ -234,65 +213,6 @@ def _deviations(jacobian: Floats, errors: Floats) -> Floats:
     unknown = np.full(len(length), np.inf)
     known = np.sqrt(np.maximum(diagonal, 0))
     return np.asarray(np.divide(known, length, out=unknown, where=length > 0))
-
-
-def residual_table(
-    form: Form,
-    data: Data,
-    ceilings: Ceilings,
-    parameters: Mapping[str, float],
-    axes: Mapping[str, tuple[float, ...]],
-    ridge: float,
-) -> Residual:
-    """The smooth table that explains most of what ``parameters`` leave over.
-
-    Least squares on the grid's corners, with a pull of ``ridge`` on the second differences along
-    each axis and a tenth of it on the values: where nothing was measured the table goes to its
-    neighbours, and then to no correction.
-    """
-    rest = np.log(data.seconds) - np.log(form.seconds(parameters, data.shape, ceilings))
-    scale = max(2 * float(np.median(np.abs(rest))), 1e-6)
-    weight = data.weight / np.sqrt(1 + (rest / scale) ** 2)  # outliers pull less
-    sizes = [len(knots) for knots in axes.values()]
-    total = int(np.prod(sizes))
-    rows, columns, values = [], [], []
-    for index, share in hat_weights(axes, form.coordinates(data.shape)):
-        rows.append(np.arange(len(data)))
-        columns.append(np.broadcast_to(index, len(data)))
-        values.append(np.broadcast_to(share, len(data)))
-    design = coo_matrix(
-        (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))),
-        shape=(len(data), total),
-    ).tocsr()
-    pull = vstack([*_second_differences(sizes), csr_matrix(np.sqrt(0.1) * np.eye(total))])
-    root = design.multiply(np.sqrt(weight)[:, None]).tocsr()
-    matrix = (root.T @ root + ridge * (pull.T @ pull)).tocsc()
-    solution = spsolve(matrix, root.T @ (np.sqrt(weight) * rest))
-    return Residual(dict(axes), tuple(np.round(solution, 4).tolist()))
-
-
-def _second_differences(sizes: list[int]) -> list[csr_matrix]:
-    """For each axis the operator that takes second differences along it."""
-    grid = np.arange(int(np.prod(sizes))).reshape(sizes)
-    found = []
-    for axis, size in enumerate(sizes):
-        if size < 3:
-            continue
-        left, middle, right = (
-            np.take(grid, range(i, size - 2 + i), axis=axis).reshape(-1) for i in range(3)
-        )
-        rows = np.arange(len(left))
-        ones = np.ones(len(left))
-        found.append(
-            coo_matrix(
-                (
-                    np.concatenate([ones, -2 * ones, ones]),
-                    (np.tile(rows, 3), np.concatenate([left, middle, right])),
-                ),
-                shape=(len(left), grid.size),
-            ).tocsr()
-        )
-    return found
 
 
 def choose_ridge(

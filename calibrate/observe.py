@@ -8,11 +8,7 @@ What takes long to import is imported when it is used.
 
 from __future__ import annotations
 
-import json
 import signal
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -20,6 +16,7 @@ import typer
 
 from sim.errors import InfersimError
 from sim.exits import SIGNALLED, told_errors
+from sim.run_command import progress, save, show
 
 if TYPE_CHECKING:
     from calibrate.engine.record import ObservedResult
@@ -67,7 +64,7 @@ def observe(
         with Stop(signal.SIGINT, signal.SIGTERM) as stop:
             options = {"precision": precision, "sampling": sampling}
             result = _observe(loaded, directory, stop, (device, threads), options)
-        _show(result.summary, directory, as_json)
+        show(result.summary, directory, None, as_json)
     if stop.signal is not None:
         raise typer.Exit(SIGNALLED + stop.signal)
 
@@ -124,45 +121,10 @@ def _observe(
     opened = open_device(*device)
     place = ObservedDirectory.create(directory, scenario)
     try:
-        with _progress() as progress:
-            result = ObservedResult(run(scenario, opened, stop=stop, progress=progress, **options))
+        with progress() as tell:
+            result = ObservedResult(run(scenario, opened, stop=stop, progress=tell, **options))
     except (InfersimError, KeyboardInterrupt):
         place.discard()
         raise
-    stop.renew()
-    try:
-        result.save(place)
-    except OSError as error:
-        raise InfersimError(
-            f"cannot write to {directory} ({error.strerror}): the run there is incomplete"
-        ) from None
+    save(result, place, stop)
     return result
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on stderr, if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
-
-    from sim.console import stderr
-
-    columns = ("requests", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=stderr(), transient=True) as bar:
-        task = bar.add_task("requests")
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-def _show(summary: dict[str, Any], directory: Path, as_json: bool) -> None:
-    """Print what came of the run: one JSON object, or the tables and where the files are."""
-    if as_json:
-        shown = summary | {"infersim": summary["infersim"] | {"run_directory": str(directory)}}
-        typer.echo(json.dumps(shown, allow_nan=False))
-        return
-    from sim.console import paths_view, run_view, stdout
-
-    console = stdout()
-    console.print(run_view(summary))
-    console.print(paths_view(directory, None), soft_wrap=True)

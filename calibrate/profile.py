@@ -15,8 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
+from calibrate.data import Data
 from calibrate.device import DeviceFacts
-from calibrate.fit import Data, fit, groups
+from calibrate.fit import fit, groups
 from calibrate.measurements import Measurement
 from sim import catalog
 from sim.catalog.profile_file import to_document, to_yaml

@@ -11,6 +11,8 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +24,7 @@ from sim.exits import INFEASIBLE, SIGNALLED, SLO_MISSED, told_errors
 if TYPE_CHECKING:
     from sim.clock import Stop
     from sim.results import Result
+    from sim.run_directory import RunDirectory
     from sim.scenario import Scenario
 
 ScenarioFile = Annotated[Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml.")]
@@ -64,7 +67,7 @@ def run(
         with Stop(signal.SIGINT, signal.SIGTERM) as stop:
             result = _simulate_and_save(loaded, directory, stop)
             page = _report(result, directory) if report else None
-        _show(result.summary, directory, page, as_json)
+        show(result.summary, directory, page, as_json)
     raise typer.Exit(_exit_code(result, check, stop.signal))
 
 
@@ -81,22 +84,34 @@ def _simulate_and_save(scenario: Scenario, directory: Path, stop: Stop) -> Resul
     except (InfersimError, KeyboardInterrupt):
         place.discard()
         raise
+    save(result, place, stop)
+    return result
+
+
+def save(result: Result, place: RunDirectory, stop: Stop) -> None:
+    """Write ``result``, whatever was signalled before; InfersimError where it cannot be written."""
     stop.renew()
     try:
         result.save(place)
     except OSError as error:
         raise InfersimError(
-            f"cannot write to {directory} ({error.strerror}): the run there is incomplete"
+            f"cannot write to {place.path} ({error.strerror}): the run there is incomplete"
         ) from None
-    return result
 
 
 def _simulate(scenario: Scenario, stop: Stop) -> Result:
-    """Run the simulation with a progress bar on stderr, if that is a terminal."""
     from sim.simulation import simulate
 
+    with progress() as tell:
+        return simulate(scenario, progress=tell, stop=stop)
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[int, int], None] | None]:
+    """A bar of requests on stderr, if that is a terminal."""
     if not sys.stderr.isatty():
-        return simulate(scenario, stop=stop)
+        yield None
+        return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     from sim.console import stderr
@@ -104,11 +119,7 @@ def _simulate(scenario: Scenario, stop: Stop) -> Result:
     columns = ("requests", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=stderr(), transient=True) as bar:
         task = bar.add_task("requests")
-        return simulate(
-            scenario,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-            stop=stop,
-        )
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _report(result: Result, directory: Path) -> Path | None:
@@ -128,7 +139,7 @@ def _report(result: Result, directory: Path) -> Path | None:
         return None
 
 
-def _show(summary: dict[str, Any], directory: Path, page: Path | None, as_json: bool) -> None:
+def show(summary: dict[str, Any], directory: Path, page: Path | None, as_json: bool) -> None:
     """Print what came of the run: one JSON object, or the tables and where the files are."""
     try:
         if as_json:

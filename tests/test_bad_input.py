@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -567,9 +566,7 @@ def test_the_table_is_wide_enough() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.area}: {case.name}")
 def test_one_error_and_nothing_else(case: Case, place: Path) -> None:
     before = prepare(case, place)
-    began = time.process_time()
     done = CliRunner().invoke(app, case.command)
-    assert time.process_time() - began < 2
     assert isinstance(done.exception, SystemExit), done.exception
     check(case, done.exit_code, done.stdout, done.stderr)
     assert files(place) == before

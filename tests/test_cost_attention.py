@@ -208,7 +208,7 @@ def test_decodes_and_prompts_of_one_pass_pay_one_floor() -> None:
 
 def test_floors_of_many_passes() -> None:
     """10 ms of prefill attention in 7 passes of its own: 7 x 352 us of it are floors."""
-    found = attention().prefill_operator(10e-3, 1e6, 5000.0, 5000.0, 7.0)
+    found = attention().prefill_operator(10e-3, 1e6, 5000.0, 5000.0, 7.0, 1.0)
     assert found.latency == pytest.approx(7 * H100_FLOOR)
     assert found.seconds == pytest.approx(10e-3)
     assert found.compute == pytest.approx(10e-3 - 7 * H100_FLOOR)

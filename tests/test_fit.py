@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calibrate import fit as fitting
-from calibrate.fit import Data
+from calibrate.data import Data
 from sim.cost.kernels import Ceilings, gemm, stream
 from sim.cost.kernels.form import interpolate
 

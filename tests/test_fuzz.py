@@ -4,7 +4,6 @@ without leaps: the whole schema, in small."""
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any, get_args
@@ -212,7 +211,6 @@ def test_any_scenario_runs_or_says_why_not() -> None:
     @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(scenarios())
     def play(data: dict[str, Any]) -> None:
-        began = time.process_time()
         seen["tried"] += 1
         try:
             result = sim.simulate(sim.load_scenario(data))
@@ -230,7 +228,6 @@ def test_any_scenario_runs_or_says_why_not() -> None:
             seen["stepped"] += 1
             stepping = sim.simulate(result.scenario, leap=False).requests
             pd.testing.assert_frame_equal(result.requests, stepping, check_exact=True)
-        assert time.process_time() - began < 5
 
     play()
     assert seen["run"] >= 0.6 * seen["tried"], seen

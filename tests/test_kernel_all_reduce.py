@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from calibrate.fit import Data, solve
+from calibrate.data import Data
+from calibrate.fit import solve
 from calibrate.importers.aiconfigurator import collective
 from calibrate.importers.aiconfigurator.tables import Tables
 from sim.cost.kernels import all_reduce

@@ -208,3 +208,19 @@ def test_a_profile_that_lacks_a_parameter_is_refused():
     broken = KernelFit({"compute": 0.8}, {}, HELD_OUT)
     with pytest.raises(UsageError, match="gemm in bf16 does not have the parameters"):
         cost_of(replace(BARE, profile=profile(gemm=broken)))
+
+
+def test_prompts_on_top_of_a_context_are_measured_only_where_the_profile_has_such():
+    request = Request(0, 0.0, 700, 1)
+    fresh, chunk = Chunk(request, 700, 0), Chunk(request, 350, 350)
+    attention = cost_of(FULL).attention
+    assert attention.prefill([fresh], 0).measured == 1.0
+    assert attention.prefill([fresh], 0).error == pytest.approx(0.03)
+    assert attention.prefill([chunk], 0).measured == 0.0
+    assert attention.prefill([chunk], 0).error == ATTENTION_ERROR
+    tried = replace(PREFILL, ranges={"tokens": (2.0, 16384.0), "context": (0.0, 8192.0)})
+    own = replace(BARE, profile=profile(prefill_attention=tried))
+    assert cost_of(own).attention.prefill([chunk], 0).measured == 1.0
+    narrow = replace(PREFILL, ranges={"kv_heads": (1.0, 4.0)})
+    other = replace(BARE, profile=profile(prefill_attention=narrow))
+    assert cost_of(other).attention.prefill([fresh], 0).measured == 0.0

@@ -29,7 +29,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from calibrate.fit import Data, fit, groups
+from calibrate.data import Data
+from calibrate.fit import fit, groups
 from calibrate.importers.aiconfigurator.attention import DECODE_AXES, PREFILL_AXES
 from calibrate.importers.aiconfigurator.gemm import AXES, MOST_ROWS
 from sim.cost.kernels import decode_attention, gemm, prefill_attention

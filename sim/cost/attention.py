@@ -18,7 +18,7 @@ from sim.cost.decode_table import DecodeTable, Line
 from sim.cost.deployment import Deployment
 from sim.cost.kernels.prompts import Prompts
 from sim.cost.kernels.serial import SerialPrompts
-from sim.cost.measured import decode_of, prompts_of
+from sim.cost.measured import PromptTrust, decode_of, prompts_of
 from sim.cost.operators import ACTIVATION_BYTES, Amount, Operator, measured
 from sim.cost.trust import ATTENTION_ERROR
 from sim.model import precision_bytes
@@ -48,8 +48,11 @@ class Attention:
         heads = (d.query_size // d.model.head_dim, d.kv_size // d.model.head_dim, d.model.head_dim)
         decode = decode_of(gpu, d.kv_cache, heads)
         self._table = None if decode is None else DecodeTable(decode, self._layers)
-        self._prompts = prompts_of(gpu, d.kv_cache, heads)
-        if self._prompts is not None:
+        self._prompts: Prompts | SerialPrompts | None = None
+        self._trust = PromptTrust(0.0, False, ATTENTION_ERROR)
+        prompts = prompts_of(gpu, d.kv_cache, heads)
+        if prompts is not None:
+            self._prompts, self._trust = prompts
             self._floor = self._prompts.floor
 
     def decode_lines(self, sequences: int) -> list[Line]:
@@ -147,27 +150,32 @@ class Attention:
         tokens = sum(chunk.tokens for chunk in chunks)
         context = sum(chunk.context for chunk in chunks) + tokens
         passes = 0 if sequences else 1
-        return self.prefill_operator(seconds, pairs, tokens, context, passes)
+        fresh = float(context == tokens)
+        return self.prefill_operator(seconds, pairs, tokens, context, passes, fresh)
 
     def prefill_operator(
-        self, seconds: float, pairs: float, tokens: float, context: float, passes: float
+        self,
+        seconds: float,
+        pairs: float,
+        tokens: float,
+        context: float,
+        passes: float,
+        fresh: float,
     ) -> Operator:
         """Prefill attention that takes ``seconds`` for ``pairs``.
 
-        ``tokens`` are the queries, ``context`` the keys, ``passes`` how often the floor is paid.
-        All the rest of the time counts as arithmetic.
+        ``tokens`` are the queries, ``context`` the keys, ``passes`` how often the floor is paid,
+        ``fresh`` the share of the time for prompts with nothing cached before them. All but the
+        floor counts as arithmetic.
         """
         flops = self._pair_flops * pairs * self._layers
         traffic = (context * self._token_bytes + tokens * self._sequence_bytes) * self._layers
         latency = min(self._floor * self._layers * passes, seconds)
         compute = seconds - latency
         memory = min(traffic / self._bandwidth, compute)
-        error = ATTENTION_ERROR if self._prompts is None else self._prompts.error
-        known = 0.0 if self._prompts is None else 1.0
         return Operator(
             *("prefill attention", flops, traffic, compute, memory, latency, 0.0, False),
-            error,
-            known,
+            *self._trust.of(fresh),
         )
 
 

@@ -25,6 +25,8 @@ from sim.profile import KernelFit, Profile
 
 Amount = float | NDArray[np.float64]
 
+HEADS = ("q_heads", "kv_heads", "head_dim")
+
 
 class Timing(NamedTuple):
     """``seconds``, of which arithmetic and memory traffic would each take so much alone; the
@@ -98,7 +100,7 @@ class MeasuredDecode:
     ) -> None:
         self._fit, self._precision = fit, precision
         self._form, self._ceilings = _chosen("decode_attention", precision, gpu, fit)
-        self._heads = dict(zip(("q_heads", "kv_heads", "head_dim"), heads, strict=True))
+        self._heads = dict(zip(HEADS, heads, strict=True))
 
     def timing(self, batch: Amount, context: Amount) -> Timing:
         """``batch`` sequences of ``context`` tokens each, the new one included."""
@@ -159,16 +161,34 @@ def _shape(**values: Amount) -> dict[str, NDArray[np.float64]]:
     return {name: np.asarray(value, dtype=np.float64) for name, value in values.items()}
 
 
+class PromptTrust(NamedTuple):
+    """How far prefill attention was measured: at these heads at all (``known``, 0 or 1), and on
+    ``top`` of a cached context; the relative ``error`` to expect there."""
+
+    known: float
+    top: bool
+    error: float
+
+    def of(self, fresh: float) -> tuple[float, float]:
+        """Relative error, and the share measured, where ``fresh`` of the time goes to prompts
+        without a context."""
+        measured = self.known * (1.0 if self.top else fresh)
+        return measured * self.error + (1 - measured) * max(ATTENTION_ERROR, self.error), measured
+
+
 def prompts_of(
     gpu: GpuSpec, precision: str, heads: tuple[int, int, int]
-) -> Prompts | SerialPrompts | None:
+) -> tuple[Prompts | SerialPrompts, PromptTrust] | None:
     """Prefill attention with a cache in ``precision``, if the profile has it."""
     fit = _fit(gpu.profile, "prefill_attention", precision)
     if fit is None:
         return None
     _, ceilings = _chosen("prefill_attention", precision, gpu, fit)
     kind = SerialPrompts if fit.form == serial.NAME else Prompts
-    return kind(fit, ceilings, precision, *heads)
+    shape = _shape(**dict(zip(HEADS, heads, strict=True)))
+    top = "context" in fit.ranges and fit.ranges["context"][1] > 0
+    trust = PromptTrust(float(inside(fit, shape)), top, fit.holdout.median)
+    return kind(fit, ceilings, precision, *heads), trust
 
 
 def arithmetic_of(precision: str) -> str:

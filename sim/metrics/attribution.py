@@ -104,4 +104,7 @@ def _prefill_attention(cost: CostModel, plans: NDArray[np.void]) -> Operator:
     tokens = float(plans["prefill_tokens"].sum())
     alone = float(((plans["prefill_seqs"] > 0) & (plans["computed"] == 0)).sum())
     seconds, pairs = float(plans["prefill_attention"].sum()), float(plans["pairs"].sum())
-    return cost.attention.prefill_operator(seconds, pairs, tokens, tokens, alone)
+    # prompts without a context have no more pairs than one prompt of all their tokens
+    lone = plans["pairs"] <= plans["prefill_tokens"] * (plans["prefill_tokens"] + 1.0) / 2
+    fresh = float(plans["prefill_attention"][lone].sum()) / seconds if seconds else 1.0
+    return cost.attention.prefill_operator(seconds, pairs, tokens, tokens, alone, fresh)

@@ -27,7 +27,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from calibrate.fit import Data, fit
+from calibrate.data import Data
+from calibrate.fit import fit
 from calibrate.importers.aiconfigurator.tables import L2_BYTES, Table, Tables, gpu_of, require
 from sim import catalog
 from sim.cost.kernels import decode_attention, prefill_attention

@@ -15,7 +15,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from calibrate.fit import Data, fit, solve
+from calibrate.data import Data
+from calibrate.fit import fit, solve
 from calibrate.importers.aiconfigurator.tables import Tables, gpu_of, require
 from sim.cost.kernels import all_reduce
 from sim.cost.kernels.form import Ceilings, Form

@@ -91,7 +91,7 @@ def form(precision: str) -> Form:
 
     def seconds(p: Parameters, shape: Shape, ceilings: Ceilings) -> Floats:
         least: Floats = np.asarray(np.inf)
-        for total, _, _ in _splits(p, shape, ceilings, kv_bytes):
+        for total in _splits(p, shape, ceilings, kv_bytes):
             least = np.minimum(least, total)
         return _floor(p, shape) + least
 
@@ -106,23 +106,6 @@ def form(precision: str) -> Form:
     )
 
 
-def decompose(
-    p: Parameters, shape: Shape, ceilings: Ceilings, precision: str
-) -> tuple[Floats, Floats]:
-    """Seconds of arithmetic and of memory in the chosen split, for attribution.
-
-    Neither exceeds the form's seconds; what the longer of the two leaves is latency.
-    """
-    least: Floats = np.asarray(np.inf)
-    work: Floats = np.asarray(0.0)
-    memory: Floats = np.asarray(0.0)
-    for total, busy, moving in _splits(p, shape, ceilings, precision_bytes(precision)):
-        better = total < least
-        least = np.where(better, total, least)
-        work, memory = np.where(better, busy, work), np.broadcast_to(moving, np.shape(total))
-    return work, memory
-
-
 def _floor(p: Parameters, shape: Shape) -> Floats:
     alone = shape["q_heads"] == shape["kv_heads"]
     packs = ~alone & (shape["batch"] > 1) & (shape["kv_heads"] > 1)
@@ -131,10 +114,8 @@ def _floor(p: Parameters, shape: Shape) -> Floats:
     return total
 
 
-def _splits(
-    p: Parameters, shape: Shape, ceilings: Ceilings, kv_bytes: float
-) -> Iterator[tuple[Floats, Floats, Floats]]:
-    """For each split: seconds above the floor, seconds of work, seconds of memory."""
+def _splits(p: Parameters, shape: Shape, ceilings: Ceilings, kv_bytes: float) -> Iterator[Floats]:
+    """For each split: seconds above the floor."""
     context, width = shape["context"], shape["head_dim"]
     group = shape["q_heads"] / shape["kv_heads"]
     alone = group == 1
@@ -153,7 +134,7 @@ def _splits(
         keys = np.maximum(context / parts - tile, 0)
         work = (waves - 1) * unit + np.maximum(waves, shape["skew"]) * keys * per_key
         both = (work ** p["blend"] + raised) ** (1 / p["blend"])
-        yield both + combine * np.log2(parts), work, memory
+        yield both + combine * np.log2(parts)
 
 
 def _memory(p: Parameters, moved: Floats, ceilings: Ceilings) -> Floats:

@@ -94,9 +94,10 @@ class Form:
 
 
 def inside(fit: KernelFit, shape: Shape) -> NDArray[np.bool_]:
-    """Which shapes lie within the measured ranges of ``fit``."""
+    """Which shapes lie within the measured ranges of ``fit``, as far as ``shape`` says."""
     within = np.array(True)
-    for name, (low, high) in fit.ranges.items():
+    for name in fit.ranges.keys() & shape.keys():
+        low, high = fit.ranges[name]
         within = within & (shape[name] >= low) & (shape[name] <= high)
     return np.asarray(within)
 

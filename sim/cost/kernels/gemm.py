@@ -197,15 +197,3 @@ def form(precision: str) -> Form:
     parameters = (*PARAMETERS, *CONVERSION) if widths.converted else PARAMETERS
     seconds = partial(_seconds, widths)
     return Form("gemm", ("m", "n", "k"), ("n", "k"), parameters, seconds, coordinates, regime)
-
-
-def decompose(
-    precision: str, p: Parameters, shape: Shape, ceilings: Ceilings
-) -> tuple[Floats, Floats]:
-    """Seconds of arithmetic and of memory traffic, each as if alone, under the fitted ceilings.
-
-    The larger says what bounds the product, unless both are small beside its seconds: then it is
-    bound by latency.
-    """
-    found = parts(p, shape, ceilings, WIDTHS[precision])
-    return found.compute, found.memory

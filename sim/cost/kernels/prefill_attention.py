@@ -100,7 +100,7 @@ def form(precision: str) -> Form:
     """
 
     def seconds(p: Parameters, shape: Shape, ceilings: Ceilings) -> Floats:
-        arithmetic, read, written = _parts(p, shape, ceilings, precision_bytes(precision))
+        arithmetic, read, written = parts(p, shape, ceilings, precision_bytes(precision))
         both = (arithmetic ** p["blend"] + read ** p["blend"]) ** (1 / p["blend"])
         total: Floats = p["floor"] + both + written
         return total
@@ -116,15 +116,7 @@ def form(precision: str) -> Form:
     )
 
 
-def decompose(
-    p: Parameters, shape: Shape, ceilings: Ceilings, precision: str
-) -> tuple[Floats, Floats]:
-    """Seconds of arithmetic and of memory, for attribution; neither exceeds the form's seconds."""
-    arithmetic, read, written = _parts(p, shape, ceilings, precision_bytes(precision))
-    return arithmetic, read + written
-
-
-def _parts(
+def parts(
     p: Parameters, shape: Shape, ceilings: Ceilings, kv_bytes: float
 ) -> tuple[Floats, Floats, Floats]:
     """Seconds of arithmetic, of reading, and of writing the cache."""

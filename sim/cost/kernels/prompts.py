@@ -30,8 +30,7 @@ writing the cache."""
 class Prompts:
     """Prices chunks of one model on one GPU (heads are those of the GPU).
 
-    ``floor`` is what a call takes however little it computes (s), ``error`` the relative error on
-    shapes that the fit had not seen.
+    ``floor`` is what a call takes however little it computes (s).
     """
 
     __slots__ = (
@@ -55,7 +54,6 @@ class Prompts:
         "_table",
         "_tail",
         "_write",
-        "error",
         "floor",
     )
 
@@ -78,7 +76,7 @@ class Prompts:
         alone = p["alone_unit"] if group == 1 else 1.0
         width = head_dim + p["softmax"]
         self._group = group
-        self.floor, self.error = p["floor"], fit.holdout.median
+        self.floor = p["floor"]
         self._blend, self._droop = p["blend"], p["droop"]
         self._tail, self._split = p["tail"], p["split"]
         unit = p["unit"] * (head_dim / WIDTH) ** p["unit_width"] * alone

@@ -133,7 +133,7 @@ class SerialPrompts:
         head_dim: int,
     ) -> None:
         p = fit.parameters
-        self.floor, self.error = p["floor"], fit.holdout.median
+        self.floor = p["floor"]
         rate = ceilings.bandwidth * p["share"]
         query = 2 * q_heads * head_dim * prefill_attention.ACTIVATION_BYTES
         self._sequence, self._least = p["sequence"], p["least"]
