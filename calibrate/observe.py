@@ -16,7 +16,7 @@ import typer
 
 from sim.errors import InfersimError
 from sim.exits import SIGNALLED, told_errors
-from sim.run_command import progress, save, show
+from sim.run_output import progress, save, show
 
 if TYPE_CHECKING:
     from calibrate.engine.record import ObservedResult

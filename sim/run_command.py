@@ -7,24 +7,19 @@ summed up, saved and drawn, a first signal is only remembered.
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sim.errors import InfersimError, UsageError
 from sim.exits import INFEASIBLE, SIGNALLED, SLO_MISSED, told_errors
+from sim.run_output import progress, save, show
 
 if TYPE_CHECKING:
     from sim.clock import Stop
     from sim.results import Result
-    from sim.run_directory import RunDirectory
     from sim.scenario import Scenario
 
 ScenarioFile = Annotated[Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml.")]
@@ -88,38 +83,11 @@ def _simulate_and_save(scenario: Scenario, directory: Path, stop: Stop) -> Resul
     return result
 
 
-def save(result: Result, place: RunDirectory, stop: Stop) -> None:
-    """Write ``result``, whatever was signalled before; InfersimError where it cannot be written."""
-    stop.renew()
-    try:
-        result.save(place)
-    except OSError as error:
-        raise InfersimError(
-            f"cannot write to {place.path} ({error.strerror}): the run there is incomplete"
-        ) from None
-
-
 def _simulate(scenario: Scenario, stop: Stop) -> Result:
     from sim.simulation import simulate
 
     with progress() as tell:
         return simulate(scenario, progress=tell, stop=stop)
-
-
-@contextmanager
-def progress() -> Iterator[Callable[[int, int], None] | None]:
-    """A bar of requests on stderr, if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    from sim.console import stderr
-
-    columns = ("requests", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=stderr(), transient=True) as bar:
-        task = bar.add_task("requests")
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _report(result: Result, directory: Path) -> Path | None:
@@ -137,25 +105,6 @@ def _report(result: Result, directory: Path) -> Path | None:
     except Exception as error:
         typer.echo(f"warning: no report was written ({type(error).__name__}: {error})", err=True)
         return None
-
-
-def show(summary: dict[str, Any], directory: Path, page: Path | None, as_json: bool) -> None:
-    """Print what came of the run: one JSON object, or the tables and where the files are."""
-    try:
-        if as_json:
-            shown = summary | {"infersim": summary["infersim"] | {"run_directory": str(directory)}}
-            typer.echo(json.dumps(shown, allow_nan=False))
-            return
-        from sim.console import paths_view, run_view, stdout
-
-        console = stdout()
-        console.print(run_view(summary))
-        console.print(paths_view(directory, page), soft_wrap=True)
-    except BrokenPipeError:
-        raise  # the reader has seen enough
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing left to flush
-        raise InfersimError(f"cannot print ({error.strerror}); the run is in {directory}") from None
 
 
 def _exit_code(result: Result, check: bool, signalled: int | None) -> int:
