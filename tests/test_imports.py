@@ -71,9 +71,16 @@ def loaded_after(code: str) -> set[str]:
         "jinja2": set(),
         "typer": {
             *("sim.cli", "sim.run_command", "sim.trace_commands", "sim.calibrate_commands"),
+            "sim.run_output",
             "sim.exits",
         },
-        "rich": {"sim.run_command", "sim.console", "sim.analysis", "sim.calibration.console"},
+        "rich": {
+            "sim.run_output",
+            "sim.run_command",
+            "sim.console",
+            "sim.analysis",
+            "sim.calibration.console",
+        },
         "pandas": {"sim.results"},
         "pyarrow": {"sim.results"},
         "calibrate": {"sim.calibrate_commands"},
