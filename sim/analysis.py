@@ -94,7 +94,8 @@ def fit_view(d: Deployment, memory: Capacity, context: int) -> Table:
         ("visible memory", "", show_bytes(memory.memory)),
         (
             "engine's share",
-            f"x {memory.utilization:g} (gpu_memory_utilization)",
+            f"x {memory.utilization:g} "
+            + ("of what is free" if memory.of_free else "(gpu_memory_utilization)"),
             show_bytes(memory.budget),
         ),
         (

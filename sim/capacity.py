@@ -6,7 +6,7 @@ pass to see what activations need, and give what is left to the KV cache.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sim.cost.deployment import Deployment
 from sim.cost.operators import ACTIVATION_BYTES, LOGIT_BYTES
@@ -16,13 +16,15 @@ from sim.cost.operators import ACTIVATION_BYTES, LOGIT_BYTES
 class Capacity:
     """The memory arithmetic of one GPU of a replica, and the blocks that come of it.
 
-    ``budget`` is what the engine may use of ``memory``; ``weights``, ``activations`` and
-    ``reserve`` come off it; ``kv_cache`` is left (negative if the model does not fit).
+    ``budget`` is what the engine may use of ``memory``: a share of all of it, or, ``of_free``, all
+    that is in use anyway and a share of the rest. ``weights``, ``activations`` and ``reserve`` come
+    off it; ``kv_cache`` is left (negative if the model does not fit).
     ``num_gpu_blocks`` counts as the engine does, ``usable_blocks`` those that requests can have.
     """
 
     memory: float
     utilization: float
+    of_free: bool
     weights: float
     activations: float
     reserve: float
@@ -36,12 +38,19 @@ class Capacity:
     @property
     def budget(self) -> float:
         """Bytes that the engine may use."""
+        if self.of_free:
+            return self.taken + self.utilization * (self.memory - self.taken)
         return self.memory * self.utilization
+
+    @property
+    def taken(self) -> float:
+        """Bytes in use before there is a KV cache."""
+        return self.weights + self.activations + self.reserve
 
     @property
     def kv_cache(self) -> float:
         """Bytes left for the KV cache."""
-        return self.budget - self.weights - self.activations - self.reserve
+        return self.budget - self.taken
 
     @property
     def usable_blocks(self) -> int:
@@ -82,21 +91,20 @@ def capacity(
     max_num_seqs: int,
 ) -> Capacity:
     """The memory of one GPU of ``d``; ``num_gpu_blocks``, if given, overrides the arithmetic."""
-    weights = d.weight_bytes()
-    activations = activation_bytes(d, max_num_batched_tokens, max_num_seqs)
-    reserve = d.engine.memory_reserve
-    per_token = d.kv_bytes_per_token()
-    left = d.gpu.memory * gpu_memory_utilization - weights - activations - reserve
-    blocks = max(0, int(left // (per_token * block_size)))
-    return Capacity(
+    found = Capacity(
         memory=d.gpu.memory,
         utilization=gpu_memory_utilization,
-        weights=weights,
-        activations=activations,
-        reserve=reserve,
-        kv_bytes_per_token=per_token,
+        of_free=d.engine.fraction_of_free,
+        weights=d.weight_bytes(),
+        activations=activation_bytes(d, max_num_batched_tokens, max_num_seqs),
+        reserve=d.engine.memory_reserve,
+        kv_bytes_per_token=d.kv_bytes_per_token(),
         block_size=block_size,
-        num_gpu_blocks=blocks if num_gpu_blocks is None else num_gpu_blocks,
+        num_gpu_blocks=num_gpu_blocks or 0,
         null_blocks=d.engine.null_blocks,
         given=num_gpu_blocks is not None,
     )
+    if found.given:
+        return found
+    blocks = max(0, int(found.kv_cache // (found.kv_bytes_per_token * block_size)))
+    return replace(found, num_gpu_blocks=blocks)

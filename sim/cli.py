@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sim import calibrate_commands, run_command, trace_commands
+from sim import calibrate_commands, run_command, score_command, trace_commands
 from sim.errors import InfersimError, UsageError
 from sim.exits import INFEASIBLE, told_errors
 from sim.run_command import Overrides
@@ -36,6 +36,7 @@ app.command()(run_command.run)
 app.add_typer(trace_commands.app, name="trace")
 app.add_typer(calibrate_commands.app, name="calibrate")
 app.command()(calibrate_commands.observe)
+app.command()(score_command.score)
 app.add_typer(calibrate_commands.explain, name="explain")
 
 

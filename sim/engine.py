@@ -21,12 +21,26 @@ class EngineSpec:
                          then takes the longer of both, not their sum
     ``cuda_graphs``      kernels are replayed from a graph; otherwise the host launches each of the
                          ``kernels_per_layer``, ``launch`` apart, and the GPU may wait for it
+    ``fused``            norms, rotary embedding and activations are compiled into the products
+                         beside them, and cost no kernel of their own
+    ``per_ring_gpu``     what each GPU adds to the latency of an all-reduce where NCCL's ring takes
+                         the place of a serving engine's own kernel
+    ``eager_prefill``    graphs or not, iterations with prompts are launched kernel by kernel
     ``front_end``        time outside the engine before a request reaches the scheduler: HTTP,
                          tokeniser, hand-over
     ``memory_reserve``   GPU memory for context, graphs and communication buffers, beside weights,
                          activations and KV cache
     ``null_blocks``      KV blocks that the engine counts but never gives to a request
     ``kernels``          the framework whose kernels it runs, as profiles of the catalogue are named
+    ``per_streamed_token``  time in which the front end hands one token to a client, one after the
+                         other: no iteration is shorter than that for all of its sequences
+    ``fraction_of_free`` the share of memory that a user allows is one of what weights, activations
+                         and the reserve leave free, not of all memory
+    ``kv_rereads``       decode attention without a kernel for groups reads a KV head once more for
+                         each further query head; the share of that which goes to memory, the rest
+                         being found in the cache
+    ``grouped_kernels``  numbers of query heads to a KV head that have a kernel of their own all the
+                         same, and read each KV head once
     """
 
     name: str
@@ -44,6 +58,18 @@ class EngineSpec:
     null_blocks: int
     kernels: str
     sources: Mapping[str, str]
+    per_streamed_token: float = 0.0
+    fused: bool = False
+    per_ring_gpu: float = 0.0
+    eager_prefill: bool = False
+    fraction_of_free: bool = False
+    kv_rereads: float = 0.0
+    grouped_kernels: tuple[int, ...] = ()
+
+    def rereads(self, group: int) -> float:
+        """Share of the further query heads' reads of the KV cache that go to memory, where
+        ``group`` query heads share a KV head."""
+        return 0.0 if group == 1 or group in self.grouped_kernels else self.kv_rereads
 
     def host_time(self, sequences: int, new_requests: int) -> float:
         """Host seconds of an iteration over ``sequences``, of which ``new_requests`` just came."""
@@ -51,7 +77,9 @@ class EngineSpec:
             self.per_iteration + self.per_sequence * sequences + self.per_new_request * new_requests
         )
 
-    def launch_time(self, num_layers: int) -> float:
-        """Seconds the host needs to launch one forward pass kernel by kernel; 0 with CUDA
-        graphs."""
-        return 0.0 if self.cuda_graphs else self.launch * self.kernels_per_layer * num_layers
+    def launch_time(self, num_layers: int, *, prompts: bool) -> float:
+        """Seconds the host needs to launch one forward pass, ``prompts`` in it or only decodes,
+        kernel by kernel; 0 where a graph is replayed."""
+        if self.cuda_graphs and not (prompts and self.eager_prefill):
+            return 0.0
+        return self.launch * self.kernels_per_layer * num_layers

@@ -71,16 +71,17 @@ def prepare(scenario: Scenario) -> Setup:
     except ValueError as error:
         raise UsageError(str(error)) from None
     longest = deployment.model.max_position_embeddings
-    if scenario.max_model_len is not None and scenario.max_model_len > longest:
+    wanted = scenario.max_model_len or longest
+    if wanted > longest and not scenario.allow_long_max_model_len:
         raise UsageError(
-            f"max_model_len: {scenario.max_model_len:,} tokens are more than the {longest:,} that "
+            f"max_model_len: {wanted:,} tokens are more than the {longest:,} that "
             f"{deployment.model.name} was made for"
         )
     knobs, kv = scenario.scheduler, scenario.kv_cache
     limits = Limits(
         max_num_seqs=knobs.max_num_seqs,
         max_num_batched_tokens=knobs.max_num_batched_tokens,
-        max_model_len=scenario.max_model_len or longest,
+        max_model_len=wanted,
         scheduler_reserve_full_isl=knobs.scheduler_reserve_full_isl,
         batch_timeout=knobs.batch_timeout,
         long_prefill_token_threshold=knobs.long_prefill_token_threshold or 0,

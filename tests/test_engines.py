@@ -49,7 +49,11 @@ def test_every_value_has_a_source(name: str) -> None:
     assert spec.name == name
     assert isinstance(entry.pop("title"), str)
     values = {f.name for f in dataclasses.fields(EngineSpec)} - {"name", "title", "sources"}
-    assert set(entry) == set(spec.sources) == values
+    optional = {
+        f.name for f in dataclasses.fields(EngineSpec) if f.default is not dataclasses.MISSING
+    }
+    assert set(entry) == set(spec.sources)
+    assert values - optional <= set(entry) <= values
     assert all(len(source) > 8 for source in spec.sources.values())
 
 
@@ -64,38 +68,47 @@ def test_values_are_physical(name: str) -> None:
     assert 0 <= spec.memory_reserve <= 8e9
     assert spec.null_blocks in (0, 1)
     if not spec.cuda_graphs:
-        assert spec.launch_time(32) > 0
+        assert spec.launch_time(32, prompts=False) > 0
+    if spec.eager_prefill:
+        assert 0 < spec.launch_time(32, prompts=True) < 0.1
 
 
 def test_the_ideal_engine_costs_nothing() -> None:
     ideal = catalog.engine("ideal")
     assert ideal.host_time(1000, 1000) == 0
-    assert ideal.launch_time(100) == 0
+    assert ideal.launch_time(100, prompts=True) == 0
     assert ideal.front_end == ideal.memory_reserve == 0
 
 
 def test_vllm_in_si_units() -> None:
-    """1.15 ms, 27 us, 0.7 ms, 15 ms, 1 GB as the file has them."""
+    """0.3 ms, 20 us, 0.7 ms, 12 ms, 1 GB as the file has them."""
     vllm = catalog.engine("vllm")
     assert (vllm.per_iteration, vllm.per_sequence, vllm.per_new_request) == (
-        pytest.approx(1.15e-3),
-        pytest.approx(27e-6),
+        pytest.approx(0.3e-3),
+        pytest.approx(20e-6),
         pytest.approx(0.7e-3),
     )
-    assert vllm.front_end == pytest.approx(0.015)
+    assert vllm.front_end == pytest.approx(0.012)
     assert vllm.memory_reserve == 1e9
     assert vllm.null_blocks == 1
 
 
 def test_host_time_by_hand() -> None:
-    """1.15 ms + 100 x 27 us + 3 x 0.7 ms = 5.95 ms."""
-    assert catalog.engine("vllm").host_time(100, 3) == pytest.approx(5.95e-3)
+    """0.3 ms + 100 x 20 us + 3 x 0.7 ms = 4.4 ms."""
+    assert catalog.engine("vllm").host_time(100, 3) == pytest.approx(4.4e-3)
 
 
 def test_launch_time_by_hand() -> None:
     """Transformers, eager: 25 calls a layer, 10 us each, 32 layers: 8 ms. Graphs: nothing."""
-    assert catalog.engine("transformers").launch_time(32) == pytest.approx(8e-3)
-    assert catalog.engine("vllm").launch_time(32) == 0
+    assert catalog.engine("transformers").launch_time(32, prompts=False) == pytest.approx(8e-3)
+    assert catalog.engine("vllm").launch_time(32, prompts=True) == 0
+
+
+def test_eager_prefill_by_hand() -> None:
+    """TensorRT-LLM launches prompts call by call, 20 a layer and 25 us each; decodes are graphs."""
+    served = catalog.engine("tensorrt-llm")
+    assert served.launch_time(32, prompts=True) == pytest.approx(16e-3)
+    assert served.launch_time(32, prompts=False) == 0
 
 
 def test_a_preset_of_ones_own(tmp_path: Path) -> None:

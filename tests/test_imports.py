@@ -66,12 +66,14 @@ def loaded_after(code: str) -> set[str]:
     {
         "simpy": {"sim.clock", "sim.replica", "sim.fleet", "sim.simulation", "sim.selftest.loop"},
         "torch": set(),
-        "scipy": {"sim.metrics.repetitions"},
+        "scipy": {"sim.metrics.repetitions", "sim.scoring.errors"},
+        "joblib": {"sim.scoring.predict"},
         "plotly": set(),
         "jinja2": set(),
         "typer": {
             *("sim.cli", "sim.run_command", "sim.trace_commands", "sim.calibrate_commands"),
             "sim.run_output",
+            "sim.score_command",
             "sim.exits",
         },
         "rich": {
@@ -80,6 +82,7 @@ def loaded_after(code: str) -> set[str]:
             "sim.console",
             "sim.analysis",
             "sim.calibration.console",
+            "sim.scoring.document",
         },
         "pandas": {"sim.results"},
         "pyarrow": {"sim.results"},

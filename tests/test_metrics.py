@@ -307,11 +307,11 @@ def test_shares_of_busy_time_add_up(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["continuous", "two replicas", "request"])
 def test_host_share_is_what_the_engine_adds(name: str) -> None:
-    """vLLM: 1.15 ms an iteration, 27 us a sequence in it, 0.7 ms a request that enters."""
+    """vLLM: 0.3 ms an iteration, 20 us a sequence in it, 0.7 ms a request that enters."""
     result = played(name)
     plans = result.timeseries
-    host = 1.15e-3 * plans["iterations"].sum()
-    host += 27e-6 * (plans["iterations"] * (plans["decode_seqs"] + plans["prefill_seqs"])).sum()
+    host = 0.3e-3 * plans["iterations"].sum()
+    host += 20e-6 * (plans["iterations"] * (plans["decode_seqs"] + plans["prefill_seqs"])).sum()
     host += 0.7e-3 * len(result.requests)
     found = result.record.attribution.by_operator["host"]
     assert found == pytest.approx(host)
@@ -466,7 +466,7 @@ def test_littles_law(name: str) -> None:
     if name == "preempting":
         assert 0.5 * inside < counted < inside
     elif name == "cut short":  # the iteration in flight at the horizon is in no plan
-        assert counted == pytest.approx(inside, rel=0.05)
+        assert 0.9 * inside < counted < inside
     else:
         assert counted == pytest.approx(inside)
 

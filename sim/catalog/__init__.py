@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from sim.catalog.engine_file import read_engine
 from sim.catalog.fields import Fields
 from sim.catalog.files import read_yaml
 from sim.catalog.gpu_file import read_gpu
@@ -50,25 +51,6 @@ _ARCHITECTURE_KEYS = (
     "head_bias",
 )
 
-_ENGINE_TIMES = (
-    "per_iteration",
-    "per_sequence",
-    "per_new_request",
-    "per_layer",
-    "launch",
-    "front_end",
-)
-_ENGINE_KEYS = (
-    "title",
-    *_ENGINE_TIMES,
-    "overlapped",
-    "cuda_graphs",
-    "kernels_per_layer",
-    "memory_reserve",
-    "null_blocks",
-    "kernels",
-)
-
 DEFAULT_KERNELS = "vllm"
 """The framework whose kernels stand in for those of engines that were not measured."""
 
@@ -79,8 +61,8 @@ _PARAMETER_TOLERANCE = 0.01
 def names(kind: Kind) -> list[str]:
     """The names in one part of the catalogue, sorted.
 
-    >>> names("engines")
-    ['ideal', 'reference', 'sglang', 'tensorrt-llm', 'transformers', 'vllm']
+    >>> names("engines")  # doctest: +ELLIPSIS
+    ['gpt-fast', 'ideal', 'reference', 'sglang', 'tensorrt-llm', 'tensorrt-llm-0.14', ...]
     """
     return sorted(path.stem for path in (_FOLDER / kind).glob("*.yaml"))
 
@@ -202,32 +184,7 @@ def engine(name_or_path: str | Path, base: Path | None = None) -> EngineSpec:
     A relative path starts at ``base``, or at the working directory without one. Raises UsageError
     for an unknown name and for a file that is not an engine preset.
     """
-    path = _find("engines", name_or_path, base)
-    entry = Fields(str(path), read_yaml(path))
-    entry.only(_ENGINE_KEYS)
-    values, sources = entry.sourced()
-    times = {key: values.quantity(key, "time") for key in _ENGINE_TIMES}
-    reserve = values.quantity("memory_reserve", "bytes")
-    for key, value in {**times, "memory_reserve": reserve}.items():
-        if value < 0:
-            raise values.error(key, f"expected 0 or more, found {value:g}")
-    return EngineSpec(
-        name=path.stem,
-        title=entry.text("title"),
-        per_iteration=times["per_iteration"],
-        per_sequence=times["per_sequence"],
-        per_new_request=times["per_new_request"],
-        per_layer=times["per_layer"],
-        overlapped=values.flag("overlapped"),
-        cuda_graphs=values.flag("cuda_graphs"),
-        launch=times["launch"],
-        kernels_per_layer=values.count("kernels_per_layer"),
-        front_end=times["front_end"],
-        memory_reserve=reserve,
-        null_blocks=values.count("null_blocks"),
-        kernels=values.text("kernels"),
-        sources=sources,
-    )
+    return read_engine(_find("engines", name_or_path, base))
 
 
 def _find(kind: Kind, name_or_path: str | Path, base: Path | None) -> Path:

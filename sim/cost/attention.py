@@ -46,7 +46,10 @@ class Attention:
         self._arithmetic = self._pair_flops / (self._peak * gpu.efficiency.compute)  # s per pair
         self._unit = gpu.attention.unit * d.kv_size / d.model.head_dim / gpu.sms  # s per sequence
         heads = (d.query_size // d.model.head_dim, d.kv_size // d.model.head_dim, d.model.head_dim)
-        decode = decode_of(gpu, d.kv_cache, heads)
+        group = heads[0] // heads[1]
+        rereads = d.engine.rereads(group)
+        decode = decode_of(gpu, d.kv_cache, heads, rereads)
+        self._read_bytes = self._token_bytes * (1 + rereads * (group - 1))
         self._table = None if decode is None else DecodeTable(decode, self._layers)
         self._prompts: Prompts | SerialPrompts | None = None
         self._trust = PromptTrust(0.0, False, ATTENTION_ERROR)
@@ -64,7 +67,7 @@ class Attention:
         """
         if self._table is not None:
             return self._table.lines(sequences)
-        slope = max(self._token_bytes / self._bandwidth, self._arithmetic)
+        slope = max(self._read_bytes / self._bandwidth, self._arithmetic)
         start = sequences * (slope + self._sequence_bytes / self._bandwidth)
         flat = sequences * self._unit
         rising = (math.inf, (self._floor + start) * self._layers, slope * self._layers)
@@ -75,7 +78,7 @@ class Attention:
     def decode(self, sequences: Amount, context: Amount) -> Operator:
         """Decode attention of ``sequences`` that hold ``context`` tokens in sum."""
         tokens = context + sequences
-        traffic = tokens * self._token_bytes + sequences * self._sequence_bytes
+        traffic = tokens * self._read_bytes + sequences * self._sequence_bytes
         memory = traffic / self._bandwidth
         compute = tokens * self._arithmetic + sequences * self._sequence_bytes / self._bandwidth
         waiting = np.maximum(sequences * self._unit - np.maximum(memory, compute), 0.0)

@@ -34,9 +34,11 @@ class CostModel:
         self._engine = deployment.engine
         layers = deployment.model.num_layers
         self._layer_gaps = self._engine.per_layer * layers
-        self._launches = self._engine.launch_time(layers)
+        self._launches = self._engine.launch_time(layers, prompts=False)
+        self._prompt_launches = self._engine.launch_time(layers, prompts=True)
         self._host_time = self._engine.host_time
         self._overlapped = self._engine.overlapped
+        self._streamed = self._engine.per_streamed_token
         self._token_seconds: list[float] = []  # by tokens in the pass
         self._output_seconds: list[float] = []  # by positions sampled
         self._lines: dict[int, Indexed] = {}  # by decoding sequences
@@ -72,13 +74,15 @@ class CostModel:
                 self._attention_lines[sequences] = limits, lines
             _, intercept, slope = lines[bisect_right(limits, context)]
             gpu += intercept + slope * context
-        if gpu < self._launches:
-            gpu = self._launches
+        if gpu < self._prompt_launches:
+            gpu = self._prompt_launches
         host = self._host_time(outputs, admitted)
         if not self._overlapped:
             gpu += host
         elif gpu < host:
             gpu = host
+        if gpu < outputs * self._streamed:
+            gpu = outputs * self._streamed
         return gpu, prefill, pairs
 
     def _kernels(self, tokens: int, outputs: int) -> float:
@@ -92,13 +96,14 @@ class CostModel:
     def _decode_lines(self, sequences: int) -> list[Line]:
         """Kernels and host of a decode-only iteration as lines in the context.
 
-        Where launches or an overlapped host are the longer part, the line is flat up to the context
-        at which the kernels catch up.
+        Where launches, an overlapped host or the front end are the longer part, the line is flat up
+        to the context at which the kernels catch up.
         """
         host = self._engine.host_time(sequences, 0)
         floor, added = self._launches, host
         if self._engine.overlapped:
             floor, added = max(self._launches, host), 0.0
+        floor = max(floor, sequences * self._streamed - added)
         fixed = self._kernels(sequences, sequences)
         lines: list[Line] = []
         start = 0.0

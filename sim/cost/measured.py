@@ -93,12 +93,21 @@ class MeasuredGemm:
 
 
 class MeasuredDecode:
-    """Decode attention over a KV cache in one precision, equal contexts."""
+    """Decode attention over a KV cache in one precision, equal contexts.
+
+    ``rereads`` of the KV reads that a kernel for groups saves are not saved: 0 is such a kernel, 1
+    one that takes as long as if each query head had keys and values of its own.
+    """
 
     def __init__(
-        self, fit: KernelFit, precision: str, gpu: GpuSpec, heads: tuple[int, int, int]
+        self,
+        fit: KernelFit,
+        precision: str,
+        gpu: GpuSpec,
+        heads: tuple[int, int, int],
+        rereads: float = 0.0,
     ) -> None:
-        self._fit, self._precision = fit, precision
+        self._fit, self._precision, self._rereads = fit, precision, rereads
         self._form, self._ceilings = _chosen("decode_attention", precision, gpu, fit)
         self._heads = dict(zip(HEADS, heads, strict=True))
 
@@ -106,6 +115,10 @@ class MeasuredDecode:
         """``batch`` sequences of ``context`` tokens each, the new one included."""
         shape = _shape(batch=batch, context=context, skew=1.0, **self._heads)
         seconds = self._form.price(self._fit, shape, self._ceilings)
+        if self._rereads:
+            apart = shape | {"kv_heads": shape["q_heads"]}
+            more = self._form.price(self._fit, apart, self._ceilings) - seconds
+            seconds = seconds + self._rereads * np.maximum(more, 0.0)
         return self.parts(batch, context)._replace(seconds=seconds)
 
     def parts(self, batch: Amount, context: Amount) -> Timing:
@@ -114,7 +127,9 @@ class MeasuredDecode:
         shape = _shape(batch=batch, context=context, skew=1.0, **self._heads)
         compute = decode_attention.flops(shape) / self._ceilings.peak
         rate = self._ceilings.bandwidth * self._fit.parameters["share"]
-        memory = decode_attention.read_bytes(shape, precision_bytes(self._precision)) / rate
+        read = decode_attention.read_bytes(shape, precision_bytes(self._precision))
+        group = self._heads["q_heads"] / self._heads["kv_heads"]
+        memory = read * (1 + self._rereads * (group - 1)) / rate
         return Timing(0.0, compute, memory, *_trusted(self._fit, shape, ATTENTION_ERROR))
 
 
@@ -144,11 +159,13 @@ def _found(gpu: GpuSpec, precision: str) -> MeasuredGemm | None:
     return None if fit is None else MeasuredGemm(fit, precision, gpu)
 
 
-def decode_of(gpu: GpuSpec, precision: str, heads: tuple[int, int, int]) -> MeasuredDecode | None:
+def decode_of(
+    gpu: GpuSpec, precision: str, heads: tuple[int, int, int], rereads: float = 0.0
+) -> MeasuredDecode | None:
     """Decode attention over a cache in ``precision``, if the profile has it; ``heads`` are query
-    heads, KV heads and head size on one GPU."""
+    heads, KV heads and head size on one GPU, ``rereads`` as of ``MeasuredDecode``."""
     fit = _fit(gpu.profile, "decode_attention", precision)
-    return None if fit is None else MeasuredDecode(fit, precision, gpu, heads)
+    return None if fit is None else MeasuredDecode(fit, precision, gpu, heads, rereads)
 
 
 def all_reduce_of(gpu: GpuSpec) -> MeasuredAllReduce | None:

@@ -121,11 +121,12 @@ class Operators:
     def _sum(self, times: int, size: Amount) -> Operator:
         """All-reduces of ``size`` bytes."""
         d = self._d
+        ring = d.engine.per_ring_gpu * d.tensor_parallel
         if self._all_reduce is None:
             seconds = all_reduce_time(size, d.tensor_parallel, d.gpu.link)
-            return _collective("all-reduce", times, size, seconds)
+            return _collective("all-reduce", times, size, seconds + ring)
         found = self._all_reduce.timing(size, d.tensor_parallel)
-        operator = _collective("all-reduce", times, size, found.seconds)
+        operator = _collective("all-reduce", times, size, found.seconds + ring)
         return operator._replace(error=found.error, measured=found.measured)
 
     def per_output(self, rows: Amount) -> list[Operator]:
@@ -184,7 +185,7 @@ class Operators:
     def _elementwise(self, name: str, times: int, traffic: Amount) -> Operator:
         """An operator that only moves data: ``traffic`` bytes each time."""
         memory = traffic * times / self._bandwidth
-        latency = self._latency * times
+        latency = 0.0 if self._d.engine.fused else self._latency * times
         return Operator(name, 0.0, traffic * times, 0.0, memory, latency, 0.0, False)
 
     def _quantise(self, m: Amount, widths: float) -> Operator:

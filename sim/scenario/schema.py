@@ -18,7 +18,17 @@ from sim import catalog
 from sim.scenario.deployment import KvCache, Pool, Precision, Scheduler, Speculative
 from sim.scenario.diagnostics import problems_of
 from sim.scenario.document import Document, Problem, failure
-from sim.scenario.fields import EngineName, Line, ModelName, Seed, Text, Tokens, Version, trouble
+from sim.scenario.fields import (
+    EngineName,
+    Line,
+    ModelName,
+    Seed,
+    Switch,
+    Text,
+    Tokens,
+    Version,
+    trouble,
+)
 from sim.scenario.overrides import Overrides, applied, fleet_as_list
 from sim.scenario.parsing import scalar
 from sim.scenario.run import DEFAULT_REQUESTS, Run, Slo
@@ -56,6 +66,11 @@ class Scenario(LimitedSection):
         default=None,
         description="Longest prompt plus answer, tokens. null: what the model was made for, its "
         "max_position_embeddings, as vLLM.",
+    )
+    allow_long_max_model_len: Switch = Field(
+        default=False,
+        description="Allow max_model_len beyond what the model was made for, as benchmarks with "
+        "random weights do. Off, as vLLM's VLLM_ALLOW_LONG_MAX_MODEL_LEN.",
     )
     speculative: Speculative | None = Field(
         default=None,

@@ -1,0 +1,105 @@
+"""How is the YAML file of an engine preset read? Keys as in ``EngineSpec``, each beside its source.
+
+Every overhead has to be given; what only some engines have (``_OPTIONAL``) may be left out.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sim.catalog.fields import Fields
+from sim.catalog.files import read_yaml
+from sim.engine import EngineSpec
+
+_TIMES = (
+    "per_iteration",
+    "per_sequence",
+    "per_new_request",
+    "per_layer",
+    "launch",
+    "front_end",
+)
+_NEEDED = (
+    "title",
+    *_TIMES,
+    "overlapped",
+    "cuda_graphs",
+    "kernels_per_layer",
+    "memory_reserve",
+    "null_blocks",
+    "kernels",
+)
+_OPTIONAL = (
+    "fused",
+    "per_ring_gpu",
+    "eager_prefill",
+    "per_streamed_token",
+    "fraction_of_free",
+    "kv_rereads",
+    "grouped_kernels",
+)
+
+
+def read_engine(path: Path) -> EngineSpec:
+    """The preset in the file ``path``, named after it. Raises UsageError if it is none."""
+    entry = Fields(str(path), read_yaml(path))
+    entry.only((*_NEEDED, *_OPTIONAL))
+    values, sources = entry.sourced()
+    times = {key: _time(values, key) for key in _TIMES}
+    return EngineSpec(
+        name=path.stem,
+        title=entry.text("title"),
+        per_iteration=times["per_iteration"],
+        per_sequence=times["per_sequence"],
+        per_new_request=times["per_new_request"],
+        per_layer=times["per_layer"],
+        overlapped=values.flag("overlapped"),
+        cuda_graphs=values.flag("cuda_graphs"),
+        launch=times["launch"],
+        kernels_per_layer=values.count("kernels_per_layer"),
+        front_end=times["front_end"],
+        memory_reserve=_not_negative(
+            values, "memory_reserve", values.quantity("memory_reserve", "bytes")
+        ),
+        null_blocks=values.count("null_blocks"),
+        kernels=values.text("kernels"),
+        sources=sources,
+        per_ring_gpu=_optional_time(values, "per_ring_gpu"),
+        per_streamed_token=_optional_time(values, "per_streamed_token"),
+        fused=values.flag("fused", absent=False),
+        eager_prefill=values.flag("eager_prefill", absent=False),
+        fraction_of_free=values.flag("fraction_of_free", absent=False),
+        kv_rereads=_share(values, "kv_rereads") if values.has("kv_rereads") else 0.0,
+        grouped_kernels=_groups(values),
+    )
+
+
+def _optional_time(values: Fields, key: str) -> float:
+    return _time(values, key) if values.has(key) else 0.0
+
+
+def _time(values: Fields, key: str) -> float:
+    return _not_negative(values, key, values.quantity(key, "time"))
+
+
+def _not_negative(values: Fields, key: str, value: float) -> float:
+    if value < 0:
+        raise values.error(key, f"expected 0 or more, found {value:g}")
+    return value
+
+
+def _share(values: Fields, key: str) -> float:
+    value = values.number(key)
+    if not 0 <= value <= 1:
+        raise values.error(key, f"expected a share from 0 to 1, found {value:g}")
+    return value
+
+
+def _groups(values: Fields) -> tuple[int, ...]:
+    """The numbers of query heads to a KV head in ``grouped_kernels``, none if it is absent."""
+    if not values.has("grouped_kernels"):
+        return ()
+    found = values.value("grouped_kernels")
+    if not isinstance(found, list) or any(type(g) is not int or g < 1 for g in found):
+        raise values.error("grouped_kernels", "expected a list of whole numbers of at least 1")
+    return tuple(found)

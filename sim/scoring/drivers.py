@@ -1,0 +1,122 @@
+"""How is a measurement repeated in the simulator? Conditions, turned into a scenario.
+
+Requests of fixed lengths under TensorRT-LLM, which admits a request only with memory for its whole
+answer, are given contiguous memory of exactly their length: the same arithmetic.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sim import catalog
+from sim.scoring.conditions import Conditions, Lengths
+from sim.scoring.presets import preset
+
+SEATS = 2048
+"""Requests that run at once at most in an engine that was to take as many as it can: the default of
+TensorRT-LLM. Buffers grow with the seats, so no more are given than memory has room for."""
+
+BLOCK = 16
+"""Tokens of a KV block where the number of blocks is given."""
+
+PASS = 8192
+"""Tokens of one iteration where nothing is said: the default of both engines' benchmarks."""
+
+
+def document(known: Conditions) -> dict[str, Any]:
+    """The scenario that repeats ``known``, as a mapping."""
+    longest = known.prompt.high + known.output.high
+    whole_answers = preset(known).startswith("tensorrt-llm")
+    kv_cache: dict[str, Any] = {}
+    if known.memory_fraction is not None:
+        kv_cache["gpu_memory_utilization"] = known.memory_fraction
+    if known.driver in ("static", "single"):  # it did run, so its memory did suffice
+        kv_cache["num_gpu_blocks"] = 1 + (known.size or 1) * -(-longest // BLOCK)
+        kv_cache["block_size"] = BLOCK
+    elif whole_answers and _fixed(known) and known.driver == "offline":
+        kv_cache["allocator"] = "contiguous"
+    replicas = known.gpus // known.tensor_parallel if known.driver == "offline" else 1
+    return {
+        "version": 1,
+        "name": f"{known.driver}",
+        "model": known.model,
+        "precision": {
+            "weights": known.weights,
+            "activations": "fp8" if known.weights == "fp8" else _sixteen_bits(known.weights),
+            "kv_cache": known.kv_cache,
+        },
+        "fleet": {
+            "gpu": known.gpu,
+            "tensor_parallel": known.tensor_parallel,
+            "replicas": max(1, replicas),
+        },
+        "engine": preset(known),
+        "max_model_len": longest,
+        "allow_long_max_model_len": True,
+        "scheduler": _scheduler(known, True),
+        "kv_cache": kv_cache,
+        "workload": {
+            "arrivals": _arrivals(known),
+            "prompt_tokens": _law(known.prompt),
+            "output_tokens": _law(known.output),
+        },
+        "run": {"requests": _requests(known), "warmup": 0},
+    }
+
+
+def _fixed(known: Conditions) -> bool:
+    return known.prompt.low == known.prompt.high and known.output.low == known.output.high
+
+
+def _sixteen_bits(weights: str) -> str:
+    return "fp16" if weights == "fp16" else "bf16"
+
+
+def _scheduler(known: Conditions, chunked: bool) -> dict[str, Any]:
+    tokens = known.max_num_batched_tokens or PASS
+    if known.driver in ("static", "single"):
+        size = known.size or 1
+        together = max(tokens, size * known.prompt.high)
+        return {"batching": "static", "max_num_seqs": size, "max_num_batched_tokens": together}
+    seats = (known.size or SEATS) if known.driver == "closed" else _room(known)
+    if not chunked:
+        tokens = max(tokens, known.prompt.high)
+    return {
+        "batching": "continuous",
+        "chunked_prefill": chunked,
+        "max_num_seqs": seats,
+        "max_num_batched_tokens": max(tokens, seats),
+    }
+
+
+def _room(known: Conditions) -> int:
+    """Whole requests that the memory beside the weights could hold, up to ``SEATS``."""
+    weights = catalog.model(known.model).weight_bytes(known.weights) / known.tensor_parallel
+    model = catalog.model(known.model)
+    free = catalog.gpu(known.gpu).memory - weights
+    request = known.prompt.mean + known.output.mean
+    per_token = model.kv_bytes_per_token(known.kv_cache) / known.tensor_parallel
+    return max(1, min(SEATS, int(free / (request * per_token))))
+
+
+def _arrivals(known: Conditions) -> dict[str, Any]:
+    if known.driver == "closed":
+        return {"kind": "closed", "concurrency": (known.size or 1) + known.more}
+    if known.driver == "online":
+        return {"kind": "poisson", "rate": known.rate}
+    return {"kind": "burst"}
+
+
+def _law(lengths: Lengths) -> dict[str, Any]:
+    if lengths.low == lengths.high:
+        return {"kind": "fixed", "value": lengths.low}
+    return {"kind": "uniform", "low": lengths.low, "high": lengths.high}
+
+
+def _requests(known: Conditions) -> int:
+    if known.driver == "single":
+        return 1
+    if known.driver == "static":
+        return known.size or 1
+    assert known.requests is not None
+    return known.requests
