@@ -9,6 +9,7 @@ What takes long to import is imported when it is used.
 from __future__ import annotations
 
 import signal
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -23,6 +24,17 @@ if TYPE_CHECKING:
     from sim.clock import Stop
     from sim.scenario import Scenario
 
+ENGINES = {
+    "reference": "calibrate.engine.run:run",
+    "vllm": "calibrate.observers.vllm:observe",
+}
+"""Where each engine is driven: a function ``(scenario, device, *, precision, sampling, stop,
+progress) -> Observed``. It is imported when its engine is asked for."""
+
+Engine = Annotated[
+    Literal["reference", "vllm"],
+    typer.Option(help="What serves: the project's own engine, or one that is installed here."),
+]
 Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:INDEX.")]
 Threads = Annotated[int | None, typer.Option(help="CPU threads; else as torch likes.")]
 Precision = Annotated[
@@ -33,6 +45,7 @@ Precision = Annotated[
 def observe(
     scenario: Annotated[Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml.")],
     device: Device,
+    engine: Engine = "reference",
     overrides: Annotated[
         list[str],
         typer.Option("--set", metavar="KEY=VALUE", help="Override a value, as a.b.0.c=value."),
@@ -63,7 +76,7 @@ def observe(
         directory = output or new_run_directory(Path("runs"), f"{loaded.name}-observed")
         with Stop(signal.SIGINT, signal.SIGTERM) as stop:
             options = {"precision": precision, "sampling": sampling}
-            result = _observe(loaded, directory, stop, (device, threads), options)
+            result = _observe(loaded, directory, stop, engine, (device, threads), options)
         show(result.summary, directory, None, as_json)
     if stop.signal is not None:
         raise typer.Exit(SIGNALLED + stop.signal)
@@ -110,14 +123,16 @@ def _observe(
     scenario: Scenario,
     directory: Path,
     stop: Stop,
+    engine: str,
     device: tuple[str, int | None],
     options: dict[str, Any],
 ) -> ObservedResult:
     """The result, which is in ``directory`` by then; a run that cannot start leaves nothing."""
     from calibrate.device import open_device
     from calibrate.engine.record import ObservedDirectory, ObservedResult
-    from calibrate.engine.run import run
 
+    module, _, function = ENGINES[engine].partition(":")
+    run = getattr(import_module(module), function)
     opened = open_device(*device)
     place = ObservedDirectory.create(directory, scenario)
     try:

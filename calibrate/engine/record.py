@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrate.engine.log import Iteration
-from calibrate.engine.run import Observed
+from calibrate.engine.observed import Observed
 from sim.results import Result
 from sim.run_directory import RunDirectory, write_whole
 
@@ -86,7 +86,9 @@ def manifest(observed: Observed) -> dict[str, Any]:
         "kind": "observed",
         "device": observed.facts.document(),
         "engine": {
-            "name": "infersim reference engine",
+            "name": observed.engine.name,
+            "version": observed.engine.version,
+            "settings": dict(observed.engine.settings),
             "precision": observed.precision,
             "attention": observed.attention,
             "sampling": observed.sampling,
@@ -98,6 +100,7 @@ def _own(own: dict[str, Any], observed: Observed) -> dict[str, Any]:
     """The part of the summary that is infersim's own."""
     facts = observed.facts
     torch_version = facts.details["torch"]
+    engine = f"{observed.engine.name} {observed.engine.version}"
     place = f"{facts.name}, PyTorch {torch_version}, {observed.precision}"
     requests = own["requests"]
     served = f"{requests['completed']:,} of {requests['submitted']:,} requests were completed"
@@ -117,7 +120,7 @@ def _own(own: dict[str, Any], observed: Observed) -> dict[str, Any]:
         "error_band": own["error_band"]
         | no_band
         | {"text": "Measured, not predicted; what a second run would differ by is not in it."},
-        "provenance": f"Observed on {place}; attention: {observed.attention}",
+        "provenance": f"Observed on {place}; {engine}, attention: {observed.attention}",
     }
 
 

@@ -7,22 +7,21 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
-from calibrate.device import Device, DeviceFacts
+from calibrate.device import Device
 from calibrate.engine.arrivals import source
 from calibrate.engine.attention_cuda import choose
 from calibrate.engine.cache import cache_bytes, geometry
 from calibrate.engine.executor import Draw, Executor, greedy
 from calibrate.engine.graphs import CudaCapture
-from calibrate.engine.log import Iteration
 from calibrate.engine.loop import Clock, Loop, Progress, WallClock
 from calibrate.engine.model import Transformer
+from calibrate.engine.observed import Observed
 from calibrate.lazy_torch import torch
 from sim import catalog
 from sim.clock import Stop
@@ -45,21 +44,6 @@ ENGINE = "reference"
 
 WORKSPACE = 256 * 2**20
 """Bytes allowed for activations beside weights and cache."""
-
-
-@dataclass(frozen=True)
-class Observed:
-    """What a run of the engine left behind: the simulator's record, filled with real times; its
-    iterations; and the tokens of each finished request, by its id."""
-
-    record: RunRecord
-    iterations: Sequence[Iteration]
-    token_times: dict[int, list[float]]
-    answers: dict[int, list[int]]
-    facts: DeviceFacts
-    precision: str
-    attention: str
-    sampling: str
 
 
 def run(

@@ -1,0 +1,45 @@
+"""What does a run of a real engine leave behind, whichever engine it was?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+from calibrate.device import DeviceFacts
+from calibrate.engine.log import Iteration
+from sim.metrics.summary import RunRecord
+
+
+@dataclass(frozen=True)
+class EngineFacts:
+    """Which engine served: its name, its version, and the settings it really ran with."""
+
+    name: str
+    version: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def reference_engine() -> EngineFacts:
+    """The engine of this project."""
+    return EngineFacts("infersim reference engine", version("infersim"))
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What a run of an engine left behind: the simulator's record, filled with real times; its
+    iterations; and the tokens of each finished request, by its id.
+
+    ``attention`` says in words which kernels ran, ``sampling`` how the next token was chosen.
+    """
+
+    record: RunRecord
+    iterations: Sequence[Iteration]
+    token_times: dict[int, list[float]]
+    answers: dict[int, list[int]]
+    facts: DeviceFacts
+    precision: str
+    attention: str
+    sampling: str
+    engine: EngineFacts = field(default_factory=reference_engine)

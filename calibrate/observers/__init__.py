@@ -1,0 +1,1 @@
+"""Engines of others, driven in this process and recorded as the reference engine records itself."""

