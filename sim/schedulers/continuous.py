@@ -73,11 +73,13 @@ class ChunkedPrefill(IterationLevel):
     """vLLM V1's scheduler: running requests in order of admission, then those that wait.
 
     With ``long_prefill_token_threshold`` no prompt gets more tokens than that in one iteration, so
-    that several can be under way at once.
+    that several can be under way at once. A request that is alone, nobody waiting, is not held
+    back.
     """
 
     def __init__(self, limits: Limits, kv: Allocator) -> None:
         super().__init__(limits, kv)
+        self._cap = 0  # most tokens of one prompt in the iteration that is planned; 0: no such cap
         # who will still lack tokens after the iteration in flight, in order of admission
         self._partials: list[Request] = []
 
@@ -86,6 +88,8 @@ class ChunkedPrefill(IterationLevel):
         batch = self.decoding
         chunks: list[Chunk] = []
         preempted = admitted = 0
+        if threshold := self.limits.long_prefill_token_threshold:
+            self._cap = threshold if len(self._running) + len(self.waiting) > 1 else 0
         if self._partials:
             chunks, preempted = self._continue_prompts()
         elif batch.size and not self.kv.grow(1):
@@ -143,7 +147,7 @@ class ChunkedPrefill(IterationLevel):
     def _share(self, request: Request) -> int:
         """Tokens that ``request``, which does not decode, gets if the budget lasts."""
         rest = request.tokens_to_prefill() - request.computed
-        cap = self.limits.long_prefill_token_threshold
+        cap = self._cap
         return cap if 0 < cap < rest else rest
 
     def _allocate(self, chunks: list[Chunk]) -> bool:
@@ -164,7 +168,7 @@ class ChunkedPrefill(IterationLevel):
     def _admit_waiting(self, chunks: list[Chunk], budget: int, now: float) -> int:
         """Take requests from the queue while seats, tokens and memory last; returns how many."""
         limits, kv, waiting, running = self.limits, self.kv, self.waiting, self._running
-        cap = limits.long_prefill_token_threshold
+        cap = self._cap
         admitted = 0
         while waiting and budget > 0 and len(running) < limits.max_num_seqs:
             request = waiting[0]

@@ -1,0 +1,180 @@
+"""How is vLLM told what to be? A model of the given shape with random weights, and its settings.
+
+``WholeEngine`` is a V1 engine in this process, ``SchedulerAlone`` only its scheduler, over blocks
+that hold nothing and a model that is not there. Both are driven alike.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from calibrate.lazy_torch import torch
+from calibrate.observers import lazy_vllm
+from calibrate.observers.hf_config import write
+from sim.model import ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What vLLM is told, under its own names; ``num_gpu_blocks`` None leaves it to the engine."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+    block_size: int
+    num_gpu_blocks: int | None
+    long_prefill_token_threshold: int = 0
+    scheduler_reserve_full_isl: bool = True
+    scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
+
+    def engine_arguments(self) -> dict[str, Any]:
+        """As keywords of vLLM's ``EngineArgs``."""
+        named = asdict(self)
+        named["num_gpu_blocks_override"] = named.pop("num_gpu_blocks")
+        return named
+
+
+def engine_args(spec: ModelSpec, settings: Settings, folder: Path, **further: Any) -> Any:
+    """vLLM's ``EngineArgs`` of a model of that shape, whose configuration is put into
+    ``folder``."""
+    named: dict[str, Any] = {
+        "model": str(write(spec, folder)),
+        "skip_tokenizer_init": True,
+        "load_format": "dummy",  # random weights
+        "enable_prefix_caching": False,
+        "enable_chunked_prefill": True,
+        "async_scheduling": False,
+        "disable_log_stats": True,
+        **settings.engine_arguments(),
+    }
+    return lazy_vllm.module("vllm.engine.arg_utils").EngineArgs(**named | further)
+
+
+def sampling(output_tokens: int, **further: Any) -> Any:
+    """vLLM's ``SamplingParams`` of an answer of exactly that many tokens."""
+    return lazy_vllm.module("vllm").SamplingParams(
+        max_tokens=output_tokens, ignore_eos=True, detokenize=False, **further
+    )
+
+
+class Driver(ABC):
+    """An engine to which requests are given by number and which goes on when told.
+
+    ``scheduler`` is vLLM's, ``numbers`` our numbers by the names it has for requests.
+    """
+
+    scheduler: Any
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    @abstractmethod
+    def add(self, number: int, prompt: Sequence[int], output: int, priority: int = 0) -> None:
+        """A request arrives, to be answered with ``output`` tokens; lower ``priority`` first."""
+
+    @abstractmethod
+    def step(self) -> None:
+        """Schedule, compute and deliver once."""
+
+    def busy(self) -> bool:
+        """Whether any request is unfinished."""
+        return bool(self.scheduler.has_unfinished_requests())
+
+
+class WholeEngine(Driver):
+    """vLLM's V1 engine; ``further`` are further arguments of it."""
+
+    def __init__(self, spec: ModelSpec, settings: Settings, **further: Any) -> None:
+        super().__init__()
+        with tempfile.TemporaryDirectory(prefix="infersim-") as folder:
+            args = engine_args(spec, settings, Path(folder), **further)
+            engines = lazy_vllm.module("vllm.v1.engine.llm_engine")
+            self.engine = engines.LLMEngine.from_engine_args(args)
+        self.core = self.engine.engine_core.engine_core
+        self.scheduler = self.core.scheduler
+        self._sampling: dict[str, Any] = {"temperature": 0.0}
+
+    def add(self, number: int, prompt: Sequence[int], output: int, priority: int = 0) -> None:
+        """As said; of equal priority the lower number goes first."""
+        tokens = lazy_vllm.module("vllm").TokensPrompt(prompt_token_ids=list(prompt))
+        name = self.engine.add_request(
+            str(number),
+            tokens,
+            sampling(output, **self._sampling),
+            arrival_time=float(number),
+            priority=priority,
+        )
+        self.numbers[name] = number
+
+    def step(self) -> None:
+        """One iteration of the engine, its model included."""
+        self.engine.step()
+
+
+class SchedulerAlone(Driver):
+    """vLLM's scheduler with a model that always says the same."""
+
+    TOKEN = 1
+
+    def __init__(self, spec: ModelSpec, settings: Settings) -> None:
+        super().__init__()
+        assert settings.num_gpu_blocks is not None, "nothing here knows how much memory there is"
+        with tempfile.TemporaryDirectory(prefix="infersim-") as folder:
+            args = engine_args(spec, settings, Path(folder), dtype="float32")
+            config = args.create_engine_config()
+        config.cache_config.num_gpu_blocks = settings.num_gpu_blocks
+        kinds = lazy_vllm.module("vllm.v1.kv_cache_interface")
+        layer = kinds.FullAttentionSpec(
+            block_size=settings.block_size,
+            num_kv_heads=spec.num_kv_heads,
+            head_size=spec.head_dim,
+            dtype=torch.float32,
+        )
+        cache = kinds.KVCacheConfig(
+            num_blocks=settings.num_gpu_blocks,
+            kv_cache_tensors=[],
+            kv_cache_groups=[kinds.KVCacheGroupSpec(["layer"], layer)],
+        )
+        structured = lazy_vllm.module("vllm.v1.structured_output")
+        self.scheduler = config.scheduler_config.get_scheduler_cls()(
+            vllm_config=config,
+            kv_cache_config=cache,
+            structured_output_manager=structured.StructuredOutputManager(config),
+            block_size=settings.block_size,
+            log_stats=False,
+        )
+
+    def add(self, number: int, prompt: Sequence[int], output: int, priority: int = 0) -> None:
+        """As said; of equal priority the lower number goes first."""
+        request = lazy_vllm.module("vllm.v1.request").Request(
+            request_id=str(number),
+            prompt_token_ids=list(prompt),
+            sampling_params=sampling(output),
+            pooling_params=None,
+            arrival_time=float(number),
+            priority=priority,
+        )
+        self.numbers[request.request_id] = number
+        self.scheduler.add_request(request)
+
+    def step(self) -> None:
+        """Schedule, and pretend that it was computed: who has all tokens computed gets another."""
+        output = self.scheduler.schedule()
+        names = list(output.num_scheduled_tokens)
+        requests = [self.scheduler.requests[name] for name in names]
+        sampled = [
+            [self.TOKEN] if request.num_computed_tokens >= request.num_tokens else []
+            for request in requests
+        ]
+        outputs = lazy_vllm.module("vllm.v1.outputs")
+        result = outputs.ModelRunnerOutput(
+            req_ids=names,
+            req_id_to_index={name: index for index, name in enumerate(names)},
+            sampled_token_ids=sampled,
+        )
+        self.scheduler.update_from_output(output, result)

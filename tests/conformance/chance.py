@@ -1,0 +1,65 @@
+"""Random settings and requests: does vLLM, asked now, run what this project's scheduler runs?
+
+python -m tests.conformance.chance [CASES] [FIRST SEED]
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from typing import Literal
+
+from calibrate.observers.vllm_batches import Asked, record
+from calibrate.observers.vllm_engine import Settings
+from tests.conformance.replay import replay, sorted_step
+
+
+def draw(seed: int) -> tuple[Settings, list[Asked]]:
+    """A case; one in three is short of memory from the start."""
+    chance = random.Random(seed)
+    tight = chance.random() < 0.33
+    block_size = chance.choice([16, 32, 64])
+    blocks = chance.randint(4, 14) if tight else chance.randint(6, 60)
+    longest = min((blocks - 1) * block_size, chance.choice([256, 512, 2048]))
+    seats = chance.choice([1, 2, 3, 4, 8, 16])
+    policy: Literal["fcfs", "priority"] = chance.choice(["fcfs", "priority"])
+    settings = Settings(
+        max_num_seqs=seats,
+        max_num_batched_tokens=max(seats, chance.choice([8, 16, 33, 64, 128, 512, 2048])),
+        max_model_len=longest,
+        block_size=block_size,
+        num_gpu_blocks=blocks,
+        long_prefill_token_threshold=min(longest, chance.choice([0, 0, 4, 10, 16, 40, 100])),
+        scheduler_reserve_full_isl=chance.random() < 0.7,
+        scheduling_policy=policy,
+    )
+    late = chance.choice([0, 120])
+    requests = []
+    for _ in range(chance.randint(2, 14)):
+        prompt = chance.randint(1, longest - 1 if chance.random() < 0.4 else min(80, longest - 1))
+        output = chance.randint(1, min(longest - prompt, chance.choice([5, 60, 200])))
+        requests.append(Asked(prompt, output, chance.randint(0, late), chance.randint(0, 3)))
+    return settings, sorted(requests, key=lambda asked: asked.before)
+
+
+def main(cases: int, first: int) -> int:
+    """How many of the cases differ; says which, and where."""
+    differing = steps = preempted = 0
+    for seed in range(first, first + cases):
+        settings, requests = draw(seed)
+        theirs = [sorted_step(step) for step in record(settings, requests).steps]
+        ours = [sorted_step(step) for step in replay(settings, requests)]
+        steps += len(theirs)
+        preempted += sum(len(step[1]) for step in theirs)
+        if theirs != ours:
+            differing += 1
+            pairs = enumerate(zip(theirs, ours, strict=False))
+            where = next((i for i, (a, b) in pairs if a != b), min(len(theirs), len(ours)))
+            print(f"seed {seed}, step {where}: {theirs[where:][:1]}, not {ours[where:][:1]}")
+    print(f"{differing} of {cases} cases differ; {steps:,} steps, {preempted:,} preemptions")
+    return differing
+
+
+if __name__ == "__main__":
+    numbers = [int(argument) for argument in sys.argv[1:]]
+    sys.exit(main(*(numbers + [200, 0][len(numbers) :])) > 0)

@@ -1,0 +1,86 @@
+"""The same requests through this project's scheduler, without a clock, in a recording's words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from calibrate.observers.vllm_batches import Asked, Step
+from calibrate.observers.vllm_engine import Settings
+from sim.request import Request, TrafficClass
+from sim.scenario import load_scenario
+from sim.schedulers import Plan, Scheduler
+from sim.simulation import make_replica_scheduler, prepare
+
+
+def make_scheduler(settings: Settings) -> Scheduler:
+    """What a scenario with these settings is served by."""
+    one = {"kind": "fixed", "value": 1}
+    scenario = load_scenario(
+        {
+            "model": "llama-3.1-8b",
+            "fleet": {"gpu": "h100-sxm"},
+            "engine": "vllm",
+            "max_model_len": settings.max_model_len,
+            "scheduler": {
+                "max_num_seqs": settings.max_num_seqs,
+                "max_num_batched_tokens": settings.max_num_batched_tokens,
+                "long_prefill_token_threshold": settings.long_prefill_token_threshold,
+                "scheduler_reserve_full_isl": settings.scheduler_reserve_full_isl,
+                "order": settings.scheduling_policy,
+            },
+            "kv_cache": {
+                "block_size": settings.block_size,
+                "num_gpu_blocks": settings.num_gpu_blocks,
+            },
+            "workload": {
+                "arrivals": {"kind": "burst"},
+                "prompt_tokens": one,
+                "output_tokens": one,
+            },
+        }
+    )
+    return make_replica_scheduler(prepare(scenario))
+
+
+def tokens_of(plan: Plan, scheduler: Scheduler) -> dict[int, int]:
+    """What each request gets of ``plan``, which is about to run."""
+    decoding = [r for r in scheduler.members() if r.joined >= 0] if plan.decode else []
+    return dict.fromkeys((r.id for r in decoding), 1) | {
+        chunk.request.id: chunk.tokens for chunk in plan.chunks
+    }
+
+
+def replay(settings: Settings, asked: Sequence[Asked]) -> list[Step]:
+    """The steps that our scheduler runs for what vLLM was ``asked``."""
+    scheduler = make_scheduler(settings)
+    requests = [
+        Request(n, float(n), a.prompt, a.output, TrafficClass(0, "", a.priority, 0.0))
+        for n, a in enumerate(asked)
+    ]
+    coming = list(zip(requests, asked, strict=True))
+    steps: list[Step] = []
+    outstanding = 0
+    while coming or outstanding:
+        while coming and (coming[0][1].before <= len(steps) or not outstanding):
+            request, _ = coming.pop(0)
+            assert scheduler.refusal(request) is None, request
+            scheduler.submit(request)
+            outstanding += 1
+        lost = [request.preemptions for request in requests]
+        plan = scheduler.schedule(float(len(steps)))
+        assert plan is not None
+        preempted = [
+            r.id for r, before in zip(requests, lost, strict=True) if r.preemptions > before
+        ]
+        assert plan.preempted == len(preempted)
+        tokens = tokens_of(plan, scheduler)
+        finished = scheduler.complete(plan, 1, float(len(steps) + 1))
+        scheduler.check_integrity()
+        outstanding -= len(finished)
+        steps.append(Step(tokens, preempted, [request.id for request in finished]))
+    return steps
+
+
+def sorted_step(step: Step) -> tuple[list[tuple[int, int]], list[int], list[int]]:
+    """``step`` without the order of requests within it."""
+    return sorted(step.tokens.items()), sorted(step.preempted), sorted(step.finished)
