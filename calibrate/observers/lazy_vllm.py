@@ -16,7 +16,8 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",  # configuration and weights are made here
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
-    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_LOGGING_STREAM": "ext://sys.stderr",  # stdout is for results
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # as many threads as PyTorch was told, on any core
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; the number of blocks is given anyway
 }

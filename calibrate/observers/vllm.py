@@ -1,16 +1,42 @@
-"""How does vLLM serve a scenario? Its V1 engine, in this process, a step at a time."""
+"""How does vLLM serve a scenario? Its V1 engine, in this process, a step at a time.
+
+Traffic, prompts and the record are those of the reference engine; batches, memory and kernels are
+vLLM's own. Weights are random, of the model's shape.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+import gc
+import math
+import warnings
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import asdict, replace
+from typing import Any, Literal
 
 from calibrate.device import Device
-from calibrate.engine.loop import Progress
-from calibrate.engine.observed import Observed
+from calibrate.engine.arrivals import source
+from calibrate.engine.loop import Clock, Progress, WallClock
+from calibrate.engine.observed import EngineFacts, Observed
+from calibrate.engine.run import Prompts
 from calibrate.observers import lazy_vllm
+from calibrate.observers.vllm_engine import WholeEngine
+from calibrate.observers.vllm_loop import VllmLoop
+from calibrate.observers.vllm_settings import NULL_BLOCKS, Wanted, wanted
+from sim import catalog
 from sim.clock import Stop
+from sim.cost import CostModel
 from sim.errors import UsageError
+from sim.metrics.summary import RunRecord
+from sim.model import precision_bytes
+from sim.request import Request
 from sim.scenario import Scenario
+from sim.simulation import Setup, make_replica_scheduler, prepare
+from sim.units import show_bytes
+from sim.workload import ClosedTraffic, OpenTraffic, build
+
+ENGINE = "vllm"
+"""What the catalogue calls it. In process it has no front end."""
 
 
 def observe(
@@ -19,9 +45,152 @@ def observe(
     *,
     precision: str | None = None,
     sampling: Literal["greedy", "random"] = "greedy",
+    clock: Clock | None = None,
     stop: Stop | None = None,
     progress: Progress | None = None,
 ) -> Observed:
-    """Serve the scenario's traffic with vLLM on ``device``, request by request as it arrives."""
+    """Serve the scenario's traffic with vLLM on ``device``, request by request as it arrives.
+
+    Prompts are random tokens under the scenario's seed, outputs exactly as long as the traffic
+    says. ``precision`` overrides the scenario's. An interrupt ends the run after the iteration in
+    flight. UsageError where vLLM is not installed, cannot be told what the scenario says, or does
+    not start with it.
+    """
+    setup = prepare(scenario)
+    asked = wanted(setup, device.facts, precision)
     lazy_vllm.module("vllm")
-    raise UsageError("--engine vllm: this build only records its scheduler")
+    if device.index:
+        raise UsageError("--engine vllm: only the first GPU; choose with CUDA_VISIBLE_DEVICES")
+    traffic = build(scenario, scenario.seed)
+    _check_memory(setup, asked, device)
+    engine = _start(setup, asked, sampling)
+    try:
+        setup = _as_it_is(setup, engine)
+        _warm_up(engine, asked)
+        device.synchronise()
+        gc.collect()
+        with Stop() if stop is None else nullcontext(stop) as heeded:
+            loop = VllmLoop(
+                engine,
+                source(traffic),
+                clock or WallClock(),
+                prompt=Prompts(setup.deployment.model.vocab_size, scenario.seed),
+                refusal=_refusal(setup, engine),
+                usable_blocks=setup.capacity.usable_blocks,
+                block_size=setup.capacity.block_size,
+                horizon=math.inf if scenario.run.horizon is None else scenario.run.horizon,
+                stop=heeded,
+                progress=progress,
+            )
+            end = loop.run()
+        return Observed(
+            record=_record(setup, traffic, loop, end),
+            iterations=loop.ledger.log.iterations,
+            token_times=loop.ledger.log.token_times(),
+            answers=loop.ledger.answers,
+            facts=device.facts,
+            precision=asked.precision,
+            attention=engine.attention(),
+            sampling=sampling,
+            engine=EngineFacts("vLLM", lazy_vllm.version(), _settings(asked, setup)),
+        )
+    finally:
+        engine.close()
+
+
+def _check_memory(setup: Setup, asked: Wanted, device: Device) -> None:
+    """Raise UsageError if weights and the blocks asked for are more than the device has free: on a
+    CPU nothing else would say so before the system ends the process."""
+    spec, settings = setup.deployment.model, asked.settings
+    weights = spec.parameters * precision_bytes(asked.precision)
+    tokens = (settings.num_gpu_blocks or 0) * settings.block_size
+    cache = tokens * spec.kv_bytes_per_token(asked.precision)
+    free = device.free_memory()
+    if weights + cache > free:
+        raise UsageError(
+            f"{spec.name} takes {show_bytes(weights)} and the KV cache {show_bytes(cache)}, but "
+            f"{device.facts.name} has {show_bytes(free)} free; lower kv_cache.num_gpu_blocks, or "
+            "choose a smaller model"
+        )
+
+
+def _start(setup: Setup, asked: Wanted, sampling: str) -> WholeEngine:
+    """The engine; UsageError with its own words if it does not start."""
+    model = setup.deployment.model
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what its modules say to their authors
+            return WholeEngine(model, asked.settings, sampling=sampling, **asked.arguments)
+    except (ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(f"--engine vllm: vLLM does not start: {reason}") from None
+
+
+def _as_it_is(setup: Setup, engine: WholeEngine) -> Setup:
+    """``setup`` with the blocks that the engine really has, and with its overheads but for the
+    front end."""
+    spec = replace(catalog.engine(ENGINE), front_end=0.0, null_blocks=NULL_BLOCKS)
+    memory = replace(
+        setup.capacity, num_gpu_blocks=engine.num_gpu_blocks, null_blocks=NULL_BLOCKS, given=True
+    )
+    return replace(setup, deployment=replace(setup.deployment, engine=spec), capacity=memory)
+
+
+def _refusal(setup: Setup, engine: WholeEngine) -> Callable[[Request], str | None]:
+    """Why a request can never be served, as the simulator says it; vLLM would ask itself the same
+    with an error, or never."""
+    scheduler, longest = make_replica_scheduler(setup), engine.max_model_len
+
+    def refusal(request: Request) -> str | None:
+        reason = scheduler.refusal(request)
+        if reason is None and request.prompt_tokens + request.output_tokens > longest:
+            reason = "larger than the KV cache"
+        return reason
+
+    return refusal
+
+
+def _warm_up(engine: WholeEngine, asked: Wanted) -> None:
+    """A few requests that nobody counts, so that the first real one does not pay for what
+    libraries do once."""
+    settings = asked.settings
+    for number, tokens in enumerate((1, 8, settings.max_num_batched_tokens)):
+        prompt = [1] * min(tokens, settings.max_model_len // 2)
+        engine.add(-1 - number, prompt, 2)
+        while engine.busy():
+            engine.step()
+
+
+def _settings(asked: Wanted, setup: Setup) -> dict[str, Any]:
+    """What the manifest says that the engine ran with."""
+    return {
+        **asdict(asked.settings),
+        **asked.arguments,
+        "num_gpu_blocks": setup.capacity.num_gpu_blocks,
+        "enable_prefix_caching": False,
+        "async_scheduling": False,
+    }
+
+
+def _record(
+    setup: Setup, traffic: OpenTraffic | ClosedTraffic, loop: VllmLoop, end: float
+) -> RunRecord:
+    """What the loop has recorded until ``end``, as the metrics want it."""
+    recorder, deployment = loop.ledger.log.recorder, setup.deployment
+    return RunRecord(
+        scenario=setup.scenario,
+        deployment=deployment,
+        cost=CostModel(deployment),
+        capacity=setup.capacity,
+        limits=setup.limits,
+        plans=recorder.plan_rows(),
+        requests=recorder.request_rows(),
+        gaps=recorder.gap_rows(),
+        reasons=recorder.reasons,
+        end=end,
+        offered=traffic.total,
+        events=len(loop.ledger.log.iterations),
+        interrupted=loop.interrupted,
+        traffic_notes=traffic.notes if isinstance(traffic, OpenTraffic) else (),
+        classes=traffic.classes,
+    )

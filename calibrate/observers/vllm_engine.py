@@ -55,7 +55,7 @@ def engine_args(spec: ModelSpec, settings: Settings, folder: Path, **further: An
     return lazy_vllm.module("vllm.engine.arg_utils").EngineArgs(**named | further)
 
 
-def sampling(output_tokens: int, **further: Any) -> Any:
+def answer_of(output_tokens: int, **further: Any) -> Any:
     """vLLM's ``SamplingParams`` of an answer of exactly that many tokens."""
     return lazy_vllm.module("vllm").SamplingParams(
         max_tokens=output_tokens, ignore_eos=True, detokenize=False, **further
@@ -87,25 +87,37 @@ class Driver(ABC):
 
 
 class WholeEngine(Driver):
-    """vLLM's V1 engine; ``further`` are further arguments of it."""
+    """vLLM's V1 engine; ``further`` are further arguments of it.
 
-    def __init__(self, spec: ModelSpec, settings: Settings, **further: Any) -> None:
+    ``num_gpu_blocks`` and ``max_model_len`` are what it came to have.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        settings: Settings,
+        *,
+        sampling: str = "greedy",
+        **further: Any,
+    ) -> None:
         super().__init__()
         with tempfile.TemporaryDirectory(prefix="infersim-") as folder:
             args = engine_args(spec, settings, Path(folder), **further)
             engines = lazy_vllm.module("vllm.v1.engine.llm_engine")
-            self.engine = engines.LLMEngine.from_engine_args(args)
-        self.core = self.engine.engine_core.engine_core
-        self.scheduler = self.core.scheduler
-        self._sampling: dict[str, Any] = {"temperature": 0.0}
+            self._engine = engines.LLMEngine.from_engine_args(args)
+        self._core = self._engine.engine_core.engine_core
+        self.scheduler = self._core.scheduler
+        config = self._engine.vllm_config
+        self.num_gpu_blocks = int(config.cache_config.num_gpu_blocks)
+        self.max_model_len = int(config.model_config.max_model_len)
+        self._temperature = 0.0 if sampling == "greedy" else 1.0
 
     def add(self, number: int, prompt: Sequence[int], output: int, priority: int = 0) -> None:
         """As said; of equal priority the lower number goes first."""
-        tokens = lazy_vllm.module("vllm").TokensPrompt(prompt_token_ids=list(prompt))
-        name = self.engine.add_request(
+        name = self._engine.add_request(
             str(number),
-            tokens,
-            sampling(output, **self._sampling),
+            lazy_vllm.module("vllm").TokensPrompt(prompt_token_ids=list(prompt)),
+            answer_of(output, temperature=self._temperature),
             arrival_time=float(number),
             priority=priority,
         )
@@ -113,7 +125,20 @@ class WholeEngine(Driver):
 
     def step(self) -> None:
         """One iteration of the engine, its model included."""
-        self.engine.step()
+        self._engine.step()
+
+    def attention(self) -> str:
+        """The names of the attention backends, as far as the engine tells."""
+        try:
+            runner = self._core.model_executor.driver_worker.worker.model_runner
+            names = {group.backend.get_name() for groups in runner.attn_groups for group in groups}
+        except AttributeError:  # not every runner keeps them there
+            names = set()
+        return ", ".join(sorted(names)) or "as vLLM chose"
+
+    def close(self) -> None:
+        """Give back what the engine holds; it cannot be used any more."""
+        self._engine.engine_core.shutdown()
 
 
 class SchedulerAlone(Driver):
@@ -154,7 +179,7 @@ class SchedulerAlone(Driver):
         request = lazy_vllm.module("vllm.v1.request").Request(
             request_id=str(number),
             prompt_token_ids=list(prompt),
-            sampling_params=sampling(output),
+            sampling_params=answer_of(output),
             pooling_params=None,
             arrival_time=float(number),
             priority=priority,

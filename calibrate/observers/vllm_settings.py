@@ -1,0 +1,136 @@
+"""What of a scenario can vLLM be told, and what can it not honour?
+
+Decided without vLLM itself, so that a scenario that does not fit is refused before anything is
+loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from calibrate.device import DeviceFacts
+from calibrate.observers.vllm_engine import Settings
+from sim.errors import UsageError, did_you_mean
+from sim.simulation import Setup
+
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+"""What vLLM computes in here, and its name for it."""
+
+NULL_BLOCKS = 1
+"""Blocks that vLLM counts but never gives to a request."""
+
+CPU_BLOCK = 32
+"""Tokens of which a block must be a multiple on a CPU."""
+
+POLICIES: Mapping[str, Literal["fcfs", "priority"]] = {"fcfs": "fcfs", "priority": "priority"}
+"""vLLM's scheduling policies by ``scheduler.order``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the engine is to be: its settings, the precision by our name, further arguments."""
+
+    settings: Settings
+    precision: str
+    arguments: dict[str, Any]
+
+
+def wanted(setup: Setup, device: DeviceFacts, precision: str | None) -> Wanted:
+    """What vLLM is told for ``setup`` on ``device``; ``precision`` overrides the scenario's.
+
+    UsageError, naming the key, for what vLLM's V1 engine cannot be told.
+    """
+    scenario, limits, memory = setup.scenario, setup.limits, setup.capacity
+    _check(setup, device)
+    name = precision or _one_precision(setup)
+    if name not in DTYPES:
+        raise UsageError(
+            f"precision: vLLM computes in {', '.join(DTYPES)} here, not in {name}"
+            f"{did_you_mean(name, DTYPES)}"
+        )
+    blocks = scenario.kv_cache.num_gpu_blocks
+    longest = limits.max_model_len
+    if blocks is not None:
+        longest = min(longest, (blocks - NULL_BLOCKS) * memory.block_size)
+    settings = Settings(
+        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_model_len=longest,
+        block_size=memory.block_size,
+        num_gpu_blocks=blocks,
+        long_prefill_token_threshold=min(limits.long_prefill_token_threshold, longest),
+        scheduler_reserve_full_isl=limits.scheduler_reserve_full_isl,
+        scheduling_policy=POLICIES[scenario.scheduler.order],
+    )
+    arguments = {
+        "dtype": DTYPES[name],
+        "seed": scenario.seed % 2**31,
+        "gpu_memory_utilization": scenario.kv_cache.gpu_memory_utilization,
+        "enforce_eager": device.kind == "cpu",
+    }
+    return Wanted(settings, name, arguments)
+
+
+def _check(setup: Setup, device: DeviceFacts) -> None:
+    """Raise UsageError for the first thing that does not fit."""
+    scenario = setup.scenario
+    pool, knobs, kv = scenario.fleet[0], scenario.scheduler, scenario.kv_cache
+    refusals = [
+        (
+            pool.replicas > 1 or pool.tensor_parallel > 1,
+            "fleet: vLLM is driven as one replica on one device; set fleet.0.replicas and "
+            "fleet.0.tensor_parallel to 1",
+        ),
+        (
+            scenario.run.repetitions > 1,
+            "run.repetitions: the engine runs once; repeat it under other seeds",
+        ),
+        (
+            knobs.batching != "continuous",
+            f"scheduler.batching: {knobs.batching} is not what vLLM does; only continuous is",
+        ),
+        (
+            not knobs.chunked_prefill,
+            "scheduler.chunked_prefill: false is the rule of vLLM V0, and the V1 engine has "
+            "another; set it to true",
+        ),
+        (
+            knobs.order not in POLICIES,
+            f"scheduler.order: {knobs.order} is none of vLLM's: {' or '.join(POLICIES)}",
+        ),
+        (
+            kv.allocator != "paged",
+            f"kv_cache.allocator: {kv.allocator} is not what vLLM does; only paged is",
+        ),
+        (
+            kv.enable_prefix_caching,
+            "kv_cache.enable_prefix_caching: prompts are random here and share nothing; set it to "
+            "false",
+        ),
+        (
+            kv.num_gpu_blocks is not None and kv.num_gpu_blocks <= NULL_BLOCKS,
+            f"kv_cache.num_gpu_blocks: {kv.num_gpu_blocks} leaves no block for requests, since "
+            f"vLLM keeps {NULL_BLOCKS} for itself",
+        ),
+        (
+            device.kind == "cpu" and kv.block_size % CPU_BLOCK > 0,
+            f"kv_cache.block_size: on a CPU vLLM wants a multiple of {CPU_BLOCK}, not "
+            f"{kv.block_size}",
+        ),
+    ]
+    for applies, message in refusals:
+        if applies:
+            raise UsageError(message)
+
+
+def _one_precision(setup: Setup) -> str:
+    """The one precision of weights, activations and KV cache."""
+    d = setup.deployment
+    if not d.weights == d.activations == d.kv_cache:
+        raise UsageError(
+            f"precision: vLLM is driven in one, not in {d.weights} weights, {d.activations} "
+            f"activations and {d.kv_cache} KV cache"
+        )
+    return d.weights
