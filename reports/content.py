@@ -203,9 +203,9 @@ def _cdf(summary: Mapping[str, Any], requests: pd.DataFrame, name: str) -> Plot:
 def _timeline(summary: Mapping[str, Any], requests: pd.DataFrame, timeseries: pd.DataFrame) -> Plot:
     title = "Requests, KV cache and tokens over time"
     if not len(timeseries):
-        return Plot(
-            "timeline", title, None, "No iteration was run: there is nothing to draw.", None
-        )
+        observed = pick(summary, "infersim.verdict.state") == "observed"
+        none = "No iteration was recorded" if observed else "No iteration was run"
+        return Plot("timeline", title, None, f"{none}: there is nothing to draw.", None)
     replicas = replica_count(timeseries, requests)
     kv_tokens = pick(summary, "infersim.kv_cache.tokens")
     drawn = timeline.figure(timeseries, requests, kv_tokens=kv_tokens, replicas=replicas)

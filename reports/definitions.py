@@ -56,7 +56,7 @@ DEFINITIONS: Mapping[str, Definition] = {
     ),
     "duration": Definition(
         "Duration",
-        "Simulated seconds from the first arrival to the last token, warm-up included; throughput "
+        "Seconds from the first arrival to the last token, warm-up included; throughput "
         "and cost are taken over it.",
     ),
     "slo": Definition(

@@ -23,6 +23,7 @@ _STATES: Mapping[str, tuple[Tone, str, str]] = {
     "overloaded": ("bad", "Overloaded", "No, it is overloaded."),
     "offline": ("neutral", "Offline", "Offline: all work was there at the start."),
     "closed loop": ("neutral", "Closed loop", "By design: clients wait for their answers."),
+    "observed": ("neutral", "Observed", "This run was observed, not judged."),
     "no traffic served": ("bad", "No traffic served", "No, it served nothing."),
 }
 _SEVERITY: Mapping[Tone, int] = {"neutral": 0, "good": 1, "warn": 2, "bad": 3}
@@ -80,10 +81,7 @@ def _fits(summary: Mapping[str, Any]) -> Answer:
     rejected = pick(summary, "infersim.requests.rejected")
     submitted = pick(summary, "infersim.requests.submitted")
     cache = pick(summary, "infersim.kv_cache")
-    size = phrase(pick(cache, "tokens"), "count", "tokens")
-    longest = phrase(pick(cache, "max_model_len"), "count", "tokens")
-    together = show(pick(cache, "max_concurrency"), "number").text
-    detail = f"The KV cache holds {size}: {together} requests of {longest} at once."
+    detail = _cache_size(cache)
     if pick(cache, "peak_used") is not None:
         detail += f" At most {phrase(pick(cache, 'peak_used'), 'share')} of it was in use."
     if submitted and rejected == submitted:
@@ -95,6 +93,18 @@ def _fits(summary: Mapping[str, Any]) -> Answer:
     if not completed:
         return Answer("fits", question, "neutral", "No request was completed.", detail)
     return Answer("fits", question, "good", "Yes, weights and KV cache fit.", detail)
+
+
+def _cache_size(cache: Mapping[str, Any]) -> str:
+    """What the KV cache holds; nothing where that is not known."""
+    if pick(cache, "tokens") is None:
+        return ""
+    size = phrase(pick(cache, "tokens"), "count", "tokens")
+    if pick(cache, "max_concurrency") is None:
+        return f"The KV cache holds {size}."
+    longest = phrase(pick(cache, "max_model_len"), "count", "tokens")
+    together = show(pick(cache, "max_concurrency"), "number").text
+    return f"The KV cache holds {size}: {together} requests of {longest} at once."
 
 
 def _keeps_up(summary: Mapping[str, Any]) -> Answer:

@@ -63,12 +63,7 @@ def _run_parts(summary: dict[str, Any]) -> Iterator[RenderableType]:
     yield Text(verdict["text"], style=STATE_STYLES.get(verdict["state"], ""))
     if verdict["limits"]:
         yield _slo_line(verdict, Spread(summary))
-    kv = own["kv_cache"]
-    yield Text(
-        f"KV cache size: {kv['tokens']:,} tokens\n"
-        f"Maximum concurrency for {kv['max_model_len']:,} tokens per request: "
-        f"{kv['max_concurrency']:,.1f}x"
-    )
+    yield from _capacity_lines(own["kv_cache"])
     spread = Spread(summary)
     yield _latency_table(summary, spread)
     if own["classes"]:
@@ -76,14 +71,33 @@ def _run_parts(summary: dict[str, Any]) -> Iterator[RenderableType]:
     yield _facts_table(summary, spread)
     if spread.known:
         yield Text(spread.legend, style="dim")
-    bounds = ", ".join(
-        f"{name} {share:.0%}" for name, share in own["bound_by"].items() if share >= 0.005
-    )
-    yield Text(f"Bound by: {bounds or '-'}")
-    yield Text(f"Prices: {own['provenance']}", style="dim")
+    if _observed(summary):
+        yield Text(f"Source: {own['provenance']}", style="dim")
+    else:
+        bounds = ", ".join(
+            f"{name} {share:.0%}" for name, share in own["bound_by"].items() if share >= 0.005
+        )
+        yield Text(f"Bound by: {bounds or '-'}")
+        yield Text(f"Prices: {own['provenance']}", style="dim")
     yield Text(f"How sure: {own['error_band']['text']}", style="dim")
     for note in own["notes"]:
         yield Text(f"Note: {note}", style="yellow")
+
+
+def _observed(summary: dict[str, Any]) -> bool:
+    """Whether the run was a real one, not simulated."""
+    return bool(summary["infersim"]["verdict"]["state"] == "observed")
+
+
+def _capacity_lines(kv: dict[str, Any]) -> Iterator[Text]:
+    """The size of the KV cache and what it holds, as far as they are known."""
+    if kv["tokens"] is not None:
+        yield Text(f"KV cache size: {kv['tokens']:,} tokens")
+    if kv["max_concurrency"] is not None:
+        yield Text(
+            f"Maximum concurrency for {kv['max_model_len']:,} tokens per request: "
+            f"{kv['max_concurrency']:,.1f}x"
+        )
 
 
 class Spread:
@@ -202,7 +216,8 @@ def _facts_table(summary: dict[str, Any], spread: Spread) -> Table:
         table.add_column(ratio=None if spread.known else 3)
         table.add_column(justify="right", ratio=2)
     usd = cost and cost["usd_per_million_output_tokens"]
-    running = f"{batch['mean_running']:.1f}{spread.of('batch.mean_running')}"
+    time = "observed time" if _observed(summary) else "simulated time"
+    running = _mean(batch["mean_running"]) + spread.of("batch.mean_running")
     used = _share(kv["mean_used"]) + spread.of_share("kv_cache.mean_used")
     between = " /\n" if spread.known else " / "
     mfu, mbu = (_share(use[key]) + spread.of_share(f"utilisation.{key}") for key in ("mfu", "mbu"))
@@ -218,12 +233,15 @@ def _facts_table(summary: dict[str, Any], spread: Spread) -> Table:
             "all tokens/s",
             _number(summary["total_token_throughput"]) + spread.of("total_token_throughput"),
         ),
-        ("simulated time", show_time(summary["duration"]) + _longer(spread.half_width("duration"))),
-        ("preemptions", f"{own['preemptions']:,}{spread.of('preemptions')}"),
-        ("iterations", f"{batch['iterations']:,}"),
+        (time, show_time(summary["duration"]) + _longer(spread.half_width("duration"))),
+        ("preemptions", _count(own["preemptions"]) + spread.of("preemptions")),
+        ("iterations", _count(batch["iterations"])),
         ("mean iteration", _ms(batch["mean_iteration_ms"])),
-        ("running (peak)", f"{running} ({batch['peak_running']:,})"),
-        ("waiting (peak)", f"{batch['mean_waiting']:.1f} ({batch['peak_waiting']:,})"),
+        ("running (peak)", f"{running} ({_count(batch['peak_running'])})"),
+        (
+            "waiting (peak)",
+            f"{_mean(batch['mean_waiting'])} ({_count(batch['peak_waiting'])})",
+        ),
         ("KV used (peak)", f"{used} ({_share(kv['peak_used'])})"),
         ("reserved KV empty", _share(kv["fragmentation"])),
         ("time busy", _share(use["busy"]) + spread.of_share("utilisation.busy")),
@@ -259,6 +277,14 @@ def _share(value: float | None) -> str:
     if 0.99 < value < 1 or 0 < value < 0.01:
         return f"{math.floor(value * 1e4) / 1e4:.2%}"
     return f"{value:.0%}"
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _mean(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
 
 
 def _number(value: float | None) -> str:

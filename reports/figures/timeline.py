@@ -104,9 +104,10 @@ def _bars(rates: Rates, values: Floats, name: str, metric: str) -> dict[str, Any
 
 
 def _preemptions(timeseries: pd.DataFrame, rates: Rates) -> dict[str, Any] | None:
-    """A mark on the KV panel for every bin in which requests were preempted."""
+    """A mark on the KV panel for every bin in which requests are known to have been preempted."""
     start = timeseries["start_s"].to_numpy(float)
-    counts = np.histogram(start, bins=rates.edges, weights=timeseries["preemptions"])[0]
+    known = timeseries["preemptions"].fillna(0)
+    counts = np.histogram(start, bins=rates.edges, weights=known)[0]
     hit = np.flatnonzero(counts)
     if not hit.size:
         return None
