@@ -15,7 +15,7 @@ import typer
 
 from sim.errors import InfersimError, UsageError
 from sim.exits import INFEASIBLE, SIGNALLED, SLO_MISSED, told_errors
-from sim.run_output import progress, save, show
+from sim.run_output import progress, save, show, write_page
 
 if TYPE_CHECKING:
     from sim.clock import Stop
@@ -61,7 +61,7 @@ def run(
         directory = output or new_run_directory(Path("runs"), loaded.name)
         with Stop(signal.SIGINT, signal.SIGTERM) as stop:
             result = _simulate_and_save(loaded, directory, stop)
-            page = _report(result, directory) if report else None
+            page = write_page(result, directory) if report else None
         show(result.summary, directory, page, as_json)
     raise typer.Exit(_exit_code(result, check, stop.signal))
 
@@ -88,23 +88,6 @@ def _simulate(scenario: Scenario, stop: Stop) -> Result:
 
     with progress() as tell:
         return simulate(scenario, progress=tell, stop=stop)
-
-
-def _report(result: Result, directory: Path) -> Path | None:
-    """Write the page; a failure costs the page only, the figures are on disk by now."""
-    try:
-        from reports import write_report
-
-        return write_report(
-            directory,
-            summary=result.summary,
-            requests=result.requests,
-            timeseries=result.timeseries,
-            scenario_yaml=result.scenario.to_yaml(),
-        )
-    except Exception as error:
-        typer.echo(f"warning: no report was written ({type(error).__name__}: {error})", err=True)
-        return None
 
 
 def _exit_code(result: Result, check: bool, signalled: int | None) -> int:

@@ -49,6 +49,23 @@ def save(result: Result, place: RunDirectory, stop: Stop) -> None:
         ) from None
 
 
+def write_page(result: Result, directory: Path) -> Path | None:
+    """Write the page of a run that is saved; a failure costs the page only, with a warning."""
+    try:
+        from reports import write_report
+
+        return write_report(
+            directory,
+            summary=result.summary,
+            requests=result.requests,
+            timeseries=result.timeseries,
+            scenario_yaml=result.scenario.to_yaml(),
+        )
+    except Exception as error:
+        typer.echo(f"warning: no report was written ({type(error).__name__}: {error})", err=True)
+        return None
+
+
 def show(summary: dict[str, Any], directory: Path, page: Path | None, as_json: bool) -> None:
     """Print what came of the run: one JSON object, or the tables and where the files are."""
     try:

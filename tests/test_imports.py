@@ -87,7 +87,7 @@ def loaded_after(code: str) -> set[str]:
         "pandas": {"sim.results"},
         "pyarrow": {"sim.results"},
         "calibrate": {"sim.calibrate_commands"},
-        "reports": {"sim.run_command", "sim.calibrate_commands"},
+        "reports": {"sim.run_output", "sim.calibrate_commands"},
     }.items(),
 )
 def test_what_the_simulator_imports_and_where(package: str, allowed: set[str]) -> None:
