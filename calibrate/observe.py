@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sim.errors import InfersimError
+from sim.errors import InfersimError, UsageError
 from sim.exits import SIGNALLED, told_errors
-from sim.run_output import progress, save, show
+from sim.run_output import progress, save, show, write_page
 
 if TYPE_CHECKING:
     from calibrate.engine.record import ObservedResult
+    from calibrate.recordings.result import RecordedResult
     from sim.clock import Stop
     from sim.scenario import Scenario
 
@@ -42,10 +43,31 @@ Precision = Annotated[
 ]
 
 
+Recorded = Annotated[
+    str | None,
+    typer.Option(
+        "--from", metavar="FORMAT", help="Take in a run that vllm-bench, or a log, recorded."
+    ),
+]
+RecordedModel = Annotated[
+    str | None, typer.Option(help="With --from: catalogue name, or path of a config.json.")
+]
+RecordedGpu = Annotated[
+    str | None, typer.Option(help="With --from: catalogue name, or path of a GPU file.")
+]
+
+
 def observe(
-    scenario: Annotated[Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml.")],
-    device: Device,
+    scenario: Annotated[
+        Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml; with --from, a record.")
+    ],
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda or cuda:INDEX; needed but with --from.")
+    ] = None,
     engine: Engine = "reference",
+    recorded: Recorded = None,
+    model: RecordedModel = None,
+    gpu: RecordedGpu = None,
     overrides: Annotated[
         list[str],
         typer.Option("--set", metavar="KEY=VALUE", help="Override a value, as a.b.0.c=value."),
@@ -63,9 +85,27 @@ def observe(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, no table.")
     ] = False,
+    report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
 ) -> None:
-    """Serve a scenario's traffic with a real engine on this device, and record what happened."""
+    """Serve a scenario's traffic with a real engine on this device, and record what happened.
+
+    With --from, take in what another program recorded of a real run.
+    """
     with told_errors():
+        if recorded is not None:
+            own: dict[str, object] = {
+                "--device": device,
+                "--engine": None if engine == "reference" else engine,
+                "--precision": precision,
+                "--threads": threads,
+            }
+            seeded = overrides if seed is None else [*overrides, f"seed={seed}"]
+            told = {"model": model, "gpu": gpu, "overrides": seeded}
+            taken, place = _bring_in(recorded, scenario, output, own, told)
+            page = write_page(taken, place) if report else None
+            show(taken.summary, place, page, as_json)
+            return
+        device = _device(device, {"--model": model, "--gpu": gpu})
         from sim.clock import Stop
         from sim.run_directory import new_run_directory
         from sim.scenario import load_scenario
@@ -77,7 +117,8 @@ def observe(
         with Stop(signal.SIGINT, signal.SIGTERM) as stop:
             options = {"precision": precision, "sampling": sampling}
             result = _observe(loaded, directory, stop, engine, (device, threads), options)
-        show(result.summary, directory, None, as_json)
+            page = write_page(result, directory) if report else None
+        show(result.summary, directory, page, as_json)
     if stop.signal is not None:
         raise typer.Exit(SIGNALLED + stop.signal)
 
@@ -117,6 +158,30 @@ def batching(
         spec = catalog.model(model)
         opened = open_device(device, threads)
         stdout().print(view(trace(spec, opened, precision, requests, context)))
+
+
+def _bring_in(
+    recorded: str,
+    path: Path,
+    output: Path | None,
+    own: dict[str, object],
+    told: dict[str, Any],
+) -> tuple[RecordedResult, Path]:
+    """The recorded run at ``path`` and its directory; ``own`` options have no meaning here."""
+    from calibrate.recordings.command import bring_in, check_options
+
+    check_options(own)
+    return bring_in(recorded, path, output, **told)
+
+
+def _device(device: str | None, foreign: dict[str, str | None]) -> str:
+    """The device to run on; UsageError without one, or with options of recorded runs."""
+    for option, value in foreign.items():
+        if value is not None:
+            raise UsageError(f"{option} goes with --from; a scenario says it itself (--set)")
+    if device is None:
+        raise UsageError("--device is needed: cpu, cuda or cuda:INDEX (or --from, for a record)")
+    return device
 
 
 def _observe(

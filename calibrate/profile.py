@@ -18,6 +18,7 @@ import numpy as np
 from calibrate.data import Data
 from calibrate.device import DeviceFacts
 from calibrate.fit import fit, groups
+from calibrate.known_gpus import KNOWN
 from calibrate.measurements import Measurement
 from sim import catalog
 from sim.catalog.profile_file import to_document, to_yaml
@@ -27,19 +28,6 @@ from sim.cost.kernels.form import Ceilings, Floats, Form
 from sim.errors import InfersimError
 from sim.hardware import GpuSpec
 from sim.profile import KernelFit, Profile
-
-KNOWN = {
-    "NVIDIA A100-SXM4-40GB": "a100-sxm-40gb",
-    "NVIDIA A100-SXM4-80GB": "a100-sxm-80gb",
-    "NVIDIA B200": "b200-sxm",
-    "NVIDIA GeForce RTX 4090": "rtx-4090",
-    "NVIDIA H100 80GB HBM3": "h100-sxm",
-    "NVIDIA H100 PCIe": "h100-pcie",
-    "NVIDIA H200": "h200-sxm",
-    "NVIDIA L4": "l4",
-    "NVIDIA L40S": "l40s",
-}
-"""The catalogue's part for the name by which the driver calls it."""
 
 LEAST_POINTS = 8
 LEAST_SHAPES = 4

@@ -17,7 +17,7 @@ from datetime import datetime
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from sim.errors import UsageError
 from sim.scenario import Scenario
@@ -36,7 +36,7 @@ class RunDirectory:
         self._made = made
 
     @classmethod
-    def create(cls, path: Path, scenario: Scenario) -> RunDirectory:
+    def create(cls, path: Path, scenario: Scenario) -> Self:
         """A directory with ``scenario`` in it that is marked ``incomplete``.
 
         ``path`` is an empty folder or nothing yet; else, and where nothing can be written,

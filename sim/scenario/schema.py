@@ -7,6 +7,7 @@ everything and report every problem at the place where it was written. All numbe
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -181,10 +182,14 @@ class Scenario(LimitedSection):
 
     def to_yaml(self) -> str:
         """``resolved()`` as YAML text."""
-        return yaml.dump(
-            self.resolved(), Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True,
-            default_flow_style=False,
-        )  # fmt: skip
+        return write_yaml(self.resolved())
+
+    def moved(self, base: Path) -> Scenario:
+        """The same scenario as a file in the folder ``base``, where relative paths start then."""
+        document = self._document or Document(self.resolved(), self.base)
+        scenario = self.model_copy()
+        scenario._document = dataclasses.replace(document, base=base)
+        return scenario
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Scenario) and self.resolved() == other.resolved()
@@ -238,6 +243,14 @@ def _is_path(value: str, kind: catalog.Kind | None, base: Path) -> bool:
     if kind is None or exists:
         return kind is None or value not in catalog.names(kind)
     return "/" in value or Path(value).suffix in (".yaml", ".yml", ".json")
+
+
+def write_yaml(data: Mapping[str, Any]) -> str:
+    """Plain data as the text of a scenario, which reads back as the same."""
+    return yaml.dump(
+        dict(data), Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True,
+        default_flow_style=False,
+    )  # fmt: skip
 
 
 class _Dumper(yaml.SafeDumper):

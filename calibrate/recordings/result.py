@@ -1,0 +1,235 @@
+"""What is a recorded run in a directory? What an observed one is, and the trace to simulate it.
+
+Same files, same columns, same keys as of a simulated run. What the record does not tell is null in
+the summary, and NaN in the tables. Where it has the engine's state tick by tick, a row of
+``timeseries.parquet`` is one tick, counted as one iteration: ``decode_seqs`` are the tokens that
+were generated in it beside first tokens, and the KV tokens are those of the blocks in use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrate.recordings.recording import Floats, Recording
+from sim.cost import CostModel
+from sim.metrics.summary import RunRecord
+from sim.recorder import COMPLETED, GAP, PLAN, REJECTED, REQUEST
+from sim.results import Result
+from sim.simulation import Setup
+
+LOAD = ("utilisation", "utilisation_error", "headroom", "drift_per_s", "drift_error_per_s")
+"""Figures of the verdict that rest on a cost model."""
+
+
+class RecordedResult(Result):
+    """Figures and tables of a run that another program recorded."""
+
+    def __init__(self, recording: Recording, setup: Setup) -> None:
+        super().__init__(_record(recording, setup))
+        self.recording = recording
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """As of a simulated run; what nobody has told is null or empty."""
+        figures = dict(self.summaries[0])
+        figures["infersim"] = _own(figures["infersim"], self.recording, self.record)
+        return figures
+
+    def _request_columns(self) -> dict[str, NDArray[Any]]:
+        unknown = np.full(len(self.record.requests), np.nan)
+        return super()._request_columns() | {"preemptions": unknown}
+
+    def _timeseries_columns(self) -> dict[str, NDArray[Any]]:
+        columns = super()._timeseries_columns()
+        samples = self.recording.samples
+        if samples is None:
+            return columns
+        ticks = len(samples.end)
+        nothing, unknown = np.zeros(ticks, dtype=np.int32), np.full(ticks, np.nan)
+        first = np.histogram(
+            self.record.requests["first_token"][self.record.completed],
+            bins=np.append(samples.start, samples.end[-1]),
+        )[0]
+        used = np.rint(samples.used * self.record.capacity.tokens).astype(np.int64)
+        return {
+            "replica": nothing,
+            "start_s": samples.start,
+            "end_s": samples.end,
+            "iterations": nothing + np.int32(1),
+            "decode_seqs": _counts(np.maximum(samples.outputs - first, 0.0)),
+            "decode_context": unknown,
+            "prefill_seqs": unknown,
+            "prefill_tokens": _counts(samples.prompts),
+            "running": _counts(samples.running),
+            "waiting": _counts(samples.waiting),
+            "kv_used_tokens": used,
+            "kv_reserved_tokens": used,
+            "preemptions": unknown,
+        }
+
+
+def manifest(recording: Recording, name: str) -> dict[str, Any]:
+    """What the manifest says beside that of a simulated run; ``name`` is that of the format."""
+    file, *others = recording.files
+    stated = recording.stated
+    described = {
+        "kind": "observed",
+        "source": {
+            "format": name,
+            "file": str(file),
+            "sha256": _digest(file),
+            "beside": {other.name: _digest(other) for other in others},
+        },
+        "model": stated.model,
+        "device": {"name": stated.gpu},
+        "engine": {"name": stated.engine, "version": stated.version},
+        "hardware": stated.hardware,
+        "conditions": stated.conditions,
+        "ttft": recording.ttft,
+    }
+    return {key: _finite(value) for key, value in described.items()}
+
+
+def _record(recording: Recording, setup: Setup) -> RunRecord:
+    """The requests as the metrics want them; of iterations nothing is known.
+
+    Whatever stood before the engine is in the record's own arrivals, so that none is added.
+    """
+    deployment = setup.deployment
+    deployment = replace(deployment, engine=replace(deployment.engine, front_end=0.0))
+    seen, reasons = recording.requests, _reasons(recording)
+    rows = np.zeros(len(seen.failures), dtype=REQUEST)
+    rows["id"] = np.arange(len(rows))
+    for name in ("scheduled", "first_token", "finish", "prompt_tokens", "output_tokens"):
+        rows[name] = getattr(seen, name)
+    rows["arrival"] = seen.arrivals
+    rows["generated"] = seen.output_tokens
+    rows["replica"] = 0 if setup.scenario.fleet[0].replicas == 1 else -1
+    rows["status"] = np.where(seen.served, COMPLETED, REJECTED)
+    rows["reason"] = [-1 if why is None else reasons.index(why) for why in seen.failures]
+    rows["class"] = -1
+    gaps = np.zeros(0 if recording.gaps is None else len(recording.gaps), dtype=GAP)
+    if recording.gaps is not None:
+        gaps["gap"], gaps["count"] = recording.gaps, 1
+    return RunRecord(
+        scenario=setup.scenario,
+        deployment=deployment,
+        cost=CostModel(deployment),
+        capacity=setup.capacity,
+        limits=setup.limits,
+        plans=np.zeros(0, dtype=PLAN),
+        requests=rows,
+        gaps=gaps,
+        reasons=reasons,
+        end=float(np.nanmax(seen.finish)),
+        offered=len(rows),
+        events=0,
+        interrupted=False,
+        traffic_notes=(recording.ttft, *recording.notes, *_skipped(recording)),
+    )
+
+
+def _reasons(recording: Recording) -> list[str]:
+    return list(dict.fromkeys(why for why in recording.requests.failures if why is not None))
+
+
+def _skipped(recording: Recording) -> list[str]:
+    failed = sum(why is not None for why in recording.requests.failures)
+    if not failed:
+        return []
+    were = "request is" if failed == 1 else "requests are"
+    return [f"{failed:,} failed {were} counted as rejected and left out of the trace."]
+
+
+def _own(own: dict[str, Any], recording: Recording, run: RunRecord) -> dict[str, Any]:
+    """The part of the summary that is infersim's own."""
+    requests, stated = own["requests"], recording.stated
+    served = f"{requests['completed']:,} of {requests['submitted']:,} requests were completed"
+    verdict = {"state": "observed", "text": f"Observed: {served}."}
+    no_band = {"throughput": None, "ttft": None, "tpot": None, "measured": None}
+    version = f" {stated.version}" if stated.version else ""
+    place = f" on {stated.gpu}" if stated.gpu else ""
+    return own | {
+        "kind": "observed",
+        "verdict": own["verdict"] | dict.fromkeys(LOAD) | verdict,
+        "queue_ms": own["queue_ms"]
+        if _known(run.requests["scheduled"])
+        else dict.fromkeys(own["queue_ms"]),
+        "kv_cache": _kv_cache(own["kv_cache"], recording, run),
+        "batch": _batch(own["batch"], recording, run),
+        "preemptions": None,
+        "utilisation": dict.fromkeys(own["utilisation"]),
+        "bound_by": {},
+        "time_by_operator": {},
+        "energy": None,
+        "error_band": no_band
+        | {"text": "Measured, not predicted; what a second run would differ by is not in it."},
+        "provenance": f"{stated.engine}{version}{place}, recorded in {recording.files[0].name}",
+    }
+
+
+def _kv_cache(kv: dict[str, Any], recording: Recording, run: RunRecord) -> dict[str, Any]:
+    """Its size where the record states the blocks; how much of it was taken, from the samples."""
+    usage = ("mean_used", "peak_used", "mean_reserved", "peak_reserved", "fragmentation")
+    unknown = [*usage]
+    if not run.capacity.given:
+        unknown += ["num_gpu_blocks", "tokens", "max_concurrency"]
+    if run.scenario.max_model_len is None:
+        unknown += ["max_model_len", "max_concurrency"]
+    known = kv | dict.fromkeys(unknown)
+    samples = recording.samples
+    if samples is None:
+        return known
+    taken = {
+        "mean_reserved": _over_time(samples.used, recording),
+        "peak_reserved": float(samples.used.max()),
+    }
+    return known | taken
+
+
+def _batch(batch: dict[str, Any], recording: Recording, run: RunRecord) -> dict[str, Any]:
+    samples = recording.samples
+    known: dict[str, Any] = {}
+    if samples is not None:
+        known["mean_running"] = _over_time(samples.running, recording)
+        known["peak_running"] = int(samples.running.max())
+    if _known(run.requests["scheduled"]) and run.replicas == 1:
+        known |= {name: batch[name] for name in ("mean_waiting", "peak_waiting")}
+    return dict.fromkeys(batch) | known
+
+
+def _over_time(values: NDArray[Any], recording: Recording) -> float:
+    """Mean over the ticks of the log, weighted by their lengths."""
+    assert recording.samples is not None
+    lengths: Floats = recording.samples.end - recording.samples.start
+    return float((values * lengths).sum() / lengths.sum())
+
+
+def _known(times: Floats) -> bool:
+    return bool(np.isfinite(times).any())
+
+
+def _counts(values: NDArray[Any]) -> NDArray[np.int32]:
+    return np.asarray(np.rint(values), dtype=np.int32)
+
+
+def _digest(path: Path) -> str:
+    return sha256(path.read_bytes()).hexdigest()
+
+
+def _finite(value: Any) -> Any:
+    """``value`` as JSON can hold it: numbers that are none become null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(inner) for key, inner in value.items()}
+    return [_finite(inner) for inner in value] if isinstance(value, list | tuple) else value

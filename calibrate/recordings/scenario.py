@@ -1,0 +1,126 @@
+"""Which scenario describes a recorded run, so that its requests can be simulated again?
+
+Model, GPU and settings are those that the record states or the user gives; the rest are defaults,
+which the scenario does not spell out. Its traffic is a trace beside it, with the served requests.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from calibrate.recordings.names import absolute, known_gpu, known_model
+from calibrate.recordings.recording import Recording, Requests
+from sim.errors import UsageError
+from sim.scenario import Scenario
+from sim.scenario.document import Document
+from sim.scenario.overrides import applied
+from sim.scenario.schema import write_yaml
+from sim.workload.traces import Trace
+
+TRACE = "trace.csv"
+"""The file beside the scenario that has the arrivals and lengths."""
+
+LONGEST_NAME = 60
+
+
+def trace_of(requests: Requests) -> Trace:
+    """The served requests as a trace; the times are kept to the last bit."""
+    served = requests.served
+    return Trace(
+        requests.arrivals[served], requests.prompt_tokens[served], requests.output_tokens[served]
+    )
+
+
+def scenario_of(
+    recording: Recording,
+    base: Path,
+    *,
+    model: str | None = None,
+    gpu: str | None = None,
+    overrides: Sequence[str] = (),
+) -> Scenario:
+    """The scenario of a run, to stand in the folder ``base``, which holds its trace.
+
+    ``model`` and ``gpu`` go before what the record says. UsageError where neither tells which they
+    are, or a setting is unclear that no override gives; ScenarioError for values that no scenario
+    can have.
+    """
+    given = {text.partition("=")[0].strip() for text in overrides}
+    for key in sorted(given):
+        if key.partition(".")[0] == "workload":
+            raise UsageError(f"--set {key}: the traffic of a recorded run is what was recorded")
+    data = _data(recording, _model(recording, model, given), _gpu(recording, gpu, given))
+    for key, found in recording.stated.unclear.items():
+        if key not in given:
+            raise UsageError(
+                f"{recording.files[0]}: {found}, which does not tell {key}; give --set {key}=VALUE"
+            )
+    document, refused = applied(Document(data, base), overrides)
+    text = f"# {_origin(recording)}\n{write_yaml(document.data)}"
+    return Scenario.from_document(dataclasses.replace(document, text=text), refused)
+
+
+def _data(recording: Recording, model: str, gpu: str) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "version": 1,
+        "name": _name(recording),
+        "description": f"{_origin(recording)} Simulate it to compare.",
+        "model": model,
+        "fleet": [{"gpu": gpu}],
+        "engine": recording.stated.engine,
+    }
+    for key, value in recording.stated.settings.items():
+        inside: Any = data
+        *steps, last = key.split(".")
+        for step in steps:
+            inside = inside[int(step)] if step.isdecimal() else inside.setdefault(step, {})
+        inside[last] = value
+    return data | {"workload": {"trace": {"path": TRACE, "format": "csv"}}}
+
+
+def _name(recording: Recording) -> str:
+    """The name of the file, or of its folder where several make up the record."""
+    path = recording.files[0].absolute()
+    stem = path.stem if len(recording.files) == 1 else path.parent.name
+    printable = "".join(char for char in stem if char.isprintable()).strip()
+    return printable[:LONGEST_NAME] or "recorded"
+
+
+def _origin(recording: Recording) -> str:
+    stated, served = recording.stated, int(recording.requests.served.sum())
+    version = f" {stated.version}" if stated.version else ""
+    told = f"The {served:,} requests that {stated.engine}{version} served, as they came."
+    return "".join(char if char.isprintable() else " " for char in told)
+
+
+def _model(recording: Recording, given: str | None, overridden: set[str]) -> str:
+    if given is not None:
+        return absolute(given, "models")
+    stated = recording.stated.model
+    found = None if stated is None else known_model(stated)
+    if found is None and "model" not in overridden:
+        raise UsageError(_unknown(recording, "model", stated))
+    return found or ""
+
+
+def _gpu(recording: Recording, given: str | None, overridden: set[str]) -> str:
+    if given is not None:
+        return absolute(given, "gpus")
+    stated = recording.stated.gpu
+    found = None if stated is None else known_gpu(stated)
+    if found is None and not overridden & {"fleet.gpu", "fleet.0.gpu"}:
+        raise UsageError(_unknown(recording, "gpu", stated))
+    return found or ""
+
+
+def _unknown(recording: Recording, kind: str, stated: str | None) -> str:
+    """What to say of a model or GPU that the record does not tell in our words."""
+    says = f"says {stated!r}, which is none of the catalogue" if stated else "does not say"
+    what = {"model": "the model", "gpu": "the GPU"}[kind]
+    return (
+        f"{recording.files[0]}: the record {says}: {what} must be given; add --{kind} NAME "
+        "(`infersim list` has the names) or the path of a file"
+    )

@@ -1,0 +1,187 @@
+"""How is a result of ``vllm bench serve --save-result --save-detailed`` read?
+
+One JSON document with a list per quantity, in seconds: when each request was sent (by the client's
+clock), after how long its first piece came, and the gaps between the pieces. The summaries in it,
+``mean_ttft_ms`` and the like, are milliseconds; one of them is compared with the lists. All of it
+was seen by the client, so the network and the engine's HTTP front end are inside.
+
+Requests without output tokens failed. ``start_times`` are missing in older releases: then all were
+sent at once where ``request_rate`` is infinite ("inf") and ``max_concurrency`` null, and nobody
+knows when otherwise. The document names the model, but neither the GPU nor the engine's settings.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrate.recordings.recording import (
+    Floats,
+    Recording,
+    RecordingFormat,
+    Requests,
+    Stated,
+    in_order,
+)
+from sim.errors import TraceError
+from sim.workload.traces.head import document, document_block
+from sim.workload.traces.rows import Block, shown
+
+LISTS = ("input_lens", "output_lens", "ttfts", "itls")
+CONDITIONS = (
+    *("date", "endpoint_type", "backend", "label", "model_id", "tokenizer_id", "num_prompts"),
+    *("request_rate", "burstiness", "max_concurrency", "duration"),
+)
+"""What is copied into the manifest, where the document has it."""
+
+TOLERANCE = 0.01
+"""How far, relatively, the mean of ``ttfts`` may be from the ``mean_ttft_ms`` beside them: both are
+made of the same numbers, so that more is another unit or another run."""
+
+ENGINE = "vllm"
+
+TTFT = (
+    "TTFT is the client's: from sending a request to the first piece of its answer, with the "
+    "network and the engine's front end in it."
+)
+
+
+def _read(path: Path) -> Recording:
+    found = document(path)
+    if "input_lens" not in found:
+        raise TraceError(
+            f"{path}: no 'input_lens': this is not a result with the single requests; save one "
+            "with `vllm bench serve --save-result --save-detailed`"
+        )
+    sent = _sent(path, found)
+    names = [*LISTS, *(["start_times"] if sent else []), *(["errors"] if "errors" in found else [])]
+    block = document_block(path, found, names)
+    failed = block.zeros("output_lens")
+    if all(failed):
+        raise TraceError(f"{path}: none of the {len(failed):,} requests was served")
+    requests, gaps = _requests(block, failed, sent)
+    _check_unit(path, found, requests)
+    ranked, _ = in_order(requests)
+    concurrency = found.get("max_concurrency")
+    capped = (
+        f"The client had at most {shown(concurrency)} requests out at once; they are replayed when "
+        "they were sent, whatever the answers before took."
+    )
+    return Recording(
+        files=(path,),
+        requests=ranked,
+        gaps=gaps,
+        samples=None,
+        stated=Stated(
+            model=_text(found, "model_id"),
+            gpu=None,
+            engine=ENGINE,
+            conditions={name: found[name] for name in CONDITIONS if _plain(found.get(name))},
+        ),
+        ttft=TTFT,
+        notes=() if concurrency is None else (capped,),
+    )
+
+
+def _sent(path: Path, found: dict[str, object]) -> bool:
+    """Whether the document says when each request was sent; TraceError if that is unknown."""
+    times = found.get("start_times")
+    at_once = found.get("request_rate") in ("inf", math.inf) and not found.get("max_concurrency")
+    if times is None and not at_once:
+        raise TraceError(
+            f"{path}: no 'start_times': this release of vLLM did not save when requests were sent, "
+            f"and with request_rate {shown(found.get('request_rate'))} and max_concurrency "
+            f"{shown(found.get('max_concurrency'))} they were not all sent at once"
+        )
+    return times is not None
+
+
+def _requests(block: Block, failed: list[bool], sent: bool) -> tuple[Requests, Floats]:
+    """The requests by the client's clock, and all gaps of those that were served."""
+    served = block.without(failed)
+    ttft = served.seconds("ttfts")
+    if not ttft.all():
+        served.fail(int(np.argmin(ttft)), "ttfts", "more than 0 where there are output tokens")
+    gaps = _gaps(served)
+    kept = ~np.array(failed)
+    arrivals = block.seconds("start_times") if sent else np.zeros(len(failed))
+    first, finish, outputs = _empty(failed), _empty(failed), np.zeros(len(failed), dtype=np.int64)
+    first[kept] = arrivals[kept] + ttft
+    finish[kept] = first[kept] + np.array([sum(each) for each in gaps])
+    outputs[kept] = served.tokens("output_lens")
+    requests = Requests(
+        arrivals=arrivals,
+        scheduled=_empty(failed),
+        first_token=first,
+        finish=finish,
+        prompt_tokens=block.tokens("input_lens"),
+        output_tokens=outputs,
+        failures=_failures(block, failed),
+    )
+    return requests, np.array([gap for each in gaps for gap in each], dtype=np.float64)
+
+
+def _gaps(served: Block) -> list[list[float]]:
+    """The gaps (s) of each request; the list of a request that has none is empty."""
+    found = []
+    for row, each in enumerate(served.columns["itls"]):
+        usable = isinstance(each, list) and all(
+            type(gap) in (int, float) and 0 <= gap < math.inf for gap in each
+        )
+        if not isinstance(each, list) or not usable:
+            served.fail(row, "itls", "a list of finite numbers that are not negative")
+        found.append([float(gap) for gap in each])
+    return found
+
+
+def _failures(block: Block, failed: list[bool]) -> tuple[str | None, ...]:
+    """Of each request that failed why, as far as the document says."""
+    if "errors" not in block.columns:
+        return tuple("failed" if each else None for each in failed)
+    told = [_last_line(error) for error in block.columns["errors"]]
+    reasons = (f"failed: {text}" if text else "failed" for text in told)
+    return tuple(reason if each else None for reason, each in zip(reasons, failed, strict=True))
+
+
+def _last_line(error: object) -> str:
+    """What an error comes to: the last line of a traceback, or its only one."""
+    lines = [line.strip() for line in str(error or "").splitlines() if line.strip()]
+    return shown(lines[-1])[1:-1] if lines else ""
+
+
+def _check_unit(path: Path, found: dict[str, object], requests: Requests) -> None:
+    """Raise TraceError if the lists do not come to the mean (ms) that stands beside them."""
+    mean = found.get("mean_ttft_ms")
+    if not isinstance(mean, int | float) or not mean > 0 or math.isinf(mean):
+        return
+    served = requests.served
+    seconds = float((requests.first_token - requests.arrivals)[served].mean())
+    if abs(seconds * 1e3 / mean - 1) > TOLERANCE:
+        raise TraceError(
+            f"{path}: the mean of ttfts, {seconds:.6g} s, is not the mean_ttft_ms of {mean:.6g}; "
+            "expected lists in seconds, of the run that was summed up"
+        )
+
+
+def _empty(failed: list[bool]) -> Floats:
+    return np.full(len(failed), np.nan)
+
+
+def _text(found: dict[str, object], name: str) -> str | None:
+    value = found.get(name)
+    return value if isinstance(value, str) and value else None
+
+
+def _plain(value: Any) -> bool:
+    """Whether a value can stand in a manifest: a text or a finite number."""
+    return isinstance(value, str) or (isinstance(value, int | float) and math.isfinite(value))
+
+
+FORMAT = RecordingFormat(
+    name="vllm-bench",
+    layout="the JSON of `vllm bench serve --save-result --save-detailed`",
+    read=_read,
+)

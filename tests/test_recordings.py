@@ -1,0 +1,501 @@
+"""Runs that other programs recorded, taken in as run directories and simulated once more."""
+
+from __future__ import annotations
+
+import json
+import re
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from typer import Typer
+from typer.testing import CliRunner
+
+import sim
+from calibrate.observe import observe
+from calibrate.recordings import FORMATS, find_format
+from calibrate.recordings.command import bring_in
+from calibrate.recordings.names import known_gpu, known_model
+from sim import catalog
+from sim.errors import InfersimError, UsageError
+
+MEASURED = Path(__file__).parents[2] / "shared/data/measured/vllm_rtx4090_llama-3.1-8b"
+
+BENCH: dict[str, Any] = {
+    "date": "20260102-030405",
+    "endpoint_type": "vllm",
+    "model_id": "meta-llama/Llama-3.1-8B-Instruct",
+    "num_prompts": 4,
+    "request_rate": "inf",
+    "max_concurrency": 3,
+    "duration": 1.6,
+    "completed": 3,
+    "mean_ttft_ms": 40.0,
+    "p99_tpot_ms": float("nan"),
+    "input_lens": [128, 256, 64, 99],
+    "output_lens": [3, 0, 4, 1],
+    "ttfts": [0.05, 0.0, 0.03, 0.04],
+    "itls": [[0.01, 0.03], [], [0.02, 0.02, 0.07], []],
+    "start_times": [8000.75, 8000.5, 8000.5, 8001.25],
+    "errors": ["", "Traceback:\n  deep\nConnectionRefusedError: no", "", ""],
+    "generated_texts": ["a", "", "b", "c"],
+}
+
+META: dict[str, Any] = {
+    "model": "meta-llama/Llama-3.1-8B",
+    "vllm_version": "0.19.0",
+    "engine_kwargs": {"tensor_parallel_size": 2, "max_num_seqs": 12, "dtype": "bfloat16"},
+    "kv_cache": {"num_gpu_blocks": 500, "block_size": 32, "enable_prefix_caching": True},
+    "hardware": {"device_name": "NVIDIA H100 80GB HBM3", "device_count": 2},
+    "resolved_config": {
+        "scheduler_config": {"max_num_batched_tokens": 1024, "policy": "fcfs"},
+        "cache_config": {"cache_dtype": "fp8"},
+        "model_config": {"dtype": "torch.bfloat16", "max_model_len": 4096, "quantization": None},
+    },
+}
+UNIX, MONOTONIC = 1.8e9, 27536.5
+LOG = [  # prompt, output, arrival, queued, scheduled, first token, last token; s since the start
+    (300, 5, 0.0, 0.010, 0.010, 0.2, 0.6),
+    (90, 1, 0.3, 0.390, 0.400, 0.5, 0.5),
+    (80, 21, 0.3, 0.320, 0.400, 0.5, 2.5),
+]
+SERIES = """t,prompt_throughput,gen_throughput,running,waiting,kv_cache_pct
+1.0,470.0,12.0,2,1,40.0
+3.0,0.0,8.0,1,0,20.0
+"""
+
+
+def bench(folder: Path, **changes: Any) -> Path:
+    path = folder / "result.json"
+    document = {key: value for key, value in (BENCH | changes).items() if value != "absent"}
+    path.write_text(json.dumps(document))
+    return path
+
+
+def log(folder: Path, rows: Any = LOG, *, meta: Any = META, series: str = SERIES) -> Path:
+    place = folder / "server"
+    place.mkdir()
+    lines = [
+        {"request_id": f"r{number}", "input_toks": row[0], "output_toks": row[1]}
+        | {"arrival_time": UNIX + row[2]}
+        | dict(
+            zip(
+                ("queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts"),
+                (MONOTONIC + time for time in row[3:]),
+                strict=True,
+            )
+        )
+        for number, row in enumerate(rows)
+    ]
+    (place / "requests.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    if meta is not None:
+        (place / "meta.json").write_text(json.dumps(meta))
+    if series:
+        (place / "timeseries.csv").write_text(series)
+    return place
+
+
+def command(*arguments: object) -> Any:
+    app = Typer()
+    app.command()(observe)
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def keys(document: Any) -> set[str]:
+    """Every path of a nested mapping."""
+    if not isinstance(document, dict):
+        return set()
+    inner = {f"{key}.{path}" for key, value in document.items() for path in keys(value)}
+    return set(document) | inner
+
+
+# -- vllm bench serve ------------------------------------------------------------------------------
+
+
+def test_a_benchmark_has_the_figures_of_its_lists(tmp_path: Path) -> None:
+    path = bench(tmp_path)
+    result, made = bring_in("vllm-bench", path, tmp_path / "run", gpu="h100-sxm")
+    summary = json.loads((made / "summary.json").read_text())
+    assert summary == result.summary
+    gaps = [0.01, 0.03, 0.02, 0.02, 0.07]
+    assert summary["mean_ttft_ms"] == pytest.approx(40.0)
+    assert summary["p99_itl_ms"] == pytest.approx(np.percentile(gaps, 99) * 1e3)
+    assert summary["std_itl_ms"] == pytest.approx(np.std(gaps) * 1e3)
+    assert summary["mean_tpot_ms"] == pytest.approx((20 + 110 / 3) / 2)
+    assert summary["median_e2el_ms"] == pytest.approx(90.0)
+    assert (summary["completed"], summary["failed"]) == (3, 1)
+    assert (summary["total_input_tokens"], summary["total_output_tokens"]) == (291, 8)
+    assert summary["duration"] == pytest.approx(0.79)  # 8000.5 to 8001.29
+    own = summary["infersim"]
+    assert own["verdict"]["text"] == "Observed: 3 of 4 requests were completed."
+    assert own["requests"]["rejected_reasons"] == {"failed: ConnectionRefusedError: no": 1}
+    rows = pd.read_parquet(made / "requests.parquet")
+    assert rows["arrival_s"].tolist() == [0.0, 0.0, 0.25, 0.75]
+    assert rows["status"].tolist() == ["rejected", "completed", "completed", "completed"]
+
+
+def test_what_a_benchmark_does_not_tell_is_null(tmp_path: Path) -> None:
+    _, made = bring_in("vllm-bench", bench(tmp_path), tmp_path / "run", gpu="h100-sxm")
+    own = json.loads((made / "summary.json").read_text())["infersim"]
+    assert set(own["queue_ms"].values()) == {None}
+    assert set(own["batch"].values()) == {None}
+    assert set(own["utilisation"].values()) == {None}
+    assert own["preemptions"] is own["energy"] is None
+    known = {"allocator": "paged", "block_size": 16}
+    assert {k: v for k, v in own["kv_cache"].items() if v is not None} == known
+    assert pd.read_parquet(made / "requests.parquet")["preemptions"].isna().all()
+
+
+def test_what_is_unknown_is_nowhere_a_key_less(tmp_path: Path) -> None:
+    result, made = bring_in("log", log(tmp_path), tmp_path / "run")
+    simulated = sim.simulate(sim.load_scenario(made / "scenario.yaml"))
+    ignored = ("infersim.time_by_operator.", "infersim.bound_by.", "infersim.energy.")
+    theirs = {key for key in keys(simulated.summary) if not key.startswith(ignored)}
+    assert theirs - keys(result.summary) == set()
+    simulated.save(tmp_path / "simulated")
+    for name in ("requests.parquet", "timeseries.parquet"):
+        observed, other = (pd.read_parquet(tmp_path / d / name) for d in ("run", "simulated"))
+        assert list(observed.columns) == list(other.columns)
+
+
+def test_requests_of_older_releases_came_at_once(tmp_path: Path) -> None:
+    path = bench(tmp_path, start_times="absent", max_concurrency=None)
+    _, made = bring_in("vllm-bench", path, tmp_path / "run", gpu="h100-sxm")
+    assert set(pd.read_parquet(made / "requests.parquet")["arrival_s"]) == {0.0}
+
+
+# -- logs of a server ------------------------------------------------------------------------------
+
+
+def test_a_log_is_read_by_its_monotonic_clock(tmp_path: Path) -> None:
+    result, made = bring_in("log", log(tmp_path), tmp_path / "run")
+    rows = pd.read_parquet(made / "requests.parquet")
+    assert rows["arrival_s"].tolist() == pytest.approx([0.0, 0.31, 0.38])
+    assert rows["prompt_tokens"].tolist() == [300, 80, 90]  # by when they were queued
+    assert rows["ttft_s"].tolist() == pytest.approx([0.19, 0.18, 0.11])
+    assert rows["queue_s"].tolist() == pytest.approx([0.0, 0.08, 0.01])
+    assert rows["e2el_s"].tolist() == pytest.approx([0.59, 2.18, 0.11])
+    summary = result.summary
+    assert summary["mean_tpot_ms"] == pytest.approx(100.0)
+    assert {summary[f"{rank}_itl_ms"] for rank in ("mean", "p50", "p99", "std")} == {None}
+    notes = summary["infersim"]["notes"]
+    assert any("by 30 ms on average" in note for note in notes)  # 0, 80 and 10 ms
+    assert any("taken up" in note or "took a request up" in note for note in notes)
+    assert any("prefix cache was on" in note for note in notes)
+
+
+def test_a_log_states_its_conditions(tmp_path: Path) -> None:
+    place = log(tmp_path)
+    _, made = bring_in("log", place, tmp_path / "run")
+    scenario = sim.load_scenario(made / "scenario.yaml")
+    assert (scenario.model, scenario.fleet[0].gpu) == ("llama-3.1-8b", "h100-sxm")
+    assert scenario.fleet[0].tensor_parallel == 2
+    assert scenario.scheduler.max_num_seqs == 12
+    assert scenario.scheduler.max_num_batched_tokens == 1024
+    assert (scenario.kv_cache.num_gpu_blocks, scenario.kv_cache.block_size) == (500, 32)
+    assert scenario.precision.kv_cache == "fp8"
+    assert scenario.max_model_len == 4096
+    manifest = json.loads((made / "manifest.json").read_text())
+    assert (manifest["kind"], manifest["status"]) == ("observed", "complete")
+    assert manifest["engine"] == {"name": "vllm", "version": "0.19.0"}
+    assert manifest["hardware"]["device_count"] == 2
+    digest = sha256((place / "requests.jsonl").read_bytes()).hexdigest()
+    assert manifest["source"]["sha256"] == digest
+    assert set(manifest["source"]["beside"]) == {"meta.json", "timeseries.csv"}
+
+
+def test_ticks_become_rows_that_count_every_token(tmp_path: Path) -> None:
+    result, made = bring_in("log", log(tmp_path), tmp_path / "run")
+    ticks = pd.read_parquet(made / "timeseries.parquet")
+    assert ticks["start_s"].tolist() == [0.0, 1.0]
+    assert ticks["end_s"].tolist() == [1.0, 3.0]
+    assert ticks["prefill_tokens"].tolist() == [470, 0]
+    assert ticks["decode_seqs"].tolist() == [12 - 3, 16]  # beside three first tokens
+    assert ticks["kv_reserved_tokens"].tolist() == [6400, 3200]
+    own = result.summary["infersim"]
+    assert own["batch"]["mean_running"] == pytest.approx((2 + 2 * 1) / 3)
+    assert own["batch"]["peak_running"] == 2
+    assert own["kv_cache"]["mean_reserved"] == pytest.approx((0.4 + 2 * 0.2) / 3)
+    assert own["kv_cache"]["mean_used"] is None
+
+
+def test_a_file_alone_needs_a_model_and_a_gpu(tmp_path: Path) -> None:
+    path = log(tmp_path, meta=None, series="") / "requests.jsonl"
+    with pytest.raises(UsageError, match="does not say: the model must be given; add --model"):
+        bring_in("log", path, tmp_path / "run")
+    result, made = bring_in("log", path, tmp_path / "run", model="qwen3-8b", gpu="l40s")
+    assert len(pd.read_parquet(made / "timeseries.parquet")) == 0
+    assert result.summary["infersim"]["batch"]["mean_running"] is None
+    assert result.summary["infersim"]["batch"]["peak_waiting"] == 2
+
+
+# -- simulated again -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["vllm-bench", "log"])
+def test_the_same_requests_come_at_the_same_times(tmp_path: Path, kind: str) -> None:
+    source = bench(tmp_path) if kind == "vllm-bench" else log(tmp_path)
+    _, made = bring_in(kind, source, tmp_path / "run", gpu="h100-sxm")
+    moved = tmp_path / "elsewhere"
+    made.rename(moved)
+    again = sim.simulate(sim.load_scenario(moved / "scenario.yaml")).requests
+    rows = pd.read_parquet(moved / "requests.parquet")
+    rows = rows[rows["status"] == "completed"]
+    for column in ("arrival_s", "prompt_tokens", "output_tokens"):
+        assert again[column].tolist() == rows[column].tolist()
+    assert (again["status"] == "completed").all()
+
+
+@pytest.mark.skipif(not MEASURED.is_dir(), reason="the measured runs of others are not here")
+def test_a_measured_run_is_taken_in_and_simulated(tmp_path: Path) -> None:
+    result, made = bring_in("log", MEASURED, tmp_path / "run")
+    summary = result.summary
+    assert (summary["completed"], summary["total_output_tokens"]) == (300, 195_753)
+    assert summary["mean_ttft_ms"] == pytest.approx(65_456.6, rel=1e-5)
+    assert summary["infersim"]["kv_cache"]["tokens"] == 41_408
+    scenario = sim.load_scenario(made / "scenario.yaml")
+    assert (scenario.fleet[0].gpu, scenario.kv_cache.num_gpu_blocks) == ("rtx-4090", 2588)
+    again = sim.simulate(scenario)
+    rows = pd.read_parquet(made / "requests.parquet")
+    assert again.requests["arrival_s"].tolist() == rows["arrival_s"].tolist()
+    assert again.requests["output_tokens"].tolist() == rows["output_tokens"].tolist()
+    assert again.summary["completed"] == 300
+
+
+def test_overrides_end_up_in_the_scenario_that_is_written(tmp_path: Path) -> None:
+    overrides = ["scheduler.max_num_seqs=7", "fleet.tensor_parallel=4", "slo.ttft=45ms"]
+    result, made = bring_in(
+        "vllm-bench", bench(tmp_path), tmp_path / "run", gpu="h100-sxm", overrides=overrides
+    )
+    written = yaml.safe_load((made / "scenario.yaml").read_text())
+    assert written["scheduler"] == {"max_num_seqs": 7}
+    assert written["fleet"][0]["tensor_parallel"] == 4
+    assert result.summary["infersim"]["verdict"]["limits"]["ttft"]["attainment"] == 0.5
+    assert result.summary["infersim"]["gpus"] == 4
+
+
+# -- the command and its page ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["vllm-bench", "log"])
+def test_the_command_prints_and_draws_what_was_observed(tmp_path: Path, kind: str) -> None:
+    source = bench(tmp_path) if kind == "vllm-bench" else log(tmp_path)
+    done = command(source, "--from", kind, "--gpu", "h100-sxm", "-o", tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    assert "observed time" in done.output
+    assert "simulated" not in done.output
+    tables = done.output.split("Run: ")[0]
+    assert max(map(len, tables.splitlines())) <= 88
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "Observed" in page
+    assert "Simulated seconds" not in page
+
+
+def test_the_command_prints_one_object(tmp_path: Path) -> None:
+    arguments = ("--from", "log", "-o", tmp_path / "run", "--json", "--no-report")
+    done = command(log(tmp_path), *arguments)
+    summary = json.loads(done.stdout)
+    assert summary["infersim"]["run_directory"] == str(tmp_path / "run")
+    assert not (tmp_path / "run" / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--from", "vllm-bnech"], "no such format (did you mean 'vllm-bench'?)"),
+        (["--from", "vllm-bench"], "the GPU must be given; add --gpu NAME"),
+        (["--from", "vllm-bench", "--gpu", "h100"], "'h100'"),
+        (["--from", "vllm-bench", "--gpu", "h100-sxm", "--device", "cpu"], "--device is for a run"),
+        (["--from", "vllm-bench", "--gpu", "h100-sxm", "--threads", "1"], "--threads is for a run"),
+        (
+            ["--from", "vllm-bench", "--gpu", "h100-sxm", "--set", "workload.trace.limit=1"],
+            "is what was recorded",
+        ),
+        (["--from", "vllm-bench", "--gpu", "l4", "--set", "model=llama-3.1-70b"], "It did run"),
+        (["--gpu", "h100-sxm", "--device", "cpu"], "--gpu goes with --from"),
+        ([], "--device is needed"),
+    ],
+)
+def test_wrong_options_are_refused_and_leave_nothing(
+    tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    done = command(bench(tmp_path), *arguments, "-o", tmp_path / "run")
+    assert done.exit_code in (2, 3)
+    assert message in " ".join(done.output.split())
+    assert not (tmp_path / "run").exists()
+
+
+# -- files that break their format -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"input_lens": "absent"}, "save one with"),
+        ({"itls": "absent"}, "no 'itls' in this document"),
+        ({"ttfts": [0.05, 0.0, 0.03]}, "ttfts has 3 entries, but input_lens has 4"),
+        ({"ttfts": [-0.05, 0.0, 0.03, 0.04]}, "ttfts[0] is -0.05"),
+        ({"ttfts": [float("nan"), 0.0, 0.03, 0.04]}, "ttfts[0] is nan"),
+        ({"ttfts": [0.05, 0.0, 0.0, 0.04]}, "ttfts[2] is 0.0; allowed: more than 0"),
+        ({"ttfts": 3}, "ttfts is 3; allowed: a list"),
+        ({"ttfts": [50.0, 0.0, 30.0, 40.0]}, "is not the mean_ttft_ms of 40"),
+        ({"itls": [[0.01], [], 0.02, []]}, "itls[2] is 0.02"),
+        ({"itls": [[0.01, -1], [], [], []]}, "itls[0] is [0.01, -1]"),
+        ({"itls": [[0.01, float("nan")], [], [], []]}, "itls[0] is [0.01, nan]"),
+        ({"itls": [["0.01"], [], [], []]}, "itls[0] is ['0.01']"),
+        ({"input_lens": [128, 256, 0, 99]}, "input_lens[2] is 0"),
+        ({"output_lens": [3, 0, 4.5, 1]}, "output_lens[2] is 4.5"),
+        ({"output_lens": [0, 0, 0, 0]}, "none of the 4 requests was served"),
+        ({"start_times": [1, 2, 3, None]}, "start_times[3] is None"),
+        ({"start_times": "absent"}, "did not save when requests were sent"),
+        ({"errors": ["", ""]}, "errors has 2 entries"),
+        (
+            {name: [] for name in BENCH if isinstance(BENCH[name], list)},
+            "input_lens is an empty list",
+        ),
+        ({"model_id": "someone/unheard-of-7b"}, "says 'someone/unheard-of-7b'"),
+        ({"model_id": 7}, "the record does not say: the model must be given"),
+    ],
+)
+def test_a_broken_benchmark_is_one_clear_error(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InfersimError, match=re.escape(message)) as error:
+        bring_in("vllm-bench", bench(tmp_path, **changes), tmp_path / "run", gpu="h100-sxm")
+    assert "result.json" in str(error.value)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the file is empty"),
+        ('{"input_lens": [1, 2', "not JSON"),
+        ("[1, 2]", "not a JSON object"),
+        ("{}\n{}", "a second JSON document"),
+        ('{"duration": 1}', "this is not a result with the single requests"),
+        ("\x00\x01", "not JSON|binary"),
+    ],
+)
+def test_what_is_no_benchmark_is_said(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "result.json"
+    path.write_text(text)
+    with pytest.raises(InfersimError, match=message):
+        bring_in("vllm-bench", path, tmp_path / "run", gpu="h100-sxm")
+    with pytest.raises(InfersimError, match="no such file"):
+        bring_in("vllm-bench", tmp_path / "other.json", tmp_path / "run", gpu="h100-sxm")
+
+
+def row(**changes: Any) -> str:
+    good: dict[str, Any] = {"input_toks": 5, "output_toks": 3, "queued_ts": 10.0}
+    good |= {"scheduled_ts": 10.5, "first_token_ts": 11.0, "last_token_ts": 12.0}
+    return json.dumps({k: v for k, v in (good | changes).items() if v != "absent"}) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "requests.jsonl: the file is empty"),
+        ("\n\n", "requests.jsonl: the file is empty"),
+        (row() + '{"input_toks": 5', "requests.jsonl:2: not JSON"),
+        (row() + row(queued_ts="absent"), "requests.jsonl:2: no 'queued_ts'"),
+        (row() + row(first_token_ts=9.0), "requests.jsonl:2: first_token_ts is 9.0; allowed: sch"),
+        (row(scheduled_ts=9.0), "scheduled_ts is 9.0; allowed: queued_ts of the same row"),
+        (row(last_token_ts=10.9), "last_token_ts is 10.9; allowed: first_token_ts"),
+        (row(queued_ts=-1), "requests.jsonl:1: queued_ts is -1"),
+        (row(first_token_ts=float("nan")), "first_token_ts is nan"),
+        (row() + row(scheduled_ts="absent"), "requests.jsonl:2: scheduled_ts is None"),
+        (row(input_toks=0), "input_toks is 0"),
+        (row(output_toks="many"), "output_toks is 'many'"),
+        (row(output_toks=0), "none of the 1 requests was served"),
+    ],
+)
+def test_a_broken_log_is_one_clear_error(tmp_path: Path, text: str, message: str) -> None:
+    place = log(tmp_path)
+    (place / "requests.jsonl").write_text(text)
+    with pytest.raises(InfersimError, match=re.escape(message)):
+        bring_in("log", place, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("meta.json", "{", "not JSON"),
+        ("meta.json", '{"kv_cache": 5}', "kv_cache is 5; allowed: a mapping"),
+        ("meta.json", '{"model": 5}', "model is 5; allowed: a text"),
+        ("meta.json", '{"engine_kwargs": {"dtype": "int3"}}', "dtype is 'int3'; known: auto"),
+        (
+            "meta.json",
+            '{"model": "meta-llama/Llama-3.1-8B", "engine_kwargs": {"quantization": "awq"}}',
+            "quantization is 'awq', which does not tell precision.weights",
+        ),
+        (
+            "meta.json",
+            '{"model": "meta-llama/Llama-3.1-8B", "kv_cache": {"block_size": 0}}',
+            "block_size",
+        ),
+        ("timeseries.csv", "t,running\n1,2\n", "no column 'prompt_throughput'"),
+        ("timeseries.csv", SERIES.replace("3.0,", "1.0,"), "t of row 2 is 1; allowed: ascending"),
+        ("timeseries.csv", SERIES.replace(",40.0", ",nan"), "kv_cache_pct is 'nan'"),
+        ("timeseries.csv", SERIES.replace(",40.0", ",140"), "kv_cache_pct of row 1 is 140"),
+        ("workload_hash16.jsonl", '{"hash_ids": 3}\n', "hash_ids is no list"),
+    ],
+)
+def test_a_broken_file_beside_a_log_is_one_clear_error(
+    tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    place = log(tmp_path)
+    (place / name).write_text(text)
+    with pytest.raises(InfersimError, match=re.escape(message)):
+        bring_in("log", place, tmp_path / "run", gpu="h100-sxm")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_failed_request_of_a_log_is_counted_and_not_replayed(tmp_path: Path) -> None:
+    place = log(tmp_path)
+    with (place / "requests.jsonl").open("a") as file:
+        file.write(row(output_toks=0, queued_ts=1.0, first_token_ts=None, last_token_ts=None))
+    result, made = bring_in("log", place, tmp_path / "run")
+    assert (result.summary["completed"], result.summary["failed"]) == (3, 1)
+    assert len((made / "trace.csv").read_text().splitlines()) == 1 + 3
+
+
+# -- names -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("named", "known"),
+    [
+        ("meta-llama/Llama-3.1-8B", "llama-3.1-8b"),
+        ("meta-llama/Meta-Llama-3.1-70B-Instruct", "llama-3.1-70b"),
+        ("meta-llama/Llama-2-7b-chat-hf", "llama-2-7b"),
+        ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b"),
+        ("Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"),
+        ("Qwen/Qwen3-8B", "qwen3-8b"),
+        ("neuralmagic/Meta-Llama-3.1-8B-Instruct-FP8", None),
+        ("Qwen/Qwen3-80B", None),
+        ("", None),
+    ],
+)
+def test_published_names_of_models(named: str, known: str | None) -> None:
+    assert known_model(named) == known
+
+
+def test_every_gpu_that_a_driver_names_is_in_the_catalogue() -> None:
+    from calibrate.known_gpus import KNOWN
+
+    assert set(KNOWN.values()) <= set(catalog.names("gpus"))
+    assert known_gpu("NVIDIA H200") == "h200-sxm"
+    assert known_gpu("Voodoo 2") is None
+
+
+def test_every_format_says_what_it_is() -> None:
+    for name, known in FORMATS.items():
+        assert find_format(name) is known
+        assert known.name == name
+        assert known.layout
