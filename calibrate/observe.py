@@ -36,6 +36,9 @@ Engine = Annotated[
     Literal["reference", "vllm"],
     typer.Option(help="What serves: the project's own engine, or one that is installed here."),
 ]
+PROOFS = "fp64"
+"""A precision for comparing arithmetic, which no scenario knows."""
+
 Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:INDEX.")]
 Threads = Annotated[int | None, typer.Option(help="CPU threads; else as torch likes.")]
 Precision = Annotated[
@@ -113,9 +116,13 @@ def observe(
         loaded = load_scenario(scenario, overrides)
         if seed is not None:
             loaded = loaded.override({"seed": seed})
+        if precision is not None and precision != PROOFS:
+            parts = ("weights", "activations", "kv_cache")
+            loaded = loaded.override({f"precision.{part}": precision for part in parts})
         directory = output or new_run_directory(Path("runs"), f"{loaded.name}-observed")
         with Stop(signal.SIGINT, signal.SIGTERM) as stop:
-            options = {"precision": precision, "sampling": sampling}
+            proven = precision if precision == PROOFS else None
+            options = {"precision": proven, "sampling": sampling}
             result = _observe(loaded, directory, stop, engine, (device, threads), options)
             page = write_page(result, directory) if report else None
         show(result.summary, directory, page, as_json)

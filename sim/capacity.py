@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sim.cost.deployment import Deployment
-from sim.cost.operators import ACTIVATION_BYTES, LOGIT_BYTES
+from sim.cost.operators import LOGIT_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def activation_bytes(d: Deployment, max_num_batched_tokens: int, max_num_seqs: i
     attention = 2 * d.query_size + 2 * d.kv_size
     widths = 2 * d.model.hidden_size + max(mlp, attention)
     logits = 2 * max_num_seqs * d.model.vocab_size * LOGIT_BYTES
-    return max_num_batched_tokens * widths * ACTIVATION_BYTES + logits
+    return max_num_batched_tokens * widths * d.activation_bytes + logits
 
 
 def capacity(

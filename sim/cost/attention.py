@@ -5,7 +5,8 @@ nothing. One layer takes a floor, and then the longer of two things: the bytes o
 and the work of an SM per sequence and KV head over the number of SMs, which binds for many short
 contexts. That is a flat and a rising line in the context, and it has to be made of lines, because a
 leap needs the price of many iterations at once. Prefill attention is arithmetic over the causal
-query-key pairs, at a rate that grows with the number of keys each query sees.
+query-key pairs, at a rate that grows with the number of keys each query sees; in fp32 up to what
+products in fp32 reach.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sim.cost.deployment import Deployment
 from sim.cost.kernels.prompts import Prompts
 from sim.cost.kernels.serial import SerialPrompts
 from sim.cost.measured import PromptTrust, decode_of, prompts_of
-from sim.cost.operators import ACTIVATION_BYTES, Amount, Operator, measured
+from sim.cost.operators import Amount, Operator, measured
 from sim.cost.trust import ATTENTION_ERROR
 from sim.model import precision_bytes
 from sim.plan import Chunk
@@ -38,22 +39,25 @@ class Attention:
         d, gpu = deployment, deployment.gpu
         self._layers = d.model.num_layers
         self._token_bytes = 2.0 * d.kv_size * precision_bytes(d.kv_cache)
-        self._sequence_bytes = 2.0 * d.query_size * ACTIVATION_BYTES  # the query in, the result out
+        self._sequence_bytes = 2.0 * d.query_size * d.activation_bytes  # query in, result out
         self._pair_flops = 4.0 * d.query_size
-        self._peak = gpu.flops("bf16")
+        self._peak = gpu.flops("bf16")  # that the shares are of
+        reached = gpu.flops(d.unquantised) * gpu.efficiency.compute
+        self._fastest = reached if d.unquantised == "fp32" else math.inf
         self._floor = gpu.attention.floor
         self._bandwidth = gpu.bandwidth * gpu.attention.bandwidth
-        self._arithmetic = self._pair_flops / (self._peak * gpu.efficiency.compute)  # s per pair
+        self._arithmetic = self._pair_flops / reached  # s per pair
         self._unit = gpu.attention.unit * d.kv_size / d.model.head_dim / gpu.sms  # s per sequence
         heads = (d.query_size // d.model.head_dim, d.kv_size // d.model.head_dim, d.model.head_dim)
         group = heads[0] // heads[1]
         rereads = d.engine.rereads(group)
-        decode = decode_of(gpu, d.kv_cache, heads, rereads)
         self._read_bytes = self._token_bytes * (1 + rereads * (group - 1))
+        kernel = d.attention_kernel
+        decode = None if kernel is None else decode_of(gpu, kernel, heads, rereads)
         self._table = None if decode is None else DecodeTable(decode, self._layers)
         self._prompts: Prompts | SerialPrompts | None = None
         self._trust = PromptTrust(0.0, False, ATTENTION_ERROR)
-        prompts = prompts_of(gpu, d.kv_cache, heads)
+        prompts = None if kernel is None else prompts_of(gpu, kernel, heads)
         if prompts is not None:
             self._prompts, self._trust = prompts
             self._floor = self._prompts.floor
@@ -110,7 +114,10 @@ class Attention:
         for chunk in chunks:
             tokens, context = chunk.tokens, chunk.context
             seen = tokens * context + tokens * (tokens + 1) / 2
-            arithmetic = self._pair_flops * seen / (prefill_share(seen / tokens) * self._peak)
+            rate = prefill_share(seen / tokens) * self._peak
+            if rate > self._fastest:
+                rate = self._fastest
+            arithmetic = self._pair_flops * seen / rate
             traffic = (context + tokens) * self._token_bytes + tokens * self._sequence_bytes
             memory = traffic / self._bandwidth
             seconds += arithmetic if arithmetic > memory else memory

@@ -44,10 +44,26 @@ class Deployment:
                 f"tensor_parallel: {self.tensor_parallel} GPUs can neither share nor copy the "
                 f"{heads} KV heads of {self.model.name} equally"
             )
+        self._check_32_bits()
         if precision_bytes(self.activations) < 2 and self.weights != self.activations:
             raise ValueError(
                 f"precision: {self.activations} activations are multiplied by {self.activations} "
                 f"weights, not by {self.weights} ones; give both, or leave the activations at bf16"
+            )
+
+    def _check_32_bits(self) -> None:
+        """Raise ValueError for products of 32 bits by another width, or on an unknown unit."""
+        if "fp32" not in (self.weights, self.activations):
+            return
+        if self.weights != self.activations:
+            raise ValueError(
+                f"precision: fp32 is multiplied by fp32, not {self.activations} activations by "
+                f"{self.weights} weights; give both as fp32, or neither"
+            )
+        if "fp32" not in self.gpu.peak_flops:
+            raise ValueError(
+                f"precision: nothing says how fast {self.gpu.name} computes in fp32; give its "
+                "peak_flops.fp32, or leave weights and activations at 16 bits"
             )
 
     @property
@@ -69,6 +85,27 @@ class Deployment:
     def weight_precision_of_vocabulary(self) -> str:
         """Embedding and LM head stay at 16 bits beside quantised layers, as engines leave them."""
         return self.weights if precision_bytes(self.weights) >= 2 else "bf16"
+
+    @property
+    def unquantised(self) -> str:
+        """Precision of whatever quantisation leaves alone: hidden states, norms, attention, logits.
+
+        fp32 where the activations are, else bf16, which stands for both formats of 16 bits.
+        """
+        return "fp32" if self.activations == "fp32" else "bf16"
+
+    @property
+    def activation_bytes(self) -> float:
+        """Bytes of one number of a hidden state, outside of quantised products."""
+        return precision_bytes(self.unquantised)
+
+    @property
+    def attention_kernel(self) -> str | None:
+        """Which attention of a profile this one is: named after the cache. None, the data sheet's,
+        for queries in fp32 over a narrower cache, which no profile has."""
+        if self.unquantised == "fp32" and self.kv_cache != "fp32":
+            return None
+        return self.kv_cache
 
     @property
     def arithmetic(self) -> str:

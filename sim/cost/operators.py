@@ -3,7 +3,8 @@
 An operator is a roofline: the longer of arithmetic and memory traffic, plus a fixed latency, plus
 what it waits for the links. All figures are for the whole pass: an operator of each layer counts
 ``num_layers`` times. ``m`` is the number of tokens in the pass, prompts and decodes together. FLOP
-and bytes are of one GPU; a multiply-add is two FLOP. Activations move at 16 bits.
+and bytes are of one GPU; a multiply-add is two FLOP. Activations move at 16 bits, or at 32 where
+the deployment computes in fp32.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from sim.model import precision_bytes
 Amount = float | NDArray[np.float64]
 """One pass, or an array of them: every formula works on both."""
 
-ACTIVATION_BYTES = 2.0
 LOGIT_BYTES = 4.0
 
 WEIGHT_ONLY_BANDWIDTH = {"int8": 0.60, "int4": 0.50}
@@ -90,7 +90,9 @@ class Operators:
             streamed = min(streamed, WEIGHT_ONLY_BANDWIDTH[deployment.weights])
         self._weight_bandwidth = gpu.bandwidth * streamed
         self._layer_gemm = gemm_of(gpu, deployment.weights, deployment.arithmetic)
-        self._head_gemm = gemm_of(gpu, deployment.weight_precision_of_vocabulary, "bf16")
+        self._moved = deployment.activation_bytes
+        head = deployment.weight_precision_of_vocabulary, deployment.unquantised
+        self._head_gemm = gemm_of(gpu, *head)
         self._all_reduce = all_reduce_of(gpu)
         self._quantises = self._quantised and not (self._layer_gemm and self._layer_gemm.converts)
 
@@ -100,22 +102,22 @@ class Operators:
         h, q, kv, i = model.hidden_size, d.query_size, d.kv_size, d.intermediate_size
         layers = model.num_layers
         operators = [
-            self._elementwise("embedding", 1, m * h * 2 * ACTIVATION_BYTES),
+            self._elementwise("embedding", 1, m * h * 2 * self._moved),
             # each of the two norms adds the residual: two reads, two writes
             self._elementwise(
-                "norms", (1 if model.parallel_mlp else 2) * layers, 4 * m * h * ACTIVATION_BYTES
+                "norms", (1 if model.parallel_mlp else 2) * layers, 4 * m * h * self._moved
             ),
             self._projection("qkv projection", m, h, q + 2 * kv),
             self._elementwise("rotary, KV write", layers, self._rotary_bytes(m)),
             self._projection("output projection", m, q, h),
             self._projection("gate and up projection", m, h, (model.mlp_matrices - 1) * i),
-            self._elementwise("activation", layers, model.mlp_matrices * m * i * ACTIVATION_BYTES),
+            self._elementwise("activation", layers, model.mlp_matrices * m * i * self._moved),
             self._projection("down projection", m, i, h),
         ]
         if self._quantises:
             operators.append(self._quantise(m, 2 * h + q + i))
         if d.tensor_parallel > 1:
-            operators.append(self._sum(2 * layers + 1, m * h * ACTIVATION_BYTES))
+            operators.append(self._sum(2 * layers + 1, m * h * self._moved))
         return operators
 
     def _sum(self, times: int, size: Amount) -> Operator:
@@ -134,15 +136,15 @@ class Operators:
         d, model = self._d, self._d.model
         h, vocabulary = model.hidden_size, model.vocab_size
         share = vocabulary / d.tensor_parallel
-        precision = d.weight_precision_of_vocabulary
-        head = self._gemm("LM head", 1, rows, h, share, precision, "bf16", self._bandwidth)
+        precisions = d.weight_precision_of_vocabulary, d.unquantised
+        head = self._gemm("LM head", 1, rows, h, share, *precisions, self._bandwidth)
         if self._head_gemm is not None:
             head = measured(head, 1, self._head_gemm.timing(rows, share, h))
         # softmax and choice read and write the logits once more in 32 bits
         sampling = self._elementwise("sampling", 1, rows * vocabulary * 2 * LOGIT_BYTES)
         if d.tensor_parallel == 1:
             return [head, sampling]
-        size = rows * vocabulary * ACTIVATION_BYTES
+        size = rows * vocabulary * self._moved
         seconds = all_gather_time(size, d.tensor_parallel, d.gpu.link)
         return [head, _collective("logits all-gather", 1, size, seconds), sampling]
 
@@ -168,7 +170,7 @@ class Operators:
         """(m x k) by (k x n): weights read once, inputs read, outputs written."""
         gpu = self._d.gpu
         flops = 2.0 * m * k * n * times
-        moved = m * k * precision_bytes(arithmetic) + m * n * ACTIVATION_BYTES
+        moved = m * k * precision_bytes(arithmetic) + m * n * self._moved
         traffic = (k * n * precision_bytes(weights) + moved) * times
         return Operator(
             name,
@@ -191,7 +193,7 @@ class Operators:
     def _quantise(self, m: Amount, widths: float) -> Operator:
         """The inputs of a layer's four projections, 16 bits to 8 (a kernel for each)."""
         layers = self._d.model.num_layers
-        traffic = m * widths * (ACTIVATION_BYTES + 1) * layers
+        traffic = m * widths * (self._moved + 1) * layers
         memory = traffic / (self._d.gpu.bandwidth * QUANTISE_BANDWIDTH)
         latency = 4 * layers * self._latency
         return Operator("quantise activations", 0.0, traffic, 0.0, memory, latency, 0.0, False)
@@ -199,8 +201,8 @@ class Operators:
     def _rotary_bytes(self, m: Amount) -> Amount:
         """Queries, keys and values read; queries written; keys and values written to the cache."""
         d = self._d
-        read = (d.query_size + 2 * d.kv_size) * ACTIVATION_BYTES
-        written = d.query_size * ACTIVATION_BYTES + 2 * d.kv_size * precision_bytes(d.kv_cache)
+        read = (d.query_size + 2 * d.kv_size) * self._moved
+        written = d.query_size * self._moved + 2 * d.kv_size * precision_bytes(d.kv_cache)
         return m * (read + written)
 
 

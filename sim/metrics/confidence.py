@@ -54,8 +54,8 @@ def provenance(d: Deployment) -> str:
     profile = gpu.profile
     used = {
         "GEMM": profile.find("gemm", d.arithmetic),
-        "decode attention": profile.find("decode_attention", d.kv_cache),
-        "prefill attention": profile.find("prefill_attention", d.kv_cache),
+        "decode attention": profile.find("decode_attention", d.attention_kernel or ""),
+        "prefill attention": profile.find("prefill_attention", d.attention_kernel or ""),
     }
     if d.tensor_parallel > 1:
         used["all-reduce"] = profile.find("all_reduce", "bf16")

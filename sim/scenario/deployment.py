@@ -43,7 +43,7 @@ def _order(value: str) -> str:
 
 Order = Annotated[Line, AfterValidator(_order)]
 """An order of the queue, or ``package.module:Class``."""
-PrecisionName = Literal["bf16", "fp16", "fp8", "int8", "int4", "mxfp4", "nvfp4"]
+PrecisionName = Literal["bf16", "fp16", "fp32", "fp8", "int8", "int4", "mxfp4", "nvfp4"]
 
 
 class Precision(LimitedSection):
@@ -54,7 +54,8 @@ class Precision(LimitedSection):
     )
     activations: PrecisionName = Field(
         default="bf16",
-        description="Inputs of the matrix products. bf16: nothing is quantised unasked.",
+        description="Inputs of the matrix products. bf16: nothing is quantised unasked. fp32 goes "
+        "with fp32 weights, and what lies between products is of 32 bits then too.",
     )
     kv_cache: PrecisionName = Field(
         default="bf16",

@@ -53,10 +53,12 @@ def several(value: object) -> bool:
     return isinstance(value, list | tuple) and len(value) > 1
 
 
+WIDE = "bf16, fp16, fp32, fp8 or int8"
+
 LIMITS = (
-    Limit("Precision", "weights", among("mxfp4", "nvfp4"), "bf16, fp16, fp8, int8 or int4"),
-    Limit("Precision", "activations", among("int4", "mxfp4", "nvfp4"), "bf16, fp16, fp8 or int8"),
-    Limit("Precision", "kv_cache", among("int4", "mxfp4", "nvfp4"), "bf16, fp16, fp8 or int8"),
+    Limit("Precision", "weights", among("mxfp4", "nvfp4"), "bf16, fp16, fp32, fp8, int8 or int4"),
+    Limit("Precision", "activations", among("int4", "mxfp4", "nvfp4"), WIDE),
+    Limit("Precision", "kv_cache", among("int4", "mxfp4", "nvfp4"), WIDE),
     Limit("Scenario", "fleet", several, "one pool, of any number of replicas"),
     Limit("Pool", "role", among("prefill", "decode"), "both"),
     Limit("Pool", "pipeline_parallel", above(1), "1; tensor_parallel may be more"),

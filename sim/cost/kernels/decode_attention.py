@@ -65,13 +65,19 @@ SHARPNESS = 16.0
 cyclic read goes from all hits to none within a few percent of the size."""
 
 ACTIVATION_BYTES = 2.0
+"""Of a query or result beside a cache of 16 bits and fewer; beside one of 32 it is as wide."""
+
+
+def query_bytes(kv_bytes: float) -> float:
+    """Bytes of one number of a query or result, over a cache of ``kv_bytes`` each."""
+    return max(ACTIVATION_BYTES, kv_bytes)
 
 
 def read_bytes(shape: Shape, kv_bytes: float) -> Floats:
-    """Bytes that have to move: the KV cache once, queries in and results out (16 bits)."""
+    """Bytes that have to move: the KV cache once, queries in and results out."""
     cached = 2 * shape["batch"] * shape["context"] * shape["kv_heads"] * shape["head_dim"]
     queries = shape["batch"] * shape["q_heads"] * shape["head_dim"]
-    total: Floats = cached * kv_bytes + 2 * queries * ACTIVATION_BYTES
+    total: Floats = cached * kv_bytes + 2 * queries * query_bytes(kv_bytes)
     return total
 
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.cost.kernels.decode_attention import query_bytes
 from sim.cost.kernels.form import Ceilings, Floats, Form, Parameter, Parameters, Shape
 from sim.model import precision_bytes
 
@@ -61,8 +62,6 @@ WARM = 2e-3
 SHARPNESS = 16.0
 """How suddenly a working set stops fitting the cache; see the decode form."""
 
-ACTIVATION_BYTES = 2.0
-
 
 def pairs(shape: Shape) -> Floats:
     """Query-key pairs of one query head, causal: what has to be computed, unpadded."""
@@ -81,14 +80,16 @@ def read_bytes(shape: Shape, kv_bytes: float) -> Floats:
     """Bytes of queries, results, and keys and values read once by attention itself."""
     queries = shape["batch"] * shape["tokens"] * shape["q_heads"] * shape["head_dim"]
     keys = shape["batch"] * (shape["tokens"] + shape["context"]) * shape["kv_heads"]
-    total: Floats = 2 * queries * ACTIVATION_BYTES + 2 * keys * shape["head_dim"] * kv_bytes
+    wide = query_bytes(kv_bytes)
+    total: Floats = 2 * queries * wide + 2 * keys * shape["head_dim"] * kv_bytes
     return total
 
 
 def written_bytes(shape: Shape, kv_bytes: float) -> Floats:
-    """Bytes of copying new keys and values to the cache: in with 16 bits, out as they are kept."""
+    """Bytes of copying new keys and values to the cache: in as queries are, out as they are
+    kept."""
     new = 2 * shape["batch"] * shape["tokens"] * shape["kv_heads"] * shape["head_dim"]
-    total: Floats = new * (ACTIVATION_BYTES + kv_bytes)
+    total: Floats = new * (query_bytes(kv_bytes) + kv_bytes)
     return total
 
 

@@ -12,8 +12,9 @@ from bisect import bisect_right
 
 import numpy as np
 
+from sim.cost.kernels.decode_attention import query_bytes
 from sim.cost.kernels.form import Ceilings, Parameters, interpolate
-from sim.cost.kernels.prefill_attention import ACTIVATION_BYTES, BLOCK, ROWS, WARM, WIDTH, form
+from sim.cost.kernels.prefill_attention import BLOCK, ROWS, WARM, WIDTH, form
 from sim.model import precision_bytes
 from sim.profile import KernelFit
 
@@ -86,9 +87,10 @@ class Prompts:
         apart = (1 - p["packing"]) * q_heads / ceilings.sms
         self._packed_tile, self._packed_key = packed * unit, packed * self._per_key
         self._apart_tile, self._apart_key = apart * unit, apart * self._per_key
-        self._read_query = 2 * q_heads * head_dim * ACTIVATION_BYTES / rate
+        wide = query_bytes(kept)
+        self._read_query = 2 * q_heads * head_dim * wide / rate
         self._read_key = 2 * kv_heads * head_dim * kept / rate
-        self._write = p["write"] * 2 * kv_heads * head_dim * (ACTIVATION_BYTES + kept) / rate
+        self._write = p["write"] * 2 * kv_heads * head_dim * (wide + kept) / rate
         self._write += p["copy"] * min(kv_heads * head_dim / BLOCK, 1.0)
         self._table = _Table(fit, q_heads, group, head_dim)
 

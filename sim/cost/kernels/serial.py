@@ -135,11 +135,12 @@ class SerialPrompts:
         p = fit.parameters
         self.floor = p["floor"]
         rate = ceilings.bandwidth * p["share"]
-        query = 2 * q_heads * head_dim * prefill_attention.ACTIVATION_BYTES
+        kept = precision_bytes(precision)
+        query = 2 * q_heads * head_dim * decode_attention.query_bytes(kept)
         self._sequence, self._least = p["sequence"], p["least"]
         self._masked, self._block = p["masked"], p["block"]
         self._per_query = query / rate
-        self._per_key = 2 * kv_heads * head_dim * precision_bytes(precision) / rate
+        self._per_key = 2 * kv_heads * head_dim * kept / rate
         width = head_dim + p["softmax"]
         self._per_pair = 4 * q_heads * width / (ceilings.peak * p["compute"])
 
