@@ -150,10 +150,11 @@ def quantise(x: Tensor) -> tuple[Tensor, Tensor]:
     return (x.float() / scale).to(torch.float8_e4m3fn), scale
 
 
-def draw(logits: Tensor) -> Tensor:
+def draw(logits: Tensor, generator: Any = None) -> Tensor:
     """A token for each row, drawn from its softmax by dividing by exponential noise."""
     shares = logits.softmax(dim=-1)
-    return shares.div_(torch.empty_like(shares).exponential_()).argmax(dim=-1)
+    noise = torch.empty_like(shares).exponential_(generator=generator)
+    return shares.div_(noise).argmax(dim=-1)
 
 
 def look_up(table: Tensor, tokens: Tensor) -> Tensor:

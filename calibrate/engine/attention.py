@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from calibrate.bench import by_sequence
 from calibrate.engine.batch import Span, Step
 from calibrate.engine.model import Attend
 from calibrate.lazy_torch import Tensor, torch
@@ -30,40 +31,45 @@ class Attention(Protocol):
 
 
 class _Share(NamedTuple):
-    """One span's rows of the batch, its blocks, and who of them may see whom."""
+    """One span's rows of the batch, its blocks, and whether all that is there may be seen."""
 
     rows: slice
     blocks: Tensor
-    stop: int
-    single: bool
-    mask: Tensor | None  # None: causal from the first place on, or a single row that sees all
+    span: Span
+    masked: bool
 
 
 class BySequence:
     """Every span by itself, prompts and decodes alike; on any device, in any precision."""
 
-    name = "gather and SDPA by sequence"
+    name = by_sequence.NAME
     replayable = False
+
+    def __init__(self) -> None:
+        self._gather = by_sequence.Gather()
 
     def of(self, step: Step) -> Attend:
         """Attention of all spans, one after the other."""
-        return _one_by_one(step, range(len(step.spans)))
+        return _one_by_one(step, range(len(step.spans)), self._gather)
 
 
 def prompts_one_by_one(step: Step) -> Attend:
     """Attention of the prompts alone; other rows of the result hold nothing."""
-    return _one_by_one(step, range(step.decodes, len(step.spans)))
+    return _one_by_one(step, range(step.decodes, len(step.spans)), by_sequence.Gather())
 
 
-def _one_by_one(step: Step, chosen: Sequence[int]) -> Attend:
+def _one_by_one(step: Step, chosen: Sequence[int], gather: by_sequence.Gather) -> Attend:
     shares = _shares(step, chosen)
+    masks: list[Tensor | None] = []
 
     def attend(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        if not masks:  # the first layer: the others use the same
+            masks.extend(_mask(share, query) for share in shares)
         out = torch.empty_like(query)
-        for share in shares:
-            own = _gather(keys, share), _gather(values, share)
-            compute = _decode if share.single else _prefill
-            out[share.rows] = compute(query[share.rows], *own, share.mask)
+        for share, mask in zip(shares, masks, strict=True):
+            own = gather(keys, values, share.blocks, share.span.stop)
+            compute = by_sequence.decode if share.span.count == 1 else by_sequence.prefill
+            out[share.rows] = compute(query[share.rows], *own, mask)
         return out
 
     return attend
@@ -78,49 +84,20 @@ def _shares(step: Step, chosen: Sequence[int]) -> list[_Share]:
             _Share(
                 rows=slice(row, row + span.count),
                 blocks=step.table[index, : -(-span.stop // step.block_size)],
-                stop=span.stop,
-                single=span.count == 1,
-                mask=_mask(span, step.table.device),
+                span=span,
+                masked=bool(span.padding) or (span.count > 1 and span.start > 0),
             )
         )
         row += span.count
     return made
 
 
-def _mask(span: Span, device: object) -> Tensor | None:
-    """Query x key, True where it may be seen: what came before, itself, and no padding. A padded
-    place sees itself, so that what it leaves in the cache is a number."""
-    if not span.padding and (span.count == 1 or span.start == 0):
+def _mask(share: _Share, query: Tensor) -> Tensor | None:
+    """None where causality from the first place on does, or a single row sees all."""
+    span = share.span
+    if not share.masked:
         return None
-    keys = torch.arange(span.stop, device=device)
-    queries = torch.arange(span.start, span.stop, device=device)[:, None]
-    return (keys <= queries) & ((keys >= span.padding) | (keys == queries))
-
-
-def _gather(part: Tensor, share: _Share) -> Tensor:
-    """One sequence's keys or values side by side: 1 x KV head x token x size."""
-    own = part.index_select(0, share.blocks).flatten(0, 1)[: share.stop]
-    return own.transpose(0, 1)[None]
-
-
-def _decode(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-    """One query token; the query heads of a group are rows of one product."""
-    groups = query.view(1, keys.shape[1], -1, query.shape[-1])
-    seen = torch.nn.functional.scaled_dot_product_attention(groups, keys, values, attn_mask=mask)
-    return seen.reshape(query.shape)
-
-
-def _prefill(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-    """The last query token sees all keys, the one before it a key less, and so on."""
-    seen = torch.nn.functional.scaled_dot_product_attention(
-        query.transpose(0, 1)[None],
-        keys,
-        values,
-        attn_mask=mask,
-        is_causal=mask is None,
-        enable_gqa=query.shape[1] != keys.shape[1],
-    )
-    return seen[0].transpose(0, 1)
+    return by_sequence.additive_mask(span.start, span.stop, span.padding, query)
 
 
 Decode = Callable[[Tensor, Tensor, Tensor, Step], Tensor]

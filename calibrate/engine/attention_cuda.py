@@ -58,6 +58,7 @@ class Batched:
             prompts = (prompts_one_by_one if step.padded else self._prompts)(step)
 
         def attend(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            query = query.contiguous()  # it was turned together with the keys
             if prompts is None:
                 return decode(query, keys, values, step)
             out = prompts(query, keys, values)

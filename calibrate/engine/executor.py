@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from calibrate.bench.elementwise import draw
 from calibrate.engine.attention import Attention
 from calibrate.engine.batch import Span, make_step
 from calibrate.engine.cache import BlockTables, Cache, geometry
@@ -117,5 +118,4 @@ class Draw:
 
     def __call__(self, logits: Tensor) -> Tensor:
         """One draw for each row."""
-        shares = logits.float().softmax(-1)
-        return torch.multinomial(shares, 1, generator=self._generator)[:, 0]
+        return draw(logits.float(), self._generator)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from calibrate.bench.elementwise import gated, rotate
 from calibrate.engine.batch import Step
 from calibrate.engine.cache import Cache
 from calibrate.lazy_torch import Tensor, torch
@@ -100,15 +101,16 @@ class Transformer:
         functional = torch.nn.functional
         part("embedding")
         x = functional.embedding(step.tokens, self.embedding)
+        counts = [self.spec.num_heads, self.spec.num_kv_heads]
         cos = self._cos[step.positions]
         sin = self._sin[step.positions]
         for number, layer in enumerate(self.layers):
             part("norm")
             seen = self._norm(x, layer.first_norm)
             part("query, key, value")
-            query, key, value = self._project(layer, seen)
+            heads, value = self._project(layer, seen)
             part("rotary positions")
-            query, key = _rotate(query, cos, sin), _rotate(key, cos, sin)
+            query, key = rotate(heads, cos, sin).split(counts, dim=1)
             part("write KV cache")
             cache.write(number, step.slots, key, value)
             part("attention")
@@ -118,9 +120,9 @@ class Transformer:
             part("norm")
             seen = self._norm(x, layer.second_norm)
             part("gate and up")
-            gate, up = functional.linear(seen, layer.gate_up).chunk(2, dim=-1)
+            wide = functional.linear(seen, layer.gate_up)
             part("activation")
-            seen = functional.silu(gate) * up
+            seen = gated(wide)
             part("down")
             x = x + functional.linear(seen, layer.down)
         part("norm")
@@ -128,16 +130,18 @@ class Transformer:
         part("head")
         return functional.linear(seen, self.head)
 
-    def _project(self, layer: Layer, seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values: token x head x size."""
+    def _project(self, layer: Layer, seen: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries and keys side by side, and values: token x head x size."""
         spec = self.spec
         mixed = torch.nn.functional.linear(seen, layer.qkv, layer.qkv_bias)
-        heads = mixed.view(len(mixed), -1, spec.head_dim)
-        counts = [spec.num_heads, spec.num_kv_heads, spec.num_kv_heads]
-        query, key, value = heads.split(counts, dim=1)
+        every = mixed.view(len(mixed), -1, spec.head_dim)
+        turned = spec.num_heads + spec.num_kv_heads
+        heads, value = every[:, :turned], every[:, turned:]
         if layer.query_norm is not None and layer.key_norm is not None:
-            query, key = self._norm(query, layer.query_norm), self._norm(key, layer.key_norm)
-        return query, key, value
+            query, key = heads.split([spec.num_heads, spec.num_kv_heads], dim=1)
+            normed = self._norm(query, layer.query_norm), self._norm(key, layer.key_norm)
+            heads = torch.cat(normed, dim=1)
+        return heads, value
 
     @staticmethod
     def _norm(x: Tensor, weight: Tensor) -> Tensor:
@@ -189,9 +193,3 @@ def _angles(positions: int, size: int, dtype: Any, device: str) -> tuple[Tensor,
         torch.cos(angles).to(device=device, dtype=dtype),
         torch.sin(angles).to(device=device, dtype=dtype),
     )
-
-
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Each pair (element of the first half of a head, its partner in the second) turned."""
-    left, right = x.chunk(2, dim=-1)
-    return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
