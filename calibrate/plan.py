@@ -77,7 +77,7 @@ def crude_rates(kind: str, units: int, cache: float = 0.0) -> Rates:
     """
     pool = 2.0 * cache + 2**30
     if kind == "cpu":
-        return Rates(2e10 * units, 3e9, 0.05, 0.2, 5e8, pool)
+        return Rates(2e10 * units, 3e9, 0.05, 0.12, 5e8, pool)
     return Rates(5e11 * units, 5e11, 0.06, 0.04, 2e11, pool)
 
 
@@ -115,7 +115,8 @@ class Plan:
     """The order of points under a budget.
 
     ``shares`` says how much of the time each operator deserves; ``done`` are points measured
-    earlier, which are not offered again and around which others are chosen.
+    earlier, which are not offered again and around which others are chosen. Of variables that are
+    ``ranked`` one offered value is as far from the next as any other.
     """
 
     points: Iterable[Point]
@@ -123,6 +124,7 @@ class Plan:
     rates: Rates
     budget: float
     done: frozenset[Key] = frozenset()
+    ranked: frozenset[str] = frozenset()
     _queues: dict[Group, _Queue] = field(default_factory=dict)
     _known: dict[Key, Point] = field(default_factory=dict)
 
@@ -174,7 +176,7 @@ class Plan:
         return sum(int((~queue.taken).sum()) for queue in self._queues.values())
 
     def _queue(self, points: list[Point], share: float) -> _Queue:
-        coordinates = log_shape(points)
+        coordinates = log_shape(points, self.ranked)
         centre = np.linalg.norm(coordinates - np.median(coordinates, axis=0), axis=1)
         weights = np.array([point.weight for point in points])
         queue = _Queue(
@@ -198,11 +200,16 @@ def group_of(point: Point) -> Group:
     return (point.operator, point.precision, point.variant.rsplit(" ", 1)[-1])
 
 
-def log_shape(points: list[Point]) -> Floats:
-    """Each point's shape as base-2 logarithms, a column for each variable that varies."""
+def log_shape(points: list[Point], ranked: frozenset[str] = frozenset()) -> Floats:
+    """Each point's shape as base-2 logarithms, a column for each variable that varies; the values
+    of ``ranked`` ones are spread evenly over their range."""
     names = sorted({name for point in points for name in point.shape})
     table = np.array(
         [[math.log2(1 + point.shape.get(name, 0.0)) for name in names] for point in points]
     )
+    for column, name in enumerate(names):
+        if name in ranked:
+            values, place = np.unique(table[:, column], return_inverse=True)
+            table[:, column] = np.linspace(values[0], values[-1], len(values))[place]
     varying = table.std(axis=0) > 0 if len(points) > 1 else np.ones(len(names), dtype=bool)
     return table[:, varying] if varying.any() else table[:, :1]

@@ -18,6 +18,7 @@ import numpy as np
 from calibrate.data import Data
 from calibrate.device import DeviceFacts
 from calibrate.fit import fit, groups
+from calibrate.knots import axes_of, jumpy_axes_of
 from calibrate.known_gpus import KNOWN
 from calibrate.measurements import Measurement
 from sim import catalog
@@ -33,9 +34,12 @@ LEAST_POINTS = 8
 LEAST_SHAPES = 4
 """Fewer measurements, or fewer shapes to hold out, are not fitted."""
 
-MOST_KNOTS = 6
-MOST_CELLS = 200
-"""Size of a residual table: knots on an axis, and in all."""
+MOVING = ("memory", "memory_read", "norm", "activation", "rotary", "embedding", "stream")
+"""Operators whose fastest timing shows the bandwidth of a device that nothing is known of."""
+
+STREAMS = ("norm", "activation", "stream")
+"""Operators that stand for all that only move data: the first that was measured says how much of
+the bandwidth they reach."""
 
 ROTATED = {
     "gemm": {"cached": 1.0, "convert": 0.0, "row": 0.0},
@@ -96,7 +100,7 @@ def _limits(
     moved = [
         row.shape["bytes"] / row.seconds
         for row in measurements
-        if row.operator in ("memory", "stream") and row.seconds and "bytes" in row.shape
+        if row.operator in MOVING and row.seconds and "bytes" in row.shape
     ]
     products = [row for row in measurements if row.operator == "gemm" and row.seconds]
     peaks: dict[str, float] = {}
@@ -134,24 +138,33 @@ def _fitted(
     if form is None:
         return None
     data = to_data(form, rows)
+    if len(data) >= LEAST_POINTS and groups(form, data).max() + 1 < LEAST_SHAPES:
+        form = _finer(form)
     if len(data) < LEAST_POINTS or groups(form, data).max() + 1 < LEAST_SHAPES:
         return None
+    jumpy = device.kind == "cpu" and operator == "gemm"
     found = fit(
         form,
         data,
         limits.of(precision if operator == "gemm" else "bf16"),
-        axes=axes_of(form, data),
+        axes=(jumpy_axes_of if jumpy else axes_of)(form, data),
         kernel=", ".join(sorted({row.kernel for row in rows})),
         judged=np.ones(len(data), dtype=bool),
     )
-    usual = device.kind != "cpu" or operator in MOVERS
-    return found if usual else replace(found, form=serial.NAME)
+    return replace(found, form=serial.NAME) if device.kind == "cpu" else found
+
+
+def _finer(form: Form) -> Form:
+    """The same, with shapes that differ in length held out too: where one model's heads are all
+    that was measured there is nothing else to hold out."""
+    lengths = [name for name in form.variables if name in ("tokens", "context")]
+    return replace(form, group=(*form.group, *lengths))
 
 
 def _form(operator: str, precision: str, kind: str) -> Form | None:
     """The form to fit: on a CPU the serial one, which has no tiles."""
     if operator in MOVERS:
-        return stream.form(operator)
+        return serial.mover(operator) if kind == "cpu" else stream.form(operator)
     name = serial.NAME if kind == "cpu" else ""
     make = FORMS.get((operator, name))
     if make is None:
@@ -176,25 +189,6 @@ def to_data(form: Form, rows: Sequence[Measurement]) -> Data:
     )
 
 
-def axes_of(form: Form, data: Data) -> dict[str, tuple[float, ...]] | None:
-    """Knots of a residual table where the data lie: quantiles of each coordinate, fewer of them the
-    more coordinates vary. None where nothing varies enough."""
-    coordinates = form.coordinates(data.shape)
-    varied = {name: np.unique(np.round(c, 6)) for name, c in coordinates.items()}
-    varied = {name: values for name, values in varied.items() if len(values) > 1}
-    if not varied:
-        return None
-    knots = MOST_KNOTS
-    while knots > 2 and knots ** len(varied) > min(MOST_CELLS, len(data) / 2):
-        knots -= 1
-    shares = np.linspace(0, 1, knots)
-    axes = {
-        name: tuple(np.unique(np.round(np.quantile(values, shares), 3)).tolist())
-        for name, values in varied.items()
-    }
-    return axes if np.prod([len(axis) for axis in axes.values()]) <= MOST_CELLS else None
-
-
 def _hardware(
     device: DeviceFacts,
     limits: _Limits,
@@ -216,7 +210,7 @@ def _hardware(
         ),
         "sms": _sourced(device.units, "threads used" if device.kind == "cpu" else "as told"),
     }
-    streams = kernels.get("stream", {})
+    streams = next((kernels[name] for name in STREAMS if name in kernels), {})
     moving = streams.get("bf16") or next(iter(streams.values()), None)
     if moving is not None:
         document["efficiency"] = _sourced(
@@ -225,7 +219,7 @@ def _hardware(
                 "bandwidth": round(min(1.0, moving.parameters["share"]), 4),
                 "operator_latency": f"{moving.parameters['latency'] * 1e6:.4g}us",
             },
-            "norms, rotary embedding, activations and residuals, as measured",
+            "norms with their residuals, as measured",
         )
     return document
 

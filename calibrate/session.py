@@ -21,6 +21,7 @@ from calibrate.bench.gemm import PRECISIONS
 from calibrate.device import Device, DeviceFacts, open_device
 from calibrate.measurements import Measurement, Store, Table, facts_of, now, read, read_meta
 from calibrate.plan import Plan, crude_rates
+from calibrate.settle import settled
 from calibrate.stability import drift, noise, sums
 from calibrate.suite import Bench, Report, Suite
 from calibrate.timing import timer_for
@@ -42,6 +43,14 @@ DEFAULT_PRECISIONS = {
     "cuda": ("bf16", "fp8", "int8", "int8-weights", "int4-weights", "fp16"),
     "cpu": ("bf16", "fp32"),
 }
+FIRST_PASS = {"cuda": 0.85, "cpu": 0.5}
+"""Share of the budget for new points; the rest is for looking at them once more. On a CPU, which is
+shared and changes its clock, that makes a fit better than more points would."""
+
+RANKED: dict[str, frozenset[str]] = {"cuda": frozenset(), "cpu": frozenset(["m"])}
+"""Variables of which every offered value is to be met: the library of a CPU has other kernels for
+7 rows than for 8."""
+
 LEAST_BUDGET = 1.0
 MEMORY_SHARE = 0.6
 """Of the memory free at the start, what points may plan with: pools of several types lie beside one
@@ -118,6 +127,7 @@ def prepare(request: Request) -> Session:
         rates=crude_rates(kind, device.facts.units, device.facts.cache),
         budget=budget,
         done=frozenset(row.key for row in store.table.rows if not row.purpose),
+        ranked=RANKED[kind],
     )
     owners = {name: family for family in found for name in family.shares}
     return Session(device, plan, owners, store, models)
@@ -137,6 +147,7 @@ def measure(session: Session, report: Report) -> Table:
         timer_for(device),
         store,
         report=report,
+        first_pass=FIRST_PASS[device.facts.kind],
     )
     ended = "interrupted"
     try:
@@ -194,7 +205,7 @@ def load_fit() -> WriteProfile:
 def fit(measurements: Path, out: Path, write: Callable[..., Profile]) -> tuple[Profile, Table]:
     """Fit a table measured earlier, on whichever machine, and write the profile to ``out``."""
     table = read(measurements)
-    usable = table.usable()
+    usable = settled(table)
     if not usable:
         raise UsageError(f"{measurements}: holds no timing to fit")
     return write(usable, facts_of(measurements), out), table

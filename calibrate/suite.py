@@ -1,10 +1,10 @@
 """How is a device measured from beginning to end?
 
-Anchors (one product, one attention) are timed at the start, in the middle and at the end, so that a
-drift of the device shows. Between them points come from the plan until most of the time is used;
-the rest goes to a second pass over some of them, which says how well the machine agrees with
-itself. Whatever happens at a point (no memory, no kernel, an error) is recorded and the next one
-comes. Seconds.
+Anchors (one product, one attention) are timed at the start, at the end and a dozen times between,
+so that a drift of the device shows. Between them points come from the plan until a share of the
+time is used; the rest goes to a second pass over them, or some of them, which says how well the
+machine agrees with itself. Whatever happens at a point (no memory, no kernel, an error) is recorded
+and the next one comes. Seconds.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from calibrate.timing import Timer, Timing
 from sim.errors import InfersimError
 from sim.rng import stream
 
-FIRST_PASS = 0.85
-"""Share of the budget for new points; the rest is for the second pass and the anchors."""
-
 ANCHORED = ("gemm", "decode_attention")
+ANCHOR_EVERY = 1 / 12
+"""Share of the budget after which anchors are timed again."""
+
 ANCHOR_LONGEST = 1 / 500
 """Share of the budget that one call of an anchor may take."""
 
@@ -106,7 +106,8 @@ Report = Callable[[Progress], None]
 class Suite:
     """One run over a device: a plan, the families it asks, a timer, a store for what comes of it.
 
-    ``owners`` maps each operator to the family that prepares its points; ``clock`` counts seconds.
+    ``owners`` maps each operator to the family that prepares its points; ``first_pass`` is the
+    share of the budget for new points; ``clock`` counts seconds.
     """
 
     def __init__(
@@ -118,12 +119,14 @@ class Suite:
         store: Store,
         *,
         report: Report = lambda progress: None,
+        first_pass: float = 0.85,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._plan, self._owners = plan, owners
         self._machine, self._timer, self._store = machine, timer, store
         self._report, self._clock = report, clock
-        self._start, self._measured = 0.0, 0
+        self._first_pass = first_pass
+        self._start, self._measured, self._anchored = 0.0, 0, 0.0
         self._anchors: dict[str, Point] = {}
 
     def run(self) -> None:
@@ -133,16 +136,13 @@ class Suite:
         was measured in the store.
         """
         self._start = self._clock()
-        first_pass = FIRST_PASS * self._plan.budget
-        halfway = False
+        first_pass = self._first_pass * self._plan.budget
         while (point := self._plan.next(first_pass - self._used())) is not None:
             row = self._measure(point, "")
             if self._is_anchor(row):
                 self._anchors[point.operator] = point
                 self._measure(point, "anchor")
-            if not halfway and self._used() > first_pass / 2:
-                halfway = True
-                self._repeat_anchors()
+            self._look_at_anchors()
         self._second_pass()
         self._repeat_anchors()
 
@@ -152,7 +152,13 @@ class Suite:
             return False
         return row.seconds is not None and row.seconds < ANCHOR_LONGEST * self._plan.budget
 
+    def _look_at_anchors(self) -> None:
+        """Time them if that was last done long ago."""
+        if self._used() - self._anchored > ANCHOR_EVERY * self._plan.budget:
+            self._repeat_anchors()
+
     def _repeat_anchors(self) -> None:
+        self._anchored = self._used()
         for point in self._anchors.values():
             self._measure(point, "anchor")
 
@@ -169,6 +175,7 @@ class Suite:
             point = plan.known(rows[index].key)
             if point is not None and plan.cost(point) <= left:
                 self._measure(point, "again")
+                self._look_at_anchors()
 
     def _measure(self, point: Point, purpose: Purpose) -> Measurement:
         """Time a point, record what came of it, and let the plan learn from it."""

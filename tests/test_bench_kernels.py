@@ -135,7 +135,7 @@ def test_paged_decode_attention_equals_dense_attention(
     query = decode_attention.make_query(arena, 4, heads, precision).clone()
     used = [table.flatten().tolist() for table in cache.tables]
     assert set(used[0]) - {0} != set(used[1]) - {0}
-    for make in (decode_attention.by_sequence, decode_attention.gathered):
+    for make in (decode_attention.one_by_one, decode_attention.gathered):
         for turn, call in enumerate(make(query, cache)):
             expected = decode_attention.reference(query, cache, turn)
             assert close(call().view_as(expected), expected, tolerance), (make, turn)
@@ -323,9 +323,9 @@ def test_a_point_of_every_kind_can_be_prepared_and_timed(tmp_path: Path) -> None
         prefill_attention.PrefillAttention(): prefill_attention.point(
             "bf16", 1, 8, 30, Heads(4, 2, 16)
         ),
-        copies.Copies(): copies.memory_point("read", "fp32", 4096),
+        copies.Copies(): copies.memory_point("memory_read", "fp32", 4096),
         launch.Launch(): next(launch.Launch().points(found)),
-        files.Files(str(tmp_path)): files.file_point(2**20, "warm"),
+        files.Files(str(tmp_path)): files.file_point(2**20, files.WARM),
         layer.Layers([TINY]): layer.point(TINY, "bf16", 2, 1, 20, True, "eager"),
     }
     for family, point in chosen.items():
@@ -338,11 +338,11 @@ def test_a_point_of_every_kind_can_be_prepared_and_timed(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("variant", ["norm", "activation", "rotary", "embedding", "add"])
-def test_stream_operators_run_on_what_they_count(arena: Arena, variant: str) -> None:
-    point = elementwise.stream_point(variant, "bf16", 6, 128)
+@pytest.mark.parametrize("operator", elementwise.PASSES)
+def test_stream_operators_run_on_what_they_count(arena: Arena, operator: str) -> None:
+    point = elementwise.stream_point(operator, "bf16", 6, 128)
     work = elementwise.Elementwise().prepare(point, arena)
-    assert point.bytes == elementwise.PASSES[variant] * 6 * 128 * 2
+    assert point.bytes == elementwise.PASSES[operator] * 6 * 128 * 2
     for call in list(work.calls)[:3]:
         call()
 
@@ -370,10 +370,10 @@ def test_a_file_is_cold_only_where_it_can_be(
     monkeypatch.setattr(files, "file_system", lambda directory: "tmpfs")
     assert not files.can_drop(tmp_path)
     with pytest.raises(UnsupportedError, match="cannot leave the page cache"):
-        files.Files(str(tmp_path)).prepare(files.file_point(2**20, "cold"), small_arena())
+        files.Files(str(tmp_path)).prepare(files.file_point(2**20, files.COLD), small_arena())
     monkeypatch.setattr(files, "free_disk", lambda directory: 1)
     with pytest.raises(UnsupportedError, match="no room"):
-        files.Files(str(tmp_path)).prepare(files.file_point(2**20, "warm"), small_arena())
+        files.Files(str(tmp_path)).prepare(files.file_point(2**20, files.WARM), small_arena())
 
 
 def test_a_file_arrives_whole(tmp_path: Path) -> None:

@@ -56,7 +56,8 @@ def test_every_operator_and_precision_comes_before_any_has_had_much() -> None:
     first = taken[: 2 * len(groups)]
     assert {group_of(point) for point in first} == groups
     assert {point.operator for point in taken} >= {
-        *("gemm", "decode_attention", "prefill_attention", "stream", "sampling", "memory"),
+        *("gemm", "decode_attention", "prefill_attention", "norm", "kv_write", "sampling"),
+        *("rotary", "activation", "embedding", "memory", "memory_read", "file_to_device_warm"),
         *("launch", "file_to_device", "layer"),
     }
     assert {p.precision for p in taken if p.operator == "decode_attention"} == {"bf16", "fp32"}

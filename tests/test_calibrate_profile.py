@@ -9,11 +9,12 @@ from typer.testing import CliRunner
 import sim
 from calibrate.commands import app
 from calibrate.device import DeviceFacts
+from calibrate.knots import axes_of, jumpy_axes_of
 from calibrate.lazy_torch import installed
 from calibrate.measurements import Measurement
-from calibrate.profile import axes_of, to_data, write_profile
+from calibrate.profile import to_data, write_profile
 from sim import catalog
-from sim.cost.kernels import gemm, serial, stream
+from sim.cost.kernels import gemm, serial
 from sim.cost.kernels.form import Ceilings
 from sim.errors import InfersimError
 
@@ -21,19 +22,27 @@ CPU = DeviceFacts("cpu", "Some CPU", 2**35, 1, 2**25, {"torch": "2.13.0"})
 H200 = DeviceFacts("cuda", "NVIDIA H200", 150 * 10**9, 132, 5 * 10**7, {"driver": "570"})
 CEILINGS = Ceilings(8e11, 1e10, 1)
 TRUE = {
-    "gemm": {"compute": 0.9, "bandwidth": 0.5, "latency": 8e-6, "half": 20.0, "norm": 3.0},
-    "decode_attention": {"floor": 3e-5, "sequence": 4e-5, "share": 0.3, "compute": 0.05},
+    "gemm": {
+        "compute": 0.9, "bandwidth": 0.5, "latency": 8e-6, "half": 20.0, "norm": 3.0,
+        "column": 3e-8,
+    },
+    "decode_attention": {
+        "floor": 3e-5, "sequence": 4e-5, "share": 0.3, "compute": 0.05, "near": 1e6, "slow": 0.4,
+    },
     "prefill_attention": {
         "floor": 2e-5, "sequence": 1e-5, "share": 0.5, "compute": 0.3, "least": 24.0,
-        "softmax": 50.0, "masked": 1.6, "block": 200.0,
+        "softmax": 50.0, "head": 2e-6, "mask": 4e-10, "pack": 2e-10, "near": 3e6, "slow": 2.0,
     },
-    "stream": {"latency": 5e-6, "share": 0.6, "blend": 1.5},
+    "norm": {
+        "latency": 5e-6, "share": 0.6, "blend": 1.5, "near": 1e6, "slow": 0.5, "large": 6e7,
+        "fresh": 2.0,
+    },
 }  # fmt: skip
 FORMS = {
     "gemm": serial.product("bf16"),
     "decode_attention": serial.decode("bf16"),
     "prefill_attention": serial.prefill("bf16"),
-    "stream": stream.form("stream"),
+    "norm": serial.mover("norm"),
 }
 
 
@@ -74,14 +83,14 @@ def all_rows(noise=0.01):
         for c in (0, 256, 2048)
         for q, kv, d in heads()
     ]
-    sizes = [{"bytes": 2.0**power} for power in range(8, 30)]
+    sizes = [{"bytes": 2.0 ** (power / 2)} for power in range(16, 60)]
     moved = np.array([size["bytes"] for size in sizes[-4:]])
     copies = rows("memory", sizes[-4:], 0.0, seconds=moved / 1e10)
     peak = rows("gemm", [{"m": 4096, "n": 8192, "k": 8192}], 0.0,
                 seconds=np.array([2 * 4096 * 8192 * 8192 / 8e11]))  # fmt: skip
     return [
         *rows("gemm", products, noise), *rows("decode_attention", decodes, noise),
-        *rows("prefill_attention", prefills, noise), *rows("stream", sizes, noise), *copies, *peak,
+        *rows("prefill_attention", prefills, noise), *rows("norm", sizes, noise), *copies, *peak,
     ]  # fmt: skip
 
 
@@ -96,11 +105,24 @@ def test_known_parameters_are_recovered_within_2_percent(written):
     for operator, name in [
         ("gemm", "bandwidth"), ("gemm", "compute"),
         ("decode_attention", "sequence"), ("decode_attention", "compute"),
-        ("prefill_attention", "masked"),
-        ("stream", "share"), ("stream", "latency"),
+        ("norm", "latency"),
     ]:  # fmt: skip
         found = profile.kernels[operator]["bf16"].parameters[name]
         assert found == pytest.approx(TRUE[operator][name], rel=0.02), (operator, name)
+
+
+def test_prompts_of_lengths_between_those_measured_are_priced(written):
+    """Its parameters trade against one another; what they come to does not."""
+    _, profile = written
+    shape = {
+        "batch": np.array([1.0, 3.0]), "tokens": np.array([300.0, 30.0]),
+        "context": np.array([0.0, 900.0]), "q_heads": np.array(16.0),
+        "kv_heads": np.array(8.0), "head_dim": np.array(64.0),
+    }  # fmt: skip
+    fit = profile.kernels["prefill_attention"]["bf16"]
+    exact = FORMS["prefill_attention"].seconds(TRUE["prefill_attention"], shape, CEILINGS)
+    found = FORMS["prefill_attention"].price(fit, shape, CEILINGS)
+    assert found == pytest.approx(exact, rel=0.02)
 
 
 def test_the_error_on_held_out_shapes_is_the_noise(written):
@@ -183,6 +205,9 @@ def test_knots_lie_where_the_data_do():
     assert axes["m"][0] == 0.0
     assert axes["m"][-1] == 12.0
     assert np.prod([len(axis) for axis in axes.values()]) <= len(data) / 2
+    jumpy = jumpy_axes_of(form, data)
+    assert jumpy["m"][:4] == (0.0, 2.0, 4.0, 6.0)  # 1, 4, 16 and 64 rows
+    assert (jumpy["m"][-1], len(jumpy["k"])) == (12.0, 3)
 
 
 @pytest.mark.skipif(not installed(), reason="PyTorch is not installed")

@@ -118,7 +118,7 @@ def test_anchors_open_and_close_and_a_sample_is_seen_twice(tmp_path: Path) -> No
     run(tmp_path / "m.csv", world, report=slow_down)
     table = read(tmp_path / "m.csv")
     anchors = table.of("anchor")
-    assert len(anchors) == 3
+    assert 12 <= len(anchors) <= 14
     assert {row.key for row in anchors} == {table.rows[0].key}
     (change,) = drift(table)
     assert change.change == pytest.approx(0.5, abs=0.03)

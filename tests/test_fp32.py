@@ -177,7 +177,15 @@ def test_a_profile_with_kernels_in_fp32_prices_by_them() -> None:
 def test_fitted_attention_reads_32_bits() -> None:
     """Copying at a bandwidth is all of the time when arithmetic and calls cost nothing: keys and
     values of 1,024 tokens, 2 x 1,024 x 1,024 x 4 B, queries and results 2 x 4,096 x 4 B."""
-    free = {"floor": 1e-18, "sequence": 1e-18, "compute": 1e12, "share": 0.5}
+    free = {
+        "floor": 1e-18,
+        "sequence": 1e-18,
+        "compute": 1e12,
+        "share": 0.5,
+        "slow": 0.0,
+        "pack": 0.0,
+    }
+    free |= {"head": 0.0, "mask": 0.0}
     fits = {
         "decode_attention": {"fp32": serial_fit(serial.ATTENTION, **free)},
         "prefill_attention": {"fp32": serial_fit(serial.CHUNK, **free)},

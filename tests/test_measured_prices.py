@@ -11,6 +11,7 @@ from sim.cost import CostModel, Deployment
 from sim.cost.decode_table import KNOTS
 from sim.cost.kernels import decode_attention, gemm, prefill_attention, serial
 from sim.cost.kernels.form import Ceilings
+from sim.cost.kernels.serial_prompts import SerialPrompts
 from sim.cost.trust import ATTENTION_ERROR, PROJECTION_ERROR
 from sim.errors import UsageError
 from sim.plan import Chunk
@@ -177,7 +178,8 @@ def test_serial_kernels_price_a_cpu():
     cost = cost_of(replace(BARE, profile=profile(**fits)))
     p = fits["decode_attention"].parameters
     batch, each = 4, 1024
-    copied = 2 * batch * each * 8 * 128 * 2 + 2 * batch * 32 * 128 * 2
+    read = 2 * each * 8 * 128 * 2 + 2 * 32 * 128 * 2  # of one sequence: some 4 MB, near is 1 MB
+    copied = batch * read * (1 + p["slow"] / (1 + (p["near"] / read) ** 2))
     by_hand = 32 * (
         p["floor"] + batch * p["sequence"] + copied / (BARE.bandwidth * p["share"])
         + 4 * batch * each * 32 * 128 / (BARE.flops("bf16") * p["compute"])
@@ -192,9 +194,9 @@ def test_serial_kernels_price_a_cpu():
 
 
 def test_scalar_and_vector_serial_prefill_agree():
-    fit = KernelFit(started(serial.CHUNK, masked=1.7), {}, HELD_OUT, form="serial")
-    prompts = serial.SerialPrompts(fit, CEILINGS, "bf16", 32, 8, 128)
-    for tokens, context in ((1, 0), (100, 0), (64, 512), (2048, 4096)):
+    fit = KernelFit(started(serial.CHUNK, mask=1e-9), {}, HELD_OUT, form="serial")
+    prompts = SerialPrompts(fit, CEILINGS, "bf16", 32, 8, 128)
+    for tokens, context in ((1, 0), (100, 0), (64, 512), (200, 7), (1100, 0), (2048, 4096)):
         shape = {
             "batch": np.ones(()), "tokens": np.array(float(tokens)),
             "context": np.array(float(context)), "q_heads": np.array(32.0),
@@ -202,6 +204,66 @@ def test_scalar_and_vector_serial_prefill_agree():
         }  # fmt: skip
         form = serial.prefill("bf16").seconds(fit.parameters, shape, CEILINGS)
         assert prompts.seconds(*prompts.work(tokens, context)) == pytest.approx(float(form))
+
+
+def test_serial_prompts_by_hand():
+    """A prompt of 1,100 tokens: 5 blocks of 256 queries; the 512 first ones are multiplied with 512
+    keys, as many more with 1,024, the last 76 with all. On a context every pair is."""
+    shape = {
+        "batch": np.ones(()), "tokens": np.array(1100.0), "context": np.array(0.0),
+        "q_heads": np.array(8.0), "kv_heads": np.array(2.0), "head_dim": np.array(64.0),
+    }  # fmt: skip
+    only = dict.fromkeys((p.name for p in serial.CHUNK), 0.0) | {"share": 1e30, "near": 1.0}
+    form = serial.prefill("fp32")
+
+    def work(**changes):
+        return float(form.seconds(only | {"compute": 1.0} | changes, shape, CEILINGS))
+
+    pairs = 512 * 512 + 512 * 1024 + 76 * 1100
+    assert work() == pytest.approx(4 * pairs * 8 * 64 / CEILINGS.peak)
+    assert work(softmax=16.0) == pytest.approx(4 * pairs * 8 * 80 / CEILINGS.peak)
+    rows = 1 + 5 * 10 / 1100
+    assert work(least=10.0) == pytest.approx(4 * pairs * 8 * 64 * rows / CEILINGS.peak)
+    shape |= {"tokens": np.array(100.0), "context": np.array(400.0)}
+    pairs = 100 * 500
+    assert work() == pytest.approx(4 * pairs * 8 * 64 / CEILINGS.peak)
+    assert work(mask=1e-9) - work() == pytest.approx(pairs * 1e-9)
+    assert work(pack=1e-9) - work() == pytest.approx(500 * 8 * 64 * 1e-9)
+    assert work(head=1e-3) - work() == pytest.approx(8e-3)
+
+
+MOVER = KernelFit(started(serial.MOVER), {"bytes": (1e3, 1e9)}, HELD_OUT, form="serial")
+
+
+def test_operators_that_move_data_are_priced_by_kernels_of_their_own():
+    names = ("norm", "rotary", "kv_write", "activation", "embedding")
+    own = {name: replace(MOVER, parameters=started(serial.MOVER, latency=1e-3)) for name in names}
+    cost = cost_of(replace(BARE, profile=profile(**own)))
+    found, sheet = named(cost.operators.per_token(7.0)), named(cost_of(BARE).operators.per_token(7))
+
+    def one(size):
+        return float(
+            serial.mover("x").seconds(own["norm"].parameters, {"bytes": np.array(size)}, CEILINGS)
+        )
+
+    assert float(found["norms"].seconds) == pytest.approx(64 * one(4 * 7 * 4096 * 2.0))
+    assert float(found["embedding"].seconds) == pytest.approx(one(2 * 7 * 4096 * 2.0))
+    assert float(found["activation"].seconds) == pytest.approx(32 * one(3 * 7 * 14336 * 2.0))
+    turned, written = one(2 * 7 * 5120 * 2.0), one(2 * 7 * 1024 * 4.0)
+    assert float(found["rotary, KV write"].seconds) == pytest.approx(32 * (turned + written))
+    assert found["norms"].measured == 1.0
+    assert found["norms"].error == HELD_OUT.median
+    assert found["norms"].bytes == sheet["norms"].bytes
+    assert float(found["qkv projection"].seconds) == float(sheet["qkv projection"].seconds)
+    del own["kv_write"]
+    half = named(cost_of(replace(BARE, profile=profile(**own))).operators.per_token(7.0))
+    assert half["rotary, KV write"] == sheet["rotary, KV write"]
+    sampled = profile(sampling=MOVER)
+    sampled.kernels["sampling"]["fp32"] = sampled.kernels["sampling"].pop("bf16")
+    drawn = named(cost_of(replace(BARE, profile=sampled)).operators.per_output(3.0))["sampling"]
+    assert float(drawn.seconds) == pytest.approx(
+        float(serial.mover("x").price(MOVER, {"bytes": np.array(3 * 128256 * 8.0)}, CEILINGS))
+    )
 
 
 def test_a_profile_that_lacks_a_parameter_is_refused():

@@ -131,6 +131,17 @@ class Rows:
     )
 
 
+FEW = (*range(1, 17), 20, 28, 40, 56, 80, 112)
+"""Rows beside those that are worth measuring on a CPU: there the library changes its kernel from
+one small number to the next, and more rows may take less time."""
+
+
+def rows_for(kind: str) -> tuple[int, ...]:
+    """Numbers of rows worth measuring on a device of that kind, ascending."""
+    usual = Rows().values
+    return tuple(sorted({*usual, *FEW})) if kind == "cpu" else usual
+
+
 def element(precision: str) -> float:
     """Bytes of one stored number; of weights for ``int8-weights`` and ``int4-weights``."""
     return precision_bytes(precision.removesuffix("-weights"))

@@ -1,8 +1,8 @@
 """How fast do bytes move: within device memory, between host and device, between devices?
 
-``memory`` (variants ``copy`` and ``read``) gives the bandwidth that everything else is
-compared to. Copies between host and device are made from page-locked memory, as engines load
-weights and swap KV blocks, and once from ordinary memory (variant ``pageable``).
+``memory`` (copies) and ``memory_read`` give the bandwidth that everything else is compared to.
+Copies between host and device are made from page-locked memory, as engines load weights and swap KV
+blocks, and once from ordinary memory (``..._pageable``).
 """
 
 from __future__ import annotations
@@ -13,63 +13,65 @@ from calibrate.bench.arena import SMALLEST, Arena, dtype
 from calibrate.bench.base import WORKSPACE, Point, Scope, UnsupportedError, Work, element
 from calibrate.lazy_torch import Tensor, torch
 
+PAGEABLE = "_pageable"
+
 SIZES = tuple(2**exponent for exponent in range(12, 31))
 """Bytes, 4 KiB to 1 GiB."""
 
-PASSES = {"copy": 2, "read": 1}
+PASSES = {"memory": 2, "memory_read": 1}
+
+READ_AS = "fp32"
+"""What reads are counted in: comparing 16-bit numbers takes a CPU longer than to read them."""
 
 
-def memory_point(variant: str, precision: str, size: int) -> Point:
-    """``size`` bytes of one buffer; a copy moves them twice."""
-    traffic = float(PASSES[variant] * size)
+def memory_point(operator: str, precision: str, size: int) -> Point:
+    """``size`` bytes of one buffer; a copy (``memory``) moves them twice."""
+    traffic = float(PASSES[operator] * size)
     shape = {"bytes": traffic}
-    return Point("memory", precision, shape, traffic, 0.0, 2 * traffic + WORKSPACE, 1.0, variant)
+    return Point(operator, precision, shape, traffic, 0.0, 2 * traffic + WORKSPACE)
 
 
 class Copies:
     """Memory streams and transfers."""
 
     shares: Mapping[str, float] = {
-        "memory": 0.7,
-        "host_to_device": 0.3,
-        "device_to_host": 0.3,
-        "device_to_device": 0.3,
+        **{"memory": 0.4, "memory_read": 0.3, "device_to_device": 0.3},
+        **{"host_to_device": 0.25, "device_to_host": 0.25},
+        **{"host_to_device_pageable": 0.05, "device_to_host_pageable": 0.05},
     }
 
     def points(self, scope: Scope) -> Iterator[Point]:
         """Streams everywhere; transfers where there is a device to transfer to."""
-        for variant in PASSES:
-            for size in SIZES:
-                yield memory_point(variant, scope.activations(), size)
+        for size in SIZES:
+            yield memory_point("memory", scope.activations(), size)
+            yield memory_point("memory_read", READ_AS, size)
         if scope.kind != "cuda":
             return
         for size in SIZES:
             for operator in ("host_to_device", "device_to_host"):
-                for variant in ("", "pageable"):
-                    yield _transfer(operator, size, variant)
+                for kind in ("", PAGEABLE):
+                    yield _transfer(operator + kind, size)
             if scope.devices > 1:
-                yield _transfer("device_to_device", size, "")
+                yield _transfer("device_to_device", size)
 
     def prepare(self, point: Point, arena: Arena) -> Work:
         """Sources and targets in turn."""
-        if point.operator == "memory":
+        if point.operator in PASSES:
             return _stream(point, arena)
         if point.operator == "device_to_device":
             return _between(point, arena)
         return _host(point, arena)
 
 
-def _transfer(operator: str, size: int, variant: str) -> Point:
-    weight = 1.0 if not variant else 0.4
+def _transfer(operator: str, size: int) -> Point:
     memory = 2.0 * size + WORKSPACE
-    shape = {"bytes": float(size)}
-    return Point(operator, "bf16", shape, float(size), 0.0, memory, weight, variant)
+    return Point(operator, "bf16", {"bytes": float(size)}, float(size), 0.0, memory)
 
 
 def _stream(point: Point, arena: Arena) -> Work:
-    size = point.size("bytes") // PASSES[point.variant]
+    size = point.size("bytes") // PASSES[point.operator]
     count = int(size / element(point.precision))
-    if point.variant == "read":
+    if point.operator == "memory_read":
         sources = arena.take((count,), point.precision, arena.copies(size))
         top = torch.amax
         return Work([_bound(top, x) for x in sources], "torch.amax")
@@ -91,11 +93,11 @@ def _host(point: Point, arena: Arena) -> Work:
     count = point.size("bytes") // 2
     copies = max(1, min(4, SMALLEST // max(point.size("bytes"), 1)))
     device = arena.take((count,), "bf16", copies)
-    locked = point.variant != "pageable"
+    locked = not point.operator.endswith(PAGEABLE)
     host = [torch.empty(count, dtype=dtype("bf16"), pin_memory=locked) for _ in device]
     for mine, theirs in zip(host, device, strict=True):
         mine.copy_(theirs)
-    down = point.operator == "host_to_device"
+    down = point.operator.startswith("host_to_device")
     pairs = zip(device, host, strict=True) if down else zip(host, device, strict=True)
     kernel = "cudaMemcpyAsync, page-locked" if locked else "cudaMemcpy, pageable"
     return Work([_copied(a, b) for a, b in pairs], kernel, "eager" if locked else "host")

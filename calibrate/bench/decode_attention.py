@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from calibrate.bench import paged_flash, paged_flashinfer, paged_triton
+from calibrate.bench import by_sequence, paged_flash, paged_flashinfer, paged_triton
 from calibrate.bench.arena import Arena
 from calibrate.bench.base import WORKSPACE, Point, Scope, UnsupportedError, Work, element
 from calibrate.bench.heads import Candidate, Heads, close, dense_attention, first_right, layouts
@@ -100,7 +100,7 @@ def candidates(
 ) -> Iterator[Candidate]:
     """Every way to compute it, best first; each is tried on a small case before it is believed."""
     if arena.device.facts.kind == "cpu":
-        yield Candidate("gather and SDPA by sequence", lambda: by_sequence(query, cache))
+        yield Candidate(by_sequence.NAME, lambda: one_by_one(query, cache))
         return
     ways: list[tuple[str, Maker]] = [
         (paged_flashinfer.NAME, paged_flashinfer.decode_calls),
@@ -147,32 +147,20 @@ def reference(query: Tensor, cache: PagedCache, turn: int) -> Tensor:
     return torch.stack(rows)
 
 
-def by_sequence(query: Tensor, cache: PagedCache) -> list[Callable[[], Tensor]]:
-    """On a CPU: copy a sequence's blocks side by side, then attend; query heads of one group are
-    rows of one product."""
-    heads, attend = cache.heads, torch.nn.functional.scaled_dot_product_attention
+def one_by_one(query: Tensor, cache: PagedCache) -> list[Callable[[], Tensor]]:
+    """On a CPU: what the engine does there."""
     if query.dtype != cache.keys.dtype:
         raise UnsupportedError("PyTorch has no attention over an 8-bit cache")
-    group = heads.q // heads.kv
-    rows = query.view(len(cache.lengths), heads.kv, group, heads.size)
-    out = torch.empty_like(rows)
-    room = blocks_for([cache.longest])
-    shape = (2, room, BLOCK, heads.kv, heads.size)
-    scratch = torch.empty(shape, dtype=query.dtype, device=query.device)
-    select = torch.index_select
+    out, gather = torch.empty_like(query), by_sequence.Gather()
+    rows = [slice(i, i + 1) for i in range(len(cache.lengths))]
 
     def call(table: Tensor) -> Callable[[], Tensor]:
         own = [table[i, : blocks_for([length])] for i, length in enumerate(cache.lengths)]
 
         def run() -> Tensor:
-            for i, length in enumerate(cache.lengths):
-                count = len(own[i])
-                k, v = scratch[0, :count], scratch[1, :count]
-                select(cache.keys, 0, own[i], out=k)
-                select(cache.values, 0, own[i], out=v)
-                k = k.flatten(0, 1)[:length].transpose(0, 1)
-                v = v.flatten(0, 1)[:length].transpose(0, 1)
-                out[i] = attend(rows[i : i + 1], k[None], v[None])[0]
+            for row, blocks, length in zip(rows, own, cache.lengths, strict=True):
+                keys, values = gather(cache.keys, cache.values, blocks, length)
+                out[row] = by_sequence.decode(query[row], keys, values)
             return out
 
         return run

@@ -1,14 +1,15 @@
 """What do the operators around products and attention take? All of them only move data.
 
-Norms with their residual, rotary embedding with the write to the KV cache, the gated activation,
-the embedding look-up (all ``stream``), quantisation to 8 bits, and sampling. ``bytes`` is the least
-a fused kernel must move, as the simulator counts it: an implementation in several kernels shows as
-a lower bandwidth. On CUDA the operators are compiled by ``torch.compile`` where it works, elsewhere
-they run as written.
+Norms with their residual, rotary embedding, the write to the KV cache, the gated activation, the
+embedding look-up, quantisation to 8 bits, and sampling: an operator each, for they differ
+severalfold in cost. ``bytes`` is the least a fused kernel must move, as the simulator counts it: an
+implementation in several kernels shows as a lower bandwidth. On CUDA the operators are compiled by
+``torch.compile`` where it works, elsewhere they run as written.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,17 +23,21 @@ FP8_LARGEST = 448.0
 EPSILON = 1e-6
 SAMPLED_ROWS = (1, 4, 16, 64, 128, 256, 512)
 
-PASSES = {"norm": 4.0, "activation": 3.0, "rotary": 2.0, "embedding": 2.0, "add": 3.0}
+PASSES = {"norm": 4.0, "activation": 3.0, "rotary": 2.0, "kv_write": 2.0, "embedding": 2.0}
 """Times that each element of the width is read or written: a norm reads input and residual and
-writes both, the activation reads gate and up and writes their product."""
+writes both, the activation reads gate and up and writes their product. The width of a write to the
+cache is that of keys and values together."""
+
+CACHED_TOKENS = 8192
+"""Tokens of the cache that new keys and values are written into, at places that follow no order."""
 
 
-def stream_point(variant: str, precision: str, rows: int, width: int) -> Point:
-    """An operator over ``rows`` x ``width`` elements."""
-    traffic = PASSES[variant] * rows * width * element(precision)
+def stream_point(operator: str, precision: str, rows: int, width: int) -> Point:
+    """An operator of ``PASSES`` over ``rows`` x ``width`` elements."""
+    traffic = PASSES[operator] * rows * width * element(precision)
     shape = {"m": rows, "k": width, "bytes": traffic}
     memory = 2 * traffic + WORKSPACE
-    return Point("stream", precision, shape, traffic, 0.0, memory, variant=variant)
+    return Point(operator, precision, shape, traffic, 0.0, memory)
 
 
 def quantise_point(rows: int, width: int) -> Point:
@@ -52,20 +57,24 @@ def sampling_point(rows: int, vocabulary: int) -> Point:
 class Elementwise:
     """Operators that move data."""
 
-    shares: Mapping[str, float] = {"stream": 1.5, "quantise": 0.7, "sampling": 0.4}
+    shares: Mapping[str, float] = {
+        **{"norm": 0.4, "rotary": 0.3, "kv_write": 0.3, "activation": 0.4, "embedding": 0.1},
+        **{"quantise": 0.7, "sampling": 0.4},
+    }
 
     def points(self, scope: Scope) -> Iterator[Point]:
         """Each operator at the widths of the chosen models."""
         hidden = sorted({model.hidden_size for model in scope.models} | {1024, 4096, 8192})
         inner = sorted({model.intermediate_size for model in scope.models})
         heads = sorted({model.query_size + model.kv_size for model in scope.models})
+        cached = sorted({2 * model.kv_size for model in scope.models} | {1024})
         widths = {"norm": hidden, "activation": inner, "rotary": heads, "embedding": hidden}
-        widths["add"] = hidden
+        widths["kv_write"] = cached
         for precision in scope.sixteen_bit():
-            for variant, chosen in widths.items():
+            for operator, chosen in widths.items():
                 for width in chosen:
                     for rows in Rows().values:
-                        yield stream_point(variant, precision, rows, width)
+                        yield stream_point(operator, precision, rows, width)
         if "fp8" in scope.precisions:
             for width in sorted({*hidden, *inner}):
                 for rows in Rows().values:
@@ -86,9 +95,9 @@ class Elementwise:
                 "activation": _activation,
                 "rotary": _rotary,
                 "embedding": _embedding,
-                "add": _add,
+                "kv_write": _kv_write,
             }
-            function, operands = makers[point.variant](arena, point)
+            function, operands = makers[point.operator](arena, point)
         name, calls = first_right(_ways(arena, function, operands))
         return Work(calls, name)
 
@@ -127,9 +136,11 @@ def norm(x: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     return torch.nn.functional.rms_norm(total, weight.shape, weight, EPSILON), total
 
 
-def add(x: Tensor, y: Tensor) -> Tensor:
-    """A residual on its own."""
-    return x + y
+def store(keys: Tensor, values: Tensor, slots: Tensor, new: Tensor) -> None:
+    """Put new keys and values, side by side in ``new``, at their slots of the cache."""
+    first, second = new.chunk(2, dim=1)
+    keys.index_copy_(0, slots, first)
+    values.index_copy_(0, slots, second)
 
 
 def gated(x: Tensor) -> Tensor:
@@ -181,7 +192,8 @@ def _activation(arena: Arena, point: Point) -> Made:
 
 
 def _rotary(arena: Arena, point: Point) -> Made:
-    m, width, size = point.size("m"), point.size("k"), 64
+    m, width = point.size("m"), point.size("k")
+    size = math.gcd(width, 64)
     angles = torch.rand(m, 1, size // 2, device=arena.device.torch_name) * 6.28
     cos, sin = (f(angles).to(dtype(point.precision)) for f in (torch.cos, torch.sin))
     return rotate, [(x.view(m, width // size, size), cos, sin) for (x,) in _rows(point, arena)]
@@ -195,8 +207,13 @@ def _embedding(arena: Arena, point: Point) -> Made:
     return look_up, [(table, torch.randint(entries, (m,), device=where)) for _ in range(16)]
 
 
-def _add(arena: Arena, point: Point) -> Made:
-    return add, [(x, y) for x, y in _rows(point, arena, parts=2)]
+def _kv_write(arena: Arena, point: Point) -> Made:
+    m, width = point.size("m"), point.size("k") // 2
+    places = max(CACHED_TOKENS, m)
+    keys, values = arena.take((places, width), point.precision, 2, pool="kv")
+    return store, [
+        (keys, values, arena.shuffled(places)[:m].long(), new) for (new,) in _rows(point, arena)
+    ]
 
 
 def _quantise(arena: Arena, point: Point) -> Made:

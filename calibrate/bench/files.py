@@ -1,9 +1,9 @@
 """What does it take to bring weights from disk to the device?
 
 A file is written beside the output, pushed out of the page cache where the system allows that, and
-read back in pieces into memory and on to the device: variant ``cold``. Where it cannot be pushed
-out (a memory file system, no ``posix_fadvise``) the variant that can be measured is ``warm``, from
-the page cache. Sizes in bytes.
+read back in pieces into memory and on to the device: ``file_to_device``. Where it cannot be pushed
+out (a memory file system, no ``posix_fadvise``) what can be measured is ``file_to_device_warm``,
+from the page cache. Sizes in bytes.
 """
 
 from __future__ import annotations
@@ -18,24 +18,26 @@ from calibrate.bench.arena import Arena
 from calibrate.bench.base import WORKSPACE, Point, Scope, UnsupportedError, Work
 from calibrate.lazy_torch import Tensor, torch
 
-SIZES = tuple(2**exponent for exponent in (20, 22, 24, 26, 28, 30))
+COLD, WARM = "file_to_device", "file_to_device_warm"
+
+SIZES = tuple(2**exponent for exponent in range(20, 31))
 PIECE = 16 * 2**20
 """Bytes read at a time, as loaders of weights do."""
 
 IN_MEMORY = ("tmpfs", "ramfs")
 
 
-def file_point(size: int, variant: str) -> Point:
+def file_point(size: int, operator: str) -> Point:
     """A file of ``size`` bytes, to the device."""
     shape = {"bytes": float(size)}
     memory = 2.0 * size + WORKSPACE
-    return Point("file_to_device", "bf16", shape, float(size), 0.0, memory, 1.0, variant)
+    return Point(operator, "bf16", shape, float(size), 0.0, memory)
 
 
 class Files:
     """Reading weights from disk; ``scratch`` is the directory used."""
 
-    shares: Mapping[str, float] = {"file_to_device": 0.4}
+    shares: Mapping[str, float] = {COLD: 0.2, WARM: 0.2}
 
     def __init__(self, scratch: str = ".") -> None:
         self._scratch = Path(scratch)
@@ -43,12 +45,12 @@ class Files:
     def points(self, scope: Scope) -> Iterator[Point]:
         """Cold and warm reads."""
         for size in SIZES:
-            for variant in ("cold", "warm"):
-                yield file_point(size, variant)
+            for operator in (COLD, WARM):
+                yield file_point(size, operator)
 
     def prepare(self, point: Point, arena: Arena) -> Work:
         """A file of random bytes, deleted when the point is done."""
-        size, cold = point.size("bytes"), point.variant == "cold"
+        size, cold = point.size("bytes"), point.operator == COLD
         if cold and not can_drop(self._scratch):
             raise UnsupportedError(f"files in {self._scratch} cannot leave the page cache")
         if size * 2 > free_disk(self._scratch):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from calibrate.bench.arena import Arena
-from calibrate.bench.base import WORKSPACE, Point, Rows, Scope, UnsupportedError, Work, element
+from calibrate.bench.base import WORKSPACE, Point, Scope, UnsupportedError, Work, element, rows_for
 from calibrate.lazy_torch import Tensor, torch
 from sim.model import ModelSpec
 
@@ -82,7 +82,7 @@ class Gemm:
             for (n, k), (weight, most) in shapes.items():
                 if precision in ("fp8", "int8", "int4-weights") and (n % 16 or k % INT4_GROUP):
                     continue
-                for m in Rows().values:
+                for m in rows_for(scope.kind):
                     if m <= most:
                         yield point(precision, m, n, k, weight)
 

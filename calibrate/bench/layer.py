@@ -71,6 +71,7 @@ def parts(
         (attention, layers),
         (stream("norm", precision, rows, model.hidden_size), 2 * layers),
         (stream("rotary", precision, rows, model.query_size + model.kv_size), layers),
+        (stream("kv_write", precision, rows, 2 * model.kv_size), layers),
         (stream("activation", precision, rows, model.intermediate_size), layers),
     ]
     if step:

@@ -2,18 +2,20 @@
 
 ``batch`` prompts with ``tokens`` new tokens each, ``context`` tokens of each cached before them.
 Queries of a chunk see the whole cache and, of the chunk, what lies before them. On CUDA PyTorch's
-variable-length flash attention is timed where it is there and right, otherwise (and on a CPU)
-``scaled_dot_product_attention``; ``kernel`` says which.
+variable-length flash attention is timed where it is there and right, otherwise
+``scaled_dot_product_attention``; on a CPU a gather from a paged cache and that, sequence by
+sequence. ``kernel`` says which.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from calibrate.bench import paged_flash
+from calibrate.bench import by_sequence, paged_flash
 from calibrate.bench.arena import Arena
 from calibrate.bench.base import WORKSPACE, Point, Scope, UnsupportedError, Work, element
 from calibrate.bench.heads import Candidate, Heads, close, dense_attention, first_right, layouts
+from calibrate.bench.paged import PagedCache, blocks_for, make_cache
 from calibrate.lazy_torch import Tensor, optional, torch
 
 BATCHES = (1, 2, 4, 8, 16)
@@ -71,9 +73,42 @@ class PrefillAttention:
         """Queries, keys and values in turn, as the projections leave them: token by token."""
         heads = Heads(*(point.size(name) for name in ("q_heads", "kv_heads", "head_dim")))
         batch, tokens, context = (point.size(name) for name in ("batch", "tokens", "context"))
+        if arena.device.facts.kind == "cpu":
+            cache = make_cache(arena, (context + tokens,) * batch, heads, point.precision)
+            query = arena.take((batch * tokens, heads.q, heads.size), point.precision)[0]
+            return Work(one_by_one(query, cache), by_sequence.NAME)
         operands = make_operands(arena, batch, tokens, context, heads, point.precision)
         name, calls = first_right(candidates(arena, operands, batch, point.precision))
         return Work(calls, name)
+
+
+def one_by_one(query: Tensor, cache: PagedCache) -> list[Callable[[], Tensor]]:
+    """On a CPU: what the engine does there with the last tokens of each sequence of ``cache``, of
+    which ``query`` has the same number for each. The mask is the pass's, not the layer's."""
+    tokens = len(query) // len(cache.lengths)
+    out, gather = torch.empty_like(query), by_sequence.Gather()
+    spans = [
+        (
+            slice(i * tokens, (i + 1) * tokens),
+            blocks_for([length]),
+            length,
+            by_sequence.additive_mask(length - tokens, length, 0, query)
+            if length > tokens
+            else None,
+        )
+        for i, length in enumerate(cache.lengths)
+    ]
+
+    def call(table: Tensor) -> Callable[[], Tensor]:
+        def run() -> Tensor:
+            for own, (rows, blocks, length, mask) in zip(table, spans, strict=True):
+                keys, values = gather(cache.keys, cache.values, own[:blocks], length)
+                out[rows] = by_sequence.prefill(query[rows], keys, values, mask)
+            return out
+
+        return run
+
+    return [call(table) for table in cache.tables]
 
 
 Operands = list[tuple[Tensor, Tensor, Tensor]]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from calibrate.bench import decode_attention, gemm, prefill_attention
+from calibrate.bench import by_sequence, decode_attention, gemm, prefill_attention
 from calibrate.bench.arena import Arena, dtype
 from calibrate.bench.base import Point
 from calibrate.bench.elementwise import compiled, draw, gated, look_up, norm, rotate
@@ -162,7 +162,10 @@ class Setting:
         ]
 
     def _prefilling(self, count: int) -> list[Rest]:
-        """Keys and values of the prompts, side by side, in a buffer for each layer."""
+        """Keys and values of the prompts, side by side, in a buffer for each layer; on a CPU in
+        paged caches."""
+        if self._arena.device.facts.kind == "cpu":
+            return self._prefilling_pages(count)
         rows = self._batch * self._tokens
         shape = (rows, self._heads.kv, self._heads.size)
         kept = self._arena.take(shape, self._precision, 2 * min(count, 4), pool="kv")
@@ -174,6 +177,19 @@ class Setting:
             (k, v, slots, attend) for (_, k, v), attend in zip(operands, calls, strict=True)
         ]
         return [made[i % len(made)] for i in range(count)]
+
+    def _prefilling_pages(self, count: int) -> list[Rest]:
+        cache = make_cache(
+            self._arena, (self._context,) * self._batch, self._heads, self._precision, count
+        )
+        self.kernel = by_sequence.NAME
+        calls = prefill_attention.one_by_one(self.queries, cache)
+        keys, values = (part.flatten(0, 1) for part in (cache.keys, cache.values))
+        places = torch.arange(self._context - self._tokens, self._context)
+        return [
+            (keys, values, (table[:, places // BLOCK] * BLOCK + places % BLOCK).flatten().long(), c)
+            for table, c in zip(cache.tables, _turns(calls, count), strict=True)
+        ]
 
 
 Rest = tuple[Tensor, Tensor, Tensor, Callable[[], Tensor]]

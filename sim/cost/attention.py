@@ -18,7 +18,7 @@ import numpy as np
 from sim.cost.decode_table import DecodeTable, Line
 from sim.cost.deployment import Deployment
 from sim.cost.kernels.prompts import Prompts
-from sim.cost.kernels.serial import SerialPrompts
+from sim.cost.kernels.serial_prompts import SerialPrompts
 from sim.cost.measured import PromptTrust, decode_of, prompts_of
 from sim.cost.operators import Amount, Operator, measured
 from sim.cost.trust import ATTENTION_ERROR

@@ -16,7 +16,7 @@ from sim.cost.kernels import all_reduce, decode_attention, gemm, serial
 from sim.cost.kernels.choice import Choice, choose
 from sim.cost.kernels.form import Ceilings, Shape, inside
 from sim.cost.kernels.prompts import Prompts
-from sim.cost.kernels.serial import SerialPrompts
+from sim.cost.kernels.serial_prompts import SerialPrompts
 from sim.cost.trust import ATTENTION_ERROR, PROJECTION_ERROR, projection_error
 from sim.errors import UsageError
 from sim.hardware import GpuSpec, Link
@@ -37,6 +37,19 @@ class Timing(NamedTuple):
     memory: Amount
     error: Amount
     measured: Amount
+
+
+def both(one: Timing, other: Timing) -> Timing:
+    """Two kernels one after the other: errors weigh by their time, and it is measured where both
+    are."""
+    seconds = one.seconds + other.seconds
+    return Timing(
+        seconds,
+        one.compute + other.compute,
+        one.memory + other.memory,
+        (one.error * one.seconds + other.error * other.seconds) / seconds,
+        np.minimum(one.measured, other.measured),
+    )
 
 
 EVERY = 512
@@ -133,6 +146,23 @@ class MeasuredDecode:
         return Timing(0.0, compute, memory, *_trusted(self._fit, shape, ATTENTION_ERROR))
 
 
+class MeasuredMover:
+    """An operator that only moves data, in one precision."""
+
+    def __init__(self, fit: KernelFit, operator: str, precision: str, gpu: GpuSpec) -> None:
+        self._fit = fit
+        self._form, self._ceilings = _chosen(operator, precision, gpu, fit)
+
+    def timing(self, moved: Amount) -> Timing:
+        """``moved`` bytes read and written in all; none count as one."""
+        shape = _shape(bytes=np.maximum(moved, 1.0))
+        seconds = self._form.price(self._fit, shape, self._ceilings)
+        share = self._fit.parameters["share"]
+        memory = shape["bytes"] / (self._ceilings.bandwidth * share)
+        trusted = _trusted(self._fit, shape, PROJECTION_ERROR)
+        return Timing(seconds, np.zeros_like(memory), memory, *trusted)
+
+
 class MeasuredAllReduce:
     """Sums over the GPUs of a node."""
 
@@ -166,6 +196,12 @@ def decode_of(
     heads, KV heads and head size on one GPU, ``rereads`` as of ``MeasuredDecode``."""
     fit = _fit(gpu.profile, "decode_attention", precision)
     return None if fit is None else MeasuredDecode(fit, precision, gpu, heads, rereads)
+
+
+def mover_of(gpu: GpuSpec, operator: str, precision: str) -> MeasuredMover | None:
+    """An operator that only moves data, if the profile has it."""
+    fit = _fit(gpu.profile, operator, precision)
+    return None if fit is None else MeasuredMover(fit, operator, precision, gpu)
 
 
 def all_reduce_of(gpu: GpuSpec) -> MeasuredAllReduce | None:

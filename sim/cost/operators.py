@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sim.cost.communication import all_gather_time, all_reduce_time
 from sim.cost.deployment import Deployment
-from sim.cost.measured import Timing, all_reduce_of, gemm_of
+from sim.cost.measured import Timing, all_reduce_of, both, gemm_of, mover_of
 from sim.cost.trust import PROJECTION_ERROR, projection_error
 from sim.model import precision_bytes
 
@@ -94,6 +94,10 @@ class Operators:
         head = deployment.weight_precision_of_vocabulary, deployment.unquantised
         self._head_gemm = gemm_of(gpu, *head)
         self._all_reduce = all_reduce_of(gpu)
+        self._movers = {
+            name: mover_of(gpu, name, "fp32" if name == "sampling" else deployment.unquantised)
+            for name in ("norm", "rotary", "kv_write", "activation", "embedding", "sampling")
+        }
         self._quantises = self._quantised and not (self._layer_gemm and self._layer_gemm.converts)
 
     def per_token(self, m: Amount) -> list[Operator]:
@@ -102,16 +106,18 @@ class Operators:
         h, q, kv, i = model.hidden_size, d.query_size, d.kv_size, d.intermediate_size
         layers = model.num_layers
         operators = [
-            self._elementwise("embedding", 1, m * h * 2 * self._moved),
+            self._moving("embedding", "embedding", 1, m * h * 2 * self._moved),
             # each of the two norms adds the residual: two reads, two writes
-            self._elementwise(
-                "norms", (1 if model.parallel_mlp else 2) * layers, 4 * m * h * self._moved
+            self._moving(
+                "norms", "norm", (1 if model.parallel_mlp else 2) * layers, 4 * m * h * self._moved
             ),
             self._projection("qkv projection", m, h, q + 2 * kv),
-            self._elementwise("rotary, KV write", layers, self._rotary_bytes(m)),
+            self._rotary(m),
             self._projection("output projection", m, q, h),
             self._projection("gate and up projection", m, h, (model.mlp_matrices - 1) * i),
-            self._elementwise("activation", layers, model.mlp_matrices * m * i * self._moved),
+            self._moving(
+                "activation", "activation", layers, model.mlp_matrices * m * i * self._moved
+            ),
             self._projection("down projection", m, i, h),
         ]
         if self._quantises:
@@ -141,7 +147,7 @@ class Operators:
         if self._head_gemm is not None:
             head = measured(head, 1, self._head_gemm.timing(rows, share, h))
         # softmax and choice read and write the logits once more in 32 bits
-        sampling = self._elementwise("sampling", 1, rows * vocabulary * 2 * LOGIT_BYTES)
+        sampling = self._moving("sampling", "sampling", 1, rows * vocabulary * 2 * LOGIT_BYTES)
         if d.tensor_parallel == 1:
             return [head, sampling]
         size = rows * vocabulary * self._moved
@@ -183,6 +189,25 @@ class Operators:
             True,
             projection_error(arithmetic),
         )
+
+    def _moving(self, name: str, kernel: str, times: int, traffic: Amount) -> Operator:
+        """The same, ``times`` over, as the profile has measured ``kernel``, if it has."""
+        operator, mover = self._elementwise(name, times, traffic), self._movers[kernel]
+        return operator if mover is None else measured(operator, times, mover.timing(traffic))
+
+    def _rotary(self, m: Amount) -> Operator:
+        """Queries and keys turned, keys and values written to the cache: one kernel by the data
+        sheet, two in a profile, the second of which reads what the first has written."""
+        d = self._d
+        layers = d.model.num_layers
+        operator = self._elementwise("rotary, KV write", layers, self._rotary_bytes(m))
+        turn, write = self._movers["rotary"], self._movers["kv_write"]
+        if turn is None or write is None:
+            return operator
+        kept = precision_bytes(d.kv_cache)
+        turned = turn.timing(2 * m * (d.query_size + d.kv_size) * self._moved)
+        written = write.timing(2 * m * d.kv_size * (self._moved + kept))
+        return measured(operator, layers, both(turned, written))
 
     def _elementwise(self, name: str, times: int, traffic: Amount) -> Operator:
         """An operator that only moves data: ``traffic`` bytes each time."""

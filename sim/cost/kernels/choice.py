@@ -25,10 +25,12 @@ from sim.model import PRECISION_BYTES, precision_bytes
 from sim.profile import KernelFit
 
 MOVERS = (
-    *("stream", "quantise", "sampling", "memory"),
-    *("host_to_device", "device_to_host", "device_to_device", "file_to_device"),
+    *("norm", "rotary", "kv_write", "activation", "embedding", "quantise", "sampling", "stream"),
+    *("memory", "memory_read", "file_to_device", "file_to_device_warm", "device_to_device"),
+    *("host_to_device", "device_to_host", "host_to_device_pageable", "device_to_host_pageable"),
 )
-"""Operators that move bytes and compute nothing worth counting."""
+"""Operators that move bytes and compute nothing worth counting. ``stream`` is all kinds of
+element-wise operators together, as tables of others and older ones of ours have them."""
 
 ARITHMETIC = ("gemm", "decode_attention", "prefill_attention")
 """Operators that compute."""
@@ -70,7 +72,8 @@ def choose(operator: str, precision: str, gpu: GpuSpec, name: str = "") -> Choic
     if operator == "all_reduce":
         return Choice(all_reduce.form(gpu.link.kind), Ceilings(1.0, gpu.link.bandwidth, 1))
     if operator in MOVERS:
-        return Choice(stream.form(operator), Ceilings(1.0, gpu.bandwidth, gpu.sms))
+        form = serial.mover(operator) if name == serial.NAME else stream.form(operator)
+        return Choice(form, Ceilings(1.0, gpu.bandwidth, gpu.sms))
     make = FORMS.get((operator, name))
     if make is None:
         return None

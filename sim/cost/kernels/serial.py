@@ -3,7 +3,9 @@
 There are no tiles spread over many processors here. Work is proportional to FLOP and bytes, a call
 costs what it costs, and a few rows at a time use vector units badly (``half``, ``least``).
 Attention first copies keys and values out of their blocks and then multiplies, so its parts add up.
-Seconds, bytes and FLOP.
+What outgrows the core's own cache takes longer by a byte (``near``, ``slow``), and results so large
+that the system hands out fresh pages for them longer still (``large``, ``fresh``). Seconds, bytes
+and FLOP.
 """
 
 from __future__ import annotations
@@ -13,10 +15,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.cost.kernels import decode_attention, gemm, prefill_attention
+from sim.cost.kernels import decode_attention, gemm, prefill_attention, stream
 from sim.cost.kernels.form import Ceilings, Floats, Form, Parameter, Parameters, Shape
 from sim.model import precision_bytes
-from sim.profile import KernelFit
 
 NAME = "serial"
 """How a fit says that it is one of these."""
@@ -25,22 +26,49 @@ PRODUCT = (
     Parameter("compute", 1e-3, 0.8, 1.2, "1", "share of the peak FLOP/s with many rows"),
     Parameter("bandwidth", 1e-2, 0.6, 1.5, "1", "share of the peak bandwidth"),
     Parameter("latency", 1e-8, 5e-6, 1e-2, "s", "a product, however small"),
+    Parameter("column", 1e-13, 5e-9, 1e-5, "s", "each column of the weights, however short"),
     Parameter("half", 1e-3, 4.0, 512.0, "rows", "rows that run at half the rate of many"),
     Parameter("norm", 1.0, 2.0, 12.0, "1", "exponent that joins the two: 1 adds them up"),
 )
+
+NEAR = (
+    Parameter("near", 1e4, 1e6, 1e9, "bytes", "what stays in the core's own cache"),
+    Parameter("slow", 0.0, 0.5, 20.0, "1", "time added to a byte beyond it", log=False),
+)
+
 ATTENTION = (
     Parameter("floor", 1e-8, 2e-5, 1e-2, "s", "a pass, however little it reads"),
     Parameter("sequence", 1e-9, 2e-5, 1e-2, "s", "each sequence's own calls"),
-    Parameter("share", 1e-2, 0.4, 2.0, "1", "share of the bandwidth at which KV is copied out"),
-    Parameter("compute", 1e-4, 0.3, 1.2, "1", "share of the peak FLOP/s"),
+    Parameter("share", 1e-2, 0.4, 4.0, "1", "share of the bandwidth at which KV is copied out"),
+    Parameter("compute", 1e-4, 0.3, 4.0, "1", "share of the peak FLOP/s"),
+    *NEAR,
 )
+
 CHUNK = (
     *ATTENTION,
-    Parameter("least", 1.0, 16.0, 512.0, "tokens", "fewer new tokens take as long as these"),
+    Parameter("head", 1e-9, 1e-6, 1e-2, "s", "each query head of a sequence"),
+    Parameter("least", 0.1, 8.0, 512.0, "tokens", "queries that one more block of them costs"),
     Parameter("softmax", 0.1, 20.0, 1024.0, "elements", "exponentials, as a wider head"),
-    Parameter("block", 1.0, 256.0, 8192.0, "tokens", "queries that share the keys they skip"),
-    Parameter("masked", 0.2, 1.0, 8.0, "1", "time of a pair on top of a context, over one without"),
+    Parameter("mask", 1e-13, 1e-10, 1e-7, "s", "each pair of a mask, which a context needs"),
+    Parameter("pack", 1e-14, 1e-10, 1e-7, "s", "each number of the keys, for each query head"),
 )
+
+MOVER = (
+    *stream.PARAMETERS,
+    *NEAR,
+    Parameter("large", 1e6, 6e7, 1e11, "bytes", "what the allocator keeps from call to call"),
+    Parameter("fresh", 0.0, 1.0, 20.0, "1", "time added to a byte beyond it", log=False),
+)
+
+BLOCKS = ((0, 32), (192, 64), (768, 256))
+"""New tokens from which PyTorch's kernel takes so many queries together."""
+
+KEYS = 512
+"""Keys that it takes together, of which those that causality hides are computed too."""
+
+SUDDEN = 8
+"""How suddenly an allocation becomes too large to be kept: a limit, met by tensors of a few
+sizes."""
 
 
 def product(precision: str) -> Form:
@@ -62,7 +90,7 @@ def product_parts(precision: str, p: Parameters, shape: Shape, ceilings: Ceiling
     compute = 2 * (m + p["half"]) * n * k / (ceilings.peak * p["compute"])
     memory = moved / (ceilings.bandwidth * p["bandwidth"])
     joined = (compute ** p["norm"] + memory ** p["norm"]) ** (1 / p["norm"])
-    rest = np.asarray(p["latency"])
+    rest = np.asarray(p["latency"] + n * p["column"])
     return gemm.Parts(compute, memory, rest, joined + rest)
 
 
@@ -75,97 +103,108 @@ def decode(precision: str) -> Form:
     kept = precision_bytes(precision)
 
     def seconds(p: Parameters, shape: Shape, ceilings: Ceilings) -> Floats:
-        copied = decode_attention.read_bytes(shape, kept) / (ceilings.bandwidth * p["share"])
+        read = decode_attention.read_bytes({**shape, "batch": np.ones(())}, kept)
+        copied = read / (ceilings.bandwidth * p["share"]) * slowed(p, read)
         multiplied = decode_attention.flops(shape) / (ceilings.peak * p["compute"])
-        total: Floats = p["floor"] + shape["batch"] * p["sequence"] + copied + multiplied
+        total: Floats = p["floor"] + shape["batch"] * (p["sequence"] + copied) + multiplied
         return total
 
     usual = decode_attention.form(precision)
     return Form(
         *("decode_attention", usual.variables, usual.group, ATTENTION, seconds),
-        decode_attention.coordinates,
+        _sizes,
         decode_attention.regime,
     )
+
+
+def _sizes(shape: Shape) -> dict[str, Floats]:
+    """Contexts and heads; batches are sums of sequences, and need no correction of their own."""
+    return {name: np.log2(shape[name]) for name in ("context", "kv_heads", "head_dim")}
+
+
+def slowed(p: Parameters, moved: Floats) -> Floats:
+    """Factor on the time of a byte where so many are moved at once."""
+    factor: Floats = 1 + p["slow"] / (1 + (p["near"] / moved) ** 2)
+    return factor
 
 
 def prefill(precision: str) -> Form:
     """Attention of new tokens of prompts, sequence by sequence.
 
-    A lone prompt skips the keys that causality hides from a whole ``block`` of queries. On top of a
-    context all pairs of new tokens and keys are multiplied, under a mask that has a cost of its own
-    (``masked``).
+    Each query head walks the keys once for each block of queries (``BLOCKS``). Without a context
+    whole blocks of keys that causality hides are skipped; on top of one all pairs of new tokens and
+    keys are multiplied, under a mask that is read for each.
     """
     kept = precision_bytes(precision)
 
     def seconds(p: Parameters, shape: Shape, ceilings: Ceilings) -> Floats:
-        copied = prefill_attention.read_bytes(shape, kept) / (ceilings.bandwidth * p["share"])
-        new, past = shape["tokens"], shape["context"]
-        seen = np.where(past > 0, past + new, np.minimum(new, (new + p["block"]) / 2))
-        pairs = shape["batch"] * np.maximum(new, p["least"]) * seen
-        flops = 4 * pairs * np.where(past > 0, p["masked"], 1.0)
-        heads = shape["q_heads"] * (shape["head_dim"] + p["softmax"])
-        multiplied = flops * heads / (ceilings.peak * p["compute"])
-        total: Floats = p["floor"] + shape["batch"] * p["sequence"] + copied + multiplied
+        new, past, heads = shape["tokens"], shape["context"], shape["q_heads"]
+        one = {**shape, "batch": np.ones(())}
+        width, keys = shape["head_dim"], past + new
+        pairs = np.where(past > 0, new * keys, causal_pairs(new))
+        held = 2 * keys * shape["kv_heads"] * width * kept
+        again = p["least"] * np.ceil(new / block_of(new)) / new * slowed(p, held)
+        work = 4 * pairs * heads * (width + p["softmax"] + again * width)
+        each = (
+            p["sequence"]
+            + p["head"] * heads
+            + prefill_attention.read_bytes(one, kept) / (ceilings.bandwidth * p["share"])
+            + p["pack"] * heads * width * keys
+            + np.where(past > 0, p["mask"] * pairs, 0.0)
+            + work / (ceilings.peak * p["compute"])
+        )
+        total: Floats = p["floor"] + shape["batch"] * each
         return total
 
     usual = prefill_attention.form(precision)
     return Form(
         *("prefill_attention", usual.variables, usual.group, CHUNK, seconds),
-        _sizes,
+        _none,
         prefill_attention.regime,
     )
 
 
-def _sizes(shape: Shape) -> dict[str, NDArray[np.float64]]:
-    return {"tokens": np.log2(shape["tokens"])}
+def _none(shape: Shape) -> dict[str, NDArray[np.float64]]:
+    """No residual table: in the event loop a prompt is priced without one."""
+    return {}
 
 
-class SerialPrompts:
-    """Prices chunks of one model in the event loop, as ``prompts.Prompts`` does for tiles."""
+def block_of(new: Floats) -> Floats:
+    """Queries that are taken together when there are ``new`` of them.
 
-    def __init__(
-        self,
-        fit: KernelFit,
-        ceilings: Ceilings,
-        precision: str,
-        q_heads: int,
-        kv_heads: int,
-        head_dim: int,
-    ) -> None:
-        p = fit.parameters
-        self.floor = p["floor"]
-        rate = ceilings.bandwidth * p["share"]
-        kept = precision_bytes(precision)
-        query = 2 * q_heads * head_dim * decode_attention.query_bytes(kept)
-        self._sequence, self._least = p["sequence"], p["least"]
-        self._masked, self._block = p["masked"], p["block"]
-        self._per_query = query / rate
-        self._per_key = 2 * kv_heads * head_dim * kept / rate
-        width = head_dim + p["softmax"]
-        self._per_pair = 4 * q_heads * width / (ceilings.peak * p["compute"])
+    >>> block_of(np.array([16, 191, 192, 768])).tolist()
+    [32, 32, 64, 256]
+    """
+    starts = [start for start, _ in BLOCKS]
+    sizes = np.array([size for _, size in BLOCKS])
+    return np.asarray(sizes[np.searchsorted(starts, new, side="right") - 1])
 
-    def work(self, tokens: int, context: int) -> tuple[float, float, float, float]:
-        """What a chunk of ``tokens`` adds on top of ``context`` tokens that are cached: seconds of
-        arithmetic and calls, none of a longest tile, of copying, none of writing."""
-        if context:
-            pairs = max(tokens, self._least) * (context + tokens) * self._masked
-        else:
-            pairs = max(tokens, self._least) * min(tokens, (tokens + self._block) / 2)
-        return (
-            self._sequence + pairs * self._per_pair,
-            0.0,
-            tokens * self._per_query + (context + tokens) * self._per_key,
-            0.0,
-        )
 
-    def seconds(self, work: float, longest: float, reading: float, writing: float) -> float:
-        """One layer's pass over chunks with these sums."""
-        return self.floor + work + longest + reading + writing
+def causal_pairs(new: Floats) -> Floats:
+    """Pairs of queries and keys computed for a prompt of ``new`` tokens: each query with all keys
+    up to the end of its block of ``KEYS``.
 
-    def correction(self, tokens: int, chunks: int) -> float:
-        """There is no residual table to correct by."""
-        return 1.0
+    >>> causal_pairs(np.array([100.0, 512.0, 600.0])).tolist()
+    [10000.0, 262144.0, 314944.0]
+    """
+    whole = np.floor(new / KEYS)
+    rest = new - KEYS * whole
+    pairs: Floats = KEYS * KEYS * whole * (whole + 1) / 2 + rest * new
+    return pairs
 
-    def alone(self, tokens: int) -> float:
-        """One layer's pass over a single prompt of ``tokens`` with nothing cached before it."""
-        return self.seconds(*self.work(tokens, 0))
+
+def mover(operator: str) -> Form:
+    """An operator that only moves data, by its name."""
+    return Form(
+        *(operator, ("bytes",), ("bytes",), MOVER, _mover_seconds),
+        stream.coordinates,
+        stream.regime,
+    )
+
+
+def _mover_seconds(p: Parameters, shape: Shape, ceilings: Ceilings) -> Floats:
+    moved = shape["bytes"]
+    beyond = slowed(p, moved) + p["fresh"] / (1 + (p["large"] / moved) ** SUDDEN)
+    moving = moved / (ceilings.bandwidth * p["share"]) * beyond
+    total: Floats = (p["latency"] ** p["blend"] + moving ** p["blend"]) ** (1 / p["blend"])
+    return total
