@@ -31,7 +31,7 @@ from sim.routers import make_router
 from sim.scenario import Scenario
 from sim.schedulers import Limits, Scheduler, make_scheduler
 from sim.units import show_bytes
-from sim.workload import OpenTraffic, build
+from sim.workload import ClosedTraffic, OpenTraffic, build
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,14 +198,30 @@ def _share_of(progress: Progress | None, number: int, repetitions: int) -> Progr
 
 
 def _play(setup: Setup, leaps: bool, progress: Progress | None, stop: Stop) -> RunRecord:
-    """One run, from the first arrival to the last token."""
+    """One run of the scenario's own traffic."""
+    traffic = build(setup.scenario, setup.scenario.seed)
+    return play(
+        setup, traffic, CostModel(setup.deployment), leap=leaps, progress=progress, stop=stop
+    )
+
+
+def play(
+    setup: Setup,
+    traffic: OpenTraffic | ClosedTraffic,
+    cost: CostModel,
+    *,
+    leap: bool,
+    stop: Stop,
+    progress: Progress | None = None,
+) -> RunRecord:
+    """One run, from the first arrival to the last token: ``traffic``, whatever the scenario says of
+    it, with iterations at the prices of ``cost``."""
     scenario = setup.scenario
-    traffic = build(scenario, scenario.seed)
-    env, recorder, cost = simpy.Environment(), Recorder(), CostModel(setup.deployment)
+    env, recorder = simpy.Environment(), Recorder()
 
     def make_replica(index: int, on_finish: Callable[[Request], None] | None) -> Replica:
         scheduler = make_replica_scheduler(setup)
-        return Replica(env, index, scheduler, cost, recorder, leap=leaps, on_finish=on_finish)
+        return Replica(env, index, scheduler, cost, recorder, leap=leap, on_finish=on_finish)
 
     fleet = make_fleet(
         env,
