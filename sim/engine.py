@@ -7,6 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class FittedTo(NamedTuple):
+    """A run that an engine was fitted to: its name, and the SHA-256 of its files."""
+
+    run: str
+    iterations: str
+    requests: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +50,7 @@ class EngineSpec:
                          being found in the cache
     ``grouped_kernels``  numbers of query heads to a KV head that have a kernel of their own all the
                          same, and read each KV head once
+    ``fitted_to``        the observed runs that its times were fitted to, if they were
     """
 
     name: str
@@ -65,6 +75,7 @@ class EngineSpec:
     fraction_of_free: bool = False
     kv_rereads: float = 0.0
     grouped_kernels: tuple[int, ...] = ()
+    fitted_to: tuple[FittedTo, ...] = ()
 
     def rereads(self, group: int) -> float:
         """Share of the further query heads' reads of the KV cache that go to memory, where

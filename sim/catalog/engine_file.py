@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sim.catalog.fields import Fields
 from sim.catalog.files import read_yaml
-from sim.engine import EngineSpec
+from sim.engine import EngineSpec, FittedTo
 
 _TIMES = (
     "per_iteration",
@@ -39,12 +39,15 @@ _OPTIONAL = (
     "grouped_kernels",
 )
 
+_FITTED_TO = "fitted_to"
+"""The key of an engine that lists the runs it was fitted to; only a fitted one has it."""
+
 
 def read_engine(path: Path) -> EngineSpec:
     """The preset in the file ``path``, named after it. Raises UsageError if it is none."""
     entry = Fields(str(path), read_yaml(path))
-    entry.only((*_NEEDED, *_OPTIONAL))
-    values, sources = entry.sourced()
+    entry.only((*_NEEDED, *_OPTIONAL, _FITTED_TO))
+    values, sources = entry.without(_FITTED_TO).sourced()
     times = {key: _time(values, key) for key in _TIMES}
     return EngineSpec(
         name=path.stem,
@@ -71,7 +74,16 @@ def read_engine(path: Path) -> EngineSpec:
         fraction_of_free=values.flag("fraction_of_free", absent=False),
         kv_rereads=_share(values, "kv_rereads") if values.has("kv_rereads") else 0.0,
         grouped_kernels=_groups(values),
+        fitted_to=_fitted_to(entry) if entry.has(_FITTED_TO) else (),
     )
+
+
+def _fitted_to(entry: Fields) -> tuple[FittedTo, ...]:
+    """The runs that an engine names as those it was fitted to."""
+    runs = entry.mappings(_FITTED_TO)
+    for run in runs:
+        run.only(FittedTo._fields)
+    return tuple(FittedTo(*map(run.text, FittedTo._fields)) for run in runs)
 
 
 def _optional_time(values: Fields, key: str) -> float:

@@ -67,6 +67,16 @@ class Fields:
         """The mapping under ``key``."""
         return Fields(self._where, self.value(key), f"{self._prefix}{key}.")
 
+    def mappings(self, key: str) -> list[Fields]:
+        """The mappings in the list under ``key``."""
+        value = self.value(key)
+        if not isinstance(value, list):
+            raise self.error(key, f"expected a list, {_found(value)}")
+        return [
+            Fields(self._where, item, f"{self._prefix}{key}.{index}.")
+            for index, item in enumerate(value)
+        ]
+
     def text(self, key: str) -> str:
         """A string with something in it."""
         value = self.value(key)
