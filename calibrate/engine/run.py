@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import math
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -23,7 +22,6 @@ from calibrate.engine.loop import Clock, Loop, Progress, WallClock
 from calibrate.engine.model import Transformer
 from calibrate.engine.observed import Observed
 from calibrate.lazy_torch import torch
-from sim import catalog
 from sim.clock import Stop
 from sim.cost import CostModel
 from sim.errors import UsageError
@@ -40,7 +38,8 @@ DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "flo
 """What the engine computes in, and PyTorch's name for it; fp64 is for proofs."""
 
 ENGINE = "reference"
-"""What the catalogue calls this engine; it has no front end."""
+"""What the catalogue calls this engine, whatever engine the scenario names: it has no front end,
+and keeps no block back."""
 
 WORKSPACE = 256 * 2**20
 """Bytes allowed for activations beside weights and cache."""
@@ -62,7 +61,8 @@ def run(
     says. ``precision`` overrides the scenario's. An interrupt ends the run after the iteration in
     flight. UsageError for what the engine cannot do, or does not fit on the device.
     """
-    setup = _single(prepare(scenario))
+    setup = prepare(scenario.override({"engine": ENGINE}))
+    _check_single(setup)
     name = precision or _precision(setup)
     if name not in DTYPES:
         raise UsageError(f"the engine computes in {', '.join(DTYPES)}, not in {name}")
@@ -156,9 +156,8 @@ class Prompts:
         return tokens
 
 
-def _single(setup: Setup) -> Setup:
-    """The same with the engine that runs here, which has no front end; one replica on one
-    device."""
+def _check_single(setup: Setup) -> None:
+    """Raise UsageError unless it is one replica on one device, run once."""
     scenario, pool = setup.scenario, setup.scenario.fleet[0]
     if pool.replicas > 1 or pool.tensor_parallel > 1:
         raise UsageError(
@@ -167,7 +166,6 @@ def _single(setup: Setup) -> Setup:
         )
     if scenario.run.repetitions > 1:
         raise UsageError("run.repetitions: the engine runs once; repeat it under other seeds")
-    return replace(setup, deployment=replace(setup.deployment, engine=catalog.engine(ENGINE)))
 
 
 def _precision(setup: Setup) -> str:

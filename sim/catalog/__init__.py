@@ -18,7 +18,7 @@ from sim.catalog.files import read_yaml
 from sim.catalog.gpu_file import read_gpu
 from sim.catalog.huggingface import read_config
 from sim.catalog.profile_file import from_document
-from sim.engine import EngineSpec, FittedTo
+from sim.engine import EngineSpec
 from sim.errors import UsageError, did_you_mean, shorten
 from sim.hardware import GpuSpec
 from sim.model import ModelSpec
