@@ -88,6 +88,12 @@ PRECISIONS: Mapping[str, Tone] = {
 }
 """Precision -> its colour; ``precision`` covers the others."""
 
+SIDES: Mapping[str, Tone] = {"observed": BLUE, "predicted": VERMILLION}
+"""What was observed and what was predicted -> its colour; ``side`` is the whole line."""
+
+REGIMES = (SKY, BLUE, PURPLE, GREEN, GREY, GREEN, VERMILLION, ORANGE)
+"""Colours of kinds of iterations: decodes from small batches to large ones, prompts, both."""
+
 SERIES = (BLUE, VERMILLION, GREEN, PURPLE)
 """Colours of lines that have no colour of their own."""
 
@@ -134,6 +140,12 @@ def operator(name: str) -> Tone:
 def precision(name: str) -> Tone:
     """The colour of a precision; precisions unknown here share one colour."""
     return PRECISIONS.get(name, GREY)
+
+
+def side(name: str) -> dict[str, Any]:
+    """The line of a side in Plotly's words: solid for what was observed, dashed for predictions."""
+    dash = "solid" if name == "observed" else "dash"
+    return {"color": SIDES[name].light, "width": 2, "dash": dash}
 
 
 def faint(tone: Tone) -> Tone:

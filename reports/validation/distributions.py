@@ -1,0 +1,77 @@
+"""Do as many requests take as long as predicted? Observed and predicted latencies as two curves.
+
+Takes seconds and shows milliseconds, or seconds where the values are long.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import plotly.graph_objects as go
+
+from reports import theme
+from reports.decimate import ranks
+from reports.figures.latency_cdf import POINTS
+from reports.profile.axes import legend
+
+Floats = npt.NDArray[np.float64]
+
+SECONDS_FROM = 10.0
+"""Longer latencies are shown in seconds."""
+
+WIDE = 25.0
+"""The largest over the median value from which on an axis is logarithmic."""
+
+
+class Sample:
+    """Values in ascending order, each seen ``weights`` times."""
+
+    def __init__(self, values: Floats, weights: Floats | None = None) -> None:
+        self.values = values
+        self.weights = np.ones(len(values)) if weights is None else weights
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def median(self) -> float:
+        """The middle one."""
+        reached = np.cumsum(self.weights)
+        return float(self.values[np.searchsorted(reached, reached[-1] / 2)])
+
+
+def figure(title: str, observed: Sample, predicted: Sample) -> go.Figure:
+    """Both distributions of the latency called ``title``; a side without values has no curve."""
+    sides = {"observed": observed, "predicted": predicted}
+    known = {name: sample for name, sample in sides.items() if len(sample)}
+    longest = max((float(sample.values[-1]) for sample in known.values()), default=0.0)
+    unit, factor = ("s", 1.0) if longest >= SECONDS_FROM else ("ms", 1e3)
+    wide = any(longest > WIDE * sample.median() > 0 for sample in known.values())
+    layout = theme.layout() | {
+        "xaxis": theme.axis(f"{title} ({unit})")
+        | ({"type": "log"} if wide else {"range": [0, longest * factor * 1.05 or 1]}),
+        "yaxis": theme.axis("share")
+        | {"range": [0, 1.02], "tickformat": ".0%", "dtick": 0.25, "fixedrange": True},
+        "hovermode": "closest",
+        "showlegend": True,
+        "legend": legend(),
+    }
+    traces = [_curve(name, sample, unit, factor) for name, sample in known.items()]
+    return go.Figure(data=traces, layout=layout)
+
+
+def _curve(name: str, sample: Sample, unit: str, factor: float) -> dict[str, Any]:
+    drawn = ranks(len(sample), POINTS)
+    shares = np.cumsum(sample.weights) / sample.weights.sum()
+    x = np.concatenate([sample.values[:1], sample.values[drawn]]) * factor
+    y = np.concatenate([[0.0], shares[drawn]])
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": x.astype(np.float32),
+        "y": y.astype(np.float32),
+        "line": {"shape": "hv", **theme.side(name)},
+        "hovertemplate": f"%{{y:.1%}} take at most %{{x:,.4~g}} {unit}",
+    }

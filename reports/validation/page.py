@@ -1,0 +1,62 @@
+"""How does a validation become one HTML page?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from reports.page import fill
+from reports.validation import Frames, content, tables
+from reports.validation.definitions import DEFINITIONS
+
+SECTIONS: Mapping[str, str] = {
+    "summary": "Summary",
+    "advice": "What to change",
+    "figures": "Figures",
+    "latency": "Latency",
+    "timeline": "Timeline",
+    "iterations": "Iterations",
+    "batches": "Batches and memory",
+    "provenance": "Provenance",
+    "definitions": "Definitions",
+}
+"""Anchor -> heading, in the order of the page."""
+
+
+def render(
+    document: Mapping[str, Any], observed: Frames, predicted: Frames, series: Mapping[str, Any]
+) -> str:
+    """The page, as ``reports.validation.render_validation`` promises it."""
+    seen, asked = document["observed"], document["predicted"]
+    return fill(
+        "validation.html.j2",
+        SECTIONS,
+        DEFINITIONS,
+        header={
+            "name": seen["name"],
+            "lead": f"{seen['engine']} on {seen['device']}",
+            "setup": [
+                ("Requests", f"{seen['requests']:,}"),
+                ("Observed", seen["date"]),
+                ("Predicted with", f"{asked['model']} on {asked['gpu']}"),
+                ("Engine", asked["engine"]),
+                ("Sample", document["sample"]["state"] or "engine not fitted to runs"),
+            ],
+        },
+        headline=content.headline(document),
+        cards=content.cards(document),
+        advice=document["advice"],
+        sample=document["sample"],
+        plots=content.plots(document, observed, predicted, series),
+        tables={
+            "figures": tables.figures(document),
+            "regimes": tables.regimes(document),
+            "levels": tables.levels(document),
+        },
+        agreement=document["composition"]["text"],
+        observed=seen,
+        predicted=asked,
+        repeats=document["repeats"],
+        notes=document["notes"],
+        provenance={"version": document["infersim"]},
+    )

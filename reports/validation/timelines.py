@@ -1,0 +1,81 @@
+"""Did as much run, wait and fill the memory, at the same time? Both runs on one time axis.
+
+Panels, top to bottom: requests running, requests waiting, KV cache, output tokens per second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from reports import theme
+from reports.decimate import Floats, extremes
+from reports.figures.timeline import BINS, BUCKETS
+from reports.profile.axes import legend
+from reports.steps import fleet_steps, nice_width, token_rates
+from reports.validation import Frames
+
+PANELS = ((0.79, 0.97), (0.54, 0.72), (0.29, 0.47), (0.04, 0.22))
+"""Bottom and top of each panel, as shares of the plot's height."""
+
+
+def figure(observed: Frames, predicted: Frames, kv_tokens: Mapping[str, float | None]) -> go.Figure:
+    """Both runs over time; ``kv_tokens`` is the size of each one's KV cache, None if unknown (the
+    panel is then in tokens). A side without iterations is left out."""
+    sides = {"observed": observed, "predicted": predicted}
+    drawn = {name: frames for name, frames in sides.items() if len(frames.timeseries)}
+    is_share = all(kv_tokens[name] for name in drawn)
+    longest = max((float(f.timeseries["end_s"].max()) for f in drawn.values()), default=1.0)
+    traces = []
+    for name, frames in drawn.items():
+        steps = fleet_steps(frames.timeseries, frames.requests)
+        kv = steps.levels["kv_used_tokens"] / ((kv_tokens[name] or 1.0) if is_share else 1.0)
+        rates = token_rates(frames.timeseries, frames.requests, nice_width(longest, BINS))
+        traces += [
+            _steps(name, steps.time, steps.levels["running"], 1, "%{y:,.0f}"),
+            _steps(name, steps.time, steps.levels["waiting"], 2, "%{y:,.0f}"),
+            _steps(name, steps.time, kv, 3, "%{y:.1%}" if is_share else "%{y:,.0f}"),
+            _steps(name, rates.edges, np.append(rates.output, rates.output[-1:]), 4, "%{y:,.0f}/s"),
+        ]
+    return go.Figure(data=traces, layout=_layout(longest, is_share=is_share))
+
+
+def _steps(name: str, time: Floats, level: Floats, panel: int, hover: str) -> dict[str, Any]:
+    drawn = extremes(time, level, BUCKETS)
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "legendgroup": name,
+        "showlegend": panel == 1,
+        "x": time[drawn].astype(np.float32),
+        "y": level[drawn].astype(np.float32),
+        "yaxis": f"y{panel}" if panel > 1 else "y",
+        "line": {"shape": "hv", **theme.side(name), "width": 1.5},
+        "hovertemplate": hover,
+    }
+
+
+def _layout(duration: float, *, is_share: bool) -> dict[str, Any]:
+    titles = ("running", "waiting", "share of KV cache" if is_share else "KV tokens", "tokens/s")
+    layout = theme.layout() | {"hovermode": "x unified", "hoversubplots": "axis"}
+    layout |= {"showlegend": True, "legend": legend()}
+    layout["xaxis"] = theme.axis("time since the start") | {
+        "anchor": "y4",
+        "range": [0, duration],
+        "hoverformat": ",.4~g",
+        "ticksuffix": " s",
+    }
+    for panel, (title, (bottom, top)) in enumerate(zip(titles, PANELS, strict=True), start=1):
+        layout[f"yaxis{panel if panel > 1 else ''}"] = theme.axis(title) | {
+            "domain": [bottom, top],
+            "rangemode": "tozero",
+            "fixedrange": True,
+            "nticks": 4,
+        }
+    if is_share:
+        layout["yaxis3"] |= {"tickformat": ".0%"}
+    return layout
