@@ -66,12 +66,18 @@ def loaded_after(code: str) -> set[str]:
     {
         "simpy": {"sim.clock", "sim.replica", "sim.fleet", "sim.simulation", "sim.selftest.loop"},
         "torch": set(),
-        "scipy": {"sim.metrics.repetitions", "sim.scoring.errors"},
         "joblib": {"sim.scoring.predict"},
+        "scipy": {
+            "sim.metrics.repetitions",
+            "sim.scoring.errors",
+            "sim.validation.residuals",
+            "sim.validation.engine_fit",
+        },
         "plotly": set(),
         "jinja2": set(),
         "typer": {
             *("sim.cli", "sim.run_command", "sim.trace_commands", "sim.calibrate_commands"),
+            "sim.validate_command",
             "sim.run_output",
             "sim.score_command",
             "sim.exits",
@@ -83,11 +89,12 @@ def loaded_after(code: str) -> set[str]:
             "sim.analysis",
             "sim.calibration.console",
             "sim.scoring.document",
+            "sim.validation.console",
         },
-        "pandas": {"sim.results"},
+        "pandas": {"sim.results", "sim.validation.observed"},
         "pyarrow": {"sim.results"},
         "calibrate": {"sim.calibrate_commands"},
-        "reports": {"sim.run_output", "sim.calibrate_commands"},
+        "reports": {"sim.run_output", "sim.calibrate_commands", "sim.validate_command"},
     }.items(),
 )
 def test_what_the_simulator_imports_and_where(package: str, allowed: set[str]) -> None:

@@ -1,0 +1,217 @@
+"""What does ``infersim validate-run`` accept and print? A thin shell over ``sim.validation``.
+
+The prediction of an observed run beside the run itself; or, with ``--fit-engine``, an engine
+preset made of observed runs. An observed directory is never changed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sim.errors import UsageError
+from sim.exits import SLO_MISSED, told_errors
+
+if TYPE_CHECKING:
+    from sim.validation.document import Validation
+    from sim.validation.observed import ObservedRun
+    from sim.validation.prediction import Question
+
+CHECKED = ("mean_ttft_ms", "mean_tpot_ms", "output_throughput")
+"""What ``--check`` is about."""
+
+Paths = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="RUN [SCENARIO]",
+        help="Directory of an observed run, and what to predict it with; else its own scenario. "
+        "With --fit-engine: any number of runs.",
+    ),
+]
+Overrides = Annotated[
+    list[str],
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a value, as a.b.0.c=value."),
+]
+
+
+def validate_run(
+    paths: Paths,
+    overrides: Overrides = [],
+    gpu: Annotated[
+        str | None, typer.Option(help="Profile of the device, or a catalogue name.")
+    ] = None,
+    repeat: Annotated[
+        list[Path], typer.Option(metavar="RUN", help="The same traffic observed again; repeat.")
+    ] = [],
+    fit_engine: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Fit an engine to the runs and write it, nothing else."),
+    ] = None,
+    check: Annotated[
+        float | None,
+        typer.Option(
+            metavar="PERCENT",
+            min=0.0,
+            help="Exit with 99 if mean TTFT, mean TPOT or output throughput is off by more.",
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, no table.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The page; else validation-<time>.html.")
+    ] = None,
+    page: Annotated[bool, typer.Option("--page/--no-page", help="Write a page.")] = True,
+) -> None:
+    """Compare an observed run with its prediction: errors, where they come from, what to change."""
+    with told_errors():
+        runs, scenario = _told_apart(paths)
+        if fit_engine is not None:
+            _fit(runs, scenario, overrides, gpu, [*repeat], fit_engine, as_json)
+            return
+        if len(runs) > 1:
+            raise UsageError(
+                f"{runs[1]}: one run is compared at a time; give repetitions of it with --repeat, "
+                "or --fit-engine FILE to fit an engine to several"
+            )
+        target = _page_target(output, runs[0]) if page else None
+        validation = _validation(runs[0], scenario, overrides, gpu, repeat)
+        code, checked = _checked(validation, check)
+        _show(validation, checked, target, as_json)
+    raise typer.Exit(code)
+
+
+def _told_apart(paths: Sequence[Path]) -> tuple[list[Path], Path | None]:
+    """The directories among ``paths``, and the one file, if there is one."""
+    files = [path for path in paths if path.is_file()]
+    if len(files) > 1:
+        raise UsageError(f"{files[1]}: a second scenario; there is one for all")
+    runs = [path for path in paths if path not in files]
+    if not runs:
+        raise UsageError(f"{paths[0]}: is a file; the first argument is a run directory")
+    return runs, files[0] if files else None
+
+
+def _validation(
+    directory: Path,
+    scenario: Path | None,
+    overrides: Sequence[str],
+    gpu: str | None,
+    repeat: Sequence[Path],
+) -> Validation:
+    from sim.validation.document import Validation
+    from sim.validation.observed import check_same_traffic, read_observed
+    from sim.validation.prediction import question
+
+    run = read_observed(directory)
+    others = [read_observed(path) for path in repeat]
+    for other in others:
+        check_same_traffic(run, other)
+    return Validation(run, others, question(run, scenario, overrides, gpu))
+
+
+def _show(
+    validation: Validation, checked: dict[str, Any] | None, target: Path | None, as_json: bool
+) -> None:
+    document = validation.document
+    page = None if target is None else _write_page(validation, target)
+    if as_json:
+        shown = {**document, "check": checked, "page": None if page is None else str(page)}
+        typer.echo(json.dumps(shown, allow_nan=False))
+        return
+    from sim.console import stdout
+    from sim.validation.console import validation_view
+
+    console = stdout()
+    console.print(validation_view(document))
+    if checked is not None:
+        typer.echo(checked["text"])
+    if page is not None:
+        console.print(f"Page: {page}", soft_wrap=True)
+
+
+def _checked(validation: Validation, limit: float | None) -> tuple[int, dict[str, Any] | None]:
+    """The exit code, and what ``--check`` has to say."""
+    if limit is None:
+        return 0, None
+    errors = {row.key: 100 * row.error for row in validation.rows if row.key in CHECKED}
+    off = {key: error for key, error in errors.items() if abs(error) > limit}
+    told = ", ".join(f"{key} {error:+.1f} %" for key, error in (off or errors).items())
+    if not errors:
+        code, text = 1, f"Check: none of {', '.join(CHECKED)} was observed"
+    elif off:
+        code, text = SLO_MISSED, f"Check failed: off by more than {limit:g} %: {told}"
+    else:
+        code, text = 0, f"Check passed: within {limit:g} %: {told}"
+    return code, {"limit_percent": limit, "ok": code == 0, "errors": errors, "text": text}
+
+
+def _page_target(output: Path | None, run: Path) -> Path:
+    """Where the page goes; UsageError for a place where none can be written."""
+    time = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+    target = output or Path(f"validation-{time}.html")
+    folder = target.absolute().parent
+    if not folder.is_dir() or target.is_dir():
+        raise UsageError(f"--output {target}: cannot be written there; name a file")
+    if folder.resolve() == run.resolve():
+        raise UsageError(f"--output {target}: nothing is written to the directory of a run")
+    return target
+
+
+def _write_page(validation: Validation, target: Path) -> Path | None:
+    """Write the page; a failure costs the page only."""
+    try:
+        from reports.validation import Frames, write_validation_report
+        from sim.validation.series import series
+
+        result = validation.predicted.result
+        write_validation_report(
+            target,
+            validation.document,
+            Frames(validation.run.requests, validation.run.timeseries),
+            Frames(result.requests, result.timeseries),
+            series(validation),
+        )
+    except Exception as error:
+        typer.echo(f"warning: no page was written ({type(error).__name__}: {error})", err=True)
+        return None
+    return target
+
+
+def _fit(
+    directories: Sequence[Path],
+    scenario: Path | None,
+    overrides: Sequence[str],
+    gpu: str | None,
+    repeat: Sequence[Path],
+    target: Path,
+    as_json: bool,
+) -> None:
+    """Fit an engine to all runs and write it."""
+    from sim.console import stdout
+    from sim.metrics.confidence import provenance
+    from sim.validation.console import fit_view
+    from sim.validation.engine_file import engine_document, write_engine
+    from sim.validation.engine_fit import fit_engine
+    from sim.validation.observed import read_observed
+    from sim.validation.prediction import question
+
+    pairs: list[tuple[ObservedRun, Question]] = []
+    for directory in [*directories, *repeat]:
+        run = read_observed(directory)
+        pairs.append((run, question(run, scenario, overrides, gpu)))
+    fit = fit_engine(pairs)
+    prices = provenance(pairs[0][1].setup.deployment)
+    today = datetime.now().astimezone().date()
+    write_engine(target, engine_document(fit, [run for run, _ in pairs], prices, today))
+    if as_json:
+        typer.echo(json.dumps(fit.document() | {"engine": str(target)}, allow_nan=False))
+        return
+    console = stdout()
+    console.print(fit_view(fit))
+    console.print(f"Engine: {target}  (use it as `engine: {target}`)", soft_wrap=True)

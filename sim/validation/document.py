@@ -1,0 +1,239 @@
+"""What came of a validation, as plain data: ready for JSON, a terminal or a page.
+
+``validate`` does all of it. Latencies in milliseconds under the keys of ``summary.json``, other
+times in seconds; errors are predicted over observed, less one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from sim.validation import wording
+from sim.validation.advice import Advice, Change, advise
+from sim.validation.composition import COLUMNS, Agreement, agreement, levels
+from sim.validation.engine_file import sampled
+from sim.validation.figures import Figure, figures
+from sim.validation.observed import ObservedRun
+from sim.validation.prediction import Prediction, Question, predict
+from sim.validation.pricing import Prices, priced
+from sim.validation.regimes import Regime, all_iterations, by_regime, scatter
+from sim.validation.residuals import Term, explain
+
+
+@dataclass(frozen=True)
+class Validation:
+    """One observed run beside its prediction; ``repeats`` are further observations of it."""
+
+    run: ObservedRun
+    repeats: Sequence[ObservedRun]
+    asked: Question
+
+    @cached_property
+    def predicted(self) -> Prediction:
+        """The prediction, with a row for each iteration where the observed ones are known."""
+        return predict(self.run, self.asked, leap=self.run.iterations is None)
+
+    @cached_property
+    def rows(self) -> list[Figure]:
+        """The error table."""
+        others = [repeat.summary for repeat in self.repeats]
+        return figures(self.run.summary, self.predicted.summary, others)
+
+    @cached_property
+    def prices(self) -> Prices | None:
+        """What the observed iterations are priced at."""
+        if self.run.iterations is None:
+            return None
+        return priced(self.run.iterations, self.asked.setup.deployment)
+
+    @cached_property
+    def terms(self) -> list[Term]:
+        """What the residuals of the iterations ask for."""
+        if self.run.iterations is None or self.prices is None:
+            return []
+        engine = self.asked.setup.deployment.engine
+        return explain(self.run.iterations.duration, self.prices, engine)
+
+    @cached_property
+    def agreement(self) -> Agreement | None:
+        """How far both sides ran the same batches."""
+        single = self.asked.scenario.fleet[0].replicas == 1
+        if self.run.iterations is None or not single:
+            return None
+        return agreement(self.run.iterations, self.predicted.result.record.plans)
+
+    @cached_property
+    def advice(self) -> Advice:
+        """What should be changed."""
+        return advise(self.run, self.asked, self.predicted, self.rows, self.terms)
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        """All of it as texts, numbers, lists and mappings."""
+        own = self.predicted.summary["infersim"]
+        return {
+            "infersim": version("infersim"),
+            "observed": _observed(self.run),
+            "repeats": [repeat.name for repeat in self.repeats],
+            "predicted": {
+                "scenario": own["scenario"],
+                "model": own["model"],
+                "gpu": own["gpu"],
+                "engine": own["engine"],
+                "batching": own["batching"],
+                "provenance": own["provenance"],
+            },
+            "sample": self._sample(),
+            "figures": [_figure(row) for row in self.rows],
+            "band": {key: own["error_band"][key] for key in ("throughput", "ttft", "tpot")},
+            "iterations": self._iterations(),
+            "composition": self._composition(),
+            "advice": self._advice(),
+            "notes": [*self.asked.notes, *self._notes()],
+        }
+
+    def _sample(self) -> dict[str, Any]:
+        engine = self.asked.setup.deployment.engine
+        state = sampled(engine, self.run)
+        runs = ", ".join(fit.run for fit in engine.fitted_to)
+        texts = {
+            "in sample": f"IN SAMPLE: the engine's times were fitted to this very run ({runs}), so "
+            "the errors say nothing of another one.",
+            "held out": f"Held out: the engine's times were fitted to other runs ({runs}).",
+            None: "The engine's times were fitted to no observed run.",
+        }
+        return {"state": state, "text": texts[state]}
+
+    def _iterations(self) -> dict[str, Any] | None:
+        iterations, prices = self.run.iterations, self.prices
+        if iterations is None or prices is None:
+            return None
+        whole = all_iterations(iterations, prices)
+        busy = [
+            float(r.iterations.duration.sum()) for r in self.repeats if r.iterations is not None
+        ]
+        both = [whole.busy_observed, *busy]
+        noise = float(np.std(both, ddof=1) / np.mean(both)) if len(both) > 1 else None
+        return {
+            "regimes": [_regime(regime) for regime in by_regime(iterations, prices)],
+            "all": _regime(whole),
+            "busy_noise": noise,
+            "scatter": scatter(iterations),
+        }
+
+    def _composition(self) -> dict[str, Any]:
+        found = None if self.agreement is None else _agreement(self.agreement)
+        memory = self.predicted.summary["infersim"]["kv_cache"]["tokens"]
+        return {
+            "agreement": found,
+            "text": "" if found is None else wording.agreement_text(found),
+            "kv_tokens": {"observed": self.run.figure("kv_cache", "tokens"), "predicted": memory},
+            "levels": [level._asdict() for level in levels(self.run, self.predicted.summary)],
+        }
+
+    def _advice(self) -> dict[str, Any]:
+        advice = self.advice
+        text = ""
+        if advice.quiet:
+            text = wording.QUIET
+        elif not advice.changes:
+            text = wording.NOTHING_FOUND
+        measured = len(self.repeats) > 0
+        return {
+            "quiet": advice.quiet,
+            "text": text,
+            "noise": f"measured over {1 + len(self.repeats)} runs" if measured else "as is usual",
+            "error": advice.before,
+            "left": advice.left,
+            "summary": wording.advice_summary(advice.before, advice.left)
+            if advice.changes and not advice.quiet
+            else "",
+            "changes": [self._change(change) for change in advice.changes],
+        }
+
+    def _change(self, change: Change) -> dict[str, Any]:
+        cause, setup = change.cause, self.asked.setup
+        title, text = wording.words(cause, setup.deployment.engine, setup.capacity.num_gpu_blocks)
+        finite = [x is not None and bool(np.isfinite(x)) for x in (cause.low, cause.high)]
+        return {
+            "cause": cause.name,
+            "value": cause.value,
+            "low": cause.low if finite[0] else None,
+            "high": cause.high if finite[1] else None,
+            "share": change.share,
+            "share_text": wording.share_text(change.share),
+            "confidence": change.confidence,
+            "rivals": list(cause.rivals),
+            "title": title,
+            "text": text,
+        }
+
+    def _notes(self) -> list[str]:
+        notes = []
+        completed = self.predicted.summary["completed"]
+        if self.run.summary.get("completed") != completed:
+            notes.append(
+                f"{self.run.summary.get('completed')} requests were completed, "
+                f"{completed} are predicted: the figures are of different ones."
+            )
+        if self.run.manifest.get("status") == "interrupted":
+            notes.append("The observed run was interrupted.")
+        if self.run.iterations is None:
+            notes.append(
+                "The run has no iterations.csv: errors of iterations cannot be told from those of "
+                "scheduling."
+            )
+        return notes
+
+
+def _observed(run: ObservedRun) -> dict[str, Any]:
+    return {
+        "directory": str(run.path),
+        "name": run.name,
+        "engine": run.engine,
+        "device": run.device,
+        "precision": run.precision,
+        "date": run.date,
+        "requests": len(run.requests),
+        "completed": run.summary.get("completed"),
+    }
+
+
+def _figure(row: Figure) -> dict[str, Any]:
+    return {
+        "figure": row.key,
+        "unit": row.unit,
+        "observed": row.observed,
+        "predicted": row.predicted,
+        "error": row.error,
+        "noise": row.noise,
+        "within_band": row.within_band,
+    }
+
+
+def _regime(regime: Regime) -> dict[str, Any]:
+    return {**regime._asdict(), "error": regime.error}
+
+
+def _agreement(found: Agreement) -> dict[str, Any]:
+    parting = found.parting
+    return {
+        "observed": found.observed,
+        "predicted": found.predicted,
+        "same": found.same,
+        "share": found.share,
+        "first_difference": None
+        if parting is None
+        else {
+            "iteration": parting.iteration,
+            "columns": list(COLUMNS),
+            "observed": None if parting.observed is None else list(parting.observed),
+            "predicted": None if parting.predicted is None else list(parting.predicted),
+        },
+    }

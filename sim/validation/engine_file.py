@@ -1,0 +1,90 @@
+"""How is a fitted engine written down, and was it fitted to the run that it is judged on?
+
+The file has the form of the catalogue's own: each value with its source. Beside them it names the
+runs that it was fitted to by the hashes of their files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import Literal
+
+import yaml
+
+from sim.engine import EngineSpec, FittedTo
+from sim.errors import UsageError
+from sim.results import REQUESTS
+from sim.run_directory import write_whole
+from sim.units import show_time
+from sim.validation.engine_fit import EngineFit, HostTerm
+from sim.validation.observed import ITERATIONS, ObservedRun
+
+KEPT = ("per_layer", "cuda_graphs", "launch", "kernels_per_layer", "memory_reserve", "null_blocks")
+"""What iterations say nothing of: as in the preset that was fitted anew."""
+
+UNITS = {"per_layer": "s", "launch": "s", "memory_reserve": "B"}
+
+_FITTED = ", fitted to observed runs"
+
+Sampled = Literal["in sample", "held out"]
+
+
+def sampled(engine: EngineSpec, run: ObservedRun) -> Sampled | None:
+    """Whether ``engine`` was fitted to ``run``; None for one that was fitted to nothing."""
+    if not engine.fitted_to:
+        return None
+    ours = (run.hashes.get(ITERATIONS), run.hashes[REQUESTS])
+    seen = any((fit.iterations, fit.requests) == ours for fit in engine.fitted_to)
+    return "in sample" if seen else "held out"
+
+
+def engine_document(
+    fit: EngineFit, runs: Sequence[ObservedRun], prices: str, today: date
+) -> dict[str, object]:
+    """The engine as a mapping for YAML; ``prices`` says where those of the kernels come from."""
+    base = fit.base
+    names = ", ".join(run.name for run in runs)
+    count = sum(quality.iterations for quality in fit.after)
+    origin = f"{today.isoformat()}, {count:,} iterations of {names}"
+    title = base.title.removesuffix(_FITTED)
+    document: dict[str, object] = {"title": f"{title}{_FITTED}"}
+    for term in fit.terms:
+        document[term.name] = _entry(term, base, f"Fitted {origin}")
+    document["front_end"] = _entry(
+        fit.front_end, base, f"Requests that met an idle engine, {origin}"
+    )
+    document["overlapped"] = {
+        "value": False,
+        "source": f"Host and kernels are fitted as a sum. Kernels: {prices}",
+    }
+    for key in KEPT:
+        value = getattr(base, key)
+        text = f"{value:g}{UNITS[key]}" if key in UNITS else value
+        document[key] = {"value": text, "source": f"As in {base.name}: {base.sources[key]}"}
+    document["kernels"] = {"value": base.kernels, "source": f"As in {base.name}."}
+    fitted = [FittedTo(run.name, run.hashes[ITERATIONS], run.hashes[REQUESTS]) for run in runs]
+    if any(term.why for term in (*fit.terms, fit.front_end)):
+        fitted += base.fitted_to  # something of those runs is still in it
+    document["fitted_to"] = [run._asdict() for run in fitted]
+    return document
+
+
+def _entry(term: HostTerm, base: EngineSpec, origin: str) -> dict[str, str]:
+    if term.why:
+        source = f"As in {base.name}, since {term.why}: {base.sources[term.name]}"
+    else:
+        source = f"{origin}; 95 %: {show_time(term.low)} to {show_time(term.high)}."
+    return {"value": f"{term.value * 1e6:.5g}us", "source": source}
+
+
+def write_engine(path: Path, document: dict[str, object]) -> None:
+    """Write the engine to ``path``; UsageError where that is there already, or cannot be."""
+    if path.exists():
+        raise UsageError(f"--fit-engine {path}: exists; give another name, or remove it")
+    text = yaml.safe_dump(document, sort_keys=False, width=100, allow_unicode=True)
+    try:
+        write_whole(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"--fit-engine {path}: cannot be written ({error.strerror})") from None

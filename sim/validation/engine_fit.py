@@ -1,0 +1,213 @@
+"""Which engine preset do observed iterations ask for?
+
+What their kernels are priced at is taken off what they took; the rest is the host's, as so much an
+iteration, a sequence and a new request. Robust least squares, none of them negative. Seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from sim.engine import EngineSpec
+from sim.errors import UsageError
+from sim.validation.iterations import Floats
+from sim.validation.observed import ObservedRun
+from sim.validation.prediction import Question
+from sim.validation.pricing import Prices, priced
+from sim.validation.proposals import FEW, idle_delays, middle_of
+from sim.validation.residuals import BLOCKS, HOST, SCALE, STUDENT
+
+LEAST_ITERATIONS = 50
+"""Fewer do not tell the terms apart."""
+
+LEAST_VARIETY = 0.05
+"""Batches must differ by that (standard deviation over mean), or sequences cannot be told from the
+iteration itself."""
+
+
+class HostTerm(NamedTuple):
+    """A time of the engine with its 95 % interval; ``why`` it was left as it was, if it was."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    why: str
+
+
+class Quality(NamedTuple):
+    """How well a run's iterations are priced: error of their sum, and median error of one."""
+
+    run: str
+    iterations: int
+    error: float
+    typical: float
+
+
+class EngineFit(NamedTuple):
+    """``base`` is the preset that was fitted anew; ``held_out`` the median error of iterations in
+    stretches that the fit had not seen, ``short`` the share that took less than their kernels are
+    priced at."""
+
+    base: EngineSpec
+    terms: Sequence[HostTerm]
+    front_end: HostTerm
+    before: Sequence[Quality]
+    after: Sequence[Quality]
+    held_out: float
+    short: float
+
+    def document(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "base": self.base.name,
+            "terms": [term._asdict() for term in (*self.terms, self.front_end)],
+            "before": [quality._asdict() for quality in self.before],
+            "after": [quality._asdict() for quality in self.after],
+            "held_out": self.held_out,
+            "short": self.short,
+        }
+
+
+class Sample(NamedTuple):
+    """One run to fit to, with what it is priced by."""
+
+    run: ObservedRun
+    asked: Question
+    duration: Floats
+    prices: Prices
+
+
+def fit_engine(runs: Sequence[tuple[ObservedRun, Question]]) -> EngineFit:
+    """Host terms for all ``runs`` together; UsageError where their iterations cannot tell."""
+    samples = [_sample(run, asked) for run, asked in runs]
+    engines = {sample.asked.setup.deployment.engine.name for sample in samples}
+    if len(engines) > 1:
+        raise UsageError(
+            f"--fit-engine: the runs are predicted with different engines ({', '.join(engines)}); "
+            "give --set engine=NAME to start from one"
+        )
+    base = samples[0].asked.setup.deployment.engine
+    design = _Design.of(samples, base)
+    if len(design.left) < LEAST_ITERATIONS:
+        raise UsageError(
+            f"--fit-engine: {len(design.left):,} iterations are too few; at least "
+            f"{LEAST_ITERATIONS} are needed"
+        )
+    values, spread, held_out = _fit_with_spread(design)
+    terms = [
+        HostTerm(name, value, max(0.0, value - off), value + off, design.why[name])
+        for name, value, off in zip(HOST, values.tolist(), spread.tolist(), strict=True)
+    ]
+    return EngineFit(
+        base=base,
+        terms=terms,
+        front_end=_front_end(samples, base),
+        before=[_quality(s, s.prices.seconds) for s in samples],
+        after=[_quality(s, s.prices.kernels + _host(s.prices, values)) for s in samples],
+        held_out=held_out,
+        short=float(np.mean(design.left < 0)),
+    )
+
+
+def _sample(run: ObservedRun, asked: Question) -> Sample:
+    if run.iterations is None:
+        raise UsageError(f"--fit-engine: {run.path} has no iterations.csv to fit to")
+    prices = priced(run.iterations, asked.setup.deployment)
+    return Sample(run, asked, run.iterations.duration, prices)
+
+
+class _Design(NamedTuple):
+    """What the kernels left over, and what may explain it; ``fixed`` terms keep their value."""
+
+    left: Floats
+    columns: NDArray[np.float64]
+    duration: Floats
+    fixed: dict[int, float]
+    why: dict[str, str]
+
+    @classmethod
+    def of(cls, samples: Sequence[Sample], base: EngineSpec) -> _Design:
+        duration = np.concatenate([s.duration for s in samples])
+        kernels = np.concatenate([s.prices.kernels for s in samples])
+        sequences = np.concatenate([s.prices.sequences for s in samples])
+        admitted = np.concatenate([s.prices.admitted for s in samples])
+        columns = np.column_stack([np.ones(len(duration)), sequences, admitted])
+        known = duration > 0
+        fixed, why = dict[int, float](), dict.fromkeys(HOST, "")
+        if sequences.std() < LEAST_VARIETY * sequences.mean():
+            fixed[1], why["per_sequence"] = base.per_sequence, "all batches are of one size"
+        if (admitted > 0).sum() < FEW:
+            fixed[2], why["per_new_request"] = base.per_new_request, "hardly a request came"
+        return cls((duration - kernels)[known], columns[known], duration[known], fixed, why)
+
+
+def _fit_with_spread(design: _Design) -> tuple[Floats, Floats, float]:
+    """The terms, half-widths of their 95 % intervals, and the median error on stretches of the run
+    that the terms were fitted without."""
+    count = len(design.left)
+    stretch = np.arange(count) * BLOCKS // count
+    values = _fit(design, np.ones(count, dtype=bool))
+    others = np.array([_fit(design, stretch != block) for block in range(BLOCKS)])
+    apart = (others - others.mean(axis=0)) ** 2
+    spread: Floats = STUDENT * np.sqrt((BLOCKS - 1) / BLOCKS * apart.sum(axis=0))
+    unseen = (design.columns * others[stretch]).sum(axis=1)
+    held_out = float(np.median(np.abs(unseen - design.left) / design.duration))
+    return values, spread, held_out
+
+
+def _fit(design: _Design, rows: NDArray[np.bool_]) -> Floats:
+    free = [place for place in range(len(HOST)) if place not in design.fixed]
+    values = np.array([design.fixed.get(place, 0.0) for place in range(len(HOST))])
+    columns, seconds = design.columns[rows], design.duration[rows]
+    target = (design.left[rows] - columns @ values) / seconds
+    matrix = columns[:, free] / seconds[:, None]
+    found = least_squares(
+        lambda x: matrix @ x - target,
+        np.full(len(free), 1e-6),
+        jac=lambda x: matrix,
+        bounds=(0.0, np.inf),
+        loss="soft_l1",
+        f_scale=SCALE,
+        x_scale="jac",
+        xtol=1e-12,
+        ftol=1e-12,
+    )
+    values[free] = found.x
+    return values
+
+
+def _host(prices: Prices, values: Floats) -> Floats:
+    columns = np.column_stack([np.ones(len(prices.sequences)), prices.sequences, prices.admitted])
+    seconds: Floats = columns @ values
+    return seconds
+
+
+def _front_end(samples: Sequence[Sample], base: EngineSpec) -> HostTerm:
+    delays = np.concatenate([_delays(sample.run) for sample in samples])
+    if len(delays) < FEW:
+        why = "no request came while nothing ran"
+        return HostTerm("front_end", base.front_end, base.front_end, base.front_end, why)
+    middle, error = middle_of(delays)
+    low, high = max(0.0, middle - 2 * error), max(0.0, middle + 2 * error)
+    return HostTerm("front_end", max(0.0, middle), low, high, "")
+
+
+def _delays(run: ObservedRun) -> Floats:
+    return np.zeros(0) if run.iterations is None else idle_delays(run, run.iterations)
+
+
+def _quality(sample: Sample, predicted: Floats) -> Quality:
+    duration = sample.duration
+    known = duration > 0
+    return Quality(
+        run=sample.run.name,
+        iterations=len(duration),
+        error=float(predicted.sum() / duration.sum() - 1.0),
+        typical=float(np.median(np.abs(predicted[known] / duration[known] - 1.0))),
+    )

@@ -1,0 +1,171 @@
+"""What was observed? The directory of a run that a real engine served.
+
+It is only read, never changed. Times in seconds, lengths in tokens.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sim.errors import UsageError
+from sim.results import REQUESTS, SUMMARY, TIMESERIES
+from sim.run_directory import MANIFEST, RESOLVED, SCENARIO
+from sim.scenario import Scenario, load_scenario
+from sim.validation.iterations import Iterations, read_iterations
+
+ITERATIONS = "iterations.csv"
+NEEDED = ("request_id", "arrival_s", "prompt_tokens", "output_tokens", "status")
+"""Columns of requests without which they cannot be sent again."""
+
+REFERENCE = "infersim reference engine"
+"""How the manifest of a run of our own engine calls it; the catalogue has it as ``reference``."""
+
+
+@dataclass(frozen=True, eq=False)
+class ObservedRun:
+    """One observed run; ``requests`` by arrival, ``iterations`` None where nobody noted them."""
+
+    path: Path
+    manifest: Mapping[str, Any]
+    summary: Mapping[str, Any]
+    requests: pd.DataFrame
+    timeseries: pd.DataFrame
+    iterations: Iterations | None
+    scenario: Scenario
+    hashes: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """The directory's own name."""
+        return self.path.resolve().name
+
+    @property
+    def own(self) -> Mapping[str, Any]:
+        """The part of the summary that vLLM has no names for."""
+        found = self.summary.get("infersim")
+        return found if isinstance(found, Mapping) else {}
+
+    @property
+    def engine(self) -> str:
+        """What served the requests."""
+        return str(self._entry("engine", "name") or "an engine that is not named")
+
+    @property
+    def device(self) -> str:
+        """On what."""
+        return str(self._entry("device", "name") or self.own.get("gpu") or "a device not named")
+
+    @property
+    def precision(self) -> str | None:
+        """In what it computed, where the manifest says so."""
+        found = self._entry("engine", "precision")
+        return None if found is None else str(found)
+
+    @property
+    def date(self) -> str:
+        """The day on which it ran, as far as is known."""
+        return str(self.manifest.get("created", "unknown"))[:10]
+
+    def figure(self, *path: str) -> float | None:
+        """A number of the summary's own part; None where it was not observed."""
+        value: Any = self.own
+        for key in path:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return float(value) if isinstance(value, int | float) else None
+
+    def _entry(self, *path: str) -> object:
+        value: Any = self.manifest
+        for key in path:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value
+
+
+def read_observed(directory: Path) -> ObservedRun:
+    """The observed run in ``directory``; UsageError for one that is none, or incomplete."""
+    if not directory.is_dir():
+        what = "is a file" if directory.exists() else "does not exist"
+        raise UsageError(f"{directory}: {what}; expected the directory of an observed run")
+    manifest = _json(directory, MANIFEST)
+    if manifest.get("kind") != "observed":
+        raise UsageError(
+            f"{directory}: is the directory of a simulated run; one of an observed run is made by "
+            "`infersim observe`"
+        )
+    if manifest.get("status") == "incomplete":
+        raise UsageError(f"{directory}: is incomplete: its run still goes on, or was killed")
+    requests = _requests(directory)
+    files = [name for name in (ITERATIONS, REQUESTS) if (directory / name).is_file()]
+    return ObservedRun(
+        path=directory,
+        manifest=manifest,
+        summary=_json(directory, SUMMARY),
+        requests=requests,
+        timeseries=_parquet(directory / TIMESERIES),
+        iterations=read_iterations(directory / ITERATIONS),
+        scenario=_scenario(directory),
+        hashes={name: sha256((directory / name).read_bytes()).hexdigest() for name in files},
+    )
+
+
+def check_same_traffic(run: ObservedRun, other: ObservedRun) -> None:
+    """Raise UsageError unless ``other`` served the same requests, so that it is a repetition."""
+    columns = ["prompt_tokens", "output_tokens"]
+    ours, theirs = run.requests[columns].to_numpy(), other.requests[columns].to_numpy()
+    if ours.shape != theirs.shape or (ours != theirs).any():
+        raise UsageError(
+            f"--repeat {other.path}: is no repetition of {run.path}: its requests are others"
+        )
+
+
+def _requests(directory: Path) -> pd.DataFrame:
+    path = directory / REQUESTS
+    found = _parquet(path)
+    missing = [name for name in NEEDED if name not in found]
+    if missing:
+        raise UsageError(f"{path}: has no column {', '.join(missing)}")
+    if not len(found):
+        raise UsageError(f"{path}: holds no request")
+    arrivals = found["arrival_s"].to_numpy(np.float64)
+    if not np.isfinite(arrivals).all() or arrivals.min() < 0:
+        raise UsageError(f"{path}: arrival_s must be known, and 0 or more, for every request")
+    return found.sort_values(["arrival_s", "request_id"], kind="stable", ignore_index=True)
+
+
+def _parquet(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(path)
+    except OSError as error:
+        reason = error.strerror or "not a Parquet file"
+        raise UsageError(f"{path}: cannot be read ({reason})") from None
+    except ValueError as error:
+        raise UsageError(f"{path}: cannot be read ({str(error).partition('.')[0]})") from None
+
+
+def _json(directory: Path, name: str) -> dict[str, Any]:
+    path = directory / name
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(
+            f"{directory}: is no run directory: {name} cannot be read ({error.strerror})"
+        ) from None
+    except ValueError:
+        raise UsageError(f"{path}: is not JSON") from None
+    if not isinstance(document, dict):
+        raise UsageError(f"{path}: is not a JSON object")
+    return document
+
+
+def _scenario(directory: Path) -> Scenario:
+    for name in (RESOLVED, SCENARIO):
+        if (directory / name).is_file():
+            return load_scenario(directory / name)
+    raise UsageError(f"{directory}: has neither {RESOLVED} nor {SCENARIO}")

@@ -1,0 +1,119 @@
+"""What does the simulator say of the requests that were observed?
+
+``question`` is the scenario that is predicted with, ``predict`` plays the observed requests under
+it. Seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from sim.clock import Stop
+from sim.errors import UsageError
+from sim.results import Result
+from sim.scenario import Scenario, load_scenario
+from sim.simulation import Setup, play, prepare
+from sim.validation.observed import REFERENCE, ObservedRun
+from sim.validation.traffic import observed_traffic
+from sim.validation.variant import Variant
+
+REFERENCE_ENGINE = "reference"
+"""The catalogue's name of the engine whose runs say ``REFERENCE``."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """With what a run is predicted, and what was done to the scenario for that."""
+
+    scenario: Scenario
+    setup: Setup
+    notes: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One run of the simulator; ``result`` has its rows, figures and tables."""
+
+    question: Question
+    variant: Variant
+    result: Result
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The figures, under the keys of ``summary.json``."""
+        return self.result.summary
+
+
+def question(
+    run: ObservedRun, scenario: Path | None, overrides: Sequence[str], gpu: str | None
+) -> Question:
+    """The scenario that ``run`` is predicted with: its own, or ``scenario``, changed as asked.
+
+    Its traffic is that of the run; UsageError for an override of that, or a scenario that cannot
+    be.
+    """
+    if refused := [text for text in overrides if text.split("=")[0].split(".")[0] == "workload"]:
+        raise UsageError(
+            f"--set {refused[0]}: the traffic is that of the observed run, and stays so"
+        )
+    asked = run.scenario if scenario is None else load_scenario(scenario)
+    changes: dict[str, object] = {
+        "workload": run.scenario.resolved()["workload"],
+        "seed": run.scenario.seed,
+        "run": {
+            "requests": len(run.requests),
+            "warmup": _warmup(run),
+            "horizon": run.scenario.run.horizon,
+        },
+    }
+    notes = []
+    ran_ours = run.engine == REFERENCE and asked.engine != REFERENCE_ENGINE
+    if ran_ours and scenario is None and not any(t.startswith("engine=") for t in overrides):
+        changes["engine"] = REFERENCE_ENGINE
+        notes.append(
+            f"Its scenario says engine: {asked.engine}, but the reference engine ran, and is "
+            "predicted."
+        )
+    if gpu is not None:
+        changes["fleet.0.gpu"] = str(Path(gpu).absolute()) if Path(gpu).exists() else gpu
+    asked = asked.override(changes).override(overrides)
+    if run.precision not in (None, asked.precision.weights):
+        notes.append(
+            f"The engine computed in {run.precision}, the scenario says "
+            f"{asked.precision.weights}: set precision to what ran, where there is such a one."
+        )
+    return Question(asked, prepare(asked), notes)
+
+
+def _warmup(run: ObservedRun) -> int:
+    """How many requests the statistics of the observed run leave out."""
+    count = int(run.requests["warmup"].astype(bool).sum()) if "warmup" in run.requests else 0
+    return count if count < len(run.requests) else 0
+
+
+def predict(
+    run: ObservedRun,
+    asked: Question,
+    variant: Variant | None = None,
+    *,
+    leap: bool = True,
+    stop: Stop | None = None,
+) -> Prediction:
+    """The observed requests, played under ``asked`` with the changes of ``variant``.
+
+    ``leap=False`` gives one row for each iteration. ``stop`` is what ends it early.
+    """
+    variant = variant or Variant()
+    setup = variant.of(asked.setup)
+    record = play(
+        setup,
+        observed_traffic(run, asked.scenario),
+        variant.cost(setup.deployment),
+        leap=leap,
+        stop=stop or Stop(),
+    )
+    return Prediction(asked, variant, Result(record))

@@ -1,0 +1,220 @@
+"""What could be changed about a prediction that is off?
+
+Each cause comes with the variant of the prediction in which it is put right: memory, from what the
+engine says of itself; terms of the iterations, from their residuals; without iterations, what the
+requests' own times suggest. Seconds.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sim.validation.iterations import Floats, Iterations
+from sim.validation.observed import ObservedRun
+from sim.validation.prediction import Prediction, Question
+from sim.validation.residuals import HOST, KERNELS, Term
+from sim.validation.variant import Factors, Variant
+
+FEW = 5
+"""Requests from which a constant of all requests is told."""
+
+BLOCKS, FRONT_END, CONSTANT, PROPORTIONAL = (
+    *("num_gpu_blocks", "front_end", "per_iteration", "kernels"),
+)
+
+BY_REQUESTS = {CONSTANT, PROPORTIONAL}
+"""Causes that requests alone suggest; one of them is as good as the other."""
+
+
+class Cause(NamedTuple):
+    """One thing to change: ``value`` is the new count, the seconds to add, or the relative change
+    of kernels, with an interval where there is one; ``rivals`` cannot be told from it."""
+
+    name: str
+    value: float
+    low: float | None
+    high: float | None
+    rivals: tuple[str, ...]
+    variant: Variant
+
+
+def merged(one: Variant, other: Variant) -> Variant:
+    """Both changes together."""
+    a, b = one.factors, other.factors
+    blocks = other.num_gpu_blocks
+    return Variant(
+        num_gpu_blocks=one.num_gpu_blocks if blocks is None else blocks,
+        per_iteration=one.per_iteration + other.per_iteration,
+        per_sequence=one.per_sequence + other.per_sequence,
+        per_new_request=one.per_new_request + other.per_new_request,
+        front_end=one.front_end + other.front_end,
+        factors=Factors(
+            tokens=a.tokens * b.tokens,
+            decode_attention=a.decode_attention * b.decode_attention,
+            prefill_attention=a.prefill_attention * b.prefill_attention,
+            kernels=a.kernels * b.kernels,
+        ),
+    )
+
+
+def blocks(run: ObservedRun, asked: Question) -> Cause | None:
+    """The engine's own number of KV blocks, if it is another one."""
+    found = run.figure("kv_cache", "num_gpu_blocks")
+    if found is None or found < 1 or int(found) == asked.setup.capacity.num_gpu_blocks:
+        return None
+    return Cause(BLOCKS, found, None, None, (), Variant(num_gpu_blocks=int(found)))
+
+
+def of_term(term: Term) -> Cause:
+    """A term of the iterations."""
+    seconds = dict.fromkeys(HOST, 0.0)
+    factors = dict.fromkeys(KERNELS, 1.0)
+    if term.name in HOST:
+        seconds[term.name] = term.value
+    else:
+        factors[term.name] += term.value
+    variant = Variant(
+        per_iteration=seconds["per_iteration"],
+        per_sequence=seconds["per_sequence"],
+        per_new_request=seconds["per_new_request"],
+        factors=Factors(**factors),
+    )
+    return Cause(term.name, term.value, term.low, term.high, term.rivals, variant)
+
+
+def front_end(run: ObservedRun, current: Prediction) -> Cause | None:
+    """Time outside the engine, beside what ``current`` has of it.
+
+    Told from requests that came while nothing ran, where the iterations are known; else from how
+    much later all first tokens came.
+    """
+    known = current.result.record.deployment.engine.front_end
+    if run.iterations is not None:
+        delays = idle_delays(run, run.iterations)
+        late = delays - known
+    else:
+        late = _paired(run, current, "ttft")
+    if len(late) < FEW:
+        return None
+    middle, apart = middle_of(late)
+    if abs(middle) <= 2 * apart or abs(middle) < LEAST_FRONT_END:
+        return None
+    value = max(middle, -known)
+    return Cause(
+        FRONT_END, value, value - 2 * apart, value + 2 * apart, (), Variant(front_end=value)
+    )
+
+
+LEAST_FRONT_END = 2e-4
+"""A shorter time outside the engine than 0.2 ms is none."""
+
+
+def idle_delays(run: ObservedRun, iterations: Iterations) -> Floats:
+    """Of requests that came while nothing ran: TTFT less the iterations of their prompt."""
+    requests = run.requests
+    if "first_token_s" not in requests:
+        return np.zeros(0)
+    first, last = _prompt_spans(iterations)
+    delays = []
+    order = zip(
+        requests["request_id"].tolist(),
+        requests["arrival_s"].tolist(),
+        requests["first_token_s"].tolist(),
+        strict=True,
+    )
+    start, end = iterations.start, iterations.end
+    for request, arrival, token in order:
+        if request not in first or not np.isfinite(token):
+            continue
+        before = int(np.searchsorted(start, arrival, side="right")) - 1
+        if before >= 0 and end[before] > arrival:
+            continue  # something ran
+        if before + 1 != first[request]:
+            continue  # others went first
+        delays.append(token - arrival - (end[last[request]] - start[first[request]]))
+    return np.array(delays)
+
+
+def _prompt_spans(iterations: Iterations) -> tuple[dict[int, int], dict[int, int]]:
+    """The first and the last iteration of each request's prompt, up to its first token."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    again: set[int] = set()  # after a preemption
+    for number, parts in enumerate(iterations.prefills):
+        for part in parts:
+            if part.before == 0 and part.request in first:
+                again.add(part.request)
+            if part.request not in again:
+                first.setdefault(part.request, number)
+                last[part.request] = number
+    return first, last
+
+
+def of_requests(run: ObservedRun, current: Prediction) -> list[Cause]:
+    """Without iterations: what the time per token asks for, as a constant or in proportion."""
+    late = _paired(run, current, "tpot")
+    if len(late) < FEW:
+        return []
+    middle, apart = middle_of(late)
+    rows = current.result.record
+    usual = float(np.nanmedian(rows.tpot))
+    if abs(middle) <= 2 * apart or not usual:
+        return []
+    constant = max(middle, -rows.deployment.engine.per_iteration)
+    share = max(middle / usual, -0.8)
+    off = 2 * apart
+    return [
+        Cause(
+            CONSTANT,
+            constant,
+            constant - off,
+            constant + off,
+            (PROPORTIONAL,),
+            Variant(per_iteration=constant),
+        ),
+        Cause(
+            PROPORTIONAL,
+            share,
+            share - off / usual,
+            share + off / usual,
+            (CONSTANT,),
+            Variant(factors=Factors(kernels=1.0 + share)),
+        ),
+    ]
+
+
+def sharpened(run: ObservedRun, cause: Cause, before: Prediction, tried: Prediction) -> Cause:
+    """A cause of ``of_requests``, larger or smaller by what it did to the time per token in
+    ``tried`` beside what was wanted of it."""
+    wanted, left = _paired(run, before, "tpot"), _paired(run, tried, "tpot")
+    moved = float(np.median(wanted) - np.median(left)) if len(left) else 0.0
+    factor = float(np.median(wanted)) / moved if moved else 1.0
+    if not 0.2 < factor < 5.0:
+        return cause
+    value = cause.value * factor
+    off = 0.0 if cause.high is None else cause.high - cause.value
+    constant = Variant(per_iteration=value)
+    variant = constant if cause.name == CONSTANT else Variant(factors=Factors(kernels=1.0 + value))
+    return cause._replace(value=value, low=value - off, high=value + off, variant=variant)
+
+
+def _paired(run: ObservedRun, current: Prediction, name: str) -> Floats:
+    """Observed less predicted, request by request, where both have it."""
+    column = f"{name}_s"
+    if column not in run.requests:
+        return np.zeros(0)
+    ours = run.requests[column].to_numpy(np.float64)
+    theirs = getattr(current.result.record, name)
+    count = min(len(ours), len(theirs))
+    late = ours[:count] - theirs[:count]
+    found: Floats = late[np.isfinite(late)]
+    return found
+
+
+def middle_of(values: Floats) -> tuple[float, float]:
+    """The median, and its standard error by the median deviation."""
+    middle = float(np.median(values))
+    deviation = 1.4826 * float(np.median(np.abs(values - middle)))
+    return middle, 1.2533 * deviation / float(np.sqrt(len(values)))

@@ -1,0 +1,173 @@
+"""Which few terms of the cost model would explain what observed iterations took beside its price?
+
+Robust regression of the residuals, a term at a time as long as one helps. Terms that explain nearly
+as much as the one taken are named beside it: they cannot be told apart by this run. Seconds, and
+relative changes of kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from sim.engine import EngineSpec
+from sim.validation.iterations import Floats
+from sim.validation.pricing import Prices
+
+HOST = ("per_iteration", "per_sequence", "per_new_request")
+KERNELS = ("tokens", "decode_attention", "prefill_attention")
+TERMS = (*HOST, *KERNELS)
+
+MOST_TERMS = 4
+LEAST_GAIN = 0.05
+"""A further term must explain this share of all residuals."""
+
+LEAST_EFFECT = 0.005
+"""And move the busy time by this share."""
+
+RIVAL_GAIN, RIVAL_LEFT = 0.01, 0.1
+"""A term cannot be told from the chosen one if it leaves over no more than that by so much: a share
+of what the chosen one explains, and a share of what it leaves."""
+
+MOST_ROWS = 20_000
+"""Of more iterations evenly spaced ones are taken."""
+
+BLOCKS = 10
+"""Stretches of the run that are left out in turn, to see how far the answer depends on them."""
+
+STUDENT = 2.262
+"""Of 9 degrees of freedom, 97.5 %: what goes with ``BLOCKS`` stretches."""
+
+SCALE = 0.02
+"""Relative residual from which on a residual counts by its size and no longer by its square: about
+the scatter of single iterations."""
+
+_LOWEST, _HIGHEST = -0.8, 9.0
+
+
+class Term(NamedTuple):
+    """A change that the residuals ask for: seconds for host terms, else a relative change of a
+    kernel's time, with its 95 % interval. ``rivals`` would explain about as much."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    rivals: tuple[str, ...]
+
+
+class _Problem(NamedTuple):
+    """Residuals and columns, both over the observed duration, so that errors are relative."""
+
+    target: Floats
+    columns: Mapping[str, Floats]
+    least: Mapping[str, float]
+    seconds: Floats
+
+
+def explain(duration: Floats, prices: Prices, engine: EngineSpec) -> list[Term]:
+    """The terms that explain ``duration`` beside ``prices``, most important first; may be none."""
+    problem = _problem(duration, prices, engine)
+    nothing = _loss(problem, [], np.zeros(0))
+    chosen: list[str] = []
+    rivals: dict[str, tuple[str, ...]] = {}
+    loss = nothing
+    while len(chosen) < MOST_TERMS and nothing > 0:
+        losses = {
+            name: _loss(problem, [*chosen, name], _fit(problem, [*chosen, name]))
+            for name in problem.columns
+            if name not in chosen
+        }
+        best = min(losses, key=lambda name: losses[name], default=None)
+        if best is None or loss - losses[best] < LEAST_GAIN * nothing:
+            break
+        gain = loss - losses[best]
+        most = losses[best] * (1 + RIVAL_LEFT) + RIVAL_GAIN * gain
+        rivals[best] = tuple(n for n in losses if n != best and losses[n] <= most)
+        chosen.append(best)
+        loss = losses[best]
+    return _told(problem, chosen, rivals)
+
+
+def _problem(duration: Floats, prices: Prices, engine: EngineSpec) -> _Problem:
+    rows = np.flatnonzero(duration > 0)
+    rows = rows[:: -(-len(rows) // MOST_ROWS) or 1]
+    seconds = duration[rows]
+    whole = {
+        "per_iteration": np.ones(len(duration)),
+        "per_sequence": prices.sequences,
+        "per_new_request": prices.admitted,
+        "tokens": prices.growth,
+        "decode_attention": prices.decode_attention,
+        "prefill_attention": prices.prefill_attention,
+    }
+    least = {name: -float(getattr(engine, name)) for name in HOST}
+    columns = {name: column[rows] / seconds for name, column in whole.items() if column[rows].any()}
+    least |= dict.fromkeys(KERNELS, _LOWEST)
+    return _Problem((seconds - prices.seconds[rows]) / seconds, columns, least, seconds)
+
+
+def _matrix(problem: _Problem, names: Sequence[str]) -> NDArray[np.float64]:
+    return np.column_stack([problem.columns[name] for name in names])
+
+
+def _fit(problem: _Problem, names: Sequence[str], rows: NDArray[np.bool_] | None = None) -> Floats:
+    """The changes of ``names`` that fit best, over all iterations or some."""
+    matrix, target = _matrix(problem, names), problem.target
+    if rows is not None:
+        matrix, target = matrix[rows], target[rows]
+    low = np.array([problem.least[name] for name in names])
+    high = np.array([np.inf if name in HOST else _HIGHEST for name in names])
+    found = least_squares(
+        lambda x: matrix @ x - target,
+        np.clip(np.zeros(len(names)), low, high),
+        jac=lambda x: matrix,
+        bounds=(low - 1e-12, high),
+        loss="soft_l1",
+        f_scale=SCALE,
+        x_scale="jac",
+        xtol=1e-12,
+        ftol=1e-12,
+    )
+    changes: Floats = found.x
+    return changes
+
+
+def _loss(problem: _Problem, names: Sequence[str], changes: Floats) -> float:
+    """What is left over, as the fit weighs it."""
+    left = problem.target - (_matrix(problem, names) @ changes if len(names) else 0.0)
+    size = (left / SCALE) ** 2
+    return float(np.sum(2.0 * (np.sqrt(1.0 + size) - 1.0)))
+
+
+def _told(
+    problem: _Problem, chosen: Sequence[str], rivals: Mapping[str, tuple[str, ...]]
+) -> list[Term]:
+    """The terms that matter, with their intervals."""
+    if not chosen:
+        return []
+    values = _fit(problem, chosen)
+    spread = _spread(problem, chosen)
+    terms = []
+    for place, name in enumerate(chosen):
+        effect = abs(values[place]) * (problem.columns[name] * problem.seconds).sum()
+        if effect < LEAST_EFFECT * problem.seconds.sum():
+            continue
+        value, off = float(values[place]), float(spread[place])
+        terms.append(Term(name, value, value - off, value + off, rivals[name]))
+    return terms
+
+
+def _spread(problem: _Problem, chosen: Sequence[str]) -> Floats:
+    """Half-widths of 95 % intervals: fits with a stretch of the run left out (jackknife)."""
+    count = len(problem.target)
+    if count < 2 * BLOCKS:
+        return np.full(len(chosen), np.inf)
+    stretch = np.arange(count) * BLOCKS // count
+    fits = np.array([_fit(problem, chosen, stretch != block) for block in range(BLOCKS)])
+    error: Floats = np.sqrt((BLOCKS - 1) / BLOCKS * ((fits - fits.mean(axis=0)) ** 2).sum(axis=0))
+    return STUDENT * error

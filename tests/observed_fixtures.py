@@ -1,0 +1,193 @@
+"""Runs whose truth is known: the engine's own loop and log on a clock that a cost model moves.
+
+What is written is what ``infersim observe`` writes; only the time is made up.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrate.device import DeviceFacts
+from calibrate.engine.arrivals import source
+from calibrate.engine.batch import Span
+from calibrate.engine.cache import BlockTables, geometry
+from calibrate.engine.executor import Pass
+from calibrate.engine.loop import Loop
+from calibrate.engine.record import ObservedResult
+from calibrate.engine.run import Observed
+from calibrate.engine.sequences import follow
+from sim.cost import CostModel
+from sim.metrics.summary import RunRecord
+from sim.plan import Plan
+from sim.scenario import load_scenario
+from sim.schedulers import Scheduler
+from sim.simulation import Setup, make_replica_scheduler, prepare
+from sim.validation.variant import Variant
+from sim.workload import OpenTraffic, build
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 2048,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "intermediate_size": 8192,
+    "vocab_size": 32000,
+    "max_position_embeddings": 8192,
+    "tie_word_embeddings": True,
+}
+SCENARIO: dict[str, Any] = {
+    "name": "known",
+    "model": "./model.json",
+    "fleet": {"gpu": "h100-sxm"},
+    "engine": "reference",
+    "max_model_len": 4096,
+    "scheduler": {"max_num_seqs": 16, "max_num_batched_tokens": 512},
+    "kv_cache": {"num_gpu_blocks": 2000},
+    "workload": {
+        "arrivals": {"kind": "burst"},
+        "prompt_tokens": {"kind": "uniform", "low": 20, "high": 1500},
+        "output_tokens": {"kind": "uniform", "low": 2, "high": 160},
+    },
+    "run": {"requests": 60},
+}
+
+
+FACTS: dict[str, Any] = {
+    "kind": "cpu",
+    "name": "Made-up device",
+    "memory": 2**36,
+    "units": 1,
+    "cache": 2**20,
+    "details": {"torch": "2.99"},
+}
+
+
+class VirtualClock:
+    """Time that passes when somebody waits, or says how long something took."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def wait(self, until: float) -> None:
+        self.time = max(self.time, until)
+
+
+class PricedExecutor:
+    """Computes nothing; a plan takes what the cost model asks, times a draw of noise."""
+
+    def __init__(
+        self, scheduler: Scheduler, cost: CostModel, clock: VirtualClock, noise: Callable[[], float]
+    ) -> None:
+        tables = BlockTables(*geometry(scheduler.kv))
+        self.sequences = follow(scheduler, tables, lambda request: [1] * request.prompt_tokens)
+        self._cost, self._clock, self._noise = cost, clock, noise
+
+    def run(self, plan: Plan) -> Pass:
+        spans: list[Span] = self.sequences.follow(plan)
+        if plan.chunks:
+            price = self._cost.iteration(plan.computed, plan.context, plan.chunks, plan.admitted)[0]
+        else:
+            _, intercept, slope = self._cost.decode_line(plan.computed, plan.context)
+            price = intercept + slope * plan.context
+        price *= self._noise()
+        self._clock.time += price
+        chosen = [span for span in spans if span.samples]
+        served = self.sequences.deliver(chosen, [2] * len(chosen))
+        return Pass(tuple(spans), served, 0.0, price)
+
+
+def write_scenario(folder: Path, changes: Mapping[str, Any] | None = None) -> Path:
+    """The scenario with changes, beside the model it names; JSON is YAML too."""
+    (folder / "model.json").write_text(json.dumps(CONFIG))
+    path = folder / "known.yaml"
+    path.write_text(json.dumps(SCENARIO))
+    path.write_text(load_scenario(path).override(changes or {}).to_yaml())
+    return path
+
+
+def observe(
+    scenario_file: Path,
+    directory: Path,
+    truth: Variant | None = None,
+    *,
+    noise: float = 0.0,
+    seed: int = 1,
+) -> Path:
+    """The directory of an "observed" run, in which ``truth`` was other than the scenario says.
+
+    ``noise`` is the relative standard deviation of iterations.
+    """
+    scenario = load_scenario(scenario_file)
+    truth = truth or Variant()
+    setup = truth.of(prepare(scenario))
+    scheduler = make_replica_scheduler(setup)
+    clock, random = VirtualClock(), np.random.default_rng(seed)
+    executor = PricedExecutor(
+        scheduler,
+        truth.cost(setup.deployment),
+        clock,
+        lambda: float(np.exp(random.normal(0.0, noise))) if noise else 1.0,
+    )
+    traffic = build(scenario, scenario.seed)
+    arriving = source(traffic)
+    if truth.front_end:
+        arriving = _Delayed(arriving, truth.front_end)
+    loop = Loop(scheduler, executor, arriving, clock)  # type: ignore[arg-type]
+    end = loop.run()
+    record = _record(setup, loop, end, traffic)
+    observed = Observed(
+        record=record,
+        iterations=loop.log.iterations,
+        token_times=loop.log.token_times(),
+        answers={},
+        facts=DeviceFacts(**FACTS),
+        precision="bf16",
+        attention="none",
+        sampling="greedy",
+    )
+    return ObservedResult(observed).save(directory)
+
+
+class _Delayed:
+    """A source whose requests reach the engine some time after they were sent."""
+
+    def __init__(self, inner: Any, delay: float) -> None:
+        self._inner, self._delay = inner, delay
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def next_at(self) -> float:
+        return float(self._inner.next_at()) + self._delay
+
+
+def _record(setup: Setup, loop: Loop, end: float, traffic: Any) -> RunRecord:
+    recorder = loop.log.recorder
+    return RunRecord(
+        scenario=setup.scenario,
+        deployment=setup.deployment,
+        cost=CostModel(setup.deployment),
+        capacity=setup.capacity,
+        limits=setup.limits,
+        plans=recorder.plan_rows(),
+        requests=recorder.request_rows(),
+        gaps=recorder.gap_rows(),
+        reasons=recorder.reasons,
+        end=end,
+        offered=traffic.total,
+        events=len(loop.log.iterations),
+        interrupted=False,
+        traffic_notes=traffic.notes if isinstance(traffic, OpenTraffic) else (),
+        classes=traffic.classes,
+    )
