@@ -2,14 +2,16 @@
 # make test    install what the tests need and run them
 # make check   the tests, and format, lint, strict types and import contracts
 # make bench   how fast the simulator is, as one JSON line
+# make validation  calibrate/VALIDATION.md anew, from the published measurements in MEASURED
 
 PYTHON ?= python3
 VENV := .venv
 TORCH ?= torch==2.13.0
+MEASURED ?= ../shared/data/measured
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: run test check lint bench format browser clean
+.PHONY: run test check lint bench validation format browser clean
 
 run: $(VENV)/installed
 	$(BIN)/infersim run scenarios/chat.yaml
@@ -27,6 +29,10 @@ lint: $(VENV)/installed-dev
 
 bench: $(VENV)/installed
 	@$(BIN)/python -m tests.bench
+
+validation: $(VENV)/installed
+	$(BIN)/infersim score $(wildcard $(MEASURED)/*.csv) $(patsubst %/requests.jsonl,%,\
+		$(wildcard $(MEASURED)/*/requests.jsonl)) --output calibrate/VALIDATION.md
 
 format: $(VENV)/installed-dev
 	$(BIN)/ruff format .

@@ -92,7 +92,8 @@ class GpuSpec:
     ``host_link`` joins a GPU to its host; ``power`` is the board limit in watts;
     ``price_per_hour`` is a list price in USD, None when unknown; ``sources`` says, field by field,
     where each value comes from. ``profile`` has the kernels that were measured; what it lacks is
-    priced with ``efficiency`` and ``attention``.
+    priced with ``efficiency`` and ``attention``. ``relative`` is a part of the same design in the
+    catalogue, whose profile stands in where this one has none.
     """
 
     name: str
@@ -109,6 +110,7 @@ class GpuSpec:
     attention: AttentionEfficiency
     sources: Mapping[str, str]
     profile: Profile | None = None
+    relative: str | None = None
 
     def __post_init__(self) -> None:
         for field in ("memory", "bandwidth", "sms", "power"):

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from sim.errors import InfersimError
 from sim.exits import told_errors
 
 
@@ -23,6 +24,9 @@ def score(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, no table.")
     ] = False,
+    page: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write a page of Markdown too.")
+    ] = None,
     jobs: Annotated[
         int, typer.Option(help="Processes that simulate side by side; -1: one for each core.")
     ] = -1,
@@ -33,10 +37,20 @@ def score(
         from sim.run_output import progress
         from sim.scoring import score_all
         from sim.scoring.document import to_document, view
+        from sim.scoring.report import markdown
 
         with progress() as tell:
             rows = score_all(measured, jobs=jobs, progress=tell)
+        if page is not None:
+            _write(page, markdown(rows))
         if as_json:
             typer.echo(json.dumps(to_document(rows), allow_nan=False))
         else:
             stdout().print(view(rows))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InfersimError(f"{path}: cannot be written ({error.strerror})") from None

@@ -1,10 +1,14 @@
 """A profile is written as YAML and read back the same; what is wrong in one is named."""
 
+import numpy as np
 import pytest
 import yaml
 
+from sim import catalog
 from sim.catalog.fields import Fields
 from sim.catalog.profile_file import from_document, to_document, to_yaml
+from sim.cost import CostModel, Deployment
+from sim.cost.kernels.form import inside
 from sim.errors import UsageError
 from sim.profile import KernelFit, Profile, Residual, Score
 
@@ -71,3 +75,42 @@ def test_what_is_wrong_is_named(changes, message):
         from_document(Fields("p.yaml", document(**changes)))
     assert message in str(caught.value)
     assert str(caught.value).startswith("p.yaml: ")
+
+
+class TestRelatives:
+    """A chip of the same design lends its fitted forms, and none of its certainty."""
+
+    def test_the_same_chip_lends_its_profile(self) -> None:
+        own, lent = catalog.gpu("h100-sxm"), catalog.gpu("gh200")
+        assert own.profile is not None
+        assert lent.profile is not None
+        assert lent.profile.source.startswith("Taken from the NVIDIA H100 SXM")
+        fit = lent.profile.find("gemm", "fp8")
+        theirs = own.profile.find("gemm", "fp8")
+        assert fit is not None
+        assert theirs is not None
+        assert fit.parameters == theirs.parameters
+        assert not inside(fit, {name: np.array(64.0) for name in ("m", "n", "k")})
+
+    def test_collectives_stay_with_the_links(self) -> None:
+        lent = catalog.gpu("h100-pcie")
+        assert lent.profile is not None
+        assert lent.profile.find("all_reduce", "bf16") is None
+        assert lent.profile.find("gemm", "bf16") is not None
+
+    def test_faster_memory_is_faster(self) -> None:
+        """Decode reads the same bytes; a GH200 has 4.0 TB/s or more where an H100 has 3.35."""
+
+        def decode(gpu: str) -> float:
+            engine = catalog.engine("ideal")
+            parts = catalog.model("llama-3.1-8b"), catalog.gpu(gpu), engine
+            cost = CostModel(Deployment(*parts))
+            return sum(float(o.seconds) for o in cost.pass_operators(32, 32 * 8000, []))
+
+        ratio = catalog.gpu("gh200").bandwidth / catalog.gpu("h100-sxm").bandwidth
+        assert 1.05 < decode("h100-sxm") / decode("gh200") < ratio
+
+    def test_what_is_lent_is_not_measured(self) -> None:
+        parts = catalog.model("llama-3.1-8b"), catalog.gpu("gh200"), catalog.engine("ideal")
+        for operator in CostModel(Deployment(*parts)).pass_operators(8, 8000, []):
+            assert np.all(operator.measured == 0), operator.name

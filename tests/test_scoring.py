@@ -302,6 +302,19 @@ class TestTable:
         assert group["errors"]["tpot"]["count"] == 1
         assert moe["reasons"] == {"the model Mixtral 8x7B is not in the catalogue": 1}
 
+    def test_a_page_of_markdown(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "t.csv", {}, {"tp": "8", "n_gpus": "8"}, {"model": "A|B"})
+        page = tmp_path / "page.md"
+        args = ["score", str(path), "--jobs", "1", "--output", str(page)]
+        assert CliRunner().invoke(app, args).exit_code == 0
+        text = page.read_text()
+        assert "2 of 3 published rows are predicted" in text
+        assert "1 rows: the model A|B is not in the catalogue" in text
+        fitted = next(line for line in text.splitlines() if "host time of `vllm`" in line)
+        assert "2 and 4 GPUs" in fitted
+        lost = ["score", str(path), "--jobs", "1", "-o", str(tmp_path / "no" / "page.md")]
+        assert CliRunner().invoke(app, lost).exit_code == 1
+
     @pytest.mark.parametrize(
         ("text", "complaint"),
         [

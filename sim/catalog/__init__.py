@@ -18,6 +18,7 @@ from sim.catalog.files import read_yaml
 from sim.catalog.gpu_file import read_gpu
 from sim.catalog.huggingface import read_config
 from sim.catalog.profile_file import from_document
+from sim.catalog.relatives import transferred
 from sim.engine import EngineSpec
 from sim.errors import UsageError, did_you_mean, shorten
 from sim.hardware import GpuSpec
@@ -96,7 +97,8 @@ def gpu(
     A file needs memory, bandwidth and the peak of 16-bit arithmetic; the rest has stated defaults.
     A relative path starts at ``base``, or at the working directory without one. A part of the
     catalogue comes with the profile of ``kernels``, the framework they belong to; where those were
-    not measured with the default ones', and where nothing was measured without.
+    not measured with the default ones', and where nothing was measured with that of its relative,
+    if it names one.
     Raises UsageError for an unknown name (with the known ones and the nearest) and for a file that
     is not a GPU.
     """
@@ -104,13 +106,22 @@ def gpu(
     if path.is_dir():
         raise UsageError(f"{path}: is a folder; give the YAML file of a GPU")
     spec = read_gpu(path, read_yaml(path))
-    if path.parent != _FOLDER / "gpus":
-        return spec
-    for framework in (kernels, DEFAULT_KERNELS):
-        profile = _profile(_FOLDER / "profiles" / f"{spec.name}.{framework}.yaml")
-        if profile is not None:
-            return replace(spec, profile=profile)
+    if spec.profile is None and path.parent == _FOLDER / "gpus":
+        spec = replace(spec, profile=_shipped(spec.name, kernels))
+    if spec.profile is None and spec.relative is not None:
+        relative = gpu(spec.relative, path.parent, kernels)
+        if relative.profile is not None:
+            spec = replace(spec, profile=transferred(relative.profile, relative, spec))
     return spec
+
+
+def _shipped(name: str, kernels: str) -> Profile | None:
+    """The catalogue's profile of a GPU for ``kernels``, else for the default ones."""
+    for framework in (kernels, DEFAULT_KERNELS):
+        profile = _profile(_FOLDER / "profiles" / f"{name}.{framework}.yaml")
+        if profile is not None:
+            return profile
+    return None
 
 
 def model(name_or_path: str | Path, base: Path | None = None) -> ModelSpec:

@@ -55,7 +55,7 @@ def read_gpu(path: Path, document: Mapping[str, object]) -> GpuSpec:
     missing, and a value that no GPU can have.
     """
     entry = Fields(str(path), document)
-    entry.only(["title", *_REQUIRED, *DEFAULTS, "profile"])
+    entry.only(["title", *_REQUIRED, *DEFAULTS, "relative", "profile"])
     profile = from_document(entry.inner("profile")) if entry.has("profile") else None
     entry = entry.without("profile")
     values, sources = entry.sourced(unsourced=f"given in {path.name}")
@@ -81,6 +81,7 @@ def read_gpu(path: Path, document: Mapping[str, object]) -> GpuSpec:
             attention=_attention(values.inner("attention"), sources["attention"]),
             sources=sources,
             profile=profile,
+            relative=values.text("relative") if values.has("relative") else None,
         )
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from None
