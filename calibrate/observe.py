@@ -28,12 +28,14 @@ if TYPE_CHECKING:
 ENGINES = {
     "reference": "calibrate.engine.run:run",
     "vllm": "calibrate.observers.vllm:observe",
+    "transformers": "calibrate.observers.transformers:observe",
+    "transformers-by-request": "calibrate.observers.transformers:observe_by_request",
 }
 """Where each engine is driven: a function ``(scenario, device, *, precision, sampling, stop,
 progress) -> Observed``. It is imported when its engine is asked for."""
 
 Engine = Annotated[
-    Literal["reference", "vllm"],
+    Literal["reference", "vllm", "transformers", "transformers-by-request"],
     typer.Option(help="What serves: the project's own engine, or one that is installed here."),
 ]
 PROOFS = "fp64"

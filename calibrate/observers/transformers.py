@@ -1,0 +1,287 @@
+"""How does Hugging Face transformers serve a scenario? Its continuous batching, or static batches.
+
+Traffic, prompts and the record are those of the reference engine; batches, memory and kernels are
+transformers' own. Weights are random, of the model's shape; no tokeniser, no network.
+
+**Continuous batches** are those of its manager with the first-come-first-served scheduler: decodes,
+then prompts begun, then new ones, in chunks of what is left of ``max_num_batched_tokens``, at most
+``max_num_seqs`` requests. Unlike in vLLM, a prompt is admitted when its first chunk fits
+(``scheduler_reserve_full_isl`` is not known), only one prompt is taken into a batch while less than
+15 % of the blocks are free, and whoever finds no block is passed over until the newest of those is
+computed again from the start.
+
+Its attention on any device without flash-attention packages, ``paged|sdpa``, is **not paged in
+cost**: it lays the keys and values of all requests of the batch side by side, repeats them for
+every query head, and runs one dense masked attention over (sum of queries) x (sum of KV tokens). A
+model that prices each request's own context is far too cheap for it. ``observe_by_request`` runs
+the same manager with PyTorch's attention for each request instead.
+
+**Static batches** (``scheduler.batching: static``) run ``generate`` over prompts padded in front,
+with the simulator's own static scheduler forming the batches.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any, Literal
+
+from calibrate.device import Device
+from calibrate.engine.arrivals import source
+from calibrate.engine.log import Log
+from calibrate.engine.loop import Clock, Progress, WallClock
+from calibrate.engine.observed import EngineFacts, Observed
+from calibrate.engine.run import Prompts
+from calibrate.observers import lazy_transformers
+from calibrate.observers.engine_loop import EngineLoop
+from calibrate.observers.transformers_attention import BY_REQUEST, DENSE, NAMES, register
+from calibrate.observers.transformers_engine import ContinuousBatches, make_model
+from calibrate.observers.transformers_settings import Settings, check_memory, wanted
+from calibrate.observers.transformers_static import STATIC, StaticBatches
+from sim.clock import Stop
+from sim.cost import CostModel
+from sim.errors import UsageError
+from sim.metrics.summary import RunRecord
+from sim.request import Request
+from sim.scenario import Scenario
+from sim.simulation import Setup, make_replica_scheduler, prepare
+from sim.workload import ClosedTraffic, OpenTraffic, build
+
+ENGINE = "transformers"
+"""What the catalogue calls it. It has no front end."""
+
+Served = tuple[Log, dict[int, list[int]], float, bool]
+"""The rows of a run, the answers, when it ended, and whether somebody interrupted it."""
+
+
+def observe(
+    scenario: Scenario,
+    device: Device,
+    *,
+    precision: str | None = None,
+    sampling: Literal["greedy", "random"] = "greedy",
+    clock: Clock | None = None,
+    stop: Stop | None = None,
+    progress: Progress | None = None,
+    attention: str = DENSE,
+) -> Observed:
+    """Serve the scenario's traffic with transformers on ``device``, request by request.
+
+    Prompts are random tokens under the scenario's seed, outputs exactly as long as the traffic
+    says. ``precision`` overrides the scenario's; ``attention`` is that of continuous batches. An
+    interrupt ends the run after the iteration in flight. UsageError where transformers is not
+    installed, or cannot be told what the scenario says.
+    """
+    setup = prepare(scenario.override({"engine": ENGINE}))
+    settings = wanted(setup, precision)
+    static = settings.batching == "static"
+    check_memory(setup, settings, device, masked=attention == DENSE)
+    lazy_transformers.module("transformers")
+    if not static:
+        register()
+    model = make_model(
+        setup.deployment.model,
+        settings.precision,
+        device.torch_name,
+        scenario.seed,
+        STATIC if static else attention,
+    )
+    traffic = build(scenario, scenario.seed)
+    with Stop() if stop is None else nullcontext(stop) as heeded:
+        run = _Run(setup, settings, device, model, traffic, sampling, clock, heeded, progress)
+        served = run.static() if static else run.continuous()
+    return Observed(
+        record=_record(setup, traffic, served),
+        iterations=served[0].iterations,
+        token_times=served[0].token_times(),
+        answers=served[1],
+        facts=device.facts,
+        precision=settings.precision,
+        attention=STATIC if static else NAMES[attention],
+        sampling=sampling,
+        engine=EngineFacts(ENGINE, lazy_transformers.version(), _told(settings, static)),
+    )
+
+
+def observe_by_request(
+    scenario: Scenario,
+    device: Device,
+    *,
+    precision: str | None = None,
+    sampling: Literal["greedy", "random"] = "greedy",
+    stop: Stop | None = None,
+    progress: Progress | None = None,
+) -> Observed:
+    """As ``observe``, with PyTorch's attention for each request of a continuous batch."""
+    if scenario.scheduler.batching == "static":
+        raise UsageError(
+            "scheduler.batching: static batches are padded, and attention runs over all of them at "
+            "once; for them use --engine transformers"
+        )
+    return observe(
+        scenario,
+        device,
+        precision=precision,
+        sampling=sampling,
+        stop=stop,
+        progress=progress,
+        attention=BY_REQUEST,
+    )
+
+
+class _Run:
+    """One run of either kind."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        settings: Settings,
+        device: Device,
+        model: Any,
+        traffic: OpenTraffic | ClosedTraffic,
+        sampling: str,
+        clock: Clock | None,
+        stop: Stop,
+        progress: Progress | None,
+    ) -> None:
+        self._setup, self._settings, self._device = setup, settings, device
+        self._model, self._traffic, self._sampling = model, traffic, sampling
+        self._clock, self._stop, self._progress = clock, stop, progress
+        self._prompts = Prompts(setup.deployment.model.vocab_size, setup.scenario.seed)
+
+    def continuous(self) -> Served:
+        """With the manager of continuous batches."""
+        clock = _Later(self._clock)
+        engine = ContinuousBatches(self._model, self._settings, self._sampling, clock.now)
+        _warm_up(engine, self._settings)
+        loop = EngineLoop(
+            engine,
+            source(self._traffic),
+            self._ready(clock),
+            prompt=self._prompts,
+            refusal=_refusal(self._setup, self._settings),
+            horizon=self._horizon,
+            stop=self._stop,
+            progress=self._progress,
+        )
+        end = loop.run()
+        engine.close()
+        return loop.ledger.log, loop.ledger.answers, end, loop.interrupted
+
+    def static(self) -> Served:
+        """With padded batches of ``generate``."""
+        clock = _Later(self._clock)
+        batches = StaticBatches(
+            make_replica_scheduler(self._setup),
+            self._model,
+            source(self._traffic),
+            clock,
+            prompt=self._prompts,
+            sampling=self._sampling,
+            horizon=self._horizon,
+            stop=self._stop,
+            progress=self._progress,
+        )
+        batches.warm_up()
+        self._ready(clock)
+        end = batches.run()
+        return batches.log, batches.answers, end, batches.interrupted
+
+    @property
+    def _horizon(self) -> float:
+        horizon = self._setup.scenario.run.horizon
+        return math.inf if horizon is None else horizon
+
+    def _ready(self, clock: _Later) -> Clock:
+        """Everything is warm: the run begins."""
+        self._device.synchronise()
+        gc.collect()
+        clock.start()
+        return clock
+
+
+class _Later:
+    """A clock that starts when everything is warm; until then it is 0."""
+
+    def __init__(self, clock: Clock | None) -> None:
+        self._clock: Clock | None = None
+        self._given = clock
+
+    def start(self) -> None:
+        """From now on time passes."""
+        self._clock = self._given or WallClock()
+
+    def now(self) -> float:
+        """Seconds since the start."""
+        return self._clock.now() if self._clock is not None else 0.0
+
+    def wait(self, until: float) -> None:
+        """Let time pass until ``until``, or less."""
+        assert self._clock is not None
+        self._clock.wait(until)
+
+
+def _warm_up(engine: ContinuousBatches, settings: Settings) -> None:
+    """A few requests that nobody counts, so that the first real one does not pay for what
+    libraries do once."""
+    assert settings.num_blocks is not None
+    assert settings.block_size is not None
+    room = (settings.num_blocks - 2) * settings.block_size
+    for tokens in (1, 8, 64):
+        if tokens < room:
+            engine.add(Request(-tokens, 0.0, tokens, 2), [0] * tokens)
+            while engine.busy():
+                engine.step()
+
+
+def _refusal(setup: Setup, settings: Settings) -> Callable[[Request], str | None]:
+    """Why a request can never be served, as the simulator says it. A block more than the tokens
+    need must be there: transformers takes it when a prompt ends with a block."""
+    scheduler = make_replica_scheduler(setup)
+    assert settings.num_blocks is not None
+    assert settings.block_size is not None
+    blocks, size = settings.num_blocks, settings.block_size
+
+    def refusal(request: Request) -> str | None:
+        reason = scheduler.refusal(request)
+        if reason is None and (request.longest_sequence() + 1) // size + 1 > blocks:
+            reason = "larger than the KV cache"
+        return reason
+
+    return refusal
+
+
+def _told(settings: Settings, static: bool) -> dict[str, Any]:
+    """What the manifest says that the engine ran with."""
+    if static:
+        return {
+            "batching": "static",
+            "driven_by": "generate, prompts padded in front",
+            "batch_size": settings.max_requests_per_batch,
+        }
+    return {"batching": "continuous", **settings.continuous()}
+
+
+def _record(setup: Setup, traffic: OpenTraffic | ClosedTraffic, served: Served) -> RunRecord:
+    """What has been recorded, as the metrics want it."""
+    log, _, end, interrupted = served
+    return RunRecord(
+        scenario=setup.scenario,
+        deployment=setup.deployment,
+        cost=CostModel(setup.deployment),
+        capacity=replace(setup.capacity, given=True),
+        limits=setup.limits,
+        plans=log.recorder.plan_rows(),
+        requests=log.recorder.request_rows(),
+        gaps=log.recorder.gap_rows(),
+        reasons=log.recorder.reasons,
+        end=end,
+        offered=traffic.total,
+        events=len(log.iterations),
+        interrupted=interrupted,
+        traffic_notes=traffic.notes if isinstance(traffic, OpenTraffic) else (),
+        classes=traffic.classes,
+    )

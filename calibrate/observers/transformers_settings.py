@@ -1,0 +1,174 @@
+"""What of a scenario can Hugging Face transformers be told, and what can it not honour?
+
+Decided without the package itself, so that a scenario that does not fit is refused before anything
+is loaded. Sizes in bytes, lengths in tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from calibrate.device import Device
+from sim.errors import UsageError, did_you_mean
+from sim.simulation import Setup
+from sim.units import show_bytes
+
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
+"""What is computed in, and PyTorch's name for it; fp64 is for proofs."""
+
+WIDTHS = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
+"""Bytes of a number."""
+
+SMALLEST_BLOCK = 4
+"""Tokens of the smallest block of its cache."""
+
+EXTRA_BLOCKS = 2
+"""Blocks that it lays out beside those that requests can have, for padding."""
+
+SAFETY_MARGIN = 0.15
+"""Share of the blocks that must be free for its first-come-first-served scheduler to take a second
+prompt into a batch; its own default."""
+
+WORKSPACE = 256 * 2**20
+"""Bytes allowed for activations beside weights, cache and mask."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the engine is told; the names are those of ``ContinuousBatchingConfig``.
+
+    A static batch has none of the last three: it is as large as the scheduler makes it.
+    """
+
+    precision: str
+    batching: str
+    max_requests_per_batch: int
+    block_size: int | None
+    num_blocks: int | None
+    max_batch_tokens: int | None
+
+    def continuous(self) -> dict[str, Any]:
+        """As keywords of ``ContinuousBatchingConfig``."""
+        named = asdict(self)
+        del named["precision"], named["batching"]
+        return named | {
+            "scheduler_type": "fifo",
+            "safety_margin": SAFETY_MARGIN,
+            "allow_block_sharing": False,  # random prompts have nothing in common
+            "use_async_batching": False,
+        }
+
+
+def wanted(setup: Setup, precision: str | None) -> Settings:
+    """What transformers is told for ``setup``; ``precision`` overrides the scenario's.
+
+    UsageError, naming the key, for what it cannot be told.
+    """
+    scenario, limits, memory = setup.scenario, setup.limits, setup.capacity
+    _check(setup)
+    name = precision or _one_precision(setup)
+    if name not in DTYPES:
+        raise UsageError(
+            f"precision: transformers computes in {', '.join(DTYPES)} here, not in {name}"
+            f"{did_you_mean(name, DTYPES)}"
+        )
+    static = scenario.scheduler.batching == "static"
+    return Settings(
+        precision=name,
+        batching=scenario.scheduler.batching,
+        max_requests_per_batch=limits.max_num_seqs,
+        block_size=None if static else memory.block_size,
+        num_blocks=None if static else memory.num_gpu_blocks,
+        max_batch_tokens=None if static else limits.max_num_batched_tokens,
+    )
+
+
+def check_memory(setup: Setup, settings: Settings, device: Device, masked: bool) -> None:
+    """Raise UsageError if weights, cache and (``masked``) attention mask are more than is free.
+
+    The mask is laid out at the start, for the largest batch over the whole cache. A static batch
+    has no cache laid out before it comes: there, that of one full batch is counted.
+    """
+    model, element = setup.deployment.model, WIDTHS[settings.precision]
+    weights = model.parameters * element
+    per_token = 2 * model.num_layers * model.kv_size * element
+    mask = 0
+    if settings.num_blocks is not None and settings.block_size is not None:
+        tokens = (settings.num_blocks + EXTRA_BLOCKS) * settings.block_size
+        rows = settings.max_batch_tokens or 0
+        mask = rows * (settings.num_blocks * settings.block_size + rows) * element if masked else 0
+    else:
+        tokens = setup.capacity.tokens
+    free = device.free_memory()
+    if weights + tokens * per_token + mask + WORKSPACE > free:
+        told = f" and the attention mask {show_bytes(mask)}" if mask else ""
+        raise UsageError(
+            f"{model.name} takes {show_bytes(weights)}, the KV cache "
+            f"{show_bytes(tokens * per_token)}{told}, but {device.facts.name} has "
+            f"{show_bytes(free)} free; give kv_cache.num_gpu_blocks, or a smaller model"
+        )
+
+
+def _check(setup: Setup) -> None:
+    """Raise UsageError for the first thing that does not fit."""
+    scenario = setup.scenario
+    pool, knobs, kv = scenario.fleet[0], scenario.scheduler, scenario.kv_cache
+    continuous = knobs.batching == "continuous"
+    refusals = [
+        (
+            pool.replicas > 1 or pool.tensor_parallel > 1,
+            "fleet: transformers is driven as one replica on one device; set fleet.0.replicas and "
+            "fleet.0.tensor_parallel to 1",
+        ),
+        (
+            scenario.run.repetitions > 1,
+            "run.repetitions: the engine runs once; repeat it under other seeds",
+        ),
+        (
+            knobs.batching not in ("continuous", "static"),
+            f"scheduler.batching: {knobs.batching} is not what transformers does; it has "
+            "continuous batches (its manager) and static ones (generate)",
+        ),
+        (
+            continuous and not knobs.chunked_prefill,
+            "scheduler.chunked_prefill: transformers always cuts prompts to what is left of "
+            "max_num_batched_tokens; set it to true",
+        ),
+        (
+            continuous and knobs.order != "fcfs",
+            f"scheduler.order: {knobs.order} is not what transformers does; only fcfs is",
+        ),
+        (
+            continuous and setup.limits.long_prefill_token_threshold > 0,
+            "scheduler.long_prefill_token_threshold: transformers has no such cap; set it to null",
+        ),
+        (
+            continuous and kv.allocator != "paged",
+            f"kv_cache.allocator: {kv.allocator} is not what transformers does; only paged is",
+        ),
+        (
+            continuous and kv.block_size < SMALLEST_BLOCK,
+            f"kv_cache.block_size: transformers has no blocks of less than {SMALLEST_BLOCK} "
+            f"tokens, so not of {kv.block_size}",
+        ),
+        (
+            kv.enable_prefix_caching,
+            "kv_cache.enable_prefix_caching: prompts are random here and share nothing; set it to "
+            "false",
+        ),
+    ]
+    for applies, message in refusals:
+        if applies:
+            raise UsageError(message)
+
+
+def _one_precision(setup: Setup) -> str:
+    """The one precision of weights, activations and KV cache."""
+    d = setup.deployment
+    if not d.weights == d.activations == d.kv_cache:
+        raise UsageError(
+            f"precision: transformers is driven in one, not in {d.weights} weights, "
+            f"{d.activations} activations and {d.kv_cache} KV cache"
+        )
+    return d.weights
