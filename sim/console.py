@@ -238,10 +238,7 @@ def _facts_table(summary: dict[str, Any], spread: Spread) -> Table:
         ("iterations", _count(batch["iterations"])),
         ("mean iteration", _ms(batch["mean_iteration_ms"])),
         ("running (peak)", f"{running} ({_count(batch['peak_running'])})"),
-        (
-            "waiting (peak)",
-            f"{_mean(batch['mean_waiting'])} ({_count(batch['peak_waiting'])})",
-        ),
+        ("waiting (peak)", f"{_mean(batch['mean_waiting'])} ({_count(batch['peak_waiting'])})"),
         ("KV used (peak)", f"{used} ({_share(kv['peak_used'])})"),
         ("reserved KV empty", _share(kv["fragmentation"])),
         ("time busy", _share(use["busy"]) + spread.of_share("utilisation.busy")),
