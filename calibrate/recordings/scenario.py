@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from calibrate.recordings.names import absolute, known_gpu, known_model
+from calibrate.recordings.names import absolute, known_gpu, known_model, quantised
 from calibrate.recordings.recording import Recording, Requests
 from sim.errors import UsageError
 from sim.scenario import Scenario
@@ -53,7 +53,7 @@ def scenario_of(
         if key.partition(".")[0] == "workload":
             raise UsageError(f"--set {key}: the traffic of a recorded run is what was recorded")
     data = _data(recording, _model(recording, model, given), _gpu(recording, gpu, given))
-    for key, found in recording.stated.unclear.items():
+    for key, found in _unclear(recording).items():
         if key not in given:
             raise UsageError(
                 f"{recording.files[0]}: {found}, which does not tell {key}; give --set {key}=VALUE"
@@ -61,6 +61,15 @@ def scenario_of(
     document, refused = applied(Document(data, base), overrides)
     text = f"# {_origin(recording)}\n{write_yaml(document.data)}"
     return Scenario.from_document(dataclasses.replace(document, text=text), refused)
+
+
+def _unclear(recording: Recording) -> dict[str, str]:
+    """Keys that must be given by hand, and what the record says instead of their value."""
+    stated, weights = recording.stated, "precision.weights"
+    told = None if stated.model is None else quantised(stated.model)
+    if told is None or weights in stated.settings or weights in stated.unclear:
+        return dict(stated.unclear)
+    return {**stated.unclear, weights: f"the model is called {stated.model}"}
 
 
 def _data(recording: Recording, model: str, gpu: str) -> dict[str, Any]:
