@@ -34,7 +34,9 @@ class Step(NamedTuple):
 
 
 class Engine(Protocol):
-    """An engine to which requests are given and which goes on when told."""
+    """An engine to which requests are given and which goes on when told; ``name`` is its own."""
+
+    name: str
 
     def add(self, request: Request, prompt: list[int]) -> None:
         """``request`` arrives."""
@@ -113,7 +115,9 @@ class EngineLoop:
             self._empty += 1
             if self._empty > MOST_EMPTY_STEPS:
                 waiting = len(self.ledger.alive)
-                raise InfersimError(f"the engine is stuck: {waiting} requests wait, nothing runs")
+                raise InfersimError(
+                    f"{self._engine.name} is stuck: {waiting} requests wait, nothing runs"
+                )
             return left
         self._empty = 0
         end = step.sampled

@@ -59,8 +59,10 @@ class ContinuousBatches:
     """The continuous batching manager of ``model``; ``now`` tells the time of the run.
 
     ``timestamps`` are transformers' own of each token, by the number of the request, once it is
-    finished (s of ``time.perf_counter``).
+    finished (s of ``time.perf_counter``); after a loss of memory only of those that came then.
     """
+
+    name = "transformers"
 
     def __init__(
         self, model: Any, settings: Settings, sampling: str, now: Callable[[], float]
