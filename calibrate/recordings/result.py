@@ -182,7 +182,7 @@ def _kv_cache(kv: dict[str, Any], recording: Recording, run: RunRecord) -> dict[
     usage = ("mean_used", "peak_used", "mean_reserved", "peak_reserved", "fragmentation")
     unknown = [*usage]
     if not run.capacity.given:
-        unknown += ["num_gpu_blocks", "tokens", "max_concurrency"]
+        unknown += ["num_gpu_blocks", "block_size", "tokens", "max_concurrency"]
     if run.scenario.max_model_len is None:
         unknown += ["max_model_len", "max_concurrency"]
     known = kv | dict.fromkeys(unknown)
