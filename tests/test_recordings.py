@@ -20,6 +20,7 @@ from calibrate.observe import observe
 from calibrate.recordings import FORMATS, find_format
 from calibrate.recordings.command import bring_in
 from calibrate.recordings.names import known_gpu, known_model
+from sim import catalog
 from sim.errors import InfersimError, UsageError
 
 MEASURED = Path(__file__).parents[2] / "shared/data/measured/vllm_rtx4090_llama-3.1-8b"
@@ -488,18 +489,12 @@ def test_published_names_of_models(named: str, known: str | None) -> None:
     assert known_model(named) == known
 
 
-@pytest.mark.parametrize(
-    ("named", "known"),
-    [
-        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
-        ("NVIDIA H200", "h200-sxm"),
-        ("NVIDIA A100-SXM4-40GB", "a100-sxm-40gb"),
-        ("NVIDIA L40S", "l40s"),
-        ("Voodoo 2", None),
-    ],
-)
-def test_drivers_names_of_gpus(named: str, known: str | None) -> None:
-    assert known_gpu(named) == known
+def test_drivers_names_of_gpus_are_known_as_to_calibration() -> None:
+    from calibrate.known_gpus import KNOWN
+
+    assert {named: known_gpu(named) for named in KNOWN} == KNOWN
+    assert set(KNOWN.values()) <= set(catalog.names("gpus"))
+    assert known_gpu("Voodoo 2") is None
 
 
 def test_every_format_says_what_it_is() -> None:

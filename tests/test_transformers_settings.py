@@ -49,6 +49,8 @@ def test_settings_have_the_names_of_transformers() -> None:
         "use_async_batching": False,
     }
     assert wanted(setup(), "fp32").precision == "fp32"
+    one = dict.fromkeys(("precision__weights", "precision__activations"), "fp32")
+    assert wanted(setup(**one, precision__kv_cache="fp32"), None).precision == "fp32"
 
 
 def test_a_static_batch_has_no_blocks() -> None:
