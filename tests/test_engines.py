@@ -54,6 +54,7 @@ def test_every_value_has_a_source(name: str) -> None:
     }
     assert set(entry) == set(spec.sources)
     assert values - optional <= set(entry) <= values
+    assert spec.fitted_to == ()
     assert all(len(source) > 8 for source in spec.sources.values())
 
 

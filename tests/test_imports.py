@@ -70,8 +70,7 @@ def loaded_after(code: str) -> set[str]:
         "scipy": {
             "sim.metrics.repetitions",
             "sim.scoring.errors",
-            "sim.validation.residuals",
-            "sim.validation.engine_fit",
+            "sim.validation.robust",
         },
         "plotly": set(),
         "jinja2": set(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import log
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +38,7 @@ def headline(document: Mapping[str, Any]) -> Headline:
     rows = {row["figure"]: row for row in document["figures"] if row["figure"] in JUDGED}
     if not rows:
         return Headline("neutral", "Nothing that was observed can be compared", "")
-    worst = max(rows.values(), key=lambda row: abs(row["error"]))
+    worst = max(rows.values(), key=lambda row: abs(log(row["predicted"] / row["observed"])))
     told = ", ".join(f"{JUDGED[key]} {signed(row['error'])}" for key, row in rows.items())
     title = f"{JUDGED[worst['figure']]} is predicted {_side(worst['error'])}"
     return Headline(tone(worst["error"]), title, f"{told}. {document['sample']['text']}")

@@ -87,6 +87,7 @@ LEVELS = (
     ("block size", "count", ("kv_cache", "block_size")),
     ("KV used, mean", "share", ("kv_cache", "mean_used")),
     ("KV used, peak", "share", ("kv_cache", "peak_used")),
+    ("KV reserved, peak", "share", ("kv_cache", "peak_reserved")),
 )
 """Name, how it is written, and where it stands in the summary's own part."""
 

@@ -182,6 +182,10 @@ class Validation:
                 f"{self.run.summary.get('completed')} requests were completed, "
                 f"{completed} are predicted: the figures are of different ones."
             )
+        if self.run.refused:
+            notes.append(f"{self.run.refused:,} refused requests are not sent again.")
+        if isinstance(meaning := self.run.manifest.get("ttft"), str):
+            notes.append(f"The record's TTFT: {meaning}")
         if self.run.manifest.get("status") == "interrupted":
             notes.append("The observed run was interrupted.")
         if self.run.iterations is None:

@@ -24,7 +24,8 @@ from sim.validation.observed import ITERATIONS, ObservedRun
 KEPT = ("per_layer", "cuda_graphs", "launch", "kernels_per_layer", "memory_reserve", "null_blocks")
 """What iterations say nothing of: as in the preset that was fitted anew."""
 
-UNITS = {"per_layer": "s", "launch": "s", "memory_reserve": "B"}
+UNITS = {"per_layer": (1e6, "us"), "launch": (1e6, "us"), "memory_reserve": (1.0, "B")}
+"""Of those that have one: how many in an SI unit."""
 
 _FITTED = ", fitted to observed runs"
 
@@ -61,8 +62,10 @@ def engine_document(
     }
     for key in KEPT:
         value = getattr(base, key)
-        text = f"{value:g}{UNITS[key]}" if key in UNITS else value
-        document[key] = {"value": text, "source": f"As in {base.name}: {base.sources[key]}"}
+        if key in UNITS:
+            factor, unit = UNITS[key]
+            value = f"{value * factor:.12g}{unit}"
+        document[key] = {"value": value, "source": f"As in {base.name}: {base.sources[key]}"}
     document["kernels"] = {"value": base.kernels, "source": f"As in {base.name}."}
     fitted = [FittedTo(run.name, run.hashes[ITERATIONS], run.hashes[REQUESTS]) for run in runs]
     if any(term.why for term in (*fit.terms, fit.front_end)):

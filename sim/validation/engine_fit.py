@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from sim.engine import EngineSpec
 from sim.errors import UsageError
@@ -20,10 +19,14 @@ from sim.validation.observed import ObservedRun
 from sim.validation.prediction import Question
 from sim.validation.pricing import Prices, priced
 from sim.validation.proposals import FEW, idle_delays, middle_of
-from sim.validation.residuals import BLOCKS, HOST, SCALE, STUDENT
+from sim.validation.residuals import HOST
+from sim.validation.robust import balanced, half_widths, solve, stretches
 
 LEAST_ITERATIONS = 50
 """Fewer do not tell the terms apart."""
+
+LEAST_TIME = 1e-8
+"""A host's time below 10 ns is none."""
 
 LEAST_VARIETY = 0.05
 """Batches must differ by that (standard deviation over mean), or sequences cannot be told from the
@@ -128,6 +131,7 @@ class _Design(NamedTuple):
     left: Floats
     columns: NDArray[np.float64]
     duration: Floats
+    weights: Floats
     fixed: dict[int, float]
     why: dict[str, str]
 
@@ -137,6 +141,7 @@ class _Design(NamedTuple):
         kernels = np.concatenate([s.prices.kernels for s in samples])
         sequences = np.concatenate([s.prices.sequences for s in samples])
         admitted = np.concatenate([s.prices.admitted for s in samples])
+        prompts = np.concatenate([s.prices.prompts for s in samples])
         columns = np.column_stack([np.ones(len(duration)), sequences, admitted])
         known = duration > 0
         fixed, why = dict[int, float](), dict.fromkeys(HOST, "")
@@ -144,21 +149,24 @@ class _Design(NamedTuple):
             fixed[1], why["per_sequence"] = base.per_sequence, "all batches are of one size"
         if (admitted > 0).sum() < FEW:
             fixed[2], why["per_new_request"] = base.per_new_request, "hardly a request came"
-        return cls((duration - kernels)[known], columns[known], duration[known], fixed, why)
+        left, weights = (duration - kernels)[known], balanced(prompts[known] > 0)
+        return cls(left, columns[known], duration[known], weights, fixed, why)
 
 
 def _fit_with_spread(design: _Design) -> tuple[Floats, Floats, float]:
     """The terms, half-widths of their 95 % intervals, and the median error on stretches of the run
     that the terms were fitted without."""
     count = len(design.left)
-    stretch = np.arange(count) * BLOCKS // count
     values = _fit(design, np.ones(count, dtype=bool))
-    others = np.array([_fit(design, stretch != block) for block in range(BLOCKS)])
-    apart = (others - others.mean(axis=0)) ** 2
-    spread: Floats = STUDENT * np.sqrt((BLOCKS - 1) / BLOCKS * apart.sum(axis=0))
-    unseen = (design.columns * others[stretch]).sum(axis=1)
-    held_out = float(np.median(np.abs(unseen - design.left) / design.duration))
-    return values, spread, held_out
+    masks = list(stretches(count))
+    others = np.array([_fit(design, rows) for rows in masks])
+    errors = np.zeros(count)
+    for rows, fitted in zip(masks, others, strict=True):
+        unseen = ~rows
+        errors[unseen] = (design.columns[unseen] @ fitted - design.left[unseen]) / (
+            design.duration[unseen]
+        )
+    return values, half_widths(others), float(np.median(np.abs(errors)))
 
 
 def _fit(design: _Design, rows: NDArray[np.bool_]) -> Floats:
@@ -167,18 +175,8 @@ def _fit(design: _Design, rows: NDArray[np.bool_]) -> Floats:
     columns, seconds = design.columns[rows], design.duration[rows]
     target = (design.left[rows] - columns @ values) / seconds
     matrix = columns[:, free] / seconds[:, None]
-    found = least_squares(
-        lambda x: matrix @ x - target,
-        np.full(len(free), 1e-6),
-        jac=lambda x: matrix,
-        bounds=(0.0, np.inf),
-        loss="soft_l1",
-        f_scale=SCALE,
-        x_scale="jac",
-        xtol=1e-12,
-        ftol=1e-12,
-    )
-    values[free] = found.x
+    found = solve(matrix, target, design.weights[rows], np.zeros(len(free)))
+    values[free] = np.where(found > LEAST_TIME, found, 0.0)
     return values
 
 

@@ -25,18 +25,29 @@ ITERATIONS = "iterations.csv"
 NEEDED = ("request_id", "arrival_s", "prompt_tokens", "output_tokens", "status")
 """Columns of requests without which they cannot be sent again."""
 
+SETTINGS = ("model", "precision", "scheduler", "kv_cache", "max_model_len")
+"""What two runs have in common if one repeats the other."""
+
+SLACK = 0.02
+"""Share of a run by which half of its requests may come earlier or later when it is repeated."""
+
 REFERENCE = "infersim reference engine"
 """How the manifest of a run of our own engine calls it; the catalogue has it as ``reference``."""
 
 
 @dataclass(frozen=True, eq=False)
 class ObservedRun:
-    """One observed run; ``requests`` by arrival, ``iterations`` None where nobody noted them."""
+    """One observed run.
+
+    ``requests`` are those that were not refused, by arrival, ``refused`` counts the others;
+    ``iterations`` is None where nobody noted them, ``hashes`` are SHA-256 of files by their names.
+    """
 
     path: Path
     manifest: Mapping[str, Any]
     summary: Mapping[str, Any]
     requests: pd.DataFrame
+    refused: int
     timeseries: pd.DataFrame
     iterations: Iterations | None
     scenario: Scenario
@@ -102,12 +113,18 @@ def read_observed(directory: Path) -> ObservedRun:
     if manifest.get("status") == "incomplete":
         raise UsageError(f"{directory}: is incomplete: its run still goes on, or was killed")
     requests = _requests(directory)
+    accepted = requests[requests["status"] != "rejected"]
+    if not len(accepted):
+        raise UsageError(f"{directory}: no request was served")
     files = [name for name in (ITERATIONS, REQUESTS) if (directory / name).is_file()]
     return ObservedRun(
         path=directory,
         manifest=manifest,
         summary=_json(directory, SUMMARY),
-        requests=requests,
+        requests=accepted.sort_values(
+            ["arrival_s", "request_id"], kind="stable", ignore_index=True
+        ),
+        refused=len(requests) - len(accepted),
         timeseries=_parquet(directory / TIMESERIES),
         iterations=read_iterations(directory / ITERATIONS),
         scenario=_scenario(directory),
@@ -119,10 +136,29 @@ def check_same_traffic(run: ObservedRun, other: ObservedRun) -> None:
     """Raise UsageError unless ``other`` served the same requests, so that it is a repetition."""
     columns = ["prompt_tokens", "output_tokens"]
     ours, theirs = run.requests[columns].to_numpy(), other.requests[columns].to_numpy()
+    why = ""
     if ours.shape != theirs.shape or (ours != theirs).any():
-        raise UsageError(
-            f"--repeat {other.path}: is no repetition of {run.path}: its requests are others"
-        )
+        why = "its requests are others"
+    elif _times_differ(run, other):
+        why = "its requests came at other times"
+    else:
+        settings = [r.scenario.resolved() for r in (run, other)]
+        different = [key for key in SETTINGS if settings[0][key] != settings[1][key]]
+        if different:
+            why = f"it ran with another {' and another '.join(different)}"
+    if why:
+        raise UsageError(f"--repeat {other.path}: is no repetition of {run.path}: {why}")
+
+
+def _times_differ(run: ObservedRun, other: ObservedRun) -> bool:
+    """Whether requests came at other times; in a closed loop the answers decide, so never."""
+    kinds = [r.scenario.workload.arrivals for r in (run, other)]
+    closed = [kind is not None and kind.kind == "closed" for kind in kinds]
+    if any(closed):
+        return not all(closed)
+    ours, theirs = (r.requests["arrival_s"].to_numpy(np.float64) for r in (run, other))
+    apart = np.abs((ours - ours[0]) - (theirs - theirs[0]))
+    return bool(np.median(apart) > SLACK * (1.0 + ours[-1] - ours[0]))
 
 
 def _requests(directory: Path) -> pd.DataFrame:
@@ -131,12 +167,10 @@ def _requests(directory: Path) -> pd.DataFrame:
     missing = [name for name in NEEDED if name not in found]
     if missing:
         raise UsageError(f"{path}: has no column {', '.join(missing)}")
-    if not len(found):
-        raise UsageError(f"{path}: holds no request")
     arrivals = found["arrival_s"].to_numpy(np.float64)
-    if not np.isfinite(arrivals).all() or arrivals.min() < 0:
+    if not np.isfinite(arrivals).all() or (arrivals < 0).any():
         raise UsageError(f"{path}: arrival_s must be known, and 0 or more, for every request")
-    return found.sort_values(["arrival_s", "request_id"], kind="stable", ignore_index=True)
+    return found
 
 
 def _parquet(path: Path) -> pd.DataFrame:

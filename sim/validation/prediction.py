@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from sim.clock import Stop
 from sim.errors import UsageError
 from sim.results import Result
 from sim.scenario import Scenario, load_scenario
+from sim.scenario.deployment import PrecisionName
 from sim.simulation import Setup, play, prepare
 from sim.validation.observed import REFERENCE, ObservedRun
 from sim.validation.traffic import observed_traffic
@@ -56,10 +57,9 @@ def question(
     Its traffic is that of the run; UsageError for an override of that, or a scenario that cannot
     be.
     """
-    if refused := [text for text in overrides if text.split("=")[0].split(".")[0] == "workload"]:
-        raise UsageError(
-            f"--set {refused[0]}: the traffic is that of the observed run, and stays so"
-        )
+    for text in overrides:
+        if text.partition("=")[0].partition(".")[0].strip() == "workload":
+            raise UsageError(f"--set {text}: the traffic is that of the observed run")
     asked = run.scenario if scenario is None else load_scenario(scenario)
     changes: dict[str, object] = {
         "workload": run.scenario.resolved()["workload"],
@@ -71,22 +71,41 @@ def question(
         },
     }
     notes = []
-    ran_ours = run.engine == REFERENCE and asked.engine != REFERENCE_ENGINE
-    if ran_ours and scenario is None and not any(t.startswith("engine=") for t in overrides):
-        changes["engine"] = REFERENCE_ENGINE
-        notes.append(
-            f"Its scenario says engine: {asked.engine}, but the reference engine ran, and is "
-            "predicted."
-        )
+    keys = {text.partition("=")[0].partition(".")[0].strip() for text in overrides}
+    if scenario is None:
+        ran, told = _what_ran(run, keys)
+        changes |= ran
+        notes += told
     if gpu is not None:
         changes["fleet.0.gpu"] = str(Path(gpu).absolute()) if Path(gpu).exists() else gpu
     asked = asked.override(changes).override(overrides)
     if run.precision not in (None, asked.precision.weights):
         notes.append(
-            f"The engine computed in {run.precision}, the scenario says "
-            f"{asked.precision.weights}: set precision to what ran, where there is such a one."
+            f"The engine computed in {run.precision}, but {asked.precision.weights} is predicted."
         )
     return Question(asked, prepare(asked), notes)
+
+
+def _what_ran(run: ObservedRun, given: set[str]) -> tuple[dict[str, object], list[str]]:
+    """Where the engine was not what the run's own scenario says: changes to that, but for the keys
+    that are ``given``, and a note of each."""
+    scenario, changes, notes = run.scenario, dict[str, object](), []
+    ours = run.engine == REFERENCE and scenario.engine != REFERENCE_ENGINE
+    if ours and "engine" not in given:
+        changes["engine"] = REFERENCE_ENGINE
+        notes.append(
+            f"Its scenario says engine: {scenario.engine}, but the reference engine ran, and is "
+            "predicted."
+        )
+    known = run.precision in get_args(PrecisionName) and "precision" not in given
+    if known and run.precision != scenario.precision.weights:
+        parts = ("weights", "activations", "kv_cache")
+        changes["precision"] = dict.fromkeys(parts, run.precision)
+        notes.append(
+            f"Its scenario says precision: {scenario.precision.weights}, but {run.precision} ran, "
+            "and is predicted."
+        )
+    return changes, notes
 
 
 def _warmup(run: ObservedRun) -> int:

@@ -23,8 +23,9 @@ class Prices:
 
     ``seconds`` is the whole price, ``kernels`` that of an engine whose host takes no time. The
     parts: ``growth`` is what everything that depends on the tokens in the pass takes beyond a pass
-    of one token, then the two attentions; ``sequences`` positions are sampled, ``admitted``
-    requests are new. What is left of ``kernels`` is nearly the same for all iterations.
+    of one token, then the two attentions; ``sequences`` positions are sampled, ``prompts`` are
+    prefilled, ``admitted`` requests are new. What is left of ``kernels`` is nearly the same for all
+    iterations.
     """
 
     seconds: Floats
@@ -33,6 +34,7 @@ class Prices:
     decode_attention: Floats
     prefill_attention: Floats
     sequences: Floats
+    prompts: Floats
     admitted: Floats
 
 
@@ -55,6 +57,7 @@ def priced(iterations: Iterations, deployment: Deployment) -> Prices:
         decode_attention=np.where(computed > 0, decode.seconds, 0.0),
         prefill_attention=np.array(prefill),
         sequences=computed + iterations.prefill_seqs,
+        prompts=iterations.prefill_seqs.astype(np.float64),
         admitted=iterations.admitted.astype(np.float64),
     )
 

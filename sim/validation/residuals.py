@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from sim.engine import EngineSpec
 from sim.validation.iterations import Floats
 from sim.validation.pricing import Prices
+from sim.validation.robust import BLOCKS, balanced, half_widths, left_over, solve, stretches
 
 HOST = ("per_iteration", "per_sequence", "per_new_request")
 KERNELS = ("tokens", "decode_attention", "prefill_attention")
@@ -29,24 +29,15 @@ LEAST_GAIN = 0.05
 LEAST_EFFECT = 0.005
 """And move the busy time by this share."""
 
-RIVAL_GAIN, RIVAL_LEFT = 0.01, 0.1
-"""A term cannot be told from the chosen one if it leaves over no more than that by so much: a share
-of what the chosen one explains, and a share of what it leaves."""
+RIVAL_GAIN, RIVAL_LEFT, RIVAL_LEAST = 0.8, 0.25, 0.01
+"""A term cannot be told from the chosen one if it explains this share of what that one does, and
+leaves over no more than it by these shares of what that one leaves and explains."""
 
 MOST_ROWS = 20_000
 """Of more iterations evenly spaced ones are taken."""
 
-BLOCKS = 10
-"""Stretches of the run that are left out in turn, to see how far the answer depends on them."""
-
-STUDENT = 2.262
-"""Of 9 degrees of freedom, 97.5 %: what goes with ``BLOCKS`` stretches."""
-
-SCALE = 0.02
-"""Relative residual from which on a residual counts by its size and no longer by its square: about
-the scatter of single iterations."""
-
-_LOWEST, _HIGHEST = -0.8, 9.0
+_LOWEST = -0.8
+"""No kernel takes less than a fifth of its price."""
 
 
 class Term(NamedTuple):
@@ -67,6 +58,7 @@ class _Problem(NamedTuple):
     columns: Mapping[str, Floats]
     least: Mapping[str, float]
     seconds: Floats
+    weights: Floats
 
 
 def explain(duration: Floats, prices: Prices, engine: EngineSpec) -> list[Term]:
@@ -86,7 +78,7 @@ def explain(duration: Floats, prices: Prices, engine: EngineSpec) -> list[Term]:
         if best is None or loss - losses[best] < LEAST_GAIN * nothing:
             break
         gain = loss - losses[best]
-        most = losses[best] * (1 + RIVAL_LEFT) + RIVAL_GAIN * gain
+        most = min(loss - RIVAL_GAIN * gain, losses[best] * (1.0 + RIVAL_LEFT) + RIVAL_LEAST * gain)
         rivals[best] = tuple(n for n in losses if n != best and losses[n] <= most)
         chosen.append(best)
         loss = losses[best]
@@ -108,7 +100,8 @@ def _problem(duration: Floats, prices: Prices, engine: EngineSpec) -> _Problem:
     least = {name: -float(getattr(engine, name)) for name in HOST}
     columns = {name: column[rows] / seconds for name, column in whole.items() if column[rows].any()}
     least |= dict.fromkeys(KERNELS, _LOWEST)
-    return _Problem((seconds - prices.seconds[rows]) / seconds, columns, least, seconds)
+    target = (seconds - prices.seconds[rows]) / seconds
+    return _Problem(target, columns, least, seconds, balanced(prices.prompts[rows] > 0))
 
 
 def _matrix(problem: _Problem, names: Sequence[str]) -> NDArray[np.float64]:
@@ -117,31 +110,16 @@ def _matrix(problem: _Problem, names: Sequence[str]) -> NDArray[np.float64]:
 
 def _fit(problem: _Problem, names: Sequence[str], rows: NDArray[np.bool_] | None = None) -> Floats:
     """The changes of ``names`` that fit best, over all iterations or some."""
-    matrix, target = _matrix(problem, names), problem.target
+    matrix, target, weights = _matrix(problem, names), problem.target, problem.weights
     if rows is not None:
-        matrix, target = matrix[rows], target[rows]
-    low = np.array([problem.least[name] for name in names])
-    high = np.array([np.inf if name in HOST else _HIGHEST for name in names])
-    found = least_squares(
-        lambda x: matrix @ x - target,
-        np.clip(np.zeros(len(names)), low, high),
-        jac=lambda x: matrix,
-        bounds=(low - 1e-12, high),
-        loss="soft_l1",
-        f_scale=SCALE,
-        x_scale="jac",
-        xtol=1e-12,
-        ftol=1e-12,
-    )
-    changes: Floats = found.x
-    return changes
+        matrix, target, weights = matrix[rows], target[rows], weights[rows]
+    return solve(matrix, target, weights, np.array([problem.least[name] for name in names]))
 
 
 def _loss(problem: _Problem, names: Sequence[str], changes: Floats) -> float:
     """What is left over, as the fit weighs it."""
-    left = problem.target - (_matrix(problem, names) @ changes if len(names) else 0.0)
-    size = (left / SCALE) ** 2
-    return float(np.sum(2.0 * (np.sqrt(1.0 + size) - 1.0)))
+    errors = problem.target - (_matrix(problem, names) @ changes if len(names) else 0.0)
+    return left_over(errors, problem.weights)
 
 
 def _told(
@@ -163,11 +141,8 @@ def _told(
 
 
 def _spread(problem: _Problem, chosen: Sequence[str]) -> Floats:
-    """Half-widths of 95 % intervals: fits with a stretch of the run left out (jackknife)."""
+    """Half-widths of 95 % intervals; infinite where there are too few iterations."""
     count = len(problem.target)
     if count < 2 * BLOCKS:
         return np.full(len(chosen), np.inf)
-    stretch = np.arange(count) * BLOCKS // count
-    fits = np.array([_fit(problem, chosen, stretch != block) for block in range(BLOCKS)])
-    error: Floats = np.sqrt((BLOCKS - 1) / BLOCKS * ((fits - fits.mean(axis=0)) ** 2).sum(axis=0))
-    return STUDENT * error
+    return half_widths(np.array([_fit(problem, chosen, rows) for rows in stretches(count)]))
