@@ -1,0 +1,156 @@
+"""``infersim validate-run`` on the command line: what it prints, writes and returns."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from observed_fixtures import observe, write_scenario
+from typer.testing import CliRunner
+
+from sim import catalog
+from sim.cli import app
+from sim.validation.variant import Variant
+
+TRUTH = Variant(per_iteration=3e-3)
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, ["validate-run", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Three observations of a burst, and one of other arrivals."""
+    folder = tmp_path_factory.mktemp("runs")
+    scenario = write_scenario(folder)
+    for seed in (1, 2, 3):
+        observe(scenario, folder / f"run{seed}", TRUTH, noise=0.02, seed=seed)
+    poisson = {"workload.arrivals": {"kind": "poisson", "rate": 4.0}}
+    observe(write_scenario(folder, poisson), folder / "poisson", TRUTH, noise=0.02)
+    return folder
+
+
+def test_tables_fit_and_tell_everything(runs):
+    done = invoke(runs / "run1", "--repeat", runs / "run2", "--repeat", runs / "run3", "--no-page")
+    assert done.exit_code == 0, done.output
+    assert max(map(len, done.output.splitlines())) <= 88
+    for text in (
+        *("TTFT mean", "ITL p99", "output tokens/s", "in band", "± 0.", "decode, 5 to 16"),
+        *("mixed", "All 392 iterations have the composition", "KV blocks", "What to change"),
+        *("1. engine: per_iteration 500 us -> 3.", "of the error, confidence high"),
+        "fitted to no observed run",
+    ):
+        assert text in done.output, text
+    assert "Page" not in done.output
+
+
+def test_one_json_object_and_a_page(runs, tmp_path):
+    page = tmp_path / "page.html"
+    done = invoke(runs / "run1", "--json", "-o", page, "--check", "5")
+    assert done.exit_code == 99
+    document = json.loads(done.output)
+    assert document["page"] == str(page)
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    assert document["check"]["ok"] is False
+    assert set(document["check"]["errors"]) == {
+        "mean_ttft_ms",
+        "mean_tpot_ms",
+        "output_throughput",
+    }
+    errors = {row["figure"]: row["error"] for row in document["figures"]}
+    assert document["check"]["errors"]["mean_tpot_ms"] == pytest.approx(
+        100 * errors["mean_tpot_ms"]
+    )
+    assert document["composition"]["agreement"]["share"] == 1.0
+    assert [change["cause"] for change in document["advice"]["changes"]] == ["per_iteration"]
+
+
+def test_the_page_is_named_after_the_time(runs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = invoke(runs / "run1")
+    assert done.exit_code == 0
+    (page,) = tmp_path.glob("validation-*.html")
+    assert f"Page: {page.name}" in done.output
+
+
+def test_a_check_that_passes(runs):
+    done = invoke(runs / "run1", "--no-page", "--check", "1000")
+    assert done.exit_code == 0
+    assert "Check passed: within 1000 %" in done.output
+
+
+def test_a_page_that_fails_costs_the_page_alone(runs, tmp_path, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("no ink")
+
+    monkeypatch.setattr("reports.validation.write_validation_report", broken)
+    done = invoke(runs / "run1", "-o", tmp_path / "page.html")
+    assert done.exit_code == 0
+    assert "warning: no page was written (RuntimeError: no ink)" in done.output
+    assert "What to change" in done.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_engine_is_fitted_written_and_held_out(runs, tmp_path):
+    path = tmp_path / "my-engine.yaml"
+    done = invoke(runs / "run1", runs / "poisson", "--fit-engine", path)
+    assert done.exit_code == 0, done.output
+    assert max(len(line) for line in done.output.splitlines() if str(path) not in line) <= 88
+    for text in ("per_new_request", "IN SAMPLE", "had not seen", f"engine: {path}"):
+        assert text in done.output
+    assert catalog.engine(path).per_iteration == pytest.approx(3.5e-3, rel=0.03)
+    held_out = invoke(runs / "run2", "--no-page", "--set", f"engine={path}", "--check", "5")
+    assert held_out.exit_code == 0, held_out.output
+    assert "Held out: the engine's times were fitted to other runs" in held_out.output
+    in_sample = invoke(runs / "run1", "--no-page", "--set", f"engine={path}")
+    assert "IN SAMPLE: the engine's times were fitted to this very run" in in_sample.output
+    again = invoke(runs / "run1", "--fit-engine", path)
+    assert again.exit_code == 2
+    assert "exists" in again.output
+
+
+def test_a_fit_as_json(runs, tmp_path):
+    path = tmp_path / "e.yaml"
+    found = json.loads(invoke(runs / "run1", "--fit-engine", path, "--json").output)
+    assert [term["name"] for term in found["terms"]] == [
+        *("per_iteration", "per_sequence", "per_new_request", "front_end"),
+    ]
+    assert found["engine"] == str(path)
+    assert found["base"] == "reference"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nowhere",), "nowhere: does not exist"),
+        (("known.yaml",), "known.yaml: is a file; the first argument is a run directory"),
+        (("run1", "run2"), "--repeat, or --fit-engine FILE"),
+        (("run1", "known.yaml", "model.json"), "a second scenario"),
+        (("run1", "--repeat", "poisson"), "came at other times"),
+        (("run1", "-o", "run1/page.html"), "nothing is written to the directory of a run"),
+        (("run1", "-o", "no/where/page.html"), "cannot be written there"),
+        (("run1", "--set", "workload.x=1"), "the traffic is that of the observed run"),
+        (("run1", "--set", "engine=vlm"), "did you mean 'vllm'"),
+        (("run1", "--gpu", "h100"), "did you mean 'h100"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(runs, monkeypatch, arguments, message):
+    monkeypatch.chdir(runs)
+    done = invoke(*arguments)
+    assert done.exit_code == 2, done.output
+    assert message in done.output
+    assert "Traceback" not in done.output
+    assert not list(runs.glob("validation-*.html"))
+
+
+def test_help_imports_little():
+    code = (
+        "import sys; from typer.testing import CliRunner; from sim.cli import app\n"
+        "done = CliRunner().invoke(app, ['validate-run', '--help'])\n"
+        "assert done.exit_code == 0 and '--fit-engine' in done.output\n"
+        "assert not {'numpy', 'scipy', 'pandas', 'torch', 'plotly', 'yaml'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
