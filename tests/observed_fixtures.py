@@ -18,8 +18,8 @@ from calibrate.engine.batch import Span
 from calibrate.engine.cache import BlockTables, geometry
 from calibrate.engine.executor import Pass
 from calibrate.engine.loop import Loop
+from calibrate.engine.observed import Observed
 from calibrate.engine.record import ObservedResult
-from calibrate.engine.run import Observed
 from calibrate.engine.sequences import follow
 from sim.cost import CostModel
 from sim.metrics.summary import RunRecord

@@ -185,7 +185,7 @@ class Validation:
         if self.run.refused:
             notes.append(f"{self.run.refused:,} refused requests are not sent again.")
         if isinstance(meaning := self.run.manifest.get("ttft"), str):
-            notes.append(f"The record's TTFT: {meaning}")
+            notes.append(f"Of the record: {meaning}")
         if self.run.manifest.get("status") == "interrupted":
             notes.append("The observed run was interrupted.")
         if self.run.iterations is None:

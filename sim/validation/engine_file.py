@@ -21,12 +21,6 @@ from sim.units import show_time
 from sim.validation.engine_fit import EngineFit, HostTerm
 from sim.validation.observed import ITERATIONS, ObservedRun
 
-KEPT = ("per_layer", "cuda_graphs", "launch", "kernels_per_layer", "memory_reserve", "null_blocks")
-"""What iterations say nothing of: as in the preset that was fitted anew."""
-
-UNITS = {"per_layer": (1e6, "us"), "launch": (1e6, "us"), "memory_reserve": (1.0, "B")}
-"""Of those that have one: how many in an SI unit."""
-
 _FITTED = ", fitted to observed runs"
 
 Sampled = Literal["in sample", "held out"]
@@ -60,13 +54,10 @@ def engine_document(
         "value": False,
         "source": f"Host and kernels are fitted as a sum. Kernels: {prices}",
     }
-    for key in KEPT:
-        value = getattr(base, key)
-        if key in UNITS:
-            factor, unit = UNITS[key]
-            value = f"{value * factor:.12g}{unit}"
-        document[key] = {"value": value, "source": f"As in {base.name}: {base.sources[key]}"}
-    document["kernels"] = {"value": base.kernels, "source": f"As in {base.name}."}
+    for key in base.sources:
+        if key not in document:  # iterations say nothing of it
+            source = f"As in {base.name}: {base.sources[key]}"
+            document[key] = {"value": _plain(getattr(base, key)), "source": source}
     fitted = [FittedTo(run.name, run.hashes[ITERATIONS], run.hashes[REQUESTS]) for run in runs]
     if any(term.why for term in (*fit.terms, fit.front_end)):
         fitted += base.fitted_to  # something of those runs is still in it
@@ -80,6 +71,11 @@ def _entry(term: HostTerm, base: EngineSpec, origin: str) -> dict[str, str]:
     else:
         source = f"{origin}; 95 %: {show_time(term.low)} to {show_time(term.high)}."
     return {"value": f"{term.value * 1e6:.5g}us", "source": source}
+
+
+def _plain(value: object) -> object:
+    """A value as YAML has it, in SI units."""
+    return list(value) if isinstance(value, tuple) else value
 
 
 def write_engine(path: Path, document: dict[str, object]) -> None:

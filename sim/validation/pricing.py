@@ -70,6 +70,7 @@ def without_host(deployment: Deployment) -> Deployment:
         per_iteration=0.0,
         per_sequence=0.0,
         per_new_request=0.0,
+        per_streamed_token=0.0,
         overlapped=False,
     )
     return replace(deployment, engine=idle)
