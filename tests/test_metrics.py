@@ -372,9 +372,9 @@ def test_bytes_of_a_single_pass() -> None:
 
 @pytest.mark.parametrize("name", ["continuous", "prefill first", "static", "small chunks"])
 def test_fixed_costs_of_every_pass(name: str) -> None:
-    """Latencies of the operators of each pass, from a data sheet; attention's floor once, 11 us x
+    """Latencies of the operators of each pass, from a data sheet; attention's floor once, 17 us x
     32 layers, whether decodes are in it, prompts, or both."""
-    scenario = sim.load_scenario(BASE).override(RUNS[name]).override({"fleet.0.gpu": "h100-pcie"})
+    scenario = sim.load_scenario(BASE).override(RUNS[name]).override({"fleet.0.gpu": "mi300x"})
     record = sim.simulate(scenario, leap=False).record
     expected, floors = 0.0, 0
     for plan in record.plans:
@@ -389,7 +389,7 @@ def test_fixed_costs_of_every_pass(name: str) -> None:
         expected += sum(float(o.latency) for o in passed)
     assert floors > 0
     latency = record.attribution.by_bound["latency"]
-    assert latency == pytest.approx(expected + floors * 32 * 11e-6, rel=1e-9)
+    assert latency == pytest.approx(expected + floors * 32 * 17e-6, rel=1e-9)
 
 
 def test_no_plans_attribute_nothing() -> None:
