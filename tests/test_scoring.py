@@ -148,6 +148,15 @@ class TestConditions:
         notes = "random dataset => lengths uniform in [0.8,1.0]*nominal (mean 0.9*nominal)"
         assert conditions(row(notes=notes, isl="1000")).prompt == Lengths(800, 1000)
 
+    def test_lengths_known_by_their_mean(self) -> None:
+        known = conditions(row(isl="OpenOrca mean 294.45", osl="290.3 (tok/s / samples/s)"))
+        assert known.prompt == Lengths(294, 294, varied=True)
+        assert known.output == Lengths(290, 290, varied=True)
+        assert any("only the mean" in remark for remark in known.assumed)
+        law = document(known)["workload"]["prompt_tokens"]
+        assert (law["kind"], law["mean"]) == ("lognormal", 294)
+        assert conditions(row(isl="1,024", osl="200 (default)")).output == Lengths(200, 200)
+
     def test_settings_in_the_notes(self) -> None:
         known = conditions(row(notes="max-num-batched-tokens 16384, gpu-mem-util 0.85, and more"))
         assert known.max_num_batched_tokens == 16384
@@ -162,8 +171,8 @@ class TestConditions:
             ({"dp_attn": "4"}, "data-parallel"),
             ({"model": "Mixtral 8x7B"}, "not in the catalogue"),
             ({"gpu": "V100"}, "not in the catalogue"),
-            ({"isl": "OpenOrca mean 294.45"}, "prompt lengths"),
-            ({"osl": "290.3 (tok/s / samples/s)"}, "output lengths"),
+            ({"isl": "as in the dataset"}, "prompt lengths"),
+            ({"osl": "up to 290"}, "output lengths"),
             ({"batch_or_concurrency": "many"}, "number of requests"),
             ({"arrival": "as it pleases"}, "none of the known kinds"),
             ({"arrival": "all at t=0", "n_requests": ""}, "number of requests is not stated"),

@@ -21,10 +21,12 @@ for their answers; at a rate; as a log has them."""
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Tokens of prompts or answers: equally likely from ``low`` to ``high``."""
+    """Tokens of prompts or answers: equally likely from ``low`` to ``high``; or ``varied``, when
+    only their mean is known, which both then are."""
 
     low: int
     high: int
+    varied: bool = False
 
     @property
     def mean(self) -> float:
@@ -90,8 +92,8 @@ def conditions(row: Row) -> Conditions:
         weights=weights,
         kv_cache=kv_cache,
         tensor_parallel=_whole(row["tp"]) or 1,
-        prompt=_lengths(row["isl"], "prompt", spread),
-        output=_lengths(row["osl"], "output", spread),
+        prompt=_lengths(row["isl"], "prompt", spread, assumed),
+        output=_lengths(row["osl"], "output", spread, assumed),
         size=size,
         rate=_rate(row, driver),
         requests=_requests(row, driver, size, assumed),
@@ -144,13 +146,21 @@ def _kv_cache(row: Row, known: Statement, weights: str, assumed: list[str]) -> s
     return published
 
 
-def _lengths(cell: str, what: str, spread: tuple[float, float]) -> Lengths:
-    tokens = re.match(r"[\d,]+(?![\d.]*\.)", cell)
-    if tokens is None:
+_WHOLE = re.compile(r"[\d,]+(?![\d.,]*\.)")
+_MEAN = re.compile(r"(?:mean\D{0,3})?(\d+\.?\d*)")
+
+
+def _lengths(cell: str, what: str, spread: tuple[float, float], assumed: list[str]) -> Lengths:
+    if tokens := _WHOLE.match(cell):
+        nominal = int(tokens[0].replace(",", ""))
+        low, high = (max(1, round(share * nominal)) for share in spread)
+        return Lengths(low, high)
+    found = _MEAN.search(cell)
+    if found is None or not ("mean" in cell or cell.startswith(found[0])):
         raise Unrepresentable(f"{what} lengths are stated only as {cell!r}")
-    nominal = int(tokens[0].replace(",", ""))
-    low, high = (max(1, round(share * nominal)) for share in spread)
-    return Lengths(low, high)
+    assumed.append(f"of {what} lengths only the mean is known: spread as far as it is large")
+    mean = max(1, round(float(found[1])))
+    return Lengths(mean, mean, varied=True)
 
 
 def _rate(row: Row, driver: Driver) -> float | None:

@@ -16,6 +16,10 @@ SEATS = 2048
 """Requests that run at once at most in an engine that was to take as many as it can: the default of
 TensorRT-LLM. Buffers grow with the seats, so no more are given than memory has room for."""
 
+P95_MEANS, MOST_MEANS = 2.9, 4
+"""Of lengths whose mean alone is known: the 95th percentile of a lognormal law as wide as its mean,
+and where it is cut off, in means."""
+
 BLOCK = 16
 """Tokens of a KV block where the number of blocks is given."""
 
@@ -25,7 +29,7 @@ PASS = 8192
 
 def document(known: Conditions) -> dict[str, Any]:
     """The scenario that repeats ``known``, as a mapping."""
-    longest = known.prompt.high + known.output.high
+    longest = _longest(known.prompt) + _longest(known.output)
     whole_answers = preset(known).startswith("tensorrt-llm")
     kv_cache: dict[str, Any] = {}
     if known.memory_fraction is not None:
@@ -35,7 +39,8 @@ def document(known: Conditions) -> dict[str, Any]:
         kv_cache["block_size"] = BLOCK
     elif whole_answers and _fixed(known) and known.driver == "offline":
         kv_cache["allocator"] = "contiguous"
-    replicas = known.gpus // known.tensor_parallel if known.driver == "offline" else 1
+    together = known.driver in ("offline", "online", "closed")
+    replicas = known.gpus // known.tensor_parallel if together else 1
     return {
         "version": 1,
         "name": f"{known.driver}",
@@ -65,7 +70,11 @@ def document(known: Conditions) -> dict[str, Any]:
 
 
 def _fixed(known: Conditions) -> bool:
-    return known.prompt.low == known.prompt.high and known.output.low == known.output.high
+    return all(each.low == each.high and not each.varied for each in (known.prompt, known.output))
+
+
+def _longest(lengths: Lengths) -> int:
+    return lengths.high * (MOST_MEANS if lengths.varied else 1)
 
 
 def _sixteen_bits(weights: str) -> str:
@@ -108,6 +117,9 @@ def _arrivals(known: Conditions) -> dict[str, Any]:
 
 
 def _law(lengths: Lengths) -> dict[str, Any]:
+    if lengths.varied:
+        p95 = P95_MEANS * lengths.low
+        return {"kind": "lognormal", "mean": lengths.low, "p95": p95, "max": _longest(lengths)}
     if lengths.low == lengths.high:
         return {"kind": "fixed", "value": lengths.low}
     return {"kind": "uniform", "low": lengths.low, "high": lengths.high}
