@@ -411,10 +411,10 @@ class TestReplay:
         [
             ([], LOG_META, "holds no request"),
             ([request(0, queued_ts=float("nan"))], LOG_META, "jsonl:1: queued_ts"),
-            ([{"input_toks": 3.0}], LOG_META, "output_toks is None"),
+            ([{"input_toks": 3.0}], LOG_META, "no .output_toks. in this row"),
             ([request(0, last_token_ts=1.0)], LOG_META, "before the first"),
             ([request(0)], {"model": "x"}, "lacks vllm_version"),
-            ([request(0)], [1], "expected a JSON object"),
+            ([request(0)], [1], "not a JSON object"),
         ],
     )
     def test_broken_logs(

@@ -10,14 +10,13 @@ of a server in front is in them.
 from __future__ import annotations
 
 import csv
-import json
-import math
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim import catalog
 from sim.errors import TraceError
@@ -28,17 +27,12 @@ from sim.scoring.names import Unrepresentable, gpu_name, model_name
 from sim.scoring.predict import Scored, outcome
 from sim.scoring.table import NEEDED, OPTIONAL, Row
 from sim.simulation import simulate
+from sim.workload.traces.rows import json_blocks, json_row
 
 REQUESTS, META = "requests.jsonl", "meta.json"
 
-FIELDS = (
-    "input_toks",
-    "output_toks",
-    "arrival_time",
-    "queued_ts",
-    "first_token_ts",
-    "last_token_ts",
-)
+TOKENS = ("input_toks", "output_toks")
+TIMES = ("arrival_time", "queued_ts", "first_token_ts", "last_token_ts")
 
 METRICS: tuple[tuple[Quantity, str], ...] = (
     ("ttft", "mean"),
@@ -116,7 +110,7 @@ def _row(path: Path, meta: dict[str, Any], metric: str, value: float) -> Row:
 
 
 def _meta(path: Path) -> dict[str, Any]:
-    found = _json(path, path.read_text(encoding="utf-8") if path.exists() else "")
+    found = json_row(path, 1, path.read_text(encoding="utf-8") if path.exists() else "")
     wanted = ("model", "vllm_version", "engine_kwargs", "hardware", "kv_cache")
     missing = [key for key in wanted if key not in found]
     if missing:
@@ -124,42 +118,16 @@ def _meta(path: Path) -> dict[str, Any]:
     return found
 
 
-def _json(path: Path, text: str, line: int | None = None) -> dict[str, Any]:
-    place = f"{path}" if line is None else f"{path}:{line}"
-    try:
-        found = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise TraceError(f"{place}: is not JSON ({error.msg})") from None
-    if not isinstance(found, dict):
-        raise TraceError(f"{place}: expected a JSON object")
-    return found
-
-
-def _requests(path: Path) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
-    rows = []
-    try:
-        with path.open(encoding="utf-8") as file:
-            for number, text in enumerate(file, 1):
-                if not text.strip():
-                    continue
-                found = _json(path, text, number)
-                rows.append([_number(path, number, found, name) for name in FIELDS])
-    except UnicodeDecodeError:
-        raise TraceError(f"{path}: is not text in UTF-8") from None
-    if not rows:
+def _requests(path: Path) -> dict[str, NDArray[np.float64]]:
+    """The columns of the log."""
+    blocks = list(json_blocks(path, [*TOKENS, *TIMES]))
+    if not blocks:
         raise TraceError(f"{path}: holds no request")
-    columns = np.array(rows).T
-    log = dict(zip(FIELDS, columns, strict=True))
+    log = {name: np.concatenate([block.tokens(name) for block in blocks]) for name in TOKENS}
+    log |= {name: np.concatenate([block.seconds(name) for block in blocks]) for name in TIMES}
     if (log["last_token_ts"] < log["first_token_ts"]).any():
         raise TraceError(f"{path}: a last token comes before the first one")
     return log
-
-
-def _number(path: Path, line: int, found: dict[str, Any], name: str) -> float:
-    value = found.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise TraceError(f"{path}:{line}: {name} is {value!r}, not a number")
-    return float(value)
 
 
 def _measured(log: dict[str, Any]) -> dict[str, float]:
