@@ -447,9 +447,9 @@ class TestPublished:
         vllm, served = found["closed loop, vllm"], found["closed loop, tensorrt-llm"]
         assert (vllm["tpot"].median <= 5, vllm["tpot"].p90 <= 15) == (True, True)
         assert (vllm["ttft"].median <= 12, vllm["ttft"].p90 <= 35) == (True, True)
-        assert (served["tpot"].median <= 5, served["tpot"].p90 <= 16) == (True, True)
+        assert (served["tpot"].median <= 5, served["tpot"].p90 <= 15) == (True, True)
         for errors in (vllm, served):
-            assert errors["tpot"].rank_correlation >= 0.97
+            assert errors["tpot"].rank_correlation >= 0.985
         online = found["online, tensorrt-llm-triton"]
         assert (online["ttft"].median <= 10, online["ttft"].p90 <= 25) == (True, True)
         assert (online["itl"].median <= 8, online["itl"].p90 <= 15) == (True, True)
