@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from calibrate import import_commands
+from calibrate import import_commands, verify_command
 from sim.errors import UsageError
 from sim.exits import INTERRUPTED, told_errors
 from sim.units import parse
@@ -43,6 +43,7 @@ app = typer.Typer(
 )
 
 app.add_typer(import_commands.app)
+app.command()(verify_command.verify)
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="The profile to write, as my-gpu.yaml.")]
 

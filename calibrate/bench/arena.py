@@ -43,13 +43,24 @@ def dtype(precision: str) -> Tensor:
 
 class Arena:
     """The pools of one device. Not thread-safe: a later ``take`` may hand out the same numbers
-    again, and replaces a pool that has become too small."""
+    again, and replaces a pool that has become too small.
 
-    def __init__(self, device: Device, *, seed: int = 0, least: int = SMALLEST) -> None:
+    ``turnover`` is how many bytes of operands take turns: twice the last-level cache without it,
+    the bytes of a model to find as much of them in the cache as an engine that runs it does.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        *,
+        seed: int = 0,
+        least: int = SMALLEST,
+        turnover: float | None = None,
+    ) -> None:
         self.device = device
         self._least = least
         self._facts: dict[Hashable, bool] = {}
-        self.turnover = 2 * device.facts.cache
+        self.turnover = 2 * device.facts.cache if turnover is None else turnover
         self._pools: dict[tuple[str, str], Tensor] = {}
         self._generator = torch.Generator(device=device.torch_name)
         self._generator.manual_seed(seed)

@@ -21,7 +21,7 @@ from calibrate.lazy_torch import Tensor, optional, torch
 LOGIT_BYTES = 4
 FP8_LARGEST = 448.0
 EPSILON = 1e-6
-SAMPLED_ROWS = (1, 4, 16, 64, 128, 256, 512)
+SAMPLED_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 PASSES = {"norm": 4.0, "activation": 3.0, "rotary": 2.0, "kv_write": 2.0, "embedding": 2.0}
 """Times that each element of the width is read or written: a norm reads input and residual and
@@ -58,7 +58,7 @@ class Elementwise:
     """Operators that move data."""
 
     shares: Mapping[str, float] = {
-        **{"norm": 0.4, "rotary": 0.3, "kv_write": 0.3, "activation": 0.4, "embedding": 0.1},
+        **{"norm": 0.4, "rotary": 0.3, "kv_write": 0.3, "activation": 0.5, "embedding": 0.3},
         **{"quantise": 0.7, "sampling": 0.4},
     }
 

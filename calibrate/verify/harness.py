@@ -1,0 +1,215 @@
+"""How is a prediction held against the engine on a machine that drifts? Interleaved, in one
+process.
+
+For each trace: an anchor step, a small calibration at the model's shapes, the engine under each
+discipline as often as asked, the calibration again, the anchor step again. Both calibrations make
+one profile, with which every run is simulated. A trace is finished or not at all: what is there of
+an unfinished one is thrown away, and finished ones are not run again.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from calibrate.bench import families
+from calibrate.bench.arena import Arena
+from calibrate.bench.base import Scope
+from calibrate.device import Device
+from calibrate.engine.record import ObservedResult
+from calibrate.engine.run import Observed, run
+from calibrate.measurements import Store, Table, read
+from calibrate.plan import Plan, crude_rates
+from calibrate.profile import write_profile, write_text
+from calibrate.session import RANKED
+from calibrate.settle import settled
+from calibrate.suite import Bench, Suite
+from calibrate.timing import timer_for
+from calibrate.verify import host, iterations, score, shapes, traffic
+from calibrate.verify.disturbance import Watch
+from calibrate.verify.traffic import BATCHINGS, Setting, Trace
+from sim import catalog
+from sim.errors import UsageError
+from sim.model import ModelSpec
+from sim.scenario import Scenario
+from sim.simulation import simulate
+
+ANCHOR_STEPS = 3
+"""Times that the anchor request is served; its typical decode counts."""
+
+RESULT, SETTING = "result.json", "setting.json"
+PROFILE, ENGINE = "profile.yaml", "engine.yaml"
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plans:
+    """What is to be done: traces under disciplines on a device, into ``folder``; ``budget`` is the
+    seconds of one calibration."""
+
+    device: Device
+    setting: Setting
+    folder: Path
+    traces: Sequence[str]
+    batchings: Sequence[str]
+    budget: float
+
+
+def verify(plans: Plans, say: Say = lambda line: None) -> dict[str, Any]:
+    """Run every trace that has no result yet; what all of them came to, finished ones included.
+
+    UsageError if ``folder`` holds results of another setting.
+    """
+    plans.folder.mkdir(parents=True, exist_ok=True)
+    _same_setting(plans)
+    for name in plans.traces:
+        folder = plans.folder / name
+        if (folder / RESULT).exists():
+            say(f"{name}: done before, {folder}")
+            continue
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        _write_json(folder / RESULT, _trace(plans, name, folder, say))
+    return score.document(plans.setting, plans.device.facts, list(_results(plans.folder)))
+
+
+def _results(folder: Path) -> Iterator[dict[str, Any]]:
+    for name in traffic.TRACES:
+        path = folder / name / RESULT
+        if path.exists():
+            yield json.loads(path.read_text(encoding="utf-8"))
+
+
+def _trace(plans: Plans, name: str, folder: Path, say: Say) -> dict[str, Any]:
+    """Everything about one trace, and its result as JSON."""
+    device, setting = plans.device, plans.setting
+    started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    model = catalog.model(setting.model)
+    say(f"{name}: host terms and first calibration")
+    terms = host.measure(device, setting.precision, folder)
+    host.write_engine(folder / ENGINE, terms, device)
+    _calibrate(plans, model, folder / "before.csv")
+    write_profile(settled(read(folder / "before.csv")), device.facts, folder / PROFILE)
+    first = _anchor(plans, folder)
+    trace = traffic.trace_of(name, setting, folder / PROFILE, folder / ENGINE)
+    runs = list(_runs(plans, trace, folder, say))
+    last = _anchor(plans, folder)
+    say(f"{name}: second calibration")
+    _calibrate(plans, model, folder / "after.csv")
+    before, after = read(folder / "before.csv"), read(folder / "after.csv")
+    profile = write_profile(score.joined(before, after), device.facts, folder / PROFILE)
+    return {
+        "trace": name,
+        "arrivals": dict(trace.arrivals),
+        "requests": trace.requests,
+        "started": started,
+        "host": terms._asdict(),
+        "anchor": {"before_s": first, "after_s": last},
+        "drift": score.drift_by_operator(before, after),
+        "holdout": score.holdout(profile),
+        "disciplines": [
+            _discipline(plans, trace, batching, folder, runs) for batching in plans.batchings
+        ],
+    }
+
+
+def _discipline(
+    plans: Plans,
+    trace: Trace,
+    batching: str,
+    folder: Path,
+    runs: Sequence[tuple[str, Observed, dict[str, Any]]],
+) -> dict[str, Any]:
+    """The runs of one discipline beside their prediction."""
+    scenario = traffic.scenario(plans.setting, trace, batching, folder / PROFILE, folder / ENGINE)
+    predicted = simulate(scenario)
+    predicted.save(folder / "simulated" / batching)
+    mine = [(observed, told) for name, observed, told in runs if name == batching]
+    return {
+        "batching": batching,
+        "predicted": score.metrics(predicted.summary),
+        "runs": [told for _, told in mine],
+        "iterations": iterations.compare([observed for observed, _ in mine], scenario),
+    }
+
+
+def _runs(
+    plans: Plans, trace: Trace, folder: Path, say: Say
+) -> Iterator[tuple[str, Observed, dict[str, Any]]]:
+    """Every discipline in turn, again and again; each run is on disk before the next begins."""
+    for repeat, batching in product(range(1, plans.setting.repeats + 1), plans.batchings):
+        scenario = traffic.scenario(
+            plans.setting, trace, batching, folder / PROFILE, folder / ENGINE
+        )
+        say(f"{trace.name}: {batching}, run {repeat}, {trace.requests} requests")
+        watch = Watch()
+        observed = _served(plans.device, scenario, watch)
+        result = ObservedResult(observed)
+        result.save(folder / "observed" / f"{batching}-{repeat}")
+        told = {
+            "repeat": repeat,
+            "duration_s": observed.record.end,
+            "disturbed": watch.disturbed,
+            "measured": score.metrics(result.summary),
+        }
+        yield batching, observed, told
+
+
+def _served(device: Device, scenario: Scenario, watch: Watch) -> Observed:
+    observed = run(scenario, device, sampling="random", progress=lambda done, total: watch.tick())
+    watch.done()
+    return observed
+
+
+def _anchor(plans: Plans, folder: Path) -> float:
+    """Seconds of a decode of one short sequence."""
+    scenario = traffic.anchor(plans.setting, folder / PROFILE, folder / ENGINE)
+    steps = []
+    for _ in range(ANCHOR_STEPS):
+        observed = run(scenario, plans.device, sampling="random")
+        steps += [i.end - i.start for i in observed.iterations if not i.prefills]
+    return median(steps)
+
+
+def _calibrate(plans: Plans, model: ModelSpec, path: Path) -> Table:
+    """Measure the model's shapes; operands take turns as they do in the model."""
+    device, setting = plans.device, plans.setting
+    kind = device.facts.kind
+    scope = Scope(kind, device.free_memory(), 1, [model], [setting.precision], str(path.parent))
+    found = families(scope)
+    plan = Plan(
+        points=shapes.points(model, setting, kind),
+        shares={name: share for family in found for name, share in family.shares.items()},
+        rates=crude_rates(kind, device.facts.units, device.facts.cache),
+        budget=plans.budget,
+        ranked=RANKED[kind],
+    )
+    owners = {name: family for family in found for name in family.shares}
+    arena = Arena(device, turnover=model.weight_bytes(setting.precision))
+    with Store(path, device.facts, {"models": [model.name]}) as store:
+        Suite(plan, owners, Bench(device, arena), timer_for(device), store, first_pass=0.9).run()
+    arena.release()
+    return read(path)
+
+
+def _same_setting(plans: Plans) -> None:
+    """Results of two settings must not meet in one folder."""
+    path, wanted = plans.folder / SETTING, plans.setting.document()
+    if path.exists() and json.loads(path.read_text(encoding="utf-8")) != wanted:
+        raise UsageError(f"{plans.folder}: holds results of another setting; give another folder")
+    _write_json(path, wanted)
+
+
+def _write_json(path: Path, document: Any) -> None:
+    write_text(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
+
+
+__all__ = ["BATCHINGS", "Plans", "verify"]

@@ -1,0 +1,65 @@
+"""Which shapes does an engine meet when it serves these lengths with this model?
+
+Points of the families of ``calibrate.bench``: few enough for a minute, dense where a batch lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from calibrate.bench import copies, decode_attention, elementwise, gemm, prefill_attention
+from calibrate.bench.base import Point, rows_for
+from calibrate.bench.heads import Heads
+from calibrate.verify.traffic import BLOCK_SIZE, Setting
+from sim.model import ModelSpec
+
+LENGTHS = (1, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
+"""Prompts, chunks and contexts worth a point."""
+
+COPIED = tuple(2**exponent for exponent in range(16, 28, 2))
+"""Bytes of the copies that show what the memory can do."""
+
+
+def points(model: ModelSpec, setting: Setting, kind: str) -> Iterator[Point]:
+    """Every operator of the pass on a device of that ``kind``, within the lengths and batches of
+    ``setting``."""
+    precision, batch = setting.precision, setting.batch
+    most = max(setting.chunk, batch * setting.prompt[1])
+    rows = [m for m in rows_for(kind) if m <= most]
+    rows.append(most)
+    for name, (n, k) in gemm.layer_shapes(model, 1).items():
+        for m in rows:
+            if name != "head" or m <= batch:
+                yield gemm.point(precision, m, n, k)
+    yield from _attention(model, setting)
+    widths = {
+        "norm": model.hidden_size,
+        "embedding": model.hidden_size,
+        "activation": model.intermediate_size,
+        "rotary": model.query_size + model.kv_size,
+        "kv_write": 2 * model.kv_size,
+    }
+    for operator, width in widths.items():
+        for m in rows[:: max(1, len(rows) // 12)]:
+            yield elementwise.stream_point(operator, precision, m, width)
+    for m in sorted({*range(1, min(9, batch + 1)), *(2**e for e in range(4, batch.bit_length()))}):
+        yield elementwise.sampling_point(m, model.vocab_size)
+    for size in COPIED:
+        yield copies.memory_point("memory", precision, size)
+
+
+def _attention(model: ModelSpec, setting: Setting) -> Iterator[Point]:
+    """Decodes, whole prompts, and chunks behind a context."""
+    heads = Heads(model.num_heads, model.num_kv_heads, model.head_dim)
+    precision, batch = setting.precision, setting.batch
+    longest = -(-setting.longest // BLOCK_SIZE) * BLOCK_SIZE
+    lengths = sorted({*(n for n in LENGTHS if n <= longest), longest})
+    for context in lengths:
+        for decodes in sorted({1, batch}):
+            yield decode_attention.point(precision, decodes, context, heads)
+    prompts = [n for n in lengths if n <= setting.prompt[1]] or lengths[:1]
+    for tokens in prompts:
+        for many in sorted({1, min(4, batch)}):
+            yield prefill_attention.point(precision, many, tokens, 0, heads)
+        for context in (n for n in prompts[::2] if n + tokens <= longest):
+            yield prefill_attention.point(precision, 1, tokens, context, heads)

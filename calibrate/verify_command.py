@@ -1,0 +1,126 @@
+"""The ``infersim calibrate verify`` command: predictions against the engine, on this device.
+
+Results go to stdout and into a folder, progress to stderr. What takes long to import is imported
+when something is measured.
+"""
+
+# ruff: noqa: PLC0415 - heavy imports are deferred so that --help stays fast
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sim.errors import UsageError, did_you_mean
+from sim.exits import told_errors
+from sim.units import parse
+
+if TYPE_CHECKING:
+    from calibrate.verify.traffic import Setting
+
+TRACES = ("burst", "closed", "poisson")
+BATCHINGS = ("static", "request", "continuous")
+SUMMARY, ERRORS = "summary.json", "errors.csv"
+
+Names = Annotated[str, typer.Option(help="Separated by commas.")]
+
+
+def verify(
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:INDEX.")],
+    model: Annotated[
+        str, typer.Option(help="Catalogue name, or path of a config.json; it must fit.")
+    ] = "llama-3.2-1b",
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder of all results; goes on in it.")
+    ] = Path("verification"),
+    precision: Annotated[str, typer.Option(help="fp32, bf16 or fp16.")] = "fp32",
+    traces: Names = "burst,closed,poisson",
+    batching: Names = "static,request,continuous",
+    batch: Annotated[int, typer.Option(min=1, help="max_num_seqs.")] = 8,
+    chunk: Annotated[int, typer.Option(min=1, help="max_num_batched_tokens.")] = 256,
+    prompt: Annotated[str, typer.Option(help="Tokens, LOW:HIGH, drawn evenly.")] = "32:224",
+    answer: Annotated[str, typer.Option(help="Tokens, LOW:HIGH, drawn evenly.")] = "8:56",
+    run_time: Annotated[str, typer.Option(help="About how long one run takes.")] = "20s",
+    time_budget: Annotated[str, typer.Option(help="Of one calibration.")] = "45s",
+    repeats: Annotated[int, typer.Option(min=1, help="Runs of each kind.")] = 3,
+    threads: Annotated[int | None, typer.Option(help="CPU threads; else as torch likes.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, no table.")
+    ] = False,
+) -> None:
+    """Hold predictions against the reference engine: calibrate, run, calibrate, compare."""
+    with told_errors():
+        from calibrate.device import open_device
+        from calibrate.profile import write_text
+        from calibrate.verify import traffic
+        from calibrate.verify.console import view, write_csv
+        from calibrate.verify.harness import Plans, verify
+        from sim.console import stdout
+
+        setting = traffic.Setting(
+            model=traffic.absolute(model),
+            precision=precision,
+            batch=batch,
+            chunk=max(chunk, batch),
+            prompt=_bounds("--prompt", prompt),
+            output=_bounds("--answer", answer),
+            seconds=_seconds("--run-time", run_time),
+            repeats=repeats,
+        )
+        _check(setting)
+        plans = Plans(
+            open_device(device, threads),
+            setting,
+            output,
+            _chosen("--traces", traces, TRACES),
+            _chosen("--batching", batching, BATCHINGS),
+            _seconds("--time-budget", time_budget),
+        )
+        document = verify(plans, lambda line: typer.echo(line, err=True))
+        text = json.dumps(document, indent=2, allow_nan=False) + "\n"
+        write_text(output / SUMMARY, text)
+        write_csv(output / ERRORS, document)
+        if as_json:
+            typer.echo(text, nl=False)
+        else:
+            stdout().print(view(document))
+
+
+def _check(setting: Setting) -> None:
+    from sim import catalog
+
+    longest = catalog.model(setting.model).max_position_embeddings
+    if setting.longest > longest:
+        raise UsageError(
+            f"--prompt and --answer: {setting.longest:,} tokens in all are more than the "
+            f"{longest:,} that the model was made for"
+        )
+
+
+def _chosen(option: str, text: str, known: tuple[str, ...]) -> list[str]:
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f"{option} {name}: not known{did_you_mean(name, known)}; known: {', '.join(known)}"
+            )
+    if not names:
+        raise UsageError(f"{option}: names nothing; known: {', '.join(known)}")
+    return [name for name in known if name in names]
+
+
+def _bounds(option: str, text: str) -> tuple[int, int]:
+    low, _, high = text.partition(":")
+    if not (low.isdigit() and (high or low).isdigit()) or not 1 <= int(low) <= int(high or low):
+        raise UsageError(f"{option} {text}: expected LOW:HIGH, whole numbers from 1 on")
+    return int(low), int(high or low)
+
+
+def _seconds(option: str, text: str) -> float:
+    try:
+        return parse(text, "time")
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: {error}") from None
