@@ -9,6 +9,7 @@ that share its shape would give the answer away.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,14 +31,23 @@ PROGRESS = 1e-5
 """A step that improves the loss or moves the parameters by less than this share ends the fit."""
 
 FOLDS = 4
-RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-"""Candidate strengths of the residual table's smoothing; cross-validation chooses."""
-
 WORTH = 0.98
 """A residual table is kept if it lowers the cross-validated error at least to this share."""
 
-SURE = 3.0
-"""Standard errors by which a residual table has to be better."""
+
+class Trial(NamedTuple):
+    """How a residual table is tried: candidate strengths of its smoothing, of which
+    cross-validation chooses, and by how many standard errors over the shapes it has to be
+    better."""
+
+    ridges: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+    sure: float = 3.0
+
+
+SMOOTH = Trial()
+JUMPY = Trial((0.003, 0.01, 0.03), 1.0)
+"""For kernels that jump between neighbouring sizes: a table that follows them at the shapes that
+were measured, as long as shapes that were not are rather better off with it."""
 
 ENOUGH = 7000
 """Points that settle a form's parameters: of larger tables as many are drawn, which makes the fit
@@ -79,13 +89,15 @@ def fit(
     kernel: str = "",
     seed: int = 0,
     judged: NDArray[np.bool_] | None = None,
+    trial: Trial = SMOOTH,
 ) -> KernelFit:
     """Fit ``form`` to ``data``: scored on held-out shapes, then fitted once more to all points.
 
     ``axes`` gives the knots of a residual table; it is used where it lowers the error in
-    cross-validation over shapes. With ``judged`` the score is of these points, each of them
-    predicted by one of ``FOLDS`` fits that had not seen its shape; without, of a fifth of the
-    shapes. Raises ValueError with fewer than three shapes to tell apart, or nothing to judge.
+    cross-validation over shapes, as ``trial`` has it. With ``judged`` the score is of these points,
+    each of them predicted by one of ``FOLDS`` fits that had not seen its shape; without, of a fifth
+    of the shapes. Raises ValueError with fewer than three shapes to tell apart, or nothing to
+    judge.
     """
     if groups(form, data).max() < 2:
         raise ValueError(f"{form.operator}: at least three shapes are needed to hold one out")
@@ -94,11 +106,13 @@ def fit(
     out = split(form, data, seed)
     known = data.take(~out)
     parameters, _ = solve(form, known, ceilings)
-    ridge = None if axes is None else choose_ridge(form, known, ceilings, parameters, axes, seed)
+    ridge = None
+    if axes is not None:
+        ridge = choose_ridge(form, known, ceilings, parameters, axes, seed, trial)
     if judged is None:
         unseen = data.take(out)
-        trial = _assembled(form, known, ceilings, parameters, axes, ridge)
-        predicted = form.price(trial, unseen.shape, ceilings)
+        found = _assembled(form, known, ceilings, parameters, axes, ridge)
+        predicted = form.price(found, unseen.shape, ceilings)
     else:
         unseen = data.take(judged)
         predicted = cross_predict(form, data, ceilings, parameters, axes, ridge, seed)[judged]
@@ -222,6 +236,7 @@ def choose_ridge(
     parameters: Mapping[str, float],
     axes: Mapping[str, tuple[float, ...]],
     seed: int = 0,
+    trial: Trial = SMOOTH,
 ) -> float | None:
     """The smoothing with the least cross-validated error over shapes; None: better without.
 
@@ -233,7 +248,7 @@ def choose_ridge(
     plain = form.seconds(parameters, data.shape, ceilings)
     coordinates = form.coordinates(data.shape)
     best, chosen = WORTH * _typical(plain, data.seconds), None
-    for ridge in RIDGES:
+    for ridge in trial.ridges:
         correction = np.zeros(len(data))
         for number in np.unique(fold):
             unseen = fold == number
@@ -244,7 +259,8 @@ def choose_ridge(
             correction[unseen] = interpolate(table, at)
         corrected = plain * np.exp(correction)
         error = _typical(corrected, data.seconds)
-        if error < best and _better(plain, corrected, data.seconds, groups(form, data)):
+        gain = _gain(plain, corrected, data.seconds, groups(form, data))
+        if error < best and gain > trial.sure:
             best, chosen = error, ridge
     return chosen
 
@@ -254,11 +270,11 @@ def _typical(predicted: Floats, measured: Floats) -> float:
     return float(np.sqrt(found.median * found.p90))
 
 
-def _better(plain: Floats, other: Floats, measured: Floats, group: NDArray[np.int64]) -> bool:
-    """Whether ``other`` errs less by more than ``SURE`` standard errors over the groups."""
+def _gain(plain: Floats, other: Floats, measured: Floats, group: NDArray[np.int64]) -> float:
+    """By how many standard errors over the groups ``other`` errs less."""
     gain = np.abs(np.log(plain / measured)) - np.abs(np.log(other / measured))
     means = np.bincount(group, gain) / np.bincount(group)
-    return bool(means.mean() > SURE * means.std() / np.sqrt(len(means)))
+    return float(means.mean() / max(means.std() / np.sqrt(len(means)), 1e-12))
 
 
 def _assembled(

@@ -20,6 +20,9 @@ JUMPY_ROWS = 128
 JUMPY_KNOTS, OTHER_KNOTS = 6, 3
 """Knots of the rows beyond, and of the other axes, where there is one for each of those."""
 
+FEW_SIZES = 5
+"""As many distinct sizes of a model's matrices have a knot each."""
+
 Axes = Mapping[str, tuple[float, ...]]
 
 
@@ -39,7 +42,10 @@ def axes_of(form: Form, data: Data) -> Axes | None:
 def jumpy_axes_of(form: Form, data: Data) -> Axes | None:
     """The same for products of a CPU: each number of rows that was measured has a knot of its own,
     up to ``JUMPY_ROWS``."""
-    axes = {name: _quantiles(v, OTHER_KNOTS) for name, v in _varied(form, data).items()}
+    axes = {
+        name: _quantiles(v, len(v) if len(v) <= FEW_SIZES else OTHER_KNOTS)
+        for name, v in _varied(form, data).items()
+    }
     if "m" not in axes:
         return axes or None
     rows = np.unique(np.round(form.coordinates(data.shape)["m"], 6))

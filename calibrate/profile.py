@@ -17,7 +17,7 @@ import numpy as np
 
 from calibrate.data import Data
 from calibrate.device import DeviceFacts
-from calibrate.fit import fit, groups
+from calibrate.fit import JUMPY, SMOOTH, fit, groups
 from calibrate.knots import axes_of, jumpy_axes_of
 from calibrate.known_gpus import KNOWN
 from calibrate.measurements import Measurement
@@ -150,6 +150,7 @@ def _fitted(
         axes=(jumpy_axes_of if jumpy else axes_of)(form, data),
         kernel=", ".join(sorted({row.kernel for row in rows})),
         judged=np.ones(len(data), dtype=bool),
+        trial=JUMPY if jumpy else SMOOTH,
     )
     return replace(found, form=serial.NAME) if device.kind == "cpu" else found
 

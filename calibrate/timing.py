@@ -11,8 +11,8 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import cycle
-from statistics import quantiles
+from itertools import cycle, pairwise
+from statistics import median, quantiles
 from typing import Any, Protocol, cast
 
 from calibrate.bench.base import Mode, Work
@@ -36,6 +36,12 @@ SAMPLE = 100e-6
 
 REPLAY = 500e-6
 """Seconds that one replay of a CUDA graph lasts at least, for its own launch not to count."""
+
+SCRUBBED, POOLS = 8 * 2**20, 16
+"""Bytes read to scrub a core's caches, and how many such pieces take turns."""
+
+UNTOUCHED = 20e-3
+"""Seconds of a call from which on it does not matter what it finds in the caches."""
 
 GRAPH_CALLS = 1024
 """Calls in one graph, or queued behind one another, at most."""
@@ -100,16 +106,26 @@ class CpuTimer:
     With several threads it is the wall clock that counts. With one thread it is the time the
     thread was really running, which is the same on an idle machine and does not count the turns
     of others on a shared one. ``clock`` counts nanoseconds; tests give their own.
+
+    ``scrub``, where given, runs before each call of an operator, untimed, and leaves nothing of it
+    in the core's own caches: neither operands nor code. In an engine the weights of a matrix have
+    just streamed through them, and a small operator takes several times as long as in a loop of its
+    own.
     """
 
     def __init__(
-        self, device: Device | None = None, clock: Callable[[], int] | None = None
+        self,
+        device: Device | None = None,
+        clock: Callable[[], int] | None = None,
+        scrub: Callable[[], object] | None = None,
     ) -> None:
         alone = device is not None and device.facts.kind == "cpu" and device.facts.units == 1
         self._wall = clock or time.perf_counter_ns
         self._thread = clock or (time.thread_time_ns if alone else time.perf_counter_ns)
         self._mode = "thread time" if alone and clock is None else "wall clock"
         self._wait: Callable[[], None] = (lambda: None) if device is None else device.synchronise
+        self._scrub = scrub
+        self._reading = 0 if scrub is None else reading_time(self._thread)
 
     def measure(self, work: Work, budget: float) -> Timing:
         """Warm up once, make samples long enough for the clock, and take them in turn."""
@@ -119,6 +135,9 @@ class CpuTimer:
         first = self._run(turn, 1)
         if first > TOO_LONG * budget:
             return summary([first, self._run(turn, 1)], self._mode)
+        if self._scrub is not None and work.mode == "device" and first < UNTOUCHED:
+            taken = sample(lambda: self._run_cold(turn, work.before), budget, self._now)
+            return summary(taken, f"{self._mode}, cold")
         second = self._run(turn, 1) if first < budget / 4 else first
         inner = max(1, min(GRAPH_CALLS, math.ceil(SAMPLE / max(second, 1e-9))))
         taken = sample(lambda: self._run(turn, inner) / inner, budget, self._now)
@@ -142,8 +161,36 @@ class CpuTimer:
         self._wait()
         return max(clock() - start, 1) / 1e9
 
+    def _run_cold(
+        self, turn: cycle[Callable[[], object]], before: Callable[[], object] | None
+    ) -> float:
+        """Seconds of one call that finds the caches full of something else."""
+        assert self._scrub is not None
+        clock, call = self._thread, next(turn)
+        self._scrub()
+        if before is not None:
+            before()
+        start = clock()
+        call()
+        return max(clock() - start - self._reading, 1) / 1e9
+
     def _now(self) -> float:
         return self._wall() / 1e9
+
+
+def reading_time(clock: Callable[[], int]) -> int:
+    """Nanoseconds that reading the clock takes itself: asking for a thread's time is a call of the
+    system."""
+    readings = [clock() for _ in range(101)]
+    return int(median(after - before for before, after in pairwise(readings)))
+
+
+def scrubber(streamed: float) -> Callable[[], object]:
+    """Reads ``streamed`` bytes, other ones at every call, but no more than ``SCRUBBED``: those do
+    for any core's own cache."""
+    size = max(1, int(min(streamed, SCRUBBED)) // 4)
+    parts = cycle(torch.ones(size * POOLS).split(size))
+    return lambda: torch.sum(next(parts))
 
 
 class CudaTimer:
@@ -232,6 +279,9 @@ class CudaTimer:
         return max(float(start.elapsed_time(end)) / 1e3, 1e-9)
 
 
-def timer_for(device: Device) -> Timer:
-    """The timer of a device."""
-    return CpuTimer(device) if device.facts.kind == "cpu" else CudaTimer(device)
+def timer_for(device: Device, streamed: float = math.inf) -> Timer:
+    """The timer of a device; ``streamed`` are the bytes of a matrix that a CPU reads between small
+    operators."""
+    if device.facts.kind == "cpu":
+        return CpuTimer(device, scrub=scrubber(streamed))
+    return CudaTimer(device)

@@ -10,4 +10,4 @@ CACHE = 64 * 1024
 
 def small_arena() -> Arena:
     facts = DeviceFacts("cpu", "Small", 2**32, 1, CACHE, {})
-    return Arena(Device(facts), least=2**18)
+    return Arena(Device(facts), least=2**18, advance=0.0)

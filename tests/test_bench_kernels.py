@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from calibrate.bench import (
     prefill_attention,
 )
 from calibrate.bench.arena import Arena
-from calibrate.bench.base import Point, Scope, UnsupportedError
+from calibrate.bench.base import Point, Scope, UnsupportedError, Work
 from calibrate.bench.heads import Candidate, Heads, close, dense_attention, first_right
 from calibrate.bench.paged import BLOCK, make_cache, spread_lengths
 from calibrate.bench.tiny_model import Layer, Setting
@@ -412,3 +412,37 @@ def test_all_reduce_between_two_processes(backend_bytes: int) -> None:
         assert 1e-6 < seconds < 1.0
     finally:
         family.close()
+
+
+def test_points_one_after_the_other_meet_other_parts_of_the_pool() -> None:
+    device = small_arena().device
+    arena = Arena(device, least=2**18, turnover=2**18)
+    pools = [arena.take((1024,), "fp32", 64) for _ in range(4)]
+    firsts = [pool[0].data_ptr() for pool in pools]
+    assert len(set(firsts)) == 4
+    assert len({tuple(sorted(part.data_ptr() for part in pool)) for pool in pools}) == 1
+    gaps = [abs(a - b) / 2**18 for a, b in pairwise(firsts)]
+    assert min(gaps) > 0.3
+
+
+def test_the_cpu_timer_scrubs_before_each_call_and_not_in_its_time() -> None:
+    time, order = [0], list[str]()
+
+    def does(name: str, nanoseconds: int) -> Callable[[], None]:
+        def run() -> None:
+            order.append(name)
+            time[0] += nanoseconds
+
+        return run
+
+    timer = CpuTimer(clock=lambda: time[0], scrub=does("scrub", 10**6))
+    work = Work([does("a", 1000), does("b", 3000)], "", before=does("before", 500))
+    timing = timer.measure(work, 0.05)
+    assert 1e-6 < timing.seconds < 3e-6
+    assert timing.mode.endswith("cold")
+    assert order[2:8] == ["scrub", "before", "a", "scrub", "before", "b"] or order[2:8] == [
+        *("scrub", "before", "b", "scrub", "before", "a")
+    ]
+    order.clear()
+    timer.measure(Work([does("layer", 1000)], "", "eager"), 0.001)
+    assert set(order) == {"layer"}

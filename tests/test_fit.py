@@ -165,7 +165,7 @@ def test_a_table_on_pure_noise_is_refused():
 
 def test_a_table_that_helps_is_kept():
     data = made(noise=0.02, bend=bend)
-    assert fitting.choose_ridge(STREAM, data, DEVICE, TRUE, AXES) in fitting.RIDGES
+    assert fitting.choose_ridge(STREAM, data, DEVICE, TRUE, AXES) in fitting.SMOOTH.ridges
 
 
 def test_a_fit_is_scored_on_what_it_had_not_seen():

@@ -25,6 +25,9 @@ TILE = 2**22
 
 ALIGNMENT = 256
 
+GOLDEN = 0.618034
+"""Steps of this share of a pool never come near where one of the last few steps has been."""
+
 DTYPES = {
     "fp32": "float32",
     "bf16": "bfloat16",
@@ -47,6 +50,7 @@ class Arena:
 
     ``turnover`` is how many bytes of operands take turns: twice the last-level cache without it,
     the bytes of a model to find as much of them in the cache as an engine that runs it does.
+    ``advance`` is the share of a pool by which each use of it starts farther on.
     """
 
     def __init__(
@@ -56,11 +60,13 @@ class Arena:
         seed: int = 0,
         least: int = SMALLEST,
         turnover: float | None = None,
+        advance: float = GOLDEN,
     ) -> None:
         self.device = device
         self._least = least
         self._facts: dict[Hashable, bool] = {}
         self.turnover = 2 * device.facts.cache if turnover is None else turnover
+        self._first, self._advance = 0.0, advance
         self._pools: dict[tuple[str, str], Tensor] = {}
         self._generator = torch.Generator(device=device.torch_name)
         self._generator.manual_seed(seed)
@@ -79,14 +85,18 @@ class Arena:
     ) -> list[Tensor]:
         """``copies`` contiguous tensors of random numbers that do not overlap.
 
-        Every call cuts from the start of the pool: only tensors of different pools, or of one call,
-        are sure to be apart.
+        All calls cut from the same pool: only tensors of different pools, or of one call, are sure
+        to be apart. Which one comes first moves on from call to call, lest a few calls on each of
+        many points always meet the same part of the pool, in the cache.
         """
         kind = dtype(precision)
         step = _aligned(math.prod(shape), kind.itemsize)
         whole = self._pool((precision, pool), step * copies)
         count = math.prod(shape)
-        return [whole[i * step : i * step + count].view(shape) for i in range(copies)]
+        self._first = (self._first + self._advance) % 1.0
+        first = int(self._first * copies)
+        places = [*range(first, copies), *range(first)]
+        return [whole[i * step : i * step + count].view(shape) for i in places]
 
     def empty(self, shape: tuple[int, ...], precision: str) -> Tensor:
         """A tensor to write results to."""

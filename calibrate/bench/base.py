@@ -65,12 +65,15 @@ class Work:
     """A point made ready: calls that do the same on different memory, to be made in turn.
 
     ``kernel`` names the implementation that runs. ``release`` frees what outlives the calls.
+    ``before`` is what a pass calls right before this, where that is no product: on a CPU its code
+    is found in the cache then, which a matrix would have swept out.
     """
 
     calls: Sequence[Callable[[], object]]
     kernel: str
     mode: Mode = "device"
     release: Callable[[], None] | None = None
+    before: Callable[[], object] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from calibrate.bench import by_sequence, paged_flash, paged_flashinfer, paged_triton
 from calibrate.bench.arena import Arena
 from calibrate.bench.base import WORKSPACE, Point, Scope, UnsupportedError, Work, element
+from calibrate.bench.elementwise import store_call
 from calibrate.bench.heads import Candidate, Heads, close, dense_attention, first_right, layouts
 from calibrate.bench.paged import (
     BLOCK,
@@ -86,7 +87,12 @@ class DecodeAttention:
         cache = make_cache(arena, lengths, heads, point.precision)
         query = make_query(arena, batch, heads, point.precision)
         name, calls = first_right(candidates(arena, query, cache, point.precision))
-        return Work(calls, name)
+        return Work(calls, name, before=stored_before(arena, point.precision))
+
+
+def stored_before(arena: Arena, precision: str) -> Callable[[], object] | None:
+    """On a CPU, what comes before attention in a pass."""
+    return store_call(arena, precision) if arena.device.facts.kind == "cpu" else None
 
 
 def make_query(arena: Arena, batch: int, heads: Heads, precision: str) -> Tensor:

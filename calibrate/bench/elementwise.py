@@ -99,7 +99,8 @@ class Elementwise:
             }
             function, operands = makers[point.operator](arena, point)
         name, calls = first_right(_ways(arena, function, operands))
-        return Work(calls, name)
+        before = rotary_call(arena, point.precision) if point.operator == "kv_write" else None
+        return Work(calls, name, before=before)
 
 
 Function = Callable[..., Any]
@@ -197,6 +198,24 @@ def _rotary(arena: Arena, point: Point) -> Made:
     angles = torch.rand(m, 1, size // 2, device=arena.device.torch_name) * 6.28
     cos, sin = (f(angles).to(dtype(point.precision)) for f in (torch.cos, torch.sin))
     return rotate, [(x.view(m, width // size, size), cos, sin) for (x,) in _rows(point, arena)]
+
+
+def rotary_call(arena: Arena, precision: str) -> Callable[[], object]:
+    """Turning a few heads: what a pass does before it writes to the cache."""
+    function, operands = _rotary(arena, stream_point("rotary", precision, 1, 128))
+    return lambda: function(*operands[0])
+
+
+def store_call(arena: Arena, precision: str) -> Callable[[], object]:
+    """That, and writing a token to the cache: what a pass does before attention."""
+    turn = rotary_call(arena, precision)
+    function, operands = _kv_write(arena, stream_point("kv_write", precision, 1, 128))
+
+    def run() -> None:
+        turn()
+        function(*operands[0])
+
+    return run
 
 
 def _embedding(arena: Arena, point: Point) -> Made:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from calibrate.bench import by_sequence, paged_flash
 from calibrate.bench.arena import Arena
 from calibrate.bench.base import WORKSPACE, Point, Scope, UnsupportedError, Work, element
+from calibrate.bench.elementwise import store_call
 from calibrate.bench.heads import Candidate, Heads, close, dense_attention, first_right, layouts
 from calibrate.bench.paged import PagedCache, blocks_for, make_cache
 from calibrate.lazy_torch import Tensor, optional, torch
@@ -76,7 +77,8 @@ class PrefillAttention:
         if arena.device.facts.kind == "cpu":
             cache = make_cache(arena, (context + tokens,) * batch, heads, point.precision)
             query = arena.take((batch * tokens, heads.q, heads.size), point.precision)[0]
-            return Work(one_by_one(query, cache), by_sequence.NAME)
+            before = store_call(arena, point.precision)
+            return Work(one_by_one(query, cache), by_sequence.NAME, before=before)
         operands = make_operands(arena, batch, tokens, context, heads, point.precision)
         name, calls = first_right(candidates(arena, operands, batch, point.precision))
         return Work(calls, name)

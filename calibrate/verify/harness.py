@@ -21,7 +21,7 @@ from typing import Any
 
 from calibrate.bench import families
 from calibrate.bench.arena import Arena
-from calibrate.bench.base import Scope
+from calibrate.bench.base import Scope, element
 from calibrate.device import Device
 from calibrate.engine.record import ObservedResult
 from calibrate.engine.run import Observed, run
@@ -43,6 +43,9 @@ from sim.simulation import simulate
 
 ANCHOR_STEPS = 3
 """Times that the anchor request is served; its typical decode counts."""
+
+MATRICES = 4
+"""Products of a layer, between which small operators run."""
 
 RESULT, SETTING = "result.json", "setting.json"
 PROFILE, ENGINE = "profile.yaml", "engine.yaml"
@@ -195,7 +198,8 @@ def _calibrate(plans: Plans, model: ModelSpec, path: Path) -> Table:
     owners = {name: family for family in found for name in family.shares}
     arena = Arena(device, turnover=model.weight_bytes(setting.precision))
     with Store(path, device.facts, {"models": [model.name]}) as store:
-        Suite(plan, owners, Bench(device, arena), timer_for(device), store, first_pass=0.9).run()
+        timer = timer_for(device, model.linear_parameters() / MATRICES * element(setting.precision))
+        Suite(plan, owners, Bench(device, arena), timer, store, first_pass=0.9).run()
     arena.release()
     return read(path)
 
