@@ -440,9 +440,7 @@ def test_the_cpu_timer_scrubs_before_each_call_and_not_in_its_time() -> None:
     timing = timer.measure(work, 0.05)
     assert 1e-6 < timing.seconds < 3e-6
     assert timing.mode.endswith("cold")
-    assert order[2:8] == ["scrub", "before", "a", "scrub", "before", "b"] or order[2:8] == [
-        *("scrub", "before", "b", "scrub", "before", "a")
-    ]
+    assert order[:8] == ["a", "scrub", "before", "b", "scrub", "before", "a", "scrub"]
     order.clear()
     timer.measure(Work([does("layer", 1000)], "", "eager"), 0.001)
     assert set(order) == {"layer"}
