@@ -66,7 +66,7 @@ def loaded_after(code: str) -> set[str]:
     {
         "simpy": {"sim.clock", "sim.replica", "sim.fleet", "sim.simulation", "sim.selftest.loop"},
         "torch": set(),
-        "joblib": {"sim.scoring.predict"},
+        "joblib": {"sim.scoring.predict", "sim.planning.executors"},
         "scipy": {
             "sim.metrics.repetitions",
             "sim.scoring.errors",

@@ -1,0 +1,71 @@
+"""Where are the points of a question evaluated? In this process, or in others on this machine.
+
+Whatever the executor, a point has the same outcome; only the order in which outcomes come differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from sim.errors import InfersimError, UsageError
+from sim.planning.evaluate import evaluate
+from sim.planning.points import Outcome, Point
+from sim.scenario import Scenario
+
+
+class Executor(Protocol):
+    """Evaluates points."""
+
+    def run(self, scenario: Scenario, points: Iterable[Point]) -> Iterator[Outcome]:
+        """The outcomes of ``points``, each as soon as it is there, in any order.
+
+        Raises InfersimError if the points cannot be evaluated where they were to be.
+        """
+
+
+@dataclass(frozen=True)
+class InProcess:
+    """One point after the other, here."""
+
+    def run(self, scenario: Scenario, points: Iterable[Point]) -> Iterator[Outcome]:
+        """As ``Executor.run``, in the order of the points."""
+        for point in points:
+            yield evaluate(scenario, point)
+
+
+@dataclass(frozen=True)
+class Processes:
+    """``jobs`` processes of this machine; they stay for later calls, with what they have read."""
+
+    jobs: int
+
+    def run(self, scenario: Scenario, points: Iterable[Point]) -> Iterator[Outcome]:
+        """As ``Executor.run``; short points travel several at a time."""
+        from joblib import Parallel, delayed  # noqa: PLC0415 - slow to import
+        from joblib.externals.loky.process_executor import (  # noqa: PLC0415
+            TerminatedWorkerError,
+        )
+
+        placed = scenario.moved(scenario.base.absolute())
+        parallel = Parallel(n_jobs=self.jobs, return_as="generator_unordered", max_nbytes=None)
+        try:
+            yield from parallel(delayed(evaluate)(placed, point) for point in points)
+        except TerminatedWorkerError:
+            raise InfersimError(
+                "a process that simulated was killed, perhaps because memory ran out; "
+                "use fewer of them (--jobs)"
+            ) from None
+
+
+def local(jobs: int = 1) -> Executor:
+    """Evaluate on this machine with ``jobs`` processes; -1 is one for each core, 1 this one.
+
+    Raises UsageError for any other number below 1.
+    """
+    if jobs == 1:
+        return InProcess()
+    if jobs < 1 and jobs != -1:
+        raise UsageError(f"jobs: {jobs} processes; give 1 or more, or -1 for one for each core")
+    return Processes(jobs)

@@ -1,0 +1,82 @@
+"""What is tried, and what came of it? The words in which everything that plans agrees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Settings = Mapping[str, object]
+"""Overrides by dotted key, as ``Scenario.override`` takes them; plain data that YAML and JSON
+hold."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One variant of a scenario: its number among those of the question, what it changes, and what
+    a person would call it."""
+
+    index: int
+    settings: Settings
+    label: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a point: its ``summary`` (as in ``summary.json``), or the ``error`` that kept it
+    from having one, with the exit code that ``infersim run`` would have ended with (3:
+    infeasible). Exactly one of the two is set; ``exit_code`` is 0 with a summary."""
+
+    point: Point
+    summary: dict[str, Any] | None
+    error: str | None
+    exit_code: int
+
+    def __post_init__(self) -> None:
+        if (self.summary is None) == (self.error is None):
+            raise ValueError("an outcome has either a summary or an error")
+        if (self.error is None) != (self.exit_code == 0):
+            raise ValueError("an outcome has an exit code other than 0 if it is an error")
+
+    @property
+    def infeasible(self) -> bool:
+        """Whether the point is well put, but nothing could be served."""
+        return self.exit_code == 3
+
+
+def numbered(all_settings: Iterable[Settings]) -> Iterator[Point]:
+    """A point for each of the settings, counted from 0.
+
+    >>> [point.label for point in numbered([{"fleet.0.gpu": "l40s"}, {}])]
+    ['fleet.0.gpu=l40s', 'as it is']
+    """
+    for index, settings in enumerate(all_settings):
+        yield Point(index, settings, label(settings))
+
+
+def label(settings: Settings) -> str:
+    """What a person would call a variant: its keys and values.
+
+    >>> label({"workload.arrivals.rate": 2.0, "scheduler.chunked_prefill": False})
+    'workload.arrivals.rate=2, scheduler.chunked_prefill=false'
+    """
+    return ", ".join(f"{key}={show(value)}" for key, value in settings.items()) or "as it is"
+
+
+def show(value: object) -> str:
+    """A value as YAML has it, short.
+
+    >>> show(2.0), show(0.1234567), show(None), show(True), show({"kind": "fixed", "value": 3})
+    ('2', '0.123457', 'null', 'true', '{kind: fixed, value: 3}')
+    """
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {show(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(show, value)) + "]"
+    return str(value)

@@ -1,0 +1,1 @@
+"""The commands that decide: thin shells over ``sim.planning``, one file each."""

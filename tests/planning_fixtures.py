@@ -1,0 +1,28 @@
+"""Small questions for the tests of everything that plans: a run takes a few milliseconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sim.scenario import Scenario, load_scenario
+
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "model": "llama-3.1-8b",
+    "fleet": {"gpu": "h100-sxm"},
+    "max_model_len": 1024,
+    "workload": {
+        "arrivals": {"kind": "poisson", "rate": 20},
+        "prompt_tokens": {"kind": "uniform", "low": 10, "high": 300},
+        "output_tokens": {"kind": "uniform", "low": 1, "high": 50},
+    },
+    "slo": {"ttft": "100ms", "tpot": "20ms"},
+    "run": {"requests": 60},
+}
+"""A stream of short requests that one GPU holds easily."""
+
+
+def small(**changes: object) -> Scenario:
+    """``SMALL`` with other values; ``__`` in a name stands for the dots of a key."""
+    settings = {key.replace("__", "."): value for key, value in changes.items()}
+    return load_scenario(SMALL, settings)
