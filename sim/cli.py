@@ -19,6 +19,7 @@ import typer
 from sim import calibrate_commands, run_command, score_command, trace_commands, validate_command
 from sim.errors import InfersimError, UsageError
 from sim.exits import INFEASIBLE, told_errors
+from sim.planning_commands.sweep import sweep
 from sim.run_command import Overrides
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ app.command()(calibrate_commands.observe)
 app.command()(score_command.score)
 app.command()(validate_command.validate_run)
 app.add_typer(calibrate_commands.explain, name="explain")
+app.command()(sweep)
 
 
 def main() -> None:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[int, int], None] | None]:
-    """A bar of requests on stderr, if that is a terminal."""
+def progress(what: str = "requests") -> Iterator[Callable[[int, int], None] | None]:
+    """A bar of ``what`` on stderr, if that is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -32,9 +32,9 @@ def progress() -> Iterator[Callable[[int, int], None] | None]:
 
     from sim.console import stderr
 
-    columns = ("requests", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (what, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=stderr(), transient=True) as bar:
-        task = bar.add_task("requests")
+        task = bar.add_task(what)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 

@@ -80,6 +80,8 @@ def loaded_after(code: str) -> set[str]:
             "sim.run_output",
             "sim.score_command",
             "sim.exits",
+            "sim.planning_commands.sweep",
+            "sim.planning_commands.compare",
         },
         "rich": {
             "sim.run_output",
@@ -89,11 +91,16 @@ def loaded_after(code: str) -> set[str]:
             "sim.calibration.console",
             "sim.scoring.document",
             "sim.validation.console",
+            "sim.planning.sweep_view",
+            "sim.planning.compare_view",
         },
-        "pandas": {"sim.results", "sim.validation.observed"},
+        "pandas": {"sim.results", "sim.validation.observed", "sim.planning.runs"},
         "pyarrow": {"sim.results"},
         "calibrate": {"sim.calibrate_commands"},
-        "reports": {"sim.run_output", "sim.calibrate_commands", "sim.validate_command"},
+        "reports": {
+            *("sim.run_output", "sim.calibrate_commands", "sim.validate_command"),
+            *("sim.planning_commands.sweep", "sim.planning_commands.compare"),
+        },
     }.items(),
 )
 def test_what_the_simulator_imports_and_where(package: str, allowed: set[str]) -> None:

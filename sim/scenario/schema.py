@@ -180,6 +180,15 @@ class Scenario(LimitedSection):
         data: dict[str, Any] = self.model_dump(mode="json")
         return absolute_paths(data, self.base)
 
+    def written(self) -> dict[str, Any]:
+        """What was written, with what it extends and with overrides, but without defaults.
+
+        Loading it anywhere on this machine gives an equal scenario, to which overrides do the
+        same as to this one: paths become absolute.
+        """
+        data = self.resolved() if self._document is None else self._document.data
+        return absolute_paths(data, self.base.absolute())
+
     def to_yaml(self) -> str:
         """``resolved()`` as YAML text."""
         return write_yaml(self.resolved())

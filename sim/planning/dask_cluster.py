@@ -1,0 +1,154 @@
+"""Points evaluated on a Dask cluster, whose workers need the same release of infersim.
+
+A worker that is lost takes nothing with it: what it was at is done again by another one. A point
+that loses worker after worker is given up, by Dask's ``allowed-failures``, and is recorded as
+failed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import version
+from typing import Any
+
+from sim.errors import InfersimError, UsageError
+from sim.planning.evaluate import evaluate
+from sim.planning.points import Outcome, Point
+from sim.scenario import Scenario
+
+AHEAD = 8
+"""Points handed to the cluster for each of its threads: enough that none waits for the next."""
+
+TIMEOUT = 15
+"""Seconds in which the scheduler has to answer."""
+
+
+@dataclass(frozen=True)
+class DaskCluster:
+    """The workers of the scheduler at ``address``; ``tell`` hears of those that are lost."""
+
+    address: str
+    tell: Callable[[str], object]
+
+    def run(self, scenario: Scenario, points: Iterable[Point]) -> Iterator[Outcome]:
+        """As ``Executor.run``. UsageError if no cluster that can do it answers."""
+        distributed = _distributed()
+        placed = scenario.moved(scenario.base.absolute())
+        with _client(distributed, self.address) as client:
+            threads = _checked_threads(client, self.address)
+            begun = max((time for time, _ in _events(client)), default=0.0)
+            left, tasks = iter(points), _Tasks(distributed, client, placed)
+            tasks.add(itertools.islice(left, AHEAD * threads))
+            for outcome in tasks.finished():
+                yield outcome
+                tasks.add(itertools.islice(left, 1))
+            self._tell_of_losses(client, begun)
+
+    def _tell_of_losses(self, client: Any, begun: float) -> None:
+        """Say how many workers were lost since ``begun``, and what that meant."""
+        lost = [
+            event
+            for time, event in _events(client)
+            if time > begun and event.get("action") == "remove-worker" and not event["expected"]
+        ]
+        if lost:
+            workers = "1 worker was" if len(lost) == 1 else f"{len(lost)} workers were"
+            again = sum(len(event["processing-tasks"]) for event in lost)
+            self.tell(
+                f"{workers} lost on the way; what they were at ({again} points) went to others"
+            )
+
+
+def dask(address: str | None, tell: Callable[[str], object]) -> DaskCluster:
+    """An executor on the Dask cluster at ``address``, such as tcp://10.0.0.1:8786.
+
+    UsageError without an address, or where Dask is not installed.
+    """
+    if not address:
+        raise UsageError("--executor dask needs --address, such as tcp://10.0.0.1:8786")
+    _distributed()
+    return DaskCluster(address, tell)
+
+
+def _distributed() -> Any:
+    try:
+        return import_module("distributed")
+    except ImportError:
+        raise UsageError(
+            "--executor dask needs Dask, which is not installed: pip install 'infersim[dask]'"
+        ) from None
+
+
+def _client(distributed: Any, address: str) -> Any:
+    try:
+        return distributed.Client(address, timeout=TIMEOUT, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"--address {address}: no Dask scheduler answers there ({error})"
+        ) from None
+
+
+def _checked_threads(client: Any, address: str) -> int:
+    """Threads of all workers, which run this release."""
+    try:
+        found: dict[str, str] = client.run(_release)
+    except Exception as error:
+        raise UsageError(
+            f"--address {address}: its workers cannot run infersim ({type(error).__name__}: "
+            f"{error}); install infersim {version('infersim')} there"
+        ) from None
+    if not found:
+        raise UsageError(f"--address {address}: the cluster has no workers")
+    for worker, release in found.items():
+        if release != version("infersim"):
+            raise UsageError(
+                f"--address {address}: worker {worker} has infersim {release}, not "
+                f"{version('infersim')}"
+            )
+    return sum(client.nthreads().values())
+
+
+def _release() -> str:
+    return version("infersim")
+
+
+def _events(client: Any) -> list[tuple[float, dict[str, Any]]]:
+    """What happened to the cluster's workers, each with the scheduler's time of it."""
+    return [(time, event) for time, event in client.get_events("all") if isinstance(event, dict)]
+
+
+class _Tasks:
+    """The points that the cluster is at."""
+
+    def __init__(self, distributed: Any, client: Any, scenario: Scenario) -> None:
+        self._killed: type[Exception] = distributed.scheduler.KilledWorker
+        self._client, self._scenario = client, scenario
+        self._points: dict[str, Point] = {}
+        self._futures = distributed.as_completed()
+
+    def add(self, points: Iterable[Point]) -> None:
+        """Hand points over."""
+        for point in points:
+            future = self._client.submit(evaluate, self._scenario, point, pure=False)
+            self._points[future.key] = point
+            self._futures.add(future)
+
+    def finished(self) -> Iterator[Outcome]:
+        """What came of each, until none is left; InfersimError if the cluster itself failed."""
+        for future in self._futures:
+            point = self._points.pop(future.key)
+            try:
+                outcome: Outcome = future.result()
+            except self._killed as error:
+                workers = error.args[2] + 1
+                text = f"{workers} workers died of it, one after the other, perhaps out of memory"
+                outcome = Outcome(point, None, text, InfersimError.exit_code)
+            except Exception as error:  # not of the point: evaluate turns all of that into outcomes
+                raise InfersimError(
+                    f"the Dask cluster failed ({type(error).__name__}: {error}); what had finished "
+                    "by then is kept"
+                ) from None
+            yield outcome

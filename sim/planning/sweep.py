@@ -1,0 +1,197 @@
+"""What happens to a scenario's figures as some of its values change? Every point of a grid.
+
+Outcomes are stored as they come; the document in the end is a function of the question alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from sim.errors import UsageError
+from sim.planning.executors import Executor
+from sim.planning.grid import Axis, check_possible, points
+from sim.planning.points import Outcome, Point, show
+from sim.planning.store import Store, question_of, to_row
+from sim.planning.wording import short_keys
+from sim.scenario import Scenario, load_scenario
+
+LOADS = ("workload.arrivals.rate", "workload.arrivals.concurrency")
+"""Keys that say how much traffic there is, and nothing else."""
+
+Progress = Callable[[int, int], None]
+"""Called with (points that are done, points in all)."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A scenario and the grid over which it is swept."""
+
+    scenario: Scenario
+    axes: tuple[Axis, ...]
+
+    def __post_init__(self) -> None:
+        if not self.axes:
+            raise UsageError("nothing is swept: give --sweep KEY=VALUES")
+
+    @property
+    def grid(self) -> list[Point]:
+        """Every point, in order."""
+        return points(self.axes)
+
+    def question(self) -> dict[str, Any]:
+        """All that decides the result, as plain data."""
+        return {
+            "command": "sweep",
+            "infersim": version("infersim"),
+            "scenario": self.scenario.written(),
+            "axes": [{"key": axis.key, "values": list(axis.values)} for axis in self.axes],
+        }
+
+    def create(self, path: Path) -> Store:
+        """A directory for this sweep; UsageError if it cannot be, or no point is possible."""
+        check_possible(self.scenario, self.grid)
+        return Store.create(path, self.scenario, self.question())
+
+    def resume(self, path: Path) -> Store:
+        """The directory of this very sweep, begun before; UsageError if it is of another one."""
+        begun, wanted = question_of(path), self.question()
+        for key, value in wanted.items():
+            if begun.get(key) != value:
+                raise UsageError(
+                    f"{path}: was begun with another {_WORDS[key]}; leave the scenario and --sweep "
+                    "away to go on with what is there, or begin a new directory"
+                )
+        return Store.resume(path, self.grid)
+
+    def run(self, store: Store, executor: Executor, progress: Progress | None = None) -> None:
+        """Evaluate what the store does not have yet, and store it."""
+        done = {outcome.point.index for outcome in store.known}
+        missing = [point for point in self.grid if point.index not in done]
+        count, total = len(done), len(done) + len(missing)
+        for outcome in executor.run(self.scenario, missing) if missing else ():
+            store.add(outcome)
+            store.known.append(outcome)
+            count += 1
+            if progress is not None:
+                progress(count, total)
+
+
+_WORDS = {
+    "command": "question",
+    "infersim": "release of infersim",
+    "scenario": "scenario",
+    "axes": "--sweep",
+}
+
+
+def begun_in(path: Path) -> Sweep:
+    """The sweep that a directory holds; UsageError if it holds none."""
+    question = question_of(path)
+    try:
+        axes = tuple(Axis(axis["key"], tuple(axis["values"])) for axis in question["axes"])
+        return Sweep(load_scenario(question["scenario"]), axes)
+    except (KeyError, TypeError):
+        raise UsageError(f"{path}: holds no sweep to resume") from None
+
+
+def document(sweep: Sweep, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """The result: the question, its answer in a few words, and every point in order."""
+    ordered = sorted(outcomes, key=lambda outcome: outcome.point.index)
+    names = short_keys([axis.key for axis in sweep.axes])
+    question = sweep.question()
+    axes = [{**axis, "name": names[axis["key"]]} for axis in question["axes"]]
+    load = load_axis(sweep.axes)
+    return {
+        **question,
+        "axes": axes,
+        "load": None if load is None else load.key,
+        "name": sweep.scenario.name,
+        "points": len(ordered),
+        "failed": sum(outcome.summary is None for outcome in ordered),
+        "answers": _answers(sweep, ordered, names),
+        "results": [
+            {**to_row(outcome), "label": _named(outcome.point.settings, names)}
+            for outcome in ordered
+        ],
+    }
+
+
+def _named(settings: Mapping[str, object], names: Mapping[str, str]) -> str:
+    return ", ".join(f"{names[key]}={show(value)}" for key, value in settings.items())
+
+
+def load_axis(axes: Sequence[Axis]) -> Axis | None:
+    """The axis along which only the load grows, if there is one."""
+    return next((axis for axis in axes if axis.key in LOADS and axis.numeric), None)
+
+
+def _answers(
+    sweep: Sweep, ordered: Sequence[Outcome], names: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """For each combination of the other axes the highest load, of those that were tried, up to
+    which the SLO is met; None if the lowest one misses it. Empty without a load or an SLO."""
+    axis = load_axis(sweep.axes)
+    limited = any(o.summary and o.summary["infersim"]["verdict"]["limits"] for o in ordered)
+    if axis is None or not limited:
+        return []
+    lines: dict[str, list[Outcome]] = {}
+    for outcome in ordered:
+        lines.setdefault(_named(_others(outcome.point.settings, axis), names), []).append(outcome)
+    return [_answer(axis, label, line) for label, line in lines.items()]
+
+
+def _others(settings: Mapping[str, object], axis: Axis) -> dict[str, object]:
+    return {key: value for key, value in settings.items() if key != axis.key}
+
+
+def _answer(axis: Axis, label: str, line: Sequence[Outcome]) -> dict[str, Any]:
+    """How far up the load of one combination goes."""
+    highest = missed = None
+    if any(outcome.summary is not None for outcome in line):
+        for outcome in sorted(line, key=lambda outcome: _number(outcome, axis)):
+            if not meets(outcome.summary):
+                missed = _number(outcome, axis)
+                break
+            highest = _number(outcome, axis)
+    text = answer_text(axis.key, highest, missed)
+    return {
+        "settings": _others(line[0].point.settings, axis),
+        "label": label,
+        "meets": highest,
+        "misses": missed,
+        "text": f"{label}: {text}" if label else text,
+    }
+
+
+def answer_text(load: str, meets: float | None, misses: float | None) -> str:
+    """How much load is held, in a sentence.
+
+    >>> answer_text("workload.arrivals.rate", 8, 10)
+    'SLO met up to 8 requests/s, missed at 10'
+    """
+    unit = "users" if load.endswith("concurrency") else "requests/s"
+    if meets is None and misses is None:
+        return "no point could be simulated"
+    if meets is None:
+        return f"SLO missed at {show(misses)} {unit}, the least that was tried"
+    if misses is None:
+        return f"SLO met up to {show(meets)} {unit}, the most that was tried"
+    return f"SLO met up to {show(meets)} {unit}, missed at {show(misses)}"
+
+
+def _number(outcome: Outcome, axis: Axis) -> float:
+    value = outcome.point.settings[axis.key]
+    assert isinstance(value, int | float)
+    return value
+
+
+def meets(summary: Mapping[str, Any] | None) -> bool:
+    """Whether a point was served within its SLO and was not overloaded."""
+    if summary is None:
+        return False
+    verdict = summary["infersim"]["verdict"]
+    return bool(verdict["slo_met"]) and verdict["state"] != "overloaded"

@@ -1,0 +1,81 @@
+"""What does a sweep look like in a terminal of 88 columns?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from sim.console import STATE_STYLES
+from sim.planning.points import show
+from sim.planning.wording import milliseconds, number, share
+
+MOST_ROWS = 60
+"""Points that a terminal is shown; all of them are in the result."""
+
+STATES = {"near saturation": "near", "too short to tell": "unclear", "no traffic served": "none"}
+"""Verdicts that are too long for a column."""
+
+
+def sweep_view(document: Mapping[str, Any]) -> Group:
+    """The answers and the points of ``sim.planning.sweep.document``."""
+    return Group(*_parts(document))
+
+
+def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
+    points, failed = document["points"], document["failed"]
+    told = f", {failed:,} of them failed" if failed else ""
+    yield Text.assemble((document["name"], "bold"), f"  sweep of {points:,} points{told}")
+    for answer in document["answers"][:MOST_ROWS]:
+        yield Text(answer["text"])
+    rows = document["results"]
+    yield _table([axis["name"] for axis in document["axes"]], rows[:MOST_ROWS])
+    if len(rows) > MOST_ROWS:
+        yield Text(f"{len(rows) - MOST_ROWS:,} more points in result.json", style="dim")
+    yield from _failures(rows)
+
+
+def _table(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(expand=True, box=box.SIMPLE, padding=(0, 1, 0, 0))
+    for name in names:
+        table.add_column(name, overflow="fold", ratio=1)
+    for title in ("req/s", "tokens/s", "TTFT p50", "TTFT p99", "TPOT p99", "in SLO", "state"):
+        table.add_column(title, justify="right" if title != "state" else "left", no_wrap=True)
+    for row in rows:
+        values = [show(value) for value in row["settings"].values()]
+        table.add_row(*values, *_cells(row))
+    return table
+
+
+def _cells(row: Mapping[str, Any]) -> list[Text]:
+    summary = row["summary"]
+    if summary is None:
+        word = "infeasible" if row["exit_code"] == 3 else "failed"
+        return [*([Text("-")] * 6), Text(word, style="red")]
+    verdict = summary["infersim"]["verdict"]
+    figures = (
+        number(summary["request_throughput"]),
+        number(summary["output_throughput"]),
+        milliseconds(summary["p50_ttft_ms"]),
+        milliseconds(summary["p99_ttft_ms"]),
+        milliseconds(summary["p99_tpot_ms"]),
+    )
+    met = {True: "green", False: "red", None: ""}[verdict["slo_met"]]
+    state = verdict["state"]
+    shown = Text(STATES.get(state, state), style=STATE_STYLES.get(state, ""))
+    return [*map(Text, figures), Text(share(verdict["attainment"]), style=met), shown]
+
+
+def _failures(rows: Sequence[Mapping[str, Any]]) -> Iterator[Text]:
+    """What went wrong, each reason once with the first point that met it."""
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        if row["error"] is not None:
+            reasons.setdefault(row["error"].splitlines()[0], []).append(row["label"])
+    for reason, labels in list(reasons.items())[:MOST_ROWS]:
+        more = f" and {len(labels) - 1:,} more" if len(labels) > 1 else ""
+        yield Text(f"failed: {labels[0]}{more}: {reason}", style="red")

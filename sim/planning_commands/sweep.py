@@ -1,0 +1,164 @@
+"""What does ``infersim sweep`` accept and print? A thin shell over ``sim.planning.sweep``.
+
+The directory fills point by point; the table, and only then the page, are made of what is in it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from sim.errors import UsageError
+from sim.exits import INTERRUPTED, told_errors
+from sim.run_output import progress
+
+if TYPE_CHECKING:
+    from sim.planning.executors import Executor
+    from sim.planning.store import Store
+    from sim.planning.sweep import Sweep
+
+Overrides = Annotated[
+    list[str],
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a value, as a.b.0.c=value."),
+]
+Jobs = Annotated[
+    int, typer.Option(help="Processes that simulate side by side; -1: one for each core.")
+]
+Where = Annotated[
+    Literal["local", "dask"], typer.Option("--executor", help="Here, or on a Dask cluster.")
+]
+Address = Annotated[
+    str | None, typer.Option(help="Scheduler of the Dask cluster, such as tcp://10.0.0.1:8786.")
+]
+
+
+def sweep(
+    scenario: Annotated[
+        Path | None, typer.Argument(help="A scenario; with --resume it may be left away.")
+    ] = None,
+    swept: Annotated[
+        list[str],
+        typer.Option(
+            "--sweep",
+            metavar="KEY=VALUES",
+            help="Values for a key: a:b:n (evenly), log:a:b:n, or a list; repeat for a grid.",
+        ),
+    ] = [],
+    overrides: Overrides = [],
+    jobs: Jobs = -1,
+    where: Where = "local",
+    address: Address = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Go on with a sweep that was cut short.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Directory; else runs/<time>-<name>-sweep-<id>."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, no table.")
+    ] = False,
+    report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
+) -> None:
+    """Simulate every point of a grid of values, in parallel, and show how the figures change."""
+    with told_errors():
+        from sim.planning.sweep import document
+
+        executor = _executor(where, address, jobs)
+        asked = _asked(scenario, swept, overrides, resume)
+        with _store(asked, resume, output) as store:
+            _run(asked, store, executor)
+            found = document(asked, store.known)
+            store.finish(found)
+        page = _write_page(found, store.path) if report else None
+        _show(found, store.path, page, as_json)
+        code = _exit_code(found)
+    raise typer.Exit(code)
+
+
+def _executor(where: str, address: str | None, jobs: int) -> Executor:
+    from sim.planning.dask_cluster import dask
+    from sim.planning.executors import local
+
+    if where == "dask":
+        return dask(address, _tell)
+    if address is not None:
+        raise UsageError("--address is of a Dask cluster; say --executor dask")
+    return local(jobs)
+
+
+def _tell(text: str) -> None:
+    typer.echo(f"note: {text}", err=True)
+
+
+def _asked(
+    scenario: Path | None, swept: list[str], overrides: list[str], resume: Path | None
+) -> Sweep:
+    """What is to be swept: as it was given, or as the directory to resume has it."""
+    from sim.planning.grid import read_axes
+    from sim.planning.sweep import Sweep, begun_in
+    from sim.scenario import load_scenario
+
+    if scenario is None:
+        if resume is None:
+            raise UsageError("give a scenario, or --resume DIR")
+        if swept or overrides:
+            raise UsageError("--sweep and --set need the scenario too; or --resume DIR alone")
+        return begun_in(resume)
+    return Sweep(load_scenario(scenario, overrides), tuple(read_axes(swept)))
+
+
+def _store(asked: Sweep, resume: Path | None, output: Path | None) -> Store:
+    from sim.run_directory import new_run_directory
+
+    if resume is not None:
+        if output is not None:
+            raise UsageError("--output: what is resumed stays where it is")
+        return asked.resume(resume)
+    return asked.create(output or new_run_directory(Path("runs"), f"{asked.scenario.name}-sweep"))
+
+
+def _run(asked: Sweep, store: Store, executor: Executor) -> None:
+    """Evaluate what is missing; if that is interrupted, say how to go on."""
+    try:
+        with progress("points") as tell:
+            asked.run(store, executor, tell)
+    except KeyboardInterrupt:
+        done = f"{len(store.known):,} points are kept"
+        typer.echo(f"interrupted: {done}; infersim sweep --resume {store.path}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _write_page(document: dict[str, Any], directory: Path) -> Path | None:
+    """Write the page; a failure costs the page only, with a warning."""
+    try:
+        from reports.planning.sweep import write_sweep_report
+
+        return write_sweep_report(directory / "report.html", document)
+    except Exception as error:
+        typer.echo(f"warning: no report was written ({type(error).__name__}: {error})", err=True)
+        return None
+
+
+def _show(document: dict[str, Any], directory: Path, page: Path | None, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(document | {"directory": str(directory)}, allow_nan=False))
+        return
+    from sim.console import paths_view, stdout
+    from sim.planning.sweep_view import sweep_view
+
+    console = stdout()
+    console.print(sweep_view(document))
+    console.print(paths_view(directory, page), soft_wrap=True)
+
+
+def _exit_code(document: dict[str, Any]) -> int:
+    """0 if any point has figures; else what all of them ended with, 1 if they differ."""
+    codes = {row["exit_code"] for row in document["results"]}
+    if 0 in codes:
+        return 0
+    typer.echo(f"all {document['points']:,} points failed", err=True)
+    return int(codes.pop()) if len(codes) == 1 else 1

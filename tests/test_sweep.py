@@ -1,0 +1,312 @@
+"""Sweeps: which points a grid has, and that no finished one is ever lost or different."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from sim.cli import app
+from sim.errors import UsageError
+from sim.planning.evaluate import evaluate
+from sim.planning.executors import Executor, InProcess, local
+from sim.planning.grid import Axis, points, read_axes
+from sim.planning.points import Outcome, Point
+from sim.planning.store import Store
+from sim.planning.sweep import Sweep, begun_in, document
+from tests.planning_fixtures import SMALL, small
+
+ROOT = Path(__file__).parent.parent
+RATE = "workload.arrivals.rate"
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
+    (tmp_path / "one.yaml").write_text(yaml.safe_dump(SMALL))
+    return tmp_path
+
+
+def values(text: str) -> tuple[object, ...]:
+    return read_axes([f"key={text}"])[0].values
+
+
+def infersim(*arguments: str, code: int = 0) -> Result:
+    done = CliRunner().invoke(app, ["sweep", *arguments])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == code, done.output
+    return done
+
+
+def swept(sweep: Sweep, executor: Executor, path: Path) -> bytes:
+    """The bytes of the result of a sweep."""
+    with sweep.create(path) as store:
+        sweep.run(store, executor)
+        store.finish(document(sweep, store.known))
+    return (path / "result.json").read_bytes()
+
+
+# ---- grids ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2:40:3", (2, 21, 40)),
+        ("0:1:11", (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1)),
+        ("10:-10:3", (10, 0, -10)),
+        ("log:1:64:7", (1, 2, 4, 8, 16, 32, 64)),
+        ("log:0.001:10:5", (0.001, 0.01, 0.1, 1, 10)),
+        ("static,request", ("static", "request")),
+        ("100ms, 1s", ("100ms", "1s")),
+        ("1e3,0.5,true,null,010", (1000.0, 0.5, True, None, 10)),
+        ("'1','a,b'", ("1", "a,b")),
+        ("my.module:Class", ("my.module:Class",)),
+        ("{kind: fixed, value: 64},null", ({"kind": "fixed", "value": 64}, None)),
+        ("1,true", (1, True)),
+    ],
+)
+def test_values(text: str, expected: tuple[object, ...]) -> None:
+    assert values(text) == expected
+    assert [type(value) for value in values(text)] == [type(value) for value in expected]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("key", "is KEY=VALUES"),
+        ("=1,2", "is KEY=VALUES"),
+        ("key=", "has no values"),
+        ("key=[", "never closed|not closed"),
+        ("key=1,1", "1 is given twice"),
+        ("key=1,1.0", "1 is given twice"),
+        ("key=1:2", "a range is a:b:n"),
+        ("key=log:2", "a range is a:b:n"),
+        ("key=1:2:x", "two numbers and how many values"),
+        ("key=1:2:3.5", "two numbers and how many values"),
+        ("key=1:2:1", "at least 2 values"),
+        ("key=2:2:5", "ends that differ"),
+        ("key=1:inf:3", "finite ends"),
+        ("key=log:0:2:3", "above 0"),
+        ("key=1:2:3,5", "stands alone"),
+        ("key=1:2:1000000", "more than 100,000"),
+        ("key=1],[2", "--sweep key"),
+    ],
+)
+def test_what_is_no_axis(text: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        read_axes([text])
+
+
+def test_a_key_has_one_axis_and_a_grid_has_an_end() -> None:
+    with pytest.raises(UsageError, match="seed: is given twice"):
+        read_axes(["seed=1", "seed=2"])
+    with pytest.raises(UsageError, match="1,000,000 points are more than"):
+        read_axes(["a=1:1000:1000", "b=1:1000:1000"])
+
+
+def test_the_last_axis_changes_fastest() -> None:
+    grid = points([Axis("a", (1, 2)), Axis("b", ("x", "y"))])
+    told = [tuple(point.settings.values()) for point in grid]
+    assert told == [(1, "x"), (1, "y"), (2, "x"), (2, "y")]
+    assert [point.index for point in grid] == [0, 1, 2, 3]
+
+
+# ---- the result -----------------------------------------------------------------------------
+
+
+class Backwards:
+    """An executor that comes up with everything in the wrong order."""
+
+    def run(self, scenario: Any, grid: Any) -> Any:
+        for point in reversed(list(grid)):
+            yield evaluate(scenario, point)
+
+
+def test_the_result_has_the_same_bytes_whoever_made_it(tmp_path: Path) -> None:
+    sweep = Sweep(small(), tuple(read_axes([f"{RATE}=5,-1,30,90", "engine=vllm,sglang"])))
+    here = swept(sweep, local(1), tmp_path / "here")
+    assert swept(sweep, Backwards(), tmp_path / "backwards") == here
+    assert swept(sweep, local(2), tmp_path / "processes") == here
+    assert swept(sweep, local(3), tmp_path / "more") == here
+    found = json.loads(here)
+    assert [row["index"] for row in found["results"]] == list(range(8))
+    assert [row["exit_code"] for row in found["results"]] == [0, 0, 2, 2, 0, 0, 0, 0]
+    assert (found["points"], found["failed"]) == (8, 2)
+    assert found["results"][5]["label"] == "rate=30, engine=sglang"
+
+
+def test_the_highest_load_that_meets_the_slo(tmp_path: Path) -> None:
+    axes = read_axes([f"{RATE}=2000,10,500,4000", "fleet.0.gpu=h100-sxm,l4,none"])
+    sweep = Sweep(small(run__requests=300), tuple(axes))
+    found = json.loads(swept(sweep, InProcess(), tmp_path / "it"))
+    fast, slow, never = found["answers"]
+    assert fast["settings"] == {"fleet.0.gpu": "h100-sxm"}
+    assert fast["meets"] >= 10
+    assert fast["misses"] > fast["meets"]
+    assert fast["text"].startswith(f"gpu=h100-sxm: SLO met up to {fast['meets']} requests/s")
+    assert (slow["meets"], slow["misses"]) == (None, 10)
+    assert (never["meets"], never["misses"]) == (None, None)
+    by_point = {tuple(row["settings"].values()): row for row in found["results"]}
+    for rate in (10, 500, 2000, 4000):
+        met = by_point[rate, "h100-sxm"]["summary"]["infersim"]["verdict"]["slo_met"]
+        if rate <= fast["meets"]:
+            assert met
+    assert found["load"] == RATE
+
+
+def test_no_answer_without_a_limit(tmp_path: Path) -> None:
+    sweep = Sweep(small(slo=None), (Axis(RATE, (5, 10)),))
+    assert json.loads(swept(sweep, InProcess(), tmp_path / "it"))["answers"] == []
+
+
+# ---- resuming -------------------------------------------------------------------------------
+
+
+def outcome(index: int, grid: list[Point]) -> Outcome:
+    return evaluate(small(), grid[index])
+
+
+def test_what_was_cut_off_is_done_again(tmp_path: Path) -> None:
+    sweep = Sweep(small(), (Axis(RATE, (5, -1, 10, 20)),))
+    path, grid = tmp_path / "it", sweep.grid
+    with sweep.create(path) as store:
+        for index in (3, 1, 0):
+            store.add(outcome(index, grid))
+    lines = (path / "points.jsonl").read_bytes()
+    (path / "points.jsonl").write_bytes(lines[:-40])  # the process died while it wrote
+    with begun_in(path).resume(path) as store:
+        assert [known.point.index for known in store.known] == [3, 1]
+        begun_in(path).run(store, InProcess())
+        store.finish(document(sweep, store.known))
+    kept = (path / "points.jsonl").read_bytes()
+    assert kept.startswith(b"".join(lines.splitlines(keepends=True)[:2]))
+    assert [json.loads(line)["index"] for line in kept.splitlines()] == [3, 1, 0, 2]
+    assert (path / "result.json").read_bytes() == swept(sweep, InProcess(), tmp_path / "whole")
+    manifest = json.loads((path / "manifest.json").read_text())
+    assert manifest["status"] == "complete"
+    assert "pid" not in manifest
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    sweep = Sweep(small(), (Axis("seed", (1, 2)),))
+    path = tmp_path / "it"
+    with sweep.create(path), pytest.raises(UsageError, match="another process is writing"):
+        sweep.resume(path)
+    sweep.resume(path).__exit__(None, None, None)
+
+
+def test_only_the_same_sweep_is_resumed(tmp_path: Path) -> None:
+    path = tmp_path / "it"
+    sweep = Sweep(small(), (Axis("seed", (1, 2)),))
+    sweep.create(path).__exit__(None, None, None)
+    with pytest.raises(UsageError, match="another --sweep"):
+        Sweep(small(), (Axis("seed", (1, 3)),)).resume(path)
+    with pytest.raises(UsageError, match="another scenario"):
+        Sweep(small(run__requests=61), (Axis("seed", (1, 2)),)).resume(path)
+    (path / "points.jsonl").write_text('{"index": 0, "settings": {"seed": 7}}\n')
+    with pytest.raises(UsageError, match=r"points.jsonl:1: is not a point of this sweep"):
+        sweep.resume(path)
+    with pytest.raises(UsageError, match="holds no sweep"):
+        begun_in(tmp_path)
+    with pytest.raises(UsageError, match="is not empty"):
+        Store.create(path, small(), {})
+
+
+def test_a_killed_sweep_loses_no_finished_point(tmp_path: Path) -> None:
+    count, path = 12, tmp_path / "it"
+    arguments = ["one.yaml", "--set", "run.requests=1500", "--sweep", f"seed=1:{count}:{count}"]
+    command = [sys.executable, "-c", "from sim.cli import main; main()", "sweep", *arguments]
+    process = subprocess.Popen(
+        [*command, "--jobs", "1", "-o", str(path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    points_file = path / "points.jsonl"
+    while process.poll() is None:
+        if points_file.exists() and points_file.read_bytes().count(b"\n") >= 3:
+            process.send_signal(signal.SIGKILL)
+            break
+        time.sleep(0.002)
+    assert process.wait() == -signal.SIGKILL
+    kept = points_file.read_bytes()
+    finished = kept[: kept.rfind(b"\n") + 1]
+    assert 3 <= finished.count(b"\n") < count
+    assert not (path / "result.json").exists()
+    assert json.loads((path / "manifest.json").read_text())["status"] == "incomplete"
+
+    infersim("--resume", str(path), "--jobs", "1", "--no-report")
+    after = points_file.read_bytes()
+    assert after.startswith(finished)
+    assert after.count(b"\n") == count
+    infersim(*arguments, "--jobs", "2", "--no-report", "-o", str(tmp_path / "whole"))
+    assert (path / "result.json").read_bytes() == (tmp_path / "whole/result.json").read_bytes()
+
+
+# ---- the command ----------------------------------------------------------------------------
+
+
+def test_the_command(tmp_path: Path) -> None:
+    done = infersim(
+        *("one.yaml", "--sweep", f"{RATE}=5,20", "--sweep", "scheduler.max_num_seqs=4,oops"),
+        *("--jobs", "1", "-o", "it"),
+    )
+    assert max(map(len, done.stdout.splitlines())) <= 88
+    assert "sweep of 4 points, 2 of them failed" in done.stdout
+    assert "failed: rate=5, max_num_seqs=oops and 1 more" in done.stdout
+    assert "Report: it/report.html" in done.stdout
+    page = (tmp_path / "it/report.html").read_text()
+    assert 'id="spec-knee-ttft"' in page
+    assert "max_num_seqs=oops" in page
+
+
+def test_json_is_one_object_and_resuming_what_is_complete_changes_nothing(tmp_path: Path) -> None:
+    arguments = ("one.yaml", "--sweep", "seed=1,2", "--jobs", "1", "--json", "--no-report")
+    first = json.loads(infersim(*arguments, "-o", "it").stdout)
+    assert first["directory"] == "it"
+    assert (tmp_path / "it/report.html").exists() is False
+    before = (tmp_path / "it/result.json").read_bytes()
+    again = json.loads(infersim(*arguments, "--resume", "it").stdout)
+    assert again == first
+    assert (tmp_path / "it/result.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["one.yaml"], 2, "nothing is swept"),
+        ([], 2, "give a scenario"),
+        (["one.yaml", "--sweep", "seed=1:2"], 2, "a range is a:b:n"),
+        (["one.yaml", "--sweep", "sched.order=fcfs,sjf"], 2, "did you mean 'scheduler'"),
+        (["one.yaml", "--sweep", "seed=x,y"], 2, "--set seed=x"),
+        (["one.yaml", "--sweep", "seed=1", "--jobs", "0"], 2, "give 1 or more"),
+        (["one.yaml", "--sweep", "seed=1", "--address", "tcp://x:1"], 2, "--executor dask"),
+        (["one.yaml", "--sweep", "seed=1", "--executor", "dask"], 2, "needs --address"),
+        (["--resume", "."], 2, "holds no sweep"),
+        (["--resume", ".", "--sweep", "seed=1"], 2, "need the scenario too"),
+        (["one.yaml", "--sweep", "seed=1", "--resume", ".", "-o", "x"], 2, "stays where it is"),
+    ],
+)
+def test_bad_requests(arguments: list[str], code: int, says: str, tmp_path: Path) -> None:
+    done = infersim(*arguments, code=code)
+    assert says in done.stderr
+    assert done.stderr.count("error:") == 1
+    assert {entry.name for entry in tmp_path.iterdir()} == {"one.yaml"}
+
+
+def test_a_sweep_of_which_nothing_fits(tmp_path: Path) -> None:
+    arguments = ("one.yaml", "--sweep", "model=llama-3.1-70b", "--jobs", "1", "-o", "it")
+    done = infersim(*arguments, code=3)
+    assert "all 1 points failed" in done.stderr
+    assert "infeasible" in done.stdout
+    assert "there is nothing to draw" in (tmp_path / "it/report.html").read_text()
