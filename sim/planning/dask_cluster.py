@@ -40,11 +40,8 @@ class DaskCluster:
         with _client(distributed, self.address) as client:
             threads = _checked_threads(client, self.address)
             begun = max((time for time, _ in _events(client)), default=0.0)
-            left, tasks = iter(points), _Tasks(distributed, client, placed)
-            tasks.add(itertools.islice(left, AHEAD * threads))
-            for outcome in tasks.finished():
-                yield outcome
-                tasks.add(itertools.islice(left, 1))
+            tasks = _Tasks(distributed, client, placed)
+            yield from tasks.run(iter(points), AHEAD * threads)
             self._tell_of_losses(client, begun)
 
     def _tell_of_losses(self, client: Any, begun: float) -> None:
@@ -124,31 +121,51 @@ class _Tasks:
     """The points that the cluster is at."""
 
     def __init__(self, distributed: Any, client: Any, scenario: Scenario) -> None:
+        self._as_completed = distributed.as_completed
         self._killed: type[Exception] = distributed.scheduler.KilledWorker
         self._client, self._scenario = client, scenario
         self._points: dict[str, Point] = {}
-        self._futures = distributed.as_completed()
 
-    def add(self, points: Iterable[Point]) -> None:
-        """Hand points over."""
-        for point in points:
-            future = self._client.submit(evaluate, self._scenario, point, pure=False)
-            self._points[future.key] = point
-            self._futures.add(future)
+    def run(self, points: Iterator[Point], ahead: int) -> Iterator[Outcome]:
+        """What comes of each point, ``ahead`` of them at a time.
 
-    def finished(self) -> Iterator[Outcome]:
-        """What came of each, until none is left; InfersimError if the cluster itself failed."""
-        for future in self._futures:
+        With a point that kills workers Dask also blames those that were queued beside it: all that
+        it blames are tried again in the end, one by one.
+        """
+        suspects: list[Point] = []
+        yield from self._side_by_side(points, ahead, suspects)
+        for suspect in suspects:
+            guilty: list[Point] = []
+            yield from self._side_by_side(iter([suspect]), 1, guilty)
+            for point in guilty:
+                text = "every worker that ran it died, perhaps out of memory"
+                yield Outcome(point, None, text, InfersimError.exit_code)
+
+    def _side_by_side(
+        self, points: Iterator[Point], ahead: int, killers: list[Point]
+    ) -> Iterator[Outcome]:
+        """As ``run``; points that are blamed for the death of workers go to ``killers``."""
+        futures = self._as_completed(
+            [self._submit(point) for point in itertools.islice(points, ahead)],
+            loop=self._client.loop,
+        )
+        for future in futures:
             point = self._points.pop(future.key)
             try:
                 outcome: Outcome = future.result()
-            except self._killed as error:
-                workers = error.args[2] + 1
-                text = f"{workers} workers died of it, one after the other, perhaps out of memory"
-                outcome = Outcome(point, None, text, InfersimError.exit_code)
+            except self._killed:
+                killers.append(point)
             except Exception as error:  # not of the point: evaluate turns all of that into outcomes
                 raise InfersimError(
                     f"the Dask cluster failed ({type(error).__name__}: {error}); what had finished "
                     "by then is kept"
                 ) from None
-            yield outcome
+            else:
+                yield outcome
+            for following in itertools.islice(points, 1):
+                futures.add(self._submit(following))
+
+    def _submit(self, point: Point) -> Any:
+        future = self._client.submit(evaluate, self._scenario, point, pure=False)
+        self._points[future.key] = point
+        return future
