@@ -19,6 +19,7 @@ import typer
 from sim import calibrate_commands, run_command, score_command, trace_commands, validate_command
 from sim.errors import InfersimError, UsageError
 from sim.exits import INFEASIBLE, told_errors
+from sim.planning_commands.compare import compare
 from sim.planning_commands.sweep import sweep
 from sim.run_command import Overrides
 
@@ -41,6 +42,7 @@ app.command()(score_command.score)
 app.command()(validate_command.validate_run)
 app.add_typer(calibrate_commands.explain, name="explain")
 app.command()(sweep)
+app.command()(compare)
 
 
 def main() -> None:

@@ -50,7 +50,7 @@ def prepare(scenario: Scenario) -> Setup:
     Raises UsageError for names that do not exist, or repetitions without anything random to
     repeat, and InfeasibleError if the model does not fit.
     """
-    if scenario.run.repetitions > 1 and not _random(scenario):
+    if scenario.run.repetitions > 1 and not is_random(scenario):
         raise UsageError(
             f"run.repetitions: nothing in this scenario is drawn at random, so all "
             f"{scenario.run.repetitions} repetitions would be the same run; leave them at 1, or "
@@ -115,7 +115,7 @@ def _does_not_fit(d: Deployment, memory: Capacity) -> str:
     )
 
 
-def _random(scenario: Scenario) -> bool:
+def is_random(scenario: Scenario) -> bool:
     """Whether anything in a run depends on the seed."""
     workload = scenario.workload
     if scenario.fleet[0].replicas > 1 and scenario.router in ("random", "power-of-two"):

@@ -69,6 +69,7 @@ def loaded_after(code: str) -> set[str]:
         "joblib": {"sim.scoring.predict", "sim.planning.executors"},
         "scipy": {
             "sim.metrics.repetitions",
+            "sim.planning.paired",
             "sim.scoring.errors",
             "sim.validation.robust",
         },

@@ -94,3 +94,45 @@ def _document(
         "answers": [],
         "results": results,
     }
+
+
+def made_up_comparison() -> Document:
+    """Three variants, the first being the base; plausible, not simulated."""
+    entries = [
+        ("p99_ttft_ms", "TTFT p99", "ms", "lower", [812.0, 365.0, 798.0]),
+        ("output_throughput", "Output tokens", "1/s", "higher", [900.0, 1310.0, 905.0]),
+    ]
+    figures = []
+    for key, title, unit, better, means in entries:
+        shares = [None, *(mean / means[0] - 1 for mean in means[1:])]
+        apart = [
+            None
+            if share is None
+            else {
+                "mean": share * means[0],
+                "low": (share - 0.03) * means[0],
+                "high": (share + 0.03) * means[0],
+                "relative": share,
+                "relative_half_width": 0.03,
+                "certain": abs(share) > 0.03,
+                "pairs": 5,
+            }
+            for share in shares
+        ]
+        figure = {"key": key, "title": title, "unit": unit, "better": better, "means": means}
+        figures.append({**figure, "best": [1], "differences": apart})
+    variants: list[dict[str, Any]] = [
+        {"label": label, "settings": {}, "error": None, "exit_code": 0, "state": "stable"}
+        for label in ("static", "continuous", "request")
+    ]
+    return {
+        "command": "compare",
+        "infersim": "made up",
+        "name": "made up",
+        "pairing": "5 runs of each variant",
+        "same_traffic": True,
+        "base": 0,
+        "variants": variants,
+        "figures": figures,
+        "notes": [],
+    }

@@ -177,10 +177,10 @@ def answer_text(load: str, meets: float | None, misses: float | None) -> str:
     if meets is None and misses is None:
         return "no point could be simulated"
     if meets is None:
-        return f"SLO missed at {show(misses)} {unit}, the least that was tried"
+        return f"SLO missed at {misses:.4g} {unit}, the least that was tried"
     if misses is None:
-        return f"SLO met up to {show(meets)} {unit}, the most that was tried"
-    return f"SLO met up to {show(meets)} {unit}, missed at {show(misses)}"
+        return f"SLO met up to {meets:.4g} {unit}, the most that was tried"
+    return f"SLO met up to {meets:.4g} {unit}, missed at {misses:.4g}"
 
 
 def _number(outcome: Outcome, axis: Axis) -> float:

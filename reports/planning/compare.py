@@ -1,0 +1,171 @@
+"""How does a comparison become one HTML page?
+
+``write_compare_report`` takes what ``infersim compare`` has in its ``result.json``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from reports.content import Plot, to_json
+from reports.definitions import DEFINITIONS as OF_RUNS
+from reports.definitions import Definition
+from reports.formats import MISSING, Kind, phrase, show
+from reports.page import fill
+from reports.planning import differences
+from reports.tables import Cell, Column, Table
+from reports.whole_file import write_whole
+
+SECTIONS: Mapping[str, str] = {
+    "summary": "Summary",
+    "figures": "Figures",
+    "differences": "Differences",
+    "definitions": "Definitions",
+}
+"""Anchor -> heading, in the order of the page."""
+
+DEFINITIONS: Mapping[str, Definition] = {
+    "difference": Definition(
+        "Difference",
+        "The mean of the variant over that of the base, less one, in percent. The interval comes "
+        "of pairs that met the same traffic, for each figure by itself: of twenty intervals one "
+        "may miss the truth.",
+    ),
+    **{
+        name: OF_RUNS[name]
+        for name in ("request_throughput", "goodput", "output_throughput", "attainment")
+    },
+    **{name: OF_RUNS[name] for name in ("ttft", "tpot", "e2el", "cost")},
+}
+
+DRAWN = ("output_throughput", "p99_ttft_ms", "p99_tpot_ms", "request_goodput")
+"""Figures whose differences are drawn."""
+
+_TOLD = ("p99_ttft_ms", "output_throughput")
+"""Figures of which the summary names the best variants."""
+
+_MOST_NAMED = 3
+
+
+def write_compare_report(target: Path, document: Mapping[str, Any]) -> Path:
+    """Write the page to ``target``, whole or not at all, and return it; OSError if that fails."""
+    write_whole(target, render_compare(document))
+    return target
+
+
+def render_compare(document: Mapping[str, Any]) -> str:
+    """The page as HTML; a function of its argument alone."""
+    variants, base = document["variants"], document["base"]
+    return fill(
+        "compare.html.j2",
+        SECTIONS,
+        DEFINITIONS,
+        header={
+            "name": document["name"],
+            "setup": [
+                ("Compared", f"{len(variants)}"),
+                ("Base", MISSING if base is None else variants[base]["label"]),
+                ("Traffic", "the same" if document["same_traffic"] else "not the same"),
+            ],
+        },
+        headlines=headlines(document),
+        pairing=document["pairing"],
+        notes=document["notes"],
+        failures=[
+            f"{variant['label']}: {variant['error']}" for variant in variants if variant["error"]
+        ],
+        tables={"means": _means(document), "differences": _differences(document)},
+        plots=_plots(document),
+        provenance={"version": document["infersim"]},
+    )
+
+
+def headlines(document: Mapping[str, Any]) -> list[str]:
+    """Which variants are best, in the figures that matter most."""
+    entries = {figure["key"]: figure for figure in document["figures"]}
+    return [_headline(document, entries[key]) for key in _TOLD if key in entries]
+
+
+def _headline(document: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
+    title, best = entry["title"], entry["best"]
+    if not best:
+        return f"{title}: no variant can be told from the others"
+    labels = [document["variants"][index]["label"] for index in best]
+    value = phrase(entry["means"][best[0]], "number", "ms" if entry["unit"] == "ms" else "per s")
+    if len(best) == 1:
+        return f"Best {title}: {labels[0]}, {value}"
+    return f"Best {title}: {'; '.join(labels[:_MOST_NAMED])}{_more(labels)}; about {value}"
+
+
+def _more(labels: list[str]) -> str:
+    left = len(labels) - _MOST_NAMED
+    return f" and {left} more" if left > 0 else ""
+
+
+def _plots(document: Mapping[str, Any]) -> list[Plot]:
+    found = []
+    for key in DRAWN:
+        entry = next((figure for figure in document["figures"] if figure["key"] == key), None)
+        if entry is None or not any(d and d["relative"] is not None for d in entry["differences"]):
+            continue
+        note = "Green: better than the base; red: worse; grey: cannot be told from it."
+        spec = to_json(differences.figure(document, key))
+        found.append(Plot(f"difference-{key}", entry["title"], "difference", note, spec))
+    return found
+
+
+def _kind(unit: str) -> Kind:
+    return "share" if unit == "share" else "usd" if unit == "USD" else "number"
+
+
+def _title(entry: Mapping[str, Any]) -> str:
+    return f"{entry['title']} ({'%' if entry['unit'] == 'share' else entry['unit']})"
+
+
+def _means(document: Mapping[str, Any]) -> Table:
+    """Every figure of every variant, the best ones marked."""
+    rows = []
+    for index, variant in enumerate(document["variants"]):
+        cells = [Cell(variant["label"], variant["label"])]
+        for entry in document["figures"]:
+            shown = show(entry["means"][index], _kind(entry["unit"]))
+            mark = "★ " if index in entry["best"] else ""
+            cells.append(Cell(f"{mark}{shown.text}", shown.value))
+        state = variant["state"] or "failed"
+        rows.append((*cells, Cell(state, state)))
+    columns = (
+        Column("Variant", False),
+        *(Column(_title(entry)) for entry in document["figures"]),
+        Column("State", False),
+    )
+    caption = "Means; ★ is the best of a column, and what cannot be told from it"
+    return Table("means", caption, columns, tuple(rows))
+
+
+def _differences(document: Mapping[str, Any]) -> Table:
+    """The difference to the base in percent, with its interval, figure by figure."""
+    rows = []
+    for index, variant in enumerate(document["variants"]):
+        if index == document["base"] or variant["error"] is not None:
+            continue
+        cells = [Cell(variant["label"], variant["label"])]
+        cells += [_apart(entry["differences"][index]) for entry in document["figures"]]
+        rows.append(tuple(cells))
+    columns = (
+        Column("Variant", False),
+        *(Column(entry["title"], definition="difference") for entry in document["figures"]),
+    )
+    return Table("differences", "Differences to the base (%)", columns, tuple(rows))
+
+
+def _apart(apart: Mapping[str, Any] | None) -> Cell:
+    if apart is None or apart["relative"] is None:
+        same = apart is not None and apart["mean"] == 0
+        return Cell("0", 0.0) if same else Cell(MISSING, None)
+    value, half = 100 * apart["relative"], apart["relative_half_width"]
+    if value == 0 and not half:
+        return Cell("0", 0.0)
+    text = f"{value:+,.1f}" if half is None else f"{value:+,.1f} ± {100 * half:,.1f}"
+    return Cell(text, round(value, 4))

@@ -1,0 +1,100 @@
+"""Columns of figures side by side: differences to the first, and the best of each figure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sim.planning.figures import FIGURES, Figure, best_of
+from sim.planning.paired import Difference, difference
+
+Values = Mapping[str, Sequence[float | None]]
+"""A figure's key -> its value in each repetition."""
+
+Contrast = Callable[[str, int, int], Difference]
+"""The difference of a figure between the variant of one number and that of another."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """What is compared: its figures, repetition by repetition, or why there are none."""
+
+    label: str
+    settings: dict[str, object]
+    values: Values
+    error: str | None
+    exit_code: int
+    states: tuple[str, ...]
+
+    def mean(self, key: str) -> float | None:
+        """The mean of a figure over the repetitions in which it is defined."""
+        known = [value for value in self.values.get(key, ()) if value is not None]
+        return math.fsum(known) / len(known) if known else None
+
+
+def contrasts(columns: Sequence[Column], contrast: Contrast | None = None) -> dict[str, Any]:
+    """The variants and figures of a comparison as plain data.
+
+    ``contrast`` says how two of them differ, by default by the pairs of their repetitions. The
+    base is the first variant with figures. Best of a figure are the variant with the best mean
+    and those that cannot be told from it; none if that is all of them.
+    """
+    apart = contrast or _by_repetition(columns)
+    served = [index for index, column in enumerate(columns) if column.error is None]
+    base = served[0] if served else None
+    figures = []
+    for figure in FIGURES:
+        means = [column.mean(figure.key) for column in columns]
+        if base is None or all(mean is None for mean in means):
+            continue
+        against = [
+            None if index == base or index not in served else apart(figure.key, index, base)
+            for index in range(len(columns))
+        ]
+        figures.append(
+            {
+                **figure._asdict(),
+                "means": means,
+                "best": _best(figure, means, served, apart),
+                "differences": [None if each is None else each.document() for each in against],
+            }
+        )
+    return {"base": base, "variants": [_variant(column) for column in columns], "figures": figures}
+
+
+def _by_repetition(columns: Sequence[Column]) -> Contrast:
+    return lambda key, one, other: difference(
+        list(columns[one].values[key]), list(columns[other].values[key])
+    )
+
+
+def _best(
+    figure: Figure, means: Sequence[float | None], served: Sequence[int], apart: Contrast
+) -> list[int]:
+    """The best variants of a figure."""
+    first = best_of(means, figure.better)
+    if first is None:
+        return []
+    known = [index for index in served if means[index] is not None]
+    good = [i for i in known if i == first or not apart(figure.key, i, first).certain]
+    return [] if len(good) == len(known) > 1 else good
+
+
+def _variant(column: Column) -> dict[str, Any]:
+    states = Counter(column.states)
+    return {
+        "label": column.label,
+        "settings": column.settings,
+        "error": column.error,
+        "exit_code": column.exit_code,
+        "state": states.most_common(1)[0][0] if states else None,
+        "states": dict(states),
+        "values": {
+            figure.key: list(column.values[figure.key])
+            for figure in FIGURES
+            if figure.key in column.values
+        },
+    }

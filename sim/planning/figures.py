@@ -1,0 +1,46 @@
+"""Which figures of a run are compared, what is each called, and which way is better?
+
+Keys are those of ``summary.json``; one with a dot is a path below ``infersim``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+
+class Figure(NamedTuple):
+    """One figure of a summary."""
+
+    key: str
+    title: str
+    unit: str
+    better: Literal["higher", "lower"]
+
+
+FIGURES = (
+    Figure("request_throughput", "Requests", "1/s", "higher"),
+    Figure("request_goodput", "Goodput", "1/s", "higher"),
+    Figure("output_throughput", "Output tokens", "1/s", "higher"),
+    Figure("verdict.attainment", "Within SLO", "share", "higher"),
+    Figure("mean_ttft_ms", "TTFT mean", "ms", "lower"),
+    Figure("p99_ttft_ms", "TTFT p99", "ms", "lower"),
+    Figure("mean_tpot_ms", "TPOT mean", "ms", "lower"),
+    Figure("p99_tpot_ms", "TPOT p99", "ms", "lower"),
+    Figure("mean_e2el_ms", "E2EL mean", "ms", "lower"),
+    Figure("p99_e2el_ms", "E2EL p99", "ms", "lower"),
+    Figure("cost.usd_per_million_output_tokens", "Cost per 1M output tokens", "USD", "lower"),
+)
+
+
+def best_of(values: Iterable[float | None], better: Literal["higher", "lower"]) -> int | None:
+    """The index of the best value, the first of equals; None if none is defined.
+
+    >>> best_of([3.0, None, 2.0], "lower"), best_of([None], "lower")
+    (2, None)
+    """
+    known = [(index, value) for index, value in enumerate(values) if value is not None]
+    if not known:
+        return None
+    sign = 1 if better == "higher" else -1
+    return max(known, key=lambda pair: (sign * pair[1], -pair[0]))[0]

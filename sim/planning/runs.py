@@ -1,0 +1,182 @@
+"""How do runs that are on disk differ? Paired by repetition, or request by request, or not at all.
+
+Which of these it is follows from the directories, and is said. Times in seconds in the tables,
+figures as in ``summary.json``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sim.errors import UsageError
+from sim.metrics.repetitions import CONFIDENCE, headlines
+from sim.planning.contrast import Column, Contrast, contrasts
+from sim.planning.figures import FIGURES
+from sim.planning.paired import Difference, difference
+from sim.planning.resampling import bootstrap
+from sim.results import REPETITIONS, REQUESTS, SUMMARY
+from sim.run_directory import MANIFEST
+
+LATENCIES = {"ttft": "ttft_s", "tpot": "tpot_s", "e2el": "e2el_s"}
+TRAFFIC = ["prompt_tokens", "output_tokens"]
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run directory: its figures, its requests by id, its repetitions by seed if it has any."""
+
+    path: Path
+    complete: bool
+    summary: dict[str, Any]
+    requests: pd.DataFrame
+    repetitions: pd.DataFrame | None
+
+
+def read_run(path: Path) -> Run:
+    """The run in a directory; UsageError if there is none."""
+    for name in (MANIFEST, SUMMARY, REQUESTS):
+        if not (path / name).is_file():
+            raise UsageError(f"{path}: is no complete run directory ({name} is missing)")
+    try:
+        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
+        requests = pd.read_parquet(path / REQUESTS).set_index("request_id", drop=False)
+        table = path / REPETITIONS
+        repetitions = pd.read_csv(table).set_index("seed") if table.exists() else None
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(f"{path}: cannot be read as a run ({error})") from None
+    return Run(path, manifest.get("status") == "complete", summary, requests, repetitions)
+
+
+def compare_runs(paths: Sequence[Path]) -> dict[str, Any]:
+    """The comparison of run directories as plain data; the first is the base."""
+    if len(paths) < 2:
+        raise UsageError("one run alone cannot be compared; give two or more")
+    runs = [read_run(path) for path in paths]
+    labels = _labels(paths)
+    seeds = _common_seeds(runs)
+    same = all(_same_traffic(runs[0], run) for run in runs[1:])
+    contrast: Contrast | None = None
+    by: str | None = None
+    if len(seeds) > 1:
+        columns = [_repeated(label, run, seeds) for label, run in zip(labels, runs, strict=True)]
+        by = "repetition"
+    else:
+        columns = [_single(label, run) for label, run in zip(labels, runs, strict=True)]
+        if same:
+            contrast, by = _by_request(runs), "request"
+    notes = [f"{run.path} is not complete." for run in runs if not run.complete]
+    return {
+        "command": "compare",
+        "infersim": version("infersim"),
+        "name": f"{len(runs)} runs",
+        "axes": [],
+        "paired_by": by,
+        "pairing": _pairing(by, len(seeds)),
+        "same_traffic": same,
+        "seeds": seeds,
+        **contrasts(columns, contrast),
+        "notes": notes if same else [*notes, "The runs did not meet the same traffic."],
+    }
+
+
+def _pairing(by: str | None, seeds: int) -> str:
+    """How differences were formed, in a sentence."""
+    sure = f"± is the {CONFIDENCE:.0%} interval"
+    if by == "repetition":
+        return f"{seeds} repetitions under the same seeds; {sure} of paired differences by t"
+    if by == "request":
+        return (
+            f"the same traffic once: latencies differ request by request; {sure} of a bootstrap "
+            "of blocks of requests, too narrow near saturation; the other figures have none"
+        )
+    return "differences of single figures: neither repetitions nor traffic are shared, so no ±"
+
+
+def _labels(paths: Sequence[Path]) -> list[str]:
+    """Names of the directories, or whole paths if two have the same name."""
+    names = [path.resolve().name for path in paths]
+    return names if len(set(names)) == len(names) else [str(path) for path in paths]
+
+
+def _common_seeds(runs: Sequence[Run]) -> list[int]:
+    """Seeds of the repetitions that all runs have, in the order of the first."""
+    tables = [run.repetitions for run in runs if run.repetitions is not None]
+    if len(tables) < len(runs):
+        return []
+    return [int(seed) for seed in tables[0].index if all(seed in t.index for t in tables)]
+
+
+def _same_traffic(one: Run, other: Run) -> bool:
+    """Equal requests; when they arrived is a matter of the clock, or of closed-loop users."""
+    if len(one.requests) != len(other.requests):
+        return False
+    mine, theirs = one.requests.sort_index(), other.requests.sort_index()
+    return bool(mine[TRAFFIC].equals(theirs[TRAFFIC])) and bool(
+        mine["arrival_s"].equals(theirs["arrival_s"]) or _closed(one) == _closed(other) is True
+    )
+
+
+def _closed(run: Run) -> bool:
+    """Whether users waited for their answers before they asked again."""
+    return bool(run.summary["infersim"]["verdict"]["state"] == "closed loop")
+
+
+def _repeated(label: str, run: Run, seeds: Sequence[int]) -> Column:
+    assert run.repetitions is not None
+    table = run.repetitions.loc[list(seeds)]
+    values = {
+        figure.key: [None if np.isnan(value) else float(value) for value in table[figure.key]]
+        for figure in FIGURES
+        if figure.key in table
+    }
+    return Column(label, {}, values, None, 0, (_state(run),))
+
+
+def _single(label: str, run: Run) -> Column:
+    figures = headlines(run.summary)
+    return Column(
+        label, {}, {key: [value] for key, value in figures.items()}, None, 0, (_state(run),)
+    )
+
+
+def _state(run: Run) -> str:
+    return str(run.summary["infersim"]["verdict"]["state"])
+
+
+def _by_request(runs: Sequence[Run]) -> Contrast:
+    """Latencies over the requests that both runs completed, after the warm-up of both."""
+    whole = [headlines(run.summary) for run in runs]
+
+    def contrast(key: str, one: int, other: int) -> Difference:
+        rank, _, rest = key.partition("_")
+        column = LATENCIES.get(rest.removesuffix("_ms"))
+        if column is None:
+            return difference([whole[one].get(key)], [whole[other].get(key)])
+        pairs = _pairs(runs[one].requests, runs[other].requests, column)
+        return bootstrap(*pairs, None if rank == "mean" else 99.0, scale=1e3)
+
+    return contrast
+
+
+def _pairs(one: pd.DataFrame, other: pd.DataFrame, column: str) -> tuple[Any, Any]:
+    """A latency (s) of the requests that count in both runs, by id."""
+    wanted = ["status", "warmup", column]
+    both = (
+        one[wanted]
+        .merge(other[wanted], left_index=True, right_index=True, suffixes=("", "_other"))
+        .sort_index()
+    )
+    counted = (both["status"] == "completed") & (both["status_other"] == "completed")
+    counted &= ~both["warmup"].astype(bool) & ~both["warmup_other"].astype(bool)
+    counted &= both[column].notna() & both[f"{column}_other"].notna()
+    found = both[counted]
+    return found[column].to_numpy(float), found[f"{column}_other"].to_numpy(float)
