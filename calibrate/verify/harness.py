@@ -23,8 +23,9 @@ from calibrate.bench import families
 from calibrate.bench.arena import Arena
 from calibrate.bench.base import Scope, element
 from calibrate.device import Device
+from calibrate.engine.observed import Observed
 from calibrate.engine.record import ObservedResult
-from calibrate.engine.run import Observed, run
+from calibrate.engine.run import run
 from calibrate.measurements import Store, Table, read
 from calibrate.plan import Plan, crude_rates
 from calibrate.profile import write_profile, write_text

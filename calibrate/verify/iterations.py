@@ -11,7 +11,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from calibrate.engine.log import Iteration
-from calibrate.engine.run import Observed
+from calibrate.engine.observed import Observed
 from sim.cost import CostModel
 from sim.plan import Chunk
 from sim.request import Request
