@@ -608,8 +608,8 @@ def test_commands_of_the_readme_work(
         words += sorted(map(str, Path().glob(word))) if "*" in word else [word]
     if words[0] == "run":
         words += ["--no-report", "--set", "run.requests=50"]
-    if words[0] == "calibrate" and "--device" in words:
-        words.append("--help")  # it takes minutes; an unknown option is refused even so
+    if words[0] in ("calibrate", "observe", "score", "validate-run"):
+        words.append("--help")  # minutes, or files of one's own; unknown options are refused
     done = infersim(*words)
     assert done.code in ((0, 99) if "--check" in words else (0,))
     assert done.out
