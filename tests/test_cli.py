@@ -606,7 +606,7 @@ def test_commands_of_the_readme_work(
     words: list[str] = []
     for word in shlex.split(command)[1:]:
         words += sorted(map(str, Path().glob(word))) if "*" in word else [word]
-    if words[0] == "run":
+    if words[0] in ("run", "compare", "sweep"):
         words += ["--no-report", "--set", "run.requests=50"]
     if words[0] in ("calibrate", "observe", "score", "validate-run"):
         words.append("--help")  # minutes, or files of one's own; unknown options are refused

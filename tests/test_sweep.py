@@ -21,6 +21,7 @@ from sim.planning.grid import Axis, points, read_axes
 from sim.planning.points import Outcome, Point
 from sim.planning.store import Store
 from sim.planning.sweep import Sweep, begun_in, document
+from sim.scenario import load_scenario
 from tests.planning_fixtures import SMALL, small
 
 ROOT = Path(__file__).parent.parent
@@ -220,6 +221,27 @@ def test_only_the_same_sweep_is_resumed(tmp_path: Path) -> None:
         begun_in(tmp_path)
     with pytest.raises(UsageError, match="is not empty"):
         Store.create(path, small(), {})
+
+
+def test_a_sweep_is_resumed_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there/lengths.csv").write_text("tokens\n5\n9\n30\n")
+    (tmp_path / "there/base.yaml").write_text(yaml.safe_dump(SMALL))
+    (tmp_path / "there/two.yaml").write_text(
+        "extends: base.yaml\nworkload: {output_tokens: {kind: empirical, path: lengths.csv}}\n"
+    )
+    scenario = load_scenario("there/two.yaml", ["run.requests=50", "engine=sglang"])
+    sweep = Sweep(scenario, (Axis(RATE, (5, 10)), Axis("engine", ("vllm", "sglang"))))
+    with sweep.create(tmp_path / "it") as store:
+        store.add(evaluate(scenario, sweep.grid[2]))
+    monkeypatch.chdir("/")
+    again = begun_in(tmp_path / "it")
+    assert again.scenario == scenario.moved(tmp_path / "there")
+    assert again.question() == sweep.question() | {"scenario": again.question()["scenario"]}
+    with again.resume(tmp_path / "it") as store:
+        assert [known.point.index for known in store.known] == [2]
+        again.run(store, InProcess())
+        assert [outcome.error for outcome in store.known] == [None] * 4
 
 
 def test_a_killed_sweep_loses_no_finished_point(tmp_path: Path) -> None:
