@@ -305,6 +305,34 @@ def test_closed_loops_meet_the_same_requests_at_other_times() -> None:
     assert found["paired_by"] == "request"
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("summary.json", "{", "cannot be read as a run"),
+        ("summary.json", '{"infersim": {}}', "cannot be read as a run"),
+        ("manifest.json", None, "manifest.json is missing"),
+        ("requests.parquet", "no table", "cannot be read as a run"),
+        ("repetitions.csv", "a,b\n1,2\n", "cannot be read as a run"),
+    ],
+)
+def test_what_is_no_run(name: str, content: str | None, says: str) -> None:
+    path = saved("a")
+    if content is None:
+        (path / name).unlink()
+    else:
+        (path / name).write_text(content)
+    with pytest.raises(UsageError, match=says):
+        compare_runs([path, path])
+
+
+def test_a_table_without_a_column() -> None:
+    path = saved("a")
+    table = pd.read_parquet(path / "requests.parquet").drop(columns="warmup")
+    table.to_parquet(path / "requests.parquet")
+    with pytest.raises(UsageError, match="has no column warmup"):
+        compare_runs([path, path])
+
+
 # ---- the command ----------------------------------------------------------------------------
 
 

@@ -36,6 +36,7 @@ class Run:
     path: Path
     complete: bool
     summary: dict[str, Any]
+    figures: dict[str, float | None]
     requests: pd.DataFrame
     repetitions: pd.DataFrame | None
 
@@ -51,9 +52,15 @@ def read_run(path: Path) -> Run:
         requests = pd.read_parquet(path / REQUESTS).set_index("request_id", drop=False)
         table = path / REPETITIONS
         repetitions = pd.read_csv(table).set_index("seed") if table.exists() else None
-    except (OSError, ValueError, KeyError) as error:
-        raise UsageError(f"{path}: cannot be read as a run ({error})") from None
-    return Run(path, manifest.get("status") == "complete", summary, requests, repetitions)
+        figures = headlines(summary)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        told = f"{type(error).__name__}: {error}"
+        raise UsageError(f"{path}: cannot be read as a run ({told})") from None
+    for column in (*TRAFFIC, "arrival_s", "status", "warmup", *LATENCIES.values()):
+        if column not in requests:
+            raise UsageError(f"{path / REQUESTS}: has no column {column}")
+    complete = manifest.get("status") == "complete"
+    return Run(path, complete, summary, figures, requests, repetitions)
 
 
 def compare_runs(paths: Sequence[Path]) -> dict[str, Any]:
@@ -142,10 +149,8 @@ def _repeated(label: str, run: Run, seeds: Sequence[int]) -> Column:
 
 
 def _single(label: str, run: Run) -> Column:
-    figures = headlines(run.summary)
-    return Column(
-        label, {}, {key: [value] for key, value in figures.items()}, None, 0, (_state(run),)
-    )
+    values = {key: [value] for key, value in run.figures.items()}
+    return Column(label, {}, values, None, 0, (_state(run),))
 
 
 def _state(run: Run) -> str:
@@ -154,7 +159,7 @@ def _state(run: Run) -> str:
 
 def _by_request(runs: Sequence[Run]) -> Contrast:
     """Latencies over the requests that both runs completed, after the warm-up of both."""
-    whole = [headlines(run.summary) for run in runs]
+    whole = [run.figures for run in runs]
 
     def contrast(key: str, one: int, other: int) -> Difference:
         rank, _, rest = key.partition("_")
