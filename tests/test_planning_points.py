@@ -3,6 +3,9 @@
 import json
 import os
 import pickle
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ from sim.planning.executors import InProcess, Processes, local
 from sim.planning.points import Outcome, Point, label, numbered
 from tests.planning_fixtures import SMALL, small
 
+ROOT = Path(__file__).parent.parent
 RATE = "workload.arrivals.rate"
 
 
@@ -141,3 +145,26 @@ def test_a_killed_process_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     points = numbered([{"scheduler.batching": "deadly_policy:Deadly"}] * 3)
     with pytest.raises(sim.errors.InfersimError, match="was killed"):
         list(local(2).run(small(), points))
+
+
+def test_processes_end_with_the_one_that_asked() -> None:
+    code = (
+        "import os, signal\n"
+        "from sim.planning.executors import local\n"
+        "from sim.planning.points import numbered\n"
+        "from tests.planning_fixtures import small\n"
+        "settings = [{'seed': seed} for seed in range(50)]\n"
+        "next(local(2).run(small(), numbered(settings)))\n"
+        "print('one is there', flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,  # until the last process that can write to it is gone
+        text=True,
+        timeout=100,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert done.stdout == "one is there\n"

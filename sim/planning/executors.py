@@ -5,14 +5,21 @@ Whatever the executor, a point has the same outcome; only the order in which out
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
 
 from sim.errors import InfersimError, UsageError
 from sim.planning.evaluate import evaluate
 from sim.planning.points import Outcome, Point
 from sim.scenario import Scenario
+
+LOOK_EVERY = 0.5
+"""Seconds between two looks of a process at whether the one that it works for is still there."""
 
 
 class Executor(Protocol):
@@ -51,12 +58,30 @@ class Processes:
         placed = scenario.moved(scenario.base.absolute())
         parallel = Parallel(n_jobs=self.jobs, return_as="generator_unordered", max_nbytes=None)
         try:
-            yield from parallel(delayed(evaluate)(placed, point) for point in points)
+            yield from parallel(delayed(_evaluate)(os.getpid(), placed, point) for point in points)
         except TerminatedWorkerError:
             raise InfersimError(
                 "a process that simulated was killed, perhaps because memory ran out; "
                 "use fewer of them (--jobs)"
             ) from None
+
+
+def _evaluate(parent: int, scenario: Scenario, point: Point) -> Outcome:
+    """As ``evaluate``, in a process that ends when the one that asked is gone."""
+    _end_with(parent)
+    return evaluate(scenario, point)
+
+
+@cache
+def _end_with(parent: int) -> None:
+    """Watch from now on whether ``parent`` lives: killed, it cannot tell its processes to end."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(LOOK_EVERY)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def local(jobs: int = 1) -> Executor:
