@@ -45,7 +45,7 @@ class Trial(NamedTuple):
 
 
 SMOOTH = Trial()
-JUMPY = Trial((0.003, 0.01, 0.03), 1.0)
+JUMPY = Trial((0.003,), 1.0)
 """For kernels that jump between neighbouring sizes: a table that follows them at the shapes that
 were measured, as long as shapes that were not are rather better off with it."""
 

@@ -24,7 +24,7 @@ Group = tuple[str, str, str]
 """Operator, precision, and variant where they differ in kind."""
 
 LONGEST = 1 / 50
-"""Share of the whole budget that one point may take at most."""
+"""Share of the whole budget that one point may take at most, unless told otherwise."""
 
 ALLOWED = 0.5
 """Seconds that a point may take however small the budget is."""
@@ -116,7 +116,8 @@ class Plan:
 
     ``shares`` says how much of the time each operator deserves; ``done`` are points measured
     earlier, which are not offered again and around which others are chosen. Of variables that are
-    ``ranked`` one offered value is as far from the next as any other.
+    ``ranked`` one offered value is as far from the next as any other. ``longest`` is the share of
+    the budget that one point may take at most.
     """
 
     points: Iterable[Point]
@@ -125,6 +126,7 @@ class Plan:
     budget: float
     done: frozenset[Key] = frozenset()
     ranked: frozenset[str] = frozenset()
+    longest: float = LONGEST
     _queues: dict[Group, _Queue] = field(default_factory=dict)
     _known: dict[Key, Point] = field(default_factory=dict)
 
@@ -147,7 +149,7 @@ class Plan:
 
     def next(self, left: float) -> Point | None:
         """The point to measure now with ``left`` seconds to go, None when none fits any more."""
-        longest = min(left, max(ALLOWED, LONGEST * self.budget))
+        longest = min(left, max(ALLOWED, self.longest * self.budget))
         order = sorted(self._queues.values(), key=lambda queue: queue.spent / queue.share)
         for queue in order:
             index = queue.choose(longest)

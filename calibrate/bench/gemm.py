@@ -2,8 +2,9 @@
 
 Shapes are the four projections and the LM head of real models, shared out over 1 to 8 GPUs, and a
 grid beside them so that a fit is not led by a handful of widths. Weights take turns (they are read
-from memory in every pass); inputs and outputs stay where they are. Weights lie as ``n`` x ``k``,
-the inner dimension contiguous, as engines keep them. bf16 results for quantised inputs.
+from memory in every pass); inputs stay where they are, and on a GPU so do outputs. Weights lie as
+``n`` x ``k``, the inner dimension contiguous, as engines keep them. bf16 results for quantised
+inputs.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ INT4_GROUP = 128
 INT8_ROWS = 32
 """``_int_mm`` on CUDA takes more than 16 rows, and shapes in eights."""
 
+LINEAR = "torch.nn.functional.linear"
 KERNELS = {"fp32": "torch.mm", "bf16": "torch.mm", "fp16": "torch.mm"}
 
 
@@ -107,8 +109,11 @@ Call = Callable[[], object]
 
 def _plain(arena: Arena, m: int, n: int, k: int, precision: str) -> tuple[list[Call], str]:
     (a,) = arena.take((m, k), precision)
-    out, mm = arena.empty((m, n), precision), torch.mm
     weights = arena.take((n, k), precision, arena.copies(n * k * element(precision)))
+    if arena.device.facts.kind == "cpu":  # as the engine calls it, the result in new memory
+        linear = torch.nn.functional.linear
+        return [lambda w=w: linear(a, w) for w in weights], LINEAR  # type: ignore[misc]
+    out, mm = arena.empty((m, n), precision), torch.mm
     return [_bound(mm, a, w.t(), out) for w in weights], KERNELS[precision]
 
 

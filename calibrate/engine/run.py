@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from calibrate.device import Device
+from calibrate.device import KEPT, LARGE, Device
 from calibrate.engine.arrivals import source
 from calibrate.engine.attention_cuda import choose
 from calibrate.engine.cache import cache_bytes, geometry
@@ -22,6 +22,7 @@ from calibrate.engine.loop import Clock, Loop, Progress, WallClock
 from calibrate.engine.model import Transformer
 from calibrate.engine.observed import Observed
 from calibrate.lazy_torch import torch
+from sim.capacity import activation_bytes
 from sim.clock import Stop
 from sim.cost import CostModel
 from sim.errors import UsageError
@@ -70,6 +71,8 @@ def run(
     traffic = build(scenario, scenario.seed)
     executor = _executor(setup, scheduler, device, getattr(torch, DTYPES[name]), sampling)
     executor.warm_up()
+    if device.facts.kind == "cpu":
+        _touch_memory(setup)
     device.synchronise()
     gc.collect()
     with Stop() if stop is None else nullcontext(stop) as heeded:
@@ -117,6 +120,18 @@ def _executor(
         sampler=greedy if sampling == "greedy" else Draw(device.torch_name, seed),
         capture=CudaCapture() if attention.replayable and device.facts.kind == "cuda" else None,
     )
+
+
+def _touch_memory(setup: Setup) -> None:
+    """Have the pages of the largest pass, or most of them, before the first request: the device
+    keeps them, and the system takes a while to hand them out."""
+    limits, tokens = setup.limits, setup.limits.max_num_batched_tokens
+    if setup.scenario.scheduler.batching != "continuous":
+        tokens = max(tokens, limits.max_num_seqs * limits.max_model_len)
+    size = min(activation_bytes(setup.deployment, tokens, limits.max_num_seqs), KEPT / 2)
+    pieces = max(1, math.ceil(size / (LARGE / 2)))  # small enough to be kept
+    held = [torch.zeros(int(size / pieces), dtype=torch.uint8) for _ in range(pieces)]
+    held.clear()
 
 
 def _record(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -25,7 +26,7 @@ def view(document: Document) -> Group:
     """Every trace: what was predicted and measured, the error, and the engine's own noise."""
     parts: list[RenderableType] = []
     for result in document["traces"]:
-        parts += [_scores(document, result), _notes(result)]
+        parts += [_scores(result), _notes(result)]
     found = [row for row in rows(document) if row["error"] is not None]
     within = sum(abs(row["error"]) <= row["wanted"] for row in found)
     parts.append(Text(f"{within} of {len(found)} figures are within what is wanted."))
@@ -41,7 +42,7 @@ def write_csv(path: Path, document: Document) -> None:
         table.writerows(rows(document))
 
 
-def _scores(document: Document, result: Document) -> Table:
+def _scores(result: Document) -> Table:
     title = f"{result['trace']}: {result['requests']} requests"
     if "rate" in result["arrivals"]:
         title += f", {result['arrivals']['rate']:.3g} a second"
@@ -52,7 +53,7 @@ def _scores(document: Document, result: Document) -> Table:
     table.add_column("figure", no_wrap=True)
     for name in ("predicted", "measured", "error", "noise", "wanted"):
         table.add_column(name, justify="right", no_wrap=True)
-    for row in rows({**document, "traces": [result]}):
+    for row in result["scores"]:
         beyond = row["error"] is not None and abs(row["error"]) > row["wanted"]
         table.add_row(
             row["batching"],
@@ -69,24 +70,22 @@ def _scores(document: Document, result: Document) -> Table:
 
 def _notes(result: Document) -> Text:
     """Drift, runs that were disturbed, and how far single iterations are off."""
-    anchor = result["anchor"]
-    change = anchor["after_s"] / anchor["before_s"] - 1
-    lines = [
-        f"Anchor step {show_time(anchor['before_s'])} before, {show_time(anchor['after_s'])} "
-        f"after ({change:+.1%}); second calibration against the first: "
-        + ", ".join(f"{name} {value:+.1%}" for name, value in result["drift"].items())
-    ]
-    for discipline in result["disciplines"]:
-        found = ", ".join(
-            f"{kind} {entry['median']:.1%} (bias {entry['bias']:+.1%}, {entry['share']:.0%} of "
-            "the time)"
-            for kind, entry in discipline["iterations"].items()
-        )
-        lines.append(f"Iterations of {discipline['batching']}: {found}")
-        left_out = [told["repeat"] for told in discipline["runs"] if not counts(told)]
+    anchors = result["anchors_s"]
+    lines = ["Anchor step: " + ", ".join(show_time(seconds) for seconds in anchors)]
+    for number, change in enumerate(result["drift"], start=1):
+        told = ", ".join(f"{name} {value:+.0%}" for name, value in change.items())
+        lines.append(f"Calibration {number} against the one before: {told}")
+    for batching in dict.fromkeys(told["batching"] for told in result["runs"]):
+        runs = [told for told in result["runs"] if told["batching"] == batching]
+        for kind in ("decode", "prefill"):
+            found = [told["iterations"][kind] for told in runs if kind in told["iterations"]]
+            if found:
+                bias = ", ".join(f"{entry['bias']:+.1%}" for entry in found)
+                share = median(entry["share"] for entry in found)
+                lines.append(f"Iterations of {batching}, {kind} ({share:.0%} of the time): {bias}")
+        left_out = [str(told["round"]) for told in runs if not counts(told)]
         if left_out:
-            runs = ", ".join(map(str, left_out))
-            lines.append(f"Disturbed by others, not scored: {discipline['batching']} run {runs}")
+            lines.append(f"Disturbed, not scored: {batching} run {', '.join(left_out)}")
     return Text("\n".join(lines) + "\n")
 
 

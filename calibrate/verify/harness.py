@@ -1,10 +1,11 @@
 """How is a prediction held against the engine on a machine that drifts? Interleaved, in one
 process.
 
-For each trace: an anchor step, a small calibration at the model's shapes, the engine under each
-discipline as often as asked, the calibration again, the anchor step again. Both calibrations make
-one profile, with which every run is simulated. A trace is finished or not at all: what is there of
-an unfinished one is thrown away, and finished ones are not run again.
+For each trace: a small calibration at the model's shapes, the engine under each discipline, the
+calibration again, the engine again, and so on, with a calibration at the end. Each round of runs is
+predicted from the two calibrations around it. An anchor step beside each calibration shows how much
+the machine drifted. A trace is finished or not at all: what is there of an unfinished one is thrown
+away, and finished ones are not run again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -44,6 +44,9 @@ from sim.simulation import simulate
 
 ANCHOR_STEPS = 3
 """Times that the anchor request is served; its typical decode counts."""
+
+LONGEST = 1 / 8
+"""Share of a calibration that one point may take."""
 
 MATRICES = 4
 """Products of a layer, between which small operators run."""
@@ -97,80 +100,93 @@ def _trace(plans: Plans, name: str, folder: Path, say: Say) -> dict[str, Any]:
     device, setting = plans.device, plans.setting
     started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     model = catalog.model(setting.model)
-    say(f"{name}: host terms and first calibration")
-    terms = host.measure(device, setting.precision, folder)
-    host.write_engine(folder / ENGINE, terms, device)
-    _calibrate(plans, model, folder / "before.csv")
-    write_profile(settled(read(folder / "before.csv")), device.facts, folder / PROFILE)
-    first = _anchor(plans, folder)
+    say(f"{name}: calibration")
+    tables = [_calibrate(plans, model, folder / "calibration-0.csv")]
+    profile = write_profile(settled(tables[0]), device.facts, folder / PROFILE)
+    terms = [_host(plans, folder)]
     trace = traffic.trace_of(name, setting, folder / PROFILE, folder / ENGINE)
-    runs = list(_runs(plans, trace, folder, say))
-    last = _anchor(plans, folder)
-    say(f"{name}: second calibration")
-    _calibrate(plans, model, folder / "after.csv")
-    before, after = read(folder / "before.csv"), read(folder / "after.csv")
-    profile = write_profile(score.joined(before, after), device.facts, folder / PROFILE)
+    anchors = [_anchor(plans, folder)]
+    shutil.copy(folder / PROFILE, folder / "profile-0.yaml")
+    told: list[dict[str, Any]] = []
+    for number in range(1, setting.repeats + 1):
+        runs = list(_round(plans, trace, number, folder, say))
+        anchors.append(_anchor(plans, folder))
+        say(f"{name}: calibration")
+        tables.append(_calibrate(plans, model, folder / f"calibration-{number}.csv"))
+        profile = write_profile(settled(tables[-1]), device.facts, folder / PROFILE)
+        terms.append(_host(plans, folder))
+        host.write_engine(folder / ENGINE, _between(*terms[-2:]), device)
+        profile = write_profile(score.joined(*tables[-2:]), device.facts, folder / PROFILE)
+        told += [_told(plans, trace, number, folder, run) for run in runs]
+        shutil.copy(folder / PROFILE, folder / f"profile-{number}.yaml")
     return {
         "trace": name,
         "arrivals": dict(trace.arrivals),
         "requests": trace.requests,
         "started": started,
-        "host": terms._asdict(),
-        "anchor": {"before_s": first, "after_s": last},
-        "drift": score.drift_by_operator(before, after),
+        "host": [found._asdict() for found in terms],
+        "anchors_s": anchors,
+        "drift": score.drift(tables),
         "holdout": score.holdout(profile),
-        "disciplines": [
-            _discipline(plans, trace, batching, folder, runs) for batching in plans.batchings
-        ],
+        "runs": told,
     }
 
 
-def _discipline(
-    plans: Plans,
-    trace: Trace,
-    batching: str,
-    folder: Path,
-    runs: Sequence[tuple[str, Observed, dict[str, Any]]],
-) -> dict[str, Any]:
-    """The runs of one discipline beside their prediction."""
-    scenario = traffic.scenario(plans.setting, trace, batching, folder / PROFILE, folder / ENGINE)
-    predicted = simulate(scenario)
-    predicted.save(folder / "simulated" / batching)
-    mine = [(observed, told) for name, observed, told in runs if name == batching]
-    return {
-        "batching": batching,
-        "predicted": score.metrics(predicted.summary),
-        "runs": [told for _, told in mine],
-        "iterations": iterations.compare([observed for observed, _ in mine], scenario),
-    }
-
-
-def _runs(
-    plans: Plans, trace: Trace, folder: Path, say: Say
-) -> Iterator[tuple[str, Observed, dict[str, Any]]]:
-    """Every discipline in turn, again and again; each run is on disk before the next begins."""
-    for repeat, batching in product(range(1, plans.setting.repeats + 1), plans.batchings):
+def _round(
+    plans: Plans, trace: Trace, number: int, folder: Path, say: Say
+) -> Iterator[tuple[str, Observed, float | None]]:
+    """Every discipline once; each run is on disk before the next begins. Discipline, run, and the
+    share of its time in which others used the processors."""
+    for batching in plans.batchings:
         scenario = traffic.scenario(
             plans.setting, trace, batching, folder / PROFILE, folder / ENGINE
         )
-        say(f"{trace.name}: {batching}, run {repeat}, {trace.requests} requests")
-        watch = Watch()
-        observed = _served(plans.device, scenario, watch)
-        result = ObservedResult(observed)
-        result.save(folder / "observed" / f"{batching}-{repeat}")
-        told = {
-            "repeat": repeat,
-            "duration_s": observed.record.end,
-            "disturbed": watch.disturbed,
-            "measured": score.metrics(result.summary),
-        }
-        yield batching, observed, told
+        say(f"{trace.name}: {batching}, run {number}, {trace.requests} requests")
+        observed, disturbed = _watched(plans.device, scenario)
+        ObservedResult(observed).save(folder / "observed" / f"{batching}-{number}")
+        yield batching, observed, disturbed
 
 
-def _served(device: Device, scenario: Scenario, watch: Watch) -> Observed:
+def _watched(device: Device, scenario: Scenario) -> tuple[Observed, float | None]:
+    watch = Watch()
     observed = run(scenario, device, sampling="random", progress=lambda done, total: watch.tick())
     watch.done()
-    return observed
+    return observed, watch.disturbed
+
+
+def _told(
+    plans: Plans,
+    trace: Trace,
+    number: int,
+    folder: Path,
+    run: tuple[str, Observed, float | None],
+) -> dict[str, Any]:
+    """A run beside its prediction by the profile of its round."""
+    batching, observed, disturbed = run
+    scenario = traffic.scenario(plans.setting, trace, batching, folder / PROFILE, folder / ENGINE)
+    predicted = simulate(scenario)
+    predicted.save(folder / "simulated" / f"{batching}-{number}")
+    return {
+        "batching": batching,
+        "round": number,
+        "duration_s": observed.record.end,
+        "disturbed": disturbed,
+        "measured": score.metrics(ObservedResult(observed).summary),
+        "predicted": score.metrics(predicted.summary),
+        "iterations": iterations.compare(observed, scenario),
+    }
+
+
+def _host(plans: Plans, folder: Path) -> host.Terms:
+    """The engine's host terms by the profile that is there, as a file too."""
+    terms = host.measure(plans.device, plans.setting, folder / PROFILE, folder)
+    host.write_engine(folder / ENGINE, terms, plans.device)
+    return terms
+
+
+def _between(one: host.Terms, other: host.Terms) -> host.Terms:
+    """The mean of both."""
+    return host.Terms(*((a + b) / 2 for a, b in zip(one, other, strict=True)))
 
 
 def _anchor(plans: Plans, folder: Path) -> float:
@@ -195,6 +211,7 @@ def _calibrate(plans: Plans, model: ModelSpec, path: Path) -> Table:
         rates=crude_rates(kind, device.facts.units, device.facts.cache),
         budget=plans.budget,
         ranked=RANKED[kind],
+        longest=LONGEST,
     )
     owners = {name: family for family in found for name in family.shares}
     arena = Arena(device, turnover=model.weight_bytes(setting.precision))

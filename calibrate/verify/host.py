@@ -1,14 +1,15 @@
-"""What does the reference engine's own Python cost, beside the operators it calls? Seconds.
+"""What does the reference engine take beside its operators on this device? Seconds.
 
-A model so narrow that its operators are little more than their calls is served, and what its
-iterations take is set against the same operators timed one by one. What is left over is scheduling,
-block tables, views of tensors and loops: so much an iteration, a layer, a sequence and a new
-request. Those four are the engine's host terms on this machine.
+The engine runs a few short bursts, of its model and of the same with fewer layers; what their
+iterations take beyond the price of their operators is scheduling, block tables, views of tensors,
+loops, and finding code and data anew after a matrix has swept the caches: so much an iteration, a
+layer, a sequence and a new request. Those four are the engine's host terms.
 """
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,44 +19,24 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import nnls
 
-from calibrate.bench import families, layer
-from calibrate.bench.arena import Arena
-from calibrate.bench.base import Point, Scope
 from calibrate.device import Device
-from calibrate.engine.log import Iteration
 from calibrate.engine.run import run
 from calibrate.profile import write_text
-from calibrate.timing import Timer, timer_for
+from calibrate.verify.iterations import price_of
+from calibrate.verify.traffic import Setting, Trace, scenario
 from sim import catalog
 from sim.catalog.profile_file import to_yaml
+from sim.cost import CostModel
 from sim.model import ModelSpec
-from sim.scenario import Scenario, load_scenario
+from sim.simulation import prepare
 
-NARROW = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 32,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 16,
-    "intermediate_size": 64,
-    "vocab_size": 256,
-    "max_position_embeddings": 1024,
-    "tie_word_embeddings": True,
-}
-"""The narrow model, but for its layers."""
+FEWER = 4
+"""The same model has this share of the layers."""
 
-LAYERS = (2, 8)
-SEQUENCES = (1, 8)
-PROMPT = 16
-DECODED = 40
-"""Layers, sequences and tokens of the runs that are compared."""
+DECODED = 8
+"""Tokens of each answer, and so decodes of a burst."""
 
-STAND_IN = "h100-sxm"
-"""A GPU of the catalogue for the scenario to name; nothing is priced by it."""
-
-TIMED = 0.02
-"""Seconds that each operator is sampled for."""
+NO_ENGINE = "ideal"
 
 
 class Terms(NamedTuple):
@@ -70,22 +51,22 @@ class Terms(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Sample:
     """Iterations of one kind: how many ``layers``, ``sequences`` and ``new`` requests, what one
-    took and what its operators take alone."""
+    took and what its operators are priced at."""
 
     layers: int
     sequences: int
     new: int
     took: float
-    operators: float
+    priced: float
 
 
-def measure(device: Device, precision: str, folder: Path) -> Terms:
-    """The terms on ``device``; scenarios and models are written to ``folder``."""
-    return solve(list(_samples(device, precision, folder)))
+def measure(device: Device, setting: Setting, gpu: Path, folder: Path) -> Terms:
+    """The terms on ``device``, of which ``gpu`` is a profile; models are written to ``folder``."""
+    return solve(list(_samples(device, setting, gpu, folder)))
 
 
 def solve(samples: list[Sample]) -> Terms:
-    """Terms, none of them negative, that explain best what ``samples`` took beyond operators.
+    """Terms, none of them negative, that explain best what ``samples`` took beyond their price.
 
     >>> made = [Sample(l, s, n, 1.0 + 0.1 * l + 0.01 * s + 0.5 * n, 0.0)
     ...         for l, s, n in ((2, 1, 0), (8, 1, 0), (2, 8, 0), (8, 8, 0), (2, 1, 1), (8, 8, 8))]
@@ -94,14 +75,14 @@ def solve(samples: list[Sample]) -> Terms:
     """
     table = np.array([[1.0, s.layers, s.sequences, s.new] for s in samples])
     took = np.array([s.took for s in samples])
-    beyond = took - np.array([s.operators for s in samples])
+    beyond = took - np.array([s.priced for s in samples])
     found, _ = nnls(table / took[:, None], beyond / took)
     return Terms(*(float(term) for term in found))
 
 
 def write_engine(path: Path, terms: Terms, device: Device) -> None:
     """An engine preset like ``reference`` with these terms, for ``engine:`` in a scenario."""
-    source = f"Measured on {device.facts.name} with a narrow model, operators subtracted."
+    source = f"Measured on {device.facts.name}: iterations of the engine less their operators."
     entry = catalog.raw("engines", "reference")
     times = {name: f"{value * 1e6:.4g}us" for name, value in terms._asdict().items()}
     changed: dict[str, dict[str, object]] = {
@@ -115,61 +96,55 @@ def write_engine(path: Path, terms: Terms, device: Device) -> None:
     write_text(path, to_yaml({**entry, **title, **changed}))
 
 
-def _samples(device: Device, precision: str, folder: Path) -> Iterator[Sample]:
-    arena, timer = Arena(device, turnover=0.0), timer_for(device)
-    for layers in LAYERS:
-        path = folder / f"narrow-{layers}.json"
-        path.write_text(json.dumps(NARROW | {"num_hidden_layers": layers}), encoding="utf-8")
-        model = catalog.model(path)
-        for sequences in SEQUENCES:
-            for outputs in (DECODED, 1):
-                scenario = _scenario(path, precision, sequences, outputs)
-                iterations = run(scenario, device, sampling="random").iterations
-                new = sequences if outputs == 1 else 0
-                chosen = [i for i in iterations if bool(i.prefills) == bool(new)]
-                shape = (PROMPT, PROMPT) if new else (1, PROMPT + DECODED // 2)
-                parts = layer.parts(model, precision, sequences, *shape, True)
-                yield Sample(
-                    layers, sequences, new, _typical(chosen), _alone(parts, arena, timer, model)
-                )
+def _samples(device: Device, setting: Setting, gpu: Path, folder: Path) -> Iterator[Sample]:
+    whole = catalog.model(setting.model)
+    for layers in sorted({max(1, whole.num_layers // FEWER), whole.num_layers}):
+        path = folder / f"layers-{layers}.json"
+        path.write_text(json.dumps(config(whole, layers), indent=2) + "\n", encoding="utf-8")
+        sizes = {1, 2, setting.batch // 2, setting.batch} - {0}
+        for sequences in sorted(sizes):
+            yield from _burst(device, setting, path, gpu, layers, sequences)
 
 
-def _typical(iterations: list[Iteration]) -> float:
-    return median(iteration.end - iteration.start for iteration in iterations)
+def _burst(
+    device: Device, setting: Setting, model: Path, gpu: Path, layers: int, sequences: int
+) -> Iterator[Sample]:
+    """So many requests at once, and the typical iteration of each kind."""
+    trace = Trace("burst", {"kind": "burst"}, sequences)
+    prompt = max(1, min(setting.prompt[1], setting.chunk // sequences))
+    short = {
+        "model": str(model),
+        "workload.prompt_tokens": {"kind": "fixed", "value": prompt},
+        "workload.output_tokens": {"kind": "fixed", "value": min(DECODED, setting.output[1])},
+    }
+    one = scenario(setting, trace, "continuous", gpu, NO_ENGINE).override(short)
+    cost = CostModel(prepare(one).deployment)
+    observed = run(one, device, sampling="random")
+    kinds: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
+    for iteration, row in zip(observed.iterations, observed.record.plans, strict=True):
+        computed, context, new = (int(row[name]) for name in ("computed", "context", "admitted"))
+        price = price_of(cost, iteration, computed, context, new)
+        outputs = computed + len(iteration.prefills)
+        kinds[outputs, new].append((iteration.end - iteration.start, price))
+    for (outputs, new), found in kinds.items():
+        took, priced = (median(column) for column in zip(*found, strict=True))
+        yield Sample(layers, outputs, new, took, priced)
 
 
-def _alone(parts: list[tuple[Point, int]], arena: Arena, timer: Timer, model: ModelSpec) -> float:
-    """What the operators take one by one, with all they need in the cache."""
-    kind, precision = arena.device.facts.kind, parts[0][0].precision
-    scope = Scope(kind, 0.0, 1, [model], [precision])
-    owners = {name: family for family in families(scope) for name in family.shares}
-    total = 0.0
-    for point, times in parts:
-        work = owners[point.operator].prepare(point, arena)
-        total += times * timer.measure(work, TIMED).seconds
-    return total
-
-
-def _scenario(model: Path, precision: str, sequences: int, outputs: int) -> Scenario:
-    """So many requests at a time: prompts alone if ``outputs`` is 1, else one batch that
-    decodes."""
-    return load_scenario(
-        {
-            "model": str(model),
-            "precision": dict.fromkeys(("weights", "activations", "kv_cache"), precision),
-            "fleet": {"gpu": STAND_IN},
-            "engine": "reference",
-            "max_model_len": PROMPT + DECODED,
-            "scheduler": {
-                "max_num_seqs": sequences,
-                "max_num_batched_tokens": PROMPT * sequences,
-            },
-            "kv_cache": {"num_gpu_blocks": 16 * sequences},
-            "workload": {
-                "arrivals": {"kind": "burst"},
-                "prompt_tokens": {"kind": "fixed", "value": PROMPT},
-                "output_tokens": {"kind": "fixed", "value": outputs},
-            },
-            "run": {"requests": sequences * (1 if outputs > 1 else DECODED)},
-        }
-    )
+def config(model: ModelSpec, layers: int) -> dict[str, object]:
+    """The shape of ``model`` with that many layers, as Hugging Face writes it."""
+    family = "qwen3" if model.qk_norm else "qwen2" if model.attention_bias else "llama"
+    names = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}
+    return {
+        "architectures": [f"{names[family]}ForCausalLM"],
+        "model_type": family,
+        "hidden_size": model.hidden_size,
+        "num_hidden_layers": layers,
+        "num_attention_heads": model.num_heads,
+        "num_key_value_heads": model.num_kv_heads,
+        "head_dim": model.head_dim,
+        "intermediate_size": model.intermediate_size,
+        "vocab_size": model.vocab_size,
+        "max_position_embeddings": model.max_position_embeddings,
+        "tie_word_embeddings": model.tie_word_embeddings,
+    }

@@ -19,23 +19,22 @@ from sim.scenario import Scenario
 from sim.simulation import prepare
 
 
-def compare(runs: Sequence[Observed], scenario: Scenario) -> dict[str, Any]:
+def compare(observed: Observed, scenario: Scenario) -> dict[str, Any]:
     """Of iterations of decodes alone, and of those with prompts: the error of the price (median of
-    its size, 90th percentile, median with the sign kept), how many there were, and their share of
-    the time."""
+    its size, 90th percentile, median with the sign kept), how many there were, their share of the
+    time, and the error of their sum."""
     cost = CostModel(prepare(scenario).deployment)
     errors: dict[str, list[float]] = {"decode": [], "prefill": []}
     took = {"decode": 0.0, "prefill": 0.0}
     priced = {"decode": 0.0, "prefill": 0.0}
-    for observed in runs:
-        for iteration, row in zip(observed.iterations, observed.record.plans, strict=True):
-            kind = "prefill" if iteration.prefills else "decode"
-            seconds = iteration.end - iteration.start
-            price = price_of(cost, iteration, int(row["computed"]), int(row["context"]),
-                             int(row["admitted"]))  # fmt: skip
-            errors[kind].append(price / seconds - 1)
-            took[kind] += seconds
-            priced[kind] += price
+    for iteration, row in zip(observed.iterations, observed.record.plans, strict=True):
+        kind = "prefill" if iteration.prefills else "decode"
+        seconds = iteration.end - iteration.start
+        composition = (int(row[name]) for name in ("computed", "context", "admitted"))
+        price = price_of(cost, iteration, *composition)
+        errors[kind].append(price / seconds - 1)
+        took[kind] += seconds
+        priced[kind] += price
     total = sum(took.values())
     return {
         kind: {

@@ -1,7 +1,8 @@
 """How wrong are the predictions, beside how much the engine differs from itself? Relative errors.
 
-A run in which others used the processors is kept and marked, but not scored. What was measured is
-the median of the runs that count, its noise how far the farthest of them lies from that.
+A run in which others used the processors is kept and marked, but not scored. Each run has a
+prediction of its own, from the calibrations around it; the error is the median of theirs. The noise
+is how far the farthest of the runs lies from their median.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -45,43 +47,33 @@ def metrics(summary: Mapping[str, Any]) -> dict[str, float]:
 
 def document(setting: Setting, facts: DeviceFacts, results: Sequence[Document]) -> Document:
     """Everything as one JSON object: the results with their scores, and what was run where."""
-    scored = [
-        result | {"disciplines": [_scored(result, d) for d in result["disciplines"]]}
-        for result in results
-    ]
     return {
         "kind": "verification",
         "device": facts.document(),
         "setting": setting.document(),
         "wanted": dict(WANTED),
-        "traces": scored,
+        "traces": [result | {"scores": _scores(result)} for result in results],
     }
 
 
 def rows(document: Document) -> list[Document]:
     """A flat row for each trace, discipline and metric."""
+    return [row for result in document["traces"] for row in result["scores"]]
+
+
+def _scores(result: Document) -> list[Document]:
     found = []
-    for result in document["traces"]:
-        for discipline in result["disciplines"]:
-            for name, entry in discipline["scores"].items():
-                found.append(
-                    {"trace": result["trace"], "batching": discipline["batching"], "metric": name}
-                    | entry
-                )
+    for batching in dict.fromkeys(told["batching"] for told in result["runs"]):
+        mine = [told for told in result["runs"] if told["batching"] == batching]
+        for name in METRICS:
+            if (result["trace"], name) in GIVEN:
+                continue
+            pairs = [
+                (told["predicted"][name], told["measured"][name]) for told in mine if counts(told)
+            ]
+            head = {"trace": result["trace"], "batching": batching, "metric": name}
+            found.append(head | _score(pairs) | {"wanted": WANTED[name], "runs": len(pairs)})
     return found
-
-
-def _scored(result: Document, discipline: Document) -> Document:
-    """A discipline with its scores."""
-    counted = [told for told in discipline["runs"] if counts(told)]
-    scores = {}
-    for name in METRICS:
-        if (result["trace"], name) in GIVEN:
-            continue
-        predicted = discipline["predicted"][name]
-        scores[name] = _score(predicted, [told["measured"][name] for told in counted])
-        scores[name] |= {"wanted": WANTED[name], "runs": len(counted)}
-    return discipline | {"scores": scores}
 
 
 def counts(told: Mapping[str, Any]) -> bool:
@@ -89,15 +81,16 @@ def counts(told: Mapping[str, Any]) -> bool:
     return (told["disturbed"] or 0.0) <= MOST_DISTURBED
 
 
-def _score(predicted: float, measured: Sequence[float]) -> Document:
-    if not measured:
-        return {"predicted": predicted, "measured": None, "error": None, "noise": None}
-    middle = median(measured)
+def _score(pairs: Sequence[tuple[float, float]]) -> Document:
+    """Medians of (predicted, measured) pairs, and of their errors."""
+    if not pairs:
+        return dict.fromkeys(("predicted", "measured", "error", "noise"))
+    middle = median(measured for _, measured in pairs)
     return {
-        "predicted": predicted,
+        "predicted": median(predicted for predicted, _ in pairs),
         "measured": middle,
-        "error": predicted / middle - 1,
-        "noise": max(abs(value / middle - 1) for value in measured),
+        "error": median(predicted / measured - 1 for predicted, measured in pairs),
+        "noise": max(abs(measured / middle - 1) for _, measured in pairs),
     }
 
 
@@ -116,8 +109,13 @@ def joined(before: Table, after: Table) -> list[Measurement]:
     return both + [row for row in settled(after) if row.key not in known]
 
 
-def drift_by_operator(before: Table, after: Table) -> Document:
-    """By operator: how much longer the second calibration's points took, in the median."""
+def drift(tables: Sequence[Table]) -> list[Document]:
+    """From each calibration to the next, by operator: how much longer the same points took, in the
+    median."""
+    return [_change(before, after) for before, after in pairwise(tables)]
+
+
+def _change(before: Table, after: Table) -> Document:
     second = {row.key: row.seconds or 0.0 for row in settled(after)}
     ratios: dict[str, list[float]] = {}
     for row in settled(before):

@@ -13,10 +13,20 @@ from calibrate.bench.heads import Heads
 from calibrate.verify.traffic import BLOCK_SIZE, Setting
 from sim.model import ModelSpec
 
-LENGTHS = (1, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
+LENGTHS = (1, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
 """Prompts, chunks and contexts worth a point."""
 
-COPIED = tuple(2**exponent for exponent in range(16, 28, 2))
+MOVED = 9
+"""Sizes of an operator that moves data, at least: a fit wants eight."""
+
+SAMPLED = (1, 2, 3, 4, 6, 8, 12, 16)
+"""Rows of logits."""
+
+LONG = 1024
+"""Rows up to which products are measured densely; beyond, there is one point at the longest
+pass."""
+
+COPIED = tuple(2**exponent for exponent in (20, 24, 26))
 """Bytes of the copies that show what the memory can do."""
 
 
@@ -25,12 +35,14 @@ def points(model: ModelSpec, setting: Setting, kind: str) -> Iterator[Point]:
     ``setting``."""
     precision, batch = setting.precision, setting.batch
     most = max(setting.chunk, batch * setting.prompt[1])
-    rows = [m for m in rows_for(kind) if m <= most]
-    rows.append(most)
+    rows = [m for m in rows_for(kind) if m <= min(most, LONG)]
+    rows = [m for m in rows if m <= 2 * batch or m in LENGTHS]
     for name, (n, k) in gemm.layer_shapes(model, 1).items():
         for m in rows:
             if name != "head" or m <= batch:
                 yield gemm.point(precision, m, n, k)
+        if name != "head":
+            yield gemm.point(precision, most, n, k)
     yield from _attention(model, setting)
     widths = {
         "norm": model.hidden_size,
@@ -40,9 +52,9 @@ def points(model: ModelSpec, setting: Setting, kind: str) -> Iterator[Point]:
         "kv_write": 2 * model.kv_size,
     }
     for operator, width in widths.items():
-        for m in rows[:: max(1, len(rows) // 12)]:
+        for m in rows[:: max(1, len(rows) // MOVED)]:
             yield elementwise.stream_point(operator, precision, m, width)
-    for m in sorted({*range(1, min(9, batch + 1)), *(2**e for e in range(4, batch.bit_length()))}):
+    for m in sorted({batch, *SAMPLED}):
         yield elementwise.sampling_point(m, model.vocab_size)
     for size in COPIED:
         yield copies.memory_point("memory", precision, size)
@@ -53,7 +65,7 @@ def _attention(model: ModelSpec, setting: Setting) -> Iterator[Point]:
     heads = Heads(model.num_heads, model.num_kv_heads, model.head_dim)
     precision, batch = setting.precision, setting.batch
     longest = -(-setting.longest // BLOCK_SIZE) * BLOCK_SIZE
-    lengths = sorted({*(n for n in LENGTHS if n <= longest), longest})
+    lengths = sorted({*(n for n in LENGTHS if n <= longest and n not in (24, 48)), longest})
     for context in lengths:
         for decodes in sorted({1, batch}):
             yield decode_attention.point(precision, decodes, context, heads)
@@ -61,5 +73,5 @@ def _attention(model: ModelSpec, setting: Setting) -> Iterator[Point]:
     for tokens in prompts:
         for many in sorted({1, min(4, batch)}):
             yield prefill_attention.point(precision, many, tokens, 0, heads)
-        for context in (n for n in prompts[::2] if n + tokens <= longest):
+        for context in (n for n in prompts[1::2] if n + tokens <= longest):
             yield prefill_attention.point(precision, 1, tokens, context, heads)
