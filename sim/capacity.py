@@ -89,8 +89,10 @@ def capacity(
     num_gpu_blocks: int | None,
     max_num_batched_tokens: int,
     max_num_seqs: int,
+    scale: float = 1.0,
 ) -> Capacity:
-    """The memory of one GPU of ``d``; ``num_gpu_blocks``, if given, overrides the arithmetic."""
+    """The memory of one GPU of ``d``; ``num_gpu_blocks``, if given, overrides the arithmetic, and
+    ``scale`` multiplies whichever it is."""
     found = Capacity(
         memory=d.gpu.memory,
         utilization=gpu_memory_utilization,
@@ -100,11 +102,11 @@ def capacity(
         reserve=d.engine.memory_reserve,
         kv_bytes_per_token=d.kv_bytes_per_token(),
         block_size=block_size,
-        num_gpu_blocks=num_gpu_blocks or 0,
+        num_gpu_blocks=int((num_gpu_blocks or 0) * scale),
         null_blocks=d.engine.null_blocks,
         given=num_gpu_blocks is not None,
     )
     if found.given:
         return found
-    blocks = max(0, int(found.kv_cache // (found.kv_bytes_per_token * block_size)))
+    blocks = max(0, int(found.kv_cache // (found.kv_bytes_per_token * block_size) * scale))
     return replace(found, num_gpu_blocks=blocks)

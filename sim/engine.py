@@ -6,7 +6,7 @@ Seconds and bytes. The values of each engine, with their sources, are in ``catal
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 
@@ -76,6 +76,22 @@ class EngineSpec:
     kv_rereads: float = 0.0
     grouped_kernels: tuple[int, ...] = ()
     fitted_to: tuple[FittedTo, ...] = ()
+
+    def scaled(self, factor: float) -> EngineSpec:
+        """The same engine with ``factor`` times all of its times; 0 for one that costs nothing."""
+        if factor == 1.0:
+            return self
+        return replace(
+            self,
+            per_iteration=self.per_iteration * factor,
+            per_sequence=self.per_sequence * factor,
+            per_new_request=self.per_new_request * factor,
+            per_layer=self.per_layer * factor,
+            launch=self.launch * factor,
+            front_end=self.front_end * factor,
+            per_streamed_token=self.per_streamed_token * factor,
+            per_ring_gpu=self.per_ring_gpu * factor,
+        )
 
     def rereads(self, group: int) -> float:
         """Share of the further query heads' reads of the KV cache that go to memory, where

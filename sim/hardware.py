@@ -8,7 +8,7 @@ which is twice as large and which no dense model reaches.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sim.profile import Profile
 
@@ -136,6 +136,19 @@ class GpuSpec:
             if candidate in self.peak_flops:
                 return self.peak_flops[candidate]
         raise ValueError(f"{self.name} has no unit that computes {precision}")
+
+    def scaled(self, memory: float, bandwidth: float, compute: float, link: float) -> GpuSpec:
+        """The same GPU with so many times the memory, its bandwidth, all arithmetic and the
+        bandwidth between GPUs; latencies and what a profile says of its kernels stay."""
+        if memory == bandwidth == compute == link == 1.0:
+            return self
+        return replace(
+            self,
+            memory=self.memory * memory,
+            bandwidth=self.bandwidth * bandwidth,
+            peak_flops={name: peak * compute for name, peak in self.peak_flops.items()},
+            link=replace(self.link, bandwidth=self.link.bandwidth * link),
+        )
 
     @property
     def ridge_point(self) -> float:

@@ -57,16 +57,19 @@ def prepare(scenario: Scenario) -> Setup:
             "vary the traffic (for a trace: workload.trace.spread)"
         )
     pool, base = scenario.fleet[0], scenario.base
-    engine = catalog.engine(scenario.engine, base)
+    engine, assume = catalog.engine(scenario.engine, base), scenario.assume
     try:
         deployment = Deployment(
             model=catalog.model(scenario.model, base),
-            gpu=catalog.gpu(pool.gpu, base, engine.kernels),
-            engine=engine,
+            gpu=catalog.gpu(pool.gpu, base, engine.kernels).scaled(
+                assume.memory, assume.bandwidth, assume.compute, assume.link
+            ),
+            engine=engine.scaled(assume.host_time),
             weights=scenario.precision.weights,
             activations=scenario.precision.activations,
             kv_cache=scenario.precision.kv_cache,
             tensor_parallel=pool.tensor_parallel,
+            kernel_time=assume.kernel_time,
         )
     except ValueError as error:
         raise UsageError(str(error)) from None
@@ -93,6 +96,7 @@ def prepare(scenario: Scenario) -> Setup:
         num_gpu_blocks=kv.num_gpu_blocks,
         max_num_batched_tokens=limits.max_num_batched_tokens,
         max_num_seqs=limits.max_num_seqs,
+        scale=assume.kv_blocks,
     )
     if memory.usable_blocks == 0:
         raise InfeasibleError(_does_not_fit(deployment, memory))

@@ -38,6 +38,8 @@ class Attention:
     def __init__(self, deployment: Deployment) -> None:
         d, gpu = deployment, deployment.gpu
         self._layers = d.model.num_layers
+        self._slower = d.kernel_time
+        self._layer_seconds = self._layers * d.kernel_time  # seconds of a pass, per one of a layer
         self._token_bytes = 2.0 * d.kv_size * precision_bytes(d.kv_cache)
         self._sequence_bytes = 2.0 * d.query_size * d.activation_bytes  # query in, result out
         self._pair_flops = 4.0 * d.query_size
@@ -70,14 +72,16 @@ class Attention:
         ``context``.
         """
         if self._table is not None:
-            return self._table.lines(sequences)
+            f = self._slower
+            return [(limit, f * a, f * b) for limit, a, b in self._table.lines(sequences)]
         slope = max(self._read_bytes / self._bandwidth, self._arithmetic)
         start = sequences * (slope + self._sequence_bytes / self._bandwidth)
         flat = sequences * self._unit
-        rising = (math.inf, (self._floor + start) * self._layers, slope * self._layers)
+        layers = self._layer_seconds
+        rising = (math.inf, (self._floor + start) * layers, slope * layers)
         if flat <= start:
             return [rising]
-        return [((flat - start) / slope, (self._floor + flat) * self._layers, 0.0), rising]
+        return [((flat - start) / slope, (self._floor + flat) * layers, 0.0), rising]
 
     def decode(self, sequences: Amount, context: Amount) -> Operator:
         """Decode attention of ``sequences`` that hold ``context`` tokens in sum."""
@@ -98,9 +102,9 @@ class Attention:
             False,
             ATTENTION_ERROR,
         )
-        if self._table is None:
-            return operator
-        return measured(operator, 1, self._table.timing(sequences, context))
+        if self._table is not None:
+            operator = measured(operator, 1, self._table.timing(sequences, context))
+        return operator.slowed(self._slower)
 
     def prefill_seconds(self, chunks: list[Chunk], sequences: int) -> tuple[float, float]:
         """(seconds of all layers, query-key pairs) of the prefill attention of ``chunks``.
@@ -122,7 +126,7 @@ class Attention:
             memory = traffic / self._bandwidth
             seconds += arithmetic if arithmetic > memory else memory
             pairs += seen
-        return seconds * self._layers, pairs
+        return seconds * self._layer_seconds, pairs
 
     def _measured_prefill(
         self, prompts: Prompts | SerialPrompts, chunks: list[Chunk], sequences: int
@@ -135,7 +139,7 @@ class Attention:
             pairs = tokens * (tokens + 1) / 2
             if sequences:
                 seconds = seconds - self._floor if seconds > self._floor else 0.0
-            return seconds * self._layers, pairs
+            return seconds * self._layer_seconds, pairs
         for chunk in chunks:
             tokens, context = chunk.tokens, chunk.context
             busy, tile, read, written = prompts.work(tokens, context)
@@ -152,7 +156,7 @@ class Attention:
             seconds -= self._floor
             if seconds < 0.0:
                 seconds = 0.0
-        return seconds * self._layers, pairs
+        return seconds * self._layer_seconds, pairs
 
     def prefill(self, chunks: list[Chunk], sequences: int) -> Operator:
         """Prefill attention of ``chunks`` beside decoding ``sequences``."""
@@ -180,9 +184,9 @@ class Attention:
         """
         flops = self._pair_flops * pairs * self._layers
         traffic = (context * self._token_bytes + tokens * self._sequence_bytes) * self._layers
-        latency = min(self._floor * self._layers * passes, seconds)
+        latency = min(self._floor * self._layer_seconds * passes, seconds)
         compute = seconds - latency
-        memory = min(traffic / self._bandwidth, compute)
+        memory = min(traffic / self._bandwidth * self._slower, compute)
         return Operator(
             *("prefill attention", flops, traffic, compute, memory, latency, 0.0, False),
             *self._trust.of(fresh),

@@ -14,7 +14,8 @@ from sim.model import ModelSpec, precision_bytes
 class Deployment:
     """One replica's parts, and the share of the model that falls to each of its GPUs.
 
-    ``weights``, ``activations`` and ``kv_cache`` are precisions. Every GPU holds all layers, of
+    ``weights``, ``activations`` and ``kv_cache`` are precisions; every kernel takes ``kernel_time``
+    times what it is priced at (1: the price is believed). Every GPU holds all layers, of
     each layer its share of the heads and of the MLP. Raises ValueError if they cannot be shared
     out.
     """
@@ -26,6 +27,7 @@ class Deployment:
     activations: str = "bf16"
     kv_cache: str = "bf16"
     tensor_parallel: int = 1
+    kernel_time: float = 1.0
 
     def __post_init__(self) -> None:
         for precision in (self.weights, self.activations, self.kv_cache):

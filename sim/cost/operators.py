@@ -63,6 +63,17 @@ class Operator(NamedTuple):
         """Duration: the roof, and what does not overlap with it."""
         return self.roof + self.latency + self.communication
 
+    def slowed(self, factor: float) -> Operator:
+        """The same, taking ``factor`` times as long."""
+        if factor == 1.0:
+            return self
+        return self._replace(
+            compute=self.compute * factor,
+            memory=self.memory * factor,
+            latency=self.latency * factor,
+            communication=self.communication * factor,
+        )
+
     @property
     def bound(self) -> str:
         """What a single pass spends most of its time on."""
@@ -124,7 +135,11 @@ class Operators:
             operators.append(self._quantise(m, 2 * h + q + i))
         if d.tensor_parallel > 1:
             operators.append(self._sum(2 * layers + 1, m * h * self._moved))
-        return operators
+        return self._slowed(operators)
+
+    def _slowed(self, operators: list[Operator]) -> list[Operator]:
+        factor = self._d.kernel_time
+        return [operator.slowed(factor) for operator in operators]
 
     def _sum(self, times: int, size: Amount) -> Operator:
         """All-reduces of ``size`` bytes."""
@@ -149,10 +164,11 @@ class Operators:
         # softmax and choice read and write the logits once more in 32 bits
         sampling = self._moving("sampling", "sampling", 1, rows * vocabulary * 2 * LOGIT_BYTES)
         if d.tensor_parallel == 1:
-            return [head, sampling]
+            return self._slowed([head, sampling])
         size = rows * vocabulary * self._moved
         seconds = all_gather_time(size, d.tensor_parallel, d.gpu.link)
-        return [head, _collective("logits all-gather", 1, size, seconds), sampling]
+        gather = _collective("logits all-gather", 1, size, seconds)
+        return self._slowed([head, gather, sampling])
 
     def _projection(self, name: str, m: Amount, k: float, n: float) -> Operator:
         d = self._d

@@ -351,7 +351,8 @@ def _energy(run: RunRecord, outputs: int) -> dict[str, Any] | None:
 
 
 def _notes(run: RunRecord) -> list[str]:
-    notes = [*run.traffic_notes, *order_notes(run)]
+    assumed = run.scenario.assume.told()
+    notes = [*([assumed] if assumed else []), *run.traffic_notes, *order_notes(run)]
     limits, memory = run.limits, run.capacity
     if limits.max_model_len > memory.tokens:
         notes.append(

@@ -244,6 +244,8 @@ Version = Annotated[int, _whole(1), AfterValidator(_version)]
 """The version of the scenario format."""
 Positive = Annotated[float, _number("a number above 0", lambda number: number > 0)]
 """A finite number above 0, without a unit."""
+Nonnegative = Annotated[float, _number("a number of 0 or more", lambda number: number >= 0)]
+"""A finite number of 0 or more, without a unit."""
 Mean = Annotated[Positive, at_most(LARGEST_COUNT)]
 """A number of tokens that need not be whole, such as a mean or a standard deviation."""
 Factor = Annotated[Positive, between(1e-6, 1e6)]

@@ -92,6 +92,7 @@ def _values() -> Sequence[tuple[str, Any, _Schema]]:
         ("priority", fields.Priority, {**count, "minimum": 0}),
         ("version", fields.Version, {"const": 1}),
         ("positive", fields.Positive, {**number, "exclusiveMinimum": 0}),
+        ("nonnegative", fields.Nonnegative, {**number, "minimum": 0}),
         ("share", fields.Share, {**number, "exclusiveMinimum": 0, "maximum": 1}),
         ("price", fields.Price, {**price, "pattern": _whole_text(f"{_NUMBER}|catalogue")}),
         ("duration", fields.Duration, _quantity("time", zero=False)),

@@ -16,6 +16,7 @@ import yaml
 from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from sim import catalog
+from sim.scenario.assume import Assume
 from sim.scenario.deployment import KvCache, Pool, Precision, Scheduler, Speculative
 from sim.scenario.diagnostics import problems_of
 from sim.scenario.document import Document, Problem, failure
@@ -91,10 +92,11 @@ class Scenario(LimitedSection):
     )
     slo: Slo = Field(default_factory=Slo, description="Latency that is promised.")
     run: Run = Field(default_factory=Run, description="How much is simulated.")
+    assume: Assume = Field(default_factory=Assume, description="What if? Factors; 1: as it is.")
 
     _document: Document | None = PrivateAttr(None)
 
-    @field_validator("precision", "scheduler", "kv_cache", "slo", "run", mode="before")
+    @field_validator("precision", "scheduler", "kv_cache", "slo", "run", "assume", mode="before")
     @classmethod
     def _empty_section(cls, value: Any) -> Any:
         """A section whose keys are all commented out is read as its defaults."""

@@ -18,6 +18,7 @@ from sim.rng import stream
 from sim.workload.arrivals import ArrivalLaw, Burst, Constant, Gamma, Poisson
 from sim.workload.classes import Labels, Mix, classified, labels_of, mix_of
 from sim.workload.lengths import Empirical, Fixed, Joint, LengthLaw, Lognormal, Normal, Uniform
+from sim.workload.longer import Longer, lengthened
 from sim.workload.traces import Trace, read_trace
 from sim.workload.traces.rows import MAX_TOKENS
 from sim.workload.traffic import (
@@ -58,6 +59,13 @@ def build(scenario: Scenario, seed: int) -> OpenTraffic | ClosedTraffic:
     smaller one holds.
     TraceError for a file that cannot be read, UsageError for a law that does not exist.
     """
+    assume = scenario.assume
+    by = Longer(assume.prompt_tokens, assume.output_tokens, scenario.max_model_len)
+    return lengthened(_asked(scenario, seed), by)
+
+
+def _asked(scenario: Scenario, seed: int) -> OpenTraffic | ClosedTraffic:
+    """The traffic as it is."""
     workload, total = scenario.workload, scenario.run.requests
     if workload.trace is not None:
         recorded = workload.trace

@@ -1,0 +1,51 @@
+"""What if? Factors on what is known of hardware, engine and traffic; 1 leaves it as it is.
+
+So a run can ask what twice the memory bandwidth would bring, or how much depends on an overhead
+that nobody measured, without a GPU of that kind in the catalogue.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from sim.scenario.fields import Factor, Nonnegative, at_most
+from sim.scenario.support import Section
+
+LARGEST = 1e6
+"""No factor is more."""
+
+
+class Assume(Section):
+    """Factors. The catalogue's price stands whatever they are: nobody sells such a part."""
+
+    memory: Factor = Field(
+        default=1.0, description="Memory of each GPU. 1, as all of these: as it is."
+    )
+    bandwidth: Factor = Field(default=1.0, description="Bandwidth of that memory.")
+    compute: Factor = Field(default=1.0, description="Peak arithmetic, in every precision.")
+    link: Factor = Field(default=1.0, description="Bandwidth of the links between GPUs.")
+    kernel_time: Factor = Field(
+        default=1.0,
+        description="Time that every kernel takes: how far the prices may be off.",
+    )
+    host_time: Annotated[Nonnegative, at_most(LARGEST)] = Field(
+        default=1.0,
+        description="All times of the engine: host, launches, gaps between layers, front end. 0: "
+        "none at all.",
+    )
+    kv_blocks: Factor = Field(
+        default=1.0, description="KV blocks of a replica, however their number was found."
+    )
+    prompt_tokens: Factor = Field(
+        default=1.0, description="Length of every prompt, up to what max_model_len leaves."
+    )
+    output_tokens: Factor = Field(
+        default=1.0, description="Length of every answer, likewise; at least one token."
+    )
+
+    def told(self) -> str | None:
+        """What differs from the truth, in a sentence; None if nothing does."""
+        changed = [f"{name.replace('_', ' ')} x {value:g}" for name, value in self if value != 1.0]
+        return f"Assumed, not so: {', '.join(changed)}." if changed else None
