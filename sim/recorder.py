@@ -59,23 +59,43 @@ REQUEST = np.dtype(
     ]
 )
 GAP = np.dtype([("gap", "f8"), ("count", "i8")])
+CHUNK = np.dtype(
+    [
+        ("plan", "i4"),  # its row among the plans
+        ("request", "i4"),  # id
+        ("tokens", "i4"),
+        ("context", "i4"),  # tokens of the request that were computed before
+    ]
+)
+ABSENCE = np.dtype(
+    [
+        ("request", "i8"),  # id
+        ("time", "f8"),
+        ("out", "i4"),  # 1: thrown out of the batch, 0: caught up again
+    ]
+)
 
 pack_plan = struct.Struct("=6d4q12i").pack
 _pack_request = struct.Struct("=q4d8i").pack
+pack_chunk = struct.Struct("=4i").pack
+_pack_absence = struct.Struct("=qdi").pack
 _pack_gap = struct.Struct("=dq").pack
 
 
 class Recorder:
     """Collects the rows of one run, of all its replicas.
 
-    ``plans`` takes rows made by ``pack_plan``; the replica appends to it directly.
+    ``plans`` takes rows made by ``pack_plan``, ``chunks`` by ``pack_chunk``; the replica appends to
+    them directly.
     """
 
     def __init__(self) -> None:
         self.plans = bytearray()
+        self.chunks = bytearray()
         self.reasons: list[str] = []
         self._requests = bytearray()
         self._gaps = bytearray()
+        self._absences = bytearray()
 
     def finish(self, request: Request, replica: int, finish: float) -> None:
         """``request`` got its last token at ``finish``."""
@@ -130,6 +150,14 @@ class Recorder:
         it."""
         self._gaps += _pack_gap(gap, count)
 
+    def thrown_out(self, request: Request, time: float) -> None:
+        """``request`` was preempted at ``time``."""
+        self._absences += _pack_absence(request.id, time, 1)
+
+    def caught_up(self, request: Request, time: float) -> None:
+        """All that ``request`` had before it was preempted is computed again at ``time``."""
+        self._absences += _pack_absence(request.id, time, 0)
+
     def plan_rows(self) -> NDArray[np.void]:
         """One structured row (``PLAN``) per plan, in the order in which the plans ended."""
         return np.frombuffer(self.plans, dtype=PLAN)
@@ -142,3 +170,8 @@ class Recorder:
     def gap_rows(self) -> NDArray[np.void]:
         """Structured rows (``GAP``) of the gaps that ``long_gap`` noted."""
         return np.frombuffer(self._gaps, dtype=GAP)
+
+    def trail_rows(self) -> tuple[NDArray[np.void], NDArray[np.void]]:
+        """Structured rows (``CHUNK``, ``ABSENCE``): what was prefilled in which plan, and who was
+        out of the batch, both in order of time."""
+        return np.frombuffer(self.chunks, dtype=CHUNK), np.frombuffer(self._absences, ABSENCE)

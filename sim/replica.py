@@ -17,9 +17,11 @@ import simpy
 
 from sim.clock import INFINITY, SCHEDULING, Alarm, Process, due_now
 from sim.plan import Chunk, Plan
-from sim.recorder import Recorder, pack_plan
+from sim.recorder import PLAN, Recorder, pack_chunk, pack_plan
 from sim.request import Request
 from sim.schedulers import Scheduler
+
+PLAN_BYTES = PLAN.itemsize
 
 
 class Price(Protocol):
@@ -171,11 +173,13 @@ class Replica:
         env, alarm, scheduler = self._env, self._alarm, self.scheduler
         schedule, repeats, account = scheduler.schedule, scheduler.repeats, self._account
         decode_line, price = self._price.decode_line, self._price.iteration
-        leap = self._leap
+        leap, thrown_out = self._leap, scheduler.thrown_out
         completion, scheduling = self.index, SCHEDULING + self.index
         while True:
             now = env._now
             plan = schedule(now)
+            if thrown_out:
+                self._note_thrown_out(now)
             if plan is None:
                 self._idle = True
                 yield alarm.at(scheduler.wakeup(now), scheduling)
@@ -229,10 +233,14 @@ class Replica:
             for since, members in scheduler.decoding.stalled(started):
                 self._recorder.long_gap(gap + (started - since), members)
                 stalled += members
-        for chunk in chunks:
-            tokens += chunk.tokens
-            if chunk.request.generated:
-                self._note_resumed(chunk, end)
+        if chunks:
+            number, pieces = len(rows) // PLAN_BYTES, self._recorder.chunks
+            for chunk in chunks:
+                request, size = chunk.request, chunk.tokens
+                tokens += size
+                pieces += pack_chunk(number, request.id, size, chunk.context)
+                if request.generated:
+                    self._note_resumed(chunk, end)
         reserved = reserved_end = scheduler.kv.reserved
         finished = scheduler.complete(plan, iterations, end)
         if iterations > 1:
@@ -275,3 +283,11 @@ class Replica:
         request = chunk.request
         if chunk.context + chunk.tokens >= request.tokens_to_prefill():
             self._recorder.long_gap(end - request.last_token, 1)
+            self._recorder.caught_up(request, end)
+
+    def _note_thrown_out(self, now: float) -> None:
+        """The plan that was just made preempted somebody."""
+        thrown_out = self.scheduler.thrown_out
+        for request in thrown_out:
+            self._recorder.thrown_out(request, now)
+        thrown_out.clear()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.metrics.latency_parts import latency_parts
 from sim.metrics.repetitions import combine, headlines
 from sim.metrics.summary import RunRecord, summarise
 from sim.recorder import COMPLETED, REJECTED
@@ -149,6 +150,7 @@ class Result:
             "warmup": run.warmup,
             "slo_met": run.within_slo,
             "class": np.array([*(c.name for c in run.classes), None], dtype=object)[rows["class"]],
+            **{f"{name}_s": part for name, part in latency_parts(run).items() if name != "queue"},
         }
 
     def _timeseries_columns(self) -> dict[str, NDArray[Any]]:

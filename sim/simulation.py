@@ -260,6 +260,7 @@ def play(
         interrupted=interrupted,
         traffic_notes=traffic.notes if isinstance(traffic, OpenTraffic) else (),
         classes=traffic.classes,
+        trail=recorder.trail_rows(),
     )
     assert len(record.requests) == fleet.issued, (
         "every request is completed, rejected or unfinished"

@@ -17,6 +17,7 @@ import yaml
 
 import sim
 from sim.errors import UsageError
+from sim.metrics.latency_parts import PARTS
 from sim.results import Result
 from sim.run_directory import new_run_directory
 
@@ -67,6 +68,7 @@ REQUEST_COLUMNS = {
     "warmup": "bool",
     "slo_met": "bool",
     "class": "string",
+    **{f"{part}_s": "double" for part in PARTS if part != "queue"},
 }
 TIMESERIES_COLUMNS = {
     "replica": "int32",

@@ -39,7 +39,8 @@ class RunRecord:
     """Everything a run leaves behind; the columns of ``plans``, ``requests`` and ``gaps`` are those
     of ``sim.recorder``. ``end`` is the simulated time at which it stopped (s), ``offered``
     the number of requests the traffic held, arrived or not, ``events`` how many SimPy scheduled,
-    ``traffic_notes`` what was said of the traffic when it was read, ``classes`` those it has."""
+    ``traffic_notes`` what was said of the traffic when it was read, ``classes`` those it has;
+    ``trail`` has the chunks and absences of ``sim.recorder``, None where nobody noted them."""
 
     scenario: Scenario
     deployment: Deployment
@@ -56,6 +57,7 @@ class RunRecord:
     interrupted: bool
     traffic_notes: tuple[str, ...] = ()
     classes: tuple[TrafficClass, ...] = ()
+    trail: tuple[NDArray[np.void], NDArray[np.void]] | None = None
 
     @cached_property
     def completed(self) -> NDArray[np.bool_]:

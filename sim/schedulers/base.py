@@ -50,6 +50,7 @@ class Scheduler(ABC):
         self.waiting: Queue = Fifo()
         self.decoding = DecodeBatch()
         self.last_call = False
+        self.thrown_out: list[Request] = []  # by preemption; who reads it empties it
         self.reserved_end = 0  # tokens' worth of memory taken in the last iteration of a leap
 
     # -- what a policy decides ---------------------------------------------------------------

@@ -53,6 +53,7 @@ class IterationLevel(Scheduler):
         self.kv.free(request.computed)
         request.computed = 0
         request.preemptions += 1
+        self.thrown_out.append(request)
         self.waiting.appendleft(request)
 
     def _admit(self, now: float) -> Request:

@@ -1,0 +1,207 @@
+"""Where did the latency of each request go? Parts in seconds that add up to it exactly.
+
+The parts of a request, in order of time; the first five make its TTFT, all its E2EL:
+
+``front_end``          outside the engine: HTTP, tokeniser, hand-over
+``queue``              in the scheduler's queue, until it was first in a batch
+``prefill``            its own prompt: what the iterations with a chunk of it would have taken
+                       without the prompts of others in them
+``prefill_delay``      what they took longer because of those, and iterations it was passed over in
+``prefill_preempted``  thrown out before its first token: until its prompt was complete
+``decode``             its tokens after the first, at the speed of the batches it was in
+``decode_delay``       what iterations took longer, or were put off, for prompts of others
+``decode_preempted``   thrown out after its first token: until all it had was computed again
+``transfer``           KV on its way between replicas: 0, as each serves its requests alone
+
+What an iteration would have taken without others' prompts is asked of the cost model that priced
+it. Nothing is accumulated while a run goes on: its plans, their chunks and who was thrown out when
+are recorded, and that is enough.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.plan import Chunk
+from sim.recorder import COMPLETED
+from sim.request import Request
+
+if TYPE_CHECKING:
+    from sim.metrics.summary import RunRecord
+    from sim.replica import Price
+
+Floats = NDArray[np.float64]
+Parts = Mapping[str, Floats]
+
+TTFT_PARTS = ("front_end", "queue", "prefill", "prefill_delay", "prefill_preempted")
+"""What adds up to the time to first token."""
+AFTER_PARTS = ("decode", "decode_delay", "decode_preempted", "transfer")
+"""What adds up to the rest."""
+PARTS = (*TTFT_PARTS, *AFTER_PARTS)
+"""What adds up to the end-to-end latency."""
+
+
+def latency_parts(run: RunRecord) -> Parts:
+    """Each of ``PARTS`` for every request of a run, NaN for those that were not completed.
+
+    NaN for all of a run whose chunks nobody recorded: one that was observed, not simulated.
+    """
+    if run.trail is None:
+        return {name: np.full(len(run.requests), np.nan) for name in PARTS}
+    front_end = run.deployment.engine.front_end
+    return parts_of(run.requests, run.plans, *run.trail, run.cost, front_end)
+
+
+def parts_of(
+    requests: NDArray[np.void],
+    plans: NDArray[np.void],
+    chunks: NDArray[np.void],
+    absences: NDArray[np.void],
+    price: Price,
+    front_end: float,
+) -> Parts:
+    """As ``latency_parts``, from the rows of ``sim.recorder`` and the price of an iteration."""
+    done = requests["status"] == COMPLETED
+    scheduled, first, finish = (
+        np.where(done, requests[name], np.nan) for name in ("scheduled", "first_token", "finish")
+    )
+    away = _Absences(requests, absences)
+    own = _own_prefill(requests, plans, chunks, price, away)
+    prefilling = first - scheduled - away.before
+    # rounding: an iteration's price may exceed its recorded duration by the last bit
+    own = np.minimum(own, prefilling)
+    delayed = _delay_of_decodes(requests, plans, price, away)
+    decoding = finish - first - away.after
+    delayed = np.clip(delayed, 0.0, decoding)
+    zero = np.where(done, 0.0, np.nan)
+    return {
+        "front_end": zero + front_end,
+        "queue": scheduled - (requests["arrival"] + front_end),
+        "prefill": own,
+        "prefill_delay": prefilling - own,
+        "prefill_preempted": zero + away.before,
+        "decode": decoding - delayed,
+        "decode_delay": delayed,
+        "decode_preempted": zero + away.after,
+        "transfer": zero,
+    }
+
+
+class _Absences:
+    """When requests were out of the batch: ``spans`` (row of the request -> start and end of each),
+    and how long in all, ``before`` and ``after`` the first token."""
+
+    def __init__(self, requests: NDArray[np.void], rows: NDArray[np.void]) -> None:
+        self.before = np.zeros(len(requests))
+        self.after = np.zeros(len(requests))
+        self.spans: dict[int, list[tuple[float, float]]] = {}
+        events: dict[int, list[tuple[float, bool]]] = defaultdict(list)
+        for request, time, out in rows[["request", "time", "out"]].tolist():
+            events[request].append((time, bool(out)))
+        for index, noted in events.items():
+            if requests["status"][index] != COMPLETED:
+                continue
+            first = float(requests["first_token"][index])
+            self.spans[index] = spans = _spans([*noted, (first, False)])
+            for start, end in spans:
+                (self.before if end <= first else self.after)[index] += end - start
+
+
+def _spans(events: list[tuple[float, bool]]) -> list[tuple[float, float]]:
+    """From each time of going out to the next of being back, in order. Who is back at some instant
+    may go out again at the same one."""
+    spans: list[tuple[float, float]] = []
+    since: float | None = None
+    for time, out in sorted(events):
+        if out and since is None:
+            since = time
+        elif not out and since is not None:
+            spans.append((since, time))
+            since = None
+    return spans
+
+
+def _own_prefill(
+    requests: NDArray[np.void],
+    plans: NDArray[np.void],
+    chunks: NDArray[np.void],
+    price: Price,
+    away: _Absences,
+) -> Floats:
+    """Seconds of each request's own prompt, up to its first token; what was lost to a preemption
+    counts, what was computed once more after it does not."""
+    chunks = chunks[_first_time(requests, plans, chunks, away)]
+    rows = plans[chunks["plan"]]
+    seconds = rows["end"] - rows["start"]
+    shared = np.flatnonzero(rows["prefill_seqs"] > 1)
+    alone, iteration = Request(0, 0.0, 1, 1), price.iteration
+    columns = (
+        column[shared].tolist()
+        for column in (rows["computed"], rows["context"], chunks["tokens"], chunks["context"])
+    )
+    prices = [
+        iteration(computed, context, [Chunk(alone, tokens, before)], 0 if before else 1)[0]
+        for computed, context, tokens, before in zip(*columns, strict=True)
+    ]
+    seconds[shared] = np.minimum(seconds[shared], prices)
+    total = np.zeros(len(requests))
+    np.add.at(total, chunks["request"], seconds)
+    return total
+
+
+def _first_time(
+    requests: NDArray[np.void],
+    plans: NDArray[np.void],
+    chunks: NDArray[np.void],
+    away: _Absences,
+) -> NDArray[np.bool_]:
+    """Which chunks belong to a first prefill: not to one that made up for a preemption."""
+    owners, starts = chunks["request"], plans["start"][chunks["plan"]]
+    kept = np.asarray(starts < requests["first_token"][owners])
+    touched = np.isin(owners, np.fromiter(away.spans, dtype=np.int64))
+    for row in np.flatnonzero(touched).tolist():
+        start = float(starts[row])
+        spans = away.spans[int(owners[row])]
+        kept[row] &= not any(out <= start < back for out, back in spans)
+    return kept
+
+
+def _delay_of_decodes(
+    requests: NDArray[np.void], plans: NDArray[np.void], price: Price, away: _Absences
+) -> Floats:
+    """Seconds by which prompts of others put off each request's tokens after the first."""
+    total = np.zeros(len(requests))
+    extra = _beside_decodes(plans, price)
+    replicas = requests["replica"]
+    for index in np.unique(replicas[requests["status"] == COMPLETED]).tolist():
+        of_plans = plans["replica"] == index
+        ends = plans["end"][of_plans]
+        sums = np.concatenate([[0.0], np.cumsum(extra[of_plans])])
+        mine = np.flatnonzero((replicas == index) & (requests["status"] == COMPLETED))
+        at = sums[np.searchsorted(ends, requests["finish"][mine], "right")]
+        total[mine] = at - sums[np.searchsorted(ends, requests["first_token"][mine], "right")]
+        for row in (row for row in mine.tolist() if row in away.spans):
+            first, finish = float(requests["first_token"][row]), float(requests["finish"][row])
+            edges = [first, *(t for span in away.spans[row] if span[0] >= first for t in span)]
+            places = sums[np.searchsorted(ends, [*edges, finish], "right")]
+            total[row] = sum(b - a for a, b in list(pairwise(places.tolist()))[::2])
+    return total
+
+
+def _beside_decodes(plans: NDArray[np.void], price: Price) -> Floats:
+    """Seconds by which the prompts in each plan made it longer than its decodes alone."""
+    extra = np.where(plans["prefill_seqs"] > 0, plans["end"] - plans["start"], 0.0)
+    mixed = np.flatnonzero((plans["prefill_seqs"] > 0) & (plans["computed"] > 0))
+    line, prices = price.decode_line, []
+    columns = plans["computed"][mixed].tolist(), plans["context"][mixed].tolist()
+    for sequences, context in zip(*columns, strict=True):
+        _, intercept, slope = line(sequences, context)
+        prices.append(intercept + slope * context)
+    extra[mixed] = np.maximum(extra[mixed] - prices, 0.0)
+    return extra
