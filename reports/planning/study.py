@@ -1,0 +1,109 @@
+"""What do the pages of studies share? Sections, definitions, headline and the way into HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from reports.content import Plot
+from reports.definitions import DEFINITIONS as OF_RUNS
+from reports.definitions import Definition
+from reports.formats import MISSING, show
+from reports.page import fill
+from reports.tables import Cell, Column, Table
+
+DEFINITIONS: Mapping[str, Definition] = {
+    **{name: OF_RUNS[name] for name in ("ttft", "tpot", "goodput", "output_throughput")},
+    "capacity": Definition(
+        "Capacity",
+        "What full batches could serve, in multiples of the traffic: 2 means that twice as many "
+        "requests per second could be served. It has none where requests do not come by a clock.",
+    ),
+}
+
+
+class Headline(NamedTuple):
+    """The page in a sentence; ``tone`` colours it."""
+
+    tone: str
+    title: str
+    text: str = ""
+
+
+HEADS: Mapping[str, Column] = {
+    "output_throughput": Column("Output tokens/s", definition="output_throughput"),
+    "request_goodput": Column("Goodput (requests/s)", definition="goodput"),
+    "p99_ttft_ms": Column("TTFT p99 (ms)", definition="ttft"),
+    "p99_tpot_ms": Column("TPOT p99 (ms)", definition="tpot"),
+    "capacity": Column("Capacity (x traffic)", definition="capacity"),
+}
+"""A column for each figure, in the order of tables."""
+
+
+def page(
+    document: Mapping[str, Any],
+    *,
+    kind: str,
+    sections: Mapping[str, str],
+    headline: Headline,
+    setup: Sequence[tuple[str, str]],
+    plots: Sequence[Plot],
+    tables: Sequence[Table],
+    failures: Table | None,
+    definitions: Mapping[str, Definition] = DEFINITIONS,
+    **content: Any,
+) -> str:
+    """The page of a study as HTML."""
+    kept = {key: title for key, title in sections.items() if failures or key != "failures"}
+    return fill(
+        "study.html.j2",
+        kept,
+        definitions,
+        header={
+            "name": document["scenario"],
+            "kind": kind,
+            "lead": document["description"],
+            "setup": setup,
+        },
+        headline=headline,
+        notes=document["notes"],
+        plots=plots,
+        tables=tables,
+        failures=failures,
+        provenance={"version": document["infersim"]},
+        **content,
+    )
+
+
+def values(found: Mapping[str, float | None]) -> list[Cell]:
+    """A cell for each figure."""
+    return [Cell(*show(found[key], "number")) for key in HEADS]
+
+
+def percent(change: float | None) -> Cell:
+    """A relative change in percent, with its sign."""
+    if change is None:
+        return Cell(MISSING, None)
+    value = 100 * change
+    return Cell(f"{value:+,.1f}" if round(value, 1) else "0.0", round(value, 4))
+
+
+def factor(value: float | None) -> Cell:
+    """A factor, by which a figure is multiplied."""
+    if value is None:
+        return Cell(MISSING, None)
+    return Cell(f"x {value:,.3g}", round(value, 6))
+
+
+def text(value: str) -> Cell:
+    """A cell of words."""
+    return Cell(value, value)
+
+
+def reasons(rows: Sequence[tuple[str, str]]) -> Table | None:
+    """What did not run, and why; None if all did."""
+    if not rows:
+        return None
+    columns = (Column("What", False), Column("Why", False, prose=True))
+    cells = tuple((text(what), text(why)) for what, why in rows)
+    return Table("failures", "What does not run", columns, cells)
