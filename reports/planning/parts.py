@@ -1,0 +1,71 @@
+"""Where does the latency go? A stacked bar for all requests and one for the slowest.
+
+Run it: ``python -m reports.planning.parts [RESULT_JSON]`` with the result of a diagnosis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import plotly.graph_objects as go
+
+from reports import theme
+from reports.profile.axes import legend
+
+TITLES: Mapping[str, str] = {
+    "front_end": "front end",
+    "queue": "queue",
+    "prefill": "own prefill",
+    "prefill_delay": "others' prefill, before the first token",
+    "prefill_preempted": "preempted before the first token",
+    "decode": "decode",
+    "decode_delay": "others' prefill, after the first token",
+    "decode_preempted": "preempted after the first token",
+    "transfer": "transfer",
+}
+TONES = (
+    *(theme.GREY, theme.PURPLE, theme.BLUE, theme.VERMILLION, theme.ORANGE),
+    *(theme.GREEN, theme.VERMILLION, theme.ORANGE, theme.SKY),
+)
+BARS: Mapping[str, str] = {
+    "ttft": "TTFT",
+    "slowest_ttft": "TTFT, slowest 1 %",
+    "e2el": "E2EL",
+    "slowest_e2el": "E2EL, slowest 1 %",
+}
+
+
+def figure(document: Mapping[str, Any], latency: str) -> go.Figure:
+    """The parts of ``ttft`` or ``e2el``: means of all requests, and of the slowest."""
+    names = [name for name in (latency, f"slowest_{latency}") if name in document["latency"]]
+    traces = []
+    for (part, title), tone in zip(TITLES.items(), TONES, strict=True):
+        values = [document["latency"][name].get(part, 0.0) for name in names]
+        if any(values):
+            traces.append(
+                {
+                    "type": "bar",
+                    "orientation": "h",
+                    "name": title,
+                    "y": [BARS[name] for name in names],
+                    "x": values,
+                    "marker": {"color": tone.light},
+                    "hovertemplate": f"{title}: %{{x:,.4~g}} ms<extra></extra>",
+                }
+            )
+    layout = theme.layout() | {
+        "xaxis": theme.axis("mean (ms)"),
+        "yaxis": theme.axis(None) | {"type": "category", "autorange": "reversed"},
+        "barmode": "stack",
+        "showlegend": True,
+        "legend": legend() | {"traceorder": "normal"},
+    }
+    return go.Figure(data=traces, layout=layout)
+
+
+if __name__ == "__main__":
+    from reports.planning.demo import main
+    from reports.planning.made_up import diagnosis
+
+    main("parts", lambda document: figure(document, "e2el"), diagnosis)

@@ -1,0 +1,139 @@
+"""What could be otherwise? Changes of a scenario that a diagnosis tries, and what each would cost.
+
+``PROBES`` are changes that nobody can buy one by one; they show what bounds a run. Everything else
+is an action: a flag, another number format, or more hardware.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sim.model import precision_bytes
+from sim.planning.points import Settings
+from sim.scenario import Scenario
+from sim.scenario.support import refusal
+
+
+class Effort(NamedTuple):
+    """What an action takes. Its effect is divided by ``weight`` before advice is ranked."""
+
+    name: str
+    title: str
+    weight: float
+
+
+FLAG = Effort("flag", "a flag, at the next start of the engine", 1.0)
+FORMAT = Effort("format", "another number format: a new checkpoint, and quality to be checked", 2.0)
+HARDWARE = Effort("hardware", "twice the GPUs, and so twice the cost", 4.0)
+PROBE = Effort("probe", "not to be had alone: it shows what bounds the run", 0.0)
+EFFORTS = (FLAG, FORMAT, HARDWARE, PROBE)
+
+
+@dataclass(frozen=True)
+class Counterfactual:
+    """One change: its ``settings``, and of a probe what the run is ``bound`` by if it helps."""
+
+    name: str
+    title: str
+    settings: Settings
+    effort: Effort
+    bound: str = ""
+
+
+def counterfactuals(scenario: Scenario) -> list[Counterfactual]:
+    """Everything to try, probes first."""
+    parts: tuple[Callable[[Scenario], Iterator[Counterfactual]], ...]
+    parts = (_probes, _seats, _memory, _formats, _guesses, _hardware)
+    return [change for part in parts for change in part(scenario)]
+
+
+def _probes(scenario: Scenario) -> Iterator[Counterfactual]:
+    a, pool = scenario.assume, scenario.fleet[0]
+    yield _probe("memory", "twice the GPU memory", "memory", 2 * a.memory, "memory capacity")
+    yield _probe("bandwidth", "twice the memory bandwidth", "bandwidth", 2 * a.bandwidth,
+                 "memory bandwidth")  # fmt: skip
+    yield _probe("compute", "twice the arithmetic", "compute", 2 * a.compute, "arithmetic")
+    if pool.tensor_parallel > 1:
+        yield _probe("link", "twice the link bandwidth", "link", 2 * a.link, "links between GPUs")
+    yield _probe("host", "no host time", "host_time", 0.0, "the engine's host time")
+
+
+def _probe(name: str, title: str, key: str, value: float, bound: str) -> Counterfactual:
+    return Counterfactual(name, title, {f"assume.{key}": value}, PROBE, bound)
+
+
+def _seats(scenario: Scenario) -> Iterator[Counterfactual]:
+    """Batch, token budget and the rule of batching."""
+    knobs = scenario.scheduler
+    seats, tokens = knobs.max_num_seqs, knobs.max_num_batched_tokens
+    if knobs.batching in ("static", "request"):
+        lifted = {"scheduler.max_num_batched_tokens": seats} if tokens < seats else {}
+        changed = {"scheduler.batching": "continuous", **lifted}
+        yield _flag("continuous", "continuous batching", changed)
+    more: dict[str, object] = {"scheduler.max_num_seqs": 2 * seats}
+    if tokens < 2 * seats:
+        more["scheduler.max_num_batched_tokens"] = 2 * seats
+    yield _flag("more-seats", f"batches of up to {2 * seats:,}", more)
+    if seats > 1:
+        yield _flag("fewer-seats", f"batches of up to {seats // 2:,}",
+                    {"scheduler.max_num_seqs": seats // 2})  # fmt: skip
+    if knobs.batching != "continuous":
+        return
+    yield _flag("more-tokens", f"{2 * tokens:,} tokens an iteration",
+                {"scheduler.max_num_batched_tokens": 2 * tokens})  # fmt: skip
+    if tokens // 2 >= seats:
+        yield _flag("fewer-tokens", f"{tokens // 2:,} tokens an iteration",
+                    {"scheduler.max_num_batched_tokens": tokens // 2})  # fmt: skip
+    word = "whole prompts" if knobs.chunked_prefill else "prompts in chunks"
+    yield _flag("chunks", word, {"scheduler.chunked_prefill": not knobs.chunked_prefill})
+    if knobs.chunked_prefill and knobs.long_prefill_token_threshold is None:
+        yield _flag("threshold", "at most 1,024 tokens of one prompt an iteration",
+                    {"scheduler.long_prefill_token_threshold": 1024})  # fmt: skip
+
+
+def _memory(scenario: Scenario) -> Iterator[Counterfactual]:
+    """How the cache is allotted, and who sends requests where."""
+    kv = scenario.kv_cache
+    if kv.allocator == "contiguous":
+        yield _flag("paging", "paged KV cache", {"kv_cache.allocator": "paged"})
+    if kv.gpu_memory_utilization < 0.95 and kv.num_gpu_blocks is None:
+        yield _flag("utilization", "95 % of the GPU memory for the engine",
+                    {"kv_cache.gpu_memory_utilization": 0.95})  # fmt: skip
+    if scenario.fleet[0].replicas > 1 and scenario.router != "least-outstanding":
+        yield _flag("router", "router least-outstanding", {"router": "least-outstanding"})
+
+
+def _flag(name: str, title: str, settings: dict[str, object]) -> Counterfactual:
+    return Counterfactual(name, title, settings, FLAG)
+
+
+def _formats(scenario: Scenario) -> Iterator[Counterfactual]:
+    p = scenario.precision
+    if precision_bytes(p.kv_cache) >= 2:
+        yield Counterfactual("kv-fp8", "KV cache in fp8", {"precision.kv_cache": "fp8"}, FORMAT)
+    if precision_bytes(p.weights) >= 2:
+        eight: Settings = {"precision.weights": "fp8", "precision.activations": "fp8"}
+        yield Counterfactual("fp8", "weights and products in fp8", eight, FORMAT)
+        four: Settings = {"precision.weights": "int4", "precision.activations": "bf16"}
+        yield Counterfactual("int4", "weights in int4, products in bf16", four, FORMAT)
+
+
+def _guesses(scenario: Scenario) -> Iterator[Counterfactual]:
+    """Speculation, where the simulator knows it and the scenario has none."""
+    value = {"method": "ngram", "num_tokens": 4, "acceptance_rate": 0.6}
+    if scenario.speculative is None and refusal("Scenario", "speculative", value) is None:
+        yield _flag("speculation", "n-gram speculation, 60 % accepted", {"speculative": value})
+
+
+def _hardware(scenario: Scenario) -> Iterator[Counterfactual]:
+    pool = scenario.fleet[0]
+    yield Counterfactual("replicas", f"{2 * pool.replicas} replicas",
+                         {"fleet.0.replicas": 2 * pool.replicas}, HARDWARE)  # fmt: skip
+    yield Counterfactual(
+        "tensor-parallel",
+        f"each replica on {2 * pool.tensor_parallel} GPUs",
+        {"fleet.0.tensor_parallel": 2 * pool.tensor_parallel},
+        HARDWARE,
+    )

@@ -1,0 +1,108 @@
+"""What does a diagnosis look like in a terminal of 88 columns?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from sim.console import STATE_STYLES
+from sim.planning.ablate_view import HEADS, value_text
+from sim.units import show_time
+
+PARTS = {
+    "front_end": "front end",
+    "queue": "queue",
+    "prefill": "own prefill",
+    "prefill_delay": "others' prefill, before",
+    "prefill_preempted": "preempted, before",
+    "decode": "decode",
+    "decode_delay": "others' prefill, after",
+    "decode_preempted": "preempted, after",
+    "transfer": "transfer",
+}
+"""The parts of a latency; before and after are meant of the first token."""
+
+
+def diagnose_view(document: Mapping[str, Any]) -> Group:
+    """The answer and the trials of ``sim.planning.diagnose_document.document``."""
+    return Group(*_parts(document))
+
+
+def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
+    verdict = document["verdict"]
+    yield Text.assemble((document["scenario"], "bold"), f"  {document['setup']}")
+    yield Text(verdict["text"], style=STATE_STYLES.get(verdict["state"], ""))
+    yield Text(document["bound"]["text"])
+    yield _trials(document)
+    if document["latency"]:
+        yield _latency(document["latency"])
+    for trial in document["trials"]:
+        if trial["error"] is not None:
+            yield Text(f"Not possible: {trial['title']}: {trial['error']}", style="dim")
+
+
+def _trials(document: Mapping[str, Any]) -> Table:
+    table = Table(title="If it were otherwise", title_justify="left", expand=True, box=box.SIMPLE,
+                  padding=(0, 1))  # fmt: skip
+    table.add_column("", ratio=1, overflow="fold")
+    for head in HEADS.values():
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("effort", no_wrap=True)
+    figures = document["figures"]
+    table.add_row("as it is", *(value_text(f["key"], f["value"]) for f in figures), "")
+    for trial in document["trials"]:
+        if trial["error"] is None:
+            cells = [_change(trial["changes"][f["key"]], f["more"]) for f in figures]
+            table.add_row(trial["title"], *cells, trial["effort"])
+    return table
+
+
+def _change(change: float | None, more: bool) -> Text:
+    if change is None:
+        return Text("-")
+    style = "" if abs(change) < 0.02 else "green" if (change > 0) == more else "red"
+    return Text(f"{change:+.0%}" if round(change, 2) else "0%", style=style)
+
+
+def _latency(latency: Mapping[str, Mapping[str, float]]) -> Table:
+    """Where the time went: mean of all, and of the slowest hundredth."""
+    table = Table(title="Where the latency goes (mean; slowest: beyond its p99)",
+                  title_justify="left", expand=True, box=box.SIMPLE, padding=(0, 1))  # fmt: skip
+    table.add_column("", ratio=1)
+    columns = ("ttft", "slowest_ttft", "e2el", "slowest_e2el")
+    for name in columns:
+        table.add_column(name.replace("_", " ").upper().replace("SLOWEST", "slowest"),
+                         justify="right")  # fmt: skip
+    for part, title in PARTS.items():
+        values = [latency[name].get(part) for name in columns]
+        if any(values):
+            table.add_row(title, *("" if v is None else show_time(v / 1e3) for v in values))
+    totals = (sum(latency[name].values()) for name in columns)
+    table.add_row("in all", *(show_time(total / 1e3) for total in totals), style="bold")
+    return table
+
+
+def advice_view(document: Mapping[str, Any]) -> Text:
+    """The advice, to be printed as it is: commands are whole, however wide, to be copied."""
+    return Text("\n").join(_advice(document))
+
+
+def _advice(document: Mapping[str, Any]) -> Iterator[Text]:
+    trials = {trial["name"]: trial for trial in document["trials"]}
+    efforts = {effort["name"]: effort for effort in document["efforts"]}
+    if not document["advice"]:
+        yield Text("Advice: none of what was tried makes it 2 % better.")
+        return
+    yield Text("Advice, by effect per effort:", style="bold")
+    for number, name in enumerate(document["advice"], 1):
+        trial = trials[name]
+        met = {True: ", SLO met", False: ", SLO missed", None: ""}[trial["slo_met"]]
+        effort = efforts[trial["effort"]]["title"]
+        yield Text(f"{number}. {trial['title']}: {trial['effect']:+.0%}{met}")
+        yield Text(f"   {effort}")
+        yield Text(f"   {trial['command']}", style="dim")
