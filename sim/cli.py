@@ -19,7 +19,10 @@ import typer
 from sim import calibrate_commands, run_command, score_command, trace_commands, validate_command
 from sim.errors import InfersimError, UsageError
 from sim.exits import INFEASIBLE, told_errors
+from sim.planning_commands.ablate import ablate
 from sim.planning_commands.compare import compare
+from sim.planning_commands.diagnose import diagnose
+from sim.planning_commands.sensitivity import sensitivity
 from sim.planning_commands.sweep import sweep
 from sim.run_command import Overrides
 
@@ -43,6 +46,9 @@ app.command()(validate_command.validate_run)
 app.add_typer(calibrate_commands.explain, name="explain")
 app.command()(sweep)
 app.command()(compare)
+app.command()(ablate)
+app.command()(diagnose)
+app.command()(sensitivity)
 
 
 def main() -> None:

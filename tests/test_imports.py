@@ -82,6 +82,8 @@ def loaded_after(code: str) -> set[str]:
             "sim.score_command",
             "sim.exits",
             "sim.planning_commands.sweep",
+            "sim.planning_commands.study",
+            *(f"sim.planning_commands.{name}" for name in ("ablate", "diagnose", "sensitivity")),
             "sim.planning_commands.compare",
         },
         "rich": {
@@ -93,6 +95,8 @@ def loaded_after(code: str) -> set[str]:
             "sim.scoring.document",
             "sim.validation.console",
             "sim.planning.sweep_view",
+            *(f"sim.planning.{name}_view" for name in ("ablate", "diagnose", "sensitivity")),
+            "sim.planning_commands.study",
             "sim.planning.compare_view",
         },
         "pandas": {"sim.results", "sim.validation.observed", "sim.planning.runs"},
@@ -101,6 +105,7 @@ def loaded_after(code: str) -> set[str]:
         "reports": {
             *("sim.run_output", "sim.calibrate_commands", "sim.validate_command"),
             *("sim.planning_commands.sweep", "sim.planning_commands.compare"),
+            *(f"sim.planning_commands.{name}" for name in ("ablate", "diagnose", "sensitivity")),
         },
     }.items(),
 )

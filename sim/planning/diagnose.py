@@ -1,7 +1,7 @@
 """What bounds a run, and what should be changed first? Shown by runs in which it is otherwise.
 
 Each counterfactual meets the same traffic. Its **effect** is the mean of its gains in the figures
-of ``planning.figures`` (natural logarithms; each within a factor of ten). A probe with the largest
+of ``planning.gains`` (natural logarithms; each within a factor of ten). A probe with the largest
 effect names what binds; actions are ranked by effect per effort.
 """
 
@@ -16,7 +16,7 @@ from sim.errors import InfeasibleError
 from sim.planning.counterfactuals import PROBE, Counterfactual, counterfactuals
 from sim.planning.evaluate import check_served
 from sim.planning.executors import Executor
-from sim.planning.figures import figures_of, gains, in_order, mean_gain
+from sim.planning.gains import figures_of, gains, in_order, mean_gain
 from sim.planning.latency import Means, mean_parts
 from sim.planning.points import Outcome, Point
 from sim.scenario import Scenario

@@ -14,7 +14,7 @@ from typing import Any
 
 from sim.planning.counterfactuals import EFFORTS, PROBE
 from sim.planning.diagnose import WORTH, Diagnosis, Trial
-from sim.planning.figures import FIGURES, figures_of
+from sim.planning.gains import FIGURES, figures_of
 from sim.planning.points import Settings, show
 
 

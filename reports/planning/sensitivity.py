@@ -1,0 +1,101 @@
+"""How does a study of sensitivity become one HTML page? From what ``infersim sensitivity`` has in
+its ``result.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from reports.content import Plot, to_json
+from reports.formats import show
+from reports.planning import tornado
+from reports.planning.ablate import DEFINED
+from reports.planning.study import HEADS, Headline, page, percent, reasons, text, values
+from reports.tables import Cell, Column, Table
+from reports.whole_file import write_whole
+
+SECTIONS: Mapping[str, str] = {
+    "summary": "Summary",
+    "figures": "Figures",
+    "numbers": "Numbers",
+    "failures": "What does not run, or has no range",
+    "definitions": "Definitions",
+}
+"""Anchor -> heading, in the order of the page."""
+
+WORDS = {True: "yes", False: "no", None: "–"}
+
+
+def write_sensitivity_report(target: Path, document: Mapping[str, Any]) -> Path:
+    """Write the page to ``target``, whole or not at all, and return it; OSError if that fails."""
+    write_whole(target, render_sensitivity(document))
+    return target
+
+
+def render_sensitivity(document: Mapping[str, Any]) -> str:
+    """The page as HTML; a function of its argument alone."""
+    tone = "warn" if document["flips"] else {True: "good", False: "bad"}.get(document["holds"])
+    return page(
+        document,
+        kind="sensitivity",
+        sections=SECTIONS,
+        headline=Headline(tone or "neutral", document["answer"], document["verdict"]["text"]),
+        setup=[("Setup", document["setup"]), ("Prices", f"within ± {document['band']:.0%}")],
+        plots=_tornados(document),
+        tables=[_inputs(document)],
+        failures=reasons(_reasons(document)),
+    )
+
+
+def _tornados(document: Mapping[str, Any]) -> list[Plot]:
+    note = "Each input at its low and its high end, everything else as it is."
+    return [
+        Plot(
+            f"tornado-{figure['key']}",
+            figure["title"][0].upper() + figure["title"][1:],
+            DEFINED[figure["key"]],
+            note,
+            to_json(tornado.figure(figure["title"], figure["more"], bars)),
+            kind="tall",
+        )
+        for figure in document["figures"]
+        if (bars := tornado.of_inputs(document, figure["key"]))
+    ]
+
+
+def _inputs(document: Mapping[str, Any]) -> Table:
+    now = {figure["key"]: figure["value"] for figure in document["figures"]}
+    verdict = document["verdict"]
+    first = (*values(now), Cell(*show(verdict["attainment"], "share")))
+    rows = [(text("as it is"), *first, text(WORDS[document["holds"]]))]
+    for entry in document["inputs"]:
+        for end in (entry["low"], entry["high"]):
+            if end is not None and end["error"] is None:
+                rows.append(_row(f"{entry['title']} {end['text']}", end))
+    together = document["together"]
+    if together is not None and together["error"] is None:
+        rows.append(_row(together["text"], together))
+    columns = (
+        Column("Input", False),
+        *HEADS.values(),
+        Column("Within SLO (%)"),
+        Column("Holds", False),
+    )
+    caption = "Every input: changes in percent, below the figures as they are"
+    return Table("inputs", caption, columns, tuple(rows))
+
+
+def _row(title: str, end: Mapping[str, Any]) -> tuple[Cell, ...]:
+    changes = (percent(end["changes"][key]) for key in HEADS)
+    attained = Cell(*show(end["attainment"], "share"))
+    return (text(title), *changes, attained, text(WORDS[end["holds"]]))
+
+
+def _reasons(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    found = [(e["title"], e["missing"]) for e in document["inputs"] if e["missing"] is not None]
+    for entry in document["inputs"]:
+        for end in (entry["low"], entry["high"]):
+            if end is not None and end["error"] is not None:
+                found.append((f"{entry['title']} {end['text']}", end["error"]))
+    return found

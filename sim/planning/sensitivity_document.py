@@ -1,0 +1,103 @@
+"""What does a study of sensitivity say? One plain mapping, for JSON, the terminal and the page.
+
+Changes of figures are relative (0.1: a tenth more); ``effect`` is a factor less 1 (0.1: a tenth
+better, over all figures).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+from sim.planning.gains import FIGURES, figures_of
+from sim.planning.sensitivity import End, Sensitivity, Swing
+
+Figures = Mapping[str, float | None]
+
+
+def document(found: Sensitivity) -> dict[str, Any]:
+    """The content of ``result.json``."""
+    base, own = figures_of(found.base), found.base["infersim"]
+    return {
+        "kind": "sensitivity",
+        "infersim": version("infersim"),
+        "scenario": found.scenario.name,
+        "description": found.scenario.description,
+        "setup": f"{own['model']} on {own['gpus']} x {own['gpu']}, {own['engine']}",
+        "verdict": own["verdict"],
+        "holds": found.holds,
+        "question": _question(found),
+        "answer": _answer(found),
+        "flips": [swing.input.name for swing in found.ordered if _flips(found, swing)],
+        "band": found.band,
+        "figures": [
+            {"key": f.key, "title": f.title, "unit": f.unit, "more": f.more, "value": base[f.key]}
+            for f in FIGURES
+        ],
+        "inputs": [_swing(found, swing, base) for swing in found.ordered],
+        "together": None if found.together is None else _end(found.together, base),
+        "notes": own["notes"],
+    }
+
+
+def _question(found: Sensitivity) -> str:
+    limits = found.base["infersim"]["verdict"]["limits"]
+    return "Is the SLO met?" if limits else "Is the traffic held?"
+
+
+def _flips(found: Sensitivity, swing: Swing) -> bool:
+    return any(end.holds != found.holds for end in swing.ends)
+
+
+def _answer(found: Sensitivity) -> str:
+    if found.holds is None:
+        return "There is no verdict to flip: neither an SLO nor arrivals that could be too many."
+    word = {True: "yes", False: "no"}
+    flipping = [
+        f"{swing.input.title} {' or '.join(e.text for e in swing.ends if e.holds != found.holds)}"
+        for swing in found.ordered
+        if _flips(found, swing)
+    ]
+    text = f"{_question(found)} {word[found.holds].capitalize()}"
+    if flipping:
+        return f"{text}, but it flips with {'; '.join(flipping)}."
+    text += ", and no input alone flips it within its range"
+    if found.together is None or found.holds is False:
+        return f"{text}."
+    also = "nor do all worse ends together" if found.together.holds else "all together do"
+    return f"{text}; {also}."
+
+
+def _swing(found: Sensitivity, swing: Swing, base: Figures) -> dict[str, Any]:
+    each = swing.input
+    return {
+        "name": each.name,
+        "title": each.title,
+        "missing": each.missing or None,
+        "flips": _flips(found, swing),
+        "width": math.expm1(swing.width),
+        "low": None if swing.low is None else _end(swing.low, base),
+        "high": None if swing.high is None else _end(swing.high, base),
+    }
+
+
+def _end(end: End, base: Figures) -> dict[str, Any]:
+    summary = end.outcome.summary
+    verdict = None if summary is None else summary["infersim"]["verdict"]
+    return {
+        "text": end.text,
+        "settings": dict(end.settings),
+        "error": end.outcome.error,
+        "figures": dict(end.figures) or None,
+        "changes": {key: _relative(base[key], value) for key, value in end.figures.items()},
+        "effect": None if end.effect is None else math.expm1(end.effect),
+        "holds": end.holds,
+        "attainment": None if verdict is None else verdict["attainment"],
+        "state": None if verdict is None else verdict["state"],
+    }
+
+
+def _relative(before: float | None, after: float | None) -> float | None:
+    return after / before - 1 if before and after is not None else None

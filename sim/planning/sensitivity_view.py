@@ -1,0 +1,71 @@
+"""What does a study of sensitivity look like in a terminal of 88 columns?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from sim.planning.ablate_view import HEADS, value_text
+from sim.planning.wording import share
+
+SHOWN = ("output_throughput", "p99_ttft_ms", "p99_tpot_ms", "capacity")
+
+
+def sensitivity_view(document: Mapping[str, Any]) -> Group:
+    """The answer and the inputs of ``sim.planning.sensitivity_document.document``."""
+    return Group(*_parts(document))
+
+
+def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
+    yield Text.assemble((document["scenario"], "bold"), f"  {document['setup']}")
+    flips, holds = document["flips"], document["holds"]
+    yield Text(document["answer"], style="yellow" if flips else "green" if holds else "")
+    yield _table(document)
+    for entry in document["inputs"]:
+        if entry["missing"] is not None:
+            yield Text(f"{entry['title']}: {entry['missing']}", style="dim")
+        for end in (entry["low"], entry["high"]):
+            if end is not None and end["error"] is not None:
+                told = f"{entry['title']} {end['text']}: {end['error']}"
+                yield Text(f"Does not run: {told}", style="yellow")
+
+
+def _table(document: Mapping[str, Any]) -> Table:
+    table = Table(expand=True, box=box.SIMPLE, padding=(0, 1, 0, 0))
+    table.add_column("", ratio=1, overflow="fold")
+    for key in SHOWN:
+        table.add_column(HEADS[key], justify="right", no_wrap=True)
+    table.add_column("in SLO", justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    values = {figure["key"]: figure["value"] for figure in document["figures"]}
+    attained = share(document["verdict"]["attainment"])
+    table.add_row("as it is", *(value_text(key, values[key]) for key in SHOWN), attained,
+                  _word(document["holds"]))  # fmt: skip
+    for entry in document["inputs"]:
+        for end in (entry["low"], entry["high"]):
+            if end is not None:
+                _add(table, f"{entry['title']} {end['text']}", end, document["holds"])
+    if document["together"] is not None:
+        _add(table, document["together"]["text"], document["together"], document["holds"])
+    return table
+
+
+def _add(table: Table, title: str, end: Mapping[str, Any], holds: bool | None) -> None:
+    style = "yellow" if end["holds"] != holds else ""
+    cells = [_change(end["changes"].get(key)) for key in SHOWN]
+    table.add_row(title, *cells, share(end["attainment"]), _word(end["holds"]), style=style)
+
+
+def _change(change: float | None) -> str:
+    if change is None:
+        return "-"
+    return f"{change:+.0%}" if round(change, 2) else "0%"
+
+
+def _word(holds: bool | None) -> str:
+    return {True: "yes", False: "no", None: "-"}[holds]

@@ -1,0 +1,156 @@
+"""Which inputs of a prediction are not known for sure, and within which range? Stated, not hidden.
+
+Each input has a low and a high end as settings; where it has no end on one side, or none at all,
+that is said. Ranges are those of ``RANGES`` unless others are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sim.errors import UsageError, did_you_mean
+from sim.metrics.confidence import HOST_ERROR
+from sim.planning.points import Settings
+from sim.scenario import Scenario
+
+RANGES: Mapping[str, tuple[float, float]] = {
+    "host_time": (1 - 2 * HOST_ERROR, 1 + 2 * HOST_ERROR),
+    "kv_blocks": (0.9, 1.1),
+    "prompt_tokens": (0.8, 1.2),
+    "output_tokens": (0.8, 1.2),
+    "rate": (0.9, 1.1),
+    "burstiness": (0.5, 2.0),
+    "acceptance": (0.9, 1.1),
+}
+"""Factors at the low and the high end. Twice the error of fitted host times, since few engines were
+fitted on the hardware at hand; a tenth for the blocks that an engine finds at start; what a
+forecast of traffic may be off by. Prices have the error band of the run itself."""
+
+TITLES: Mapping[str, str] = {
+    "kernel_time": "prices of kernels",
+    "host_time": "host overhead",
+    "kv_blocks": "KV blocks",
+    "prompt_tokens": "prompt lengths",
+    "output_tokens": "answer lengths",
+    "rate": "request rate",
+    "burstiness": "burstiness",
+    "acceptance": "acceptance rate",
+}
+
+
+@dataclass(frozen=True)
+class Input:
+    """One uncertain input: settings at the ``low`` and ``high`` end (None: there is none), what
+    these are in words, and why an end is missing."""
+
+    name: str
+    title: str
+    low: Settings | None
+    high: Settings | None
+    texts: tuple[str, str]
+    missing: str = ""
+
+
+def uncertain(
+    scenario: Scenario, band: float, ranges: Mapping[str, tuple[float, float]]
+) -> list[Input]:
+    """Every uncertain input of ``scenario``; ``band`` is the relative error of its prices,
+    ``ranges`` replace the usual ones. UsageError for a range of nothing."""
+    for name in ranges:
+        if name not in TITLES:
+            raise UsageError(
+                f"--range: no input is called {name!r}{did_you_mean(name, TITLES)}; "
+                f"known: {', '.join(TITLES)}"
+            )
+    known = {**RANGES, "kernel_time": (max(1 - band, 0.01), 1 + band), **ranges}
+    found = [_factor(scenario, name, known[name]) for name in ("kernel_time", "host_time")]
+    if scenario.kv_cache.num_gpu_blocks is None or "kv_blocks" in ranges:
+        found.append(_factor(scenario, "kv_blocks", known["kv_blocks"]))
+    else:
+        found.append(_none("kv_blocks", "given as the engine found them"))
+    found += [_factor(scenario, name, known[name]) for name in ("prompt_tokens", "output_tokens")]
+    found += [_rate(scenario, known["rate"]), _burstiness(scenario, known["burstiness"])]
+    if scenario.speculative is not None:
+        found.append(_acceptance(scenario, known["acceptance"]))
+    return found
+
+
+def _factor(scenario: Scenario, name: str, ends: tuple[float, float]) -> Input:
+    """A factor on top of what the scenario assumes already."""
+    now = float(getattr(scenario.assume, name))
+    low, high = ({f"assume.{name}": now * end} for end in ends)
+    return Input(name, TITLES[name], low, high, _texts(ends))
+
+
+def _texts(ends: tuple[float, float]) -> tuple[str, str]:
+    return f"x {ends[0]:.3g}", f"x {ends[1]:.3g}"
+
+
+def _none(name: str, why: str) -> Input:
+    return Input(name, TITLES[name], None, None, ("", ""), why)
+
+
+def _rate(scenario: Scenario, ends: tuple[float, float]) -> Input:
+    arrivals, trace = scenario.workload.arrivals, scenario.workload.trace
+    settings: list[dict[str, object]]
+    if trace is not None:
+        settings = [{"workload.trace.time_scale": trace.time_scale / end} for end in ends]
+    elif arrivals is not None and hasattr(arrivals, "rate"):
+        keys = [key for key in ("rate", "final_rate", "peak_rate") if hasattr(arrivals, key)]
+        settings = [
+            {f"workload.arrivals.{key}": getattr(arrivals, key) * end for key in keys}
+            for end in ends
+        ]
+    else:
+        return _none("rate", "these arrivals have no rate")
+    return Input("rate", TITLES["rate"], settings[0], settings[1], _texts(ends))
+
+
+def _burstiness(scenario: Scenario, ends: tuple[float, float]) -> Input:
+    """The coefficient of variation of the gaps between arrivals."""
+    arrivals = scenario.workload.arrivals
+    if arrivals is None:
+        return _none("burstiness", "a trace is as bursty as it was recorded")
+    if arrivals.kind == "constant":
+        poisson = {"workload.arrivals": {"kind": "poisson", "rate": arrivals.rate}}
+        why = "nothing is less bursty than constant gaps"
+        return Input("burstiness", TITLES["burstiness"], None, poisson, ("", "poisson"), why)
+    if arrivals.kind not in ("poisson", "gamma"):
+        return _none("burstiness", f"arrivals of kind {arrivals.kind} have none to vary")
+    now = arrivals.cv if arrivals.kind == "gamma" else 1.0
+    low, high = (
+        {"workload.arrivals": {"kind": "gamma", "rate": arrivals.rate, "cv": now * end}}
+        for end in ends
+    )
+    texts = f"cv {now * ends[0]:g}", f"cv {now * ends[1]:g}"
+    return Input("burstiness", TITLES["burstiness"], low, high, texts)
+
+
+def _acceptance(scenario: Scenario, ends: tuple[float, float]) -> Input:
+    guesses = scenario.speculative
+    assert guesses is not None
+    low, high = (
+        {"speculative.acceptance_rate": min(1.0, guesses.acceptance_rate * end)} for end in ends
+    )
+    return Input("acceptance", TITLES["acceptance"], low, high, _texts(ends))
+
+
+def read_range(text: str) -> tuple[str, tuple[float, float]]:
+    """``name=low:high``, such as ``host_time=0.5:2``; UsageError for anything else.
+
+    >>> read_range("host_time=0.5:2")
+    ('host_time', (0.5, 2.0))
+    """
+    name, equals, ends = text.partition("=")
+    low, colon, high = ends.partition(":")
+    try:
+        found = float(low), float(high)
+    except ValueError:
+        found = (0.0, 0.0)
+    if not (equals and colon) or not 0 < found[0] <= found[1] < float("inf"):
+        raise UsageError(
+            f"--range {text}: give an input and two factors above 0, the lower one first, such as "
+            "host_time=0.5:2"
+        )
+    return name.strip(), found

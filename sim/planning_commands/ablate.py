@@ -1,0 +1,68 @@
+"""What does ``infersim ablate`` accept and print? A thin shell over ``sim.planning.ablate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sim.exits import told_errors
+from sim.planning_commands.study import (
+    AsJson,
+    Document,
+    Jobs,
+    Output,
+    Overrides,
+    Report,
+    finish,
+    free_directory,
+)
+
+
+def ablate(
+    scenario: Annotated[Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml.")],
+    order: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,C", help="Order of the waterfall; else the usual one."),
+    ] = None,
+    batch: Annotated[
+        int, typer.Option("--baseline-batch", min=1, max=65_536, help="Batch of the baseline.")
+    ] = 8,
+    saturate: Annotated[
+        bool, typer.Option("--saturate", help="All requests at once: throughput is capacity.")
+    ] = False,
+    overrides: Overrides = [],
+    jobs: Jobs = -1,
+    output: Output = None,
+    as_json: AsJson = False,
+    report: Report = True,
+) -> None:
+    """Take a speed-up apart: what each technique brings over static, unpaged 16-bit batches."""
+    with told_errors():
+        from sim.planning.ablate import ablate as run
+        from sim.planning.ablate_document import document
+        from sim.planning.ablate_view import ablate_view
+        from sim.planning.executors import local
+        from sim.run_output import progress
+        from sim.scenario import load_scenario
+
+        loaded = load_scenario(scenario, overrides)
+        directory = free_directory(output, loaded, "ablate")
+        names = None if order is None else [name.strip() for name in order.split(",")]
+        with progress("runs") as tell:
+            found = run(loaded, local(jobs), order=names, batch=batch, saturate=saturate, tell=tell)
+        finish(
+            loaded,
+            document(found),
+            directory,
+            view=ablate_view,
+            write_page=_write_page if report else None,
+            as_json=as_json,
+        )
+
+
+def _write_page(target: Path, document: Document) -> Path:
+    from reports.planning.ablate import write_ablate_report
+
+    return write_ablate_report(target, document)

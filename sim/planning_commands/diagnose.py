@@ -1,0 +1,72 @@
+"""What does ``infersim diagnose`` accept and print? A thin shell over ``sim.planning.diagnose``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sim.errors import UsageError
+from sim.exits import told_errors
+from sim.planning_commands.study import (
+    AsJson,
+    Document,
+    Jobs,
+    Output,
+    Overrides,
+    Report,
+    finish,
+    free_directory,
+)
+
+
+def diagnose(
+    asked: Annotated[
+        Path, typer.Argument(metavar="SCENARIO|RUN", help="A scenario, or the directory of a run.")
+    ],
+    overrides: Overrides = [],
+    jobs: Jobs = -1,
+    output: Output = None,
+    as_json: AsJson = False,
+    report: Report = True,
+) -> None:
+    """What bounds a run, and what to change first: shown by runs in which it is otherwise."""
+    with told_errors():
+        from sim.planning.diagnose import diagnose as run
+        from sim.planning.diagnose_document import document
+        from sim.planning.diagnose_view import advice_view, diagnose_view
+        from sim.planning.executors import local
+        from sim.run_output import progress
+        from sim.scenario import load_scenario
+
+        file = _scenario_of(asked)
+        loaded = load_scenario(file, overrides)
+        directory = free_directory(output, loaded, "diagnose")
+        with progress("runs") as tell:
+            found = run(loaded, local(jobs), target=str(file), given=overrides, tell=tell)
+        finish(
+            loaded,
+            document(found),
+            directory,
+            view=diagnose_view,
+            advice=advice_view,
+            write_page=_write_page if report else None,
+            as_json=as_json,
+        )
+
+
+def _scenario_of(asked: Path) -> Path:
+    """The scenario itself, or what a run directory has of it."""
+    if not asked.is_dir():
+        return asked
+    resolved = asked / "resolved.yaml"
+    if not resolved.is_file():
+        raise UsageError(f"{asked}: has no resolved.yaml, so it is no directory of a run")
+    return resolved
+
+
+def _write_page(target: Path, document: Document) -> Path:
+    from reports.planning.diagnose import write_diagnose_report
+
+    return write_diagnose_report(target, document)

@@ -1,0 +1,64 @@
+"""What does ``infersim sensitivity`` accept and print? A thin shell over
+``sim.planning.sensitivity``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sim.exits import told_errors
+from sim.planning_commands.study import (
+    AsJson,
+    Document,
+    Jobs,
+    Output,
+    Overrides,
+    Report,
+    finish,
+    free_directory,
+)
+
+
+def sensitivity(
+    scenario: Annotated[Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml.")],
+    ranges: Annotated[
+        list[str],
+        typer.Option("--range", metavar="NAME=LOW:HIGH", help="Factors of an input; repeat."),
+    ] = [],
+    overrides: Overrides = [],
+    jobs: Jobs = -1,
+    output: Output = None,
+    as_json: AsJson = False,
+    report: Report = True,
+) -> None:
+    """How far the verdict depends on what is not known for sure: prices, overhead, lengths, ..."""
+    with told_errors():
+        from sim.planning.executors import local
+        from sim.planning.sensitivity import sensitivity as run
+        from sim.planning.sensitivity_document import document
+        from sim.planning.sensitivity_view import sensitivity_view
+        from sim.planning.uncertain import read_range
+        from sim.run_output import progress
+        from sim.scenario import load_scenario
+
+        loaded = load_scenario(scenario, overrides)
+        directory = free_directory(output, loaded, "sensitivity")
+        wanted = dict(map(read_range, ranges))
+        with progress("runs") as tell:
+            found = run(loaded, local(jobs), ranges=wanted, tell=tell)
+        finish(
+            loaded,
+            document(found),
+            directory,
+            view=sensitivity_view,
+            write_page=_write_page if report else None,
+            as_json=as_json,
+        )
+
+
+def _write_page(target: Path, document: Document) -> Path:
+    from reports.planning.sensitivity import write_sensitivity_report
+
+    return write_sensitivity_report(target, document)

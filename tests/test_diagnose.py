@@ -1,0 +1,221 @@
+"""What bounds a run: known answers, and advice whose commands do what they say."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import sim
+from sim.cli import app
+from sim.errors import InfeasibleError
+from sim.planning.counterfactuals import EFFORTS, PROBE, counterfactuals
+from sim.planning.diagnose import Diagnosis, diagnose
+from sim.planning.diagnose_document import document
+from sim.planning.executors import local
+from sim.planning.gains import gains
+from sim.scenario import Scenario
+from tests.planning_fixtures import small
+
+BURST: dict[str, Any] = {"workload__arrivals": {"kind": "burst"}, "run__warmup": 0}
+
+
+def fixed(tokens: int) -> dict[str, Any]:
+    return {"kind": "fixed", "value": tokens}
+
+
+def found(scenario: Scenario) -> Diagnosis:
+    return diagnose(scenario, local(1), target="x.yaml")
+
+
+def effects(of: Diagnosis) -> dict[str, float]:
+    """Gain in output tokens per second of every change that ran."""
+    return {
+        trial.change.name: trial.gains["output_throughput"] or 0.0
+        for trial in of.trials
+        if trial.effect is not None
+    }
+
+
+def test_a_run_bound_by_memory_gains_from_memory_and_not_from_arithmetic() -> None:
+    # llama-3.1-8b in bf16 leaves a 24 GB part room for few long sequences at a time
+    scenario = small(
+        fleet__0__gpu="l4",
+        max_model_len=8192,
+        scheduler={"max_num_batched_tokens": 2048, "max_num_seqs": 128},
+        workload__prompt_tokens=fixed(200),
+        workload__output_tokens=fixed(1200),
+        **{**BURST, "run__requests": 60},
+    )
+    told = found(scenario)
+    gained = effects(told)
+    assert gained["memory"] > 0.3
+    assert abs(gained["compute"]) < 0.05
+    assert "twice the GPU memory: output tokens/s +" in document(told)["bound"]["text"]
+    assert "utilization" in [trial.change.name for trial in told.advice]
+
+
+def test_decodes_of_few_gain_from_bandwidth() -> None:
+    scenario = small(
+        engine="ideal",
+        workload={
+            "arrivals": {"kind": "closed", "concurrency": 2},
+            "prompt_tokens": fixed(10),
+            "output_tokens": fixed(200),
+        },
+        run__requests=20,
+    )
+    told = found(scenario)
+    gained = effects(told)
+    assert gained["bandwidth"] > 0.6 * math.log(2)
+    assert max(abs(gained[name]) for name in ("memory", "compute")) < 0.05
+    assert document(told)["bound"]["by"] == "memory bandwidth"
+
+
+def test_prompts_gain_from_arithmetic() -> None:
+    scenario = small(
+        engine="ideal",
+        max_model_len=8192,
+        workload__prompt_tokens=fixed(4000),
+        workload__output_tokens=fixed(1),
+        **{**BURST, "run__requests": 20},
+    )
+    told = found(scenario)
+    gained = effects(told)
+    assert gained["compute"] > 0.8 * math.log(2)
+    assert max(abs(gained[name]) for name in ("memory", "bandwidth")) < 0.1
+    assert document(told)["bound"]["by"] == "arithmetic"
+
+
+def test_an_engine_that_dawdles_is_told() -> None:
+    scenario = small(
+        assume__host_time=30,
+        workload__arrivals={"kind": "closed", "concurrency": 1},
+        workload__prompt_tokens=fixed(10),
+        workload__output_tokens=fixed(50),
+        run__requests=10,
+    )
+    told = found(scenario)
+    assert document(told)["bound"]["by"] == "the engine's host time"
+    assert effects(told)["host"] > 1
+
+
+def test_seats_and_replicas_help_where_seats_are_short() -> None:
+    scenario = small(scheduler__max_num_seqs=4, workload__arrivals__rate=200)
+    told = found(scenario)
+    gained = effects(told)
+    assert gained["more-seats"] > 0.3
+    assert gained["replicas"] > 0.3
+    assert gained["fewer-seats"] < -0.3
+    first = document(told)["advice"][0]
+    assert first == "more-seats"  # a flag goes before twice the GPUs
+
+
+def test_an_idle_fleet_is_bound_by_its_traffic() -> None:
+    scenario = small(workload__arrivals__rate=0.5, run__requests=20)
+    gained = effects(found(scenario))
+    assert max(abs(value) for value in gained.values()) < 0.02
+
+
+def test_advice_is_in_order_of_effect_per_effort_and_its_commands_work(tmp_path: Path) -> None:
+    scenario = tmp_path / "small scenario.yaml"
+    scenario.write_text(
+        small(scheduler__max_num_seqs=8, workload__arrivals__rate=150).to_yaml(), encoding="utf-8"
+    )
+    asked = ["diagnose", str(scenario), "--jobs", "1", "--set", "run.requests=40"]
+    done = CliRunner().invoke(app, [*asked, "-o", str(tmp_path / "out"), "--no-report", "--json"])
+    assert done.exit_code == 0, done.stderr
+    told = json.loads(done.stdout)
+    trials = {trial["name"]: trial for trial in told["trials"]}
+    ranks = [trials[name]["per_effort"] for name in told["advice"]]
+    assert ranks == sorted(ranks, reverse=True)
+    assert min(ranks) > 0
+    weights = {effort["name"]: effort["weight"] for effort in told["efforts"]}
+    for name in told["advice"]:
+        effect, weight = trials[name]["effect"], weights[trials[name]["effort"]]
+        assert trials[name]["per_effort"] == pytest.approx(math.log1p(effect) / weight)
+    best = trials[told["advice"][0]]
+    command = shlex.split(best["command"])
+    assert command[:2] == ["infersim", "run"]
+    run = CliRunner().invoke(
+        app, [*command[1:], "--json", "--no-report", "-o", str(tmp_path / "run")]
+    )
+    summary = json.loads(run.stdout)
+    assert summary["output_throughput"] == best["figures"]["output_throughput"]
+    assert summary["p99_ttft_ms"] == best["figures"]["p99_ttft_ms"]
+
+
+def test_a_run_directory_is_diagnosed_as_its_scenario(tmp_path: Path) -> None:
+    scenario = small(run__requests=20)
+    sim.simulate(scenario).save(tmp_path / "run")
+    asked = ["diagnose", str(tmp_path / "run"), "--jobs", "1", "-o", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, [*asked, "--no-report"])
+    assert done.exit_code == 0, done.stderr
+    told = json.loads((tmp_path / "out" / "result.json").read_text(encoding="utf-8"))
+    assert told["target"] == str(tmp_path / "run" / "resolved.yaml")
+    assert told["trials"] == document(
+        diagnose(scenario, local(1), target=told["target"])
+    )["trials"]  # fmt: skip
+    commands = [line for line in done.stdout.splitlines() if "infersim run" in line]
+    assert all("--set" in line for line in commands)  # never broken over lines
+    others = [line for line in done.stdout.splitlines() if "/" not in line]
+    assert max(map(len, others)) <= 88
+    nothing = CliRunner().invoke(app, ["diagnose", str(tmp_path)])
+    assert nothing.exit_code == 2
+    assert "no directory of a run" in nothing.stderr
+
+
+def test_latency_parts_add_up_in_the_mean() -> None:
+    told = document(found(small()))
+    values = {figure["key"]: figure["value"] for figure in told["figures"]}
+    result = sim.simulate(small()).summary
+    assert sum(told["latency"]["ttft"].values()) == pytest.approx(result["mean_ttft_ms"])
+    assert sum(told["latency"]["e2el"].values()) == pytest.approx(result["mean_e2el_ms"])
+    assert sum(told["latency"]["slowest_ttft"].values()) >= values["p99_ttft_ms"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"scheduler": {"batching": "static", "max_num_batched_tokens": 100, "max_num_seqs": 200}},
+        {"kv_cache__allocator": "contiguous", "scheduler__chunked_prefill": False},
+        {"fleet__0__replicas": 2, "router": "random", "fleet__0__tensor_parallel": 2},
+        {"precision": {"weights": "fp8", "activations": "fp8", "kv_cache": "fp8"}},
+        {"kv_cache__num_gpu_blocks": 500, "scheduler__max_num_seqs": 1},
+    ],
+)
+def test_every_change_makes_a_valid_scenario(changes: dict[str, Any]) -> None:
+    scenario = small(**changes)
+    tried = counterfactuals(scenario)
+    assert len({change.name for change in tried}) == len(tried)
+    for change in tried:
+        assert scenario.override(change.settings) != scenario, change
+        assert change.effort in EFFORTS
+        assert (change.effort is PROBE) == bool(change.bound)
+
+
+def test_what_does_not_fit_is_said_and_nothing_else_lost() -> None:
+    # 64 GPUs cannot share the 32 attention heads
+    told = document(found(small(fleet__0__tensor_parallel=32, run__requests=10)))
+    failed = {trial["name"]: trial["error"] for trial in told["trials"] if trial["error"]}
+    assert set(failed) == {"tensor-parallel"}
+    assert "attention heads" in failed["tensor-parallel"]
+
+
+def test_a_scenario_that_does_not_run_is_infeasible() -> None:
+    with pytest.raises(InfeasibleError):
+        found(small(max_model_len=2))
+
+
+def test_gains_are_signed_so_that_more_is_better() -> None:
+    keys = ("output_throughput", "request_goodput", "p99_ttft_ms", "p99_tpot_ms", "capacity")
+    before: dict[str, float | None] = dict.fromkeys(keys, 100.0)
+    halved = gains(before, dict.fromkeys(keys, 50.0))
+    assert halved["output_throughput"] == pytest.approx(-math.log(2))
+    assert halved["p99_ttft_ms"] == pytest.approx(math.log(2))
