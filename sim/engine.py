@@ -19,6 +19,33 @@ class FittedTo(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Factors:
+    """What the times of kernels are multiplied by.
+
+    ``tokens`` is about what projections and everything else that grows with the tokens in a pass
+    take beyond a pass of one token; ``kernels`` about all kernels, beside the others.
+    """
+
+    tokens: float = 1.0
+    decode_attention: float = 1.0
+    prefill_attention: float = 1.0
+    kernels: float = 1.0
+
+    def times(self, other: Factors) -> Factors:
+        """Both, one after the other."""
+        return Factors(
+            tokens=self.tokens * other.tokens,
+            decode_attention=self.decode_attention * other.decode_attention,
+            prefill_attention=self.prefill_attention * other.prefill_attention,
+            kernels=self.kernels * other.kernels,
+        )
+
+
+AS_PRICED = Factors()
+"""Kernels that take what they are priced at."""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineSpec:
     """The overheads of one engine.
 
@@ -50,6 +77,8 @@ class EngineSpec:
                          being found in the cache
     ``grouped_kernels``  numbers of query heads to a KV head that have a kernel of their own all the
                          same, and read each KV head once
+    ``factors``          what its kernels take as multiples of their price, where they were fitted
+                         to observed runs, on the device of those runs
     ``fitted_to``        the observed runs that its times were fitted to, if they were
     """
 
@@ -75,6 +104,7 @@ class EngineSpec:
     fraction_of_free: bool = False
     kv_rereads: float = 0.0
     grouped_kernels: tuple[int, ...] = ()
+    factors: Factors = AS_PRICED
     fitted_to: tuple[FittedTo, ...] = ()
 
     def scaled(self, factor: float) -> EngineSpec:

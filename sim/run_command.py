@@ -58,12 +58,26 @@ def run(
             raise UsageError(
                 "--check needs a limit to check: the scenario has no slo.ttft or slo.tpot"
             )
+        _tell_front_end(scenario, loaded)
         directory = output or new_run_directory(Path("runs"), loaded.name)
         with Stop(signal.SIGINT, signal.SIGTERM) as stop:
             result = _simulate_and_save(loaded, directory, stop)
             page = write_page(result, directory) if report else None
         show(result.summary, directory, page, as_json)
     raise typer.Exit(_exit_code(result, check, stop.signal))
+
+
+def _tell_front_end(path: Path, scenario: Scenario) -> None:
+    """Say where the scenario of an observed run has a front end that the run had not."""
+    from sim.run_directory import MANIFEST
+
+    if not path.with_name(MANIFEST).is_file():
+        return
+    from sim.simulation import prepare
+    from sim.validation.front_end import scenario_note
+
+    if (note := scenario_note(path, prepare(scenario))) is not None:
+        typer.echo(note, err=True)
 
 
 def _simulate_and_save(scenario: Scenario, directory: Path, stop: Stop) -> Result:

@@ -52,6 +52,14 @@ def validate_run(
         Path | None,
         typer.Option(metavar="FILE", help="Fit an engine to the runs and write it, nothing else."),
     ] = None,
+    fit_kernels: Annotated[
+        bool,
+        typer.Option(
+            "--fit-kernels",
+            help="With --fit-engine: also multiples of what kernels are priced at, for an engine "
+            "whose own kernels were not calibrated.",
+        ),
+    ] = False,
     check: Annotated[
         float | None,
         typer.Option(
@@ -72,8 +80,10 @@ def validate_run(
     with told_errors():
         runs, scenario = _told_apart(paths)
         if fit_engine is not None:
-            _fit(runs, scenario, overrides, gpu, [*repeat], fit_engine, as_json)
+            _fit([*runs, *repeat], scenario, overrides, gpu, fit_engine, fit_kernels, as_json)
             return
+        if fit_kernels:
+            raise UsageError("--fit-kernels goes with --fit-engine FILE")
         if len(runs) > 1:
             raise UsageError(
                 f"{runs[1]}: one run is compared at a time; give repetitions of it with --repeat, "
@@ -188,8 +198,8 @@ def _fit(
     scenario: Path | None,
     overrides: Sequence[str],
     gpu: str | None,
-    repeat: Sequence[Path],
     target: Path,
+    kernels: bool,
     as_json: bool,
 ) -> None:
     """Fit an engine to all runs and write it."""
@@ -202,10 +212,10 @@ def _fit(
     from sim.validation.prediction import question
 
     pairs: list[tuple[ObservedRun, Question]] = []
-    for directory in [*directories, *repeat]:
+    for directory in directories:
         run = read_observed(directory)
         pairs.append((run, question(run, scenario, overrides, gpu)))
-    fit = fit_engine(pairs)
+    fit = fit_engine(pairs, kernels=kernels)
     prices = provenance(pairs[0][1].setup.deployment)
     today = datetime.now().astimezone().date()
     write_engine(target, engine_document(fit, [run for run, _ in pairs], prices, today))

@@ -135,7 +135,7 @@ def observe(
     clock, random = VirtualClock(), np.random.default_rng(seed)
     executor = PricedExecutor(
         scheduler,
-        truth.cost(setup.deployment),
+        CostModel(setup.deployment),
         clock,
         lambda: float(np.exp(random.normal(0.0, noise))) if noise else 1.0,
     )
@@ -156,7 +156,11 @@ def observe(
         attention="none",
         sampling="greedy",
     )
-    return ObservedResult(observed).save(directory)
+    ObservedResult(observed).save(directory)
+    if truth.front_end:  # so something stood in front
+        path = directory / "manifest.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"front_end": "server"}))
+    return directory
 
 
 class _Delayed:

@@ -11,7 +11,7 @@ import yaml
 from observed_fixtures import observe, write_scenario
 
 from sim import catalog
-from sim.engine import FittedTo
+from sim.engine import Factors, FittedTo
 from sim.errors import UsageError
 from sim.scenario import load_scenario
 from sim.simulation import simulate
@@ -21,7 +21,7 @@ from sim.validation.engine_fit import fit_engine
 from sim.validation.figures import mean_error
 from sim.validation.observed import read_observed
 from sim.validation.prediction import question
-from sim.validation.variant import Factors, Variant
+from sim.validation.variant import Variant
 
 POISSON = {"workload.arrivals": {"kind": "poisson", "rate": 4.0}}
 TRUTH = Variant(per_iteration=2e-3, per_sequence=1e-4, per_new_request=2e-3, front_end=10e-3)
@@ -155,6 +155,62 @@ def test_an_engine_fitted_anew_forgets_nothing_that_is_left_in_it(tmp_path):
     document = engine_document(fit_engine(pairs), [again], "made up", date(2026, 1, 2))
     assert [entry["run"] for entry in document["fitted_to"]] == ["again", "run"]  # its front end
     assert str(document["title"]).count("fitted") == 1
+
+
+KERNELS = {"tokens": 1.3, "decode_attention": 0.7, "prefill_attention": 1.5}
+OTHERS = Variant(per_iteration=2e-3, factors=Factors(**KERNELS))
+
+
+def test_kernels_that_are_not_those_priced_come_back_as_factors(tmp_path):
+    run = run_of(tmp_path, OTHERS)
+    held_out = run_of(tmp_path, OTHERS, {"scheduler.max_num_seqs": 40}, name="other", seed=3)
+    pairs = [(run, question(run, None, [], None))]
+    fit = fit_engine(pairs, kernels=True)
+    found = {term.name: term for term in fit.factors}
+    for name, value in KERNELS.items():
+        assert found[name].value == pytest.approx(value, rel=0.05), name
+        assert found[name].low <= found[name].value <= found[name].high
+        assert not found[name].why
+    assert fit.terms[0].value == pytest.approx(2.5e-3, rel=0.1)
+    assert abs(fit.after[0].error) < 0.01
+    path = written(tmp_path, fit, [run])
+    spec = catalog.engine(path)
+    assert spec.factors.tokens == pytest.approx(found["tokens"].value, rel=1e-4)
+    assert spec.factors.kernels == 1.0
+    assert "kernels: made up" in spec.sources["decode_attention_factor"]
+    validation = Validation(held_out, [], question(held_out, None, [f"engine={path}"], None))
+    assert validation.document["sample"]["state"] == "held out"
+    assert mean_error(validation.rows) < 0.02
+    host_only = written(tmp_path, fit_of(run), [run], "host.yaml")
+    asked = question(held_out, None, [f"engine={host_only}"], None)
+    assert mean_error(Validation(held_out, [], asked).rows) > 0.05
+
+
+def test_factors_are_multiplied_when_they_are_fitted_anew_and_kept_when_not(tmp_path):
+    run = run_of(tmp_path, OTHERS)
+    path = written(
+        tmp_path, fit_engine([(run, question(run, None, [], None))], kernels=True), [run]
+    )
+    again = run_of(tmp_path, OTHERS, name="again", seed=2)
+    pairs = [(again, question(again, None, [f"engine={path}"], None))]
+    anew = fit_engine(pairs, kernels=True)
+    for term in anew.factors:
+        assert term.value == pytest.approx(KERNELS[term.name], rel=0.05)
+    document = engine_document(anew, [again], "made up", date(2026, 1, 2))
+    assert [entry["run"] for entry in document["fitted_to"]] == ["again"]
+    kept = engine_document(fit_engine(pairs), [again], "made up", date(2026, 1, 2))
+    assert kept["tokens_factor"]["value"] == pytest.approx(1.3, rel=0.05)
+    assert kept["tokens_factor"]["source"].startswith("As in my-engine: Fitted")
+    assert [entry["run"] for entry in kept["fitted_to"]] == ["again", "run"]
+
+
+@pytest.mark.parametrize("value", [0, -1, 101, "fast"])
+def test_a_factor_that_cannot_be_is_refused(tmp_path, value):
+    document = catalog.raw("engines", "vllm") | {"tokens_factor": {"value": value, "source": "x"}}
+    path = tmp_path / "engine.yaml"
+    path.write_text(yaml.safe_dump(document))
+    with pytest.raises(UsageError, match="tokens_factor"):
+        catalog.engine(path)
 
 
 def test_what_cannot_be_fitted_is_said(tmp_path):

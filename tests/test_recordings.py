@@ -140,6 +140,7 @@ def test_a_benchmark_has_the_figures_of_its_lists(tmp_path: Path) -> None:
 
 def test_what_a_benchmark_does_not_tell_is_null(tmp_path: Path) -> None:
     _, made = bring_in("vllm-bench", bench(tmp_path), tmp_path / "run", gpu="h100-sxm")
+    assert json.loads((made / "manifest.json").read_text())["front_end"] == "server"
     own = json.loads((made / "summary.json").read_text())["infersim"]
     assert set(own["queue_ms"].values()) == {None}
     assert set(own["batch"].values()) == {None}
@@ -200,6 +201,7 @@ def test_a_log_states_its_conditions(tmp_path: Path) -> None:
     assert scenario.max_model_len == 4096
     manifest = json.loads((made / "manifest.json").read_text())
     assert (manifest["kind"], manifest["status"]) == ("observed", "complete")
+    assert manifest["front_end"] == "none"  # its times begin at the engine's queue
     assert manifest["engine"] == {"name": "vllm", "version": "0.19.0"}
     assert manifest["hardware"]["device_count"] == 2
     digest = sha256((place / "requests.jsonl").read_bytes()).hexdigest()

@@ -127,6 +127,7 @@ def test_a_fit_as_json(runs, tmp_path):
     [
         (("nowhere",), "nowhere: does not exist"),
         (("known.yaml",), "known.yaml: is a file; the first argument is a run directory"),
+        (("run1", "--fit-kernels"), "--fit-kernels goes with --fit-engine FILE"),
         (("run1", "run2"), "--repeat, or --fit-engine FILE"),
         (("run1", "known.yaml", "model.json"), "a second scenario"),
         (("run1", "--repeat", "poisson"), "came at other times"),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from observed_fixtures import observe, write_scenario
 
+from sim.engine import Factors
 from sim.errors import UsageError
 from sim.metrics.gaps import Gaps
 from sim.scenario import load_scenario
@@ -22,7 +23,7 @@ from sim.validation.observed import check_same_traffic, read_observed
 from sim.validation.prediction import predict, question
 from sim.validation.regimes import NAMES, by_regime, regime_of, scatter
 from sim.validation.series import MOST_GAPS, observed_gaps, series
-from sim.validation.variant import Factors, Variant
+from sim.validation.variant import Variant
 
 POISSON = {"workload.arrivals": {"kind": "poisson", "rate": 8.0}}
 CLOSED = {"workload.arrivals": {"kind": "closed", "concurrency": 5, "think_time": 0.05}}

@@ -18,6 +18,7 @@ from calibrate.engine.log import Iteration
 from calibrate.engine.observed import Observed
 from sim.results import Result
 from sim.run_directory import RunDirectory, write_whole
+from sim.validation.front_end import FRONT_END
 
 ITERATIONS = "iterations.csv"
 
@@ -84,6 +85,7 @@ def manifest(observed: Observed) -> dict[str, Any]:
     """What the manifest of an observed run says beside that of a simulated one."""
     return {
         "kind": "observed",
+        FRONT_END: "none",  # whichever engine it was, it was driven in this process
         "device": observed.facts.document(),
         "engine": {
             "name": observed.engine.name,

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.validation.front_end import FrontEnd
+
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
@@ -81,6 +83,7 @@ class Stated:
 class Recording:
     """One run. ``files`` were read, the one with the requests first.
 
+    ``front_end`` says what stood in front of the engine, within the times of the requests.
     ``ttft`` says between which two moments the time to the first token lies in this format.
     ``gaps`` are all times between consecutive deliveries to a request; None if they are unknown.
     """
@@ -91,6 +94,7 @@ class Recording:
     samples: Samples | None
     stated: Stated
     ttft: str
+    front_end: FrontEnd
     notes: tuple[str, ...] = ()
 
 

@@ -71,6 +71,7 @@ def _read(path: Path) -> Recording:
         samples=samples.read(series) if series.is_file() else None,
         stated=stated,
         ttft=TTFT,
+        front_end="none",
         notes=tuple(notes),
     )
 

@@ -25,6 +25,7 @@ from sim.metrics.summary import RunRecord
 from sim.recorder import COMPLETED, GAP, PLAN, REJECTED, REQUEST
 from sim.results import Result
 from sim.simulation import Setup
+from sim.validation.front_end import FRONT_END
 
 LOAD = ("utilisation", "utilisation_error", "headroom", "drift_per_s", "drift_error_per_s")
 """Figures of the verdict that rest on a cost model."""
@@ -83,6 +84,7 @@ def manifest(recording: Recording, name: str) -> dict[str, Any]:
     stated = recording.stated
     described = {
         "kind": "observed",
+        FRONT_END: recording.front_end,
         "source": {
             "format": name,
             "file": str(file),

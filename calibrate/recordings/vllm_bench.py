@@ -82,6 +82,7 @@ def _read(path: Path) -> Recording:
             conditions={name: found[name] for name in CONDITIONS if _plain(found.get(name))},
         ),
         ttft=TTFT,
+        front_end="server",
         notes=() if concurrency is None else (capped,),
     )
 

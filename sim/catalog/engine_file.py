@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sim.catalog.fields import Fields
 from sim.catalog.files import read_yaml
-from sim.engine import EngineSpec, FittedTo
+from sim.engine import EngineSpec, Factors, FittedTo
 
 _TIMES = (
     "per_iteration",
@@ -29,6 +29,15 @@ _NEEDED = (
     "null_blocks",
     "kernels",
 )
+FACTORS = {
+    "tokens_factor": "tokens",
+    "decode_attention_factor": "decode_attention",
+    "prefill_attention_factor": "prefill_attention",
+    "kernels_factor": "kernels",
+}
+"""Fields of ``Factors`` by their keys; only engines that were fitted to runs have them."""
+
+MOST_FACTOR = 100.0
 _OPTIONAL = (
     "fused",
     "per_ring_gpu",
@@ -37,6 +46,7 @@ _OPTIONAL = (
     "fraction_of_free",
     "kv_rereads",
     "grouped_kernels",
+    *FACTORS,
 )
 
 _FITTED_TO = "fitted_to"
@@ -74,8 +84,23 @@ def read_engine(path: Path) -> EngineSpec:
         fraction_of_free=values.flag("fraction_of_free", absent=False),
         kv_rereads=_share(values, "kv_rereads") if values.has("kv_rereads") else 0.0,
         grouped_kernels=_groups(values),
+        factors=_factors(values),
         fitted_to=_fitted_to(entry) if entry.has(_FITTED_TO) else (),
     )
+
+
+def _factors(values: Fields) -> Factors:
+    """What kernels take beside their price; 1 where a file says nothing."""
+    return Factors(**{name: _factor(values, key) for key, name in FACTORS.items()})
+
+
+def _factor(values: Fields, key: str) -> float:
+    if not values.has(key):
+        return 1.0
+    value = values.number(key)
+    if not 0 < value <= MOST_FACTOR:
+        raise values.error(key, f"expected more than 0, at most {MOST_FACTOR:g}, found {value:g}")
+    return value
 
 
 def _fitted_to(entry: Fields) -> tuple[FittedTo, ...]:

@@ -14,10 +14,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sim.cost.attention import Attention
 from sim.cost.decode_table import Line
 from sim.cost.deployment import Deployment
-from sim.cost.operators import Amount, Operator, Operators
+from sim.cost.operators import Amount, Operator
+from sim.cost.scaled import attention_of, operators_of
 from sim.plan import Chunk
 
 Indexed = tuple[list[float], list[Line]]
@@ -29,8 +29,8 @@ class CostModel:
 
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
-        self.operators = Operators(deployment)
-        self.attention = Attention(deployment)
+        self.operators = operators_of(deployment)
+        self.attention = attention_of(deployment)
         self._engine = deployment.engine
         layers = deployment.model.num_layers
         self._layer_gaps = self._engine.per_layer * layers

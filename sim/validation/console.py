@@ -201,6 +201,10 @@ def _fit_parts(fit: EngineFit) -> Iterator[RenderableType]:
         between = f"{show_time(term.low)} to {show_time(term.high)}"
         told = f"kept: {term.why}" if term.why else between
         table.add_row(term.name, before, show_time(term.value), told)
+    for term in fit.factors:
+        told = f"kept: {term.why}" if term.why else f"{term.low:.2f} to {term.high:.2f}"
+        before = f"x {getattr(fit.base.factors, term.name):.2f}"
+        table.add_row(f"{term.name} kernels", before, f"x {term.value:.2f}", told)
     yield table
     table = Table(title="Iterations, IN SAMPLE", title_justify="left", expand=True)
     table.add_column("", ratio=1, overflow="ellipsis", no_wrap=True)

@@ -13,12 +13,13 @@ from typing import Literal
 
 import yaml
 
-from sim.engine import EngineSpec, FittedTo
+from sim.catalog.engine_file import FACTORS
+from sim.engine import AS_PRICED, EngineSpec, FittedTo
 from sim.errors import UsageError
 from sim.results import REQUESTS
 from sim.run_directory import write_whole
 from sim.units import show_time
-from sim.validation.engine_fit import EngineFit, HostTerm
+from sim.validation.engine_fit import NOTHING_IN_FRONT, EngineFit, FittedTerm
 from sim.validation.observed import ITERATIONS, ObservedRun
 
 _FITTED = ", fitted to observed runs"
@@ -50,6 +51,9 @@ def engine_document(
     document["front_end"] = _entry(
         fit.front_end, base, f"Requests that met an idle engine, {origin}"
     )
+    keys = {name: key for key, name in FACTORS.items()}
+    for term in fit.factors:
+        document[keys[term.name]] = _factor(term, f"Fitted {origin}; kernels: {prices}")
     document["overlapped"] = {
         "value": False,
         "source": f"Host and kernels are fitted as a sum. Kernels: {prices}",
@@ -57,20 +61,36 @@ def engine_document(
     for key in base.sources:
         if key not in document:  # iterations say nothing of it
             source = f"As in {base.name}: {base.sources[key]}"
-            document[key] = {"value": _plain(getattr(base, key)), "source": source}
+            document[key] = {"value": _plain(_value(base, key)), "source": source}
     fitted = [FittedTo(run.name, run.hashes[ITERATIONS], run.hashes[REQUESTS]) for run in runs]
-    if any(term.why for term in (*fit.terms, fit.front_end)):
+    whys = {term.why for term in (*fit.terms, *fit.factors, fit.front_end)}
+    kept = bool(whys - {"", NOTHING_IN_FRONT})
+    if kept or (base.factors != AS_PRICED and not fit.factors):
         fitted += base.fitted_to  # something of those runs is still in it
     document["fitted_to"] = [run._asdict() for run in fitted]
     return document
 
 
-def _entry(term: HostTerm, base: EngineSpec, origin: str) -> dict[str, str]:
-    if term.why:
+def _entry(term: FittedTerm, base: EngineSpec, origin: str) -> dict[str, str]:
+    if term.why == NOTHING_IN_FRONT:
+        source = f"{term.why.capitalize()}."
+    elif term.why:
         source = f"As in {base.name}, since {term.why}: {base.sources[term.name]}"
     else:
         source = f"{origin}; 95 %: {show_time(term.low)} to {show_time(term.high)}."
     return {"value": f"{term.value * 1e6:.5g}us", "source": source}
+
+
+def _factor(term: FittedTerm, origin: str) -> dict[str, object]:
+    """A factor, which is always the product with the one that the base had."""
+    told = f"kept, since {term.why}" if term.why else f"95 %: {term.low:.3f} to {term.high:.3f}"
+    return {"value": float(f"{term.value:.5g}"), "source": f"{origin}; {told}."}
+
+
+def _value(engine: EngineSpec, key: str) -> object:
+    """The base's own value of ``key``."""
+    name = FACTORS.get(key)
+    return getattr(engine, key) if name is None else getattr(engine.factors, name)
 
 
 def _plain(value: object) -> object:

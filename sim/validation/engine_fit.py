@@ -1,7 +1,9 @@
 """Which engine preset do observed iterations ask for?
 
 What their kernels are priced at is taken off what they took; the rest is the host's, as so much an
-iteration, a sequence and a new request. Robust least squares, none of them negative. Seconds.
+iteration, a sequence and a new request. Where the engine's kernels are not those that were priced,
+what depends on the batch is fitted as multiples of its price too. Robust least squares, none of the
+times negative. Seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from sim.validation.observed import ObservedRun
 from sim.validation.prediction import Question
 from sim.validation.pricing import Prices, priced
 from sim.validation.proposals import FEW, idle_delays, middle_of
-from sim.validation.residuals import HOST
+from sim.validation.residuals import HOST, KERNELS, LOWEST
 from sim.validation.robust import balanced, half_widths, solve, stretches
 
 LEAST_ITERATIONS = 50
@@ -28,13 +30,17 @@ LEAST_ITERATIONS = 50
 LEAST_TIME = 1e-8
 """A host's time below 10 ns is none."""
 
+NOTHING_IN_FRONT = "nothing stood in front of the observed engine"
+"""Why a front end is none, rather than kept."""
+
 LEAST_VARIETY = 0.05
 """Batches must differ by that (standard deviation over mean), or sequences cannot be told from the
 iteration itself."""
 
 
-class HostTerm(NamedTuple):
-    """A time of the engine with its 95 % interval; ``why`` it was left as it was, if it was."""
+class FittedTerm(NamedTuple):
+    """A time of the engine, or a factor of its kernels, with its 95 % interval; ``why`` it was left
+    as it was, if it was."""
 
     name: str
     value: float
@@ -53,13 +59,14 @@ class Quality(NamedTuple):
 
 
 class EngineFit(NamedTuple):
-    """``base`` is the preset that was fitted anew; ``held_out`` the median error of iterations in
-    stretches that the fit had not seen, ``short`` the share that took less than their kernels are
-    priced at."""
+    """``base`` is the preset that was fitted anew; ``factors`` those of its kernels, none where
+    only the host was asked for; ``held_out`` the median error of iterations in stretches that the
+    fit had not seen, ``short`` the share that took less than their kernels are priced at."""
 
     base: EngineSpec
-    terms: Sequence[HostTerm]
-    front_end: HostTerm
+    terms: Sequence[FittedTerm]
+    factors: Sequence[FittedTerm]
+    front_end: FittedTerm
     before: Sequence[Quality]
     after: Sequence[Quality]
     held_out: float
@@ -70,6 +77,7 @@ class EngineFit(NamedTuple):
         return {
             "base": self.base.name,
             "terms": [term._asdict() for term in (*self.terms, self.front_end)],
+            "factors": [term._asdict() for term in self.factors],
             "before": [quality._asdict() for quality in self.before],
             "after": [quality._asdict() for quality in self.after],
             "held_out": self.held_out,
@@ -86,8 +94,9 @@ class Sample(NamedTuple):
     prices: Prices
 
 
-def fit_engine(runs: Sequence[tuple[ObservedRun, Question]]) -> EngineFit:
-    """Host terms for all ``runs`` together; UsageError where their iterations cannot tell."""
+def fit_engine(runs: Sequence[tuple[ObservedRun, Question]], *, kernels: bool = False) -> EngineFit:
+    """Host terms for all ``runs`` together, with ``kernels`` also factors of their kernels;
+    UsageError where their iterations cannot tell."""
     samples = [_sample(run, asked) for run, asked in runs]
     engines = {sample.asked.setup.deployment.engine.name for sample in samples}
     if len(engines) > 1:
@@ -96,26 +105,37 @@ def fit_engine(runs: Sequence[tuple[ObservedRun, Question]]) -> EngineFit:
             "give --set engine=NAME to start from one"
         )
     base = samples[0].asked.setup.deployment.engine
-    design = _Design.of(samples, base)
+    design = _Design.of(samples, base, kernels)
     if len(design.left) < LEAST_ITERATIONS:
         raise UsageError(
             f"--fit-engine: {len(design.left):,} iterations are too few; at least "
             f"{LEAST_ITERATIONS} are needed"
         )
     values, spread, held_out = _fit_with_spread(design)
-    terms = [
-        HostTerm(name, value, max(0.0, value - off), value + off, design.why[name])
-        for name, value, off in zip(HOST, values.tolist(), spread.tolist(), strict=True)
-    ]
+    found = dict(zip(design.names, zip(values.tolist(), spread.tolist(), strict=True), strict=True))
     return EngineFit(
         base=base,
-        terms=terms,
+        terms=[_time(name, *found[name], design.why[name]) for name in HOST],
+        factors=[
+            _factor(name, getattr(base.factors, name), *found[name], design.why[name])
+            for name in design.names
+            if name in KERNELS
+        ],
         front_end=_front_end(samples, base),
         before=[_quality(s, s.prices.seconds) for s in samples],
-        after=[_quality(s, s.prices.kernels + _host(s.prices, values)) for s in samples],
+        after=[_quality(s, s.prices.kernels + _columns(s, design.names) @ values) for s in samples],
         held_out=held_out,
         short=float(np.mean(design.left < 0)),
     )
+
+
+def _time(name: str, value: float, off: float, why: str) -> FittedTerm:
+    return FittedTerm(name, value, max(0.0, value - off), value + off, why)
+
+
+def _factor(name: str, base: float, change: float, off: float, why: str) -> FittedTerm:
+    low, high = (max(LOWEST, change + side) for side in (-off, off))
+    return FittedTerm(name, base * (1 + change), base * (1 + low), base * (1 + high), why)
 
 
 def _sample(run: ObservedRun, asked: Question) -> Sample:
@@ -126,8 +146,11 @@ def _sample(run: ObservedRun, asked: Question) -> Sample:
 
 
 class _Design(NamedTuple):
-    """What the kernels left over, and what may explain it; ``fixed`` terms keep their value."""
+    """What the kernels left over, and what may explain it: seconds of the host, and changes of
+    kernels relative to their price, of at least ``low``. ``fixed`` terms keep their value."""
 
+    names: tuple[str, ...]
+    low: Floats
     left: Floats
     columns: NDArray[np.float64]
     duration: Floats
@@ -136,21 +159,26 @@ class _Design(NamedTuple):
     why: dict[str, str]
 
     @classmethod
-    def of(cls, samples: Sequence[Sample], base: EngineSpec) -> _Design:
+    def of(cls, samples: Sequence[Sample], base: EngineSpec, kernels: bool) -> _Design:
+        names = (*HOST, *KERNELS) if kernels else HOST
         duration = np.concatenate([s.duration for s in samples])
-        kernels = np.concatenate([s.prices.kernels for s in samples])
+        priced_at = np.concatenate([s.prices.kernels for s in samples])
         sequences = np.concatenate([s.prices.sequences for s in samples])
         admitted = np.concatenate([s.prices.admitted for s in samples])
         prompts = np.concatenate([s.prices.prompts for s in samples])
-        columns = np.column_stack([np.ones(len(duration)), sequences, admitted])
+        columns = np.concatenate([_columns(sample, names) for sample in samples])
         known = duration > 0
-        fixed, why = dict[int, float](), dict.fromkeys(HOST, "")
+        fixed, why = dict[int, float](), dict.fromkeys(names, "")
         if sequences.std() < LEAST_VARIETY * sequences.mean():
             fixed[1], why["per_sequence"] = base.per_sequence, "all batches are of one size"
         if (admitted > 0).sum() < FEW:
             fixed[2], why["per_new_request"] = base.per_new_request, "hardly a request came"
-        left, weights = (duration - kernels)[known], balanced(prompts[known] > 0)
-        return cls(left, columns[known], duration[known], weights, fixed, why)
+        for place, name in enumerate(names):
+            if name in KERNELS and (columns[:, place] > 0).sum() < LEAST_ITERATIONS:
+                fixed[place], why[name] = 0.0, "hardly an iteration has any"
+        low = np.array([LOWEST if name in KERNELS else 0.0 for name in names])
+        left, weights = (duration - priced_at)[known], balanced(prompts[known] > 0)
+        return cls(names, low, left, columns[known], duration[known], weights, fixed, why)
 
 
 def _fit_with_spread(design: _Design) -> tuple[Floats, Floats, float]:
@@ -170,30 +198,42 @@ def _fit_with_spread(design: _Design) -> tuple[Floats, Floats, float]:
 
 
 def _fit(design: _Design, rows: NDArray[np.bool_]) -> Floats:
-    free = [place for place in range(len(HOST)) if place not in design.fixed]
-    values = np.array([design.fixed.get(place, 0.0) for place in range(len(HOST))])
+    places = range(len(design.names))
+    free = [place for place in places if place not in design.fixed]
+    values = np.array([design.fixed.get(place, 0.0) for place in places])
     columns, seconds = design.columns[rows], design.duration[rows]
     target = (design.left[rows] - columns @ values) / seconds
     matrix = columns[:, free] / seconds[:, None]
-    found = solve(matrix, target, design.weights[rows], np.zeros(len(free)))
-    values[free] = np.where(found > LEAST_TIME, found, 0.0)
+    found = solve(matrix, target, design.weights[rows], design.low[free])
+    tiny = (design.low[free] == 0.0) & (found <= LEAST_TIME)
+    values[free] = np.where(tiny, 0.0, found)
     return values
 
 
-def _host(prices: Prices, values: Floats) -> Floats:
-    columns = np.column_stack([np.ones(len(prices.sequences)), prices.sequences, prices.admitted])
-    seconds: Floats = columns @ values
-    return seconds
+def _columns(sample: Sample, names: Sequence[str]) -> NDArray[np.float64]:
+    """Seconds of each iteration that one of each of ``names`` would explain."""
+    prices = sample.prices
+    every = {
+        "per_iteration": np.ones(len(prices.sequences)),
+        "per_sequence": prices.sequences,
+        "per_new_request": prices.admitted,
+        "tokens": prices.growth,
+        "decode_attention": prices.decode_attention,
+        "prefill_attention": prices.prefill_attention,
+    }
+    return np.column_stack([every[name] for name in names])
 
 
-def _front_end(samples: Sequence[Sample], base: EngineSpec) -> HostTerm:
+def _front_end(samples: Sequence[Sample], base: EngineSpec) -> FittedTerm:
     delays = np.concatenate([_delays(sample.run) for sample in samples])
+    if all(sample.run.front_end == "none" for sample in samples):
+        return FittedTerm("front_end", 0.0, 0.0, 0.0, NOTHING_IN_FRONT)
     if len(delays) < FEW:
         why = "no request came while nothing ran"
-        return HostTerm("front_end", base.front_end, base.front_end, base.front_end, why)
+        return FittedTerm("front_end", base.front_end, base.front_end, base.front_end, why)
     middle, error = middle_of(delays)
     low, high = max(0.0, middle - 2 * error), max(0.0, middle + 2 * error)
-    return HostTerm("front_end", max(0.0, middle), low, high, "")
+    return FittedTerm("front_end", max(0.0, middle), low, high, "")
 
 
 def _delays(run: ObservedRun) -> Floats:

@@ -19,6 +19,7 @@ from sim.errors import UsageError
 from sim.results import REQUESTS, SUMMARY, TIMESERIES
 from sim.run_directory import MANIFEST, RESOLVED, SCENARIO
 from sim.scenario import Scenario, load_scenario
+from sim.validation.front_end import FrontEnd, front_end_of
 from sim.validation.iterations import Iterations, read_iterations
 
 ITERATIONS = "iterations.csv"
@@ -79,6 +80,11 @@ class ObservedRun:
         """In what it computed, where the manifest says so."""
         found = self._entry("engine", "precision")
         return None if found is None else str(found)
+
+    @property
+    def front_end(self) -> FrontEnd | None:
+        """What stood in front of the engine; None where the manifest does not say."""
+        return front_end_of(self.manifest)
 
     @property
     def date(self) -> str:

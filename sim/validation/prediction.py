@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 from sim.clock import Stop
+from sim.cost import CostModel
 from sim.errors import UsageError
 from sim.results import Result
 from sim.scenario import Scenario, load_scenario
 from sim.scenario.deployment import PrecisionName
 from sim.simulation import Setup, play, prepare
+from sim.validation.front_end import without_front_end
 from sim.validation.observed import REFERENCE, ObservedRun
 from sim.validation.traffic import observed_traffic
 from sim.validation.variant import Variant
@@ -73,9 +75,9 @@ def question(
     notes = []
     keys = {text.partition("=")[0].partition(".")[0].strip() for text in overrides}
     if scenario is None:
-        ran, told = _what_ran(run, keys)
+        ran, changed = _what_ran(run, keys)
         changes |= ran
-        notes += told
+        notes += changed
     if gpu is not None:
         changes["fleet.0.gpu"] = str(Path(gpu).absolute()) if Path(gpu).exists() else gpu
     asked = asked.override(changes).override(overrides)
@@ -83,7 +85,11 @@ def question(
         notes.append(
             f"The engine computed in {run.precision}, but {asked.precision.weights} is predicted."
         )
-    return Question(asked, prepare(asked), notes)
+    setup = prepare(asked)
+    if run.front_end == "none":
+        setup, told = without_front_end(setup)
+        notes += [told] if told else []
+    return Question(asked, setup, notes)
 
 
 def _what_ran(run: ObservedRun, given: set[str]) -> tuple[dict[str, object], list[str]]:
@@ -131,7 +137,7 @@ def predict(
     record = play(
         setup,
         observed_traffic(run, asked.scenario),
-        variant.cost(setup.deployment),
+        CostModel(setup.deployment),
         leap=leap,
         stop=stop or Stop(),
     )

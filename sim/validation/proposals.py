@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sim.engine import Factors
 from sim.validation.iterations import Floats, Iterations
 from sim.validation.observed import ObservedRun
 from sim.validation.prediction import Prediction, Question
 from sim.validation.residuals import HOST, KERNELS, Term
-from sim.validation.variant import Factors, Variant
+from sim.validation.variant import Variant
 
 FEW = 5
 """Requests from which a constant of all requests is told."""
@@ -42,7 +43,6 @@ class Cause(NamedTuple):
 
 def merged(one: Variant, other: Variant) -> Variant:
     """Both changes together."""
-    a, b = one.factors, other.factors
     blocks = other.num_gpu_blocks
     return Variant(
         num_gpu_blocks=one.num_gpu_blocks if blocks is None else blocks,
@@ -50,12 +50,7 @@ def merged(one: Variant, other: Variant) -> Variant:
         per_sequence=one.per_sequence + other.per_sequence,
         per_new_request=one.per_new_request + other.per_new_request,
         front_end=one.front_end + other.front_end,
-        factors=Factors(
-            tokens=a.tokens * b.tokens,
-            decode_attention=a.decode_attention * b.decode_attention,
-            prefill_attention=a.prefill_attention * b.prefill_attention,
-            kernels=a.kernels * b.kernels,
-        ),
+        factors=one.factors.times(other.factors),
     )
 
 

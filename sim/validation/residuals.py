@@ -36,7 +36,7 @@ leaves over no more than it by these shares of what that one leaves and explains
 MOST_ROWS = 20_000
 """Of more iterations evenly spaced ones are taken."""
 
-_LOWEST = -0.8
+LOWEST = -0.8
 """No kernel takes less than a fifth of its price."""
 
 
@@ -99,7 +99,7 @@ def _problem(duration: Floats, prices: Prices, engine: EngineSpec) -> _Problem:
     }
     least = {name: -float(getattr(engine, name)) for name in HOST}
     columns = {name: column[rows] / seconds for name, column in whole.items() if column[rows].any()}
-    least |= dict.fromkeys(KERNELS, _LOWEST)
+    least |= dict.fromkeys(KERNELS, LOWEST)
     target = (seconds - prices.seconds[rows]) / seconds
     return _Problem(target, columns, least, seconds, balanced(prices.prompts[rows] > 0))
 
