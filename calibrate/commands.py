@@ -10,7 +10,7 @@ import is imported when something is measured.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -68,6 +68,10 @@ def run(
     ] = None,
     resume: Annotated[bool, typer.Option(help="Go on behind what the table holds.")] = False,
     threads: Annotated[int | None, typer.Option(help="CPU threads; else as torch likes.")] = None,
+    kernels: Annotated[
+        Literal["torch", "vllm"],
+        typer.Option(help="Whose: PyTorch's, or an engine's own (CPU only), for --models alone."),
+    ] = "torch",
     fitted: Annotated[
         bool, typer.Option("--fit/--no-fit", help="Fit a profile when all is measured.")
     ] = True,
@@ -91,6 +95,7 @@ def run(
             threads=threads,
             resume=resume,
             scratch=table_path.absolute().parent,
+            kernels=kernels,
         )
         write = session.load_fit() if fitted else None
         _measure(session.prepare(request))

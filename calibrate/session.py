@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from calibrate.bench import families
+from calibrate.bench import families, vllm_cpu
 from calibrate.bench.arena import Arena
-from calibrate.bench.base import Family, Scope
+from calibrate.bench.base import Family, Kernels, Scope, UnsupportedError
 from calibrate.bench.gemm import PRECISIONS
 from calibrate.device import Device, DeviceFacts, open_device
 from calibrate.measurements import Measurement, Store, Table, facts_of, now, read, read_meta
@@ -51,6 +51,9 @@ RANKED: dict[str, frozenset[str]] = {"cuda": frozenset(), "cpu": frozenset(["m"]
 """Variables of which every offered value is to be met: the library of a CPU has other kernels for
 7 rows than for 8."""
 
+SHARED_BY: Mapping[Kernels, tuple[int, ...]] = {"torch": (1, 2, 4, 8), "vllm": (1,)}
+"""Over how many devices the models' layers are shared out."""
+
 LEAST_BUDGET = 1.0
 MEMORY_SHARE = 0.6
 """Of the memory free at the start, what points may plan with: pools of several types lie beside one
@@ -83,6 +86,7 @@ class Request:
     threads: int | None = None
     resume: bool = False
     scratch: Path = Path()
+    kernels: Kernels = "torch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,7 @@ def prepare(request: Request) -> Session:
     models = [catalog.model(name) for name in request.models]
     if request.budget is not None and request.budget < LEAST_BUDGET:
         raise UsageError(f"--time-budget: expected at least {LEAST_BUDGET:.0f} s")
+    _check_kernels(request)
     device = open_device(request.device, request.threads)
     kind = device.facts.kind
     models = models or [catalog.model(name) for name in MODELS[kind]]
@@ -112,12 +117,15 @@ def prepare(request: Request) -> Session:
         models=models,
         precisions=precisions or DEFAULT_PRECISIONS[kind],
         scratch=str(request.scratch),
+        tensor_parallel=SHARED_BY[request.kernels],
+        kernels=request.kernels,
     )
     budget = request.budget or BUDGETS[kind]
     context = {
         "models": [model.name for model in models],
         "precisions": list(scope.precisions),
         "time_budget_s": budget,
+        "kernels": request.kernels,
     }
     store = Store(request.measurements, device.facts, context, resume=request.resume)
     found = families(scope)
@@ -131,6 +139,25 @@ def prepare(request: Request) -> Session:
     )
     owners = {name: family for family in found for name in family.shares}
     return Session(device, plan, owners, store, models)
+
+
+def _check_kernels(request: Request) -> None:
+    """Raise UsageError where the kernels asked for are not here, or are not those of before."""
+    if request.resume and request.measurements.exists():
+        before = read_meta(request.measurements).get("kernels", "torch")
+        if before != request.kernels:
+            raise UsageError(
+                f"--resume: {request.measurements} holds timings of {before}'s kernels, not of "
+                f"{request.kernels}'s; give another table"
+            )
+    if request.kernels == "torch":
+        return
+    if request.device != "cpu":
+        raise UsageError(f"--kernels {request.kernels}: only on a CPU so far")
+    try:
+        vllm_cpu.operators()
+    except UnsupportedError as error:
+        raise UsageError(f"--kernels {request.kernels}: {error}") from None
 
 
 def measure(session: Session, report: Report) -> Table:

@@ -12,20 +12,20 @@ from calibrate.bench.gemm import Gemm
 from calibrate.bench.launch import Launch
 from calibrate.bench.layer import Layers
 from calibrate.bench.prefill_attention import PrefillAttention
+from calibrate.bench.vllm_cpu import Products
 
 __all__ = ["families"]
 
 
 def families(scope: Scope) -> list[Family]:
-    """Every family, ready for a scope."""
-    return [
-        Gemm(),
-        DecodeAttention(),
-        PrefillAttention(),
-        Elementwise(),
+    """Every family, ready for a scope; of an engine's kernels only those it has, and the memory."""
+    own: list[Family] = [
+        Gemm(None if scope.kernels == "torch" else Products(scope.turnover)),
+        DecodeAttention(scope.kernels),
+        PrefillAttention(scope.kernels),
+        Elementwise(scope.kernels),
         Copies(),
-        Launch(),
-        Layers(scope.models),
-        Files(scope.scratch),
-        Collectives(),
     ]
+    if scope.kernels != "torch":
+        return own
+    return [*own, Launch(), Layers(scope.models), Files(scope.scratch), Collectives()]

@@ -6,6 +6,7 @@ by the thousand and made without torch; a family turns it into calls on the devi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -19,6 +20,9 @@ Mode = Literal["device", "eager", "host", "reported"]
 """How a call is timed: ``device`` the device's own time, launches hidden (on CUDA a replayed
 graph); ``eager`` as it runs when each launch comes from Python; ``host`` wall time until the device
 is done; ``reported`` the call returns its seconds itself."""
+
+Kernels = Literal["torch", "vllm"]
+"""Whose kernels are timed."""
 
 Key = tuple[str, str, str, tuple[tuple[str, float], ...]]
 """What makes two points the same: operator, precision, variant, shape."""
@@ -81,7 +85,9 @@ class Scope:
     """What is to be measured, and on how much of a machine.
 
     ``memory`` is what points may take of the device, ``devices`` how many of the kind there are,
-    ``scratch`` a directory on the disk that weights would be loaded from.
+    ``scratch`` a directory on the disk that weights would be loaded from. ``kernels`` says whose
+    products, attention and norms are timed: PyTorch's, or those of an engine, and then at the
+    shapes of ``models`` on one device only, no longer than they can serve.
     """
 
     kind: Literal["cpu", "cuda"]
@@ -91,6 +97,19 @@ class Scope:
     precisions: Sequence[str]
     scratch: str = "."
     tensor_parallel: Sequence[int] = (1, 2, 4, 8)
+    kernels: Kernels = "torch"
+
+    @property
+    def longest(self) -> float:
+        """Tokens of a sequence at most."""
+        most = max((model.max_position_embeddings for model in self.models), default=0)
+        return most if self.kernels != "torch" else math.inf
+
+    @property
+    def turnover(self) -> float:
+        """Bytes of matrices that an engine comes across before it meets the same one again."""
+        widest = self.activations()
+        return max((model.weight_bytes(widest) for model in self.models), default=0.0)
 
     def sixteen_bit(self) -> list[str]:
         """The wanted precisions that activations and norms are kept in."""

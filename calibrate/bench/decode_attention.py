@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from calibrate.bench import by_sequence, paged_flash, paged_flashinfer, paged_triton
+from calibrate.bench import by_sequence, paged_flash, paged_flashinfer, paged_triton, vllm_cpu
 from calibrate.bench.arena import Arena
-from calibrate.bench.base import WORKSPACE, Point, Scope, UnsupportedError, Work, element
+from calibrate.bench.base import WORKSPACE, Kernels, Point, Scope, UnsupportedError, Work, element
 from calibrate.bench.elementwise import store_call
 from calibrate.bench.heads import Candidate, Heads, close, dense_attention, first_right, layouts
 from calibrate.bench.paged import (
@@ -62,6 +62,9 @@ class DecodeAttention:
 
     shares: Mapping[str, float] = {"decode_attention": 3.0}
 
+    def __init__(self, kernels: Kernels = "torch") -> None:
+        self._kernels = kernels
+
     def points(self, scope: Scope) -> Iterator[Point]:
         """Batches by contexts by head layouts, and some of them with unequal lengths."""
         most = min(scope.memory, CPU_MOST) if scope.kind == "cpu" else scope.memory
@@ -74,7 +77,7 @@ class DecodeAttention:
                                 continue
                             weight = matters * (SKEW_WEIGHT if skew > 1 else 1.0)
                             made = point(precision, batch, context, heads, skew, weight)
-                            if made.memory <= most:
+                            if made.memory <= most and skew * context <= scope.longest:
                                 yield made
 
     def prepare(self, point: Point, arena: Arena) -> Work:
@@ -84,6 +87,8 @@ class DecodeAttention:
             raise UnsupportedError(f"head size {heads.size} is not a power of two")
         batch = point.size("batch")
         lengths = spread_lengths(batch, point.size("context"), point.shape["skew"])
+        if self._kernels == "vllm":
+            return vllm_cpu.attention(arena, heads, point.precision, (1,) * batch, lengths)
         cache = make_cache(arena, lengths, heads, point.precision)
         query = make_query(arena, batch, heads, point.precision)
         name, calls = first_right(candidates(arena, query, cache, point.precision))

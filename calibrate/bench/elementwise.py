@@ -13,8 +13,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from calibrate.bench import vllm_cpu
 from calibrate.bench.arena import Arena, dtype
-from calibrate.bench.base import WORKSPACE, Point, Rows, Scope, Work, element
+from calibrate.bench.base import WORKSPACE, Kernels, Point, Rows, Scope, Work, element
 from calibrate.bench.heads import Candidate, first_right
 from calibrate.lazy_torch import Tensor, optional, torch
 
@@ -62,6 +63,9 @@ class Elementwise:
         **{"quantise": 0.7, "sampling": 0.4},
     }
 
+    def __init__(self, kernels: Kernels = "torch") -> None:
+        self._own = OWN[kernels]
+
     def points(self, scope: Scope) -> Iterator[Point]:
         """Each operator at the widths of the chosen models."""
         hidden = sorted({model.hidden_size for model in scope.models} | {1024, 4096, 8192})
@@ -98,12 +102,21 @@ class Elementwise:
                 "kv_write": _kv_write,
             }
             function, operands = makers[point.operator](arena, point)
+        if (own := self._own.get(point.operator)) is not None:
+            vllm_cpu.operators()  # loaded once
+            return Work(_calls(own, operands), vllm_cpu.NAME)
         name, calls = first_right(_ways(arena, function, operands))
         before = rotary_call(arena, point.precision) if point.operator == "kv_write" else None
         return Work(calls, name, before=before)
 
 
 Function = Callable[..., Any]
+
+OWN: Mapping[Kernels, Mapping[str, Function]] = {
+    "torch": {},
+    "vllm": {"norm": vllm_cpu.norm, "activation": vllm_cpu.gated},
+}
+"""What engines have of their own, on the operands of PyTorch's."""
 Made = tuple[Function, Sequence[tuple[Tensor, ...]]]
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from calibrate.bench.arena import Arena
 from calibrate.bench.base import WORKSPACE, Point, Scope, UnsupportedError, Work, element, rows_for
+from calibrate.bench.vllm_cpu import Products
 from calibrate.lazy_torch import Tensor, torch
 from sim.model import ModelSpec
 
@@ -69,6 +70,10 @@ class Gemm:
 
     shares: Mapping[str, float] = {"gemm": 5.0}
 
+    def __init__(self, engine: Products | None = None) -> None:
+        """``engine`` multiplies in PyTorch's place where it is given."""
+        self._engine = engine
+
     def points(self, scope: Scope) -> Iterator[Point]:
         """Layer shapes of the chosen models, then the grid."""
         shapes: dict[tuple[int, int], tuple[float, int]] = {}
@@ -77,7 +82,7 @@ class Gemm:
                 for name, shape in layer_shapes(model, gpus).items():
                     head = name == "head"
                     shapes.setdefault(shape, (HEAD_WEIGHT, HEAD_ROWS) if head else (1.0, 2**31))
-        for n in GRID_N:
+        for n in GRID_N if scope.kernels == "torch" else ():
             for k in GRID_K:
                 shapes.setdefault((n, k), (GRID_WEIGHT, 2**31))
         for precision in (p for p in scope.precisions if p in PRECISIONS):
@@ -90,6 +95,8 @@ class Gemm:
 
     def prepare(self, point: Point, arena: Arena) -> Work:
         """Weights in turn, one input, one output."""
+        if self._engine is not None and point.precision in KERNELS:
+            return self._engine.work(point, arena)
         m, n, k = (point.size(name) for name in ("m", "n", "k"))
         makers: dict[str, Callable[[Arena, int, int, int], tuple[list[Call], str]]] = {
             "fp8": _fp8,

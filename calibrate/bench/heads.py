@@ -41,7 +41,7 @@ def layouts(scope: Scope) -> dict[Heads, float]:
             if model.num_heads % gpus == 0:
                 kv = max(1, model.num_kv_heads // gpus)
                 found.setdefault(Heads(model.num_heads // gpus, kv, model.head_dim), 1.0)
-    for heads in EXTRA:
+    for heads in EXTRA if scope.kernels == "torch" else ():
         found.setdefault(heads, EXTRA_WEIGHT)
     return found
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from calibrate.bench import by_sequence, paged_flash
+from calibrate.bench import by_sequence, paged_flash, vllm_cpu
 from calibrate.bench.arena import Arena
-from calibrate.bench.base import WORKSPACE, Point, Scope, UnsupportedError, Work, element
+from calibrate.bench.base import WORKSPACE, Kernels, Point, Scope, UnsupportedError, Work, element
 from calibrate.bench.elementwise import store_call
 from calibrate.bench.heads import Candidate, Heads, close, dense_attention, first_right, layouts
 from calibrate.bench.paged import PagedCache, blocks_for, make_cache
@@ -58,22 +58,28 @@ class PrefillAttention:
 
     shares: Mapping[str, float] = {"prefill_attention": 3.0}
 
+    def __init__(self, kernels: Kernels = "torch") -> None:
+        self._kernels = kernels
+
     def points(self, scope: Scope) -> Iterator[Point]:
         """Whole prompts in batches, then single chunks behind a context."""
         for precision in scope.sixteen_bit():
             for heads, weight in layouts(scope).items():
-                for tokens in TOKENS:
+                for tokens in (n for n in TOKENS if n <= scope.longest):
                     for batch in BATCHES:
                         if batch * tokens <= MOST_TOKENS:
                             yield point(precision, batch, tokens, 0, heads, weight)
                 for tokens in CHUNKS:
-                    for context in CONTEXTS:
+                    for context in (n for n in CONTEXTS if n + tokens <= scope.longest):
                         yield point(precision, 1, tokens, context, heads, weight)
 
     def prepare(self, point: Point, arena: Arena) -> Work:
         """Queries, keys and values in turn, as the projections leave them: token by token."""
         heads = Heads(*(point.size(name) for name in ("q_heads", "kv_heads", "head_dim")))
         batch, tokens, context = (point.size(name) for name in ("batch", "tokens", "context"))
+        if self._kernels == "vllm":
+            lengths = (context + tokens,) * batch
+            return vllm_cpu.attention(arena, heads, point.precision, (tokens,) * batch, lengths)
         if arena.device.facts.kind == "cpu":
             cache = make_cache(arena, (context + tokens,) * batch, heads, point.precision)
             query = arena.take((batch * tokens, heads.q, heads.size), point.precision)[0]
