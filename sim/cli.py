@@ -22,6 +22,8 @@ from sim.exits import INFEASIBLE, told_errors
 from sim.planning_commands.ablate import ablate
 from sim.planning_commands.compare import compare
 from sim.planning_commands.diagnose import diagnose
+from sim.planning_commands.find import find
+from sim.planning_commands.plan import plan
 from sim.planning_commands.sensitivity import sensitivity
 from sim.planning_commands.sweep import sweep
 from sim.run_command import Overrides
@@ -49,6 +51,8 @@ app.command()(compare)
 app.command()(ablate)
 app.command()(diagnose)
 app.command()(sensitivity)
+app.command()(find)
+app.command()(plan)
 
 
 def main() -> None:

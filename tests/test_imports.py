@@ -66,7 +66,7 @@ def loaded_after(code: str) -> set[str]:
     {
         "simpy": {"sim.clock", "sim.replica", "sim.fleet", "sim.simulation", "sim.selftest.loop"},
         "torch": set(),
-        "joblib": {"sim.scoring.predict", "sim.planning.executors"},
+        "joblib": {"sim.scoring.predict", "sim.planning.executors", "sim.planning.workers"},
         "scipy": {
             "sim.metrics.repetitions",
             "sim.planning.paired",
@@ -85,6 +85,7 @@ def loaded_after(code: str) -> set[str]:
             "sim.planning_commands.study",
             *(f"sim.planning_commands.{name}" for name in ("ablate", "diagnose", "sensitivity")),
             "sim.planning_commands.compare",
+            *(f"sim.planning_commands.{name}" for name in ("answer", "find", "plan")),
         },
         "rich": {
             "sim.run_output",
@@ -98,6 +99,7 @@ def loaded_after(code: str) -> set[str]:
             *(f"sim.planning.{name}_view" for name in ("ablate", "diagnose", "sensitivity")),
             "sim.planning_commands.study",
             "sim.planning.compare_view",
+            *("sim.planning.find_view", "sim.planning.plan_view", "sim.planning_commands.answer"),
         },
         "pandas": {"sim.results", "sim.validation.observed", "sim.planning.runs"},
         "pyarrow": {"sim.results"},
@@ -106,6 +108,7 @@ def loaded_after(code: str) -> set[str]:
             *("sim.run_output", "sim.calibrate_commands", "sim.validate_command"),
             *("sim.planning_commands.sweep", "sim.planning_commands.compare"),
             *(f"sim.planning_commands.{name}" for name in ("ablate", "diagnose", "sensitivity")),
+            *("sim.planning_commands.find", "sim.planning_commands.plan"),
         },
     }.items(),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,10 @@ from sim.request import Request
 from sim.rng import stream
 
 if TYPE_CHECKING:
-    from sim.metrics.summary import RunRecord
+    from sim.capacity import Capacity
+    from sim.cost import CostModel
+    from sim.scenario import Scenario
+    from sim.schedulers import Limits
 
 Lengths = NDArray[np.int64]
 Seconds = NDArray[np.float64]
@@ -35,6 +38,27 @@ PREEMPTION = 0.05
 """Share of a batch that is lost where memory fills up with growing sequences, so that some of them
 are thrown out and prefilled again: 0 to 13 % of the speed of bursts, the more the larger the batch.
 What a run shows of it is taken into account beside (``stability``)."""
+
+
+class Replica(Protocol):
+    """What must be known of a replica to fill its batch; a run knows it, and whoever prepared a
+    scenario."""
+
+    @property
+    def scenario(self) -> Scenario:
+        """Its scheduler and its allocator."""
+
+    @property
+    def cost(self) -> CostModel:
+        """The prices of its iterations."""
+
+    @property
+    def capacity(self) -> Capacity:
+        """Its KV memory."""
+
+    @property
+    def limits(self) -> Limits:
+        """Its seats and its tokens per iteration."""
 
 
 class FullBatch(NamedTuple):
@@ -53,8 +77,8 @@ class FullBatch(NamedTuple):
     prompt: float
 
 
-def full_batch(run: RunRecord, prompts: Lengths, outputs: Lengths) -> FullBatch:
-    """The full batch of the fleet of ``run`` for requests of these lengths."""
+def full_batch(run: Replica, prompts: Lengths, outputs: Lengths) -> FullBatch:
+    """The full batch of a replica, of ``run`` say, for requests of these lengths."""
     if run.scenario.scheduler.batching in ("static", "request"):
         return _whole(run, prompts, outputs)
     return _continuous(run, prompts, outputs)
@@ -63,7 +87,7 @@ def full_batch(run: RunRecord, prompts: Lengths, outputs: Lengths) -> FullBatch:
 # -- batches that are made anew for every iteration ------------------------------------------------
 
 
-def _continuous(run: RunRecord, prompts: Lengths, outputs: Lengths) -> FullBatch:
+def _continuous(run: Replica, prompts: Lengths, outputs: Lengths) -> FullBatch:
     """All seats taken: whoever finishes is replaced at once, so that requests enter and leave at
     the rate of one per ``outputs`` iterations and seat, or as the token budget admits them."""
     chunked, cost = run.scenario.scheduler.chunked_prefill, run.cost
@@ -89,7 +113,7 @@ def _continuous(run: RunRecord, prompts: Lengths, outputs: Lengths) -> FullBatch
     return FullBatch(seats, costs, spread / math.sqrt(len(costs)), token, prompt)
 
 
-def _seats(run: RunRecord, prompts: Lengths, outputs: Lengths) -> tuple[float, Seconds]:
+def _seats(run: Replica, prompts: Lengths, outputs: Lengths) -> tuple[float, Seconds]:
     """Requests that run at once when nothing but seats and memory limits them, and the share in
     the batch that each has while it is there: 1, or in proportion to the memory that it holds.
 
@@ -136,7 +160,7 @@ def _prompt(length: int) -> Chunk:
 # -- batches that start and end as a whole ---------------------------------------------------------
 
 
-def _whole(run: RunRecord, prompts: Lengths, outputs: Lengths) -> FullBatch:
+def _whole(run: Replica, prompts: Lengths, outputs: Lengths) -> FullBatch:
     """Requests in the order in which they came, a batch of them at a time."""
     size = min(run.limits.max_num_seqs, len(prompts))
     many = min(max(4, SLOTS // size), len(prompts) // size)
@@ -152,7 +176,7 @@ def _whole(run: RunRecord, prompts: Lengths, outputs: Lengths) -> FullBatch:
     return FullBatch(seats, np.full(len(prompts), request), error, 0.0, 0.0)
 
 
-def _batch(run: RunRecord, prompts: Lengths, outputs: Lengths) -> tuple[float, int]:
+def _batch(run: Replica, prompts: Lengths, outputs: Lengths) -> tuple[float, int]:
     """Seconds that one batch takes, and how many of these requests memory lets into it."""
     static, cost = run.scenario.scheduler.batching == "static", run.cost
     tokens = run.capacity.usable_blocks * run.capacity.block_size

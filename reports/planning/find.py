@@ -1,0 +1,127 @@
+"""How does the answer of ``infersim find`` become one HTML page?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from reports.content import Card, Plot, to_json
+from reports.formats import MISSING, phrase, show
+from reports.page import fill
+from reports.planning import find_attainment, find_curve
+from reports.planning.plan_words import FIND, chosen
+from reports.tables import Cell, Column, Table
+from reports.whole_file import write_whole
+
+SECTIONS: Mapping[str, str] = {
+    "summary": "Summary",
+    "curve": "Throughput and latency",
+    "probes": "Loads",
+    "definitions": "Definitions",
+}
+
+
+def write_find_report(target: Path, document: Mapping[str, Any]) -> Path:
+    """Write the page to ``target``, whole or not at all; OSError if that cannot be."""
+    write_whole(target, render_find(document))
+    return target
+
+
+def render_find(document: Mapping[str, Any]) -> str:
+    """The page as HTML; a function of its argument alone."""
+    return fill(
+        "find.html.j2",
+        SECTIONS,
+        chosen(FIND),
+        header={
+            "name": document["scenario"],
+            "lead": document["description"],
+            "setup": [
+                ("Model", document["model"]),
+                ("GPUs", f"{document['gpus']} × {document['gpu']}"),
+                ("Looked for", f"highest {document['max']}"),
+            ],
+        },
+        headline=document["sentences"][0],
+        sentences=document["sentences"][1:],
+        cards=cards(document),
+        plots=plots(document),
+        probes=probes(document),
+        provenance={"version": document["infersim"]},
+    )
+
+
+def cards(document: Mapping[str, Any]) -> list[Card]:
+    """The load, the headroom and the knee."""
+    unit, own, knee = document["unit"], document["own"], document["knee"]
+    fails = document["fails_at"]
+    details = () if fails is None else (f"{phrase(fails, 'number', unit)} fails",)
+    made = [Card("highest", "Highest load", show(document["load"], "number").text, unit, details)]
+    if own is not None:
+        load = f"own load {phrase(own['load'], 'number', unit)}"
+        tone = "good" if own["holds"] else "bad"
+        room = show(document["headroom"], "share").text
+        made.append(Card("highest", "Headroom", room, "%", (load,), tone))
+    if knee is not None:
+        low, high = (show(load, "number").text for load in knee["between"])
+        around = (f"between {low} and {high}",)
+        made.append(Card("knee", "Knee", show(knee["load"], "number").text, unit, around))
+    return made
+
+
+def plots(document: Mapping[str, Any]) -> list[Plot]:
+    """Latencies over load, and the share that keeps the promise if there is one."""
+    note = "Every load that was simulated; hover to see how often."
+    names = ("ttft", "tpot")
+    made = [
+        Plot(
+            *(f"curve-{name}", f"{name.upper()} over load", name, note),
+            to_json(find_curve.figure(document, name)),
+            kind="tall",
+        )
+        for name in names
+    ]
+    if document["promises"]:
+        drawn = to_json(find_attainment.figure(document))
+        title = "Requests that keep the promise"
+        made.append(
+            Plot("attainment", title, "interval", "Bars: 95 % interval.", drawn, kind="tall")
+        )
+    return made
+
+
+def probes(document: Mapping[str, Any]) -> Table:
+    """Every load that was simulated."""
+    columns = (
+        Column(f"Load ({document['unit']})", definition="highest"),
+        Column("Outcome", False),
+        Column("Kept (%)", definition="attainment"),
+        Column("from (%)", definition="interval"),
+        Column("to (%)", definition="interval"),
+        Column("TTFT p99 (ms)", definition="ttft"),
+        Column("TPOT p99 (ms)", definition="tpot"),
+        Column("Output tokens/s", definition="output_throughput"),
+        Column("Runs"),
+        Column("Requests"),
+    )
+    return Table("probes", "Loads", columns, tuple(_row(probe) for probe in document["probes"]))
+
+
+def _row(probe: Mapping[str, Any]) -> tuple[Cell, ...]:
+    word = "holds" if probe["holds"] else f"breaks {probe['breaks']}"
+    word += "" if probe["sure"] else ", not sure"
+    kept = probe["promises"][0] if probe["promises"] else None
+    shares = [
+        Cell(MISSING, None) if kept is None else Cell(*show(kept[key], "share"))
+        for key in ("attainment", "low", "high")
+    ]
+    figures = ("p99_ttft_ms", "p99_tpot_ms", "output_throughput")
+    return (
+        Cell(f"{probe['load']:.4g}", probe["load"]),
+        Cell(word, word),
+        *shares,
+        *(Cell(*show(probe[key], "number")) for key in figures),
+        Cell(*show(probe["runs"], "count")),
+        Cell(*show(probe["requests"], "count")),
+    )

@@ -1,0 +1,75 @@
+"""Which share of requests keeps the promise at each load, and how sure is that?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import plotly.graph_objects as go
+
+from reports import theme
+from reports.planning.find_curve import OUTCOMES
+from reports.profile.axes import legend
+
+
+def figure(document: Mapping[str, Any]) -> go.Figure:
+    """The share at every load with its 95 % interval, and the share that is promised.
+
+    Without promises the figure is empty.
+    """
+    probes = [probe for probe in document["probes"] if probe["promises"]]
+    right = max([probe["load"] for probe in document["probes"]]) * 1.04
+    layout = theme.layout() | {
+        "xaxis": theme.axis(f"load ({document['unit']})") | {"range": [0, right]},
+        "yaxis": theme.axis("share of requests") | {"range": [0, 1.03], "tickformat": ".0%"},
+        "hovermode": "closest",
+        "showlegend": True,
+        "legend": legend(),
+    }
+    traces = [_points(probes, *outcome) for outcome in OUTCOMES]
+    if probes:
+        traces.append(_target(probes[0]["promises"][0]["target"], right))
+    return go.Figure(data=traces, layout=layout)
+
+
+def _points(
+    probes: list[Mapping[str, Any]], holds: bool, name: str, color: str, symbol: str
+) -> dict[str, Any]:
+    mine = [probe for probe in probes if probe["holds"] is holds]
+    worst = [min(probe["promises"], key=lambda p: p["low"] - p["target"]) for probe in mine]
+    tone = theme.PAGE[color].light
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "x": [probe["load"] for probe in mine],
+        "y": [each["attainment"] for each in worst],
+        "error_y": {
+            "type": "data",
+            "symmetric": False,
+            "array": [max(0.0, each["high"] - each["attainment"]) for each in worst],
+            "arrayminus": [max(0.0, each["attainment"] - each["low"]) for each in worst],
+            "color": tone,
+            "thickness": 1.5,
+        },
+        "marker": {"size": 8, "symbol": symbol, "color": tone},
+        "hovertemplate": "%{x:.4~g}: %{y:.3%}<extra></extra>",
+    }
+
+
+def _target(share: float, right: float) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": f"promised {share:.6g}",
+        "x": [0, right],
+        "y": [share, share],
+        "line": {"color": theme.PAGE["ink"].light, "width": 1.5, "dash": "dash"},
+        "hoverinfo": "skip",
+    }
+
+
+if __name__ == "__main__":
+    from reports.planning.made_up_searches import find_document, main
+
+    main("find_attainment", figure, find_document)

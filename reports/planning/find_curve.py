@@ -1,0 +1,117 @@
+"""How does a latency grow with the load, and where does it leave what is promised? All probes.
+
+Latencies in milliseconds, or seconds where they are long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import plotly.graph_objects as go
+
+from reports import theme
+from reports.profile.axes import legend
+
+WIDE = 30.0
+"""Largest over smallest latency from which on the axis is logarithmic."""
+
+OUTCOMES = ((True, "holds", "good", "circle"), (False, "fails", "bad", "x"))
+
+
+def figure(document: Mapping[str, Any], metric: str) -> go.Figure:
+    """The p99 of ``metric`` (``ttft``, ``tpot``) at every load that was simulated; the region that
+    is promised is shaded, the scenario's own load and the knee are marked."""
+    key, limit = f"p99_{metric}_ms", document["limits_ms"].get(metric)
+    probes = [probe for probe in document["probes"] if probe[key]]
+    values = [probe[key] for probe in probes] or [1.0]
+    wide = max(values) > WIDE * min(values)
+    top = max([*values, limit or 0.0]) * (1.5 if wide else 1.08)
+    low = min([*values, limit or values[0]]) / 1.5 if wide else 0.0
+    axis = {"type": "log", "dtick": 1} if wide else {"range": [0, top]}
+    loads = [probe["load"] for probe in document["probes"]]
+    right = max(loads) * 1.04
+    layout = theme.layout() | {
+        "xaxis": theme.axis(f"load ({document['unit']})") | {"range": [0, right]},
+        "yaxis": theme.axis(f"{metric.upper()} p99 (ms)") | axis,
+        "hovermode": "closest",
+        "showlegend": True,
+        "legend": legend(),
+    }
+    traces: list[dict[str, Any]] = []
+    if limit is not None:
+        traces.append(_region(document, limit, low))
+    traces.append(_line(probes, key, metric))
+    traces += [_points(probes, key, *outcome) for outcome in OUTCOMES]
+    ends = (low or 0.0, top)
+    if document["own"] is not None:
+        traces.append(_mark(document["own"]["load"], ends, "own load", "dot"))
+    if document["knee"] is not None:
+        traces.append(_mark(document["knee"]["load"], ends, "knee", "dash"))
+    return go.Figure(data=traces, layout=layout)
+
+
+def _region(document: Mapping[str, Any], limit: float, low: float) -> dict[str, Any]:
+    """Up to the highest load that holds and up to the limit."""
+    right, bottom = document["load"], low or 0.0
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "within the SLO",
+        "x": [0, 0, right, right],
+        "y": [bottom, limit, limit, bottom],
+        "fill": "toself",
+        "fillcolor": theme.faint(theme.GREEN).light,
+        "line": {"color": theme.GREEN.light, "width": 1},
+        "hoverinfo": "skip",
+    }
+
+
+def _line(probes: list[Mapping[str, Any]], key: str, metric: str) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": [probe["load"] for probe in probes],
+        "y": [probe[key] for probe in probes],
+        "line": {"color": theme.METRICS[metric].light, "width": 2},
+        "showlegend": False,
+        "hoverinfo": "skip",
+    }
+
+
+def _points(
+    probes: list[Mapping[str, Any]], key: str, holds: bool, name: str, color: str, symbol: str
+) -> dict[str, Any]:
+    mine = [probe for probe in probes if probe["holds"] is holds]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "x": [probe["load"] for probe in mine],
+        "y": [probe[key] for probe in mine],
+        "text": [
+            f"{probe['runs']} runs{'' if probe['sure'] else ', not sure'}"
+            + ("" if holds else f", breaks {probe['breaks']}")
+            for probe in mine
+        ],
+        "marker": {"size": 9, "symbol": symbol, "color": theme.PAGE[color].light},
+        "hovertemplate": "%{x:.4~g}: %{y:,.4~g} ms, %{text}<extra></extra>",
+    }
+
+
+def _mark(load: float, ends: tuple[float, float], name: str, dash: str) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": f"{name} {load:.3g}",
+        "x": [load, load],
+        "y": list(ends),
+        "line": {"color": theme.PAGE["muted"].light, "width": 1.5, "dash": dash},
+        "hoverinfo": "skip",
+    }
+
+
+if __name__ == "__main__":
+    from reports.planning.made_up_searches import find_document, main
+
+    main("find_curve", lambda document: figure(document, "ttft"), find_document)

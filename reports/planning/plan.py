@@ -1,0 +1,162 @@
+"""How does the answer of ``infersim plan`` become one HTML page?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from reports.content import Plot, to_json
+from reports.formats import phrase, show
+from reports.page import fill
+from reports.planning import plan_pareto
+from reports.planning.plan_words import PLAN, chosen
+from reports.tables import Cell, Column, Table
+from reports.whole_file import write_whole
+
+SECTIONS: Mapping[str, str] = {
+    "summary": "Summary",
+    "fleets": "Fleets",
+    "front": "Cost and latency",
+    "launch": "How to start them",
+    "rejected": "What was rejected",
+    "definitions": "Definitions",
+}
+
+
+def write_plan_report(target: Path, document: Mapping[str, Any]) -> Path:
+    """Write the page to ``target``, whole or not at all; OSError if that cannot be."""
+    write_whole(target, render_plan(document))
+    return target
+
+
+def render_plan(document: Mapping[str, Any]) -> str:
+    """The page as HTML; a function of its argument alone."""
+    best = document["fleets"][0]
+    cost = phrase(best["usd_per_hour"], "usd")
+    return fill(
+        "plan.html.j2",
+        SECTIONS,
+        chosen(PLAN),
+        header={
+            "name": document["scenario"],
+            "lead": document["description"],
+            "setup": [
+                ("Model", document["model"]),
+                ("Rate", phrase(document["rate"], "number", "requests/s")),
+                ("Headroom", phrase(document["headroom"], "share")),
+                ("Router", document["router"]),
+                ("Layouts", f"{document['layouts']:,}"),
+            ],
+        },
+        headline=f"{best['replicas']} replicas of {best['layout']}: {cost} per hour",
+        promises=document["promises"],
+        ranking=document["ranking"],
+        fleets=fleets(document),
+        bands=bands(document),
+        plots=plots(document),
+        launches=document["fleets"],
+        rejected=rejected(document),
+        provenance={"version": document["infersim"]},
+    )
+
+
+def plots(document: Mapping[str, Any]) -> list[Plot]:
+    """Cost against both latencies."""
+    count = phrase(len(document["sized"]), "count", "fleets")
+    note = f"{count} that hold {phrase(document['target'], 'number', 'requests/s')}."
+    return [
+        Plot(
+            *(f"pareto-{name}", f"Cost and {name.upper()}", name, note),
+            to_json(plan_pareto.figure(document, name)),
+            kind="tall",
+        )
+        for name in ("ttft", "tpot")
+    ]
+
+
+def fleets(document: Mapping[str, Any]) -> Table:
+    """The cheapest fleets."""
+    columns = (
+        Column("#"),
+        Column("Fleet", False),
+        Column("GPUs"),
+        Column("USD/h", definition="cost"),
+        Column("Rate at SLO (1/s)", definition="rate_at_slo"),
+        Column("Headroom (%)", definition="headroom"),
+        Column("TTFT p99 (ms)", definition="ttft"),
+        Column("TPOT p99 (ms)", definition="tpot"),
+        Column("USD/M tokens", definition="cost"),
+        Column("J/token", definition="energy"),
+        Column("Binds", False, "binds"),
+    )
+    return Table("fleets", "The cheapest fleets", columns, tuple(map(_fleet, document["fleets"])))
+
+
+def _fleet(fleet: Mapping[str, Any]) -> tuple[Cell, ...]:
+    name = f"{fleet['replicas']} of {fleet['layout']}"
+    return (
+        Cell(str(fleet["rank"]), fleet["rank"]),
+        Cell(name, name),
+        Cell(*show(fleet["gpus"], "count")),
+        Cell(*show(fleet["usd_per_hour"], "usd")),
+        Cell(*show(fleet["rate_at_slo"], "number")),
+        Cell(*show(fleet["headroom"], "share")),
+        Cell(*show(fleet["p99_ttft_ms"], "number")),
+        Cell(*show(fleet["p99_tpot_ms"], "number")),
+        Cell(*show(fleet["usd_per_million_tokens"], "usd")),
+        Cell(*show(fleet["joules_per_output_token"], "number")),
+        Cell(fleet["binds"], fleet["binds"]),
+    )
+
+
+def bands(document: Mapping[str, Any]) -> Table:
+    """What the error of the cost model does to each fleet."""
+    rows = []
+    for fleet in document["fleets"]:
+        band = fleet["error_band"]
+        told = "yes" if band["survives"] else f"no: {', '.join(band['rivals'])}"
+        slower = "yes" if band["holds_if_slower"] else "no"
+        rows.append(
+            (
+                Cell(str(fleet["rank"]), fleet["rank"]),
+                Cell(*show(band["error"], "share")),
+                *(Cell(*show(count, "count")) for count in band["replicas"]),
+                *(Cell(*show(cost, "usd")) for cost in band["usd_per_hour"]),
+                Cell(slower, slower),
+                Cell(told, told),
+            )
+        )
+    columns = (
+        Column("#"),
+        Column("Error (± %)", definition="error_band"),
+        Column("Replicas from"),
+        Column("to"),
+        Column("USD/h from", definition="cost"),
+        Column("to"),
+        Column("Holds the rate if slower", False, "error_band"),
+        Column("Rank survives", False, "survives", prose=True),
+    )
+    return Table("bands", "If iterations are faster or slower than priced", columns, tuple(rows))
+
+
+def rejected(document: Mapping[str, Any]) -> Table | None:
+    """Every layout that is not among the cheapest, and why; None if there is none."""
+    if not document["rejected"]:
+        return None
+    rows = tuple(
+        (
+            Cell(each["layout"], each["layout"]),
+            Cell(each["reason"], each["reason"]),
+            Cell(*show(each["usd_per_hour"], "usd")),
+            Cell(each["text"], each["text"]),
+        )
+        for each in document["rejected"]
+    )
+    columns = (
+        Column("Layout", False),
+        Column("Reason", False),
+        Column("USD/h at least", definition="cost"),
+        Column("In figures", False, prose=True),
+    )
+    return Table("rejected", "Layouts that are not among them", columns, rows)

@@ -1,0 +1,82 @@
+"""Which fleets are cheaper or faster than all others? Cost against a latency, with the front."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import plotly.graph_objects as go
+
+from reports import theme
+from reports.profile.axes import legend
+
+TONES = (theme.BLUE, theme.VERMILLION, theme.GREEN, theme.PURPLE, theme.ORANGE, theme.GREY)
+"""Colours of GPUs, in the order in which they come; more of them share the last."""
+
+
+def figure(document: Mapping[str, Any], metric: str) -> go.Figure:
+    """Every fleet that holds: dollars per hour against the p99 of ``metric`` (``ttft``, ``tpot``)
+    under the target load."""
+    key = f"p99_{metric}_ms"
+    points = [point for point in document["sized"] if point[key] is not None]
+    layout = theme.layout() | {
+        "xaxis": theme.axis("cost (USD per hour)") | {"rangemode": "tozero"},
+        "yaxis": theme.axis(f"{metric.upper()} p99 (ms)") | {"rangemode": "tozero"},
+        "hovermode": "closest",
+        "showlegend": True,
+        "legend": legend(),
+    }
+    front = sorted(
+        (point for point in points if point[f"front_{key}"]), key=lambda p: p["usd_per_hour"]
+    )
+    traces: list[dict[str, Any]] = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": "Pareto front",
+            "x": [point["usd_per_hour"] for point in front],
+            "y": [point[key] for point in front],
+            "line": {"shape": "hv", "color": theme.PAGE["ink"].light, "width": 1.5, "dash": "dot"},
+            "hoverinfo": "skip",
+        }
+    ]
+    for index, gpu in enumerate(dict.fromkeys(point["gpu"] for point in points)):
+        mine = [point for point in points if point["gpu"] == gpu]
+        traces.append(_points(mine, key, gpu, TONES[min(index, len(TONES) - 1)]))
+    limit = document["limits_ms"].get(metric)
+    if limit is not None and points:
+        traces.append(_limit(limit, max(point["usd_per_hour"] for point in points)))
+    return go.Figure(data=traces, layout=layout)
+
+
+def _points(
+    points: list[Mapping[str, Any]], key: str, gpu: str, tone: theme.Tone
+) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": gpu,
+        "x": [point["usd_per_hour"] for point in points],
+        "y": [point[key] for point in points],
+        "text": [f"{point['replicas']} of {point['layout']}" for point in points],
+        "marker": {"size": 11, "color": tone.light},
+        "hovertemplate": "%{text}: $%{x:,.2f}/h, %{y:,.4~g} ms<extra></extra>",
+    }
+
+
+def _limit(limit: float, right: float) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": f"limit {limit:,.4g} ms",
+        "x": [0, 1.04 * right],
+        "y": [limit, limit],
+        "line": {"color": theme.PAGE["muted"].light, "width": 1.5, "dash": "dash"},
+        "hoverinfo": "skip",
+    }
+
+
+if __name__ == "__main__":
+    from reports.planning.made_up_searches import main, plan_document
+
+    main("plan_pareto", lambda document: figure(document, "ttft"), plan_document)

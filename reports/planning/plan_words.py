@@ -1,0 +1,59 @@
+"""What do the words on the pages of ``find`` and ``plan`` mean?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from reports.definitions import DEFINITIONS as OF_RUNS
+from reports.definitions import Definition
+
+_SHARED = ("ttft", "tpot", "attainment", "output_throughput", "cost", "energy")
+
+DEFINITIONS: Mapping[str, Definition] = {
+    **{name: OF_RUNS[name] for name in _SHARED},
+    "highest": Definition(
+        "Highest load",
+        "The highest load at which every promise is kept and no more arrives than full batches "
+        "can serve, found by doubling and halving. The load beside it that fails is at most the "
+        "tolerance away.",
+    ),
+    "interval": Definition(
+        "95 % interval",
+        "Where the share of requests that keep the promise lies, by Wilson's formula, with as many "
+        "independent requests as the correlated ones are worth (batch means).",
+    ),
+    "knee": Definition(
+        "Knee",
+        "The load with the largest throughput over mean end-to-end latency: below it the fleet "
+        "idles too much, above it more load costs more latency than it brings throughput.",
+    ),
+    "rate_at_slo": Definition(
+        "Rate at SLO", "The highest rate that the whole fleet holds, simulated with its router."
+    ),
+    "headroom": Definition(
+        "Headroom", "How much more than the rate that was asked for the fleet holds."
+    ),
+    "binds": Definition("Binds", "The limit that breaks first when more load comes."),
+    "error_band": Definition(
+        "Error band",
+        "How far iterations may be faster or slower than priced. The fleet then needs fewer or "
+        "more replicas, and costs less or more.",
+    ),
+    "survives": Definition(
+        "Rank survives",
+        "Yes, if no fleet behind could be cheaper, even if the prices err in its favour and "
+        "against this one.",
+    ),
+}
+"""Key -> definition, for both pages; each shows those that it links to."""
+
+FIND = ("highest", "interval", "knee", "ttft", "tpot", "attainment", "output_throughput")
+PLAN = (
+    *("rate_at_slo", "headroom", "binds", "error_band", "survives"),
+    *("ttft", "tpot", "cost", "energy"),
+)
+
+
+def chosen(names: tuple[str, ...]) -> dict[str, Definition]:
+    """These definitions, in this order."""
+    return {name: DEFINITIONS[name] for name in names}

@@ -1,0 +1,213 @@
+"""Which fleets that hold a load are the cheapest? The composition of ``infersim plan``.
+
+1. Every layout is screened without simulating: does it fit, can it be fast enough, and how many
+   replicas does its fleet have at least.
+2. Fleets are sized by simulation, those first that could be cheapest; a layout whose fleet cannot
+   cost less than the ``top`` cheapest found is left out. Since nothing is left out but what the
+   screening *proves* to be dearer, the cheapest fleets are those of an exhaustive search.
+3. The ``top`` cheapest are simulated at the wanted load, and up to the highest they hold.
+
+The same question has the same answer whatever the number of processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sim.errors import InfeasibleError, UsageError
+from sim.planning.constraints import Constraints
+from sim.planning.layouts import Layout, Rejected, Screened, screen
+from sim.planning.loads import axis_of, traffic_of
+from sim.planning.promises import Promise, slo_promise
+from sim.planning.sizing import Confirmed, Sized, confirm, size
+from sim.planning.workers import calls
+from sim.scenario import Scenario
+
+WAVE = 4
+"""Layouts that are sized together before it is asked again which of the others could be cheaper; a
+constant, so that the answer does not depend on the number of processes."""
+
+TOLERANCE = 0.02
+
+SHOWN_REASONS = 12
+"""Layouts whose reasons an error lists."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """``rate`` in requests per second, ``headroom`` the share by which fleets must hold more."""
+
+    layouts: tuple[Layout, ...]
+    rate: float
+    headroom: float
+    top: int
+    constraints: Constraints
+
+    @property
+    def target(self) -> float:
+        """Requests per second that a fleet must hold."""
+        return self.rate * (1 + self.headroom)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The answer: ``best`` are the cheapest fleets in order, ``sized`` all fleets that hold, and
+    ``rejected`` every other layout."""
+
+    scenario: Scenario
+    question: Question
+    promises: tuple[Promise, ...]
+    own_rate: float
+    best: tuple[Confirmed, ...]
+    sized: tuple[Sized, ...]
+    rejected: tuple[Rejected, ...]
+
+
+Tell = Callable[[str], None]
+
+
+def choose(
+    scenario: Scenario, question: Question, *, jobs: int = 1, tell: Tell | None = None
+) -> Plan:
+    """The cheapest fleets that hold the load, and why the others are not among them.
+
+    ``tell`` is called with a sentence at each step. Raises InfeasibleError, with the reasons, if no
+    fleet does, UsageError if the scenario has no rate.
+    """
+    say = tell or (lambda _: None)
+    scenario = scenario.moved(scenario.base.absolute()).override({"run.repetitions": 1})
+    axis = axis_of(scenario, "rate", traffic_of(scenario))
+    slo = slo_promise(scenario)
+    promises = (*(() if slo is None else (slo,)), *question.constraints.promises)
+    screened, rejected = _screened(scenario, question, promises, jobs)
+    say(f"{len(screened)} of {len(question.layouts)} layouts are left after the screening")
+    sized, further = _sized(scenario, question, promises, screened, jobs, say)
+    rejected += further
+    if not sized:
+        raise InfeasibleError(_nothing(question, rejected))
+    ranked = sorted(sized, key=rank)
+    best = list(
+        calls(
+            confirm,
+            [(scenario, s, question.rate, promises, TOLERANCE) for s in ranked[: question.top]],
+            jobs,
+        )
+    )
+    rejected += [_dearer(each, ranked, question.top) for each in ranked[question.top :]]
+    order = {layout: index for index, layout in enumerate(question.layouts)}
+    assert axis.own is not None
+    return Plan(
+        scenario=scenario,
+        question=question,
+        promises=promises,
+        own_rate=axis.own,
+        best=tuple(best),
+        sized=tuple(ranked),
+        rejected=tuple(sorted(rejected, key=lambda each: order[each.layout])),
+    )
+
+
+def rank(sized: Sized) -> tuple[float, float, str]:
+    """Cheapest first; of equally dear ones the one with the shorter p99 TTFT."""
+    return sized.cost, sized.at_target.figures["p99_ttft_ms"] or 0.0, sized.layout.text
+
+
+def _screened(
+    scenario: Scenario, question: Question, promises: Sequence[Promise], jobs: int
+) -> tuple[list[Screened], list[Rejected]]:
+    found = list(
+        calls(
+            screen,
+            [
+                (scenario, layout, question.target, promises, question.constraints)
+                for layout in question.layouts
+            ],
+            jobs,
+        )
+    )
+    left = [each for each in found if isinstance(each, Screened)]
+    left.sort(key=lambda each: (each.cost, each.layout.text))
+    return left, [each for each in found if isinstance(each, Rejected)]
+
+
+def _sized(
+    scenario: Scenario,
+    question: Question,
+    promises: Sequence[Promise],
+    screened: Sequence[Screened],
+    jobs: int,
+    say: Tell,
+) -> tuple[list[Sized], list[Rejected]]:
+    """Fleets of the layouts in the order of what they cost at least, in waves."""
+    sized: list[Sized] = []
+    rejected: list[Rejected] = []
+    waiting = list(screened)
+    while waiting:
+        costs = sorted(each.cost for each in sized)
+        most = costs[question.top - 1] if len(costs) >= question.top else None
+        rejected += [_too_dear(each, most) for each in waiting if most and each.cost > most]
+        waiting = [each for each in waiting if not (most and each.cost > most)]
+        wave, waiting = waiting[:WAVE], waiting[WAVE:]
+        arguments = [
+            (scenario, each, question.target, promises, question.constraints) for each in wave
+        ]
+        for found in calls(size, arguments, jobs):
+            if isinstance(found, Sized):
+                sized.append(found)
+                say(f"{found.layout.text}: {found.replicas} replicas, ${found.cost:,.2f}/h")
+            else:
+                rejected.append(found)
+                say(f"{found.layout.text}: {found.reason}")
+    return sized, rejected
+
+
+def _too_dear(screened: Screened, most: float) -> Rejected:
+    text = (
+        f"at least {screened.least:,} replicas, ${screened.cost:,.2f}/h, even at "
+        f"{screened.rate:.3g} requests/s each, more than one can serve; found: ${most:,.2f}/h"
+    )
+    return Rejected(screened.layout, "too dear", text, screened.cost)
+
+
+def _dearer(sized: Sized, ranked: Sequence[Sized], top: int) -> Rejected:
+    text = (
+        f"holds with {sized.replicas:,} replicas at ${sized.cost:,.2f}/h, but {top} cost less "
+        f"(${ranked[0].cost:,.2f} to ${ranked[top - 1].cost:,.2f}/h)"
+    )
+    return Rejected(sized.layout, "too dear", text, sized.cost)
+
+
+def _nothing(question: Question, rejected: Sequence[Rejected]) -> str:
+    listed = [f"  {each.layout.text}: {each.reason}: {each.text}" for each in rejected]
+    left = len(listed) - SHOWN_REASONS
+    more = [f"  and {left} more"] if left > 0 else []
+    return "\n".join(
+        [
+            f"no fleet holds {question.target:.4g} requests/s "
+            f"({question.rate:.4g} and {question.headroom:.0%} headroom):",
+            *listed[:SHOWN_REASONS],
+            *more,
+        ]
+    )
+
+
+def read_rate(text: str, own: float) -> float:
+    """Requests per second: ``50``, ``90/min``, or ``10x`` the scenario's own; UsageError else.
+
+    >>> read_rate("10x", 5.5), read_rate("90/min", 5.5)
+    (55.0, 1.5)
+    """
+    from sim import units  # noqa: PLC0415 - shadows nothing here
+
+    try:
+        times = text.strip().endswith("x")
+        rate = own * float(text.strip()[:-1]) if times else units.parse(text, "rate")
+    except ValueError:
+        raise UsageError(
+            f"--rate {text!r}: expected requests per second, such as 50 or 90/min, or a multiple "
+            "of the scenario's own, such as 10x"
+        ) from None
+    if not 0 < rate < 1e9:
+        raise UsageError(f"--rate {text!r}: expected more than 0 requests per second")
+    return rate

@@ -1,0 +1,233 @@
+"""What is the highest load that a scenario holds? Doubling and halving from the analytic estimate.
+
+Rates in requests per second; concurrency in users of a closed loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from sim.errors import InfeasibleError, UsageError
+from sim.planning.knee import Knee, knee
+from sim.planning.loads import Axis, Kind, Traffic, axis_of, traffic_of
+from sim.planning.probe import MOST, Probe, Prober
+from sim.planning.promises import Promise, limits_ms, slo_promise
+from sim.planning.saturation import Saturation, acceptable, estimate, replica_of, saturation
+from sim.planning.search import search
+from sim.planning.sentences import sentences
+from sim.scenario import Scenario
+
+TOLERANCE = 0.02
+LOWEST, HIGHEST = 1e-3, 4.0
+"""Loads that are tried, as shares of the saturated rate; nothing above it can last."""
+
+MOST_USERS = 16
+"""Full batches of users up to which a closed loop is tried: what is not broken by then waits in the
+queue, whatever the limits."""
+
+CURVE = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2)
+"""Shares of the load found at which the throughput-latency curve is drawn."""
+
+Tell = Callable[[Probe], None]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The answer: ``best`` is the probe of the highest load that holds, ``fails`` that of the
+    lowest one seen to fail above it (None: nothing failed), ``own`` that of the scenario's own
+    load, None if it has none of this kind."""
+
+    axis: Axis
+    scenario: Scenario
+    promises: tuple[Promise, ...]
+    tolerance: float
+    saturation: Saturation
+    best: Probe
+    fails: Probe | None
+    own: Probe | None
+    probes: tuple[Probe, ...]
+    knee: Knee | None
+
+
+class Finder:
+    """Looks for the highest load of one scenario, at any number of replicas; start-up is paid
+    once."""
+
+    def __init__(self, scenario: Scenario, kind: Kind, promises: Sequence[Promise]) -> None:
+        """Raises UsageError where there is no such load, InfeasibleError where nothing fits."""
+        first = Prober(scenario, promises)
+        self.traffic: Traffic = acceptable(
+            replica_of(first.setup, first.cost), everything := traffic_of(scenario)
+        )
+        self.replica = replica_of(first.setup, first.cost)
+        self.axis = axis_of(scenario, kind, everything)
+        self.promises = tuple(promises)
+        self.estimate = estimate(self.replica, self.traffic, [*promises])
+        self.saturation = saturation(self.replica, self.traffic)
+        self._prober = Prober(scenario, promises, self.estimate.seats)
+        self._known: dict[tuple[float, int], Probe] = {}
+
+    def probe(self, load: float, replicas: int, *, most: int = MOST) -> Probe:
+        """Whether ``load`` holds on so many replicas; asked twice, simulated once."""
+        key = (load, replicas)
+        if key not in self._known or (most == MOST and not self._decided(key)):
+            self._known[key] = self._prober.probe(self.axis, load, replicas=replicas, most=most)
+        return self._known[key]
+
+    def _decided(self, key: tuple[float, int]) -> bool:
+        return self._known[key].sure or self._known[key].runs > 1
+
+    def find(
+        self,
+        replicas: int,
+        tolerance: float,
+        *,
+        tell: Tell | None = None,
+        guess: float | None = None,
+    ) -> tuple[Probe | None, Probe | None]:
+        """(highest that holds, lowest that fails): None if not even a trickle holds, or if all
+        loads do."""
+
+        def holds(load: float) -> bool:
+            probe = self.probe(load, replicas)
+            if tell is not None:
+                tell(probe)
+            return probe.holds
+
+        full = self._full() * replicas
+        if self.axis.whole:
+            lowest, highest = (
+                1.0,
+                max(2.0, float(round(MOST_USERS * self.saturation.seats * replicas))),
+            )
+        else:
+            lowest, highest = LOWEST * full, HIGHEST * full
+        start = self._start() * replicas if guess is None else guess
+        bracket = search(
+            holds, start, lowest=lowest, highest=highest, tolerance=tolerance, whole=self.axis.whole
+        )
+        return tuple(
+            None if load is None else self.probe(load, replicas)
+            for load in (bracket.holds, bracket.fails)
+        )  # type: ignore[return-value]
+
+    def probes(self, replicas: int) -> tuple[Probe, ...]:
+        """All loads that were tried on so many replicas, in order."""
+        mine = [probe for (_, size), probe in self._known.items() if size == replicas]
+        return tuple(sorted(mine, key=lambda probe: probe.load))
+
+    def _full(self) -> float:
+        return self.saturation.seats if self.axis.whole else self.saturation.rate
+
+    def _start(self) -> float:
+        if not self.promises:
+            return 0.75 * self._full()  # where the verdict ceases to call it stable
+        return max(1.0, self.estimate.seats) if self.axis.whole else self.estimate.rate
+
+
+def find(
+    scenario: Scenario, kind: Kind, *, tolerance: float = TOLERANCE, tell: Tell | None = None
+) -> Found:
+    """The highest rate or concurrency at which ``scenario`` keeps its SLO; without an SLO, the
+    highest rate that the verdict calls stable.
+
+    ``tell`` is called with each probe. Raises UsageError where there is no such load to look for,
+    InfeasibleError where nothing fits, or the SLO is missed even by requests that come one by one.
+    """
+    slo = slo_promise(scenario)
+    if slo is None and kind == "concurrency":
+        raise UsageError(
+            "a closed loop is never overloaded, so without an SLO it has no highest concurrency; "
+            "give slo.ttft or slo.tpot"
+        )
+    finder = Finder(scenario, kind, [] if slo is None else [slo])
+    replicas = scenario.fleet[0].replicas
+    best, fails = finder.find(replicas, tolerance, tell=tell)
+    if best is None:
+        assert fails is not None
+        raise InfeasibleError(_not_even(finder.axis, fails))
+    own = None
+    if finder.axis.own is not None:
+        own = finder.probe(finder.axis.own, replicas)
+    _curve(finder, best, replicas)
+    probes = finder.probes(replicas)
+    return Found(
+        axis=finder.axis,
+        scenario=scenario,
+        promises=finder.promises,
+        tolerance=tolerance,
+        saturation=Saturation(
+            finder.saturation.rate * replicas, finder.saturation.seats * replicas
+        ),
+        best=best,
+        fails=fails,
+        own=own,
+        probes=probes,
+        knee=knee([probe for probe in probes if probe.load <= best.load]),
+    )
+
+
+def _curve(finder: Finder, best: Probe, replicas: int) -> None:
+    """Simulate the rest of the throughput-latency curve, one run for each load."""
+    for share in CURVE:
+        load = best.load * share
+        if finder.axis.whole:
+            load = float(max(1, round(load)))
+        finder.probe(load, replicas, most=1)
+
+
+def _not_even(axis: Axis, probe: Probe) -> str:
+    """Why no load holds."""
+    if not probe.attained:
+        return f"not even {probe.load:.3g} {axis.unit} are stable: {probe.state}"
+    broken = [each for each in probe.attained if not each.kept]
+    told = "; ".join(f"{each.share:.1%} where {each.promise.text} is promised" for each in broken)
+    return (
+        f"the SLO cannot be met at any load: at {probe.load:.3g} {axis.unit}, where requests "
+        f"hardly meet each other, it is kept by {told or 'too few'}; {probe.breaks} is too tight "
+        "for this replica, so allow more, or take a faster GPU, more tensor_parallel or a lower "
+        "precision"
+    )
+
+
+def headroom(found: Found) -> float | None:
+    """The growth in load from the scenario's own up to the highest; negative if it is too much."""
+    return None if found.own is None else found.best.load / found.own.load - 1
+
+
+def document(found: Found) -> dict[str, Any]:
+    """The answer as plain data; ``load`` is in ``unit``."""
+    own, fails = found.own, found.fails
+    reached = None if fails is None else fails.load / found.best.load - 1
+    written: dict[str, Any] = {
+        "command": "find",
+        "infersim": version("infersim"),
+        "scenario": found.scenario.name,
+        "description": found.scenario.description,
+        "model": found.scenario.model,
+        "gpu": found.scenario.fleet[0].gpu,
+        "gpus": found.scenario.fleet[0].replicas * found.scenario.fleet[0].tensor_parallel,
+        "max": found.axis.kind,
+        "unit": found.axis.unit,
+        "criterion": "slo" if found.promises else "stable",
+        "promises": [promise.text for promise in found.promises],
+        "load": found.best.load,
+        "sure": found.best.sure and (fails is None or fails.sure),
+        "fails_at": None if fails is None else fails.load,
+        "first_to_break": None if fails is None else fails.breaks,
+        "tolerance": {"asked": found.tolerance, "reached": reached},
+        "error_band": found.best.error,
+        "own": None
+        if own is None
+        else {"load": own.load, "holds": own.holds, "probe": own.document()},
+        "headroom": headroom(found),
+        "saturated": found.saturation.seats if found.axis.whole else found.saturation.rate,
+        "knee": None if found.knee is None else found.knee.document(),
+        "at_best": found.best.document(),
+        "limits_ms": limits_ms(found.promises),
+        "probes": [probe.document() for probe in found.probes],
+    }
+    return written | {"sentences": sentences(written)}

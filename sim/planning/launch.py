@@ -1,0 +1,138 @@
+"""With which command does an engine start one replica of a fleet? Three engines, each in its words.
+
+Option names as in the engines' own command-line references (vLLM ``vllm serve``, SGLang
+``sglang.launch_server``, TensorRT-LLM ``trtllm-serve``), 2026. Engines count memory differently;
+the shares are worked out so that the KV cache is as large as the simulated one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+from sim import catalog
+from sim.capacity import Capacity
+from sim.scenario import Scenario
+from sim.simulation import Setup, prepare
+
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+ON_THE_FLY = {"fp8": "fp8"}
+"""Precisions to which vLLM and SGLang convert a 16-bit checkpoint as they load it."""
+
+_REPOSITORY = re.compile(r"([\w.-]+/[\w.-]+)\s+on\s+Hugging\s+Face")
+
+
+def launch_commands(scenario: Scenario) -> dict[str, Any]:
+    """Engine -> the command of one replica of ``scenario``, and ``notes`` on what it cannot say."""
+    setup = prepare(scenario)
+    model = _checkpoint(scenario)
+    return {
+        "vllm": _joined(_vllm(setup, model)),
+        "sglang": _joined(_sglang(setup, model)),
+        "tensorrt-llm": _joined(_tensorrt_llm(setup, model)),
+        "notes": _notes(setup),
+    }
+
+
+def _checkpoint(scenario: Scenario) -> str:
+    """The name under which engines load the model: of the catalogue's source, or a folder."""
+    if scenario.model not in catalog.names("models"):
+        return str(scenario.path(Path(scenario.model)).parent)
+    entry: Any = catalog.raw("models", scenario.model)
+    source = str(entry["parameters"]["source"])
+    found = _REPOSITORY.search(source)
+    return found[1] if found else scenario.model
+
+
+def _joined(words: list[object]) -> str:
+    return shlex.join(str(word) for word in words)
+
+
+def _share(value: float) -> float:
+    """Rounded down to three digits: with more memory than there is no engine starts."""
+    return math.floor(max(0.001, min(0.999, value)) * 1000) / 1000
+
+
+def _vllm(setup: Setup, model: str) -> list[object]:
+    scenario, d, limits = setup.scenario, setup.deployment, setup.limits
+    words: list[object] = ["vllm", "serve", model, "--tensor-parallel-size", d.tensor_parallel]
+    words += _quantisation(d.weights, "--dtype")
+    if d.kv_cache in ("fp8", "int8"):
+        words += ["--kv-cache-dtype", "fp8"]
+    words += ["--max-model-len", limits.max_model_len, "--max-num-seqs", limits.max_num_seqs]
+    words += ["--max-num-batched-tokens", limits.max_num_batched_tokens]
+    words += ["--gpu-memory-utilization", scenario.kv_cache.gpu_memory_utilization]
+    words += ["--block-size", scenario.kv_cache.block_size]
+    if setup.capacity.given:
+        words += ["--num-gpu-blocks-override", setup.capacity.num_gpu_blocks]
+    if scenario.scheduler.order == "priority":
+        words += ["--scheduling-policy", "priority"]
+    if not scenario.scheduler.chunked_prefill:
+        words.append("--no-enable-chunked-prefill")
+    if not scenario.kv_cache.enable_prefix_caching:
+        words.append("--no-enable-prefix-caching")
+    return words
+
+
+def _sglang(setup: Setup, model: str) -> list[object]:
+    scenario, d, limits = setup.scenario, setup.deployment, setup.limits
+    words: list[object] = ["python", "-m", "sglang.launch_server", "--model-path", model]
+    words += ["--tp-size", d.tensor_parallel, *_quantisation(d.weights, "--dtype")]
+    if d.kv_cache in ("fp8", "int8"):
+        words += ["--kv-cache-dtype", "fp8_e4m3"]
+    words += ["--context-length", limits.max_model_len]
+    words += ["--max-running-requests", limits.max_num_seqs]
+    chunk = limits.max_num_batched_tokens if scenario.scheduler.chunked_prefill else -1
+    words += ["--chunked-prefill-size", chunk]
+    memory = setup.capacity
+    words += ["--mem-fraction-static", _share((memory.weights + _kv(memory)) / memory.memory)]
+    if not scenario.kv_cache.enable_prefix_caching:
+        words.append("--disable-radix-cache")
+    return words
+
+
+def _tensorrt_llm(setup: Setup, model: str) -> list[object]:
+    limits, memory = setup.limits, setup.capacity
+    free = memory.memory - memory.taken
+    return [
+        *("trtllm-serve", model, "--tp_size", setup.deployment.tensor_parallel),
+        *("--max_batch_size", limits.max_num_seqs, "--max_num_tokens"),
+        *(limits.max_num_batched_tokens, "--max_seq_len", limits.max_model_len),
+        *("--kv_cache_free_gpu_memory_fraction", _share(_kv(memory) / free if free > 0 else 0)),
+    ]
+
+
+def _kv(memory: Capacity) -> float:
+    """Bytes of the KV cache of one GPU."""
+    return memory.num_gpu_blocks * memory.block_size * memory.kv_bytes_per_token
+
+
+def _quantisation(weights: str, dtype: str) -> list[object]:
+    if weights in ON_THE_FLY:
+        return ["--quantization", ON_THE_FLY[weights]]
+    return [dtype, DTYPES[weights]] if weights in DTYPES else []
+
+
+def _notes(setup: Setup) -> list[str]:
+    """What the commands leave to the reader."""
+    d, scenario, notes = setup.deployment, setup.scenario, []
+    if d.weights not in DTYPES:
+        engines = "TensorRT-LLM loads" if d.weights in ON_THE_FLY else "all three load"
+        notes.append(
+            f"{engines} a checkpoint that is already in {d.weights}: put its name for the model."
+        )
+    if scenario.scheduler.batching != "continuous":
+        notes.append(
+            f"The engines batch continuously; {scenario.scheduler.batching} batching was simulated."
+        )
+    if scenario.fleet[0].replicas > 1:
+        notes.append(
+            f"One command for each of the {scenario.fleet[0].replicas:,} replicas, behind a router "
+            f"that works as {scenario.router}."
+        )
+    if not scenario.kv_cache.enable_prefix_caching:
+        notes.append("Prefix caching is off in the simulation, and so in the commands.")
+    return notes

@@ -1,0 +1,205 @@
+"""Of which kinds can a replica be, and which of them need no simulation to be told off?
+
+The analytic screening: what does not fit, cannot be shared out, or is too slow even for a request
+that has the replica for itself; and for the rest, how many replicas are needed *at least*.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sim import catalog
+from sim.cost import CostModel
+from sim.errors import InfeasibleError, InfersimError, UsageError
+from sim.planning.constraints import Constraints
+from sim.planning.loads import traffic_of
+from sim.planning.points import Settings
+from sim.planning.promises import Promise, wilson
+from sim.planning.saturation import Alone, acceptable, alone, replica_of, saturation
+from sim.scenario import Scenario
+from sim.simulation import Setup, prepare
+from sim.units import show_time
+
+SLACK = 1.2
+"""By how much a fleet may serve more than its full batches are priced at: those are within 6 % of
+what simulated ones serve, and this must never rule out a fleet that holds."""
+
+ALONE_SLACK = 1.1
+"""By how much a promised latency may be missed by lone requests before a layout is ruled out."""
+
+SIXTEEN_BITS = {"int4": "bf16"}
+"""Precision of the activations beside weights that are only stored in fewer bits."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One replica: so many of one GPU, in one precision (None: the scenario's own)."""
+
+    gpu: str
+    tensor_parallel: int
+    precision: str | None
+
+    @property
+    def text(self) -> str:
+        """``4 x h100-sxm, fp8``."""
+        told = "" if self.precision is None else f", {self.precision}"
+        return f"{self.tensor_parallel} x {self.gpu}{told}"
+
+    def settings(self, scenario: Scenario) -> Settings:
+        """What makes the replica of ``scenario`` one of these."""
+        changes: dict[str, object] = {
+            "fleet.0.gpu": self.gpu,
+            "fleet.0.tensor_parallel": self.tensor_parallel,
+            "fleet.0.replicas": 1,
+        }
+        if self.gpu != scenario.fleet[0].gpu:
+            changes["fleet.0.price_per_gpu_hour"] = "catalogue"  # its price is of another GPU
+        if scenario.kv_cache.num_gpu_blocks is not None:
+            changes["kv_cache.num_gpu_blocks"] = None  # those of another layout
+        return changes | _precision(self.precision)
+
+
+def _precision(name: str | None) -> dict[str, object]:
+    if name is None:
+        return {}
+    return {"precision.weights": name, "precision.activations": SIXTEEN_BITS.get(name, name)}
+
+
+def layouts(
+    scenario: Scenario,
+    gpus: Sequence[str],
+    tensor_parallel: Sequence[int],
+    precisions: Sequence[str],
+) -> list[Layout]:
+    """All of them, each once; UsageError for a GPU or a precision that does not exist."""
+    for precision in precisions:
+        scenario.override(_precision(precision))
+    for gpu in gpus:
+        catalog.gpu(gpu, scenario.base, catalog.engine(scenario.engine, scenario.base).kernels)
+    kinds: Sequence[str | None] = precisions or [None]
+    made = [Layout(gpu, tp, kind) for gpu in gpus for kind in kinds for tp in tensor_parallel]
+    return list(dict.fromkeys(made))
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A layout that is no answer: ``reason`` in two or three words, ``text`` with the figures;
+    ``cost`` is what its fleet would cost per hour at least, where that is known."""
+
+    layout: Layout
+    reason: str
+    text: str
+    cost: float | None = None
+
+    def document(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "layout": self.layout.text,
+            "gpu": self.layout.gpu,
+            "tensor_parallel": self.layout.tensor_parallel,
+            "precision": self.layout.precision,
+            "reason": self.reason,
+            "text": self.text,
+            "usd_per_hour": self.cost,
+        }
+
+
+@dataclass(frozen=True)
+class Screened:
+    """A layout that may do: ``price`` of a replica in USD per hour, ``rate`` that it cannot exceed,
+    and so the ``least`` replicas that the fleet has."""
+
+    layout: Layout
+    price: float
+    rate: float
+    least: int
+
+    @property
+    def cost(self) -> float:
+        """USD per hour of the fleet, at least."""
+        return self.price * self.least
+
+
+def screen(
+    scenario: Scenario,
+    layout: Layout,
+    target: float,
+    promises: Sequence[Promise],
+    constraints: Constraints,
+) -> Screened | Rejected:
+    """Whether a fleet of ``layout`` may hold ``target`` requests per second."""
+    try:
+        setup = prepare(scenario.override(layout.settings(scenario)))
+        replica = replica_of(setup, CostModel(setup.deployment))
+        traffic = acceptable(replica, traffic_of(setup.scenario))
+    except InfeasibleError as error:
+        return Rejected(layout, "does not fit", str(error))
+    except UsageError as error:
+        return Rejected(layout, "layout impossible", str(error))
+    except InfersimError as error:
+        return Rejected(layout, "cannot be simulated", str(error))
+    price = _price(setup)
+    if price is None:
+        return Rejected(
+            layout,
+            "no price",
+            f"nothing says what {layout.gpu} costs; give its fleet.0.price_per_gpu_hour or the "
+            "price_per_hour of its file",
+        )
+    if scenario.scheduler.batching not in ("static", "request"):
+        lone = alone(replica, traffic)
+        for promise in promises:
+            relaxed = Promise(
+                {name: ALONE_SLACK * limit for name, limit in promise.limits.items()}, promise.share
+            )
+            if wilson(lone.keeping(relaxed), len(lone.ttft))[1] < promise.share:
+                return _too_slow(layout, promise, lone, price)
+    rate = SLACK * saturation(replica, traffic).rate
+    return _affordable(Screened(layout, price, rate, math.ceil(target / rate)), constraints)
+
+
+def _too_slow(layout: Layout, promise: Promise, lone: Alone, price: float) -> Rejected:
+    """Rejected for the limit that the fewest lone requests keep."""
+    kept = {
+        name: lone.keeping(Promise({name: limit}, promise.share))
+        for name, limit in promise.limits.items()
+    }
+    worst = min(kept, key=lambda name: kept[name])
+    text = (
+        f"a request that has the replica for itself keeps {worst} "
+        f"{show_time(promise.limits[worst])} in {kept[worst]:.1%} of cases, promised are "
+        f"{promise.share:.1%}"
+    )
+    return Rejected(layout, f"{worst} missed alone", text, price)
+
+
+def _affordable(found: Screened, constraints: Constraints) -> Screened | Rejected:
+    """Rejected where even the least fleet breaks a constraint."""
+    broken = next(over_budget(found.layout, found.least, found.price, constraints), None)
+    if broken is None:
+        return found
+    text = f"at {found.rate:.3g} requests/s a replica, more than it can serve, {broken}"
+    return Rejected(found.layout, "constraint", text, found.cost)
+
+
+def over_budget(
+    layout: Layout, replicas: int, price: float, constraints: Constraints
+) -> Iterator[str]:
+    """The constraints of size and cost that a fleet breaks, in words."""
+    cost, gpus = price * replicas, replicas * layout.tensor_parallel
+    if constraints.cost is not None and cost > constraints.cost:
+        yield f"{replicas:,} replicas cost ${cost:,.2f}/h, more than ${constraints.cost:,.2f}/h"
+    if constraints.gpus is not None and gpus > constraints.gpus:
+        yield f"{replicas:,} replicas take {gpus:,} GPUs, more than {constraints.gpus:,}"
+    if constraints.replicas is not None and replicas > constraints.replicas:
+        yield f"{replicas:,} replicas are needed, more than {constraints.replicas:,}"
+
+
+def _price(setup: Setup) -> float | None:
+    """USD per hour of one replica."""
+    given = setup.scenario.fleet[0].price_per_gpu_hour
+    price = setup.deployment.gpu.price_per_hour if given == "catalogue" else given
+    return None if price is None else price * setup.deployment.tensor_parallel

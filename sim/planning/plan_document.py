@@ -1,0 +1,145 @@
+"""What does a plan say, as plain data for ``--json``, the tables and the page?
+
+Rates in requests per second, costs in US dollars per hour, latencies in milliseconds.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+from sim.planning.choose import Plan
+from sim.planning.launch import launch_commands
+from sim.planning.points import show
+from sim.planning.promises import limits_ms
+from sim.planning.ranking import Band, bands, front
+from sim.planning.sizing import Confirmed, Sized
+
+LATENCIES = ("p99_ttft_ms", "p99_tpot_ms")
+SHOWN_KEYS = ("fleet.0.gpu", "fleet.0.tensor_parallel", "fleet.0.replicas")
+
+
+def document(plan: Plan) -> dict[str, Any]:
+    """The answer, whole."""
+    question, limits = plan.question, plan.question.constraints
+    trusted = bands(plan)
+    fleets = [
+        _fleet(plan, rank, each, band)
+        for rank, (each, band) in enumerate(zip(plan.best, trusted, strict=True), 1)
+    ]
+    return {
+        "command": "plan",
+        "infersim": version("infersim"),
+        "scenario": plan.scenario.name,
+        "description": plan.scenario.description,
+        "model": plan.scenario.model,
+        "engine": plan.scenario.engine,
+        "router": plan.scenario.router,
+        "rate": question.rate,
+        "own_rate": plan.own_rate,
+        "headroom": question.headroom,
+        "target": question.target,
+        "top": question.top,
+        "criterion": "promises" if plan.promises else "stable",
+        "promises": [promise.text for promise in plan.promises],
+        "limits_ms": limits_ms(plan.promises),
+        "constraints": {
+            "usd_per_hour": limits.cost,
+            "gpus": limits.gpus,
+            "replicas": limits.replicas,
+        },
+        "layouts": len(question.layouts),
+        "fleets": fleets,
+        "ranking": _ranking(fleets, trusted),
+        "sized": _points(plan),
+        "rejected": [each.document() for each in plan.rejected],
+    }
+
+
+def settings(plan: Plan, sized: Sized, rate: float) -> dict[str, object]:
+    """What makes the plan's scenario this fleet under this load."""
+    from sim.planning.loads import Axis  # noqa: PLC0415 - the one use
+
+    found = dict(sized.layout.settings(plan.scenario))
+    found["fleet.0.replicas"] = sized.replicas
+    return found | dict(Axis(plan.scenario, "rate", plan.own_rate).settings(rate))
+
+
+def _fleet(plan: Plan, rank: int, each: Confirmed, band: Band) -> dict[str, Any]:
+    sized, figures = each.sized, each.at_rate.figures
+    changes = settings(plan, sized, plan.question.rate)
+    smaller = sized.smaller
+    return {
+        "rank": rank,
+        "layout": sized.layout.text,
+        "gpu": sized.layout.gpu,
+        "tensor_parallel": sized.layout.tensor_parallel,
+        "precision": sized.layout.precision,
+        "replicas": sized.replicas,
+        "gpus": sized.gpus,
+        "usd_per_hour": sized.cost,
+        "rate_alone": sized.alone,
+        "rate_at_slo": each.best.load,
+        "headroom": each.best.load / plan.question.rate - 1,
+        "binds": (each.fails or each.best).breaks,
+        "smaller_breaks": None if smaller is None else smaller.breaks,
+        **figures,
+        "error_band": {
+            "error": band.error,
+            "replicas": list(band.replicas),
+            "usd_per_hour": list(band.cost),
+            "holds_if_slower": band.holds_if_slower,
+            "survives": band.survives,
+            "rivals": list(band.rivals),
+        },
+        "settings": changes,
+        "run": _run_command(changes),
+        "launch": launch_commands(plan.scenario.override(changes)),
+        "at_rate": each.at_rate.document(),
+        "at_target": sized.at_target.document(),
+    }
+
+
+def _run_command(changes: dict[str, object]) -> str:
+    """The arguments with which ``infersim run SCENARIO`` simulates the fleet."""
+    return " ".join(f"--set {key}={_written(value)}" for key, value in changes.items())
+
+
+def _written(value: object) -> str:
+    return repr(value) if isinstance(value, float) else show(value)
+
+
+def _points(plan: Plan) -> list[dict[str, Any]]:
+    """Every fleet that holds, with its cost and latencies under the target load."""
+    fronts = {figure: front(plan.sized, figure) for figure in LATENCIES}
+    return [
+        {
+            "layout": sized.layout.text,
+            "gpu": sized.layout.gpu,
+            "replicas": sized.replicas,
+            "gpus": sized.gpus,
+            "usd_per_hour": sized.cost,
+            **{figure: sized.at_target.figures[figure] for figure in LATENCIES},
+            **{f"front_{figure}": fronts[figure][index] for figure in LATENCIES},
+        }
+        for index, sized in enumerate(plan.sized)
+    ]
+
+
+def _ranking(fleets: list[dict[str, Any]], trusted: list[Band]) -> dict[str, Any]:
+    """Whether the cheapest fleet is the cheapest beyond the error of the cost model."""
+    first, band = fleets[0], trusted[0]
+    low, high = band.cost
+    span = f"${low:,.2f}" if low == high else f"${low:,.2f} to ${high:,.2f}"
+    error = f"{band.error:.0%}"
+    cost = f"If iterations are up to {error} faster or slower, {first['layout']} costs {span}/h"
+    if band.survives:
+        text = (
+            f"{cost}; no other fleet could be cheaper, so the first rank survives the error band."
+        )
+    else:
+        text = (
+            f"{cost}; {', '.join(band.rivals)} could then be cheaper, so the first rank does not "
+            "survive the error band."
+        )
+    return {"survives": band.survives, "text": text}

@@ -1,0 +1,147 @@
+"""What does a plan look like in a terminal of 88 columns?"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from sim.console import WIDTH
+from sim.units import show_time
+
+
+def plan_view(document: Mapping[str, Any]) -> Group:
+    """The content of ``sim.planning.plan_document.document``."""
+    return Group(*_parts(document))
+
+
+def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
+    fleets = document["fleets"]
+    yield Text.assemble(
+        (document["scenario"], "bold"), f"  {document['model']}, {document['engine']}"
+    )
+    yield Text(
+        f"Asked: {document['rate']:.4g} requests/s and {document['headroom']:.0%} headroom "
+        f"({document['target']:.4g}), {document['router']} over the replicas"
+    )
+    yield Text(f"Promised: {promised(document)}")
+    best = fleets[0]
+    yield Text(
+        f"Cheapest: {best['replicas']} replicas of {best['layout']} ({best['gpus']} GPUs), "
+        f"${best['usd_per_hour']:,.2f}/h",
+        style="bold",
+    )
+    yield _fleets(fleets)
+    yield _costs(fleets)
+    yield Text(
+        document["ranking"]["text"], style="" if document["ranking"]["survives"] else "yellow"
+    )
+    if document["rejected"]:
+        yield Text("Not among them", style="bold")
+        yield _rejected(document["rejected"])
+    yield Text(f"Start one of the {best['replicas']} replicas of the cheapest:", style="bold")
+    for engine in ("vllm", "sglang", "tensorrt-llm"):
+        yield Text(_continued(best["launch"][engine]))
+    for note in best["launch"]["notes"]:
+        yield Text(note, style="dim")
+    yield Text(f"Simulate it: infersim run SCENARIO {best['run']}", style="dim")
+
+
+def promised(document: Mapping[str, Any]) -> str:
+    """What had to hold, in one line."""
+    limits = document["constraints"]
+    told = list(document["promises"]) or ["nothing, so that the verdict must be stable"]
+    if limits["usd_per_hour"] is not None:
+        told.append(f"at most ${limits['usd_per_hour']:,.2f}/h")
+    told += [f"at most {limits[key]:,} {key}" for key in ("gpus", "replicas") if limits[key]]
+    return "; ".join(told)
+
+
+def _table(*titles: str) -> Table:
+    table = Table(expand=True, box=box.SIMPLE, padding=(0, 1, 0, 0))
+    for title in titles:
+        table.add_column(title, justify="left" if title in ("fleet", "binds") else "right")
+    return table
+
+
+def _fleets(fleets: list[dict[str, Any]]) -> Table:
+    titles = (
+        "#",
+        "fleet",
+        "GPUs",
+        "$/h",
+        "req/s at SLO",
+        "headroom",
+        "TTFT p99",
+        "TPOT p99",
+        "binds",
+    )
+    table = _table(*titles)
+    for fleet in fleets:
+        table.add_row(
+            str(fleet["rank"]),
+            f"{fleet['replicas']} of {fleet['layout']}",
+            str(fleet["gpus"]),
+            f"{fleet['usd_per_hour']:,.2f}",
+            f"{fleet['rate_at_slo']:.4g}",
+            f"{fleet['headroom']:.0%}",
+            _time(fleet["p99_ttft_ms"]),
+            _time(fleet["p99_tpot_ms"]),
+            fleet["binds"],
+        )
+    return table
+
+
+def _costs(fleets: list[dict[str, Any]]) -> Table:
+    table = _table(
+        "#", "$/M tokens", "J/token", "error", "replicas then", "$/h then", "rank survives"
+    )
+    for fleet in fleets:
+        band = fleet["error_band"]
+        rivals = ", ".join(name.split(" ")[0] for name in band["rivals"])
+        table.add_row(
+            str(fleet["rank"]),
+            _number(fleet["usd_per_million_tokens"]),
+            _number(fleet["joules_per_output_token"]),
+            f"± {band['error']:.0%}",
+            _span(*(f"{count}" for count in band["replicas"])),
+            _span(*(f"{cost:,.0f}" for cost in band["usd_per_hour"])),
+            "yes" if band["survives"] else f"no: {rivals}",
+        )
+    return table
+
+
+def _rejected(rejected: list[dict[str, Any]]) -> Table:
+    table = Table(expand=True, box=box.SIMPLE, padding=(0, 1, 0, 0), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(ratio=1)
+    for each in rejected:
+        table.add_row(each["layout"], f"{each['reason']}: {each['text']}")
+    return table
+
+
+def _continued(command: str) -> str:
+    """A long command as lines that a shell reads as one."""
+    lines = [""]
+    for word in map(shlex.quote, shlex.split(command)):
+        if lines[-1].strip() and len(lines[-1]) + len(word) > WIDTH - 3:
+            lines.append("  ")
+        lines[-1] += f"{' ' if lines[-1].strip() else ''}{word}"
+    return " \\\n".join(lines)
+
+
+def _span(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
+
+
+def _time(milliseconds: float | None) -> str:
+    return "-" if milliseconds is None else show_time(milliseconds / 1e3)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.3g}"

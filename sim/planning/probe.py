@@ -1,0 +1,215 @@
+"""Does a scenario hold at this load? Simulated until it is decided.
+
+A load holds if every promise is kept and no more arrives than full batches serve. A run of the
+scenario's own length is repeated under other seeds, and the requests of all are judged together,
+until the 95 % interval of each share leaves no doubt, or ``MOST`` runs were made; then the share
+itself decides. Where nothing is random, as with a trace, one run says all.
+
+The cost model and the catalogue are read once for all loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sim.clock import Stop
+from sim.cost import CostModel
+from sim.metrics.repetitions import SEVERITY
+from sim.metrics.summary import RunRecord, summarise
+from sim.metrics.verdict import DOUBT, FULL, SURE
+from sim.planning.loads import Axis
+from sim.planning.promises import Attained, Promise, Seen, look, pooled
+from sim.rng import repetition_seed
+from sim.scenario import Scenario
+from sim.simulation import Setup, is_random, play, prepare
+from sim.workload import build
+
+MOST = 8
+"""Runs after which a load is decided by the share alone: eight times 5,000 requests tell 0.99 from
+0.988. Closer than that hardly moves the load that is found."""
+
+SEVERAL = 3
+"""Runs that a load close to saturation gets at least."""
+
+BEYOND = 1.2
+"""The utilisation from which on one run is enough again: nobody doubts that it is too much."""
+
+STABILITY = "capacity"
+"""What breaks when more arrives than can be served, whatever is promised."""
+
+TURNOVERS = 8
+"""How often the full batches of a fleet are exchanged in a run, at least: a run that hardly fills
+them says little of how they live."""
+
+FIGURES = (
+    "request_throughput", "output_throughput", "mean_ttft_ms", "p99_ttft_ms",
+    "mean_tpot_ms", "p99_tpot_ms", "mean_e2el_ms", "p99_e2el_ms",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What came of one load: whether it ``holds``, ``sure`` if the intervals leave no doubt.
+
+    ``breaks`` is the limit that is broken most, or that comes closest to breaking. ``figures`` are
+    means over the runs, keys as in ``summary.json``.
+    """
+
+    load: float
+    holds: bool
+    sure: bool
+    breaks: str
+    runs: int
+    requests: int
+    attained: tuple[Attained, ...]
+    state: str
+    utilisation: float | None
+    figures: dict[str, float | None]
+    error: float | None
+
+    def document(self) -> dict[str, Any]:
+        """As plain data; infinite pressures are None."""
+        return {
+            "load": self.load,
+            "holds": self.holds,
+            "sure": self.sure,
+            "breaks": self.breaks,
+            "runs": self.runs,
+            "requests": self.requests,
+            "state": self.state,
+            "utilisation": self.utilisation,
+            "promises": [
+                {
+                    "text": each.promise.text,
+                    "target": each.promise.share,
+                    "attainment": each.share,
+                    "low": each.low,
+                    "high": each.high,
+                    "pressure": {
+                        name: value if value < float("inf") else None
+                        for name, value in each.pressure.items()
+                    },
+                }
+                for each in self.attained
+            ],
+            **self.figures,
+        }
+
+
+class Prober:
+    """Simulates one scenario at any load, with any changes that leave a replica as it is."""
+
+    def __init__(self, scenario: Scenario, promises: Sequence[Promise], seats: float = 0.0) -> None:
+        """``seats``: requests in the full batch of a replica. Errors as ``sim.prepare``."""
+        self.scenario = scenario.override({"run.repetitions": 1})
+        self.setup: Setup = prepare(self.scenario)
+        self.cost = CostModel(self.setup.deployment)
+        self.promises = tuple(promises)
+        self._seats = seats
+        self._least = scenario.run.repetitions
+
+    def probe(self, axis: Axis, load: float, *, replicas: int = 1, most: int = MOST) -> Probe:
+        """Whether ``load`` holds, decided by at most ``most`` runs.
+
+        Without promises, whether the verdict calls it stable.
+        """
+        settings = dict(axis.settings(load))
+        if replicas != self.scenario.fleet[0].replicas:
+            settings["fleet.0.replicas"] = replicas
+        scenario = self._long_enough(self.scenario.override(settings), axis, load, replicas)
+        most = most if is_random(scenario) else 1
+        summaries: list[dict[str, Any]] = []
+        seen: list[list[Seen]] = []
+        while True:
+            run = self._play(scenario, len(seen))
+            summaries.append(summarise(run))
+            seen.append([look(run, promise) for promise in self.promises])
+            attained = tuple(
+                pooled(promise, [one[index] for one in seen])
+                for index, promise in enumerate(self.promises)
+            )
+            decided = all(each.sure for each in attained)
+            if len(seen) >= most or (decided and len(seen) >= self._enough(summaries[0])):
+                return _concluded(load, attained, summaries)
+
+    def _enough(self, summary: dict[str, Any]) -> int:
+        """Runs that are needed at least. Close to saturation a run is one long busy period, whose
+        luck its own requests do not show."""
+        share = summary["infersim"]["verdict"]["utilisation"]
+        busy = share is None or FULL <= share <= BEYOND
+        return max(self._least, SEVERAL if busy else 1)
+
+    def _long_enough(self, scenario: Scenario, axis: Axis, load: float, replicas: int) -> Scenario:
+        """``scenario`` with as many requests as its fleet needs to be exchanged several times."""
+        own = scenario.run.requests
+        if own is None or scenario.workload.trace is not None:
+            return scenario
+        members = max(self._seats * replicas, load if axis.whole else 0.0)
+        needed = int(TURNOVERS * members)
+        return scenario if needed <= own else scenario.override({"run.requests": needed})
+
+    def _play(self, scenario: Scenario, number: int) -> RunRecord:
+        seed = repetition_seed(scenario.seed, number)
+        scenario = scenario.model_copy(update={"seed": seed})
+        setup = replace(self.setup, scenario=scenario)
+        traffic = build(scenario, seed)
+        return play(setup, traffic, self.cost, leap=scenario.run.leap, stop=Stop())
+
+
+def _concluded(
+    load: float, attained: tuple[Attained, ...], summaries: Sequence[dict[str, Any]]
+) -> Probe:
+    verdicts = [summary["infersim"]["verdict"] for summary in summaries]
+    loads = [(v["utilisation"], v["utilisation_error"]) for v in verdicts]
+    known = [(share, error) for share, error in loads if share is not None]
+    state = min((v["state"] for v in verdicts), key=_severity)
+    utilisation = sum(share for share, _ in known) / len(known) if known else None
+    if attained:
+        beyond = all(share - SURE * error > 1 + DOUBT for share, error in known)
+        too_much = bool(known) and beyond
+        kept, sure = all(each.kept for each in attained), all(each.sure for each in attained)
+    else:
+        too_much, kept, sure = state != "stable", True, True
+    return Probe(
+        load=load,
+        holds=kept and not too_much,
+        sure=sure or too_much,
+        breaks=_breaks(attained, too_much and kept),
+        runs=len(summaries),
+        requests=sum(s["infersim"]["requests"]["submitted"] for s in summaries),
+        attained=attained,
+        state=state,
+        utilisation=utilisation,
+        figures={key: _mean([s[key] for s in summaries]) for key in FIGURES} | _costs(summaries),
+        error=_mean([s["infersim"]["error_band"]["throughput"] for s in summaries]),
+    )
+
+
+def _severity(state: str) -> int:
+    return SEVERITY.index(state) if state in SEVERITY else len(SEVERITY)
+
+
+def _breaks(attained: tuple[Attained, ...], too_much: bool) -> str:
+    """The limit under the greatest pressure; of promises that are broken before those kept."""
+    if too_much or not attained:
+        return STABILITY
+    worst = max(attained, key=lambda each: (not each.kept, each.pressure[each.tightest]))
+    return worst.tightest
+
+
+def _costs(summaries: Sequence[dict[str, Any]]) -> dict[str, float | None]:
+    costs = [summary["infersim"]["cost"] or {} for summary in summaries]
+    energy = [summary["infersim"]["energy"] or {} for summary in summaries]
+    per_token = "usd_per_million_tokens"
+    joules = "joules_per_output_token"
+    return {
+        per_token: _mean([each.get(per_token) for each in costs]),
+        joules: _mean([each.get(joules) for each in energy]),
+    }
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    defined = [value for value in values if value is not None]
+    return sum(defined) / len(defined) if defined else None

@@ -1,0 +1,137 @@
+"""What could a replica serve at most, and how fast is a request that is alone? Without simulating.
+
+Everything is priced by the cost model that the simulation uses. Rates in requests per second,
+latencies in seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.capacity import Capacity
+from sim.cost import CostModel
+from sim.errors import InfeasibleError
+from sim.metrics.full_batch import FullBatch, full_batch
+from sim.plan import Chunk
+from sim.planning.loads import Traffic
+from sim.planning.promises import Promise
+from sim.request import Request
+from sim.scenario import Scenario
+from sim.schedulers import Limits
+from sim.simulation import Setup
+
+ALONE = 400
+"""Requests whose latencies alone are priced, evenly spread over the traffic."""
+
+ROOM = 0.9
+"""Share of a TPOT limit, or of the capacity, at which the search for the highest load begins: what
+most requests see must stay below the limit if nearly all are to keep it."""
+
+
+@dataclass(frozen=True)
+class Replica:
+    """One replica of a scenario with its prices; what ``full_batch`` wants to know."""
+
+    scenario: Scenario
+    cost: CostModel
+    capacity: Capacity
+    limits: Limits
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """What full batches of one replica serve: ``rate`` requests per second, ``seats`` at a time."""
+
+    rate: float
+    seats: float
+
+
+def replica_of(setup: Setup, cost: CostModel) -> Replica:
+    """The replica of a scenario that was prepared."""
+    return Replica(setup.scenario, cost, setup.capacity, setup.limits)
+
+
+def acceptable(replica: Replica, traffic: Traffic) -> Traffic:
+    """The part of ``traffic`` that the replica could ever serve; InfeasibleError for none."""
+    most = min(
+        replica.limits.max_model_len, replica.capacity.usable_blocks * replica.capacity.block_size
+    )
+    fits = traffic.prompts + traffic.outputs <= most
+    if not fits.any():
+        shortest = int((traffic.prompts + traffic.outputs).min())
+        raise InfeasibleError(
+            f"no request fits: the shortest takes {shortest:,} tokens, and a replica accepts "
+            f"{most:,} (the smaller of max_model_len and its KV cache)"
+        )
+    return Traffic(traffic.prompts[fits], traffic.outputs[fits], traffic.rate)
+
+
+def saturation(replica: Replica, traffic: Traffic) -> Saturation:
+    """What full batches of ``traffic`` serve."""
+    full = full_batch(replica, traffic.prompts, traffic.outputs)
+    return Saturation(_rate(full), full.seats)
+
+
+def _rate(full: FullBatch) -> float:
+    return 1 / float(full.costs.mean())
+
+
+def estimate(replica: Replica, traffic: Traffic, promises: list[Promise]) -> Saturation:
+    """Where to look first for the highest load: the largest batch whose mean TPOT leaves room to
+    the limits of ``promises``, or nearly full batches where none limits it."""
+    limits = [promise.limits["tpot"] for promise in promises if "tpot" in promise.limits]
+    low, high = 1, replica.limits.max_num_seqs
+    whole = replica.scenario.scheduler.batching in ("static", "request")
+    while limits and not whole and low < high:
+        middle = (low + high + 1) // 2
+        smaller = replace(replica, limits=replace(replica.limits, max_num_seqs=middle))
+        full = full_batch(smaller, traffic.prompts, traffic.outputs)
+        tpot = full.seats * float(full.costs.mean()) / float(traffic.outputs.mean())
+        if tpot <= ROOM * min(limits):
+            low = middle
+        else:
+            high = middle - 1
+    seats = high if limits and not whole else replica.limits.max_num_seqs
+    smaller = replace(replica, limits=replace(replica.limits, max_num_seqs=seats))
+    found = saturation(smaller, traffic)
+    return Saturation(ROOM * found.rate, found.seats)
+
+
+@dataclass(frozen=True)
+class Alone:
+    """Latencies of requests that have a replica for themselves."""
+
+    ttft: NDArray[np.float64]
+    tpot: NDArray[np.float64]
+
+    def keeping(self, promise: Promise) -> float:
+        """The share that keeps the TTFT and TPOT limits of a promise."""
+        kept = np.ones(len(self.ttft), dtype=bool)
+        for name, latency in (("ttft", self.ttft), ("tpot", self.tpot)):
+            if name in promise.limits:
+                kept &= latency <= promise.limits[name]
+        return float(kept.mean())
+
+
+def alone(replica: Replica, traffic: Traffic) -> Alone:
+    """The latencies of requests that meet nobody: prompt by prompt, at most so many tokens in an
+    iteration as the scheduler allows, then token by token."""
+    chosen = np.linspace(0, len(traffic.prompts) - 1, min(ALONE, len(traffic.prompts))).astype(int)
+    budget, cost = replica.limits.max_num_batched_tokens, replica.cost
+    front_end = cost.deployment.engine.front_end
+    ttft, tpot = [], []
+    for prompt, output in zip(
+        traffic.prompts[chosen].tolist(), traffic.outputs[chosen].tolist(), strict=True
+    ):
+        request, seconds = Request(0, 0.0, prompt, output), front_end
+        for start in range(0, prompt, budget):
+            chunk = Chunk(request, min(budget, prompt - start), start)
+            seconds += cost.iteration(0, 0, [chunk], 1 if start == 0 else 0)[0]
+        context = prompt + output // 2
+        _, intercept, slope = cost.decode_line(1, context)
+        ttft.append(seconds)
+        tpot.append(intercept + slope * context if output > 1 else 0.0)
+    return Alone(np.array(ttft), np.array(tpot))

@@ -1,0 +1,151 @@
+"""How many replicas of one layout hold a load, behind their router? Simulated.
+
+First one replica alone: the rate that it holds says roughly how many are needed. Then fleets of
+about that many, with their router and the whole traffic, until the smallest that holds is found:
+larger fleets hold more than in proportion, since they share the unevenness of the traffic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sim.errors import InfersimError
+from sim.planning.constraints import Constraints
+from sim.planning.find import Finder
+from sim.planning.layouts import Layout, Rejected, Screened, over_budget
+from sim.planning.probe import Probe
+from sim.planning.promises import Promise
+from sim.scenario import Scenario
+
+ROUGH = 0.05
+"""Tolerance of the rate that one replica holds, which is only a guess at how many are needed."""
+
+FAR = 4
+"""Times the guessed number of replicas up to which a fleet is tried."""
+
+
+@dataclass(frozen=True)
+class Sized:
+    """The smallest fleet of a layout that holds the target load.
+
+    ``alone`` is the highest rate of one replica, ``at_target`` what its fleet does under the target
+    load, ``smaller`` what one with a replica less does (None: ruled out without simulating).
+    ``price`` of a replica in USD per hour.
+    """
+
+    layout: Layout
+    price: float
+    replicas: int
+    alone: float
+    at_target: Probe
+    smaller: Probe | None
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the fleet."""
+        return self.replicas * self.layout.tensor_parallel
+
+    @property
+    def cost(self) -> float:
+        """USD per hour of the fleet."""
+        return self.price * self.replicas
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """A fleet with what it does at the wanted load, before headroom, and the highest it holds."""
+
+    sized: Sized
+    at_rate: Probe
+    best: Probe
+    fails: Probe | None
+
+
+def size(
+    scenario: Scenario,
+    screened: Screened,
+    target: float,
+    promises: Sequence[Promise],
+    constraints: Constraints,
+) -> Sized | Rejected:
+    """The smallest fleet of a layout for ``target`` requests per second, or why there is none."""
+    layout = screened.layout
+    try:
+        finder = Finder(scenario.override(layout.settings(scenario)), "rate", promises)
+        best, fails = finder.find(1, ROUGH)
+        if best is None:
+            assert fails is not None
+            return Rejected(
+                layout, f"{fails.breaks} missed alone", _not_even(fails), screened.price
+            )
+        guess = max(screened.least, math.ceil(target / best.load))
+
+        def holds(replicas: int) -> bool:
+            return finder.probe(target, replicas).holds
+
+        replicas = smallest(holds, screened.least, guess, FAR * guess)
+        if replicas is None:
+            last = finder.probe(target, FAR * guess)
+            return Rejected(layout, f"{last.breaks} missed", _no_fleet(FAR * guess, last))
+        fewer = finder.probe(target, replicas - 1) if replicas > screened.least else None
+    except InfersimError as error:
+        return Rejected(layout, "cannot be simulated", str(error))
+    broken = next(over_budget(layout, replicas, screened.price, constraints), None)
+    if broken is not None:
+        return Rejected(layout, "constraint", broken, replicas * screened.price)
+    at_target = finder.probe(target, replicas)
+    return Sized(layout, screened.price, replicas, best.load, at_target, fewer)
+
+
+def smallest(holds: Callable[[int], bool], least: int, guess: int, most: int) -> int | None:
+    """The smallest number from ``least`` to ``most`` that holds, looked for from ``guess`` on;
+    None if there is none. What holds for a number holds for larger ones.
+
+    >>> smallest(lambda n: n >= 7, 2, 9, 40), smallest(lambda n: n >= 7, 1, 3, 6)
+    (7, None)
+    """
+    fails, found, step = least - 1, None, 1
+    number = guess
+    while found is None or found - fails > 1:
+        if holds(number):
+            found = number
+        else:
+            fails = number
+        if found is None:
+            if fails >= most:
+                return None
+            number, step = min(most, fails + step), 2 * step
+        elif number == found and found - step > fails and step < found - fails:
+            number, step = found - step, 2 * step
+        else:
+            number = (found + fails) // 2
+    return found
+
+
+def confirm(
+    scenario: Scenario, sized: Sized, rate: float, promises: Sequence[Promise], tolerance: float
+) -> Confirmed:
+    """What the fleet does at ``rate``, and the highest rate that it holds."""
+    settings = {**sized.layout.settings(scenario)}
+    finder = Finder(scenario.override(settings), "rate", promises)
+    guess = sized.at_target.load * (1 + tolerance)
+    best, fails = finder.find(sized.replicas, tolerance, guess=guess)
+    if best is None or best.load < sized.at_target.load:
+        best = sized.at_target  # seen to hold: chance alone says otherwise
+    return Confirmed(sized, finder.probe(rate, sized.replicas), best, fails)
+
+
+def _not_even(probe: Probe) -> str:
+    broken = [each for each in probe.attained if not each.kept]
+    told = "; ".join(f"{each.promise.text} is kept by {each.share:.1%}" for each in broken)
+    return f"one replica at {probe.load:.3g} requests/s, hardly used: {told or probe.state}"
+
+
+def _no_fleet(replicas: int, probe: Probe) -> str:
+    broken = [each for each in probe.attained if not each.kept]
+    told = "; ".join(f"{each.promise.text} is kept by {each.share:.1%}" for each in broken)
+    return (
+        f"even {replicas:,} replicas do not hold {probe.load:.3g} requests/s: {told or probe.state}"
+    )

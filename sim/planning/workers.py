@@ -1,0 +1,35 @@
+"""How are long calls made side by side, in this process or in several? Results in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from sim.errors import InfersimError
+
+R = TypeVar("R")
+
+
+def calls(
+    function: Callable[..., R], arguments: Sequence[tuple[Any, ...]], jobs: int
+) -> Iterator[R]:
+    """``function`` of each of ``arguments``, in their order, each as soon as it is there.
+
+    ``jobs`` processes work, -1 is one for each core; 1, or a single call, stays in this process.
+    Raises InfersimError where a process was killed.
+    """
+    if jobs == 1 or len(arguments) < 2:
+        for each in arguments:
+            yield function(*each)
+        return
+    from joblib import Parallel, delayed  # noqa: PLC0415 - slow to import
+    from joblib.externals.loky.process_executor import TerminatedWorkerError  # noqa: PLC0415
+
+    parallel = Parallel(n_jobs=jobs, return_as="generator", batch_size=1)
+    try:
+        yield from parallel(delayed(function)(*each) for each in arguments)
+    except TerminatedWorkerError:
+        raise InfersimError(
+            "a process that simulated was killed, perhaps because memory ran out; "
+            "use fewer of them (--jobs)"
+        ) from None

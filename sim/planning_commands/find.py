@@ -1,0 +1,67 @@
+"""What does ``infersim find`` accept and print? A thin shell over ``sim.planning.find``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from sim.errors import UsageError
+from sim.exits import told_errors
+from sim.planning_commands.answer import Document, finish, free_directory, tell
+
+if TYPE_CHECKING:
+    from sim.planning.probe import Probe
+
+Overrides = Annotated[
+    list[str],
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a value, as a.b.0.c=value."),
+]
+
+
+def find(
+    scenario: Annotated[Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml.")],
+    what: Annotated[
+        Literal["rate", "concurrency"],
+        typer.Option("--max", help="The load: requests per second, or users of a closed loop."),
+    ] = "rate",
+    overrides: Overrides = [],
+    tolerance: Annotated[
+        float, typer.Option(help="Relative distance of the loads that hold and fail.")
+    ] = 0.02,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Directory; else runs/<time>-<name>-find-<id>."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, no table.")
+    ] = False,
+    report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
+) -> None:
+    """Find the highest load that meets the SLO, and what breaks first above it."""
+    with told_errors():
+        from sim.planning import find as finding
+        from sim.planning.find_view import find_view
+        from sim.scenario import load_scenario
+
+        if not 0.001 <= tolerance <= 0.5:
+            raise UsageError(f"--tolerance {tolerance:g}: expected 0.001 to 0.5")
+        loaded = load_scenario(scenario, overrides)
+        directory = free_directory(output, f"{loaded.name}-find")
+        found = finding.find(loaded, what, tolerance=tolerance, tell=_tell)
+        page = _write_page if report else None
+        finish(finding.document(found), directory, view=find_view, write_page=page, as_json=as_json)
+
+
+def _tell(probe: Probe) -> None:
+    word = "holds" if probe.holds else f"fails ({probe.breaks})"
+    tell(
+        f"{probe.load:.4g}: {word}, {probe.runs} runs of {probe.requests // probe.runs:,} requests"
+    )
+
+
+def _write_page(target: Path, document: Document) -> Any:
+    from reports.planning.find import write_find_report
+
+    return write_find_report(target, document)

@@ -1,0 +1,128 @@
+"""What does ``infersim plan`` accept and print? A thin shell over ``sim.planning.choose``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sim.errors import UsageError
+from sim.exits import told_errors
+from sim.planning_commands.answer import Document, finish, free_directory, tell
+from sim.planning_commands.find import Overrides
+
+if TYPE_CHECKING:
+    from sim.planning.choose import Question
+    from sim.scenario import Scenario
+
+MOST_GPUS = 1024
+"""GPUs of one replica that are believed."""
+
+
+def plan(
+    scenario: Annotated[Path, typer.Argument(help="A scenario: model, traffic and SLO.")],
+    gpus: Annotated[str, typer.Option(help="GPUs to choose from, separated by commas.")],
+    tensor_parallel: Annotated[
+        str, typer.Option(help="GPUs of one replica, separated by commas.")
+    ] = "1,2,4,8",
+    rate: Annotated[
+        str, typer.Option(help="Requests per second, or 10x the scenario's own rate.")
+    ] = "1x",
+    headroom: Annotated[
+        float, typer.Option(help="Share by which the fleet must hold more than the rate.")
+    ] = 0.2,
+    precision: Annotated[
+        str | None,
+        typer.Option(help="Precisions to choose from, such as fp8,bf16; else the scenario's."),
+    ] = None,
+    top: Annotated[int, typer.Option(help="How many fleets are ranked.")] = 5,
+    constraint: Annotated[
+        str | None,
+        typer.Option(metavar="LIMITS", help="Further limits: 'ttft:p95<500ms;cost<20/h;gpus<=16'."),
+    ] = None,
+    overrides: Overrides = [],
+    jobs: Annotated[
+        int, typer.Option(help="Processes that simulate side by side; -1: one for each core.")
+    ] = -1,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Directory; else runs/<time>-<name>-plan-<id>."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, no table.")
+    ] = False,
+    report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
+) -> None:
+    """Find the cheapest fleets that hold a load within the SLO, and what speaks against others."""
+    with told_errors():
+        from sim.planning.choose import choose
+        from sim.planning.plan_document import document
+        from sim.planning.plan_view import plan_view
+        from sim.scenario import load_scenario
+
+        if jobs == 0 or jobs < -1:
+            raise UsageError(f"--jobs {jobs}: expected a number of processes, or -1 for all cores")
+        loaded = load_scenario(scenario, overrides)
+        question = _question(
+            loaded, (gpus, tensor_parallel, precision), rate, headroom, top, constraint
+        )
+        directory = free_directory(output, f"{loaded.name}-plan")
+        found = document(choose(loaded, question, jobs=jobs, tell=tell))
+        page = _write_page if report else None
+        finish(found, directory, view=plan_view, write_page=page, as_json=as_json)
+
+
+def _question(
+    scenario: Scenario,
+    choices: tuple[str, str, str | None],
+    rate: str,
+    headroom: float,
+    top: int,
+    constraint: str | None,
+) -> Question:
+    """What is asked; UsageError for what is empty or contradicts itself."""
+    from sim.planning.choose import Question, read_rate
+    from sim.planning.constraints import read_constraints
+    from sim.planning.layouts import layouts
+    from sim.planning.loads import axis_of, traffic_of
+
+    gpus, sizes, precision = choices
+    if not 0 <= headroom <= 10:
+        raise UsageError(f"--headroom {headroom:g}: expected a share from 0 to 10, such as 0.2")
+    if top < 1:
+        raise UsageError(f"--top {top}: expected 1 or more")
+    kinds = [] if precision is None else _listed("--precision", precision)
+    made = layouts(
+        scenario,
+        _listed("--gpus", gpus),
+        [_size(word) for word in _listed("--tensor-parallel", sizes)],
+        kinds,
+    )
+    limits = read_constraints(constraint)
+    own = axis_of(scenario, "rate", traffic_of(scenario)).own
+    assert own is not None
+    return Question(tuple(made), read_rate(rate, own), headroom, top, limits)
+
+
+def _listed(option: str, text: str) -> list[str]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(words):
+        raise UsageError(
+            f"{option} {text!r}: expected names separated by commas, none of them empty"
+        )
+    return words
+
+
+def _size(word: str) -> int:
+    if not word.isdecimal() or not 1 <= int(word) <= MOST_GPUS:
+        raise UsageError(
+            f"--tensor-parallel: expected whole numbers from 1 to {MOST_GPUS:,}; got {word!r}"
+        )
+    return int(word)
+
+
+def _write_page(target: Path, document: Document) -> Any:
+    from reports.planning.plan import write_plan_report
+
+    return write_plan_report(target, document)
