@@ -13,9 +13,9 @@ from typing import Any
 from sim.errors import InfeasibleError, UsageError
 from sim.planning.knee import Knee, knee
 from sim.planning.loads import Axis, Kind, Traffic, axis_of, traffic_of
-from sim.planning.probe import MOST, Probe, Prober
+from sim.planning.probe import MOST, SEVERAL, Probe, Prober
 from sim.planning.promises import Promise, limits_ms, slo_promise
-from sim.planning.saturation import Saturation, acceptable, estimate, replica_of, saturation
+from sim.planning.saturation import ROOM, Saturation, acceptable, estimate, replica_of, saturation
 from sim.planning.search import search
 from sim.planning.sentences import sentences
 from sim.scenario import Scenario
@@ -171,12 +171,12 @@ def find(
 
 
 def _curve(finder: Finder, best: Probe, replicas: int) -> None:
-    """Simulate the rest of the throughput-latency curve, one run for each load."""
+    """Simulate the rest of the throughput-latency curve, roughly."""
     for share in CURVE:
         load = best.load * share
         if finder.axis.whole:
             load = float(max(1, round(load)))
-        finder.probe(load, replicas, most=1)
+        finder.probe(load, replicas, most=1 if share < ROOM else SEVERAL)
 
 
 def _not_even(axis: Axis, probe: Probe) -> str:

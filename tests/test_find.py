@@ -1,0 +1,276 @@
+"""``infersim find``: known answers, the same answer as a grid, and what is no question at all."""
+
+import json
+import math
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from reports.planning import find_attainment, find_curve, made_up
+from reports.planning.find import render_find
+from sim import simulate
+from sim.cli import app
+from sim.errors import InfeasibleError, UsageError
+from sim.planning.find import Finder, document, find
+from sim.planning.find_view import find_view
+from sim.planning.knee import knee
+from sim.planning.loads import axis_of, traffic_of
+from sim.planning.promises import slo_promise
+from sim.scenario import Scenario, load_scenario
+from tests.planning_fixtures import SMALL, small
+
+ONE_SERVER = {
+    "model": "llama-3.1-8b",
+    "fleet": {"gpu": "h100-sxm"},
+    "engine": "ideal",
+    "scheduler": {"max_num_seqs": 1},
+    "workload": {
+        "arrivals": {"kind": "poisson", "rate": 0.5},
+        "prompt_tokens": {"kind": "fixed", "value": 16},
+        "output_tokens": {"kind": "fixed", "value": 200},
+    },
+    "run": {"requests": 2500},
+}
+"""Requests of one length, one at a time: M/D/1."""
+
+
+@cache
+def service() -> tuple[float, float]:
+    """Seconds that the server is busy with a request, and to its first token."""
+    alone = load_scenario(ONE_SERVER, {"workload.arrivals": {"kind": "burst"}, "run.requests": 1})
+    row = simulate(alone).record
+    return float(row.e2el[0]), float(row.ttft[0])
+
+
+def waits_at_most(time: float, rate: float, each: float) -> float:
+    """The chance that a request of M/D/1 waits no longer than ``time`` (Erlang, 1909)."""
+    terms = [
+        (-rate * (time - k * each)) ** k / math.factorial(k) * math.exp(rate * (time - k * each))
+        for k in range(int(time / each) + 1)
+    ]
+    return (1 - rate * each) * math.fsum(terms)
+
+
+def test_the_highest_rate_of_one_server_is_the_analytic_one() -> None:
+    each, first = service()
+    share, wait = 0.9, 2.0 * each
+    rates = np.linspace(0.01, 0.99, 2000) / each
+    chances = np.array([waits_at_most(wait, float(rate), each) for rate in rates])
+    exact = float(rates[np.flatnonzero(chances >= share)[-1]])
+    slo = {"ttft": wait + first, "attainment": share}
+    found = find(load_scenario(ONE_SERVER, {"slo": slo}), "rate")
+    assert found.best.load == pytest.approx(exact, rel=0.04)
+    assert found.saturation.rate == pytest.approx(1 / each, rel=0.01)
+    assert found.fails is not None
+    assert found.fails.breaks == "ttft"
+
+
+def test_without_an_slo_the_highest_stable_rate_is_found() -> None:
+    each, _ = service()
+    found = find(load_scenario(ONE_SERVER), "rate")
+    # the verdict calls an M/D/1 stable up to a utilisation of 0.8
+    assert found.best.load == pytest.approx(0.8 / each, rel=0.025)
+    told = document(found)
+    assert told["criterion"] == "stable"
+    assert "promises nothing" in " ".join(told["sentences"])
+    assert told["first_to_break"] == "capacity"
+
+
+def steep() -> Scenario:
+    return small(run__requests=400, slo={"ttft": "60ms", "tpot": "14ms", "attainment": 0.95})
+
+
+def test_the_rate_is_that_of_a_fine_grid() -> None:
+    scenario = steep()
+    found = find(scenario, "rate")
+    promise = slo_promise(scenario)
+    assert promise is not None
+    grid = Finder(scenario, "rate", [promise])
+    loads = [found.best.load * (0.85 + 0.01 * step) for step in range(31)]
+    held = [load for load in loads if grid.probe(load, 1).holds]
+    assert len(held) not in (0, len(loads))
+    assert found.best.load == pytest.approx(max(held), rel=0.05)
+
+
+def test_the_answer_says_how_it_was_found() -> None:
+    told: list[float] = []
+    found = find(steep(), "rate", tell=lambda probe: told.append(probe.load))
+    written = document(found)
+    loads = [probe["load"] for probe in written["probes"]]
+    assert loads == sorted(set(loads))
+    assert set(told) < set(loads)
+    assert written["fails_at"] / written["load"] <= 1.02
+    assert written["own"] == {**written["own"], "load": 20.0, "holds": True}
+    assert written["headroom"] == pytest.approx(written["load"] / 20 - 1)
+    assert written["first_to_break"] in ("ttft", "tpot")
+    assert written["knee"]["load"] <= written["load"]
+    at_best = written["at_best"]["promises"][0]
+    assert at_best["low"] <= at_best["attainment"] <= at_best["high"]
+    assert at_best["attainment"] >= at_best["target"] == 0.95
+    json.dumps(written, allow_nan=False)
+
+
+def test_the_same_question_has_the_same_answer() -> None:
+    assert document(find(steep(), "rate")) == document(find(steep(), "rate"))
+
+
+def test_the_highest_concurrency_is_whole_and_next_to_one_that_fails() -> None:
+    closed = {"kind": "closed", "concurrency": 4}
+    scenario = small(workload__arrivals=closed, slo={"tpot": "9ms", "attainment": 0.9})
+    found = find(scenario, "concurrency")
+    assert found.fails is not None
+    assert found.best.load == int(found.best.load)
+    assert found.fails.load - found.best.load <= max(1, 0.02 * found.best.load)
+    assert found.own is not None
+    assert found.own.load == 4
+    assert document(found)["unit"] == "users"
+
+
+def test_a_trace_is_sped_up(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    rows = "".join(f"{i / 10},{100 + i % 7 * 30},{10 + i % 11}\n" for i in range(400))
+    path.write_text(f"arrival_s,prompt_tokens,output_tokens\n{rows}", encoding="utf-8")
+    scenario = load_scenario(
+        {**SMALL, "workload": {"trace": {"path": str(path)}}, "run": {}}, {"slo.ttft": "50ms"}
+    )
+    traffic = traffic_of(scenario)
+    axis = axis_of(scenario, "rate", traffic)
+    assert axis.own == pytest.approx(10.0)
+    assert dict(axis.settings(100.0)) == {"workload.trace.time_scale": 0.1}
+    found = find(scenario, "rate")
+    assert all(probe.runs == 1 for probe in found.probes)  # nothing in it is random
+    assert found.best.load > 10
+
+
+def test_a_limit_that_nobody_keeps_has_no_load() -> None:
+    with pytest.raises(InfeasibleError, match="tpot is too tight") as caught:
+        find(small(slo={"tpot": "1ms"}), "rate")
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "told"),
+    [
+        ({"workload.arrivals": {"kind": "burst"}}, "rate", "no rate to look for"),
+        ({"workload.arrivals": {"kind": "closed", "concurrency": 3}}, "rate", "clients wait"),
+        ({"slo": {}}, "concurrency", "never overloaded"),
+    ],
+)
+def test_loads_that_do_not_exist_are_refused(changes: Any, kind: Any, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        find(load_scenario(SMALL, changes), kind)
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "own", "doubled"),
+    [
+        (
+            {"kind": "ramp", "rate": 2, "final_rate": 8, "duration": 60},
+            8,
+            {"workload.arrivals.rate": 4, "workload.arrivals.final_rate": 16},
+        ),
+        (
+            {"kind": "diurnal", "rate": 2, "peak_rate": 10, "period": 600},
+            6,
+            {"workload.arrivals.rate": 4, "workload.arrivals.peak_rate": 20},
+        ),
+    ],
+)
+def test_rates_that_change_grow_as_a_whole(
+    arrivals: dict[str, Any], own: float, doubled: dict[str, float]
+) -> None:
+    scenario = small(workload__arrivals=arrivals)
+    axis = axis_of(scenario, "rate", traffic_of(scenario))
+    assert axis.own == own
+    assert dict(axis.settings(own)) == {}
+    assert dict(axis.settings(2 * own)) == doubled
+
+
+def test_the_knee_is_where_power_is_greatest() -> None:
+    # M/M/1: throughput over latency is load (1 - load), greatest at one half
+    found = find(steep(), "rate")
+    probe = found.probes[0]
+    curve = [
+        type(probe)(
+            **{
+                **probe.__dict__,
+                "load": load,
+                "figures": {"request_throughput": load, "mean_e2el_ms": 1e3 / (1 - load)},
+            }
+        )
+        for load in (0.1, 0.3, 0.5, 0.7, 0.9)
+    ]
+    at = knee(curve)
+    assert at is not None
+    assert (at.load, at.between, at.at_end) == (0.5, (0.3, 0.7), False)
+    assert knee(curve[:2]) is None
+
+
+def test_the_command_writes_before_it_prints(tmp_path: Path) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(steep().to_yaml(), encoding="utf-8")
+    out = tmp_path / "out"
+    done = CliRunner().invoke(app, ["find", str(path), "--json", "-o", str(out)])
+    assert done.exit_code == 0, done.output
+    printed = json.loads(done.stdout)
+    saved = json.loads((out / "result.json").read_text("utf-8"))
+    assert printed == {**saved, "directory": str(out), "page": str(out / "report.html")}
+    page = (out / "report.html").read_text("utf-8")
+    for sentence in saved["sentences"][1:3]:
+        assert sentence in page
+    again = CliRunner().invoke(app, ["find", str(path), "-o", str(out)])
+    assert again.exit_code == 2
+    assert "not empty" in again.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--tolerance", "0"], ["--max", "speed"], ["--set", "x=1"]])
+def test_questions_that_are_none_exit_with_2(arguments: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(steep().to_yaml(), encoding="utf-8")
+    done = CliRunner().invoke(app, ["find", str(path), "--no-report", *arguments])
+    assert done.exit_code == 2
+    assert not done.stdout
+
+
+def test_the_table_fits_the_terminal() -> None:
+    from rich.console import Console
+
+    console = Console(width=88, color_system=None)
+    with console.capture() as captured:
+        console.print(find_view(document(find(steep(), "rate"))))
+    text = captured.get()
+    assert "Highest load" in text
+    assert max(map(len, text.splitlines())) <= 88
+
+
+def test_figures_show_every_load() -> None:
+    made = made_up.find_document()
+    for metric in ("ttft", "tpot"):
+        drawn = find_curve.figure(made, metric)
+        points = [t for t in drawn.data if t.mode == "markers"]
+        assert sum(len(t.x) for t in points) == len(made["probes"])
+        region = next(t for t in drawn.data if t.name == "within the SLO")
+        assert max(region.x) == made["load"]
+        assert max(region.y) == made["limits_ms"][metric]
+    shares = find_attainment.figure(made)
+    assert sum(len(t.x) for t in shares.data if t.mode == "markers") == len(made["probes"])
+
+
+def test_a_page_without_an_slo_can_be_written() -> None:
+    page = render_find(document(find(load_scenario(ONE_SERVER, {"run.requests": 300}), "rate")))
+    assert "figure-curve-ttft" in page
+    assert "figure-attainment" not in page
+
+
+@pytest.mark.parametrize("name", ["find_curve", "find_attainment"])
+def test_figures_can_be_looked_at_alone(name: str, tmp_path: Path) -> None:
+    figure = {"find_curve": lambda d: find_curve.figure(d, "ttft")}.get(
+        name, find_attainment.figure
+    )
+    target = tmp_path / "figure.html"
+    made_up.main(name, figure, made_up.find_document, ["-o", str(target)])
+    assert target.stat().st_size > 1e5
