@@ -1,0 +1,354 @@
+"""``infersim plan``: the winner of an exhaustive search is never lost, and every answer is whole."""
+
+import json
+import shlex
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from reports.planning import made_up, plan_pareto
+from reports.planning.plan import render_plan
+from sim import simulate
+from sim.cli import app
+from sim.cost import CostModel
+from sim.errors import InfeasibleError
+from sim.planning.choose import Plan, Question, choose
+from sim.planning.constraints import read_constraints
+from sim.planning.find import Finder
+from sim.planning.launch import launch_commands
+from sim.planning.layouts import Layout, Rejected, layouts, screen
+from sim.planning.loads import traffic_of
+from sim.planning.plan_document import document
+from sim.planning.plan_view import plan_view
+from sim.planning.promises import slo_promise
+from sim.planning.ranking import bands, front
+from sim.planning.saturation import acceptable, alone, replica_of
+from sim.scenario import Scenario, load_scenario
+from sim.simulation import prepare
+from tests.planning_fixtures import small
+
+GPUS = ("h100-sxm", "l40s", "a10g")
+SIZES = (1, 2)
+
+
+def scenario(**slo: Any) -> Scenario:
+    return small(
+        run__requests=150,
+        workload__prompt_tokens={"kind": "uniform", "low": 50, "high": 900},
+        workload__output_tokens={"kind": "uniform", "low": 5, "high": 60},
+        slo={"attainment": 0.9, **slo},
+    )
+
+
+def question(asked: Scenario, rate: float, top: int = 1, **more: Any) -> Question:
+    limits = read_constraints(more.get("constraint"))
+    made = layouts(asked, more.get("gpus", GPUS), more.get("sizes", SIZES), more.get("kinds", ()))
+    return Question(tuple(made), rate, more.get("headroom", 0.1), top, limits)
+
+
+def exhaustive(asked: Scenario, q: Question) -> dict[Layout, tuple[int, float]]:
+    """Layout -> replicas and cost of its smallest fleet that holds, without any screening."""
+    promise = slo_promise(asked)
+    assert promise is not None
+    found = {}
+    for layout in q.layouts:
+        screened = screen(asked, layout, q.target, [promise], q.constraints)
+        if isinstance(screened, Rejected) and screened.cost is None:
+            continue  # it does not fit at all
+        finder = Finder(asked.override(layout.settings(asked)), "rate", [promise])
+        price = _price(asked, layout)
+        for replicas in range(1, 13):
+            if finder.probe(q.target, replicas).holds:
+                found[layout] = (replicas, replicas * price)
+                break
+    return found
+
+
+def _price(asked: Scenario, layout: Layout) -> float:
+    gpu = prepare(asked.override(layout.settings(asked))).deployment.gpu
+    assert gpu.price_per_hour is not None
+    return gpu.price_per_hour * layout.tensor_parallel
+
+
+@pytest.mark.parametrize(
+    ("slo", "rate"),
+    [
+        ({"ttft": "300ms", "tpot": "40ms"}, 60.0),
+        ({"ttft": "90ms", "tpot": "15ms"}, 25.0),
+        ({"ttft": "60ms"}, 30.0),
+    ],
+)
+def test_the_screening_never_loses_the_winner(slo: dict[str, str], rate: float) -> None:
+    asked = scenario(**slo)
+    q = question(asked, rate)
+    every = exhaustive(asked, q)
+    assert every
+    found = choose(asked, q)
+    cheapest = min(cost for _, cost in every.values())
+    winner = found.sized[0]
+    assert winner.cost == pytest.approx(cheapest)
+    assert every[winner.layout] == (winner.replicas, pytest.approx(winner.cost))
+    for sized in found.sized:
+        assert every[sized.layout][0] == sized.replicas
+    for rejected in found.rejected:
+        if rejected.layout in every:  # it holds, so it must have been dearer
+            assert rejected.reason == "too dear"
+            assert rejected.cost is not None
+            assert every[rejected.layout][1] >= rejected.cost > cheapest - 1e-9
+
+
+@cache
+def planned() -> Plan:
+    asked = scenario(ttft="300ms", tpot="40ms")
+    return choose(asked, question(asked, 60.0, top=3, sizes=(1, 2, 3)))
+
+
+def test_every_layout_is_ranked_or_rejected_with_a_reason() -> None:
+    found = planned()
+    best = {each.sized.layout for each in found.best}
+    rejected = {each.layout: each for each in found.rejected}
+    assert best | set(rejected) == set(found.question.layouts)
+    assert not best & set(rejected)
+    assert all(each.text and each.reason for each in found.rejected)
+    three = rejected[Layout("h100-sxm", 3, None)]
+    assert three.reason == "layout impossible"
+    assert "32 attention heads" in three.text
+    costs = [each.sized.cost for each in found.best]
+    assert costs == sorted(costs)
+
+
+def test_the_winner_is_confirmed_by_a_run_of_its_own() -> None:
+    found = planned()
+    fleet = document(found)["fleets"][0]
+    target = {**fleet["settings"], "workload.arrivals.rate": found.question.target}
+    held = simulate(found.scenario.override(target)).summary["infersim"]["verdict"]
+    assert held["attainment"] >= held["target"]
+    smaller = {**target, "fleet.0.replicas": fleet["replicas"] - 1}
+    if fleet["smaller_breaks"] is not None:
+        missed = simulate(found.scenario.override(smaller)).summary["infersim"]["verdict"]
+        assert missed["attainment"] < held["attainment"]
+    words = shlex.split(fleet["run"])
+    again = found.scenario.override([word for word in words if word != "--set"])
+    assert again == found.scenario.override(fleet["settings"])
+
+
+def test_the_answer_does_not_depend_on_the_number_of_processes() -> None:
+    asked = scenario(ttft="300ms", tpot="40ms")
+    q = question(asked, 60.0, top=3, sizes=(1, 2, 3))
+    assert document(choose(asked, q, jobs=2)) == document(planned())
+
+
+def test_a_fleet_holds_its_headroom() -> None:
+    for each in planned().best:
+        assert each.best.load >= planned().question.target
+        assert each.at_rate.holds
+        assert each.sized.at_target.holds
+
+
+def test_the_bands_follow_from_the_error() -> None:
+    found = planned()
+    for each, band in zip(found.best, bands(found), strict=True):
+        low, high = band.replicas
+        assert 1 <= low <= each.sized.replicas <= high
+        assert band.cost == (low * each.sized.price, high * each.sized.price)
+        assert 0 < band.error < 0.5
+        slower = each.best.load * (1 - band.error)
+        assert band.holds_if_slower == (slower >= found.question.rate)
+    last = bands(found)[-1]
+    assert last.survives or len(found.sized) > len(found.best)
+
+
+def test_the_front_has_no_fleet_that_is_dearer_and_slower() -> None:
+    sized = planned().sized
+    on = front(sized, "p99_ttft_ms")
+    assert on[0]  # the cheapest is always on it
+    best = min(sized, key=lambda each: each.at_target.figures["p99_ttft_ms"] or 0.0)
+    assert on[sized.index(best)]
+    for mine, is_on in zip(sized, on, strict=True):
+        beaten = any(
+            o.cost < mine.cost
+            and (o.at_target.figures["p99_ttft_ms"] or 0)
+            < (mine.at_target.figures["p99_ttft_ms"] or 0)
+            for o in sized
+        )
+        assert not (is_on and beaten)
+
+
+def test_constraints_rule_out_fleets() -> None:
+    asked = scenario(ttft="300ms", tpot="40ms")
+    free = choose(asked, question(asked, 60.0, top=6))
+    dearest = free.sized[-1]
+    limit = f"cost<{dearest.cost - 0.01:.2f}/h"
+    found = choose(asked, question(asked, 60.0, top=6, constraint=limit))
+    assert dearest.layout not in {each.layout for each in found.sized}
+    out = next(each for each in found.rejected if each.layout == dearest.layout)
+    assert out.reason == "constraint"
+    assert "more than $" in out.text
+    with pytest.raises(InfeasibleError, match="no fleet holds") as caught:
+        choose(asked, question(asked, 60.0, constraint="cost<0.01/h"))
+    assert caught.value.exit_code == 3
+    assert str(caught.value).count("\n") == len(GPUS) * len(SIZES)
+
+
+def test_lone_requests_are_priced_as_they_are_simulated() -> None:
+    asked = scenario(ttft="300ms").override({"workload.arrivals": {"kind": "poisson", "rate": 0.1}})
+    setup = prepare(asked)
+    replica = replica_of(setup, CostModel(setup.deployment))
+    lone = alone(replica, acceptable(replica, traffic_of(asked)))
+    run = simulate(asked).record
+    assert lone.ttft.mean() == pytest.approx(run.ttft.mean(), rel=0.05)
+    assert lone.tpot.mean() == pytest.approx(run.tpot.mean(), rel=0.05)
+
+
+def test_precisions_are_choices() -> None:
+    asked = scenario(ttft="300ms", tpot="40ms")
+    q = question(asked, 30.0, top=4, gpus=("h100-sxm",), sizes=(1,), kinds=("fp8", "bf16", "int4"))
+    assert [layout.text for layout in q.layouts] == [
+        "1 x h100-sxm, fp8",
+        "1 x h100-sxm, bf16",
+        "1 x h100-sxm, int4",
+    ]
+    settings = q.layouts[2].settings(asked)
+    assert settings["precision.weights"] == "int4"
+    assert settings["precision.activations"] == "bf16"
+    found = choose(asked, q)
+    commands = {each.sized.layout.precision: each for each in found.best}
+    assert set(commands) == {"fp8", "bf16", "int4"}
+
+
+def test_a_price_of_one_gpu_is_not_that_of_another() -> None:
+    asked = scenario(ttft="300ms").override({"fleet.0.price_per_gpu_hour": 1.25})
+    own, other = (asked.override(Layout(gpu, 1, None).settings(asked)) for gpu in GPUS[:2])
+    assert own.fleet[0].price_per_gpu_hour == 1.25
+    assert other.fleet[0].price_per_gpu_hour == "catalogue"
+
+
+def test_launch_commands_say_what_was_simulated() -> None:
+    asked = load_scenario(
+        {
+            "model": "llama-3.1-70b",
+            "fleet": {"gpu": "h100-sxm", "tensor_parallel": 4, "replicas": 3},
+            "precision": {"weights": "fp8", "activations": "fp8", "kv_cache": "fp8"},
+            "max_model_len": 16384,
+            "scheduler": {"max_num_seqs": 200, "max_num_batched_tokens": 4096},
+            "workload": small().resolved()["workload"],
+        }
+    )
+    made = launch_commands(asked)
+    vllm, sglang = shlex.split(made["vllm"]), shlex.split(made["sglang"])
+    assert vllm[:3] == ["vllm", "serve", "meta-llama/Llama-3.1-70B"]
+    for option, value in {
+        "--tensor-parallel-size": "4",
+        "--quantization": "fp8",
+        "--kv-cache-dtype": "fp8",
+        "--max-model-len": "16384",
+        "--max-num-seqs": "200",
+        "--max-num-batched-tokens": "4096",
+    }.items():
+        assert vllm[vllm.index(option) + 1] == value
+    memory = prepare(asked).capacity
+    kept = float(sglang[sglang.index("--mem-fraction-static") + 1])
+    used = memory.weights + memory.num_gpu_blocks * 16 * memory.kv_bytes_per_token
+    assert used / memory.memory - 0.001 <= kept <= used / memory.memory
+    tensorrt = shlex.split(made["tensorrt-llm"])
+    assert tensorrt[0] == "trtllm-serve"
+    assert tensorrt[tensorrt.index("--max_seq_len") + 1] == "16384"
+    assert any("3 replicas" in note for note in made["notes"])
+
+
+def command(tmp_path: Path, *arguments: str, asked: Scenario | None = None) -> Any:
+    path = tmp_path / "small.yaml"
+    written = asked or scenario(ttft="300ms", tpot="40ms")
+    path.write_text(written.to_yaml(), encoding="utf-8")
+    out = tmp_path / f"out-{len(list(tmp_path.iterdir()))}"
+    return CliRunner().invoke(app, ["plan", str(path), "--jobs", "1", "-o", str(out), *arguments])
+
+
+def test_the_command_writes_before_it_prints(tmp_path: Path) -> None:
+    arguments = ("--gpus", "h100-sxm,l40s", "--tensor-parallel", "1", "--rate", "2x", "--json")
+    done = command(tmp_path, *arguments)
+    assert done.exit_code == 0, done.output
+    printed = json.loads(done.stdout)
+    saved = json.loads((Path(printed["directory"]) / "result.json").read_text("utf-8"))
+    assert printed["rate"] == saved["rate"] == 40.0
+    page = Path(printed["page"]).read_text("utf-8")
+    assert saved["fleets"][0]["layout"] in page
+    assert "vllm serve" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["--gpus", ""], 2, "--gpus"),
+        (["--gpus", "h100-sxm,,l40s"], 2, "--gpus"),
+        (["--gpus", "h100sxm"], 2, "h100-sxm"),
+        (["--gpus", "l40s", "--tensor-parallel", "0"], 2, "--tensor-parallel"),
+        (["--gpus", "l40s", "--tensor-parallel", "two"], 2, "--tensor-parallel"),
+        (["--gpus", "l40s", "--rate", "0"], 2, "--rate"),
+        (["--gpus", "l40s", "--headroom", "-0.5"], 2, "--headroom"),
+        (["--gpus", "l40s", "--top", "0"], 2, "--top"),
+        (["--gpus", "l40s", "--jobs", "0"], 2, "--jobs"),
+        (["--gpus", "l40s", "--precision", "fp7"], 2, "fp7"),
+        (["--gpus", "l40s", "--constraint", "cost<1;cost<2"], 2, "twice"),
+        (["--gpus", "l40s", "--set", "workload.arrivals={kind: burst}"], 2, "no rate"),
+        (["--gpus", "a10g", "--tensor-parallel", "1", "--set", "model=llama-3.1-70b"], 3, "fit"),
+        (["--gpus", "l40s", "--set", "slo.tpot=1us"], 3, "missed alone"),
+    ],
+)
+def test_questions_without_an_answer_get_one_clear_sentence(
+    arguments: list[str], code: int, told: str, tmp_path: Path
+) -> None:
+    done = command(tmp_path, *arguments)
+    assert done.exit_code == code, done.output
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not done.stdout
+    assert not list(tmp_path.glob("out-*"))
+
+
+def test_without_promises_the_fleet_is_stable() -> None:
+    asked = small(slo={}, run__requests=300)
+    found = choose(asked, question(asked, 60.0, gpus=("h100-sxm", "a10g"), sizes=(1,)))
+    assert all(each.sized.at_target.state == "stable" for each in found.best)
+    assert document(found)["criterion"] == "stable"
+
+
+def test_the_table_fits_the_terminal() -> None:
+    from rich.console import Console
+
+    console = Console(width=88, color_system=None)
+    with console.capture() as captured:
+        console.print(plan_view(document(planned())))
+    text = captured.get()
+    assert "Cheapest" in text
+    assert "rank survives" in text
+    assert max(map(len, text.splitlines())) <= 88
+    begin = text.index("vllm serve")
+    shown = text[begin : text.index("python -m sglang")].replace("\\\n", " ")
+    assert shlex.split(shown) == shlex.split(document(planned())["fleets"][0]["launch"]["vllm"])
+
+
+def test_the_figure_shows_every_fleet_that_holds(tmp_path: Path) -> None:
+    made = made_up.plan_document()
+    drawn = plan_pareto.figure(made, "ttft")
+    dots = [trace for trace in drawn.data if trace.mode == "markers"]
+    assert sum(len(trace.x) for trace in dots) == len(made["sized"])
+    assert list(drawn.data[0].y) == [470.0, 380.0, 300.0]
+    target = tmp_path / "figure.html"
+    figure = plan_pareto.figure
+    made_up.main(
+        "plan_pareto",
+        lambda d: figure(d, "tpot"),
+        made_up.plan_document,
+        ["-o", str(target)],
+    )
+    assert target.stat().st_size > 1e5
+
+
+def test_a_page_shows_names_as_text() -> None:
+    written = document(planned())
+    page = render_plan({**written, "scenario": "<script>alert(1)</script>"})
+    assert "<script>alert(1)" not in page
