@@ -80,7 +80,7 @@ def test_only_on_a_cpu(tmp_path):
 def test_tables_of_two_libraries_do_not_mix(tmp_path):
     table = tmp_path / "x.csv"
     table.write_text("")
-    (tmp_path / "x.csv.meta.json").write_text(json.dumps({"kernels": "vllm"}))
+    (tmp_path / "x.csv.meta.json").write_text(json.dumps({"device": {}, "kernels": "vllm"}))
     done = CliRunner().invoke(
         app, ["calibrate", "--device", "cpu", "-o", str(tmp_path / "x.yaml"), "--resume"]
     )

@@ -162,13 +162,13 @@ OTHERS = Variant(per_iteration=2e-3, factors=Factors(**KERNELS))
 
 
 def test_kernels_that_are_not_those_priced_come_back_as_factors(tmp_path):
-    run = run_of(tmp_path, OTHERS)
-    held_out = run_of(tmp_path, OTHERS, {"scheduler.max_num_seqs": 40}, name="other", seed=3)
+    run = run_of(tmp_path, OTHERS, noise=0.0)
+    held_out = run_of(tmp_path, OTHERS, {"scheduler.max_num_seqs": 40}, name="other", noise=0.0)
     pairs = [(run, question(run, None, [], None))]
     fit = fit_engine(pairs, kernels=True)
     found = {term.name: term for term in fit.factors}
     for name, value in KERNELS.items():
-        assert found[name].value == pytest.approx(value, rel=0.05), name
+        assert found[name].value == pytest.approx(value, rel=0.1), name
         assert found[name].low <= found[name].value <= found[name].high
         assert not found[name].why
     assert fit.terms[0].value == pytest.approx(2.5e-3, rel=0.1)
@@ -180,18 +180,18 @@ def test_kernels_that_are_not_those_priced_come_back_as_factors(tmp_path):
     assert "kernels: made up" in spec.sources["decode_attention_factor"]
     validation = Validation(held_out, [], question(held_out, None, [f"engine={path}"], None))
     assert validation.document["sample"]["state"] == "held out"
-    assert mean_error(validation.rows) < 0.02
+    assert mean_error(validation.rows) < 0.005
     host_only = written(tmp_path, fit_of(run), [run], "host.yaml")
     asked = question(held_out, None, [f"engine={host_only}"], None)
-    assert mean_error(Validation(held_out, [], asked).rows) > 0.05
+    assert mean_error(Validation(held_out, [], asked).rows) > 0.015
 
 
 def test_factors_are_multiplied_when_they_are_fitted_anew_and_kept_when_not(tmp_path):
-    run = run_of(tmp_path, OTHERS)
+    run = run_of(tmp_path, OTHERS, noise=0.0)
     path = written(
         tmp_path, fit_engine([(run, question(run, None, [], None))], kernels=True), [run]
     )
-    again = run_of(tmp_path, OTHERS, name="again", seed=2)
+    again = run_of(tmp_path, OTHERS, name="again", noise=0.0)
     pairs = [(again, question(again, None, [f"engine={path}"], None))]
     anew = fit_engine(pairs, kernels=True)
     for term in anew.factors:

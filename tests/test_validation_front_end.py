@@ -42,7 +42,7 @@ def observed(tmp_path):
 def ttft(directory):
     """Observed and predicted mean TTFT, s, and the notes."""
     run = read_observed(directory)
-    validation = Validation(run, [], question(run, None, [], None))
+    validation = Validation(run, [], question(run, None, [f"engine={run.scenario.engine}"], None))
     (row,) = (row for row in validation.rows if row.key == "mean_ttft_ms")
     return row.observed / 1e3, row.predicted / 1e3, validation.document["notes"]
 
@@ -89,7 +89,15 @@ def test_what_a_manifest_may_say():
 
 def test_a_fitted_engine_has_none_either(observed, tmp_path):
     path = tmp_path / "fitted.yaml"
-    arguments = ["validate-run", str(observed), "--fit-engine", str(path), "--json"]
+    arguments = [
+        "validate-run",
+        str(observed),
+        "--fit-engine",
+        str(path),
+        "--json",
+        "--set",
+        "engine=vllm",
+    ]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
     assert engine(path).front_end < 1e-6

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sim.units import show_time
-from sim.validation.engine_fit import EngineFit
+from sim.validation.engine_fit import NOTHING_IN_FRONT, EngineFit
 from sim.validation.figures import HEADLINES
 
 _LABELS = {"request_throughput": "requests/s", "output_throughput": "output tokens/s"}
@@ -199,7 +199,8 @@ def _fit_parts(fit: EngineFit) -> Iterator[RenderableType]:
     for term in (*fit.terms, fit.front_end):
         before = show_time(getattr(fit.base, term.name))
         between = f"{show_time(term.low)} to {show_time(term.high)}"
-        told = f"kept: {term.why}" if term.why else between
+        kept = term.why if term.why == NOTHING_IN_FRONT else f"kept: {term.why}"
+        told = kept if term.why else between
         table.add_row(term.name, before, show_time(term.value), told)
     for term in fit.factors:
         told = f"kept: {term.why}" if term.why else f"{term.low:.2f} to {term.high:.2f}"

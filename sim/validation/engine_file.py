@@ -73,7 +73,7 @@ def engine_document(
 
 def _entry(term: FittedTerm, base: EngineSpec, origin: str) -> dict[str, str]:
     if term.why == NOTHING_IN_FRONT:
-        source = f"{term.why.capitalize()}."
+        source = f"{term.why.capitalize()} of the observed engine."
     elif term.why:
         source = f"As in {base.name}, since {term.why}: {base.sources[term.name]}"
     else:

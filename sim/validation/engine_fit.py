@@ -30,7 +30,7 @@ LEAST_ITERATIONS = 50
 LEAST_TIME = 1e-8
 """A host's time below 10 ns is none."""
 
-NOTHING_IN_FRONT = "nothing stood in front of the observed engine"
+NOTHING_IN_FRONT = "nothing stood in front"
 """Why a front end is none, rather than kept."""
 
 LEAST_VARIETY = 0.05
