@@ -25,6 +25,7 @@ from sim.cli import app
 
 MODEL = catalog.model("llama-3.2-1b")
 HAVE_VLLM = importlib.util.find_spec("vllm") is not None
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what vLLM imports
 needs_vllm = pytest.mark.skipif(not HAVE_VLLM, reason="vllm is not installed")
 
 
