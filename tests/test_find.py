@@ -33,7 +33,7 @@ ONE_SERVER = {
         "prompt_tokens": {"kind": "fixed", "value": 16},
         "output_tokens": {"kind": "fixed", "value": 200},
     },
-    "run": {"requests": 2500},
+    "run": {"requests": 1500},
 }
 """Requests of one length, one at a time: M/D/1."""
 

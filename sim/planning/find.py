@@ -10,15 +10,25 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
+from sim.cost import CostModel
 from sim.errors import InfeasibleError, UsageError
 from sim.planning.knee import Knee, knee
-from sim.planning.loads import Axis, Kind, Traffic, axis_of, traffic_of
+from sim.planning.loads import Axis, Kind, axis_of, traffic_of
 from sim.planning.probe import MOST, SEVERAL, Probe, Prober
 from sim.planning.promises import Promise, limits_ms, slo_promise
-from sim.planning.saturation import ROOM, Saturation, acceptable, estimate, replica_of, saturation
+from sim.planning.saturation import (
+    ROOM,
+    Saturation,
+    acceptable,
+    alone,
+    estimate,
+    replica_of,
+    saturation,
+)
 from sim.planning.search import search
 from sim.planning.sentences import sentences
 from sim.scenario import Scenario
+from sim.simulation import prepare
 
 TOLERANCE = 0.02
 LOWEST, HIGHEST = 1e-3, 4.0
@@ -58,16 +68,15 @@ class Finder:
 
     def __init__(self, scenario: Scenario, kind: Kind, promises: Sequence[Promise]) -> None:
         """Raises UsageError where there is no such load, InfeasibleError where nothing fits."""
-        first = Prober(scenario, promises)
-        self.traffic: Traffic = acceptable(
-            replica_of(first.setup, first.cost), everything := traffic_of(scenario)
-        )
-        self.replica = replica_of(first.setup, first.cost)
+        setup = prepare(scenario)
+        cost = CostModel(setup.deployment)
+        replica, everything = replica_of(setup, cost), traffic_of(scenario)
+        traffic = acceptable(replica, everything)
         self.axis = axis_of(scenario, kind, everything)
         self.promises = tuple(promises)
-        self.estimate = estimate(self.replica, self.traffic, [*promises])
-        self.saturation = saturation(self.replica, self.traffic)
-        self._prober = Prober(scenario, promises, self.estimate.seats)
+        self.estimate = estimate(replica, traffic, [*promises])
+        self.saturation = saturation(replica, traffic)
+        self._prober = Prober(setup, cost, promises, alone(replica, traffic).residence)
         self._known: dict[tuple[float, int], Probe] = {}
 
     def probe(self, load: float, replicas: int, *, most: int = MOST) -> Probe:

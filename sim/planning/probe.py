@@ -23,7 +23,7 @@ from sim.planning.loads import Axis
 from sim.planning.promises import Attained, Promise, Seen, look, pooled
 from sim.rng import repetition_seed
 from sim.scenario import Scenario
-from sim.simulation import Setup, is_random, play, prepare
+from sim.simulation import Setup, is_random, play
 from sim.workload import build
 
 MOST = 8
@@ -40,8 +40,10 @@ STABILITY = "capacity"
 """What breaks when more arrives than can be served, whatever is promised."""
 
 TURNOVERS = 8
-"""How often the full batches of a fleet are exchanged in a run, at least: a run that hardly fills
-them says little of how they live."""
+"""How often the batches of a fleet are exchanged in a run, at least; less says little of them."""
+
+CROWDED = 3.0
+"""How much longer a request stays in a busy replica than alone, to count those that are there."""
 
 FIGURES = (
     "request_throughput", "output_throughput", "mean_ttft_ms", "p99_ttft_ms",
@@ -101,14 +103,16 @@ class Probe:
 class Prober:
     """Simulates one scenario at any load, with any changes that leave a replica as it is."""
 
-    def __init__(self, scenario: Scenario, promises: Sequence[Promise], seats: float = 0.0) -> None:
-        """``seats``: requests in the full batch of a replica. Errors as ``sim.prepare``."""
-        self.scenario = scenario.override({"run.repetitions": 1})
-        self.setup: Setup = prepare(self.scenario)
-        self.cost = CostModel(self.setup.deployment)
+    def __init__(
+        self, setup: Setup, cost: CostModel, promises: Sequence[Promise], residence: float
+    ) -> None:
+        """``setup`` is that of the scenario, ``cost`` its prices, ``residence`` the seconds that a
+        request stays if it is alone."""
+        self.scenario = setup.scenario.override({"run.repetitions": 1})
+        self.setup, self.cost = setup, cost
         self.promises = tuple(promises)
-        self._seats = seats
-        self._least = scenario.run.repetitions
+        self._residence = residence
+        self._least = setup.scenario.run.repetitions
 
     def probe(self, axis: Axis, load: float, *, replicas: int = 1, most: int = MOST) -> Probe:
         """Whether ``load`` holds, decided by at most ``most`` runs.
@@ -142,11 +146,12 @@ class Prober:
         return max(self._least, SEVERAL if busy else 1)
 
     def _long_enough(self, scenario: Scenario, axis: Axis, load: float, replicas: int) -> Scenario:
-        """``scenario`` with as many requests as its fleet needs to be exchanged several times."""
+        """``scenario`` with as many requests as its batches need to be exchanged several times."""
         own = scenario.run.requests
         if own is None or scenario.workload.trace is not None:
             return scenario
-        members = max(self._seats * replicas, load if axis.whole else 0.0)
+        full = float(self.setup.limits.max_num_seqs * replicas)
+        members = load if axis.whole else min(full, CROWDED * self._residence * load)
         needed = int(TURNOVERS * members)
         return scenario if needed <= own else scenario.override({"run.requests": needed})
 

@@ -102,10 +102,12 @@ def estimate(replica: Replica, traffic: Traffic, promises: list[Promise]) -> Sat
 
 @dataclass(frozen=True)
 class Alone:
-    """Latencies of requests that have a replica for themselves."""
+    """Latencies of requests that have a replica for themselves; ``residence`` is how long they stay
+    in it on average."""
 
     ttft: NDArray[np.float64]
     tpot: NDArray[np.float64]
+    residence: float
 
     def keeping(self, promise: Promise) -> float:
         """The share that keeps the TTFT and TPOT limits of a promise."""
@@ -134,4 +136,5 @@ def alone(replica: Replica, traffic: Traffic) -> Alone:
         _, intercept, slope = cost.decode_line(1, context)
         ttft.append(seconds)
         tpot.append(intercept + slope * context if output > 1 else 0.0)
-    return Alone(np.array(ttft), np.array(tpot))
+    first, further = np.array(ttft), np.array(tpot)
+    return Alone(first, further, float((first + further * (traffic.outputs[chosen] - 1)).mean()))
