@@ -68,12 +68,12 @@ class Processes:
 
 def _evaluate(parent: int, scenario: Scenario, point: Point) -> Outcome:
     """As ``evaluate``, in a process that ends when the one that asked is gone."""
-    _end_with(parent)
+    end_with(parent)
     return evaluate(scenario, point)
 
 
 @cache
-def _end_with(parent: int) -> None:
+def end_with(parent: int) -> None:
     """Watch from now on whether ``parent`` lives: killed, it cannot tell its processes to end."""
 
     def watch() -> None:

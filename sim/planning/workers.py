@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from sim.errors import InfersimError
+from sim.planning.executors import end_with
 
 R = TypeVar("R")
 
@@ -27,9 +29,15 @@ def calls(
 
     parallel = Parallel(n_jobs=jobs, return_as="generator", batch_size=1)
     try:
-        yield from parallel(delayed(function)(*each) for each in arguments)
+        yield from parallel(delayed(_call)(os.getpid(), function, each) for each in arguments)
     except TerminatedWorkerError:
         raise InfersimError(
             "a process that simulated was killed, perhaps because memory ran out; "
             "use fewer of them (--jobs)"
         ) from None
+
+
+def _call(parent: int, function: Callable[..., R], arguments: tuple[Any, ...]) -> R:
+    """``function`` of ``arguments``, in a process that ends when the one that asked is gone."""
+    end_with(parent)
+    return function(*arguments)
