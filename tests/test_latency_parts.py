@@ -41,7 +41,7 @@ def check(rows: np.ndarray, parts: Parts) -> None:
 
 
 @given(open_traffic, schedulers(), prices, st.integers(1, 3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_the_parts_add_up_whatever_the_policy(
     traffic: list[Arriving],
     make: Callable[[], Scheduler],
