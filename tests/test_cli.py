@@ -598,6 +598,10 @@ def test_there_are_commands_in_the_readme() -> None:
     assert {command.split()[1] for command in documented()} >= {"run", "fit", "roofline"}
 
 
+LONG = {"calibrate", "observe", "score", "validate-run", "find", "plan", "ablate", "diagnose"}
+LONG |= {"sensitivity"}
+
+
 @pytest.mark.parametrize("command", documented())
 def test_commands_of_the_readme_work(
     command: str, place: Path, monkeypatch: pytest.MonkeyPatch
@@ -608,7 +612,7 @@ def test_commands_of_the_readme_work(
         words += sorted(map(str, Path().glob(word))) if "*" in word else [word]
     if words[0] in ("run", "compare", "sweep"):
         words += ["--no-report", "--set", "run.requests=50"]
-    if words[0] in ("calibrate", "observe", "score", "validate-run"):
+    if words[0] in LONG:
         words.append("--help")  # minutes, or files of one's own; unknown options are refused
     done = infersim(*words)
     assert done.code in ((0, 99) if "--check" in words else (0,))

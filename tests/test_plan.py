@@ -1,4 +1,4 @@
-"""``infersim plan``: it never loses the winner of an exhaustive search; every answer is whole."""
+"""``infersim plan``: an exhaustive search finds no better winner, and every answer is whole."""
 
 import json
 import shlex
