@@ -17,7 +17,7 @@ from statistics import median
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import nnls
+from scipy.optimize import lsq_linear
 
 from calibrate.device import Device
 from calibrate.engine.run import run
@@ -48,6 +48,10 @@ class Terms(NamedTuple):
     per_new_request: float
 
 
+MOST = Terms(2e-3, 2e-4, 1e-4, 1e-3)
+"""What Python could take; what is beyond that is an error of prices and is left to show."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """Iterations of one kind: how many ``layers``, ``sequences`` and ``new`` requests, what one
@@ -66,18 +70,19 @@ def measure(device: Device, setting: Setting, gpu: Path, folder: Path) -> Terms:
 
 
 def solve(samples: list[Sample]) -> Terms:
-    """Terms, none of them negative, that explain best what ``samples`` took beyond their price.
+    """Terms, from 0 to ``MOST``, that explain best what ``samples`` took beyond their price.
 
-    >>> made = [Sample(l, s, n, 1.0 + 0.1 * l + 0.01 * s + 0.5 * n, 0.0)
+    >>> made = [Sample(l, s, n, 1e-4 * (10 + 0.2 * l + 0.1 * s + 2 * n), 0.0)
     ...         for l, s, n in ((2, 1, 0), (8, 1, 0), (2, 8, 0), (8, 8, 0), (2, 1, 1), (8, 8, 8))]
-    >>> [round(term, 6) for term in solve(made)]
-    [1.0, 0.1, 0.01, 0.5]
+    >>> [round(1e6 * term) for term in solve(made)]
+    [1000, 20, 10, 200]
     """
     table = np.array([[1.0, s.layers, s.sequences, s.new] for s in samples])
     took = np.array([s.took for s in samples])
     beyond = took - np.array([s.priced for s in samples])
-    found, _ = nnls(table / took[:, None], beyond / took)
-    return Terms(*(float(term) for term in found))
+    scale = np.array(MOST)
+    found = lsq_linear(table * scale / took[:, None], beyond / took, bounds=(0, 1)).x
+    return Terms(*(float(term) for term in found * scale))
 
 
 def write_engine(path: Path, terms: Terms, device: Device) -> None:
