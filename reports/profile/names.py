@@ -11,13 +11,22 @@ TITLES: Mapping[str, str] = {
     "prefill_attention": "Prefill attention",
     "all_reduce": "All-reduce",
     "stream": "Element-wise operators",
+    "norm": "Norms with their residual",
+    "rotary": "Rotary embedding",
+    "kv_write": "Writes to the KV cache",
+    "activation": "Gated activation",
+    "embedding": "Embedding look-up",
     "quantise": "Quantisation of activations",
     "sampling": "Sampling",
-    "memory": "Memory streams",
+    "memory": "Copies in memory",
+    "memory_read": "Reads of memory",
     "host_to_device": "Copies host to device",
+    "host_to_device_pageable": "Copies host to device, pageable",
     "device_to_host": "Copies device to host",
+    "device_to_host_pageable": "Copies device to host, pageable",
     "device_to_device": "Copies device to device",
     "file_to_device": "Loading files",
+    "file_to_device_warm": "Loading files from the page cache",
 }
 """Operator -> its name; an operator that is not here has no form and is in no figure."""
 
