@@ -28,6 +28,7 @@ TIMESERIES_COLUMNS = {
     "start_s": "start",
     "end_s": "end",
     "iterations": "iterations",
+    "iteration_growth_s": "slope",
     "decode_seqs": "decode",
     "decode_context": "context",
     "prefill_seqs": "prefill_seqs",

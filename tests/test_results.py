@@ -75,6 +75,7 @@ TIMESERIES_COLUMNS = {
     "start_s": "double",
     "end_s": "double",
     "iterations": "int32",
+    "iteration_growth_s": "double",
     "decode_seqs": "int32",
     "decode_context": "int64",
     "prefill_seqs": "int32",

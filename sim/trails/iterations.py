@@ -1,0 +1,75 @@
+"""When did the iterations of a replica end, and which of them gave tokens?
+
+One row of the timeseries may stand for a thousand iterations, each longer than the one before by
+the same: iteration ``i`` of ``k`` (from 0) lasts ``first + growth * i``, and all of them fill
+``start..end``. Times in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Columns = Mapping[str, NDArray[Any]]
+
+PLANS = (
+    *("replica", "start_s", "end_s", "iterations", "decode_seqs", "prefill_seqs"),
+    *("prefill_tokens", "preemptions"),
+)
+"""The columns of a timeseries that trails are read from."""
+
+GROWTH = "iteration_growth_s"
+"""By how much each iteration of a plan is longer than the one before; observed runs may lack it."""
+
+
+class Iterations:
+    """The plans of one replica in order of time; NaN in a count stands for none."""
+
+    def __init__(self, plans: Columns, replica: int) -> None:
+        own = np.flatnonzero(plans["replica"] == replica)
+        own = own[np.argsort(plans["start_s"][own], kind="stable")]
+        self.start: Floats = plans["start_s"][own].astype(float)
+        self.end: Floats = plans["end_s"][own].astype(float)
+        self.prefills = np.nan_to_num(plans["prefill_seqs"][own].astype(float)) > 0
+        self.preempts = np.nan_to_num(plans["preemptions"][own].astype(float)) > 0
+        self.decodes = plans["decode_seqs"][own] > 0
+        alone = plans["prefill_seqs"][own] == 1
+        self.chunk = np.where(alone, plans["prefill_tokens"][own], 0).astype(np.int64)
+        """Tokens of the prompt in each plan that has just one; 0 elsewhere."""
+        self._times = plans["iterations"][own].astype(np.int64)
+        self._growth: Floats = plans[GROWTH][own] if GROWTH in plans else np.zeros(len(own))
+        giving = np.where(self.decodes, self._times, 0)
+        self.before = np.concatenate([[0], np.cumsum(giving)])
+        """Iterations with decodes in the plans before each; last of all, in all of them."""
+        self._ends: Floats | None = None
+
+    def between(self, after: float, until: float) -> tuple[int, int]:
+        """The plans that start at ``after`` or later and end by ``until``: first, and one past the
+        last (never less)."""
+        first = int(np.searchsorted(self.start, after, "left"))
+        last = int(np.searchsorted(self.end, until, "right"))
+        return first, max(first, last)
+
+    def count(self, after: float, until: float) -> int:
+        """Iterations with decodes that lie wholly in ``after..until``."""
+        first, last = self.between(after, until)
+        return int(self.before[last] - self.before[first])
+
+    def ends(self, after: float, until: float) -> Floats:
+        """When those ended, ascending."""
+        first, last = self.between(after, until)
+        if self._ends is None:
+            self._ends = self._every_end()
+        return self._ends[self.before[first] : self.before[last]]
+
+    def _every_end(self) -> Floats:
+        rows = np.repeat(np.flatnonzero(self.decodes), self._times[self.decodes])
+        done = np.arange(len(rows)) - self.before[rows] + 1
+        times, growth = self._times[rows], self._growth[rows]
+        first = (self.end[rows] - self.start[rows] - growth * (times * (times - 1) // 2)) / times
+        ends = self.start[rows] + (done * first + growth * (done * (done - 1) // 2))
+        return np.where(done == times, self.end[rows], ends)

@@ -1,0 +1,233 @@
+"""Who had which seat of the batch, doing what, and when?
+
+A seat is a place in the batch of one replica: as many are taken at once as requests run. The
+engines have no numbered seats; here each request takes the lowest one that is free, which is how
+batching is drawn by hand. Requests that wait stand in lanes, numbered in the same way. Times in
+seconds since the start of the run.
+
+What the tables of a run say is drawn, and nothing else: an iteration that prefills anything between
+a request's scheduling and its first token has a chunk of its prompt; when a preempted request was
+out is in ``absences``, where it can be told.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.trails.absences import Absence, absence
+from sim.trails.iterations import Columns, Iterations
+from sim.trails.tokens import LASTED
+
+Phase = Literal["queue", "prefill", "decode", "stalled", "preempted", "unknown"]
+
+WAITING: frozenset[Phase] = frozenset({"queue", "preempted"})
+"""Phases in which a request has no seat."""
+
+REQUESTS = (
+    *("request_id", "replica", "arrival_s", "scheduled_s", "first_token_s", "finish_s"),
+    *("generated_tokens", "prompt_tokens", "output_tokens", "preemptions"),
+)
+"""The columns of requests that seats are read from."""
+
+
+class Part(NamedTuple):
+    """One request in one phase.
+
+    ``queue``      it has arrived and was never in a batch
+    ``prefill``    one iteration with a chunk of its prompt, of ``tokens`` (0: not known)
+    ``decode``     it gets a token from every iteration
+    ``stalled``    it has a seat, but the iteration prefills others only
+    ``preempted``  thrown out, until the iteration that makes up for it
+    ``unknown``    it is in the system, but what it did was not recorded apart
+    """
+
+    phase: Phase
+    start: float
+    end: float
+    tokens: int = 0
+
+
+class Stay(NamedTuple):
+    """A request in one place: a seat of the batch, or a lane of those that wait.
+
+    ``row`` is its place in the table of requests, ``lane`` counts from 0.
+    """
+
+    row: int
+    seated: bool
+    lane: int
+    start: float
+    end: float
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Seating:
+    """Every stay that touches a window, by start; ``seats`` and ``lanes`` are how many there are;
+    ``vague`` counts requests of which it is not known when they were preempted."""
+
+    stays: tuple[Stay, ...]
+    seats: int
+    lanes: int
+    vague: int
+
+
+def overlapping(requests: Columns, replica: int, start: float, end: float) -> NDArray[np.intp]:
+    """The requests of ``replica`` that were in the system at any time of ``start..end``."""
+    left = np.nan_to_num(requests["finish_s"].astype(float), nan=math.inf)
+    own = (requests["replica"] == replica) & (requests["arrival_s"] <= end) & (left >= start)
+    return np.flatnonzero(own)
+
+
+def seating(
+    requests: Columns, iterations: Iterations, rows: Sequence[int], until: float
+) -> Seating:
+    """The stays of the requests ``rows``, all of one replica; what has no end lasts ``until``."""
+    stays: list[Stay] = []
+    vague = 0
+    for row in rows:
+        parts, is_vague = _parts(requests, iterations, row, until)
+        vague += is_vague
+        stays += _stays(row, parts)
+    seated, seats = _placed([stay for stay in stays if stay.seated])
+    waiting, lanes = _placed([stay for stay in stays if not stay.seated])
+    return Seating(tuple(sorted((*seated, *waiting), key=_start)), seats, lanes, vague)
+
+
+def _start(stay: Stay) -> float:
+    return stay.start
+
+
+def _stays(row: int, parts: list[Part]) -> list[Stay]:
+    """``parts``, in order of time, as stays that are not yet in any lane."""
+    stays: list[Stay] = []
+    pending: list[Part] = []
+    for part in parts:
+        if pending and (part.phase in WAITING) != (pending[0].phase in WAITING):
+            stays.append(_stay(row, pending))
+            pending = []
+        pending.append(part)
+    if pending:
+        stays.append(_stay(row, pending))
+    return stays
+
+
+def _stay(row: int, parts: list[Part]) -> Stay:
+    seated = parts[0].phase not in WAITING
+    return Stay(row, seated, 0, parts[0].start, parts[-1].end, tuple(parts))
+
+
+def _placed(stays: list[Stay]) -> tuple[list[Stay], int]:
+    """Each stay in the lowest lane that is free when it begins; and how many lanes there are."""
+    free: list[int] = []
+    taken: list[tuple[float, int]] = []
+    placed, lanes = [], 0
+    for stay in sorted(stays, key=lambda each: (each.start, each.row)):
+        while taken and taken[0][0] <= stay.start:
+            heapq.heappush(free, heapq.heappop(taken)[1])
+        if free:
+            lane = heapq.heappop(free)
+        else:
+            lane, lanes = lanes, lanes + 1
+        heapq.heappush(taken, (stay.end, lane))
+        placed.append(stay._replace(lane=lane))
+    return placed, lanes
+
+
+def _parts(
+    requests: Columns, iterations: Iterations, row: int, until: float
+) -> tuple[list[Part], bool]:
+    """What one request did, in order of time; and whether some of it is not known."""
+    arrival, scheduled, first, finish = (
+        float(requests[name][row])
+        for name in ("arrival_s", "scheduled_s", "first_token_s", "finish_s")
+    )
+    end = until if math.isnan(finish) else finish
+    preempted = bool(requests["preemptions"][row] > 0)
+    if math.isnan(scheduled):
+        if math.isnan(first):
+            return _lasting(Part("queue", arrival, end)), False
+        return [
+            *_lasting(Part("unknown", arrival, first)),
+            *_lasting(Part("decode", first, end)),
+        ], False
+    prompt = until if math.isnan(first) else first
+    parts = _lasting(Part("queue", arrival, scheduled))
+    parts += _prefill(iterations, scheduled, prompt)
+    if math.isnan(first):
+        return parts, preempted
+    if not preempted:
+        return parts + _decode(iterations, first, end), False
+    return _after_preemptions(requests, iterations, row, parts, (first, end))
+
+
+def _after_preemptions(
+    requests: Columns,
+    iterations: Iterations,
+    row: int,
+    parts: list[Part],
+    span: tuple[float, float],
+) -> tuple[list[Part], bool]:
+    """``parts`` and what followed the first token of a request that was preempted."""
+    first, end = span
+    tokens, received = (int(requests[n][row]) for n in ("output_tokens", "generated_tokens"))
+    if received < tokens:
+        return [*parts, *_lasting(Part("unknown", first, end))], True
+    if iterations.count(first, end) == tokens - 1:  # it was out before its first token
+        return parts + _decode(iterations, first, end), True
+    lasted = float(requests[LASTED][row]) if LASTED in requests else math.nan
+    out: Absence | None = None
+    if requests["preemptions"][row] == 1:
+        out = absence(iterations, first, end, tokens, lasted)
+    if out is None:
+        return [*parts, *_lasting(Part("unknown", first, end))], True
+    return [
+        *parts,
+        *_decode(iterations, first, out.start),
+        *_lasting(Part("preempted", out.start, out.resumed)),
+        Part("prefill", out.resumed, out.end),
+        *_decode(iterations, out.end, end),
+    ], False
+
+
+def _lasting(part: Part) -> list[Part]:
+    return [part] if part.end > part.start else []
+
+
+def _prefill(iterations: Iterations, start: float, end: float) -> list[Part]:
+    """The chunks between scheduling and first token, and the iterations between them."""
+    parts: list[Part] = []
+    first, last = iterations.between(start, end)
+    at = start
+    for plan in (first + np.flatnonzero(iterations.prefills[first:last])).tolist():
+        begin, done = float(iterations.start[plan]), float(iterations.end[plan])
+        parts += _lasting(Part("stalled", at, begin))
+        parts.append(Part("prefill", begin, done, int(iterations.chunk[plan])))
+        at = done
+    if not parts:
+        return _lasting(Part("unknown" if last == first else "prefill", start, end))
+    return parts + _lasting(Part("stalled", at, end))
+
+
+def _decode(iterations: Iterations, start: float, end: float) -> list[Part]:
+    """Decoding from ``start`` to ``end``, but for the plans in between that only prefill."""
+    first, last = iterations.between(start, end)
+    idle = first + np.flatnonzero(~iterations.decodes[first:last])
+    parts: list[Part] = []
+    at = start
+    for plan in idle.tolist():
+        begin, done = float(iterations.start[plan]), float(iterations.end[plan])
+        parts += _lasting(Part("decode", at, begin))
+        if parts and parts[-1].phase == "stalled" and parts[-1].end == begin:
+            parts[-1] = parts[-1]._replace(end=done)
+        else:
+            parts.append(Part("stalled", begin, done))
+        at = done
+    return parts + _lasting(Part("decode", at, end))

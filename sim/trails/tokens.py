@@ -1,0 +1,78 @@
+"""When did each token of a request come?
+
+Every sequence that decodes gets a token at the end of every iteration of its replica, so the times
+follow from the first token, the last one and the iterations between. Where the count does not come
+out even the request was preempted and it is not known when, or nobody recorded iterations. Times in
+seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+
+from sim.trails.absences import absence
+from sim.trails.iterations import Columns, Floats, Iterations
+
+How = Literal["exact", "preempted", "even"]
+"""How surely a request's token times are known: all of them; but for when it was preempted (the
+right number, ends of iterations, one long gap at the first plan that may have been it); or only the
+first and the last (the others at even distances)."""
+
+REQUESTS = ("replica", "first_token_s", "finish_s", "output_tokens", "preemptions")
+"""The columns of requests that token times are read from."""
+
+LASTED = "decode_preempted_s"
+"""How long a request was out of the batch after its first token, where that is recorded."""
+
+
+def token_times(requests: Columns, plans: Columns) -> Iterator[tuple[Floats, How]]:
+    """The token times of each request in turn, which all were completed."""
+    known: dict[int, Iterations] = {}
+    columns = [requests[name].tolist() for name in REQUESTS]
+    lasted = requests[LASTED].tolist() if LASTED in requests else [math.nan] * len(columns[0])
+    for replica, first, finish, tokens, preemptions, out in zip(*columns, lasted, strict=True):
+        if replica not in known:
+            known[replica] = Iterations(plans, replica)
+        yield _times(known[replica], first, finish, tokens, preemptions, out)
+
+
+def _times(
+    iterations: Iterations,
+    first: float,
+    finish: float,
+    tokens: int,
+    preemptions: float,
+    lasted: float,
+) -> tuple[Floats, How]:
+    if tokens < 2:
+        return np.array([first]), "exact"
+    ends = iterations.ends(first, finish)
+    lost = len(ends) - (tokens - 1)
+    if not len(ends) or ends[-1] != finish:
+        return np.linspace(first, finish, tokens), "even"
+    plain = np.concatenate([[first], ends])
+    begun, over = iterations.between(first, finish)
+    if lost == 0 and not (preemptions > 0 and iterations.preempts[begun:over].any()):
+        return plain, "exact"
+    if preemptions == 1 and lost:  # else it may have been out before its first token
+        out = absence(iterations, first, finish, tokens, lasted)
+        if out is not None:
+            had, rest = iterations.ends(first, out.start), iterations.ends(out.end, finish)
+            return np.concatenate([[first], had, [out.end], rest]), "exact"
+    if preemptions > 0 and lost >= 0:
+        return np.delete(plain, _lost(iterations, first, ends, lost)), "preempted"
+    return np.linspace(first, finish, tokens), "even"
+
+
+def _lost(iterations: Iterations, first: float, ends: Floats, lost: int) -> slice:
+    """``lost`` of the token times after the first, in a row from the first plan on that may have
+    preempted the request."""
+    begun = iterations.between(first, math.inf)[0]
+    candidates = np.flatnonzero(iterations.preempts[begun:])
+    start = iterations.start[begun + candidates[0]] if len(candidates) else first
+    place = 1 + min(int(np.searchsorted(ends, start, "right")), len(ends) - 1 - lost)
+    return slice(place, place + lost)
