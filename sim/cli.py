@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sim import calibrate_commands, run_command, score_command, trace_commands, validate_command
+from sim import (
+    calibrate_commands,
+    export_command,
+    run_command,
+    score_command,
+    trace_commands,
+    validate_command,
+)
 from sim.errors import InfersimError, UsageError
 from sim.exits import INFEASIBLE, told_errors
 from sim.planning_commands.ablate import ablate
@@ -44,6 +51,7 @@ app.add_typer(trace_commands.app, name="trace")
 app.add_typer(calibrate_commands.app, name="calibrate")
 app.command()(calibrate_commands.observe)
 app.command()(score_command.score)
+app.command()(export_command.export)
 app.command()(validate_command.validate_run)
 app.add_typer(calibrate_commands.explain, name="explain")
 app.command()(sweep)

@@ -80,6 +80,7 @@ def loaded_after(code: str) -> set[str]:
             "sim.validate_command",
             "sim.run_output",
             "sim.score_command",
+            "sim.export_command",
             "sim.exits",
             "sim.planning_commands.sweep",
             "sim.planning_commands.study",
@@ -101,7 +102,10 @@ def loaded_after(code: str) -> set[str]:
             "sim.planning.compare_view",
             *("sim.planning.find_view", "sim.planning.plan_view", "sim.planning_commands.answer"),
         },
-        "pandas": {"sim.results", "sim.validation.observed", "sim.planning.runs"},
+        "pandas": {
+            *("sim.results", "sim.validation.observed", "sim.planning.runs"),
+            *("sim.export.source", "sim.export.files"),
+        },
         "pyarrow": {"sim.results"},
         "calibrate": {"sim.calibrate_commands"},
         "reports": {
@@ -125,7 +129,13 @@ def test_what_the_other_packages_leave_alone() -> None:
 
 
 def test_reports_know_runs_but_not_how_they_are_made() -> None:
-    allowed = {"sim.results", "sim.errors", "sim.units"}
+    allowed = {
+        "sim.results",
+        "sim.errors",
+        "sim.units",
+        "sim.trails.iterations",
+        "sim.trails.seats",
+    }
     for _, path in modules("reports"):
         ours = {name for name in imports(path) if name == "sim" or name.startswith("sim.")}
         assert ours <= allowed, path

@@ -1,0 +1,1 @@
+"""How do other programs see a run? Each module writes one of their formats."""

@@ -1,0 +1,245 @@
+"""What would ``vllm bench serve --save-result --save-detailed`` have written of a run?
+
+One JSON object with the keys of vLLM 0.32, in its order, and its definitions: lists in seconds, one
+entry per request in order of arrival; summaries in milliseconds, of all completed requests (vLLM
+knows no warm-up). Requests that failed have empty entries, 0 output tokens, and the reason under
+``errors``.
+
+Of a simulated run the client is next to the engine: nothing is queued before it is sent. A law of
+arrivals states its rate, and its burstiness as vLLM does (1 / cv²; 1 where there is none); traces
+state the rate at which they came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.errors import UsageError
+from sim.export.source import Source, columns
+from sim.trails.tokens import How, token_times
+
+Floats = NDArray[np.float64]
+
+METRICS = ("ttft", "tpot", "itl")
+"""What is summed up unless ``--percentile-metrics`` says otherwise."""
+
+PERCENTILES = (99,)
+"""The same for ``--metric-percentiles``."""
+
+MOST_TOKENS = 30_000_000
+"""More are not written: a file of them is above half a gigabyte."""
+
+BACKEND = "openai"
+"""The client's own default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a client saw, an entry per request. ``gaps`` are those between its tokens; a request
+    that failed has 0 tokens and a reason. ``how`` counts how surely token times are known."""
+
+    start: Floats
+    ttft: Floats
+    latency: Floats
+    gaps: Sequence[Floats]
+    prompt_tokens: NDArray[np.int64]
+    output_tokens: NDArray[np.int64]
+    errors: Sequence[str]
+    how: Mapping[How, int]
+
+    @property
+    def served(self) -> NDArray[np.bool_]:
+        """Which requests did not fail."""
+        return self.output_tokens > 0
+
+
+def seen(source: Source) -> Seen:
+    """The requests of ``source`` as their clients saw them; UsageError if they have too many
+    tokens for a file."""
+    rows = source.requests.sort_values("arrival_s", kind="stable", ignore_index=True)
+    done = (rows["status"] == "completed").to_numpy()
+    tokens = np.where(done, rows["output_tokens"], 0).astype(np.int64)
+    if tokens.sum() > MOST_TOKENS:
+        raise UsageError(
+            f"{source.path}: {tokens.sum():,} token times are too many for one JSON file (at most "
+            f"{MOST_TOKENS:,}); choose some requests by --window START:END"
+        )
+    gaps: list[Floats] = [np.empty(0)] * len(rows)
+    how: dict[How, int] = {"exact": 0, "preempted": 0, "even": 0}
+    found = token_times(columns(rows[done]), columns(source.timeseries))
+    for row, (times, known) in zip(np.flatnonzero(done).tolist(), found, strict=True):
+        gaps[row] = np.diff(times)
+        how[known] += 1
+    arrival = rows["arrival_s"].to_numpy(float)
+    reasons = zip(rows["status"], rows["reason"], strict=True)
+    return Seen(
+        start=arrival,
+        ttft=np.where(done, rows["first_token_s"] - arrival, 0.0),
+        latency=np.where(done, rows["finish_s"] - arrival, 0.0),
+        gaps=gaps,
+        prompt_tokens=rows["prompt_tokens"].to_numpy(np.int64),
+        output_tokens=tokens,
+        errors=["" if state == "completed" else str(why or state) for state, why in reasons],
+        how=how,
+    )
+
+
+def document(source: Source, requests: Seen, metrics: Sequence[str] = METRICS) -> dict[str, Any]:
+    """The JSON object, with summaries of ``metrics`` (of ttft, tpot, itl, e2el)."""
+    return {
+        **_setup(source, requests),
+        **_totals(source, requests),
+        **_details(requests),
+        **_peaks(requests),
+        "rtfx": 0.0,
+        **_summaries(requests, metrics),
+    }
+
+
+def _setup(source: Source, requests: Seen) -> dict[str, Any]:
+    """What was asked of whom."""
+    model = source.summary["infersim"]["model"]
+    rate, burstiness, concurrency = _arrivals(source, requests)
+    return {
+        "date": _date(source),
+        "endpoint_type": BACKEND,
+        "backend": BACKEND,
+        "label": None,
+        "model_id": model,
+        "tokenizer_id": model,
+        "num_prompts": len(requests.start),
+        "request_rate": rate,
+        "burstiness": burstiness,
+        "max_concurrency": concurrency,
+    }
+
+
+def _date(source: Source) -> str:
+    """When the run was made, as vLLM writes it."""
+    made = source.manifest.get("created")
+    try:
+        return datetime.fromisoformat(str(made)).strftime("%Y%m%d-%H%M%S")
+    except ValueError:
+        return "19700101-000000"
+
+
+def _arrivals(source: Source, requests: Seen) -> tuple[float | str, float, int | None]:
+    """``request_rate``, ``burstiness`` and ``max_concurrency``."""
+    workload = source.scenario.get("workload")
+    law = workload.get("arrivals") if isinstance(workload, Mapping) else None
+    told = law if isinstance(law, Mapping) else {}
+    kind = told.get("kind")
+    if kind == "closed":
+        return "inf", 1.0, int(told["concurrency"])
+    if kind in ("poisson", "constant", "gamma"):
+        cv = float(told["cv"]) if kind == "gamma" else 1.0
+        return float(told["rate"]), cv**-2, None
+    span = float(np.ptp(requests.start)) if len(requests.start) else 0.0
+    if kind == "burst" or span == 0:
+        return "inf", 1.0, None
+    return (len(requests.start) - 1) / span, 1.0, None
+
+
+def _totals(source: Source, requests: Seen) -> dict[str, Any]:
+    served = requests.served
+    finish = (requests.start + requests.latency)[served]
+    duration = float(finish.max() - requests.start.min()) if served.any() else 0.0
+    each = 1 / duration if duration else 0.0
+    prompts = int(requests.prompt_tokens[served].sum())
+    outputs, completed = int(requests.output_tokens.sum()), int(served.sum())
+    good = _good(source, requests)
+    return {
+        "duration": duration,
+        "completed": completed,
+        "failed": len(served) - completed,
+        "total_input_tokens": prompts,
+        "total_output_tokens": outputs,
+        "request_throughput": completed * each,
+        "request_goodput": None if good is None else good * each,
+        "output_throughput": outputs * each,
+        "total_token_throughput": (prompts + outputs) * each,
+    }
+
+
+def _good(source: Source, requests: Seen) -> int | None:
+    """How many requests kept every limit; None without limits."""
+    limits = source.summary["infersim"]["verdict"]["limits"]
+    if not limits:
+        return None
+    kept = requests.served
+    measured = {"ttft": requests.ttft, "tpot": _tpot(requests), "e2el": requests.latency}
+    for name, limit in limits.items():
+        kept = kept & (measured[name] <= limit["limit_ms"] / 1e3)
+    return int(kept.sum())
+
+
+def _tpot(requests: Seen) -> Floats:
+    """Seconds per token after the first; 0 where there is none."""
+    steps = requests.output_tokens - 1
+    many = steps > 0
+    return np.where(many, (requests.latency - requests.ttft) / np.where(many, steps, 1), 0.0)
+
+
+def _details(requests: Seen) -> dict[str, Any]:
+    count = len(requests.start)
+    return {
+        "input_lens": requests.prompt_tokens.tolist(),
+        "output_lens": requests.output_tokens.tolist(),
+        "ttfts": requests.ttft.tolist(),
+        "itls": [gaps.tolist() for gaps in requests.gaps],
+        "latencies": requests.latency.tolist(),
+        "start_times": requests.start.tolist(),
+        "queue_times": [0.0] * count,
+        "generated_texts": [""] * count,
+        "errors": list(requests.errors),
+    }
+
+
+def _peaks(requests: Seen) -> dict[str, Any]:
+    """The most tokens in any second since the first request was sent, and the most requests that
+    any such second touches."""
+    served = np.flatnonzero(requests.served)
+    if not served.size:
+        return {"max_output_tokens_per_s": 0.0, "max_concurrent_requests": 0}
+    start = requests.start[served] - requests.start[served].min()
+    first, finish = start + requests.ttft[served], start + requests.latency[served]
+    seconds = int(np.ceil(finish.max())) + 1
+    tokens = np.zeros(seconds, dtype=np.int64)
+    for row, begin in zip(served.tolist(), first.tolist(), strict=True):
+        times = begin + np.concatenate([[0.0], np.cumsum(requests.gaps[row])])
+        low, counts = int(times[0]), np.bincount(times.astype(np.int64) - int(times[0]))
+        tokens[low : low + len(counts)] += counts[: seconds - low]
+    change = np.zeros(seconds + 1, dtype=np.int64)
+    np.add.at(change, start.astype(np.int64), 1)
+    np.add.at(change, finish.astype(np.int64) + 1, -1)
+    return {
+        "max_output_tokens_per_s": float(tokens.max()),
+        "max_concurrent_requests": int(np.cumsum(change).max()),
+    }
+
+
+def _summaries(requests: Seen, metrics: Sequence[str]) -> dict[str, float]:
+    """Mean, median, deviation (ddof 0) and percentiles in milliseconds; 0 where there is nothing,
+    as vLLM has it."""
+    served = requests.served
+    samples = {
+        "ttft": requests.ttft[served],
+        "tpot": _tpot(requests)[requests.output_tokens > 1],
+        "itl": np.concatenate([np.empty(0), *requests.gaps]),
+        "e2el": requests.latency[served],
+    }
+    found: dict[str, float] = {}
+    for name in metrics:
+        values = samples[name] * 1e3 if samples[name].size else np.zeros(1)
+        found[f"mean_{name}_ms"] = float(np.mean(values))
+        found[f"median_{name}_ms"] = float(np.median(values))
+        found[f"std_{name}_ms"] = float(np.std(values))
+        ranks = np.percentile(values, PERCENTILES)
+        found |= {f"p{p}_{name}_ms": float(v) for p, v in zip(PERCENTILES, ranks, strict=True)}
+    return found

@@ -1,0 +1,122 @@
+"""Which files does an export write, and where? Each appears whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sim.errors import InfersimError, UsageError
+from sim.export import bench, perfetto, sweep
+from sim.export.source import Source, Window
+from sim.run_directory import write_whole
+from sim.units import show_time
+
+PERFETTO, BENCH, SWEEP, CSV = "perfetto", "vllm-bench", "vllm-sweep", "csv"
+
+Written = tuple[list[Path], list[str]]
+"""The files of an export, and what should be known of them."""
+
+
+def write_perfetto(source: Source, target: Path, window: Window | None) -> Written:
+    """One trace; it has an event per line."""
+    trace, shown = perfetto.document(source, window)
+    events = ",\n".join(_compact(event) for event in trace.pop("traceEvents"))
+    rest = _compact(trace)[1:]
+    _write(target, f'{{"traceEvents":[\n{events}\n],{rest}\n')
+    notes = []
+    if window is None and shown.window.end < shown.end:
+        start, end = (show_time(time) for time in shown.window)
+        notes.append(
+            f"{start} to {end} of {show_time(shown.end)} are shown; --window START:END chooses"
+        )
+    if shown.vague:
+        notes.append(
+            f"of {shown.vague:,} requests it is not known when they were preempted: their time is "
+            "'unknown', or counted as decode"
+        )
+    return [target], notes
+
+
+def write_bench(source: Source, target: Path, window: Window | None) -> Written:
+    """One result of ``vllm bench serve``."""
+    chosen = source.arriving(window)
+    seen = bench.seen(chosen)
+    _write(target, _compact(bench.document(chosen, seen)))
+    notes = []
+    if seen.how["preempted"]:
+        notes.append(
+            f"of {seen.how['preempted']:,} requests it is not known when they were preempted: "
+            "their long gap is put where it may have been"
+        )
+    if seen.how["even"]:
+        notes.append(
+            f"of {seen.how['even']:,} requests only the first and the last token are known: their "
+            "gaps are all the same"
+        )
+    return [target], notes
+
+
+def write_sweep(sources: Sequence[Source], target: Path, window: Window | None) -> Written:
+    """A folder of results as ``vllm bench sweep serve`` leaves it."""
+    import pandas as pd  # noqa: PLC0415 - only this needs it
+
+    chosen = [source.arriving(window) for source in sources]
+    rows = [sweep.record(source) for source in chosen]
+    written = []
+    for name, row in zip(sweep.names(chosen), rows, strict=True):
+        for file, content in (("run=0.json", row), ("summary.json", [row])):
+            path = target / name / file
+            _write(path, json.dumps(content, indent=4, allow_nan=False) + "\n")
+            written.append(path)
+    table = target / "summary.csv"
+    _write(table, pd.DataFrame.from_records(rows).to_csv())
+    return [*written, table], []
+
+
+def write_csv(source: Source, target: Path, window: Window | None) -> Written:
+    """The two tables of a run in a folder; numbers with every digit, nothing where there is
+    none. A window chooses requests by arrival, and plans that touch it."""
+    chosen, plans = source.arriving(window), source.timeseries
+    if window is not None:
+        plans = plans[(plans["start_s"] < window.end) & (plans["end_s"] > window.start)]
+    tables = {"requests.csv": chosen.requests, "timeseries.csv": plans}
+    for name, frame in tables.items():
+        _write(target / name, frame.to_csv(index=False, lineterminator="\n"))
+    return [target / name for name in tables], []
+
+
+def check_target(target: Path, *, folder: bool, force: bool) -> None:
+    """Raise UsageError unless an export may be written to ``target``, a file or a ``folder``."""
+    try:
+        if folder:
+            _check_folder(target, force)
+            return
+        if target.is_dir():
+            raise UsageError(f"{target}: a directory; name the file to write")
+        if not target.absolute().parent.is_dir():
+            raise UsageError(f"{target}: no such folder: {target.absolute().parent}")
+        if target.exists() and not force:
+            raise UsageError(f"{target}: exists already; --force overwrites it")
+    except OSError as error:
+        raise UsageError(f"{target}: cannot be written: {error.strerror or error}") from None
+
+
+def _check_folder(target: Path, force: bool) -> None:
+    if target.exists() and not target.is_dir():
+        raise UsageError(f"{target}: is a file; name a folder to write to")
+    if target.is_dir() and any(target.iterdir()) and not force:
+        raise UsageError(f"{target}: is not empty; --force writes into it all the same")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+    except OSError as error:
+        raise InfersimError(f"{path}: cannot be written ({error.strerror or error})") from None
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False)

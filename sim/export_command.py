@@ -1,0 +1,87 @@
+"""What does ``infersim export`` accept and print? A thin shell over ``sim.export``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from sim.errors import UsageError
+from sim.exits import told_errors
+
+if TYPE_CHECKING:
+    from sim.export.files import Written
+    from sim.export.source import Source, Window
+
+Format = Literal["perfetto", "vllm-bench", "vllm-sweep", "csv"]
+
+DEFAULTS: dict[Format, str] = {
+    "perfetto": "perfetto.json",
+    "vllm-bench": "vllm-bench.json",
+    "vllm-sweep": "vllm-sweep",
+    "csv": "csv",
+}
+"""What is written when nothing is said: into the run's directory, a sweep into the working one."""
+
+
+def export(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run directories; a sweep takes several.")
+    ],
+    to: Annotated[
+        Format,
+        typer.Option(
+            "--to",
+            help="perfetto: a trace for ui.perfetto.dev. vllm-bench: what `vllm bench serve "
+            "--save-detailed` saves. vllm-sweep: what `vllm bench sweep plot` reads. csv: tables.",
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="File or folder; else in the run directory."),
+    ] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(metavar="START:END", help="Only this stretch, in seconds or with units."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, no text.")
+    ] = False,
+) -> None:
+    """Write a run, simulated or observed, in a format that other programs read."""
+    with told_errors():
+        from sim.export import files, source
+
+        if to != "vllm-sweep" and len(runs) > 1:
+            raise UsageError(
+                f"--to {to} takes one run, not {len(runs)}; only vllm-sweep takes more"
+            )
+        stretch = None if window is None else source.window_of(window)
+        inside = Path() if to == "vllm-sweep" else runs[0]
+        target = output or inside / DEFAULTS[to]
+        found = [source.read(run) for run in runs]
+        files.check_target(target, folder=to in ("vllm-sweep", "csv"), force=force)
+        written, notes = _write(to, found, target, stretch)
+        for note in notes:
+            typer.echo(note, err=True)
+    if as_json:
+        typer.echo(json.dumps({"format": to, "files": [str(path) for path in written]}))
+    else:
+        for path in written:
+            typer.echo(str(path))
+
+
+def _write(to: Format, found: list[Source], target: Path, window: Window | None) -> Written:
+    from sim.export import files
+
+    if to == "vllm-sweep":
+        return files.write_sweep(found, target, window)
+    writers = {
+        "perfetto": files.write_perfetto,
+        "vllm-bench": files.write_bench,
+        "csv": files.write_csv,
+    }
+    return writers[to](found[0], target, window)
