@@ -10,11 +10,13 @@ import plotly.graph_objects as go
 from markupsafe import Markup
 
 from reports import tables, theme
-from reports.figures import latency_cdf, timeline
+from reports.figures import latency_cdf, slots, timeline
 from reports.formats import Kind, phrase, show
 from reports.repetitions import count as repetition_count
 from reports.repetitions import explanation, plus_minus
 from reports.run_directory import pick
+from reports.slot_view import caption as slot_caption
+from reports.slot_view import slot_view
 from reports.steps import nice_width, replica_count
 
 
@@ -182,7 +184,11 @@ def plots(
 ) -> dict[str, list[Plot]]:
     """Section -> its figures."""
     latency = [_cdf(summary, requests, name) for name in latency_cdf.TITLES]
-    return {"latency": latency, "timeline": [_timeline(summary, requests, timeseries)]}
+    return {
+        "latency": latency,
+        "timeline": [_timeline(summary, requests, timeseries)],
+        "slots": [_slots(requests, timeseries)],
+    }
 
 
 def _cdf(summary: Mapping[str, Any], requests: pd.DataFrame, name: str) -> Plot:
@@ -219,6 +225,15 @@ def _timeline(summary: Mapping[str, Any], requests: pd.DataFrame, timeseries: pd
     if requests["warmup"].any():
         caption += " The shaded start is the warm-up, left out of the latency statistics."
     return Plot("timeline", title, None, caption, to_json(drawn))
+
+
+def _slots(requests: pd.DataFrame, timeseries: pd.DataFrame) -> Plot:
+    title = "Requests in the batch"
+    view = slot_view(requests, timeseries)
+    if view is None:
+        note = "No request was served: there is nothing to draw."
+        return Plot("slots", title, None, note, None)
+    return Plot("slots", title, "seat", slot_caption(view), to_json(slots.draw(view)), kind="slots")
 
 
 def to_json(figure: go.Figure) -> Markup:

@@ -121,6 +121,11 @@ DEFINITIONS: Mapping[str, Definition] = {
         "Waiting requests",
         "Requests that have arrived and do not run, counted like the running ones.",
     ),
+    "seat": Definition(
+        "Seat",
+        "A place in the batch of one replica. Engines do not number them: each request is drawn in "
+        "the lowest one that is free. A chunk is an iteration that prefills part of a prompt.",
+    ),
     "decode_batch": Definition(
         "Decode batch",
         "Sequences that decode in the same iteration. All share one reading of the weights: the "

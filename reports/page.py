@@ -26,6 +26,7 @@ SECTIONS: Mapping[str, str] = {
     "key-figures": "Key figures",
     "latency": "Latency",
     "timeline": "Timeline",
+    "slots": "Slot chart",
     "memory": "Memory and batch",
     "time": "Where the time goes",
     "cost": "Cost",

@@ -66,6 +66,16 @@ BOUNDS: Mapping[str, Tone] = {
 }
 """What an iteration waits for -> its colour."""
 
+PHASES: Mapping[str, Tone] = {
+    "queue": Tone("#c9d0d8", "#4b5560"),
+    "prefill": ORANGE,
+    "decode": BLUE,
+    "stalled": Tone("#cfe3f1", "#22384a"),
+    "preempted": VERMILLION,
+    "unknown": PURPLE,
+}
+"""What a request does at some time -> its colour."""
+
 OPERATORS: Mapping[str, Tone] = {
     "gemm": BLUE,
     "decode_attention": VERMILLION,
@@ -160,6 +170,7 @@ def faint(tone: Tone) -> Tone:
 def dark_twins() -> dict[str, str]:
     """Light colour -> dark colour, for every colour a figure may use."""
     tones = [*POLICIES.values(), *METRICS.values(), *BOUNDS.values(), *PAGE.values(), SKY]
+    tones += PHASES.values()
     tones += [faint(tone) for tone in tones]
     return {tone.light: tone.dark for tone in tones}
 

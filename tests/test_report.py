@@ -214,8 +214,8 @@ def test_tiny_runs(count: int) -> None:
     html = render(make_run(count))
     reader = Reader(html)
     assert "nan" not in reader.text.lower().split()
-    assert sum(name.startswith("spec-") for name in reader.json) == 5
-    assert html.count("data-spec=") == 5
+    assert sum(name.startswith("spec-") for name in reader.json) == 6
+    assert html.count("data-spec=") == 6
 
 
 def test_a_run_in_which_everything_was_rejected() -> None:
@@ -265,7 +265,7 @@ def test_columns_full_of_nan_are_left_out() -> None:
     run.requests["e2el_s"] = math.nan
     html = render(run)
     assert "No completed request has a E2EL" in html
-    assert html.count("data-spec=") == 4
+    assert html.count("data-spec=") == 5
 
 
 def test_a_missing_entry_is_named() -> None:

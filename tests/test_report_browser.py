@@ -85,8 +85,8 @@ def drive(html: str, script: str, folder: Path) -> dict[str, Any]:
 def test_every_figure_draws_and_nothing_is_fetched(tmp_path: Path) -> None:
     opened = Page(render(make_run(800, replicas=2)), tmp_path)
     assert opened.complaints == []
-    assert 'data-figures="5"' in opened.dom
-    assert opened.drawn == ["cdf-ttft", "cdf-tpot", "cdf-e2el", "cdf-queue", "timeline"]
+    assert 'data-figures="6"' in opened.dom
+    assert opened.drawn == ["cdf-ttft", "cdf-tpot", "cdf-e2el", "cdf-queue", "timeline", "slots"]
     for name in page.SECTIONS:
         opened.section(name)
     assert opened.section("latency").count('class="main-svg"') >= 8
@@ -95,6 +95,8 @@ def test_every_figure_draws_and_nothing_is_fetched(tmp_path: Path) -> None:
         assert label in opened.section("latency")
     for label in ("time since the start", "tokens per second", "running", "waiting"):
         assert label in opened.section("timeline")
+    for label in ("seats of the batch", "not in the batch", "waits in the queue", "prefill chunk"):
+        assert label in opened.section("slots")
     assert theme.METRICS["ttft"].dark not in opened.section("latency")
 
 
@@ -102,7 +104,7 @@ def test_hostile_names_in_the_dark(tmp_path: Path) -> None:
     html = render(hostile_run()).replace('<html lang="en">', '<html lang="en" data-theme="dark">')
     opened = Page(html, tmp_path)
     assert opened.complaints == []
-    assert len(opened.drawn) == 5
+    assert len(opened.drawn) == 6
     assert f"scenario {HOSTILE}" in unescape(opened.dom)
     assert not re.search(r"<script>\s*alert", opened.dom)
     red, green, blue = (int(theme.METRICS["ttft"].dark[i : i + 2], 16) for i in (1, 3, 5))

@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-NAMES = ("latency_cdf", "timeline")
+NAMES = ("latency_cdf", "slots", "timeline")
 """The modules of this package that draw a figure."""

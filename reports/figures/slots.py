@@ -1,0 +1,205 @@
+"""Who sat where in the batch, doing what? Requests as bars over time.
+
+Above, the seats of the batch, numbered upwards as each request takes the lowest free one; below,
+the requests that wait. Colours are the phases of a request. Long runs are shown in part (see
+``slot_view``). Run it: ``python -m reports.figures.slots [RUN_DIR]``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from reports import theme
+from reports.slot_view import SlotView, slot_view
+from sim.trails.seats import Part, Phase
+
+LABELS: dict[Phase, str] = {
+    "queue": "waits in the queue",
+    "prefill": "prefill chunk",
+    "decode": "decode",
+    "stalled": "has a seat, others are prefilled",
+    "preempted": "preempted",
+    "unknown": "not recorded apart",
+}
+"""Phase -> what the legend calls it, in the order of a request's life."""
+
+LARGE, SMALL, TINY = 26, 16, 10
+"""Height of a row (px) with few rows, with more, and with many."""
+
+FEW_ROWS, SOME_ROWS = 12, 28
+"""Up to so many rows they are ``LARGE``; up to so many, ``SMALL``."""
+
+HEAD, FOOT, BETWEEN = 60, 54, 34
+"""Room (px) for the legend and a heading, for the time axis, and between the two panels."""
+
+LEGEND = 24
+"""How far (px) the legend stands above the seats."""
+
+NAMED = 0.012
+"""Share of the width from which a bar has room for the number of its request, per character."""
+
+
+class Bar(NamedTuple):
+    """One bar: a part of a stay, with where it stands and whose it is."""
+
+    part: Part
+    seated: bool
+    lane: int
+    request: int
+
+
+def figure(requests: pd.DataFrame, timeseries: pd.DataFrame) -> go.Figure:
+    """The slot chart of a run; without a request that ran it is empty and says so."""
+    view = slot_view(requests, timeseries)
+    return _empty() if view is None else draw(view)
+
+
+def draw(view: SlotView) -> go.Figure:
+    """The slot chart of what ``slot_view`` chose."""
+    bars = [
+        Bar(part, stay.seated, stay.lane, number)
+        for stay, number in zip(view.stays, view.ids, strict=True)
+        for part in stay.parts
+        if part.end > view.start and part.start < view.end
+    ]
+    pitch = _pitch(view.seats.drawn + view.lanes.drawn)
+    named = pitch >= SMALL
+    traces = [
+        _trace([bar for bar in bars if bar.part.phase == phase], phase, view, named)
+        for phase in LABELS
+        if any(bar.part.phase == phase for bar in bars)
+    ]
+    return go.Figure(data=traces, layout=_layout(view, pitch))
+
+
+def _pitch(rows: int) -> int:
+    if rows <= FEW_ROWS:
+        return LARGE
+    return SMALL if rows <= SOME_ROWS else TINY
+
+
+def _trace(bars: list[Bar], phase: Phase, view: SlotView, named: bool) -> dict[str, Any]:
+    """All bars of one phase; it stands in one panel only."""
+    seated = bars[0].seated
+    span = view.end - view.start
+    starts = [max(bar.part.start, view.start) for bar in bars]
+    ends = [min(bar.part.end, view.end) for bar in bars]
+    texts = [
+        str(bar.request)
+        if named
+        and phase in ("decode", "queue")
+        and (end - start) > NAMED * span * len(str(bar.request))
+        else ""
+        for bar, start, end in zip(bars, starts, ends, strict=True)
+    ]
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": LABELS[phase],
+        "x": [end - start for start, end in zip(starts, ends, strict=True)],
+        "base": starts,
+        "y": [bar.lane + 1 for bar in bars],
+        "yaxis": "y" if seated else "y2",
+        "width": 0.82,
+        "text": texts,
+        "textposition": "inside",
+        "insidetextanchor": "start",
+        "textangle": 0,
+        "textfont": {"size": 10, "color": _text(phase)},
+        "marker": {
+            "color": theme.PHASES[phase].light,
+            "line": {"color": theme.PAGE["surface"].light, "width": _border(phase, bars, span)},
+        },
+        "customdata": [
+            [bar.request, bar.part.start, bar.part.end, (bar.part.end - bar.part.start) * 1e3]
+            for bar in bars
+        ],
+        "hovertemplate": (
+            f"request %{{customdata[0]}}: {LABELS[phase]}<br>%{{customdata[1]:.4f}} to "
+            "%{customdata[2]:.4f} s (%{customdata[3]:,.4~g} ms)<extra></extra>"
+        ),
+    }
+
+
+def _text(phase: Phase) -> str:
+    return theme.PAGE["ink" if phase == "queue" else "surface"].light
+
+
+def _border(phase: Phase, bars: list[Bar], span: float) -> float:
+    """A border sets neighbours apart, but would hide bars that are as thin as itself."""
+    widths = sorted(bar.part.end - bar.part.start for bar in bars)
+    wide = widths[len(widths) // 2] > 0.004 * span
+    return 0.8 if phase in ("prefill", "queue") and wide else 0.0
+
+
+def _layout(view: SlotView, pitch: int) -> dict[str, Any]:
+    seats, lanes = view.seats.drawn, view.lanes.drawn
+    between = BETWEEN if lanes else 0
+    rows = pitch * (seats + lanes)
+    plot = rows + between
+    layout = theme.layout() | {
+        "barmode": "overlay",
+        "bargap": 0,
+        "hovermode": "closest",
+        "height": HEAD + plot + FOOT,
+        "showlegend": True,
+    }
+    layout["margin"] = layout["margin"] | {"t": HEAD, "b": FOOT}
+    layout["legend"] = {
+        "orientation": "h",
+        "x": 0,
+        "xanchor": "left",
+        "y": 1 + LEGEND / plot,
+        "yanchor": "bottom",
+        "font": {"size": 12, "color": theme.PAGE["ink"].light},
+        "bgcolor": "rgba(0, 0, 0, 0)",
+        "itemsizing": "constant",
+        "traceorder": "normal",
+    }
+    layout["xaxis"] = theme.axis("time since the start (s)") | {
+        "range": [view.start, view.end],
+        "anchor": "y2" if lanes else "y",
+    }
+    cut = pitch * lanes / plot
+    layout["yaxis"] = _rows(seats) | {"domain": [cut + between / plot, 1] if lanes else [0, 1]}
+    layout["annotations"] = [_heading("seats of the batch", 1)] if seats else []
+    if lanes:
+        layout["yaxis2"] = _rows(lanes) | {"domain": [0, cut], "anchor": "x"}
+        layout["annotations"] += [_heading("not in the batch", cut)]
+    return layout
+
+
+def _heading(text: str, top: float) -> dict[str, Any]:
+    """The name of a panel, on its upper left corner."""
+    place = {"xref": "paper", "yref": "paper", "x": 0, "y": top, "showarrow": False}
+    place |= {"xanchor": "left", "yanchor": "bottom", "borderpad": 2}
+    return place | {"text": text, "font": {"color": theme.PAGE["muted"].light, "size": 12}}
+
+
+def _rows(count: int) -> dict[str, Any]:
+    """An axis of ``count`` rows, the first on top."""
+    step = next(step for step in (1, 2, 5, 10, 20) if count / step <= 12)
+    ticks = [*([1] if step > 2 else []), *range(step, count + 1, step)]
+    return theme.axis(None) | {
+        "range": [count + 0.5, 0.5],
+        "fixedrange": True,
+        "showgrid": False,
+        "tickvals": ticks,
+    }
+
+
+def _empty() -> go.Figure:
+    note = {"text": "No request was served", "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
+    note |= {"showarrow": False, "font": {"color": theme.PAGE["muted"].light}}
+    hidden = {"visible": False}
+    layout = theme.layout() | {"annotations": [note], "xaxis": hidden, "yaxis": hidden}
+    return go.Figure(layout=layout)
+
+
+if __name__ == "__main__":
+    from reports.figures.demo import main
+
+    main("slots", lambda run: figure(run.requests, run.timeseries))
