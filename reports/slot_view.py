@@ -24,6 +24,9 @@ MOST_PARTS = 450
 FEW_REQUESTS = 5_000
 """So many requests are seated to see whether they fit; a longer stretch is cut at once."""
 
+SHORTEST = 1e-4
+"""Share of a run below which a stretch is not cut further, however many wait in it."""
+
 
 class Counts(NamedTuple):
     """How much of something is drawn, of how much there is."""
@@ -64,17 +67,20 @@ def slot_view(requests: pd.DataFrame, timeseries: pd.DataFrame) -> SlotView | No
     plans = {str(name): timeseries[name].to_numpy() for name in timeseries.columns}
     iterations = Iterations(plans, replica)
     duration = _end(requests, timeseries)
-    first = float(served.loc[served["replica"] == replica, "arrival_s"].min())
-    middle, whole = (first + duration) / 2, (duration - first) / 2
-    half = whole
+    arrivals = np.sort(served.loc[served["replica"] == replica, "arrival_s"].to_numpy(float))
+    first, middle = float(arrivals[0]), float(arrivals[len(arrivals) // 2])
+    whole = half = max(middle - first, duration - middle)
     while True:
-        start, end = middle - half, middle + half
+        start, end = max(first, middle - half), min(duration, middle + half)
         touching = overlapping(rows, replica, start, end)
-        if len(touching) <= FEW_REQUESTS:
-            found = seating(rows, iterations, touching.tolist(), duration)
+        waiting = touching[~(rows["scheduled_s"][touching] <= end)]
+        if len(touching) <= FEW_REQUESTS or half < SHORTEST * whole:
+            # of those that wait all the time a few are enough to fill the lanes
+            chosen = np.setdiff1d(touching, waiting[FEW_REQUESTS:])
+            found = seating(rows, iterations, chosen.tolist(), duration)
             kept = tuple(stay for stay in found.stays if _fits(stay, start, end))
             parts = sum(len(stay.parts) for stay in kept)
-            if parts <= MOST_PARTS or len(touching) <= 1:
+            if parts <= MOST_PARTS or half < SHORTEST * whole:
                 break
         half *= 0.7
     ids = tuple(int(rows["request_id"][stay.row]) for stay in kept)
@@ -86,7 +92,7 @@ def slot_view(requests: pd.DataFrame, timeseries: pd.DataFrame) -> SlotView | No
         duration=duration,
         replicas=Counts(1, len(replicas)),
         seats=Counts(min(found.seats, SEATS), found.seats),
-        lanes=Counts(min(found.lanes, LANES), found.lanes),
+        lanes=Counts(min(found.lanes, LANES), max(found.lanes, len(waiting))),
         requests=Counts(len(set(ids)), int((requests["status"] != "rejected").sum())),
         vague=found.vague,
         is_cut=half < whole,

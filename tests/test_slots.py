@@ -103,8 +103,7 @@ def test_a_large_run_is_shown_in_part_and_the_caption_says_which() -> None:
     view = slot_view(run.requests, run.timeseries)
     assert view is not None
     assert sum(len(stay.parts) for stay in view.stays) <= views.MOST_PARTS
-    middle = (run.requests["arrival_s"].min() + view.duration) / 2
-    assert view.start < middle < view.end
+    assert view.start < run.requests["arrival_s"].median() < view.end
     told = caption(view)
     assert f"{view.requests.drawn:,} of 4,000 requests." in told
     assert "One of 3 replicas." in told
@@ -116,6 +115,24 @@ def test_a_large_run_is_shown_in_part_and_the_caption_says_which() -> None:
     assert drawn["end"].max() <= view.end + 1e-9
     assert drawn.loc[drawn["panel"] == "y", "row"].max() <= views.SEATS
     assert drawn.loc[drawn["panel"] != "y", "row"].max() <= views.LANES
+
+
+def test_a_queue_that_never_ends_is_cut_too() -> None:
+    run = make_run(12000, rate=4000.0)
+    view = slot_view(run.requests, run.timeseries)
+    assert view is not None
+    assert view.lanes.drawn == views.LANES
+    assert view.lanes.all > views.FEW_REQUESTS
+    assert 0 < view.requests.drawn < 300
+
+
+def test_a_run_that_idles_in_the_middle() -> None:
+    run = make_run(40)
+    late = run.requests["request_id"] >= 20
+    times = ["arrival_s", "scheduled_s", "first_token_s", "finish_s"]
+    run.requests.loc[late, times] += 1e6
+    drawn = bars(slots.figure(run.requests, run.timeseries))
+    assert len(drawn)
 
 
 def test_runs_without_anything_to_draw() -> None:

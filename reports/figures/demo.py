@@ -52,7 +52,12 @@ def synthetic(count: int = 2000, seed: int = 1) -> Run:
     tpot = 0.018 + 0.008 * swell + random.gamma(4, 0.0006, count)
     requests = pd.DataFrame(
         {
+            "request_id": np.arange(count),
             "arrival_s": arrival,
+            "prompt_tokens": 400,
+            "output_tokens": output,
+            "generated_tokens": output,
+            "preemptions": 0,
             "status": "completed",
             "replica": 0,
             "scheduled_s": arrival + queue,
@@ -60,6 +65,7 @@ def synthetic(count: int = 2000, seed: int = 1) -> Run:
             "queue_s": queue,
             "ttft_s": ttft,
             "tpot_s": tpot,
+            "finish_s": arrival + ttft + tpot * (output - 1),
             "e2el_s": ttft + tpot * (output - 1),
             "warmup": arrival < arrival[-1] * 0.08,
         }
@@ -74,6 +80,7 @@ def synthetic(count: int = 2000, seed: int = 1) -> Run:
             "end_s": np.append(start[1:], start[-1] + 0.03),
             "iterations": 2,
             "decode_seqs": running,
+            "prefill_seqs": 1,
             "prefill_tokens": random.integers(0, 2, start.size) * random.integers(0, 900, 1),
             "running": running,
             "waiting": random.poisson(wave**5 / 3),

@@ -23,6 +23,9 @@ Event = dict[str, Any]
 MOST_ROWS = 40_000
 """Requests and plans in a window that nobody chose; each makes about five events of 120 bytes."""
 
+SHORTEST = 1e-3
+"""Share of a run below which a window is not cut further, however many requests wait in it."""
+
 ENGINE, SEAT, LANE = 1, 2, 1_000_000
 """Threads of a process: its iterations, its first seat, and its first lane of waiting requests."""
 
@@ -76,14 +79,15 @@ def _fitting(source: Source) -> Window:
     """The whole run, halved around its middle until a viewer can take it."""
     middle, half = source.end / 2, source.end / 2
     requests, plans = source.requests, source.timeseries
-    while half > 0:
-        window = Window(middle - half, middle + half)
+    window = Window(0.0, source.end)
+    while half > SHORTEST * source.end:
         alive = (requests["arrival_s"] <= window.end) & ~(requests["finish_s"] < window.start)
         run = (plans["start_s"] <= window.end) & (plans["end_s"] >= window.start)
         if int(alive.sum()) + int(run.sum()) <= MOST_ROWS:
-            return window
+            break
         half /= 2
-    return Window(middle, middle)
+        window = Window(middle - half, middle + half)
+    return window
 
 
 class _Replica:
