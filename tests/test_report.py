@@ -23,7 +23,7 @@ import reports
 from reports import definitions, page, tables, theme
 from reports.__main__ import main
 from reports.decimate import extremes, ranks
-from reports.figures import NAMES, demo, latency_cdf, slots, timeline
+from reports.figures import NAMES, demo, latency_cdf, timeline
 from reports.formats import phrase, show
 from reports.run_directory import pick, read
 from reports.steps import fleet_steps, nice_width, replica_count, token_rates
