@@ -599,7 +599,7 @@ def test_there_are_commands_in_the_readme() -> None:
 
 
 LONG = {"calibrate", "observe", "score", "validate-run", "find", "plan", "ablate", "diagnose"}
-LONG |= {"sensitivity"}
+LONG |= {"sensitivity", "export"}
 
 
 @pytest.mark.parametrize("command", documented())

@@ -23,7 +23,7 @@ import reports
 from reports import definitions, page, tables, theme
 from reports.__main__ import main
 from reports.decimate import extremes, ranks
-from reports.figures import NAMES, demo, latency_cdf, timeline
+from reports.figures import NAMES, demo, latency_cdf, slots, timeline
 from reports.formats import phrase, show
 from reports.run_directory import pick, read
 from reports.steps import fleet_steps, nice_width, replica_count, token_rates
@@ -611,6 +611,7 @@ def test_every_figure_has_a_demo(
     save(run, tmp_path)
     build = {
         "latency_cdf": lambda r: latency_cdf.figure(r.requests, "tpot"),
+        "slots": lambda r: slots.figure(r.requests, r.timeseries),
         "timeline": lambda r: timeline.figure(r.timeseries, r.requests, kv_tokens=KV_TOKENS),
     }[name]
     output = tmp_path / "figure.html"

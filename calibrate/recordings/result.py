@@ -66,6 +66,7 @@ class RecordedResult(Result):
             "start_s": samples.start,
             "end_s": samples.end,
             "iterations": nothing + np.int32(1),
+            "iteration_growth_s": np.zeros(ticks),
             "decode_seqs": _counts(np.maximum(samples.outputs - first, 0.0)),
             "decode_context": unknown,
             "prefill_seqs": unknown,

@@ -180,9 +180,9 @@ def _after_preemptions(
     tokens, received = (int(requests[n][row]) for n in ("output_tokens", "generated_tokens"))
     if received < tokens:
         return [*parts, *_lasting(Part("unknown", first, end))], True
-    if iterations.count(first, end) == tokens - 1:  # it was out before its first token
-        return parts + _decode(iterations, first, end), True
     lasted = float(requests[LASTED][row]) if LASTED in requests else math.nan
+    if iterations.count(first, end) == tokens - 1 and not lasted > 0:
+        return parts + _decode(iterations, first, end), True  # it was out before its first token
     out: Absence | None = None
     if requests["preemptions"][row] == 1:
         out = absence(iterations, first, end, tokens, lasted)

@@ -56,9 +56,10 @@ def _times(
         return np.linspace(first, finish, tokens), "even"
     plain = np.concatenate([[first], ends])
     begun, over = iterations.between(first, finish)
-    if lost == 0 and not (preemptions > 0 and iterations.preempts[begun:over].any()):
+    never_out = lasted == 0 or not (preemptions > 0 and iterations.preempts[begun:over].any())
+    if lost == 0 and never_out:
         return plain, "exact"
-    if preemptions == 1 and lost:  # else it may have been out before its first token
+    if preemptions == 1 and (lost or lasted > 0):  # else it was perhaps out before its first token
         out = absence(iterations, first, finish, tokens, lasted)
         if out is not None:
             had, rest = iterations.ends(first, out.start), iterations.ends(out.end, finish)
