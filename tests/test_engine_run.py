@@ -148,9 +148,13 @@ def test_times_are_those_of_the_iterations(path, device, changes):
     summary = ObservedResult(observed).summary
     assert summary["mean_itl_ms"] == pytest.approx(np.mean(gaps) * 1e3)
     assert summary["p99_itl_ms"] == pytest.approx(np.percentile(gaps, 99) * 1e3)
-    for i in iterations:
-        parts = i.phases.schedule + i.phases.prepare + i.phases.forward
-        assert parts == pytest.approx(i.end - i.start, rel=0.05, abs=2e-4)
+    parts = np.array(
+        [sum((i.phases.schedule, i.phases.prepare, i.phases.forward)) for i in iterations]
+    )
+    wholes = np.array([i.end - i.start for i in iterations])
+    assert (parts <= wholes + 1e-9).all()
+    # another process may take the processor between two parts of an iteration, not of most of them
+    assert np.median(wholes - parts) < 0.05 * np.median(wholes)
 
 
 class Ticks:
