@@ -31,6 +31,9 @@ LARGE, KEPT = 256 * 2**20, 2**30
 """Bytes of one tensor from which on it comes from the system and goes back to it, and of freed
 memory that is kept."""
 
+HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
+"""PyTorch asks for huge pages for tensors of 2 MiB and more where this is "1" when it starts."""
+
 CLOCK_AGE = 5.0
 """Seconds for which a clock reading is used again: asking nvidia-smi takes some 50 ms."""
 
@@ -114,11 +117,13 @@ class Device:
         return _number(told["clocks.sm"]) if told else None
 
 
-def open_device(name: str, threads: int | None = None) -> Device:
+def open_device(name: str, threads: int | None = None, *, huge_pages: bool = True) -> Device:
     """The device called ``name``, ready to compute.
 
-    ``threads`` sets how many CPU threads torch uses (all of them without it). UsageError, in a
-    sentence, if torch is missing or the device is not there.
+    ``threads`` sets how many CPU threads torch uses (all of them without it). ``huge_pages`` asks
+    for them on a CPU, unless the environment or an earlier import of torch has decided: with small
+    ones the time of a product depends on where in memory its weights happen to lie. UsageError, in
+    a sentence, if torch is missing or the device is not there.
     """
     match = re.fullmatch(r"(cpu|cuda)(?::(\d+))?", name.strip().lower())
     if match is None or (match[1] == "cpu" and match[2]):
@@ -126,6 +131,8 @@ def open_device(name: str, threads: int | None = None) -> Device:
         raise UsageError(f"--device {name}: expected cpu, cuda or cuda:INDEX{hint}")
     if threads is not None and threads < 1:
         raise UsageError(f"--threads {threads}: expected at least 1")
+    if huge_pages:
+        os.environ.setdefault(HUGE_PAGES, "1")
     if threads is not None:
         torch.set_num_threads(threads)
     if match[1] == "cpu":
@@ -159,7 +166,8 @@ def _cpu_facts(threads: int) -> DeviceFacts:
         memory=_cpu_memory(),
         units=threads,
         cache=_cpu_cache(),
-        details=_machine() | {"threads": str(threads)},
+        details=_machine()
+        | {"threads": str(threads), "huge pages": os.environ.get(HUGE_PAGES, "0")},
     )
 
 

@@ -207,7 +207,7 @@ def _observe(
 
     module, _, function = ENGINES[engine].partition(":")
     run = getattr(import_module(module), function)
-    opened = open_device(*device)
+    opened = open_device(*device, huge_pages=engine == "reference")
     place = ObservedDirectory.create(directory, scenario)
     try:
         with progress() as tell:

@@ -107,7 +107,8 @@ def prepare(request: Request) -> Session:
     if request.budget is not None and request.budget < LEAST_BUDGET:
         raise UsageError(f"--time-budget: expected at least {LEAST_BUDGET:.0f} s")
     _check_kernels(request)
-    device = open_device(request.device, request.threads)
+    own = request.kernels == "torch"
+    device = open_device(request.device, request.threads, huge_pages=own)
     kind = device.facts.kind
     models = models or [catalog.model(name) for name in MODELS[kind]]
     scope = Scope(

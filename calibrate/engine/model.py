@@ -68,7 +68,7 @@ class Transformer:
         self.dtype = dtype
         self.device = device
         self.max_positions = max_positions
-        draw = _Weights(dtype, device, seed)
+        draw = _Weights(spec, dtype, device, seed)
         hidden, kept = spec.hidden_size, hidden_scale(spec)
         width = spec.query_size + 2 * spec.kv_size
         # a tied embedding is also the head, whose outputs must be of order one
@@ -78,7 +78,7 @@ class Transformer:
             Layer(
                 first_norm=draw.norm(hidden),
                 qkv=draw.matrix(width, hidden, hidden**-0.5),
-                qkv_bias=draw.matrix(1, width, 0.5)[0] if spec.attention_bias else None,
+                qkv_bias=draw.bias(width) if spec.attention_bias else None,
                 query_norm=draw.norm(spec.head_dim) if spec.qk_norm else None,
                 key_norm=draw.norm(spec.head_dim) if spec.qk_norm else None,
                 output=draw.matrix(hidden, spec.query_size, kept * spec.query_size**-0.5),
@@ -170,19 +170,32 @@ def _check(spec: ModelSpec) -> None:
 
 
 class _Weights:
-    """Draws tensors one after the other from one stream."""
+    """Draws tensors one after the other from one stream.
 
-    def __init__(self, dtype: Any, device: str, seed: int) -> None:
-        self._dtype, self._device = dtype, device
+    Matrices lie side by side in one piece of memory: on a CPU it can then consist of huge pages
+    but for its ends, and takes the same time wherever the system puts it.
+    """
+
+    def __init__(self, spec: ModelSpec, dtype: Any, device: str, seed: int) -> None:
+        vocabulary = spec.embedding_parameters() + spec.head_parameters()
+        count = spec.num_layers * spec.linear_parameters() + vocabulary
+        self._free = torch.empty(count, dtype=dtype, device=device)
         self._generator = torch.Generator(device).manual_seed(seed)
 
     def matrix(self, rows: int, columns: int, scale: float) -> Tensor:
-        empty = torch.empty((rows, columns), dtype=self._dtype, device=self._device)
-        return empty.normal_(0.0, scale, generator=self._generator)
+        size = rows * columns
+        taken, self._free = self._free[:size], self._free[size:]
+        return self._draw(taken.view(rows, columns), scale)
+
+    def bias(self, size: int) -> Tensor:
+        return self._draw(self._free.new_empty(size), 0.5)
 
     def norm(self, size: int) -> Tensor:
         """Around one, not one itself: a norm that is left out must show."""
-        return 1 + self.matrix(1, size, 0.1)[0]
+        return 1 + self._draw(self._free.new_empty(size), 0.1)
+
+    def _draw(self, empty: Tensor, scale: float) -> Tensor:
+        return empty.normal_(0.0, scale, generator=self._generator)
 
 
 def _angles(positions: int, size: int, dtype: Any, device: str) -> tuple[Tensor, Tensor]:
