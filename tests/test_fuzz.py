@@ -16,11 +16,12 @@ import sim
 from sim import catalog
 from sim.errors import InfersimError
 from sim.results import Result
+from sim.scenario.arrivals import Arrivals
 from sim.scenario.deployment import PrecisionName
 from sim.scenario.json_schema import ORDERS
+from sim.scenario.lengths import Lengths
 from sim.scenario.schema import Scenario
 from sim.scenario.support import refusal
-from sim.scenario.traffic import Arrivals, Lengths
 from tests.test_fleet import check_plans, check_requests, check_totals
 
 DATA = Path(__file__).parent / "data"

@@ -14,8 +14,8 @@ from sim.metrics.full_batch import FullBatch, full_batch
 from sim.recorder import REJECTED
 
 if TYPE_CHECKING:
-    from sim.metrics.summary import RunRecord
-    from sim.scenario.traffic import Arrivals
+    from sim.metrics.run_record import RunRecord
+    from sim.scenario.arrivals import Arrivals
 
 Floats = NDArray[np.float64]
 

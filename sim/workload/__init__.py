@@ -33,7 +33,8 @@ from sim.workload.varying import Diurnal, Ramp
 
 if TYPE_CHECKING:
     from sim.scenario import Scenario
-    from sim.scenario.traffic import Arrivals, Lengths
+    from sim.scenario.arrivals import Arrivals
+    from sim.scenario.lengths import Lengths
 
 __all__ = [
     "Chunk",
