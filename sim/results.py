@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from sim.metrics.latency_parts import latency_parts
 from sim.metrics.repetitions import combine, headlines
-from sim.metrics.summary import RunRecord, summarise
+from sim.metrics.run_record import RunRecord
+from sim.metrics.summary import summarise
 from sim.recorder import COMPLETED, REJECTED
 from sim.run_directory import RunDirectory, write_json, write_whole
 

@@ -21,7 +21,8 @@ from sim.cost import CostModel, Deployment
 from sim.errors import InfeasibleError, InfersimError, UsageError
 from sim.fleet import Fleet, Progress, make_fleet
 from sim.memory import Allocator, ContiguousAllocator, PagedAllocator
-from sim.metrics.summary import RunRecord, summarise
+from sim.metrics.run_record import RunRecord
+from sim.metrics.summary import summarise
 from sim.recorder import Recorder
 from sim.replica import Replica
 from sim.request import Request

@@ -22,7 +22,7 @@ from calibrate.engine.observed import Observed
 from calibrate.engine.record import ObservedResult
 from calibrate.engine.sequences import follow
 from sim.cost import CostModel
-from sim.metrics.summary import RunRecord
+from sim.metrics.run_record import RunRecord
 from sim.plan import Plan
 from sim.scenario import load_scenario
 from sim.schedulers import Scheduler

@@ -15,7 +15,7 @@ import sim
 from reports import render
 from sim.errors import UsageError
 from sim.metrics.repetitions import combine, headlines, intervals
-from sim.metrics.summary import RunRecord
+from sim.metrics.run_record import RunRecord
 from sim.results import Result
 from sim.rng import LARGEST_SEED, repetition_seed
 from sim.simulation import prepare

@@ -9,7 +9,7 @@ from typing import Any
 
 from calibrate.device import DeviceFacts
 from calibrate.engine.log import Iteration
-from sim.metrics.summary import RunRecord
+from sim.metrics.run_record import RunRecord
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from sim.capacity import activation_bytes
 from sim.clock import Stop
 from sim.cost import CostModel
 from sim.errors import UsageError
-from sim.metrics.summary import RunRecord
+from sim.metrics.run_record import RunRecord
 from sim.model import ModelSpec
 from sim.request import Request
 from sim.scenario import Scenario

@@ -44,7 +44,7 @@ from calibrate.observers.transformers_static import STATIC, StaticBatches
 from sim.clock import Stop
 from sim.cost import CostModel
 from sim.errors import UsageError
-from sim.metrics.summary import RunRecord
+from sim.metrics.run_record import RunRecord
 from sim.request import Request
 from sim.scenario import Scenario
 from sim.simulation import Setup, make_replica_scheduler, prepare

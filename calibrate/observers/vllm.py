@@ -27,7 +27,7 @@ from sim import catalog
 from sim.clock import Stop
 from sim.cost import CostModel
 from sim.errors import UsageError
-from sim.metrics.summary import RunRecord
+from sim.metrics.run_record import RunRecord
 from sim.model import precision_bytes
 from sim.request import Request
 from sim.scenario import Scenario

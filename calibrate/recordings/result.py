@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from calibrate.recordings.recording import Floats, Recording
 from sim.cost import CostModel
-from sim.metrics.summary import RunRecord
+from sim.metrics.run_record import RunRecord
 from sim.recorder import COMPLETED, GAP, PLAN, REJECTED, REQUEST
 from sim.results import Result
 from sim.simulation import Setup

@@ -12,7 +12,7 @@ from sim.metrics.percentiles import describe
 from sim.request import TrafficClass
 
 if TYPE_CHECKING:
-    from sim.metrics.summary import RunRecord
+    from sim.metrics.run_record import RunRecord
 
 FIGURES = ("mean", "p50", "p90", "p99")
 

@@ -33,7 +33,7 @@ from sim.recorder import COMPLETED
 from sim.request import Request
 
 if TYPE_CHECKING:
-    from sim.metrics.summary import RunRecord
+    from sim.metrics.run_record import RunRecord
     from sim.replica import Price
 
 Floats = NDArray[np.float64]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sim.units import show_time
 
 if TYPE_CHECKING:
-    from sim.metrics.summary import RunRecord
+    from sim.metrics.run_record import RunRecord
 
 Floats = NDArray[np.float64]
 

@@ -27,7 +27,7 @@ from sim.recorder import REJECTED, UNFINISHED
 from sim.units import show_time
 
 if TYPE_CHECKING:
-    from sim.metrics.summary import RunRecord
+    from sim.metrics.run_record import RunRecord
 
 FULL = 0.8
 """From this utilisation on saturation is near: speeds are predicted within about 15 to 20 %, so

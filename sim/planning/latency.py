@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from sim.metrics.latency_parts import PARTS, TTFT_PARTS, latency_parts
-from sim.metrics.summary import RunRecord
+from sim.metrics.run_record import RunRecord
 
 Means = Mapping[str, float]
 

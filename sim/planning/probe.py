@@ -17,7 +17,8 @@ from typing import Any
 from sim.clock import Stop
 from sim.cost import CostModel
 from sim.metrics.repetitions import SEVERITY
-from sim.metrics.summary import RunRecord, summarise
+from sim.metrics.run_record import RunRecord
+from sim.metrics.summary import summarise
 from sim.metrics.verdict import DOUBT, FULL, SURE
 from sim.planning.loads import Axis
 from sim.planning.promises import Attained, Promise, Seen, look, pooled

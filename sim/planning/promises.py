@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.metrics.precision import inflation
-from sim.metrics.summary import RunRecord
+from sim.metrics.run_record import RunRecord
 from sim.scenario import Scenario
 from sim.units import show_time
 

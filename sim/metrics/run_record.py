@@ -1,0 +1,139 @@
+"""What does a run leave behind, simulated or real, and which latencies are in it?
+
+Columns of one value a request or a plan; times in seconds. Definitions are those of ``vllm bench
+serve``; the metrics of ``sim.metrics`` and the tables of a run directory are made of these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.capacity import Capacity
+from sim.cost import CostModel, Deployment
+from sim.metrics.attribution import Attribution, attribute
+from sim.metrics.stability import warmup_length
+from sim.recorder import COMPLETED, UNFINISHED
+from sim.request import TrafficClass
+from sim.scenario import Scenario
+from sim.schedulers import Limits
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """Everything a run leaves behind; the columns of ``plans``, ``requests`` and ``gaps`` are those
+    of ``sim.recorder``. ``end`` is the simulated time at which it stopped (s), ``offered``
+    the number of requests the traffic held, arrived or not, ``events`` how many SimPy scheduled,
+    ``traffic_notes`` what was said of the traffic when it was read, ``classes`` those it has;
+    ``trail`` has the chunks and absences of ``sim.recorder``, None where nobody noted them."""
+
+    scenario: Scenario
+    deployment: Deployment
+    cost: CostModel
+    capacity: Capacity
+    limits: Limits
+    plans: NDArray[np.void]
+    requests: NDArray[np.void]
+    gaps: NDArray[np.void]
+    reasons: list[str]
+    end: float
+    offered: int
+    events: int
+    interrupted: bool
+    traffic_notes: tuple[str, ...] = ()
+    classes: tuple[TrafficClass, ...] = ()
+    trail: tuple[NDArray[np.void], NDArray[np.void]] | None = None
+
+    @cached_property
+    def completed(self) -> NDArray[np.bool_]:
+        """Which requests were served to the end."""
+        return np.asarray(self.requests["status"] == COMPLETED)
+
+    @cached_property
+    def queue(self) -> Floats:
+        """Seconds in the scheduler's queue before the first iteration; NaN if it never came."""
+        arrived = self.requests["arrival"] + self.deployment.engine.front_end
+        return np.asarray(self.requests["scheduled"] - arrived)
+
+    @cached_property
+    def ttft(self) -> Floats:
+        """Time to first token (s); NaN for requests that got none."""
+        return np.asarray(self.requests["first_token"] - self.requests["arrival"])
+
+    @cached_property
+    def e2el(self) -> Floats:
+        """End-to-end latency (s); NaN for requests that were not completed."""
+        return np.asarray(self.requests["finish"] - self.requests["arrival"])
+
+    @cached_property
+    def tpot(self) -> Floats:
+        """Time per output token after the first (s); NaN for one-token and unfinished requests."""
+        steps = self.requests["output_tokens"] - 1.0
+        steps[steps == 0] = np.nan
+        return (self.e2el - self.ttft) / steps
+
+    @cached_property
+    def warmup(self) -> NDArray[np.bool_]:
+        """Which requests are left out of the latency statistics."""
+        count, setting = len(self.requests), self.scenario.run.warmup
+        if setting.seconds is not None:
+            return np.asarray(self.requests["arrival"] < setting.seconds)
+        skipped = setting.requests
+        if skipped is None:
+            arrivals = self.scenario.workload.arrivals
+            steady = arrivals is not None and arrivals.kind in ("poisson", "gamma", "constant")
+            served = np.flatnonzero(self.completed)
+            cut = warmup_length(self.e2el[served]) if steady else 0
+            skipped = int(served[cut]) if cut else 0
+        return np.arange(count) < skipped
+
+    @cached_property
+    def within_slo(self) -> NDArray[np.bool_]:
+        """Which requests were completed with every limit of the SLO held (inclusive)."""
+        held = self.completed.copy()
+        for limit, latency in (
+            (self.scenario.slo.ttft, self.ttft),
+            (self.scenario.slo.tpot, self.tpot),
+        ):
+            if limit is not None:
+                held &= np.isnan(latency) | (latency <= limit)
+        return held
+
+    @cached_property
+    def duration(self) -> float:
+        """Seconds from the first arrival to the last token, or to the end of an unfinished run."""
+        if not len(self.requests):
+            return 0.0
+        start = float(self.requests["arrival"].min())
+        if self.interrupted or (self.requests["status"] == UNFINISHED).any():
+            return self.end - start
+        return (
+            float(self.requests["finish"][self.completed].max()) - start
+            if self.completed.any()
+            else 0.0
+        )
+
+    @cached_property
+    def durations(self) -> Floats:
+        """Seconds that each plan took."""
+        return np.asarray(self.plans["end"] - self.plans["start"])
+
+    @cached_property
+    def attribution(self) -> Attribution:
+        """Where the busy time went."""
+        return attribute(self.cost, self.plans)
+
+    @property
+    def replicas(self) -> int:
+        """Replicas of the fleet."""
+        return self.scenario.fleet[0].replicas
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the whole fleet."""
+        return self.replicas * self.deployment.tensor_parallel
