@@ -1,8 +1,9 @@
-"""Where do measurements go, so that nothing measured is ever lost?
+"""What is a measurement, and how is a table of them read?
 
-A CSV file to which one line is appended for each point as it comes, and a JSON file beside it
-(``FILE.meta.json``) that says what was measured on. A file that was cut off in the middle of a line
-is read up to there. Seconds, bytes, MHz; cells are empty where a variable does not apply.
+A CSV file with one line for each point, and a JSON file beside it (``FILE.meta.json``) that says
+what was measured on. A file that was cut off in the middle of a line is read up to there
+(``measurement_store`` writes it). Seconds, bytes, MHz; cells are empty where a variable does not
+apply.
 """
 
 from __future__ import annotations
@@ -10,13 +11,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 from calibrate.bench.base import Key
 from calibrate.device import DeviceFacts
@@ -36,10 +34,6 @@ COLUMNS = (
 )
 STATUSES = ("ok", "noisy", "out-of-memory", "unsupported", "failed")
 USABLE = ("ok", "noisy")
-
-SYNC_EVERY = 2.0
-"""Seconds between forced writes to disk: a line is at once with the system, which outlives us."""
-
 SEPARATOR = ": "
 
 
@@ -163,100 +157,6 @@ def _float(text: str) -> float | None:
     return float(text) if text else None
 
 
-class Store:
-    """The open end of a table: lines are added as they come.
-
-    ``resume`` goes on behind what is there (a torn last line is cut away); without it the file must
-    not exist yet. ``context`` is what the meta file says beside the device. UsageError where the
-    file cannot be used, or was measured on another device.
-    """
-
-    def __init__(
-        self, path: Path, facts: DeviceFacts, context: Mapping[str, Any], *, resume: bool = False
-    ) -> None:
-        self.path, self._meta = path, meta_path(path)
-        self.earlier, self.added = Table(()), list[Measurement]()
-        there = path.exists() and path.stat().st_size > 0
-        if there and not resume:
-            raise UsageError(
-                f"{path} exists: --resume goes on behind it, --measurements names another file"
-            )
-        if there:
-            self.earlier = read(path)
-            _same_device(self._meta, facts)
-        self._document: dict[str, Any] = {
-            "version": 1,
-            "device": facts.document(),
-            **context,
-            "started": _earlier_start(self._meta) if there else now(),
-        }
-        try:
-            self.note(ended="")
-            self._file = _opened(path)
-        except OSError as error:
-            raise UsageError(f"{path}: cannot be written ({error.strerror})") from None
-        self._writer = csv.writer(self._file, lineterminator="\n")
-        self._synced = time.monotonic()
-        if path.stat().st_size == 0:
-            self._writer.writerow(COLUMNS)
-            self._file.flush()
-
-    def add(self, row: Measurement) -> None:
-        """Append one line; it is with the system when this returns, on disk soon after."""
-        cells = {name: _shown(row.shape.get(name)) for name in SHAPE}
-        self._writer.writerow(
-            [
-                *(row.operator, row.precision, row.kernel, *cells.values()),
-                *(_shown(value) for value in (row.seconds, row.low, row.high)),
-                *(row.repeats, row.status, " ".join(row.message.split()), _shown(row.clock_mhz)),
-                *(row.at or now(), row.purpose),
-            ]
-        )
-        self._file.flush()
-        self.added.append(row)
-        if time.monotonic() - self._synced > SYNC_EVERY:
-            self._sync()
-
-    @property
-    def table(self) -> Table:
-        """Everything in the file."""
-        return Table((*self.earlier.rows, *self.added), self.earlier.notes)
-
-    def note(self, **entries: Any) -> None:
-        """Add entries to the meta file, which is replaced as a whole."""
-        self._document |= entries
-        part = self._meta.with_name(self._meta.name + ".part")
-        part.write_text(json.dumps(self._document, indent=2) + "\n", encoding="utf-8")
-        part.replace(self._meta)
-
-    def close(self) -> None:
-        """Write everything to disk."""
-        if not self._file.closed:
-            self._sync()
-            self._file.close()
-
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def _sync(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._synced = time.monotonic()
-
-
-def _opened(path: Path) -> IO[str]:
-    """The file at its end, a torn last line cut away."""
-    if path.exists():
-        content = path.read_bytes()
-        end = content.rfind(b"\n") + 1
-        if end < len(content):
-            os.truncate(path, end)
-    return path.open("a", encoding="utf-8", newline="")
-
-
 def meta_path(path: Path) -> Path:
     """The file that describes a table."""
     return path.with_name(path.name + ".meta.json")
@@ -282,33 +182,3 @@ def facts_of(path: Path) -> DeviceFacts:
         return DeviceFacts.from_document(read_meta(path)["device"])
     except ValueError as error:
         raise UsageError(f"{meta_path(path)}: {error}") from None
-
-
-def _same_device(meta: Path, facts: DeviceFacts) -> None:
-    """Measurements of two devices must not meet in one table."""
-    before = facts_of(meta.with_name(meta.name.removesuffix(".meta.json")))
-    if (before.name, before.units) != (facts.name, facts.units):
-        raise UsageError(
-            f"{meta}: measured on {before.name} ({before.units} units), "
-            f"this is {facts.name} ({facts.units} units)"
-        )
-
-
-def _earlier_start(meta: Path) -> str:
-    return str(read_meta(meta.with_name(meta.name.removesuffix(".meta.json"))).get("started", ""))
-
-
-def now() -> str:
-    """The time, as ISO 8601 with seconds in UTC."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _shown(value: float | None) -> str:
-    """A number as short as it can be without losing anything that matters.
-
-    >>> _shown(4096.0), _shown(1.5e-6), _shown(None)
-    ('4096', '1.5e-06', '')
-    """
-    if value is None:
-        return ""
-    return str(int(value)) if float(value).is_integer() else f"{value:.9g}"

@@ -19,7 +19,8 @@ from calibrate.bench.arena import Arena
 from calibrate.bench.base import Family, Kernels, Scope, UnsupportedError
 from calibrate.bench.gemm import PRECISIONS
 from calibrate.device import Device, DeviceFacts, open_device
-from calibrate.measurements import Measurement, Store, Table, facts_of, now, read, read_meta
+from calibrate.measurement_store import Store, now
+from calibrate.measurements import Measurement, Table, facts_of, read, read_meta
 from calibrate.plan import Plan, crude_rates
 from calibrate.settle import settled
 from calibrate.stability import drift, noise, sums

@@ -18,7 +18,8 @@ from calibrate.bench.arena import Arena
 from calibrate.bench.base import Family, Point, UnsupportedError, Work
 from calibrate.bench.heads import first_line
 from calibrate.device import Device
-from calibrate.measurements import Measurement, Purpose, Status, Store, kernel_name, now
+from calibrate.measurement_store import Store, now
+from calibrate.measurements import Measurement, Purpose, Status, kernel_name
 from calibrate.plan import Plan
 from calibrate.timing import Timer, Timing
 from sim.errors import InfersimError

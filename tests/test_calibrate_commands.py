@@ -16,7 +16,8 @@ from calibrate import device, lazy_torch, session
 from calibrate.commands import app
 from calibrate.device import DeviceFacts, open_device
 from calibrate.lazy_torch import installed
-from calibrate.measurements import Measurement, Store, read, read_meta
+from calibrate.measurement_store import Store
+from calibrate.measurements import Measurement, read, read_meta
 from sim.errors import UsageError
 from sim.profile import KernelFit, Profile, Score
 

@@ -9,10 +9,10 @@ import pytest
 
 from calibrate.bench.base import Point
 from calibrate.device import DeviceFacts
+from calibrate.measurement_store import Store
 from calibrate.measurements import (
     COLUMNS,
     Measurement,
-    Store,
     facts_of,
     kernel_name,
     meta_path,

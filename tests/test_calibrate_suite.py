@@ -14,7 +14,8 @@ import pytest
 from calibrate import session
 from calibrate.bench.base import Point, Scope, UnsupportedError, Work
 from calibrate.device import DeviceFacts
-from calibrate.measurements import Measurement, Store, Table, read
+from calibrate.measurement_store import Store
+from calibrate.measurements import Measurement, Table, read
 from calibrate.plan import Plan, Rates
 from calibrate.stability import drift, noise, sums
 from calibrate.suite import DeviceLostError, Progress, Suite

@@ -26,7 +26,8 @@ from calibrate.device import Device
 from calibrate.engine.observed import Observed
 from calibrate.engine.record import ObservedResult
 from calibrate.engine.run import run
-from calibrate.measurements import Store, Table, read
+from calibrate.measurement_store import Store
+from calibrate.measurements import Table, read
 from calibrate.plan import Plan, crude_rates
 from calibrate.profile import write_profile, write_text
 from calibrate.session import RANKED
