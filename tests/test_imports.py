@@ -77,7 +77,7 @@ def loaded_after(code: str) -> set[str]:
         "jinja2": set(),
         "typer": {
             *("sim.cli", "sim.run_command", "sim.trace_commands", "sim.calibrate_commands"),
-            "sim.validate_command",
+            *("sim.analysis_commands", "sim.catalog_commands", "sim.validate_command"),
             "sim.run_output",
             "sim.score_command",
             "sim.export_command",

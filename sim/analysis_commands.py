@@ -1,0 +1,111 @@
+"""What do ``infersim roofline`` and ``infersim fit`` accept? A thin shell over ``sim.analysis``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sim.errors import UsageError
+from sim.exits import INFEASIBLE, told_errors
+
+if TYPE_CHECKING:
+    from sim.cost import Deployment
+
+LARGEST = 2**31 - 1
+"""No count of anything is more."""
+
+Model = Annotated[str, typer.Argument(help="Catalogue name, or path of a config.json.")]
+Gpu = Annotated[str, typer.Option(help="Catalogue name, or path of a GPU file.")]
+Engine = Annotated[str, typer.Option(help="Overhead preset.")]
+Weights = Annotated[str, typer.Option(help="Precision of the weights.")]
+Activations = Annotated[str, typer.Option(help="Precision of the activations.")]
+KvCache = Annotated[str, typer.Option(help="Precision of the KV cache.")]
+Tp = Annotated[
+    int, typer.Option("--tensor-parallel", min=1, max=LARGEST, help="GPUs that share each layer.")
+]
+
+
+def _deployment(
+    model: str, gpu: str, engine: str, weights: str, activations: str, kv_cache: str, tp: int
+) -> Deployment:
+    from sim import catalog
+    from sim.cost import Deployment
+
+    preset = catalog.engine(engine)
+    try:
+        return Deployment(
+            model=catalog.model(model),
+            gpu=catalog.gpu(gpu, kernels=preset.kernels),
+            engine=preset,
+            weights=weights,
+            activations=activations,
+            kv_cache=kv_cache,
+            tensor_parallel=tp,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def roofline(
+    model: Model,
+    gpu: Gpu,
+    batch: Annotated[
+        list[int], typer.Option(min=1, max=LARGEST, help="Batch size; may be repeated.")
+    ] = [
+        1,
+        32,
+        256,
+    ],
+    context: Annotated[
+        int, typer.Option(min=1, max=LARGEST, help="Tokens each sequence holds.")
+    ] = 1024,
+    prompt: Annotated[
+        int, typer.Option(min=1, max=LARGEST, help="Tokens of the prompt prefilled.")
+    ] = 1024,
+    weights: Weights = "bf16",
+    activations: Activations = "bf16",
+    kv_cache: KvCache = "bf16",
+    tensor_parallel: Tp = 1,
+) -> None:
+    """Which operations can be batched? FLOPs, bytes, time and bound of every operator."""
+    with told_errors():
+        from sim.analysis import roofline_view
+        from sim.console import stdout
+
+        d = _deployment(model, gpu, "ideal", weights, activations, kv_cache, tensor_parallel)
+        stdout().print(roofline_view(d, batch, context, prompt))
+
+
+def fit(
+    model: Model,
+    gpu: Gpu,
+    context: Annotated[int, typer.Option(min=1, max=LARGEST, help="Tokens of one request.")] = 8192,
+    engine: Engine = "vllm",
+    weights: Weights = "bf16",
+    activations: Activations = "bf16",
+    kv_cache: KvCache = "bf16",
+    tensor_parallel: Tp = 1,
+    block_size: Annotated[int, typer.Option(min=1, max=LARGEST)] = 16,
+    gpu_memory_utilization: Annotated[float, typer.Option(min=0.01, max=1.0)] = 0.9,
+    max_num_batched_tokens: Annotated[int, typer.Option(min=1, max=LARGEST)] = 8192,
+    max_num_seqs: Annotated[int, typer.Option(min=1, max=LARGEST)] = 256,
+) -> None:
+    """How many requests fit? The memory arithmetic, line by line."""
+    with told_errors():
+        from sim.analysis import fit_view
+        from sim.capacity import capacity
+        from sim.console import stdout
+
+        d = _deployment(model, gpu, engine, weights, activations, kv_cache, tensor_parallel)
+        memory = capacity(
+            d,
+            block_size=block_size,
+            gpu_memory_utilization=gpu_memory_utilization,
+            num_gpu_blocks=None,
+            max_num_batched_tokens=max_num_batched_tokens,
+            max_num_seqs=max_num_seqs,
+        )
+        stdout().print(fit_view(d, memory, context))
+        if memory.usable_blocks == 0:
+            raise typer.Exit(INFEASIBLE)

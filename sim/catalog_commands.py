@@ -1,0 +1,59 @@
+"""What do ``infersim list`` and ``infersim show`` print of the catalogue?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+import typer
+
+from sim.errors import UsageError
+from sim.exits import told_errors
+
+
+def list_catalogue(
+    kind: Annotated[
+        Literal["gpus", "models", "engines", "all"], typer.Argument(help="What to list.")
+    ] = "all",
+) -> None:
+    """List what the catalogue knows, and the profiles of its GPUs."""
+    from sim import catalog
+    from sim.calibration.find import profile_lines
+
+    titles: dict[Literal["gpus", "models", "engines"], Callable[[str], str]] = {
+        "gpus": lambda name: str(catalog.raw("gpus", name)["title"]),
+        "models": lambda name: f"{catalog.model(name).parameters / 1e9:.1f} B parameters",
+        "engines": lambda name: catalog.engine(name).title,
+    }
+    for section, title in titles.items():
+        if kind in (section, "all"):
+            typer.echo(section)
+            for name in catalog.names(section):
+                typer.echo(f"  {name:<16} {title(name)}")
+                for line in profile_lines(name) if section == "gpus" else ():
+                    typer.echo(f"    {line}")
+
+
+def show(name: Annotated[str, typer.Argument(help="A name from `infersim list`.")]) -> None:
+    """Show a catalogue entry with the source of every value."""
+    import yaml
+
+    from sim import catalog
+    from sim.calibration.find import profile_details
+    from sim.errors import did_you_mean
+
+    with told_errors():
+        kinds: tuple[Literal["gpus", "models", "engines"], ...] = ("gpus", "models", "engines")
+        found = [kind for kind in kinds if name in catalog.names(kind)]
+        if not found:
+            known = [entry for kind in kinds for entry in catalog.names(kind)]
+            raise UsageError(
+                f"nothing is called {name!r}{did_you_mean(name, known)}; see `infersim list`"
+            )
+        for kind in found:
+            text = yaml.safe_dump(
+                catalog.raw(kind, name), sort_keys=False, width=88, allow_unicode=True
+            )
+            typer.echo(f"# {kind}/{name}\n{text}", nl=False)
+            for line in profile_details(name) if kind == "gpus" else ():
+                typer.echo(f"# {line}")
