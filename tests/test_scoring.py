@@ -365,14 +365,14 @@ LOG_META = {
 }
 
 
-def write_log(folder: Path, requests: list[dict[str, float]], meta: object = LOG_META) -> Path:
+def write_log(folder: Path, requests: list[dict[str, Any]], meta: object = LOG_META) -> Path:
     folder.mkdir()
     (folder / "meta.json").write_text(json.dumps(meta))
     (folder / "requests.jsonl").write_text("\n".join(json.dumps(r) for r in requests))
     return folder
 
 
-def request(at: float, **changes: float) -> dict[str, float]:
+def request(at: float, **changes: float | None) -> dict[str, Any]:
     """Queued 1,000 s on another clock; its first of 11 tokens after 30 ms, one every 8 ms."""
     return {
         "input_toks": 500,
@@ -412,13 +412,15 @@ class TestReplay:
             ([], LOG_META, "holds no request"),
             ([request(0, queued_ts=float("nan"))], LOG_META, "jsonl:1: queued_ts"),
             ([{"input_toks": 3.0}], LOG_META, "no .output_toks. in this row"),
-            ([request(0, last_token_ts=1.0)], LOG_META, "before the first"),
+            ([request(0, last_token_ts=1.0)], LOG_META, "last_token_ts is 1.0; allowed: first_tok"),
+            ([request(0), request(1, output_toks=0)], LOG_META, "jsonl: 1 requests failed"),
+            ([request(0, arrival_time=None)], LOG_META, "no row has an arrival_time"),
             ([request(0)], {"model": "x"}, "lacks vllm_version"),
             ([request(0)], [1], "not a JSON object"),
         ],
     )
     def test_broken_logs(
-        self, tmp_path: Path, requests: list[dict[str, float]], meta: object, complaint: str
+        self, tmp_path: Path, requests: list[dict[str, Any]], meta: object, complaint: str
     ) -> None:
         with pytest.raises(TraceError, match=complaint):
             score_all([write_log(tmp_path / "log", requests, meta)], jobs=1)

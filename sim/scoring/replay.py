@@ -1,10 +1,8 @@
 """What does a log of single requests say, and how is it predicted? The same requests, again.
 
-A log is a folder with ``requests.jsonl`` (a request a line: tokens, when it arrived, when it was
-queued, scheduled, and delivered its first and last token) and ``meta.json`` (the engine's settings
-and its GPU). Arrivals are Unix times, the other times a monotonic clock of the engine: intervals
-are only taken within one clock. The engine's times begin when a request is queued, so that nothing
-of a server in front is in them.
+A log is a folder with ``requests.jsonl`` (``sim.workload.request_log``) and ``meta.json`` (the
+engine's settings and its GPU). Intervals are only taken within one clock. The engine's times begin
+when a request is queued, so that nothing of a server in front is in them.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim import catalog
 from sim.errors import TraceError
@@ -27,12 +24,8 @@ from sim.scoring.names import Unrepresentable, gpu_name, model_name
 from sim.scoring.predict import Scored, outcome
 from sim.scoring.table import NEEDED, OPTIONAL, Row
 from sim.simulation import simulate
-from sim.workload.traces.rows import json_blocks, json_row
-
-REQUESTS, META = "requests.jsonl", "meta.json"
-
-TOKENS = ("input_toks", "output_toks")
-TIMES = ("arrival_time", "queued_ts", "first_token_ts", "last_token_ts")
+from sim.workload.request_log import META, REQUESTS, Floats, RequestLog, read
+from sim.workload.traces.rows import json_row
 
 METRICS: tuple[tuple[Quantity, str], ...] = (
     ("ttft", "mean"),
@@ -56,7 +49,7 @@ def score_log(path: Path) -> list[Scored]:
     """Every metric of the log in the folder ``path`` beside its prediction. Raises TraceError for a
     log that cannot be read."""
     meta = _meta(path / META)
-    log = _requests(path / REQUESTS)
+    log, arrived = _requests(path / REQUESTS)
     measured = _measured(log)
     try:
         known, document = _document(meta, log)
@@ -67,7 +60,7 @@ def score_log(path: Path) -> list[Scored]:
         ]
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.csv"
-        _write_trace(trace, log)
+        _write_trace(trace, log, arrived)
         document["workload"] = {"trace": {"path": str(trace)}}
         summary = outcome(lambda: simulate(load_scenario(document)))
     return [_scored(_row(path, meta, name, value), known, value, summary) for name, value in
@@ -118,26 +111,25 @@ def _meta(path: Path) -> dict[str, Any]:
     return found
 
 
-def _requests(path: Path) -> dict[str, NDArray[np.float64]]:
-    """The columns of the log."""
-    blocks = list(json_blocks(path, [*TOKENS, *TIMES]))
-    if not blocks:
-        raise TraceError(f"{path}: holds no request")
-    log = {name: np.concatenate([block.tokens(name) for block in blocks]) for name in TOKENS}
-    log |= {name: np.concatenate([block.seconds(name) for block in blocks]) for name in TIMES}
-    if (log["last_token_ts"] < log["first_token_ts"]).any():
-        raise TraceError(f"{path}: a last token comes before the first one")
-    return log
+def _requests(path: Path) -> tuple[RequestLog, Floats]:
+    """The log, and when its requests arrived (s, Unix time); all of them must have been served."""
+    log = read(path)
+    if log.arrived is None:
+        raise TraceError(f"{path}: no row has an arrival_time, without which nothing is replayed")
+    if not log.served.all():
+        failed = int((~log.served).sum())
+        raise TraceError(f"{path}: {failed:,} requests failed, which a simulation cannot repeat")
+    return log, log.arrived
 
 
-def _measured(log: dict[str, Any]) -> dict[str, float]:
+def _measured(log: RequestLog) -> dict[str, float]:
     """The figures of the log, seconds, by metric."""
-    several = log["output_toks"] > 1
-    streamed = log["last_token_ts"] - log["first_token_ts"]
+    several = log.output_tokens > 1
+    streamed = log.last_token - log.first_token
     times = {
-        "ttft": log["first_token_ts"] - log["queued_ts"],
-        "tpot": streamed[several] / (log["output_toks"][several] - 1),
-        "e2el": log["last_token_ts"] - log["queued_ts"],
+        "ttft": log.first_token - log.queued,
+        "tpot": streamed[several] / (log.output_tokens[several] - 1),
+        "e2el": log.last_token - log.queued,
     }
     found = {}
     for quantity, rank in METRICS:
@@ -148,7 +140,7 @@ def _measured(log: dict[str, Any]) -> dict[str, float]:
     return found
 
 
-def _document(meta: dict[str, Any], log: dict[str, Any]) -> tuple[Conditions, dict[str, Any]]:
+def _document(meta: dict[str, Any], log: RequestLog) -> tuple[Conditions, dict[str, Any]]:
     """The scenario of the log but for its trace. Raises Unrepresentable."""
     settings, cache = meta["engine_kwargs"], meta["kv_cache"]
     known = Conditions(
@@ -161,11 +153,11 @@ def _document(meta: dict[str, Any], log: dict[str, Any]) -> tuple[Conditions, di
         weights="bf16",
         kv_cache="bf16",
         tensor_parallel=int(settings["tensor_parallel_size"]),
-        prompt=Lengths(int(log["input_toks"].min()), int(log["input_toks"].max())),
-        output=Lengths(int(log["output_toks"].min()), int(log["output_toks"].max())),
+        prompt=Lengths(int(log.prompt_tokens.min()), int(log.prompt_tokens.max())),
+        output=Lengths(int(log.output_tokens.min()), int(log.output_tokens.max())),
         size=None,
         rate=None,
-        requests=len(log["input_toks"]),
+        requests=len(log.prompt_tokens),
         memory_fraction=None,
         max_num_batched_tokens=int(settings["max_num_batched_tokens"]),
     )
@@ -191,12 +183,11 @@ def _document(meta: dict[str, Any], log: dict[str, Any]) -> tuple[Conditions, di
     return known, document
 
 
-def _write_trace(path: Path, log: dict[str, Any]) -> None:
-    order = np.argsort(log["arrival_time"], kind="stable")
+def _write_trace(path: Path, log: RequestLog, arrived: Floats) -> None:
+    order = np.argsort(arrived, kind="stable")
     with path.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
         table.writerow(["arrival_s", "prompt_tokens", "output_tokens"])
         for at in order:
-            since = log["arrival_time"][at] - log["arrival_time"][order[0]]
-            tokens = int(log["input_toks"][at]), int(log["output_toks"][at])
-            table.writerow([f"{since:.6f}", *tokens])
+            tokens = int(log.prompt_tokens[at]), int(log.output_tokens[at])
+            table.writerow([f"{arrived[at] - arrived[order[0]]:.6f}", *tokens])
