@@ -41,11 +41,7 @@ def _parts(path: Path) -> Iterator[Trace]:
         stamps = block.columns["timestamp"]
         if None in stamps:
             raise _follows(block, stamps.index(None))
-        yield Trace(
-            block.seconds("timestamp", 1e3),
-            block.tokens("input_length"),
-            block.tokens("output_length"),
-        )
+        yield Trace.of(block, "timestamp", *_LENGTHS, per_second=1e3)
 
 
 def _follows(block: Block, row: int) -> TraceError:

@@ -22,14 +22,7 @@ def _recognises(head: Head) -> bool:
 
 
 def _read(path: Path) -> Trace:
-    return Trace.joined(
-        Trace(
-            block.seconds("timestamp"),
-            block.tokens("input_length"),
-            block.tokens("output_length"),
-        )
-        for block in json_blocks(path, _KEYS)
-    )
+    return Trace.joined(Trace.of(block, *_KEYS) for block in json_blocks(path, _KEYS))
 
 
 FORMAT = TraceFormat(

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.workload.traces.head import Head
+from sim.workload.traces.rows import Block
 
 FAILED = "failed requests (no output tokens)"
 """Why rows with zero output tokens are skipped, in formats where they mark a failure."""
@@ -34,6 +35,14 @@ class Trace:
 
     def __len__(self) -> int:
         return len(self.arrivals)
+
+    @classmethod
+    def of(
+        cls, block: Block, time: str, prompt: str, output: str, *, per_second: float = 1.0
+    ) -> Trace:
+        """The rows of ``block``, whose columns have these names; ``per_second`` of its units of
+        time make a second. TraceError for a value that is none."""
+        return cls(block.seconds(time, per_second), block.tokens(prompt), block.tokens(output))
 
     @classmethod
     def joined(cls, parts: Iterable[Trace]) -> Trace:

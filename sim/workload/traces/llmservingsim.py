@@ -36,9 +36,7 @@ def _parts(path: Path) -> Iterator[Trace]:
                     " sessions are not supported yet; only flat rows (input_toks, output_toks) are"
                     " read"
                 )
-        yield Trace(
-            block.seconds(_TIME, 1e9), block.tokens("input_toks"), block.tokens("output_toks")
-        )
+        yield Trace.of(block, _TIME, "input_toks", "output_toks", per_second=1e9)
 
 
 FORMAT = TraceFormat(

@@ -23,12 +23,7 @@ def _recognises(head: Head) -> bool:
 
 def _read(path: Path) -> Trace:
     return Trace.joined(
-        Trace(
-            block.seconds("timestamp", 1e3),
-            block.tokens("input_length"),
-            block.tokens("output_length"),
-        )
-        for block in json_blocks(path, _KEYS)
+        Trace.of(block, *_KEYS, per_second=1e3) for block in json_blocks(path, _KEYS)
     )
 
 
