@@ -12,7 +12,9 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
+import numpy as np
 import simpy
+from numpy.typing import NDArray
 
 from sim import catalog
 from sim.capacity import Capacity, capacity
@@ -33,6 +35,8 @@ from sim.scenario import Scenario
 from sim.schedulers import Limits, Scheduler, make_scheduler
 from sim.units import show_bytes
 from sim.workload import ClosedTraffic, OpenTraffic, build
+
+Rows = NDArray[np.void]
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,8 +249,37 @@ def play(
         for request, generated in replica.stop(end):
             recorder.leave_unfinished(request, replica.index, generated)
         replica.check_integrity()
-    record = RunRecord(
-        scenario=scenario,
+    record = recorded(
+        setup,
+        traffic,
+        recorder,
+        cost,
+        end=end,
+        events=next(env._eid),
+        interrupted=interrupted,
+        trail=recorder.trail_rows(),
+    )
+    assert len(record.requests) == fleet.issued, (
+        "every request is completed, rejected or unfinished"
+    )
+    return record
+
+
+def recorded(
+    setup: Setup,
+    traffic: OpenTraffic | ClosedTraffic,
+    recorder: Recorder,
+    cost: CostModel,
+    *,
+    end: float,
+    events: int,
+    interrupted: bool,
+    trail: tuple[Rows, Rows] | None = None,
+) -> RunRecord:
+    """What ``recorder`` has of ``traffic``, simulated or real, until ``end`` (s): as the metrics
+    want it, the rest as ``RunRecord`` has it."""
+    return RunRecord(
+        scenario=setup.scenario,
         deployment=setup.deployment,
         cost=cost,
         capacity=setup.capacity,
@@ -257,16 +290,12 @@ def play(
         reasons=recorder.reasons,
         end=end,
         offered=traffic.total,
-        events=next(env._eid),
+        events=events,
         interrupted=interrupted,
         traffic_notes=traffic.notes if isinstance(traffic, OpenTraffic) else (),
         classes=traffic.classes,
-        trail=recorder.trail_rows(),
+        trail=trail,
     )
-    assert len(record.requests) == fleet.issued, (
-        "every request is completed, rejected or unfinished"
-    )
-    return record
 
 
 def _run(env: simpy.Environment, fleet: Fleet, horizon: float, stop: Stop) -> bool:

@@ -26,9 +26,9 @@ from sim.metrics.run_record import RunRecord
 from sim.plan import Plan
 from sim.scenario import load_scenario
 from sim.schedulers import Scheduler
-from sim.simulation import Setup, make_replica_scheduler, prepare
+from sim.simulation import Setup, make_replica_scheduler, prepare, recorded
 from sim.validation.variant import Variant
-from sim.workload import OpenTraffic, build
+from sim.workload import build
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
@@ -177,21 +177,12 @@ class _Delayed:
 
 
 def _record(setup: Setup, loop: Loop, end: float, traffic: Any) -> RunRecord:
-    recorder = loop.log.recorder
-    return RunRecord(
-        scenario=setup.scenario,
-        deployment=setup.deployment,
-        cost=CostModel(setup.deployment),
-        capacity=setup.capacity,
-        limits=setup.limits,
-        plans=recorder.plan_rows(),
-        requests=recorder.request_rows(),
-        gaps=recorder.gap_rows(),
-        reasons=recorder.reasons,
+    return recorded(
+        setup,
+        traffic,
+        loop.log.recorder,
+        CostModel(setup.deployment),
         end=end,
-        offered=traffic.total,
         events=len(loop.log.iterations),
         interrupted=False,
-        traffic_notes=traffic.notes if isinstance(traffic, OpenTraffic) else (),
-        classes=traffic.classes,
     )

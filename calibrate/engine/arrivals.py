@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 from itertools import chain
 
+from sim.recorder import Recorder
 from sim.request import Request, TrafficClass
+from sim.schedulers import Scheduler
 from sim.workload import ClosedTraffic, OpenTraffic
 
 
@@ -95,3 +97,20 @@ class ClosedSource(Source):
 def source(traffic: OpenTraffic | ClosedTraffic) -> Source:
     """What issues the requests of ``traffic``."""
     return ClosedSource(traffic) if isinstance(traffic, ClosedTraffic) else OpenSource(traffic)
+
+
+def take_in(source: Source, scheduler: Scheduler, recorder: Recorder, now: float) -> int:
+    """Give ``scheduler`` every request that is due by ``now``; how many of them it took."""
+    taken = 0
+    while source.next_at() <= now:
+        request = source.take()
+        reason = scheduler.refusal(request)
+        if reason is None:
+            scheduler.submit(request)
+            taken += 1
+        else:
+            recorder.reject(request, reason)
+            source.answered(now)
+        if source.exhausted:
+            scheduler.flush()
+    return taken

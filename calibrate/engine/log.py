@@ -129,6 +129,12 @@ class Log:
             )
         )
 
+    def close(self, scheduler: Scheduler) -> None:
+        """The run is over; whom ``scheduler`` still has is unfinished."""
+        for request in (*scheduler.waiting, *scheduler.members()):
+            delivered = request.generated + scheduler.steps(request)
+            self.recorder.leave_unfinished(request, 0, delivered)
+
     def token_times(self) -> dict[int, list[float]]:
         """When each request got each of its tokens."""
         times: dict[int, list[float]] = defaultdict(list)

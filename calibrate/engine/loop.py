@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from calibrate.engine.arrivals import Source
+from calibrate.engine.arrivals import Source, take_in
 from calibrate.engine.executor import Executor
 from calibrate.engine.log import Log, Phases
 from sim.clock import Stop
@@ -84,7 +84,7 @@ class Loop:
         clock, scheduler = self._clock, self._scheduler
         now = clock.now()
         while now < self._horizon and not self._stop.requested:
-            self._arrive(now)
+            self._outstanding += take_in(self._source, scheduler, self.log.recorder, now)
             plan = scheduler.schedule(now)
             if plan is not None:
                 now = self._iterate(plan, now)
@@ -93,25 +93,8 @@ class Loop:
             else:
                 break
         self.interrupted = self._stop.requested
-        for request in (*scheduler.waiting, *scheduler.members()):
-            delivered = request.generated + scheduler.steps(request)
-            self.log.recorder.leave_unfinished(request, 0, delivered)
+        self.log.close(scheduler)
         return now
-
-    def _arrive(self, now: float) -> None:
-        """Take in every request that is due."""
-        source, scheduler = self._source, self._scheduler
-        while source.next_at() <= now:
-            request = source.take()
-            reason = scheduler.refusal(request)
-            if reason is None:
-                scheduler.submit(request)
-                self._outstanding += 1
-            else:
-                self.log.recorder.reject(request, reason)
-                source.answered(now)
-            if source.exhausted:
-                scheduler.flush()
 
     def _wait(self, now: float) -> bool:
         """Nothing can run: wait for what may change that. False if nothing is left to do."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from calibrate.device import KEPT, LARGE, Device
 from calibrate.engine.arrivals import source
+from calibrate.engine.asked import one_precision, refuse, single
 from calibrate.engine.attention_cuda import choose
 from calibrate.engine.cache import cache_bytes, geometry
 from calibrate.engine.executor import Draw, Executor, greedy
@@ -26,14 +27,13 @@ from sim.capacity import activation_bytes
 from sim.clock import Stop
 from sim.cost import CostModel
 from sim.errors import UsageError
-from sim.metrics.run_record import RunRecord
 from sim.model import ModelSpec
 from sim.request import Request
 from sim.scenario import Scenario
 from sim.schedulers import Scheduler
-from sim.simulation import Setup, make_replica_scheduler, prepare
+from sim.simulation import Setup, make_replica_scheduler, prepare, recorded
 from sim.units import show_bytes
-from sim.workload import ClosedTraffic, OpenTraffic, build
+from sim.workload import build
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
 """What the engine computes in, and PyTorch's name for it; fp64 is for proofs."""
@@ -63,8 +63,8 @@ def run(
     flight. UsageError for what the engine cannot do, or does not fit on the device.
     """
     setup = prepare(scenario.override({"engine": ENGINE}))
-    _check_single(setup)
-    name = precision or _precision(setup)
+    refuse(single(setup, "the engine computes"))
+    name = precision or one_precision(setup, "the engine computes")
     if name not in DTYPES:
         raise UsageError(f"the engine computes in {', '.join(DTYPES)}, not in {name}")
     scheduler = make_replica_scheduler(setup)
@@ -87,7 +87,15 @@ def run(
         )
         end = loop.run()
     return Observed(
-        record=_record(setup, traffic, loop, end),
+        record=recorded(
+            setup,
+            traffic,
+            loop.log.recorder,
+            CostModel(setup.deployment),
+            end=end,
+            events=len(loop.log.iterations),
+            interrupted=loop.interrupted,
+        ),
         iterations=loop.log.iterations,
         token_times=loop.log.token_times(),
         answers=executor.sequences.answers,
@@ -134,30 +142,6 @@ def _touch_memory(setup: Setup) -> None:
     held.clear()
 
 
-def _record(
-    setup: Setup, traffic: OpenTraffic | ClosedTraffic, loop: Loop, end: float
-) -> RunRecord:
-    """What the loop has recorded until ``end``, as the metrics want it."""
-    recorder, deployment = loop.log.recorder, setup.deployment
-    return RunRecord(
-        scenario=setup.scenario,
-        deployment=deployment,
-        cost=CostModel(deployment),
-        capacity=setup.capacity,
-        limits=setup.limits,
-        plans=recorder.plan_rows(),
-        requests=recorder.request_rows(),
-        gaps=recorder.gap_rows(),
-        reasons=recorder.reasons,
-        end=end,
-        offered=traffic.total,
-        events=len(loop.log.iterations),
-        interrupted=loop.interrupted,
-        traffic_notes=traffic.notes if isinstance(traffic, OpenTraffic) else (),
-        classes=traffic.classes,
-    )
-
-
 class Prompts:
     """Random prompts: the same for a request whatever the scheduler, and different for each."""
 
@@ -169,29 +153,6 @@ class Prompts:
         draw = np.random.default_rng((self._seed, request.id)).integers
         tokens: list[int] = draw(1, self._vocabulary, request.prompt_tokens).tolist()
         return tokens
-
-
-def _check_single(setup: Setup) -> None:
-    """Raise UsageError unless it is one replica on one device, run once."""
-    scenario, pool = setup.scenario, setup.scenario.fleet[0]
-    if pool.replicas > 1 or pool.tensor_parallel > 1:
-        raise UsageError(
-            "fleet: the engine is one replica on one device; set fleet.0.replicas and "
-            "fleet.0.tensor_parallel to 1"
-        )
-    if scenario.run.repetitions > 1:
-        raise UsageError("run.repetitions: the engine runs once; repeat it under other seeds")
-
-
-def _precision(setup: Setup) -> str:
-    """The one precision of weights, activations and KV cache."""
-    d = setup.deployment
-    if not d.weights == d.activations == d.kv_cache:
-        raise UsageError(
-            f"precision: the engine computes in one, not in {d.weights} weights, {d.activations} "
-            f"activations and {d.kv_cache} KV cache"
-        )
-    return d.weights
 
 
 def _check_memory(spec: ModelSpec, scheduler: Scheduler, device: Device, element: int) -> None:

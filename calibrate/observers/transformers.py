@@ -44,10 +44,9 @@ from calibrate.observers.transformers_static import STATIC, StaticBatches
 from sim.clock import Stop
 from sim.cost import CostModel
 from sim.errors import UsageError
-from sim.metrics.run_record import RunRecord
 from sim.request import Request
 from sim.scenario import Scenario
-from sim.simulation import Setup, make_replica_scheduler, prepare
+from sim.simulation import Setup, make_replica_scheduler, prepare, recorded
 from sim.workload import ClosedTraffic, OpenTraffic, build
 
 ENGINE = "transformers"
@@ -93,11 +92,20 @@ def observe(
     with Stop() if stop is None else nullcontext(stop) as heeded:
         run = _Run(setup, settings, device, model, traffic, sampling, clock, heeded, progress)
         served = run.static() if static else run.continuous()
+    log, answers, end, interrupted = served
     return Observed(
-        record=_record(setup, traffic, served),
-        iterations=served[0].iterations,
-        token_times=served[0].token_times(),
-        answers=served[1],
+        record=recorded(
+            replace(setup, capacity=replace(setup.capacity, given=True)),
+            traffic,
+            log.recorder,
+            CostModel(setup.deployment),
+            end=end,
+            events=len(log.iterations),
+            interrupted=interrupted,
+        ),
+        iterations=log.iterations,
+        token_times=log.token_times(),
+        answers=answers,
         facts=device.facts,
         precision=settings.precision,
         attention=STATIC if static else NAMES[attention],
@@ -263,25 +271,3 @@ def _told(settings: Settings, static: bool) -> dict[str, Any]:
             "batch_size": settings.max_requests_per_batch,
         }
     return {"batching": "continuous", **settings.continuous()}
-
-
-def _record(setup: Setup, traffic: OpenTraffic | ClosedTraffic, served: Served) -> RunRecord:
-    """What has been recorded, as the metrics want it."""
-    log, _, end, interrupted = served
-    return RunRecord(
-        scenario=setup.scenario,
-        deployment=setup.deployment,
-        cost=CostModel(setup.deployment),
-        capacity=replace(setup.capacity, given=True),
-        limits=setup.limits,
-        plans=log.recorder.plan_rows(),
-        requests=log.recorder.request_rows(),
-        gaps=log.recorder.gap_rows(),
-        reasons=log.recorder.reasons,
-        end=end,
-        offered=traffic.total,
-        events=len(log.iterations),
-        interrupted=interrupted,
-        traffic_notes=traffic.notes if isinstance(traffic, OpenTraffic) else (),
-        classes=traffic.classes,
-    )

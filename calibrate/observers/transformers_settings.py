@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from calibrate.device import Device
+from calibrate.engine.asked import no_prefixes, one_precision, refuse, single
 from sim.errors import UsageError, did_you_mean
 from sim.simulation import Setup
 from sim.units import show_bytes
@@ -19,6 +20,9 @@ DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "flo
 
 WIDTHS = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
 """Bytes of a number."""
+
+DRIVEN = "transformers is driven"
+"""How a sentence about what it can not be begins."""
 
 SMALLEST_BLOCK = 4
 """Tokens of the smallest block of its cache."""
@@ -67,7 +71,7 @@ def wanted(setup: Setup, precision: str | None) -> Settings:
     """
     scenario, limits, memory = setup.scenario, setup.limits, setup.capacity
     _check(setup)
-    name = precision or _one_precision(setup)
+    name = precision or one_precision(setup, DRIVEN)
     if name not in DTYPES:
         raise UsageError(
             f"precision: transformers computes in {', '.join(DTYPES)} here, not in {name}"
@@ -113,18 +117,10 @@ def check_memory(setup: Setup, settings: Settings, device: Device, masked: bool)
 def _check(setup: Setup) -> None:
     """Raise UsageError for the first thing that does not fit."""
     scenario = setup.scenario
-    pool, knobs, kv = scenario.fleet[0], scenario.scheduler, scenario.kv_cache
+    knobs, kv = scenario.scheduler, scenario.kv_cache
     continuous = knobs.batching == "continuous"
     refusals = [
-        (
-            pool.replicas > 1 or pool.tensor_parallel > 1,
-            "fleet: transformers is driven as one replica on one device; set fleet.0.replicas and "
-            "fleet.0.tensor_parallel to 1",
-        ),
-        (
-            scenario.run.repetitions > 1,
-            "run.repetitions: the engine runs once; repeat it under other seeds",
-        ),
+        *single(setup, DRIVEN),
         (
             knobs.batching not in ("continuous", "static"),
             f"scheduler.batching: {knobs.batching} is not what transformers does; it has "
@@ -152,23 +148,6 @@ def _check(setup: Setup) -> None:
             f"kv_cache.block_size: transformers has no blocks of less than {SMALLEST_BLOCK} "
             f"tokens, so not of {kv.block_size}",
         ),
-        (
-            kv.enable_prefix_caching,
-            "kv_cache.enable_prefix_caching: prompts are random here and share nothing; set it to "
-            "false",
-        ),
+        no_prefixes(setup),
     ]
-    for applies, message in refusals:
-        if applies:
-            raise UsageError(message)
-
-
-def _one_precision(setup: Setup) -> str:
-    """The one precision of weights, activations and KV cache."""
-    d = setup.deployment
-    if not d.weights == d.activations == d.kv_cache:
-        raise UsageError(
-            f"precision: transformers is driven in one, not in {d.weights} weights, "
-            f"{d.activations} activations and {d.kv_cache} KV cache"
-        )
-    return d.weights
+    refuse(refusals)

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from calibrate.engine.arrivals import Source
+from calibrate.engine.arrivals import Source, take_in
 from calibrate.engine.log import Iteration, Log, Phases
 from calibrate.engine.loop import Clock, Progress
 from calibrate.lazy_torch import Tensor, torch
@@ -73,10 +73,7 @@ class StaticBatches:
             elif not self._wait():
                 break
         self.interrupted = self._stop.requested
-        scheduler = self._scheduler
-        for request in (*scheduler.waiting, *scheduler.members()):
-            delivered = request.generated + scheduler.steps(request)
-            self.log.recorder.leave_unfinished(request, 0, delivered)
+        self.log.close(self._scheduler)
         return self._start
 
     def _over(self) -> bool:
@@ -84,18 +81,8 @@ class StaticBatches:
 
     def _decide(self, now: float) -> None:
         """Take in who is due, and ask the scheduler what to do next."""
-        source, scheduler = self._source, self._scheduler
-        while source.next_at() <= now:
-            request = source.take()
-            reason = scheduler.refusal(request)
-            if reason is None:
-                scheduler.submit(request)
-                self._outstanding += 1
-            else:
-                self.log.recorder.reject(request, reason)
-                source.answered(now)
-            if source.exhausted:
-                scheduler.flush()
+        scheduler = self._scheduler
+        self._outstanding += take_in(self._source, scheduler, self.log.recorder, now)
         self._plan, self._start = scheduler.schedule(now), now
         self._planned = self._clock.now()
 

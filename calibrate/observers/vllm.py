@@ -27,13 +27,12 @@ from sim import catalog
 from sim.clock import Stop
 from sim.cost import CostModel
 from sim.errors import UsageError
-from sim.metrics.run_record import RunRecord
 from sim.model import precision_bytes
 from sim.request import Request
 from sim.scenario import Scenario
-from sim.simulation import Setup, make_replica_scheduler, prepare
+from sim.simulation import Setup, make_replica_scheduler, prepare, recorded
 from sim.units import show_bytes
-from sim.workload import ClosedTraffic, OpenTraffic, build
+from sim.workload import build
 
 ENGINE = "vllm"
 """What the catalogue calls it. In process it has no front end."""
@@ -84,7 +83,15 @@ def observe(
             )
             end = loop.run()
         return Observed(
-            record=_record(setup, traffic, loop, end),
+            record=recorded(
+                setup,
+                traffic,
+                loop.ledger.log.recorder,
+                CostModel(setup.deployment),
+                end=end,
+                events=len(loop.ledger.log.iterations),
+                interrupted=loop.interrupted,
+            ),
             iterations=loop.ledger.log.iterations,
             token_times=loop.ledger.log.token_times(),
             answers=loop.ledger.answers,
@@ -170,27 +177,3 @@ def _settings(asked: Wanted, setup: Setup) -> dict[str, Any]:
         "enable_prefix_caching": False,
         "async_scheduling": False,
     }
-
-
-def _record(
-    setup: Setup, traffic: OpenTraffic | ClosedTraffic, loop: VllmLoop, end: float
-) -> RunRecord:
-    """What the loop has recorded until ``end``, as the metrics want it."""
-    recorder, deployment = loop.ledger.log.recorder, setup.deployment
-    return RunRecord(
-        scenario=setup.scenario,
-        deployment=deployment,
-        cost=CostModel(deployment),
-        capacity=setup.capacity,
-        limits=setup.limits,
-        plans=recorder.plan_rows(),
-        requests=recorder.request_rows(),
-        gaps=recorder.gap_rows(),
-        reasons=recorder.reasons,
-        end=end,
-        offered=traffic.total,
-        events=len(loop.ledger.log.iterations),
-        interrupted=loop.interrupted,
-        traffic_notes=traffic.notes if isinstance(traffic, OpenTraffic) else (),
-        classes=traffic.classes,
-    )

@@ -11,12 +11,16 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from calibrate.device import DeviceFacts
+from calibrate.engine.asked import no_prefixes, one_precision, refuse, single
 from calibrate.observers.vllm_engine import Settings
 from sim.errors import UsageError, did_you_mean
 from sim.simulation import Setup
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 """What vLLM computes in here, and its name for it."""
+
+DRIVEN = "vLLM is driven"
+"""How a sentence about what it can not be begins."""
 
 NULL_BLOCKS = 1
 """Blocks that vLLM counts but never gives to a request."""
@@ -44,7 +48,7 @@ def wanted(setup: Setup, device: DeviceFacts, precision: str | None) -> Wanted:
     """
     scenario, limits, memory = setup.scenario, setup.limits, setup.capacity
     _check(setup, device)
-    name = precision or _one_precision(setup)
+    name = precision or one_precision(setup, DRIVEN)
     if name not in DTYPES:
         raise UsageError(
             f"precision: vLLM computes in {', '.join(DTYPES)} here, not in {name}"
@@ -76,17 +80,9 @@ def wanted(setup: Setup, device: DeviceFacts, precision: str | None) -> Wanted:
 def _check(setup: Setup, device: DeviceFacts) -> None:
     """Raise UsageError for the first thing that does not fit."""
     scenario = setup.scenario
-    pool, knobs, kv = scenario.fleet[0], scenario.scheduler, scenario.kv_cache
+    knobs, kv = scenario.scheduler, scenario.kv_cache
     refusals = [
-        (
-            pool.replicas > 1 or pool.tensor_parallel > 1,
-            "fleet: vLLM is driven as one replica on one device; set fleet.0.replicas and "
-            "fleet.0.tensor_parallel to 1",
-        ),
-        (
-            scenario.run.repetitions > 1,
-            "run.repetitions: the engine runs once; repeat it under other seeds",
-        ),
+        *single(setup, DRIVEN),
         (
             knobs.batching != "continuous",
             f"scheduler.batching: {knobs.batching} is not what vLLM does; only continuous is",
@@ -104,11 +100,7 @@ def _check(setup: Setup, device: DeviceFacts) -> None:
             kv.allocator != "paged",
             f"kv_cache.allocator: {kv.allocator} is not what vLLM does; only paged is",
         ),
-        (
-            kv.enable_prefix_caching,
-            "kv_cache.enable_prefix_caching: prompts are random here and share nothing; set it to "
-            "false",
-        ),
+        no_prefixes(setup),
         (
             kv.num_gpu_blocks is not None and kv.num_gpu_blocks <= NULL_BLOCKS,
             f"kv_cache.num_gpu_blocks: {kv.num_gpu_blocks} leaves no block for requests, since "
@@ -120,17 +112,4 @@ def _check(setup: Setup, device: DeviceFacts) -> None:
             f"{kv.block_size}",
         ),
     ]
-    for applies, message in refusals:
-        if applies:
-            raise UsageError(message)
-
-
-def _one_precision(setup: Setup) -> str:
-    """The one precision of weights, activations and KV cache."""
-    d = setup.deployment
-    if not d.weights == d.activations == d.kv_cache:
-        raise UsageError(
-            f"precision: vLLM is driven in one, not in {d.weights} weights, {d.activations} "
-            f"activations and {d.kv_cache} KV cache"
-        )
-    return d.weights
+    refuse(refusals)

@@ -1,0 +1,58 @@
+"""What does every engine in this process ask of a scenario, and how does it refuse one?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sim.errors import UsageError
+from sim.simulation import Setup
+
+Refusal = tuple[bool, str]
+"""Whether something does not fit, and what is then said: the key, and what would."""
+
+
+def refuse(refusals: Iterable[Refusal]) -> None:
+    """Raise UsageError for the first thing that does not fit."""
+    for applies, message in refusals:
+        if applies:
+            raise UsageError(message)
+
+
+def single(setup: Setup, what: str) -> list[Refusal]:
+    """It is one replica on one device, run once; ``what`` begins the sentence: ``vLLM is
+    driven``."""
+    pool = setup.scenario.fleet[0]
+    return [
+        (
+            pool.replicas > 1 or pool.tensor_parallel > 1,
+            f"fleet: {what} as one replica on one device; set fleet.0.replicas and "
+            "fleet.0.tensor_parallel to 1",
+        ),
+        (
+            setup.scenario.run.repetitions > 1,
+            "run.repetitions: the engine runs once; repeat it under other seeds",
+        ),
+    ]
+
+
+def no_prefixes(setup: Setup) -> Refusal:
+    """No prefix cache: there is nothing that it could find."""
+    return (
+        setup.scenario.kv_cache.enable_prefix_caching,
+        "kv_cache.enable_prefix_caching: prompts are random here and share nothing; set it to "
+        "false",
+    )
+
+
+def one_precision(setup: Setup, what: str) -> str:
+    """The one precision of weights, activations and KV cache; ``what`` as in ``single``.
+
+    UsageError where they differ.
+    """
+    d = setup.deployment
+    if not d.weights == d.activations == d.kv_cache:
+        raise UsageError(
+            f"precision: {what} in one, not in {d.weights} weights, {d.activations} activations "
+            f"and {d.kv_cache} KV cache"
+        )
+    return d.weights
