@@ -14,7 +14,6 @@ import numpy as np
 from typer import Typer
 from typer.testing import CliRunner
 
-from calibrate.device import open_device
 from calibrate.engine.record import ObservedResult
 from calibrate.engine.run import run
 from calibrate.lazy_torch import torch
@@ -23,58 +22,18 @@ from sim.clock import Stop
 from sim.errors import InfersimError, UsageError
 from sim.scenario import Scenario, load_scenario
 from sim.simulation import simulate
-
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "intermediate_size": 96,
-    "vocab_size": 128,
-    "max_position_embeddings": 512,
-    "tie_word_embeddings": False,
-}
-SCENARIO = """
-version: 1
-name: tiny
-model: ./tiny.json
-fleet: {gpu: h100-sxm}
-engine: reference
-max_model_len: 256
-scheduler: {max_num_seqs: 6, max_num_batched_tokens: 48}
-kv_cache: {num_gpu_blocks: 40, block_size: 8}
-workload:
-  arrivals: {kind: burst}
-  prompt_tokens: {kind: uniform, low: 3, high: 70}
-  output_tokens: {kind: uniform, low: 1, high: 25}
-run: {requests: 20}
-"""
+from tests.engine_fixtures import CLOSED, Ticks, batches, one_thread, write_tiny
 
 
 @pytest.fixture(scope="module")
 def device():
-    threads = torch.get_num_threads()
-    yield open_device("cpu", threads=1)
-    torch.set_num_threads(threads)
+    with one_thread() as found:
+        yield found
 
 
 @pytest.fixture
 def path(tmp_path):
-    (tmp_path / "tiny.json").write_text(json.dumps(CONFIG))
-    (tmp_path / "tiny.yaml").write_text(SCENARIO)
-    return tmp_path / "tiny.yaml"
-
-
-CLOSED = {"kind": "closed", "concurrency": 5}
-
-
-def batches(rows) -> list[tuple[int, ...]]:
-    names = ("decode", "computed", "context", "prefill_seqs", "prefill_tokens", "admitted")
-    names += ("preemptions", "running", "waiting", "held", "reserved", "finished")
-    return [tuple(int(row[name]) for name in names) for row in rows]
+    return write_tiny(tmp_path, "reference")
 
 
 @pytest.mark.parametrize(
@@ -155,21 +114,6 @@ def test_times_are_those_of_the_iterations(path, device, changes):
     assert (parts <= wholes + 1e-9).all()
     # another process may take the processor between two parts of an iteration, not of most of them
     assert np.median(wholes - parts) < 0.05 * np.median(wholes)
-
-
-class Ticks:
-    """A clock that moves by a step whenever it is read, and as told when waited for."""
-
-    def __init__(self, step: float) -> None:
-        self.time, self.step, self.waits = 0.0, step, []
-
-    def now(self) -> float:
-        self.time += self.step
-        return self.time
-
-    def wait(self, until: float) -> None:
-        self.waits.append(until)
-        self.time = max(self.time, until)
 
 
 def test_arrivals_come_by_the_clock_and_idle_times_are_slept(path, device):

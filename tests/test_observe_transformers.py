@@ -14,15 +14,13 @@ pytest.importorskip("torch", reason="the engine needs PyTorch")
 pytest.importorskip("transformers", reason="transformers is not installed here")
 
 import numpy as np
-from test_engine_run import CLOSED, CONFIG, Ticks, batches
 from typer import Typer
 from typer.testing import CliRunner
 
-from calibrate.device import Device, open_device
+from calibrate.device import Device
 from calibrate.engine.loop import WallClock
 from calibrate.engine.observed import Observed
 from calibrate.engine.record import ObservedResult
-from calibrate.lazy_torch import torch
 from calibrate.observe import observe as command
 from calibrate.observers import transformers as driver
 from calibrate.observers.transformers import observe, observe_by_request
@@ -31,38 +29,21 @@ from sim.clock import Stop
 from sim.errors import UsageError
 from sim.scenario import Scenario, load_scenario
 from sim.simulation import simulate
+from tests.engine_fixtures import CLOSED, Ticks, batches, one_thread, write_tiny
 
-SCENARIO = """
-version: 1
-name: tiny
-model: ./tiny.json
-fleet: {gpu: h100-sxm}
-engine: transformers
-max_model_len: 256
-scheduler: {max_num_seqs: 6, max_num_batched_tokens: 48}
-kv_cache: {num_gpu_blocks: 60, block_size: 8}
-workload:
-  arrivals: {kind: burst}
-  prompt_tokens: {kind: uniform, low: 3, high: 70}
-  output_tokens: {kind: uniform, low: 1, high: 25}
-run: {requests: 12}
-"""
 TIGHT = {"kv_cache.num_gpu_blocks": 16}
 CONTIGUOUS = {"kv_cache.allocator": "contiguous", "kv_cache.num_gpu_blocks": 200}
 
 
 @pytest.fixture(scope="module")
 def device():
-    threads = torch.get_num_threads()
-    yield open_device("cpu", threads=1)
-    torch.set_num_threads(threads)
+    with one_thread() as found:
+        yield found
 
 
 @pytest.fixture
 def scenario(tmp_path: Path) -> Scenario:
-    (tmp_path / "tiny.json").write_text(json.dumps(CONFIG))
-    (tmp_path / "tiny.yaml").write_text(SCENARIO)
-    return load_scenario(tmp_path / "tiny.yaml")
+    return load_scenario(write_tiny(tmp_path, "transformers", blocks=60, requests=12))
 
 
 def check_whole(observed: Observed) -> None:

@@ -18,9 +18,8 @@ pytest.importorskip("torch", reason="the engines need PyTorch")
 from typer import Typer
 from typer.testing import CliRunner
 
-from calibrate.device import Device, DeviceFacts, open_device
+from calibrate.device import Device, DeviceFacts
 from calibrate.engine.record import ObservedResult
-from calibrate.lazy_torch import torch
 from calibrate.observe import observe as command
 from calibrate.observers import lazy_vllm, vllm
 from calibrate.observers.hf_config import config, write
@@ -33,70 +32,33 @@ from sim.clock import Stop
 from sim.errors import InfersimError, UsageError
 from sim.scenario import Scenario, load_scenario
 from sim.simulation import prepare, simulate
+from tests.engine_fixtures import Ticks, batches, llama, one_thread, write_tiny
 from tests.vllm_fake import FakeEngine
 
 HAVE_VLLM = importlib.util.find_spec("vllm") is not None
 ROOT = Path(__file__).parents[1]
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 32,
-    "intermediate_size": 96,
-    "vocab_size": 128,
-    "max_position_embeddings": 512,
-    "tie_word_embeddings": False,
-}
-SCENARIO = """
-version: 1
-name: tiny
-model: ./tiny.json
-fleet: {gpu: h100-sxm}
-engine: vllm
-max_model_len: 224
-scheduler: {max_num_seqs: 6, max_num_batched_tokens: 48}
-kv_cache: {num_gpu_blocks: 40, block_size: 32}
-workload:
-  arrivals: {kind: burst}
-  prompt_tokens: {kind: uniform, low: 3, high: 100}
-  output_tokens: {kind: uniform, low: 1, high: 60}
-run: {requests: 14}
-"""
 TIGHT = {"kv_cache.num_gpu_blocks": 9}
-NAMES = ("decode", "computed", "context", "prefill_seqs", "prefill_tokens", "admitted")
-NAMES += ("preemptions", "running", "waiting", "held", "reserved", "finished")
-
-
-class Ticks:
-    """A clock that moves by a step whenever it is read, and as told when waited for."""
-
-    def __init__(self, step: float) -> None:
-        self.time, self.step, self.waits = 0.0, step, []
-
-    def now(self) -> float:
-        self.time += self.step
-        return self.time
-
-    def wait(self, until: float) -> None:
-        self.waits.append(until)
-        self.time = max(self.time, until)
 
 
 @pytest.fixture(scope="module")
 def device():
-    threads = torch.get_num_threads()
-    yield open_device("cpu", threads=1)
-    torch.set_num_threads(threads)
+    with one_thread() as found:
+        yield found
 
 
 @pytest.fixture
 def path(tmp_path):
-    (tmp_path / "tiny.json").write_text(json.dumps(CONFIG))
-    (tmp_path / "tiny.yaml").write_text(SCENARIO)
-    return tmp_path / "tiny.yaml"
+    """Blocks of 32 tokens, as vLLM wants them on a CPU, and heads of a size that it knows."""
+    return write_tiny(
+        tmp_path,
+        "vllm",
+        model=llama(num_attention_heads=2, num_key_value_heads=1, head_dim=32),
+        max_model_len=224,
+        block_size=32,
+        prompts=(3, 100),
+        outputs=(1, 60),
+        requests=14,
+    )
 
 
 @pytest.fixture
@@ -219,10 +181,6 @@ def test_without_vllm_the_command_names_the_package(path, tmp_path):
 
 
 # -- the loop, around an engine that is none ---------------------------------------------------
-
-
-def batches(rows):
-    return [tuple(int(row[name]) for name in NAMES) for row in rows]
 
 
 @pytest.mark.parametrize(

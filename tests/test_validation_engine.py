@@ -8,11 +8,11 @@ import pytest
 
 pytest.importorskip("torch", reason="the engine needs PyTorch")
 
-from test_engine_run import CONFIG, SCENARIO
 from typer.testing import CliRunner
 
 from calibrate.lazy_torch import torch
 from sim.cli import app
+from tests.engine_fixtures import write_tiny
 
 
 def invoke(*arguments):
@@ -24,11 +24,9 @@ def invoke(*arguments):
 @pytest.fixture
 def observed(tmp_path):
     """A real run of a burst."""
-    (tmp_path / "tiny.json").write_text(json.dumps(CONFIG))
-    (tmp_path / "tiny.yaml").write_text(SCENARIO)
     threads = torch.get_num_threads()
     try:
-        invoke("observe", tmp_path / "tiny.yaml", "--device", "cpu", "--threads", "1",
+        invoke("observe", write_tiny(tmp_path, "reference"), "--device", "cpu", "--threads", "1",
                "--precision", "bf16", "-o", tmp_path / "run")  # fmt: skip
     finally:
         torch.set_num_threads(threads)

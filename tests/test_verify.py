@@ -23,20 +23,17 @@ from calibrate.measurements import Measurement, Purpose, Table
 from calibrate.verify import host, score, shapes, traffic
 from calibrate.verify.disturbance import Counts, Watch
 from sim import catalog
+from tests.engine_fixtures import llama
 
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 16,
-    "intermediate_size": 48,
-    "vocab_size": 96,
-    "max_position_embeddings": 256,
-    "tie_word_embeddings": True,
-}
+CONFIG = llama(
+    hidden_size=32,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    intermediate_size=48,
+    vocab_size=96,
+    max_position_embeddings=256,
+    tie_word_embeddings=True,
+)
 
 
 @pytest.fixture
