@@ -17,6 +17,7 @@ import typer
 
 from sim.errors import InfersimError, UsageError
 from sim.exits import SIGNALLED, told_errors
+from sim.options import AsJson, Overrides, Report, RunOutput, Seed
 from sim.run_output import progress, save, show, write_page
 
 if TYPE_CHECKING:
@@ -73,24 +74,16 @@ def observe(
     recorded: Recorded = None,
     model: RecordedModel = None,
     gpu: RecordedGpu = None,
-    overrides: Annotated[
-        list[str],
-        typer.Option("--set", metavar="KEY=VALUE", help="Override a value, as a.b.0.c=value."),
-    ] = [],
-    seed: Annotated[int | None, typer.Option(help="Random seed; else the scenario's.")] = None,
+    overrides: Overrides = [],
+    seed: Seed = None,
     precision: Precision = None,
     sampling: Annotated[
         Literal["greedy", "random"], typer.Option(help="How the next token is chosen.")
     ] = "greedy",
     threads: Threads = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="Run directory; else runs/<time>-<name>-<id>."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, no table.")
-    ] = False,
-    report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
+    output: RunOutput = None,
+    as_json: AsJson = False,
+    report: Report = True,
 ) -> None:
     """Serve a scenario's traffic with a real engine on this device, and record what happened.
 

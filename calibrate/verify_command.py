@@ -16,6 +16,7 @@ import typer
 
 from sim.errors import UsageError, did_you_mean
 from sim.exits import told_errors
+from sim.options import AsJson
 from sim.units import parse
 
 if TYPE_CHECKING:
@@ -47,9 +48,7 @@ def verify(
     time_budget: Annotated[str, typer.Option(help="Of one calibration.")] = "45s",
     repeats: Annotated[int, typer.Option(min=1, help="Runs of each kind.")] = 3,
     threads: Annotated[int | None, typer.Option(help="CPU threads; else as torch likes.")] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, no table.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Hold predictions against the reference engine: calibrate, run, calibrate, compare."""
     with told_errors():

@@ -16,6 +16,7 @@ from calibrate.commands import app
 from calibrate.observe import explain, observe
 from sim.errors import InfersimError
 from sim.exits import told_errors
+from sim.options import AsJson
 
 if TYPE_CHECKING:
     from sim.calibration.find import Found
@@ -80,9 +81,7 @@ def diff(
     first: Profiled,
     second: Profiled,
     framework: Framework = "vllm",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, no table.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare two profiles: times over shapes that both have measured, parameters, errors."""
     with told_errors():

@@ -27,6 +27,7 @@ from sim import (
 )
 from sim.errors import InfersimError
 from sim.exits import told_errors
+from sim.options import AsJson, Overrides
 from sim.planning_commands.ablate import ablate
 from sim.planning_commands.compare import compare
 from sim.planning_commands.diagnose import diagnose
@@ -34,7 +35,6 @@ from sim.planning_commands.find import find
 from sim.planning_commands.plan import plan
 from sim.planning_commands.sensitivity import sensitivity
 from sim.planning_commands.sweep import sweep
-from sim.run_command import Overrides
 
 if TYPE_CHECKING:
     pass
@@ -137,9 +137,7 @@ def schema() -> None:
 
 @app.command()
 def selftest(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, no table.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check the event loop against queueing theory; exit with 1 if a check fails."""
     from sim.selftest import checks, header, row

@@ -15,6 +15,7 @@ import typer
 
 from sim.errors import InfersimError, UsageError
 from sim.exits import INFEASIBLE, SIGNALLED, SLO_MISSED, told_errors
+from sim.options import AsJson, Overrides, Report, RunOutput, Seed
 from sim.run_output import progress, save, show, write_page
 
 if TYPE_CHECKING:
@@ -23,27 +24,18 @@ if TYPE_CHECKING:
     from sim.scenario import Scenario
 
 ScenarioFile = Annotated[Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml.")]
-Overrides = Annotated[
-    list[str],
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a value, as a.b.0.c=value."),
-]
 
 
 def run(
     scenario: ScenarioFile,
     overrides: Overrides = [],
-    seed: Annotated[int | None, typer.Option(help="Random seed; else the scenario's.")] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="Run directory; else runs/<time>-<name>-<id>."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, no table.")
-    ] = False,
+    seed: Seed = None,
+    output: RunOutput = None,
+    as_json: AsJson = False,
     check: Annotated[
         bool, typer.Option("--check", help="Exit with 99 if the SLO is missed.")
     ] = False,
-    report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
+    report: Report = True,
 ) -> None:
     """Simulate a scenario, write a run directory and print what came of it."""
     with told_errors():

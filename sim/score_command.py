@@ -14,6 +14,7 @@ import typer
 
 from sim.errors import InfersimError
 from sim.exits import told_errors
+from sim.options import AsJson, Jobs
 
 
 def score(
@@ -21,15 +22,11 @@ def score(
         list[Path],
         typer.Argument(help="Tables of measurements (CSV), or folders with a log of requests."),
     ],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, no table.")
-    ] = False,
+    as_json: AsJson = False,
     page: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write a page of Markdown too.")
     ] = None,
-    jobs: Annotated[
-        int, typer.Option(help="Processes that simulate side by side; -1: one for each core.")
-    ] = -1,
+    jobs: Jobs = -1,
 ) -> None:
     """Predict every row of tables of measurements, and say how far off the predictions are."""
     with told_errors():

@@ -10,6 +10,7 @@ import typer
 
 from sim.errors import UsageError
 from sim.exits import told_errors
+from sim.options import AsJson
 
 app = typer.Typer(help="Look at traces, convert them, cut them down.", no_args_is_help=True)
 
@@ -23,9 +24,7 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite a file.")]
 def trace_describe(
     file: TraceFile,
     trace_format: Format = "auto",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, no table.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """How many requests, how bursty, how long?"""
     with told_errors():

@@ -16,6 +16,7 @@ import typer
 
 from sim.errors import UsageError
 from sim.exits import SLO_MISSED, told_errors
+from sim.options import AsJson, Overrides
 
 if TYPE_CHECKING:
     from sim.validation.document import Validation
@@ -32,10 +33,6 @@ Paths = Annotated[
         help="Directory of an observed run, and what to predict it with; else its own scenario. "
         "With --fit-engine: any number of runs.",
     ),
-]
-Overrides = Annotated[
-    list[str],
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a value, as a.b.0.c=value."),
 ]
 
 
@@ -68,9 +65,7 @@ def validate_run(
             help="Exit with 99 if mean TTFT, mean TPOT or output throughput is off by more.",
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, no table.")
-    ] = False,
+    as_json: AsJson = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="The page; else validation-<time>.html.")
     ] = None,

@@ -373,6 +373,7 @@ def test_the_command_for_runs() -> None:
     saved("b", engine="sglang")
     done = json.loads(infersim("a", "b", "--json", "--no-report").stdout)
     assert done["paired_by"] == "request"
+    assert done["page"] is None
     assert Path(done["directory"], "result.json").exists()
 
 

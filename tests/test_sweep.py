@@ -295,7 +295,7 @@ def test_the_command(tmp_path: Path) -> None:
 def test_json_is_one_object_and_resuming_what_is_complete_changes_nothing(tmp_path: Path) -> None:
     arguments = ("one.yaml", "--sweep", "seed=1,2", "--jobs", "1", "--json", "--no-report")
     first = json.loads(infersim(*arguments, "-o", "it").stdout)
-    assert first["directory"] == "it"
+    assert (first["directory"], first["page"]) == ("it", None)
     assert (tmp_path / "it/report.html").exists() is False
     before = (tmp_path / "it/result.json").read_bytes()
     again = json.loads(infersim(*arguments, "--resume", "it").stdout)

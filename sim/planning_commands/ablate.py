@@ -8,16 +8,8 @@ from typing import Annotated
 import typer
 
 from sim.exits import told_errors
-from sim.planning_commands.study import (
-    AsJson,
-    Document,
-    Jobs,
-    Output,
-    Overrides,
-    Report,
-    finish,
-    free_directory,
-)
+from sim.options import AnswerOutput, AsJson, Jobs, Overrides, Report
+from sim.planning_commands.answer import Document, free_directory, present, save
 
 
 def ablate(
@@ -34,7 +26,7 @@ def ablate(
     ] = False,
     overrides: Overrides = [],
     jobs: Jobs = -1,
-    output: Output = None,
+    output: AnswerOutput = None,
     as_json: AsJson = False,
     report: Report = True,
 ) -> None:
@@ -48,18 +40,14 @@ def ablate(
         from sim.scenario import load_scenario
 
         loaded = load_scenario(scenario, overrides)
-        directory = free_directory(output, loaded, "ablate")
+        directory = free_directory(output, f"{loaded.name}-ablate")
         names = None if order is None else [name.strip() for name in order.split(",")]
         with progress("runs") as tell:
             found = run(loaded, local(jobs), order=names, batch=batch, saturate=saturate, tell=tell)
-        finish(
-            loaded,
-            document(found),
-            directory,
-            view=ablate_view,
-            write_page=_write_page if report else None,
-            as_json=as_json,
-        )
+        answer = document(found)
+        save(answer, directory, loaded)
+        page = _write_page if report else None
+        present(answer, directory, view=ablate_view, write_page=page, as_json=as_json)
 
 
 def _write_page(target: Path, document: Document) -> Path:

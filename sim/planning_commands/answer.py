@@ -1,4 +1,4 @@
-"""How does the answer to one question get onto the disk, into a page and onto the screen?
+"""How does the answer to a question get onto the disk, into a page and onto the screen?
 
 ``result.json`` first, then the page, then the terminal: what fails later costs nothing that was
 found before.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +19,13 @@ from sim.errors import InfersimError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from sim.scenario import Scenario
+
 RESULT, PAGE = "result.json", "report.html"
 
 Document = Mapping[str, Any]
+View = Callable[[Document], "RenderableType"]
+WritePage = Callable[[Path, Document], object]
 
 
 def free_directory(output: Path | None, name: str) -> Path:
@@ -33,23 +37,32 @@ def free_directory(output: Path | None, name: str) -> Path:
     return directory
 
 
-def finish(
-    document: Document,
-    directory: Path,
-    *,
-    view: Callable[[Document], RenderableType],
-    write_page: Callable[[Path, Document], object] | None,
-    as_json: bool,
-) -> None:
-    """Save the answer, make its page, and print it."""
-    from sim.run_directory import write_json
+def save(document: Document, directory: Path, scenario: Scenario | None = None) -> None:
+    """Write the answer, and beside it the one ``scenario`` that it is about."""
+    from sim.run_directory import RunDirectory, write_json
 
+    place = None if scenario is None else RunDirectory.create(directory, scenario)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         write_json(directory / RESULT, dict(document))
     except OSError as error:
         raise InfersimError(f"cannot write to {directory}: {error.strerror}") from None
-    page = None if write_page is None else _page(document, directory / PAGE, write_page)
+    if place is not None:
+        place.finish("complete")
+
+
+def present(
+    document: Document,
+    directory: Path,
+    *,
+    view: View,
+    write_page: WritePage | None,
+    as_json: bool,
+    advice: View | None = None,
+) -> None:
+    """Try the page of an answer that is saved, then print: one JSON object, or ``view`` in 88
+    columns and ``advice`` in lines of any length."""
+    page = None if write_page is None else _page(write_page, directory / PAGE, document)
     if as_json:
         places = {"directory": str(directory), "page": None if page is None else str(page)}
         typer.echo(json.dumps({**document, **places}, allow_nan=False))
@@ -58,18 +71,29 @@ def finish(
 
     console = stdout()
     console.print(view(document))
+    if advice is not None:
+        console.print(advice(document), soft_wrap=True)
     console.print(paths_view(directory, page), soft_wrap=True)
 
 
-def _page(
-    document: Document, target: Path, write_page: Callable[[Path, Document], object]
-) -> Path | None:
+def _page(write_page: WritePage, target: Path, document: Document) -> Path | None:
+    """Write the page; a failure costs the page only, with a warning."""
     try:
         write_page(target, document)
     except Exception as error:
         typer.echo(f"warning: no report was written ({type(error).__name__}: {error})", err=True)
         return None
     return target
+
+
+def exit_code(codes: Iterable[int], which: str) -> int:
+    """0 if any of many variants has figures; else what all of them ended with, 1 if they differ;
+    ``which`` names them for a message."""
+    found = set(codes)
+    if 0 in found:
+        return 0
+    typer.echo(f"all {which} failed", err=True)
+    return found.pop() if len(found) == 1 else 1
 
 
 def tell(text: str) -> None:

@@ -5,15 +5,16 @@ Variants of one scenario, which are simulated, or run directories, which are rea
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from sim.errors import InfersimError, UsageError
+from sim.errors import UsageError
 from sim.exits import told_errors
+from sim.options import AnswerOutput, AsJson, Jobs, Overrides, Report
+from sim.planning_commands.answer import Document, exit_code, present, save
 from sim.run_output import progress
 
 
@@ -29,25 +30,19 @@ def compare(
     repetitions: Annotated[
         int | None, typer.Option(help="Runs of each variant under other seeds; else 5.")
     ] = None,
-    overrides: Annotated[
-        list[str],
-        typer.Option("--set", metavar="KEY=VALUE", help="Override a value, as a.b.0.c=value."),
-    ] = [],
-    jobs: Annotated[
-        int, typer.Option(help="Processes that simulate side by side; -1: one for each core.")
-    ] = -1,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="Directory; else runs/<time>-<name>-compare-<id>."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, no table.")
-    ] = False,
-    report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
+    overrides: Overrides = [],
+    jobs: Jobs = -1,
+    output: AnswerOutput = None,
+    as_json: AsJson = False,
+    report: Report = True,
 ) -> None:
     """Compare variants on the same traffic: paired differences, how sure they are, the best."""
     with told_errors():
-        directory = _free(output)
+        from sim.planning.compare_view import compare_view
+        from sim.run_directory import check_free, new_run_directory
+
+        if output is not None:
+            check_free(output)
         if len(paths) == 1 and not paths[0].is_dir():
             found = _of_scenario(paths[0], varied, repetitions, overrides, jobs)
         else:
@@ -57,20 +52,12 @@ def compare(
                     "compared as they are"
                 )
             found = _of_runs(paths)
-        place = _save(found, directory)
-        page = _write_page(found, place) if report else None
-        _show(found, place, page, as_json)
-        code = _exit_code(found)
+        place = output or new_run_directory(Path("runs"), f"{found['name']}-compare")
+        save(found, place)
+        page = _write_page if report else None
+        present(found, place, view=compare_view, write_page=page, as_json=as_json)
+        code = exit_code((variant["exit_code"] for variant in found["variants"]), "variants")
     raise typer.Exit(code)
-
-
-def _free(output: Path | None) -> Path | None:
-    """``output``, checked before anything is simulated."""
-    from sim.run_directory import check_free
-
-    if output is not None:
-        check_free(output)
-    return output
 
 
 def _of_scenario(
@@ -99,46 +86,7 @@ def _of_runs(paths: Sequence[Path]) -> dict[str, Any]:
     return compare_runs(paths)
 
 
-def _save(document: dict[str, Any], output: Path | None) -> Path:
-    """Write the result to its directory."""
-    from sim.run_directory import new_run_directory, write_json
+def _write_page(target: Path, document: Document) -> Any:
+    from reports.planning.compare import write_compare_report
 
-    directory = output or new_run_directory(Path("runs"), f"{document['name']}-compare")
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        write_json(directory / "result.json", document)
-    except OSError as error:
-        raise InfersimError(f"cannot write to {directory}: {error.strerror}") from None
-    return directory
-
-
-def _write_page(document: dict[str, Any], directory: Path) -> Path | None:
-    """Write the page; a failure costs the page only, with a warning."""
-    try:
-        from reports.planning.compare import write_compare_report
-
-        return write_compare_report(directory / "report.html", document)
-    except Exception as error:
-        typer.echo(f"warning: no report was written ({type(error).__name__}: {error})", err=True)
-        return None
-
-
-def _show(document: dict[str, Any], directory: Path, page: Path | None, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(document | {"directory": str(directory)}, allow_nan=False))
-        return
-    from sim.console import paths_view, stdout
-    from sim.planning.compare_view import compare_view
-
-    console = stdout()
-    console.print(compare_view(document))
-    console.print(paths_view(directory, page), soft_wrap=True)
-
-
-def _exit_code(document: dict[str, Any]) -> int:
-    """0 if any variant has figures; else what all of them ended with, 1 if they differ."""
-    codes = {variant["exit_code"] for variant in document["variants"]}
-    if 0 in codes:
-        return 0
-    typer.echo("all variants failed", err=True)
-    return int(codes.pop()) if len(codes) == 1 else 1
+    return write_compare_report(target, document)

@@ -9,16 +9,8 @@ import typer
 
 from sim.errors import UsageError
 from sim.exits import told_errors
-from sim.planning_commands.study import (
-    AsJson,
-    Document,
-    Jobs,
-    Output,
-    Overrides,
-    Report,
-    finish,
-    free_directory,
-)
+from sim.options import AnswerOutput, AsJson, Jobs, Overrides, Report
+from sim.planning_commands.answer import Document, free_directory, present, save
 
 
 def diagnose(
@@ -27,7 +19,7 @@ def diagnose(
     ],
     overrides: Overrides = [],
     jobs: Jobs = -1,
-    output: Output = None,
+    output: AnswerOutput = None,
     as_json: AsJson = False,
     report: Report = True,
 ) -> None:
@@ -42,16 +34,18 @@ def diagnose(
 
         file = _scenario_of(asked)
         loaded = load_scenario(file, overrides)
-        directory = free_directory(output, loaded, "diagnose")
+        directory = free_directory(output, f"{loaded.name}-diagnose")
         with progress("runs") as tell:
             found = run(loaded, local(jobs), target=str(file), given=overrides, tell=tell)
-        finish(
-            loaded,
-            document(found),
+        answer = document(found)
+        save(answer, directory, loaded)
+        page = _write_page if report else None
+        present(
+            answer,
             directory,
             view=diagnose_view,
             advice=advice_view,
-            write_page=_write_page if report else None,
+            write_page=page,
             as_json=as_json,
         )
 

@@ -9,15 +9,11 @@ import typer
 
 from sim.errors import UsageError
 from sim.exits import told_errors
-from sim.planning_commands.answer import Document, finish, free_directory, tell
+from sim.options import AnswerOutput, AsJson, Overrides, Report
+from sim.planning_commands.answer import Document, free_directory, present, save, tell
 
 if TYPE_CHECKING:
     from sim.planning.probe import Probe
-
-Overrides = Annotated[
-    list[str],
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a value, as a.b.0.c=value."),
-]
 
 
 def find(
@@ -30,14 +26,9 @@ def find(
     tolerance: Annotated[
         float, typer.Option(help="Relative distance of the loads that hold and fail.")
     ] = 0.02,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="Directory; else runs/<time>-<name>-find-<id>."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, no table.")
-    ] = False,
-    report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
+    output: AnswerOutput = None,
+    as_json: AsJson = False,
+    report: Report = True,
 ) -> None:
     """Find the highest load that meets the SLO, and what breaks first above it."""
     with told_errors():
@@ -51,7 +42,9 @@ def find(
         directory = free_directory(output, f"{loaded.name}-find")
         found = finding.find(loaded, what, tolerance=tolerance, tell=_tell)
         page = _write_page if report else None
-        finish(finding.document(found), directory, view=find_view, write_page=page, as_json=as_json)
+        answer = finding.document(found)
+        save(answer, directory)
+        present(answer, directory, view=find_view, write_page=page, as_json=as_json)
 
 
 def _tell(probe: Probe) -> None:

@@ -9,8 +9,8 @@ import typer
 
 from sim.errors import UsageError
 from sim.exits import told_errors
-from sim.planning_commands.answer import Document, finish, free_directory, tell
-from sim.planning_commands.find import Overrides
+from sim.options import AnswerOutput, AsJson, Jobs, Overrides, Report
+from sim.planning_commands.answer import Document, free_directory, present, save, tell
 
 if TYPE_CHECKING:
     from sim.planning.choose import Question
@@ -42,17 +42,10 @@ def plan(
         typer.Option(metavar="LIMITS", help="Further limits: 'ttft:p95<500ms;cost<20/h;gpus<=16'."),
     ] = None,
     overrides: Overrides = [],
-    jobs: Annotated[
-        int, typer.Option(help="Processes that simulate side by side; -1: one for each core.")
-    ] = -1,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="Directory; else runs/<time>-<name>-plan-<id>."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, no table.")
-    ] = False,
-    report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
+    jobs: Jobs = -1,
+    output: AnswerOutput = None,
+    as_json: AsJson = False,
+    report: Report = True,
 ) -> None:
     """Find the cheapest fleets that hold a load within the SLO, and what speaks against others."""
     with told_errors():
@@ -70,7 +63,8 @@ def plan(
         directory = free_directory(output, f"{loaded.name}-plan")
         found = document(choose(loaded, question, jobs=jobs, tell=tell))
         page = _write_page if report else None
-        finish(found, directory, view=plan_view, write_page=page, as_json=as_json)
+        save(found, directory)
+        present(found, directory, view=plan_view, write_page=page, as_json=as_json)
 
 
 def _question(

@@ -9,16 +9,8 @@ from typing import Annotated
 import typer
 
 from sim.exits import told_errors
-from sim.planning_commands.study import (
-    AsJson,
-    Document,
-    Jobs,
-    Output,
-    Overrides,
-    Report,
-    finish,
-    free_directory,
-)
+from sim.options import AnswerOutput, AsJson, Jobs, Overrides, Report
+from sim.planning_commands.answer import Document, free_directory, present, save
 
 
 def sensitivity(
@@ -29,7 +21,7 @@ def sensitivity(
     ] = [],
     overrides: Overrides = [],
     jobs: Jobs = -1,
-    output: Output = None,
+    output: AnswerOutput = None,
     as_json: AsJson = False,
     report: Report = True,
 ) -> None:
@@ -44,18 +36,14 @@ def sensitivity(
         from sim.scenario import load_scenario
 
         loaded = load_scenario(scenario, overrides)
-        directory = free_directory(output, loaded, "sensitivity")
+        directory = free_directory(output, f"{loaded.name}-sensitivity")
         wanted = dict(map(read_range, ranges))
         with progress("runs") as tell:
             found = run(loaded, local(jobs), ranges=wanted, tell=tell)
-        finish(
-            loaded,
-            document(found),
-            directory,
-            view=sensitivity_view,
-            write_page=_write_page if report else None,
-            as_json=as_json,
-        )
+        answer = document(found)
+        save(answer, directory, loaded)
+        page = _write_page if report else None
+        present(answer, directory, view=sensitivity_view, write_page=page, as_json=as_json)
 
 
 def _write_page(target: Path, document: Document) -> Path:

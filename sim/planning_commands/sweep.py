@@ -5,7 +5,6 @@ The directory fills point by point; the table, and only then the page, are made 
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,6 +12,8 @@ import typer
 
 from sim.errors import UsageError
 from sim.exits import INTERRUPTED, told_errors
+from sim.options import AnswerOutput, AsJson, Jobs, Overrides, Report
+from sim.planning_commands.answer import Document, exit_code, present
 from sim.run_output import progress
 
 if TYPE_CHECKING:
@@ -20,13 +21,6 @@ if TYPE_CHECKING:
     from sim.planning.store import Store
     from sim.planning.sweep import Sweep
 
-Overrides = Annotated[
-    list[str],
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a value, as a.b.0.c=value."),
-]
-Jobs = Annotated[
-    int, typer.Option(help="Processes that simulate side by side; -1: one for each core.")
-]
 Where = Annotated[
     Literal["local", "dask"], typer.Option("--executor", help="Here, or on a Dask cluster.")
 ]
@@ -54,18 +48,14 @@ def sweep(
     resume: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Go on with a sweep that was cut short.")
     ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="Directory; else runs/<time>-<name>-sweep-<id>."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, no table.")
-    ] = False,
-    report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
+    output: AnswerOutput = None,
+    as_json: AsJson = False,
+    report: Report = True,
 ) -> None:
     """Simulate every point of a grid of values, in parallel, and show how the figures change."""
     with told_errors():
         from sim.planning.sweep import document
+        from sim.planning.sweep_view import sweep_view
 
         executor = _executor(where, address, jobs)
         asked = _asked(scenario, swept, overrides, resume)
@@ -73,9 +63,10 @@ def sweep(
             _run(asked, store, executor)
             found = document(asked, store.known)
             store.finish(found)
-        page = _write_page(found, store.path) if report else None
-        _show(found, store.path, page, as_json)
-        code = _exit_code(found)
+        page = _write_page if report else None
+        present(found, store.path, view=sweep_view, write_page=page, as_json=as_json)
+        codes = (row["exit_code"] for row in found["results"])
+        code = exit_code(codes, f"{found['points']:,} points")
     raise typer.Exit(code)
 
 
@@ -132,33 +123,7 @@ def _run(asked: Sweep, store: Store, executor: Executor) -> None:
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _write_page(document: dict[str, Any], directory: Path) -> Path | None:
-    """Write the page; a failure costs the page only, with a warning."""
-    try:
-        from reports.planning.sweep import write_sweep_report
+def _write_page(target: Path, document: Document) -> Any:
+    from reports.planning.sweep import write_sweep_report
 
-        return write_sweep_report(directory / "report.html", document)
-    except Exception as error:
-        typer.echo(f"warning: no report was written ({type(error).__name__}: {error})", err=True)
-        return None
-
-
-def _show(document: dict[str, Any], directory: Path, page: Path | None, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(document | {"directory": str(directory)}, allow_nan=False))
-        return
-    from sim.console import paths_view, stdout
-    from sim.planning.sweep_view import sweep_view
-
-    console = stdout()
-    console.print(sweep_view(document))
-    console.print(paths_view(directory, page), soft_wrap=True)
-
-
-def _exit_code(document: dict[str, Any]) -> int:
-    """0 if any point has figures; else what all of them ended with, 1 if they differ."""
-    codes = {row["exit_code"] for row in document["results"]}
-    if 0 in codes:
-        return 0
-    typer.echo(f"all {document['points']:,} points failed", err=True)
-    return int(codes.pop()) if len(codes) == 1 else 1
+    return write_sweep_report(target, document)

@@ -1,0 +1,27 @@
+"""What do the options look like that several commands have?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Overrides = Annotated[
+    list[str],
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a value, as a.b.0.c=value."),
+]
+Seed = Annotated[int | None, typer.Option(help="Random seed; else the scenario's.")]
+Jobs = Annotated[
+    int, typer.Option(help="Processes that simulate side by side; -1: one for each core.")
+]
+RunOutput = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", help="Run directory; else runs/<time>-<name>-<id>."),
+]
+AnswerOutput = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", help="Directory; else runs/<time>-<name>-<command>-<id>."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, no table.")]
+Report = Annotated[bool, typer.Option(help="Write report.html.")]
