@@ -165,6 +165,35 @@ def test_the_highest_load_that_meets_the_slo(tmp_path: Path) -> None:
     assert found["load"] == RATE
 
 
+def test_a_load_that_cannot_be_tried_is_neither_met_nor_missed(tmp_path: Path) -> None:
+    sweep = Sweep(small(), (Axis(RATE, (0, 5, "fast", 10)),))
+    found = json.loads(swept(sweep, InProcess(), tmp_path / "mistakes"))
+    assert found["failed"] == 2
+    assert found["answers"] == []  # a load that is no number makes no axis of loads
+    sweep = Sweep(small(), (Axis(RATE, (0, 5, 10)),))
+    (answer,) = json.loads(swept(sweep, InProcess(), tmp_path / "zero"))["answers"]
+    assert (answer["meets"], answer["misses"]) == (10, None)
+    closed = small(workload__arrivals={"kind": "closed", "concurrency": 1})
+    sweep = Sweep(closed, (Axis("workload.arrivals.concurrency", (0, 2, 5000)),))
+    (answer,) = json.loads(swept(sweep, InProcess(), tmp_path / "users"))["answers"]
+    assert answer["meets"] == 2
+    assert "users" in answer["text"]
+
+
+def test_what_does_not_fit_is_missed(tmp_path: Path) -> None:
+    class Infeasible:
+        def run(self, scenario: Any, grid: Any) -> Any:
+            for point in grid:
+                if point.settings[RATE] >= 10:
+                    yield Outcome(point, None, "does not fit", 3)
+                else:
+                    yield evaluate(scenario, point)
+
+    sweep = Sweep(small(), (Axis(RATE, (5, 10, 20)),))
+    (answer,) = json.loads(swept(sweep, Infeasible(), tmp_path / "it"))["answers"]
+    assert (answer["meets"], answer["misses"]) == (5, 10)
+
+
 def test_no_answer_without_a_limit(tmp_path: Path) -> None:
     sweep = Sweep(small(slo=None), (Axis(RATE, (5, 10)),))
     assert json.loads(swept(sweep, InProcess(), tmp_path / "it"))["answers"] == []
@@ -221,6 +250,29 @@ def test_only_the_same_sweep_is_resumed(tmp_path: Path) -> None:
         begun_in(tmp_path)
     with pytest.raises(UsageError, match="is not empty"):
         Store.create(path, small(), {})
+
+
+def test_a_sweep_whose_files_have_changed_is_not_resumed(tmp_path: Path) -> None:
+    lengths = tmp_path / "lengths.csv"
+    lengths.write_text("tokens\n5\n9\n30\n")
+    law = {"kind": "empirical", "path": str(lengths)}
+    sweep = Sweep(small(workload__output_tokens=law), (Axis("seed", (1, 2)),))
+    with sweep.create(tmp_path / "it") as store:
+        store.add(evaluate(sweep.scenario, sweep.grid[0]))
+    begun_in(tmp_path / "it").resume(tmp_path / "it").__exit__(None, None, None)
+    lengths.write_text("tokens\n5\n9\n31\n")
+    with pytest.raises(UsageError, match="another content of the files"):
+        begun_in(tmp_path / "it").resume(tmp_path / "it")
+
+
+def test_a_file_on_an_axis_counts_too(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text("tokens\n5\n9\n")
+    law = {"kind": "empirical", "path": "a.csv"}
+    axis = Axis("workload.output_tokens.path", ("a.csv", "b.csv"))
+    files = Sweep(small(workload__output_tokens=law), (axis,)).question()["files"]
+    assert [Path(path).name for path in files] == ["a.csv", "b.csv"]
+    assert Sweep(small(), (Axis("engine", ("vllm", "sglang")),)).question()["files"] == {}
 
 
 def test_a_sweep_is_resumed_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

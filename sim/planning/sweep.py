@@ -14,6 +14,7 @@ from typing import Any
 from sim.errors import UsageError
 from sim.planning.executors import Executor
 from sim.planning.grid import Axis, check_possible, points
+from sim.planning.inputs import digests
 from sim.planning.points import Outcome, Point, show
 from sim.planning.store import Store, question_of, to_row
 from sim.planning.wording import short_keys
@@ -49,7 +50,13 @@ class Sweep:
             "infersim": version("infersim"),
             "scenario": self.scenario.written(),
             "axes": [{"key": axis.key, "values": list(axis.values)} for axis in self.axes],
+            "files": self._files(),
         }
+
+    def _files(self) -> dict[str, str]:
+        """What the files contain that the scenario, or a value on an axis, names by path."""
+        swept = [value for axis in self.axes for value in axis.values]
+        return digests([self.scenario.written(), swept], self.scenario.base)
 
     def create(self, path: Path) -> Store:
         """A directory for this sweep; UsageError if it cannot be, or no point is possible."""
@@ -62,8 +69,8 @@ class Sweep:
         for key, value in wanted.items():
             if begun.get(key) != value:
                 raise UsageError(
-                    f"{path}: was begun with another {_WORDS[key]}; leave the scenario and --sweep "
-                    "away to go on with what is there, or begin a new directory"
+                    f"{path}: was begun with another {_WORDS[key]}; {_instead(key)}begin a new "
+                    "directory"
                 )
         return Store.resume(path, self.grid)
 
@@ -85,7 +92,15 @@ _WORDS = {
     "infersim": "release of infersim",
     "scenario": "scenario",
     "axes": "--sweep",
+    "files": "content of the files that it reads",
 }
+
+
+def _instead(key: str) -> str:
+    """What helps against a question that is not the one that was begun."""
+    if key in ("scenario", "axes"):
+        return "leave the scenario and --sweep away to go on with what is there, or "
+    return ""
 
 
 def begun_in(path: Path) -> Sweep:
@@ -149,10 +164,12 @@ def _others(settings: Mapping[str, object], axis: Axis) -> dict[str, object]:
 
 
 def _answer(axis: Axis, label: str, line: Sequence[Outcome]) -> dict[str, Any]:
-    """How far up the load of one combination goes."""
+    """How far up the load of one combination goes. A load that could not be tried (a mistake, a
+    failure) says nothing; one that is infeasible is missed."""
     highest = missed = None
-    if any(outcome.summary is not None for outcome in line):
-        for outcome in sorted(line, key=lambda outcome: _number(outcome, axis)):
+    tried = [outcome for outcome in line if outcome.summary is not None or outcome.infeasible]
+    if any(outcome.summary is not None for outcome in tried):
+        for outcome in sorted(tried, key=lambda outcome: _number(outcome, axis)):
             if not meets(outcome.summary):
                 missed = _number(outcome, axis)
                 break
