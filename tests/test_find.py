@@ -20,6 +20,7 @@ from sim.planning.find_view import find_view
 from sim.planning.knee import knee
 from sim.planning.loads import axis_of, traffic_of
 from sim.planning.promises import slo_promise
+from sim.planning.sentences import own_load
 from sim.scenario import Scenario, load_scenario
 from tests.planning_fixtures import SMALL, small
 
@@ -128,6 +129,70 @@ def test_the_highest_concurrency_is_whole_and_next_to_one_that_fails() -> None:
     assert found.own is not None
     assert found.own.load == 4
     assert document(found)["unit"] == "users"
+
+
+def test_the_opening_of_a_closed_loop_does_not_count() -> None:
+    closed = {"kind": "closed", "concurrency": 4}
+    asked = small(workload__arrivals=closed, slo={"ttft": "100ms", "attainment": 0.95})
+    found = find(asked, "concurrency")
+    users = int(found.best.load)
+    # all prompts at once: the first of each user come later than ever again
+
+    def kept(count: int) -> tuple[float, float]:
+        loop = {"workload.arrivals.concurrency": count, "run.requests": 25 * count}
+        late = simulate(asked.override(loop)).record.ttft > 0.1
+        return 1 - float(late[:count].mean()), 1 - float(late[2 * count :].mean())
+
+    opening, steady = kept(users)
+    assert opening < 0.7
+    assert steady >= 0.945
+    assert kept(round(1.2 * users))[1] < 0.95
+    told = document(found)
+    assert told["opening_left_out"]
+    assert "first two requests per user do not count" in " ".join(told["sentences"])
+    strict = find(asked.override({"run.warmup": 0}), "concurrency")
+    assert strict.best.load < 0.7 * users
+    assert not document(strict)["opening_left_out"]
+    assert not document(find(steep(), "rate"))["opening_left_out"]
+
+
+def test_batches_that_fill_too_slowly_may_fill_in_time_under_more_load(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    static = small(scheduler={"batching": "static", "max_num_seqs": 8})
+    promise = slo_promise(static)
+    assert promise is not None
+    finder = Finder(static, "rate", [promise])
+    full = finder.saturation.rate
+
+    class Window:
+        def __init__(self, load: float) -> None:
+            self.load, self.holds = load, 0.37 * full <= load <= 0.43 * full
+
+    monkeypatch.setattr(finder, "probe", lambda load, replicas: Window(load))
+    best, fails = finder.find(1, 0.02)
+    assert best is not None
+    assert fails is not None
+    assert best.load <= 0.43 * full < fails.load <= 1.03 * best.load
+
+
+def test_batches_that_never_fill_in_time_are_told_so() -> None:
+    static = small(scheduler={"batching": "static", "max_num_seqs": 64})
+    with pytest.raises(InfeasibleError, match="requests wait for a batch") as caught:
+        find(static, "rate")
+    assert "no load that was tried" in str(caught.value)
+
+
+def test_a_horizon_that_cuts_requests_off_is_named() -> None:
+    with pytest.raises(InfeasibleError, match=r"run.horizon cuts runs short"):
+        find(small(run__horizon="20ms"), "rate")
+
+
+def test_an_own_load_that_fails_below_the_highest_is_no_headroom() -> None:
+    own = {"load": 1.0, "holds": False, "probe": {"breaks": "ttft"}}
+    told = {"own": own, "unit": "requests/s", "headroom": 3.0}
+    assert "though the highest load does" in own_load(told)
+    assert "50% less would" in own_load({**told, "headroom": -0.5})
 
 
 def test_a_trace_is_sped_up(tmp_path: Path) -> None:

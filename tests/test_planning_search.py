@@ -78,6 +78,15 @@ def test_wilson_is_what_tables_say() -> None:
     assert 0.95 < wilson(1.0, 100)[0] < 0.97
 
 
+def test_what_was_always_seen_may_be_certain_and_rounding_does_not_say_otherwise() -> None:
+    for count in range(1, 3000, 7):
+        assert wilson(1.0, count)[1] == 1.0
+        assert wilson(0.0, count)[0] == 0.0
+    seen = pooled(Promise({"ttft": 1.0}, 1.0), [Seen(np.ones(60, dtype=bool), {"ttft": 0.5})])
+    assert seen.kept
+    assert not seen.sure  # sixty of sixty do not prove that all keep it
+
+
 def test_wilson_covers_a_known_share_at_its_rate() -> None:
     random = np.random.default_rng(1)
     covered = 0
@@ -140,7 +149,7 @@ def test_constraints_that_say_nothing_are_refused(text: str, told: str) -> None:
     assert told in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["0", "-3", "fast", "x", "0x", "nan", "inf"])
+@pytest.mark.parametrize("text", ["0", "-3", "fast", "x", "0x", "nan", "inf", "1e12"])
 def test_rates_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--rate"):
         read_rate(text, 5.0)

@@ -14,7 +14,7 @@ from sim.cost import CostModel
 from sim.errors import InfeasibleError, UsageError
 from sim.planning.knee import Knee, knee
 from sim.planning.loads import Axis, Kind, axis_of, traffic_of
-from sim.planning.probe import MOST, SEVERAL, Probe, Prober
+from sim.planning.probe import MOST, SEVERAL, Probe, Prober, opens_at_once
 from sim.planning.promises import Promise, limits_ms, slo_promise
 from sim.planning.saturation import (
     ROOM,
@@ -25,7 +25,7 @@ from sim.planning.saturation import (
     replica_of,
     saturation,
 )
-from sim.planning.search import search
+from sim.planning.search import Bracket, search
 from sim.planning.sentences import sentences
 from sim.scenario import Scenario
 from sim.simulation import prepare
@@ -37,6 +37,11 @@ LOWEST, HIGHEST = 1e-3, 4.0
 MOST_USERS = 16
 """Full batches of users up to which a closed loop is tried: what is not broken by then waits in the
 queue, whatever the limits."""
+
+WHOLE_BATCHES = ("static", "request")
+SCAN = tuple(share / 20 for share in range(19, 0, -1))
+"""Shares of the saturated rate that are tried where requests wait for a batch to fill: they may be
+late at low loads and in time at higher ones."""
 
 CURVE = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2)
 """Shares of the load found at which the throughput-latency curve is drawn."""
@@ -115,13 +120,27 @@ class Finder:
         else:
             lowest, highest = LOWEST * full, HIGHEST * full
         start = self._start() * replicas if guess is None else guess
-        bracket = search(
-            holds, start, lowest=lowest, highest=highest, tolerance=tolerance, whole=self.axis.whole
-        )
+
+        def around(load: float) -> Bracket:
+            whole = self.axis.whole
+            return search(
+                holds, load, lowest=lowest, highest=highest, tolerance=tolerance, whole=whole
+            )
+
+        bracket = around(start)
+        if bracket.holds is None and self.waits_for_batches:
+            held = next((share * full for share in SCAN if holds(share * full)), None)
+            bracket = bracket if held is None else around(held)
         return tuple(
             None if load is None else self.probe(load, replicas)
             for load in (bracket.holds, bracket.fails)
         )  # type: ignore[return-value]
+
+    @property
+    def waits_for_batches(self) -> bool:
+        """Whether requests wait until a batch of them is there, so that more load may be better."""
+        batching = self.axis.scenario.scheduler.batching
+        return batching in WHOLE_BATCHES and not self.axis.whole
 
     def probes(self, replicas: int) -> tuple[Probe, ...]:
         """All loads that were tried on so many replicas, in order."""
@@ -157,7 +176,7 @@ def find(
     best, fails = finder.find(replicas, tolerance, tell=tell)
     if best is None:
         assert fails is not None
-        raise InfeasibleError(_not_even(finder.axis, fails))
+        raise InfeasibleError(_not_even(finder, fails, replicas))
     own = None
     if finder.axis.own is not None:
         own = finder.probe(finder.axis.own, replicas)
@@ -188,18 +207,35 @@ def _curve(finder: Finder, best: Probe, replicas: int) -> None:
         finder.probe(load, replicas, most=1 if share < ROOM else SEVERAL)
 
 
-def _not_even(axis: Axis, probe: Probe) -> str:
-    """Why no load holds."""
+def _not_even(finder: Finder, probe: Probe, replicas: int) -> str:
+    """Why no load holds; ``probe`` is that of the lowest."""
+    unit, horizon = finder.axis.unit, finder.axis.scenario.run.horizon
     if not probe.attained:
-        return f"not even {probe.load:.3g} {axis.unit} are stable: {probe.state}"
-    broken = [each for each in probe.attained if not each.kept]
-    told = "; ".join(f"{each.share:.1%} where {each.promise.text} is promised" for each in broken)
-    return (
-        f"the SLO cannot be met at any load: at {probe.load:.3g} {axis.unit}, where requests "
-        f"hardly meet each other, it is kept by {told or 'too few'}; {probe.breaks} is too tight "
-        "for this replica, so allow more, or take a faster GPU, more tensor_parallel or a lower "
-        "precision"
+        return f"not even {probe.load:.3g} {unit} are stable: {probe.state}"
+    if finder.waits_for_batches:
+        batching = finder.axis.scenario.scheduler.batching
+        best = max(finder.probes(replicas), key=lambda each: min(a.share for a in each.attained))
+        return (
+            f"no load that was tried keeps the SLO: it comes closest at {best.load:.3g} {unit}, "
+            f"kept by {_kept_by(best)}; with {batching} batching requests wait for a batch, so "
+            "take smaller batches (scheduler.max_num_seqs) or continuous batching"
+        )
+    text = (
+        f"the SLO cannot be met at any load: at {probe.load:.3g} {unit}, where requests "
+        f"hardly meet each other, it is kept by {_kept_by(probe)}"
     )
+    if horizon is not None:
+        return f"{text}; run.horizon cuts runs short, and what is not finished then has missed it"
+    return (
+        f"{text}; {probe.breaks} is too tight for this replica, so allow more, or take a faster "
+        "GPU, more tensor_parallel or a lower precision"
+    )
+
+
+def _kept_by(probe: Probe) -> str:
+    broken = [each for each in probe.attained if not each.kept]
+    told = (f"{each.share:.1%} where {each.promise.text} is promised" for each in broken)
+    return "; ".join(told) or "too few"
 
 
 def headroom(found: Found) -> float | None:
@@ -227,6 +263,7 @@ def document(found: Found) -> dict[str, Any]:
         "sure": found.best.sure and (fails is None or fails.sure),
         "fails_at": None if fails is None else fails.load,
         "first_to_break": None if fails is None else fails.breaks,
+        "opening_left_out": opens_at_once(found.scenario, found.axis),
         "tolerance": {"asked": found.tolerance, "reached": reached},
         "error_band": found.best.error,
         "own": None

@@ -10,7 +10,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sim.planning.sentences import first_to_break, highest, knee_text, own_load, slo_text, sureness
+from sim.planning.sentences import (
+    first_to_break,
+    highest,
+    knee_text,
+    opening,
+    own_load,
+    slo_text,
+    sureness,
+)
 from sim.units import show_time
 
 
@@ -30,7 +38,8 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield Text(own_load(document), style="green" if own["holds"] else "red")
     yield Text(knee_text(document))
     yield _table(document)
-    yield Text(sureness(document), style="dim")
+    for line in [*opening(document), sureness(document)]:
+        yield Text(line, style="dim")
 
 
 def _table(document: Mapping[str, Any]) -> Table:

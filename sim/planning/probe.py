@@ -24,6 +24,7 @@ from sim.planning.loads import Axis
 from sim.planning.promises import Attained, Promise, Seen, look, pooled
 from sim.rng import repetition_seed
 from sim.scenario import Scenario
+from sim.scenario.run import Warmup
 from sim.simulation import Setup, is_random, play
 from sim.workload import build
 
@@ -42,6 +43,10 @@ STABILITY = "capacity"
 
 TURNOVERS = 8
 """How often the batches of a fleet are exchanged in a run, at least; less says little of them."""
+
+OPENING = 2
+"""Requests of each user of a closed loop that do not count: the first come all at once, and some of
+the second ones while those are still being served."""
 
 CROWDED = 3.0
 """How much longer a request stays in a busy replica than alone, to count those that are there."""
@@ -147,14 +152,22 @@ class Prober:
         return max(self._least, SEVERAL if busy else 1)
 
     def _long_enough(self, scenario: Scenario, axis: Axis, load: float, replicas: int) -> Scenario:
-        """``scenario`` with as many requests as its batches need to be exchanged several times."""
+        """``scenario`` with as many requests as its batches need to be exchanged several times.
+
+        All users of a closed loop send their first request at one instant, which never comes again:
+        those do not count, nor the next ones, some of which wait behind them; unless the scenario
+        itself says what does not count.
+        """
         own = scenario.run.requests
         if own is None or scenario.workload.trace is not None:
             return scenario
         full = float(self.setup.limits.max_num_seqs * replicas)
         members = load if axis.whole else min(full, CROWDED * self._residence * load)
         needed = int(TURNOVERS * members)
-        return scenario if needed <= own else scenario.override({"run.requests": needed})
+        changes = {} if needed <= own else {"run.requests": needed}
+        if opens_at_once(scenario, axis):
+            changes["run.warmup"] = OPENING * round(load)
+        return scenario.override(changes) if changes else scenario
 
     def _play(self, scenario: Scenario, number: int) -> RunRecord:
         seed = repetition_seed(scenario.seed, number)
@@ -162,6 +175,11 @@ class Prober:
         setup = replace(self.setup, scenario=scenario)
         traffic = build(scenario, seed)
         return play(setup, traffic, self.cost, leap=scenario.run.leap, stop=Stop())
+
+
+def opens_at_once(scenario: Scenario, axis: Axis) -> bool:
+    """Whether the first requests of each user are left out of what is judged."""
+    return axis.whole and scenario.run.warmup == Warmup()
 
 
 def _concluded(

@@ -149,4 +149,6 @@ def wilson(share: float, count: float) -> tuple[float, float]:
     z2 = Z95 * Z95
     middle = (share + z2 / (2 * count)) / (1 + z2 / count)
     half = Z95 * math.sqrt(share * (1 - share) / count + z2 / (4 * count**2)) / (1 + z2 / count)
-    return max(0.0, middle - half), min(1.0, middle + half)
+    low = max(0.0, middle - half) if share > 0 else 0.0  # not what rounding makes of it
+    high = min(1.0, middle + half) if share < 1 else 1.0
+    return low, high

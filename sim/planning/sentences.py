@@ -14,6 +14,7 @@ def sentences(document: Document) -> list[str]:
     """The whole answer, its most important part first."""
     own = [] if document["own"] is None else [own_load(document)]
     told = [slo_text(document), first_to_break(document), *own, knee_text(document)]
+    told += opening(document)
     return [highest(document), *told, sureness(document)]
 
 
@@ -55,7 +56,19 @@ def own_load(document: Document) -> str:
     load = f"The scenario's own load of {own['load']:.4g} {document['unit']}"
     if own["holds"]:
         return f"{load} holds: {room:.0%} headroom."
+    if room >= 0:  # chance, or batches that fill sooner where there is more
+        return f"{load} does not hold ({own['probe']['breaks']}), though the highest load does."
     return f"{load} does not hold ({own['probe']['breaks']}): {-room:.0%} less would."
+
+
+def opening(document: Document) -> list[str]:
+    """What of a closed loop does not count, if anything."""
+    if not document["opening_left_out"]:
+        return []
+    return [
+        "The first two requests per user do not count: a closed loop opens with all prompts at "
+        "one instant, which never comes again."
+    ]
 
 
 def knee_text(document: Document) -> str:
