@@ -280,6 +280,22 @@ def test_the_command_writes_before_it_prints(tmp_path: Path) -> None:
     assert "vllm serve" in page
 
 
+def test_the_command_of_a_fleet_repeats_the_overrides(tmp_path: Path) -> None:
+    arguments = ("--gpus", "h100-sxm", "--tensor-parallel", "1", "--rate", "35.5", "--no-report")
+    given = "slo={ttft: 280ms, attainment: 0.9}"
+    done = command(tmp_path, *arguments, "--set", given)
+    assert done.exit_code == 0, done.output
+    assert "1 replica of 1 x h100-sxm (1 GPU)" in done.stdout
+    begin = done.stdout.index("infersim run")
+    words = shlex.split(done.stdout[begin : done.stdout.index("\nRun:")].replace("\\\n", " "))
+    assert words[:2] == ["infersim", "run"]
+    again = load_scenario(words[2], [word for word in words[3:] if word != "--set"])
+    expected = load_scenario(words[2], [given, "workload.arrivals.rate=35.5"])
+    assert again.slo == expected.slo
+    assert again.workload == expected.workload
+    assert again.fleet[0].gpu == "h100-sxm"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [

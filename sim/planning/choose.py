@@ -21,6 +21,7 @@ from sim.planning.layouts import Layout, Rejected, Screened, screen
 from sim.planning.loads import axis_of, traffic_of
 from sim.planning.promises import Promise, slo_promise
 from sim.planning.sizing import Confirmed, Sized, confirm, size
+from sim.planning.wording import counted
 from sim.planning.workers import calls
 from sim.scenario import Scenario
 
@@ -29,6 +30,9 @@ WAVE = 4
 constant, so that the answer does not depend on the number of processes."""
 
 TOLERANCE = 0.02
+
+MOST_RATE = 1e9
+"""Requests per second that are believed."""
 
 SHOWN_REASONS = 12
 """Layouts whose reasons an error lists."""
@@ -155,7 +159,8 @@ def _sized(
         for found in calls(size, arguments, jobs):
             if isinstance(found, Sized):
                 sized.append(found)
-                say(f"{found.layout.text}: {found.replicas} replicas, ${found.cost:,.2f}/h")
+                fleet = counted(found.replicas, "replica")
+                say(f"{found.layout.text}: {fleet}, ${found.cost:,.2f}/h")
             else:
                 rejected.append(found)
                 say(f"{found.layout.text}: {found.reason}")
@@ -164,7 +169,7 @@ def _sized(
 
 def _too_dear(screened: Screened, most: float) -> Rejected:
     text = (
-        f"at least {screened.least:,} replicas, ${screened.cost:,.2f}/h, even at "
+        f"at least {counted(screened.least, 'replica')}, ${screened.cost:,.2f}/h, even at "
         f"{screened.rate:.3g} requests/s each, more than one can serve; found: ${most:,.2f}/h"
     )
     return Rejected(screened.layout, "too dear", text, screened.cost)
@@ -172,8 +177,9 @@ def _too_dear(screened: Screened, most: float) -> Rejected:
 
 def _dearer(sized: Sized, ranked: Sequence[Sized], top: int) -> Rejected:
     text = (
-        f"holds with {sized.replicas:,} replicas at ${sized.cost:,.2f}/h, but {top} cost less "
-        f"(${ranked[0].cost:,.2f} to ${ranked[top - 1].cost:,.2f}/h)"
+        f"holds with {counted(sized.replicas, 'replica')} at ${sized.cost:,.2f}/h; {top} that "
+        f"cost no more are ranked before it (${ranked[0].cost:,.2f} to "
+        f"${ranked[top - 1].cost:,.2f}/h)"
     )
     return Rejected(sized.layout, "too dear", text, sized.cost)
 
@@ -208,6 +214,9 @@ def read_rate(text: str, own: float) -> float:
             f"--rate {text!r}: expected requests per second, such as 50 or 90/min, or a multiple "
             "of the scenario's own, such as 10x"
         ) from None
-    if not 0 < rate < 1e9:
-        raise UsageError(f"--rate {text!r}: expected more than 0 requests per second")
+    if not 0 < rate < MOST_RATE:
+        raise UsageError(
+            f"--rate {text!r}: expected more than 0 and less than {MOST_RATE:,.0f} requests per "
+            "second"
+        )
     return rate

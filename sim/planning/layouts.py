@@ -19,6 +19,7 @@ from sim.planning.loads import traffic_of
 from sim.planning.points import Settings
 from sim.planning.promises import Promise, wilson
 from sim.planning.saturation import Alone, acceptable, alone, replica_of, saturation
+from sim.planning.wording import counted
 from sim.scenario import Scenario
 from sim.simulation import Setup, prepare
 from sim.units import show_time
@@ -190,12 +191,13 @@ def over_budget(
 ) -> Iterator[str]:
     """The constraints of size and cost that a fleet breaks, in words."""
     cost, gpus = price * replicas, replicas * layout.tensor_parallel
+    fleet = f"{counted(replicas, 'replica')} {'takes' if replicas == 1 else 'take'}"
     if constraints.cost is not None and cost > constraints.cost:
-        yield f"{replicas:,} replicas cost ${cost:,.2f}/h, more than ${constraints.cost:,.2f}/h"
+        yield f"{fleet} ${cost:,.2f}/h, more than ${constraints.cost:,.2f}/h"
     if constraints.gpus is not None and gpus > constraints.gpus:
-        yield f"{replicas:,} replicas take {gpus:,} GPUs, more than {constraints.gpus:,}"
+        yield f"{fleet} {counted(gpus, 'GPU')}, more than {constraints.gpus:,}"
     if constraints.replicas is not None and replicas > constraints.replicas:
-        yield f"{replicas:,} replicas are needed, more than {constraints.replicas:,}"
+        yield f"{counted(replicas, 'replica')} needed, more than {constraints.replicas:,}"
 
 
 def _price(setup: Setup) -> float | None:

@@ -5,6 +5,8 @@ Rates in requests per second, costs in US dollars per hour, latencies in millise
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -19,12 +21,13 @@ LATENCIES = ("p99_ttft_ms", "p99_tpot_ms")
 SHOWN_KEYS = ("fleet.0.gpu", "fleet.0.tensor_parallel", "fleet.0.replicas")
 
 
-def document(plan: Plan) -> dict[str, Any]:
-    """The answer, whole."""
+def document(plan: Plan, *, file: str = "SCENARIO", given: Sequence[str] = ()) -> dict[str, Any]:
+    """The answer, whole. ``file`` is what commands in it name, ``given`` the overrides with which
+    it was read."""
     question, limits = plan.question, plan.question.constraints
     trusted = bands(plan)
     fleets = [
-        _fleet(plan, rank, each, band)
+        _fleet(plan, rank, each, band, given)
         for rank, (each, band) in enumerate(zip(plan.best, trusted, strict=True), 1)
     ]
     return {
@@ -32,6 +35,7 @@ def document(plan: Plan) -> dict[str, Any]:
         "infersim": version("infersim"),
         "scenario": plan.scenario.name,
         "description": plan.scenario.description,
+        "file": file,
         "model": plan.scenario.model,
         "engine": plan.scenario.engine,
         "router": plan.scenario.router,
@@ -65,7 +69,9 @@ def settings(plan: Plan, sized: Sized, rate: float) -> dict[str, object]:
     return found | dict(Axis(plan.scenario, "rate", plan.own_rate).settings(rate))
 
 
-def _fleet(plan: Plan, rank: int, each: Confirmed, band: Band) -> dict[str, Any]:
+def _fleet(
+    plan: Plan, rank: int, each: Confirmed, band: Band, given: Sequence[str]
+) -> dict[str, Any]:
     sized, figures = each.sized, each.at_rate.figures
     changes = settings(plan, sized, plan.question.rate)
     smaller = sized.smaller
@@ -93,16 +99,17 @@ def _fleet(plan: Plan, rank: int, each: Confirmed, band: Band) -> dict[str, Any]
             "rivals": list(band.rivals),
         },
         "settings": changes,
-        "run": _run_command(changes),
+        "run": _run_command(given, changes),
         "launch": launch_commands(plan.scenario.override(changes)),
         "at_rate": each.at_rate.document(),
         "at_target": sized.at_target.document(),
     }
 
 
-def _run_command(changes: dict[str, object]) -> str:
+def _run_command(given: Sequence[str], changes: Mapping[str, object]) -> str:
     """The arguments with which ``infersim run SCENARIO`` simulates the fleet."""
-    return " ".join(f"--set {key}={_written(value)}" for key, value in changes.items())
+    texts = [*given, *(f"{key}={_written(value)}" for key, value in changes.items())]
+    return " ".join(f"--set {shlex.quote(text)}" for text in texts)
 
 
 def _written(value: object) -> str:

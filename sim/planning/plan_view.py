@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sim.console import WIDTH
+from sim.planning.wording import counted
 from sim.units import show_time
 
 
@@ -32,7 +33,8 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield Text(f"Promised: {promised(document)}")
     best = fleets[0]
     yield Text(
-        f"Cheapest: {best['replicas']} replicas of {best['layout']} ({best['gpus']} GPUs), "
+        f"Cheapest: {counted(best['replicas'], 'replica')} of {best['layout']} "
+        f"({counted(best['gpus'], 'GPU')}), "
         f"${best['usd_per_hour']:,.2f}/h",
         style="bold",
     )
@@ -44,12 +46,16 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     if document["rejected"]:
         yield Text("Not among them", style="bold")
         yield _rejected(document["rejected"])
-    yield Text(f"Start one of the {best['replicas']} replicas of the cheapest:", style="bold")
+    several = best["replicas"] > 1
+    what = f"one of the {best['replicas']} replicas of the cheapest" if several else "the cheapest"
+    yield Text(f"Start {what}:", style="bold")
     for engine in ("vllm", "sglang", "tensorrt-llm"):
         yield Text(_continued(best["launch"][engine]))
     for note in best["launch"]["notes"]:
         yield Text(note, style="dim")
-    yield Text(f"Simulate it: infersim run SCENARIO {best['run']}", style="dim")
+    yield Text("Simulate the whole fleet:", style="bold")
+    target = shlex.quote(document["file"])
+    yield Text(_continued(f"infersim run {target} {best['run']}"))
 
 
 def promised(document: Mapping[str, Any]) -> str:
@@ -110,7 +116,7 @@ def _costs(fleets: list[dict[str, Any]]) -> Table:
             _number(fleet["joules_per_output_token"]),
             f"± {band['error']:.0%}",
             _span(*(f"{count}" for count in band["replicas"])),
-            _span(*(f"{cost:,.0f}" for cost in band["usd_per_hour"])),
+            _span(*(_dollars(cost) for cost in band["usd_per_hour"])),
             "yes" if band["survives"] else f"no: {rivals}",
         )
     return table
@@ -137,6 +143,10 @@ def _continued(command: str) -> str:
 
 def _span(low: str, high: str) -> str:
     return low if low == high else f"{low} to {high}"
+
+
+def _dollars(cost: float) -> str:
+    return f"{cost:,.2f}" if cost < 100 else f"{cost:,.0f}"
 
 
 def _time(milliseconds: float | None) -> str:

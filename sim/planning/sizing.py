@@ -17,6 +17,7 @@ from sim.planning.find import Finder
 from sim.planning.layouts import Layout, Rejected, Screened, over_budget
 from sim.planning.probe import Probe
 from sim.planning.promises import Promise
+from sim.planning.wording import counted
 from sim.scenario import Scenario
 
 ROUGH = 0.05
@@ -147,5 +148,6 @@ def _no_fleet(replicas: int, probe: Probe) -> str:
     broken = [each for each in probe.attained if not each.kept]
     told = "; ".join(f"{each.promise.text} is kept by {each.share:.1%}" for each in broken)
     return (
-        f"even {replicas:,} replicas do not hold {probe.load:.3g} requests/s: {told or probe.state}"
+        f"even with {counted(replicas, 'replica')} it does not hold {probe.load:.3g} requests/s: "
+        f"{told or probe.state}"
     )

@@ -45,6 +45,15 @@ def share(value: float | None) -> str:
     return f"{value:.0%}"
 
 
+def counted(count: int, noun: str) -> str:
+    """So many of something, in words.
+
+    >>> counted(1, "replica"), counted(1200, "GPU")
+    ('1 replica', '1,200 GPUs')
+    """
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def number(value: float | None) -> str:
     """Three digits, and all of the whole part.
 

@@ -61,7 +61,8 @@ def plan(
             loaded, (gpus, tensor_parallel, precision), rate, headroom, top, constraint
         )
         directory = free_directory(output, f"{loaded.name}-plan")
-        found = document(choose(loaded, question, jobs=jobs, tell=tell))
+        plan = choose(loaded, question, jobs=jobs, tell=tell)
+        found = document(plan, file=str(scenario), given=overrides)
         page = _write_page if report else None
         save(found, directory)
         present(found, directory, view=plan_view, write_page=page, as_json=as_json)
