@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 from typer.testing import CliRunner
 
 from sim.cli import app
@@ -20,6 +21,7 @@ from sim.errors import InfeasibleError, UsageError
 from sim.planning import ablate as ablation
 from sim.planning.ablate import ablate
 from sim.planning.ablate_document import document
+from sim.planning.ablate_view import ablate_view
 from sim.planning.executors import local
 from sim.planning.gains import FIGURES
 from sim.planning.shapley import Coalition, all_orders, contributions, subsets, these_orders
@@ -158,6 +160,34 @@ def test_all_at_once_compares_capacities() -> None:
     assert any("--saturate" in note for note in held["notes"])
     figure = document(ablate(small(run__requests=30), local(1), saturate=True))["figures"][0]
     assert figure["factor"] > held["figures"][0]["factor"]
+
+
+def test_goodput_that_is_none_without_a_technique_is_taken_apart_by_differences() -> None:
+    found = document(ablate(small(slo={"ttft": "50ms"}), local(1)))
+    goodput = found["figures"][1]
+    assert goodput["key"] == "request_goodput"
+    assert min(entry["figures"]["request_goodput"] for entry in found["subsets"]) == 0
+    parts = [part["difference"] for part in goodput["parts"]]
+    assert math.fsum(parts) == pytest.approx(goodput["full"] - goodput["baseline"], rel=1e-12)
+    console = Console(width=88, color_system=None)
+    with console.capture() as captured:
+        console.print(ablate_view(found))
+    shares = captured.get().split("What each brings")[1]
+    line = next(line for line in shares.splitlines() if "continuous batching" in line)
+    assert f"+{parts[0]:.3g}" in line
+    assert max(map(len, captured.get().splitlines())) <= 88
+
+
+def test_a_trace_all_at_once_has_no_capacity_in_multiples_of_itself(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    rows = "".join(f"{i / 10},{100 + i % 7 * 30},{10 + i % 11}\n" for i in range(40))
+    trace.write_text(f"arrival_s,prompt_tokens,output_tokens\n{rows}")
+    replayed = small(workload={"trace": {"path": str(trace)}}, run={})
+    found = document(ablate(replayed, local(1), saturate=True))
+    figures = {figure["key"]: figure for figure in found["figures"]}
+    assert figures["capacity"]["full"] is None
+    assert all(entry["figures"]["capacity"] is None for entry in found["subsets"])
+    assert figures["output_throughput"]["factor"] > 1.5
 
 
 def test_wrong_questions_have_one_answer() -> None:

@@ -12,10 +12,11 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 from sim.errors import InfeasibleError, UsageError
 from sim.planning.executors import Executor
-from sim.planning.gains import FIGURES
+from sim.planning.gains import CAPACITY, FIGURES, Figure
 from sim.planning.points import Outcome, Point, Settings
 from sim.planning.shapley import Coalition, Edge, all_orders, subsets, these_orders
 from sim.planning.techniques import SMALL_BATCH, Technique, effective, ordered, techniques
@@ -60,8 +61,13 @@ class Ablation:
         for coalition, player in self.edges:
             for present in (coalition, coalition | {player}):
                 summary = self.outcome(present).summary
-                found[present] = None if summary is None else figure.of(summary)
+                found[present] = None if summary is None else self.value(figure, summary)
         return found
+
+    def value(self, figure: Figure, summary: Mapping[str, Any]) -> float | None:
+        """A figure of a run; None for what full batches serve in multiples of the traffic where
+        all of that is there at once."""
+        return None if self.saturated and figure is CAPACITY else figure.of(summary)
 
     def settings(self, present: Coalition) -> Settings:
         """The overrides that make a set of the added techniques out of the scenario."""

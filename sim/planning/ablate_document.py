@@ -13,7 +13,7 @@ from importlib.metadata import version
 from typing import Any
 
 from sim.planning.ablate import MOST_EXACT, SAMPLED_ORDERS, Ablation
-from sim.planning.gains import FIGURES, Figure, figures_of
+from sim.planning.gains import FIGURES, Figure
 from sim.planning.shapley import Coalition, contributions
 from sim.planning.techniques import SMALL_BATCH
 
@@ -107,7 +107,7 @@ def _steps(found: Ablation, figure: Figure, value: float | None) -> list[dict[st
 
 def _value(found: Ablation, present: Coalition, figure: Figure) -> float | None:
     summary = found.outcome(present).summary
-    return None if summary is None else figure.of(summary)
+    return None if summary is None else found.value(figure, summary)
 
 
 def _ratio(before: float | None, after: float | None) -> float | None:
@@ -131,7 +131,7 @@ def _subset(found: Ablation, present: Coalition) -> dict[str, Any]:
     return {
         "with": _titles(found, present),
         "techniques": [t.name for t in found.known if t.name in present],
-        "figures": figures_of(summary),
+        "figures": {figure.key: found.value(figure, summary) for figure in FIGURES},
         "completed": summary["completed"],
         "failed": summary["failed"],
         "state": summary["infersim"]["verdict"]["state"],
@@ -185,7 +185,10 @@ def _notes(found: Ablation) -> list[str]:
             "iteration); their throughput counts what they served."
         )
     if not all(_complete(found, figure) for figure in FIGURES):
-        notes.append("A figure that is undefined for some set, or 0, has no factors.")
+        notes.append(
+            "A figure that is 0 for some set has no factors: differences stand for them, which add "
+            "up to the whole; one that is undefined for some set has neither."
+        )
     return notes
 
 

@@ -76,14 +76,35 @@ def _waterfall(document: Mapping[str, Any]) -> Table:
 
 
 def _shares(document: Mapping[str, Any]) -> Table:
-    """The parts: factors, which multiply to the whole."""
+    """The parts: factors, which multiply to the whole, or else differences, which add up to it."""
     figures = document["figures"]
-    table = _table("What each brings, whatever the order: factors, which multiply", figures)
+    kinds = ["factor" if _has_factors(f) else "difference" for f in figures]
+    head = "What each brings, whatever the order: factors, which multiply"
+    if any(map(_adds_up, figures)):
+        head += ", or differences (+, -), which add up"
+    table = _table(head, figures)
     for index, part in enumerate(figures[0]["parts"]):
-        table.add_row(part["title"], *(_factor(f["parts"][index]["factor"]) for f in figures))
-    table.add_row("all together", *(_factor(f["factor"]) for f in figures), style="bold")
+        cells = zip(kinds, figures, strict=True)
+        table.add_row(part["title"], *(_part(k, f["key"], f["parts"][index]) for k, f in cells))
+    whole = (_part(kind, f["key"], f) for kind, f in zip(kinds, figures, strict=True))
+    table.add_row("all together", *whole, style="bold")
     return table
 
 
-def _factor(factor: float | None) -> str:
-    return "-" if factor is None else f"x {factor:.3g}"
+def _has_factors(figure: Mapping[str, Any]) -> bool:
+    return all(part["factor"] is not None for part in figure["parts"])
+
+
+def _adds_up(figure: Mapping[str, Any]) -> bool:
+    known = [part["difference"] is not None for part in figure["parts"]]
+    return not _has_factors(figure) and all(known)
+
+
+def _part(kind: str, key: str, part: Mapping[str, Any]) -> str:
+    """A factor, or a difference with its sign and unit."""
+    value = part[kind]
+    if value is None:
+        return "-"
+    if kind == "factor":
+        return f"x {value:.3g}"
+    return f"{'-' if value < 0 else '+'}{value_text(key, abs(value))}"
