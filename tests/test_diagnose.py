@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 import sim
 from sim.cli import app
-from sim.errors import InfeasibleError
-from sim.planning.counterfactuals import EFFORTS, PROBE, counterfactuals
+from sim.errors import InfeasibleError, UsageError
+from sim.planning.counterfactuals import EFFORTS, PROBE, SPECULATION, counterfactuals
 from sim.planning.diagnose import Diagnosis, diagnose
 from sim.planning.diagnose_document import document
 from sim.planning.executors import local
@@ -114,6 +114,17 @@ def test_seats_and_replicas_help_where_seats_are_short() -> None:
     assert gained["fewer-seats"] < -0.3
     first = document(told)["advice"][0]
     assert first == "more-seats"  # a flag goes before twice the GPUs
+
+
+def test_what_cannot_be_simulated_is_named_and_not_pretended() -> None:
+    told = document(found(small(run__requests=20)))
+    tried = {trial["name"] for trial in told["trials"]}
+    (line,) = told["not_tried"]
+    assert line in told["notes"]
+    for name, title in (("speculation", "speculation"), ("prefix-caching", "prefix caching")):
+        assert (name in tried) != (title in line)
+    with pytest.raises(UsageError, match="not supported yet"):
+        small(speculative=dict(SPECULATION))
 
 
 def test_an_idle_fleet_is_bound_by_its_traffic() -> None:

@@ -14,7 +14,7 @@ from sim.errors import InfeasibleError, UsageError
 from sim.planning.executors import local
 from sim.planning.sensitivity import sensitivity
 from sim.planning.sensitivity_document import document
-from sim.planning.uncertain import RANGES, read_range, uncertain
+from sim.planning.uncertain import RANGES, read_range, read_ranges, uncertain
 from sim.scenario import Scenario
 from tests.planning_fixtures import small
 
@@ -127,6 +127,20 @@ def test_worse_ends_together_may_bring_another_law_and_another_rate() -> None:
     found = told(small(workload__arrivals__rate=60))
     merged = found["together"]["settings"]["workload.arrivals"]
     assert merged == {"kind": "gamma", "rate": pytest.approx(66.0), "cv": 2.0}
+
+
+def test_a_range_of_what_the_scenario_lacks_is_refused() -> None:
+    with pytest.raises(UsageError, match="--range acceptance: nothing is speculated"):
+        told(small(), acceptance=(0.5, 1.0))
+    closed = small(workload__arrivals={"kind": "closed", "concurrency": 2})
+    with pytest.raises(UsageError, match="--range rate: these arrivals have no rate"):
+        told(closed, rate=(0.5, 1.0))
+    with pytest.raises(UsageError, match="--range rate: is given twice"):
+        read_ranges(["rate=0.5:1", "rate=0.5:2"])
+    assert read_ranges(["rate=0.5:1", "kv_blocks=0.5:2"])["kv_blocks"] == (0.5, 2.0)
+    assert inputs(told(small()))["acceptance"]["missing"] == (
+        "nothing is speculated in this scenario"
+    )
 
 
 def test_wrong_questions_have_one_answer(tmp_path: Path) -> None:

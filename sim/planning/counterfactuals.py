@@ -6,8 +6,9 @@ is an action: a flag, another number format, or more hardware.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from sim.model import precision_bytes
@@ -28,6 +29,9 @@ FLAG = Effort("flag", "a flag, at the next start of the engine", 1.0)
 FORMAT = Effort("format", "another number format: a new checkpoint, and quality to be checked", 2.0)
 HARDWARE = Effort("hardware", "twice the GPUs, and so twice the cost", 4.0)
 PROBE = Effort("probe", "not to be had alone: it shows what bounds the run", 0.0)
+SPECULATION: Mapping[str, object] = MappingProxyType(
+    {"method": "ngram", "num_tokens": 4, "acceptance_rate": 0.6}
+)
 EFFORTS = (FLAG, FORMAT, HARDWARE, PROBE)
 
 
@@ -122,9 +126,23 @@ def _formats(scenario: Scenario) -> Iterator[Counterfactual]:
 
 def _guesses(scenario: Scenario) -> Iterator[Counterfactual]:
     """Speculation, where the simulator knows it and the scenario has none."""
-    value = {"method": "ngram", "num_tokens": 4, "acceptance_rate": 0.6}
-    if scenario.speculative is None and refusal("Scenario", "speculative", value) is None:
-        yield _flag("speculation", "n-gram speculation, 60 % accepted", {"speculative": value})
+    if scenario.speculative is None and refusal("Scenario", "speculative", SPECULATION) is None:
+        yield _flag("speculation", "n-gram speculation, 60 % accepted",
+                    {"speculative": dict(SPECULATION)})  # fmt: skip
+
+
+LACKING = (
+    ("speculation", "Scenario", "speculative", SPECULATION),
+    ("prefix caching", "KvCache", "enable_prefix_caching", True),
+    ("swapping preempted requests to the host", "KvCache", "preemption", "swap"),
+    ("prefill and decode on replicas of their own", "Pool", "role", "prefill"),
+)
+"""What might be worth a try, and the value of the scenario that would turn it on."""
+
+
+def lacking() -> list[str]:
+    """What cannot be tried, because the simulator does not have it."""
+    return [title for title, *place in LACKING if refusal(*place) is not None]
 
 
 def _hardware(scenario: Scenario) -> Iterator[Counterfactual]:

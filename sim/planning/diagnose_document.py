@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from sim.planning.counterfactuals import EFFORTS, PROBE
+from sim.planning.counterfactuals import EFFORTS, PROBE, lacking
 from sim.planning.diagnose import WORTH, Diagnosis, Trial
 from sim.planning.gains import FIGURES, figures_of
 from sim.planning.points import Settings, show
@@ -39,8 +39,17 @@ def document(found: Diagnosis) -> dict[str, Any]:
         "efforts": [e._asdict() for e in EFFORTS],
         "trials": [_trial(found, trial, base) for trial in found.trials],
         "advice": [trial.change.name for trial in found.advice],
-        "notes": own["notes"],
+        "not_tried": _not_tried(),
+        "notes": [*own["notes"], *_not_tried()],
     }
+
+
+def _not_tried() -> list[str]:
+    """What was left out because it cannot be simulated, in a sentence."""
+    missing = lacking()
+    if not missing:
+        return []
+    return [f"Not tried, since the simulator does not have it: {', '.join(missing)}."]
 
 
 def command(target: str, settings: Settings, given: Sequence[str] = ()) -> str:

@@ -6,7 +6,7 @@ that is said. Ranges are those of ``RANGES`` unless others are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sim.errors import UsageError, did_you_mean
@@ -71,8 +71,10 @@ def uncertain(
         found.append(_none("kv_blocks", "given as the engine found them"))
     found += [_factor(scenario, name, known[name]) for name in ("prompt_tokens", "output_tokens")]
     found += [_rate(scenario, known["rate"]), _burstiness(scenario, known["burstiness"])]
-    if scenario.speculative is not None:
-        found.append(_acceptance(scenario, known["acceptance"]))
+    found.append(_acceptance(scenario, known["acceptance"]))
+    for each in found:
+        if each.name in ranges and each.low is None and each.high is None:
+            raise UsageError(f"--range {each.name}: {each.missing}, so it has no range")
     return found
 
 
@@ -129,11 +131,22 @@ def _burstiness(scenario: Scenario, ends: tuple[float, float]) -> Input:
 
 def _acceptance(scenario: Scenario, ends: tuple[float, float]) -> Input:
     guesses = scenario.speculative
-    assert guesses is not None
+    if guesses is None:
+        return _none("acceptance", "nothing is speculated in this scenario")
     low, high = (
         {"speculative.acceptance_rate": min(1.0, guesses.acceptance_rate * end)} for end in ends
     )
     return Input("acceptance", TITLES["acceptance"], low, high, _texts(ends))
+
+
+def read_ranges(texts: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """The ranges in these ``name=low:high``; UsageError for what is none, or given twice."""
+    found: dict[str, tuple[float, float]] = {}
+    for name, ends in map(read_range, texts):
+        if name in found:
+            raise UsageError(f"--range {name}: is given twice")
+        found[name] = ends
+    return found
 
 
 def read_range(text: str) -> tuple[str, tuple[float, float]]:

@@ -31,13 +31,13 @@ def sensitivity(
         from sim.planning.sensitivity import sensitivity as run
         from sim.planning.sensitivity_document import document
         from sim.planning.sensitivity_view import sensitivity_view
-        from sim.planning.uncertain import read_range
+        from sim.planning.uncertain import read_ranges
         from sim.run_output import progress
         from sim.scenario import load_scenario
 
         loaded = load_scenario(scenario, overrides)
         directory = free_directory(output, f"{loaded.name}-sensitivity")
-        wanted = dict(map(read_range, ranges))
+        wanted = read_ranges(ranges)
         with progress("runs") as tell:
             found = run(loaded, local(jobs), ranges=wanted, tell=tell)
         answer = document(found)
