@@ -17,6 +17,7 @@ from datetime import datetime
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Literal, Self
 
 from sim.errors import UsageError
@@ -78,13 +79,28 @@ class RunDirectory:
 
 
 def check_free(directory: Path) -> None:
-    """Raise UsageError unless ``directory`` is an empty folder, or nothing yet."""
+    """Raise UsageError unless ``directory`` is an empty folder, or nothing yet, and can be written
+    to as far as can be seen."""
     try:
         occupied = directory.exists() and any(directory.iterdir())
     except OSError as error:
         raise UsageError(f"cannot write to {directory}: {error.strerror}") from None
     if occupied:
         raise UsageError(f"{directory} is not empty; a run never overwrites another")
+    above = next((place for place in (directory, *directory.parents) if place.exists()), None)
+    if above is not None and not above.is_dir():
+        raise UsageError(f"cannot write to {directory}: {above} is a file")
+    if above is not None and not _writable(above):
+        raise UsageError(f"cannot write to {directory}: {above} is read-only for you")
+
+
+def _writable(folder: Path) -> bool:
+    """Whether entries can be made in ``folder``; tried, since rights alone do not say."""
+    try:
+        with TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
 
 
 def new_run_directory(root: Path, name: str) -> Path:

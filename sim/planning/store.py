@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -40,7 +41,10 @@ class Store:
     def create(cls, path: Path, scenario: Scenario, question: Mapping[str, Any]) -> Self:
         """A new directory for ``question``; UsageError where none can be made."""
         RunDirectory.create(path, scenario)
-        write_json(path / QUESTION, dict(question))
+        try:
+            write_json(path / QUESTION, dict(question))
+        except OSError as error:
+            raise UsageError(f"cannot write to {path}: {error.strerror}") from None
         return cls(path, _opened(path), [])
 
     @classmethod
@@ -66,14 +70,19 @@ class Store:
             ) from None
 
     def finish(self, document: Mapping[str, Any]) -> None:
-        """Write the result; the manifest says ``complete`` last of all."""
-        write_json(self.path / RESULT, dict(document))
-        manifest = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
-        write_json(
-            self.path / MANIFEST,
-            {key: value for key, value in manifest.items() if key != "pid"}
-            | {"status": "complete"},
-        )
+        """Write the result; the manifest says ``complete`` last of all.
+
+        InfersimError where it cannot be written: all points are there by then.
+        """
+        try:
+            write_json(self.path / RESULT, dict(document))
+            manifest = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
+            kept = {key: value for key, value in manifest.items() if key != "pid"}
+            write_json(self.path / MANIFEST, kept | {"status": "complete"})
+        except OSError as error:
+            raise InfersimError(
+                f"cannot write to {self.path} ({error.strerror}); all points are there"
+            ) from None
 
     def __enter__(self) -> Self:
         return self
@@ -84,7 +93,8 @@ class Store:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._file.close()
+        with suppress(OSError):  # of what could not be written, and was told
+            self._file.close()
 
 
 def question_of(path: Path) -> dict[str, Any]:

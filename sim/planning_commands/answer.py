@@ -45,10 +45,10 @@ def save(document: Document, directory: Path, scenario: Scenario | None = None) 
     try:
         directory.mkdir(parents=True, exist_ok=True)
         write_json(directory / RESULT, dict(document))
+        if place is not None:
+            place.finish("complete")
     except OSError as error:
         raise InfersimError(f"cannot write to {directory}: {error.strerror}") from None
-    if place is not None:
-        place.finish("complete")
 
 
 def present(

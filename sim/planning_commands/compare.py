@@ -17,6 +17,8 @@ from sim.options import AnswerOutput, AsJson, Jobs, Overrides, Report
 from sim.planning_commands.answer import Document, exit_code, present, save
 from sim.run_output import progress
 
+RUNS = Path("runs")
+
 
 def compare(
     paths: Annotated[
@@ -41,8 +43,7 @@ def compare(
         from sim.planning.compare_view import compare_view
         from sim.run_directory import check_free, new_run_directory
 
-        if output is not None:
-            check_free(output)
+        check_free(output or new_run_directory(RUNS, "compare"))
         if len(paths) == 1 and not paths[0].is_dir():
             found = _of_scenario(paths[0], varied, repetitions, overrides, jobs)
         else:
@@ -52,7 +53,7 @@ def compare(
                     "compared as they are"
                 )
             found = _of_runs(paths)
-        place = output or new_run_directory(Path("runs"), f"{found['name']}-compare")
+        place = output or new_run_directory(RUNS, f"{found['name']}-compare")
         save(found, place)
         page = _write_page if report else None
         present(found, place, view=compare_view, write_page=page, as_json=as_json)
