@@ -33,6 +33,11 @@ class DaskCluster:
     address: str
     tell: Callable[[str], object]
 
+    def check(self) -> None:
+        """UsageError if no cluster that can evaluate points answers."""
+        with _client(_distributed(), self.address) as client:
+            _checked_threads(client, self.address)
+
     def run(self, scenario: Scenario, points: Iterable[Point]) -> Iterator[Outcome]:
         """As ``Executor.run``. UsageError if no cluster that can do it answers."""
         distributed = _distributed()
@@ -62,11 +67,15 @@ class DaskCluster:
 def dask(address: str | None, tell: Callable[[str], object]) -> DaskCluster:
     """An executor on the Dask cluster at ``address``, such as tcp://10.0.0.1:8786.
 
-    UsageError without an address, or where Dask is not installed.
+    UsageError without an address, for what is none, or where Dask is not installed.
     """
     if not address:
         raise UsageError("--executor dask needs --address, such as tcp://10.0.0.1:8786")
     _distributed()
+    try:
+        import_module("distributed.comm").get_address_host(address)
+    except ValueError as error:
+        raise UsageError(f"--address {address}: {error}; give it as tcp://10.0.0.1:8786") from None
     return DaskCluster(address, tell)
 
 

@@ -75,7 +75,9 @@ def _executor(where: str, address: str | None, jobs: int) -> Executor:
     from sim.planning.executors import local
 
     if where == "dask":
-        return dask(address, _tell)
+        cluster = dask(address, _tell)
+        cluster.check()
+        return cluster
     if address is not None:
         raise UsageError("--address is of a Dask cluster; say --executor dask")
     return local(jobs)
