@@ -30,6 +30,7 @@ class Plot(NamedTuple):
     spec: Markup | None
     log_axis: bool | None = None  # whether its time axis is logarithmic; None: no choice offered
     kind: str = ""  # what the style calls its size; the name without
+    shares: bool = False  # whether its stacked bars can be shown as shares of the whole
 
 
 class Card(NamedTuple):

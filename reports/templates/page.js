@@ -40,9 +40,16 @@
       dark && typeof value === "string" && darkTwins.has(value) ? darkTwins.get(value) : value,
     );
     if (plot.dataset.axis) figure.layout.xaxis.type = plot.dataset.axis;
+    if (plot.dataset.shares === "on") asShares(figure.layout);
     if (matchMedia("(pointer: coarse)").matches) figure.layout.dragmode = false;
     if (printing) figure.layout.width = plot.closest(".plots-pair") ? 330 : 670;
     return figure;
+  }
+
+  function asShares(layout) {
+    layout.barnorm = "percent";
+    Object.assign(layout.yaxis, { ticksuffix: " %", range: [0, 100] });
+    layout.yaxis.title.text = "share of the whole";
   }
 
   async function draw(plot) {
@@ -83,6 +90,13 @@
         plot.dataset.axis = other();
         button.textContent = `${other()} axis`;
         await Plotly.relayout(plot, { "xaxis.type": plot.dataset.axis, "xaxis.autorange": true });
+      });
+    }
+    if (plot.dataset.shares) {
+      addTool(figure, "as shares", async (button) => {
+        plot.dataset.shares = plot.dataset.shares === "on" ? "off" : "on";
+        button.textContent = plot.dataset.shares === "on" ? "as times" : "as shares";
+        await draw(plot);
       });
     }
     addTool(figure, "save image", async () => {
@@ -155,11 +169,13 @@
   function makeSortable(table) {
     const headings = [...table.tHead.rows[0].cells];
     headings.forEach((heading, index) => {
+      const name = heading.querySelector(".name");
       const button = document.createElement("button");
       button.type = "button";
       button.className = "sort";
-      button.setAttribute("aria-label", `sort by ${heading.textContent.trim()}`);
-      heading.append(button);
+      button.title = `sort by ${name.textContent.trim()}`;
+      name.replaceWith(button);
+      button.append(name);
       button.addEventListener("click", () => {
         const up = heading.getAttribute("aria-sort") !== "ascending";
         headings.forEach((each) => each.removeAttribute("aria-sort"));
@@ -174,7 +190,7 @@
 
   function csv(table) {
     const quote = (text) => (/[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-    const heading = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim());
+    const heading = [...table.tHead.rows[0].cells].map((cell) => cell.querySelector(".name").textContent.trim());
     const body = [...table.tBodies[0].rows].map((row) =>
       [...row.cells].map((cell, index) => cellValue(row, index)),
     );
