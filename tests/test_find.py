@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from reports.planning import find_attainment, find_curve, made_up_searches
+from reports.planning import demo, find_attainment, find_curve, made_up
 from reports.planning.find import render_find
 from sim import simulate
 from sim.cli import app
@@ -313,7 +313,7 @@ def test_the_table_fits_the_terminal() -> None:
 
 
 def test_figures_show_every_load() -> None:
-    made = made_up_searches.find_document()
+    made = made_up.highest_load()
     for metric in ("ttft", "tpot"):
         drawn = find_curve.figure(made, metric)
         points = [t for t in drawn.data if t.mode == "markers"]
@@ -337,5 +337,5 @@ def test_figures_can_be_looked_at_alone(name: str, tmp_path: Path) -> None:
         name, find_attainment.figure
     )
     target = tmp_path / "figure.html"
-    made_up_searches.main(name, figure, made_up_searches.find_document, ["-o", str(target)])
+    demo.main(name, figure, made_up.highest_load, ["-o", str(target)])
     assert target.stat().st_size > 1e5

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from reports.planning import made_up_searches, plan_pareto
+from reports.planning import demo, made_up, plan_pareto
 from reports.planning.plan import render_plan
 from sim import simulate
 from sim.cli import app
@@ -349,17 +349,17 @@ def test_the_table_fits_the_terminal() -> None:
 
 
 def test_the_figure_shows_every_fleet_that_holds(tmp_path: Path) -> None:
-    made = made_up_searches.plan_document()
+    made = made_up.fleet_plan()
     drawn = plan_pareto.figure(made, "ttft")
     dots = [trace for trace in drawn.data if trace.mode == "markers"]
     assert sum(len(trace.x) for trace in dots) == len(made["sized"])
     assert list(drawn.data[0].y) == [470.0, 380.0, 300.0]
     target = tmp_path / "figure.html"
     figure = plan_pareto.figure
-    made_up_searches.main(
+    demo.main(
         "plan_pareto",
         lambda d: figure(d, "tpot"),
-        made_up_searches.plan_document,
+        made_up.fleet_plan,
         ["-o", str(target)],
     )
     assert target.stat().st_size > 1e5

@@ -10,21 +10,64 @@ import plotly.graph_objects as go
 import pytest
 
 from reports import theme
-from reports.planning import differences, heat, knee, tradeoff
+from reports.planning import (
+    ablate,
+    compare,
+    diagnose,
+    differences,
+    find,
+    find_attainment,
+    find_curve,
+    heat,
+    knee,
+    made_up,
+    made_up_studies,
+    pareto,
+    parts,
+    plan,
+    plan_pareto,
+    sensitivity,
+    sweep,
+    tornado,
+    waterfall,
+)
 from reports.planning.compare import headlines, render_compare
-from reports.planning.demo import made_up_comparison, made_up_grid, made_up_sweep, main
-from reports.planning.sweep import plots, render_sweep
+from reports.planning.demo import main
+from reports.planning.series import styles
+from reports.planning.sweep import headline, plots, render_sweep
 
 HOSTILE = '</script><b>"&amp;'
 
 FIGURES: dict[str, tuple[Callable[[Any], go.Figure], Callable[[], Any]]] = {
-    "knee": (lambda document: knee.figure(document, "tpot"), made_up_sweep),
-    "heat": (lambda document: heat.figure(document, "output_throughput"), made_up_grid),
-    "tradeoff": (tradeoff.figure, made_up_grid),
-    "differences": (
-        lambda document: differences.figure(document, "output_throughput"),
-        made_up_comparison,
+    "knee": (lambda document: knee.figure(document, "tpot"), made_up.load_sweep),
+    "heat": (lambda document: heat.figure(document, "output_throughput"), made_up.grid_sweep),
+    "pareto": (lambda document: pareto.figure(document, "speed"), made_up.policy_sweep),
+    "differences": (lambda d: differences.figure(d, "output_throughput"), made_up.comparison),
+    "means": (lambda document: differences.means(document, "p99_ttft_ms"), made_up.comparison),
+    "find_curve": (lambda document: find_curve.figure(document, "ttft"), made_up.highest_load),
+    "find_attainment": (find_attainment.figure, made_up.highest_load),
+    "plan_pareto": (lambda document: plan_pareto.figure(document, "ttft"), made_up.fleet_plan),
+    "waterfall": (
+        lambda document: waterfall.figure(document, "p99_ttft_ms"),
+        made_up_studies.ablation,
     ),
+    "tornado": (
+        lambda d: tornado.figure("TTFT p99", False, tornado.of_inputs(d, "p99_ttft_ms")),
+        made_up_studies.uncertainty,
+    ),
+    "parts": (lambda document: parts.figure(document, "e2el"), made_up_studies.diagnosis),
+}
+
+PAGES: dict[str, tuple[Callable[[Any], str], Callable[[], Any]]] = {
+    "compare": (compare.render_compare, made_up.comparison),
+    "sweep over a load": (sweep.render_sweep, made_up.load_sweep),
+    "sweep over a grid": (sweep.render_sweep, made_up.grid_sweep),
+    "sweep over policies": (sweep.render_sweep, made_up.policy_sweep),
+    "find": (find.render_find, made_up.highest_load),
+    "plan": (plan.render_plan, made_up.fleet_plan),
+    "ablate": (ablate.render_ablation, made_up_studies.ablation),
+    "diagnose": (diagnose.render_diagnosis, made_up_studies.diagnosis),
+    "sensitivity": (sensitivity.render_sensitivity, made_up_studies.uncertainty),
 }
 
 
@@ -35,6 +78,25 @@ def test_every_colour_has_a_dark_twin(name: str) -> None:
     colours = set(re.findall(r'"(#[0-9a-f]{6}|rgba?\([^)]*\))"', text))
     assert colours
     assert colours - {"rgba(0, 0, 0, 0)"} <= set(theme.dark_twins())
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_axis_with_numbers_has_a_name(name: str) -> None:
+    build, made_up = FIGURES[name]
+    layout = json.loads(build(made_up()).to_json())["layout"]
+    for axis in (layout["xaxis"], layout["yaxis"]):
+        assert axis.get("type") == "category" or axis["title"]["text"], axis
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_every_link_to_a_definition_leads_to_one(kind: str) -> None:
+    render, made = PAGES[kind]
+    html = render(made())
+    wanted, there = set(re.findall(r'href="#([^"]+)"', html)), re.findall(r' id="([^"]+)"', html)
+    assert wanted <= set(there)
+    assert len(there) == len(set(there))
+    defined = {f"def-{key}" for key in re.findall(r' id="def-([^"]+)"', html)}
+    assert defined <= wanted, "a definition that nothing leads to"
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -49,24 +111,125 @@ def test_a_figure_alone(name: str, tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_what_is_drawn_of_a_sweep() -> None:
-    assert [plot.name for plot in plots(made_up_sweep())] == ["knee-ttft", "knee-tpot"]
-    grid = dict(made_up_grid())
-    assert [plot.name for plot in plots(grid)] == ["heat-ttft", "heat-output_throughput"]
+    heats = ["heat-ttft", "heat-output_throughput", "heat-attainment"]
+    fronts = ["pareto-speed", "pareto-cost"]
+    names = [plot.name for plot in plots(made_up.load_sweep())]
+    assert names == ["knee-ttft", "knee-tpot", *heats, *fronts]
+    grid = made_up.grid_sweep()
+    assert [plot.name for plot in plots(grid)] == [*heats, *fronts]
     grid["axes"] = [{**grid["axes"][0], "values": ["a", "b"]}, grid["axes"][1]]
-    assert [plot.name for plot in plots(grid)] == ["tradeoff"]
+    assert [plot.name for plot in plots(grid)] == fronts
+    for row in grid["results"]:
+        row["summary"]["infersim"]["verdict"]["limits"] = {}
+        row["summary"]["infersim"]["cost"] = None
+    assert [plot.name for plot in plots(grid)] == ["pareto-speed"]
+    for row in grid["results"]:
+        row["summary"] = None
     assert plots({**grid, "failed": grid["points"]}) == []
 
 
+def test_a_policy_has_its_colour_on_every_page() -> None:
+    known = {name: tone.light for name, tone in theme.POLICIES.items()}
+    drawn = pareto.figure(made_up.policy_sweep(), "speed")
+    points = {trace.name: trace.marker.color for trace in drawn.data if trace.mode == "markers"}
+    assert points == {f"batching={name}": color for name, color in known.items()}
+    means = differences.means(made_up.comparison(), "p99_ttft_ms").data[0]
+    assert dict(zip(means.y, means.marker.color, strict=True)) == known
+    both = styles([{"scheduler.batching": "static", "seats": seats} for seats in (1, 2)])
+    assert [each.color for each in both] == [known["static"]] * 2
+    assert both[0].dash != both[1].dash
+
+
+def test_no_point_beats_one_of_the_front() -> None:
+    document = made_up.load_sweep()
+    for kind, sign in (("speed", 1), ("cost", -1)):
+        points = pareto.places(document, kind)
+        best = pareto.front(points, kind)
+        assert [at.x for at in best] == sorted(at.x for at in best)
+        beaten = [
+            at for at in points
+            if any(sign * o.x >= sign * at.x and sign * o.y >= sign * at.y and o[1:] != at[1:]
+                   for o in points)
+        ]  # fmt: skip
+        assert {at[1:] for at in points} - {at[1:] for at in beaten} == {at[1:] for at in best}
+        line = pareto.figure(document, kind).data[0]
+        assert list(line.x) == [at.x for at in best]
+
+
+def test_the_summary_of_a_sweep_names_the_best_point() -> None:
+    document = made_up.policy_sweep()
+    assert headline(document).title == (
+        "Most output within the SLO: batching=continuous, gpu=h100-sxm, 1,600 tokens/s"
+    )
+    assert headline(document).text == "2 of 6 points meet the SLO."
+    for row in document["results"]:
+        row["summary"]["infersim"]["verdict"]["slo_met"] = False
+    assert headline(document).title == "None of 6 points meets the SLO"
+
+
+def test_the_parts_of_a_waterfall_sum_to_the_whole() -> None:
+    for entry in made_up_studies.ablation()["figures"]:
+        baseline, *steps, whole = waterfall.bars(entry)
+        assert (baseline.end, whole.end) == (entry["baseline"], entry["full"])
+        assert (baseline.start, whole.start) == (0, 0)
+        ends = [baseline.end, *(step.end for step in steps)]
+        assert [step.start for step in steps] == ends[:-1], "each begins where the last one ended"
+        assert ends[-1] == whole.end
+        grown = baseline.end + sum(step.end - step.start for step in steps)
+        assert grown == pytest.approx(whole.end, rel=1e-12)
+
+
+def test_a_step_that_does_not_run_is_left_out_of_the_sum() -> None:
+    document = made_up_studies.ablation()
+    entry = document["figures"][0]
+    entry["steps"][1]["value"] = None
+    _, first, third, _, _ = waterfall.bars(entry)
+    assert third.start == first.end
+    assert "Left out, as it has no such figure: batches of up to 256." in PAGES["ablate"][0](
+        document
+    )
+
+
+def test_both_ends_of_an_input_can_be_seen() -> None:
+    drawn = tornado.figure(
+        "TTFT p99",
+        False,
+        [
+            *(
+                tornado.Bar("apart", change, "", end)
+                for change, end in ((-0.1, "x 1"), (0.2, "x 2"))
+            ),
+            *(tornado.Bar("same", change, "", end) for change, end in ((0.3, "x 1"), (0.5, "x 2"))),
+        ],
+    ).data[0]
+    spans = list(zip(drawn.y, drawn.offset, drawn.width, strict=True))
+    (_, low, thick), (_, high, _), *wide = spans
+    assert [row for row, *_ in spans] == ["same", "same", "apart", "apart"]
+    assert low + thick == pytest.approx(high), "one below the other"
+    assert wide[0][1:] == wide[1][1:]
+
+
 def test_the_knee_has_a_line_for_each_variant_and_the_limit() -> None:
-    drawn = knee.figure(made_up_sweep(), "ttft")
-    assert [trace.name for trace in drawn.data] == ["seats=12", "seats=26"]
+    drawn = knee.figure(made_up.load_sweep(), "ttft")
+    assert [trace.name for trace in drawn.data] == ["max_num_seqs=24", "max_num_seqs=52"]
     assert list(drawn.data[0].x) == sorted(drawn.data[0].x)
     assert "circle-open" in drawn.data[0].marker.symbol
-    assert [shape.y0 for shape in drawn.layout.shapes] == [500.0]
+    region, limit = drawn.layout.shapes
+    assert (region.type, region.y1, limit.y0) == ("rect", 0.5, 0.5)
+    low, high = drawn.layout.yaxis.range
+    assert region.y0 == pytest.approx(10**low)
+    assert 10**low < min(drawn.data[0].y) <= max(drawn.data[0].y) < 10**high
+
+
+def test_several_limits_are_lines_only() -> None:
+    document = made_up.load_sweep()
+    document["results"][0]["summary"]["infersim"]["verdict"]["limits"]["ttft"]["limit_ms"] = 90.0
+    drawn = knee.figure(document, "ttft")
+    assert [shape.type for shape in drawn.layout.shapes] == ["line", "line"]
 
 
 def test_a_point_that_failed_is_a_hole_in_the_heat_map() -> None:
-    grid = json.loads(json.dumps(made_up_grid()))
+    grid = made_up.grid_sweep()
     grid["results"][0].update(summary=None, error="no", exit_code=3)
     drawn = heat.figure(grid, "p99_ttft_ms")
     assert drawn.data[0].customdata[0][0] is None
@@ -74,7 +237,7 @@ def test_a_point_that_failed_is_a_hole_in_the_heat_map() -> None:
 
 
 def test_differences_are_coloured_by_what_is_better() -> None:
-    document = made_up_comparison()
+    document = made_up.comparison()
     slower, faster, unclear = (
         differences.figure(document, key).data[0].marker.color[index]
         for key, index in (("p99_ttft_ms", 0), ("output_throughput", 0), ("p99_ttft_ms", 1))
@@ -84,41 +247,39 @@ def test_differences_are_coloured_by_what_is_better() -> None:
 
 
 def test_what_the_summary_of_a_comparison_says() -> None:
-    document = dict(made_up_comparison())
-    assert headlines(document)[0] == "Best TTFT p99: continuous, 365 ms"
-    document["figures"] = [{**document["figures"][0], "best": [1, 2]}]
-    assert headlines(document) == ["Best TTFT p99: continuous; request; about 365 ms"]
-    document["figures"] = [{**document["figures"][0], "best": []}]
+    document = dict(made_up.comparison())
+    assert headlines(document)[0] == "TTFT p99: best is continuous, 165 ms"
+    entry = next(figure for figure in document["figures"] if figure["key"] == "p99_ttft_ms")
+    document["figures"] = [{**entry, "best": [1, 2]}]
+    assert headlines(document) == ["TTFT p99: best are continuous; request; about 165 ms"]
+    document["figures"] = [{**entry, "best": []}]
     assert headlines(document) == ["TTFT p99: no variant can be told from the others"]
 
 
 def test_hostile_names_stay_text() -> None:
-    sweep = json.loads(json.dumps(made_up_sweep()))
+    sweep = made_up.load_sweep()
     sweep["name"] = HOSTILE
     sweep["axes"][1].update(name=HOSTILE, values=[HOSTILE])
     for row in sweep["results"]:
-        row.update(label=HOSTILE, settings={**row["settings"], "seats": HOSTILE})
+        row.update(label=HOSTILE, settings={**row["settings"], "scheduler.max_num_seqs": HOSTILE})
     sweep["results"][0].update(summary=None, error=HOSTILE, exit_code=1)
     sweep["failed"] = 1
-    comparison = json.loads(json.dumps(made_up_comparison()))
+    comparison = made_up.comparison()
     comparison["name"] = HOSTILE
     for variant in comparison["variants"]:
         variant["label"] = HOSTILE
     comparison["variants"][2].update(error=HOSTILE, state=None)
-    harmless = (render_sweep(made_up_sweep()), render_compare(made_up_comparison()))
-    for page, plain in zip(
-        (render_sweep(sweep), render_compare(comparison)), harmless, strict=True
-    ):
+    for page in (render_sweep(sweep), render_compare(comparison)):
         assert HOSTILE not in page
-        assert page.count("</script>") == plain.count("</script>")
+        assert page.count("</script>") == page.count("<script") > 5
         assert "&lt;/script&gt;" in page
         assert "<b>" not in page.replace("\\u003cb>", "")
 
 
 def test_many_lines_are_cut_and_it_says_so() -> None:
-    sweep = json.loads(json.dumps(made_up_sweep()))
+    sweep = made_up.load_sweep()
     for index, row in enumerate(sweep["results"]):
-        row["settings"]["seats"] = index
+        row["settings"]["scheduler.max_num_seqs"] = index
     first = plots(sweep)[0]
     assert "The first 8 of 30 lines." in first.caption
     assert len(knee.figure(sweep, "ttft").data) == 8

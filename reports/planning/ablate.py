@@ -9,7 +9,17 @@ from typing import Any
 
 from reports.content import Plot, to_json
 from reports.planning import waterfall
-from reports.planning.study import HEADS, Headline, factor, page, reasons, text, values
+from reports.planning.study import (
+    DEFINED,
+    HEADS,
+    TITLES,
+    Headline,
+    factor,
+    page,
+    reasons,
+    text,
+    values,
+)
 from reports.tables import Column, Table
 from reports.whole_file import write_whole
 
@@ -21,15 +31,6 @@ SECTIONS: Mapping[str, str] = {
     "definitions": "Definitions",
 }
 """Anchor -> heading, in the order of the page."""
-
-DEFINED = {
-    "output_throughput": "output_throughput",
-    "request_goodput": "goodput",
-    "p99_ttft_ms": "ttft",
-    "p99_tpot_ms": "tpot",
-    "capacity": "capacity",
-}
-"""Figure -> its definition."""
 
 
 def write_ablate_report(target: Path, document: Mapping[str, Any]) -> Path:
@@ -69,9 +70,11 @@ def _headline(document: Mapping[str, Any]) -> Headline:
 def _plot(document: Mapping[str, Any], figure: Mapping[str, Any]) -> Plot:
     key = figure["key"]
     note = "In the order asked for; what a technique brings depends on those before it."
+    gone = [step["title"] for step in figure["steps"] if step["value"] is None]
+    if gone:
+        note += f" Left out, as it has no such figure: {', '.join(gone)}."
     drawn = to_json(waterfall.figure(document, key))
-    title = figure["title"][0].upper() + figure["title"][1:]
-    return Plot(f"waterfall-{key}", title, DEFINED[key], note, drawn, kind="tall")
+    return Plot(f"waterfall-{key}", TITLES[key], DEFINED[key], note, drawn)
 
 
 def _steps(document: Mapping[str, Any]) -> Table:

@@ -15,6 +15,7 @@ from reports.definitions import Definition
 from reports.formats import MISSING, Kind, phrase, show
 from reports.page import fill
 from reports.planning import differences
+from reports.planning.study import Headline, reasons
 from reports.tables import Cell, Column, Table
 from reports.whole_file import write_whole
 
@@ -22,26 +23,33 @@ SECTIONS: Mapping[str, str] = {
     "summary": "Summary",
     "figures": "Figures",
     "differences": "Differences",
+    "failures": "Failures",
     "definitions": "Definitions",
 }
 """Anchor -> heading, in the order of the page."""
 
+DEFINED: Mapping[str, str] = {
+    "request_throughput": "request_throughput",
+    "request_goodput": "goodput",
+    "output_throughput": "output_throughput",
+    "verdict.attainment": "attainment",
+    **{f"{rank}_{name}_ms": name for rank in ("mean", "p99") for name in ("ttft", "tpot", "e2el")},
+    "cost.usd_per_million_output_tokens": "cost",
+}
+"""Figure -> its definition."""
+
 DEFINITIONS: Mapping[str, Definition] = {
+    **{name: OF_RUNS[name] for name in dict.fromkeys(DEFINED.values())},
     "difference": Definition(
         "Difference",
         "The mean of the variant over that of the base, less one, in percent. The interval comes "
         "of pairs that met the same traffic, for each figure by itself: of twenty intervals one "
         "may miss the truth.",
     ),
-    **{
-        name: OF_RUNS[name]
-        for name in ("request_throughput", "goodput", "output_throughput", "attainment")
-    },
-    **{name: OF_RUNS[name] for name in ("ttft", "tpot", "e2el", "cost")},
 }
 
 DRAWN = ("output_throughput", "p99_ttft_ms", "p99_tpot_ms", "request_goodput")
-"""Figures whose differences are drawn."""
+"""Figures whose means and differences are drawn."""
 
 _TOLD = ("p99_ttft_ms", "output_throughput")
 """Figures of which the summary names the best variants."""
@@ -58,28 +66,38 @@ def write_compare_report(target: Path, document: Mapping[str, Any]) -> Path:
 def render_compare(document: Mapping[str, Any]) -> str:
     """The page as HTML; a function of its argument alone."""
     variants, base = document["variants"], document["base"]
+    failed = reasons([(v["label"], v["error"]) for v in variants if v["error"] is not None])
+    told = headlines(document)
     return fill(
         "compare.html.j2",
-        SECTIONS,
-        DEFINITIONS,
+        {key: title for key, title in SECTIONS.items() if failed or key != "failures"},
+        _definitions(document),
         header={
             "name": document["name"],
+            "kind": "comparison",
+            "lead": "",
             "setup": [
                 ("Compared", f"{len(variants)}"),
                 ("Base", MISSING if base is None else variants[base]["label"]),
                 ("Traffic", "the same" if document["same_traffic"] else "not the same"),
             ],
         },
-        headlines=headlines(document),
+        headline=Headline("neutral", told[0]) if told else None,
+        told=told[1:],
         pairing=document["pairing"],
         notes=document["notes"],
-        failures=[
-            f"{variant['label']}: {variant['error']}" for variant in variants if variant["error"]
-        ],
+        failures=failed,
         tables={"means": _means(document), "differences": _differences(document)},
-        plots=_plots(document),
+        means=_plots(document, of_means=True),
+        plots=_plots(document, of_means=False),
         provenance={"version": document["infersim"]},
     )
+
+
+def _definitions(document: Mapping[str, Any]) -> dict[str, Definition]:
+    """Those of the figures that are compared."""
+    names = [DEFINED[f["key"]] for f in document["figures"] if f["key"] in DEFINED]
+    return {name: DEFINITIONS[name] for name in (*dict.fromkeys(names), "difference")}
 
 
 def headlines(document: Mapping[str, Any]) -> list[str]:
@@ -95,8 +113,9 @@ def _headline(document: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
     labels = [document["variants"][index]["label"] for index in best]
     value = phrase(entry["means"][best[0]], "number", "ms" if entry["unit"] == "ms" else "per s")
     if len(best) == 1:
-        return f"Best {title}: {labels[0]}, {value}"
-    return f"Best {title}: {'; '.join(labels[:_MOST_NAMED])}{_more(labels)}; about {value}"
+        return f"{title}: best is {labels[0]}, {value}"
+    named = f"{'; '.join(labels[:_MOST_NAMED])}{_more(labels)}"
+    return f"{title}: best are {named}; about {value}"
 
 
 def _more(labels: list[str]) -> str:
@@ -104,16 +123,27 @@ def _more(labels: list[str]) -> str:
     return f" and {left} more" if left > 0 else ""
 
 
-def _plots(document: Mapping[str, Any]) -> list[Plot]:
+def _plots(document: Mapping[str, Any], *, of_means: bool) -> list[Plot]:
+    """The means, or the differences, of the figures that most readers look for."""
+    entries = {figure["key"]: figure for figure in document["figures"]}
     found = []
-    for key in DRAWN:
-        entry = next((figure for figure in document["figures"] if figure["key"] == key), None)
-        if entry is None or not any(d and d["relative"] is not None for d in entry["differences"]):
-            continue
-        note = "Green: better than the base; red: worse; grey: cannot be told from it."
-        spec = to_json(differences.figure(document, key))
-        found.append(Plot(f"difference-{key}", entry["title"], "difference", note, spec))
+    for entry in (entries[key] for key in DRAWN if key in entries):
+        key, title = entry["key"], entry["title"]
+        if of_means and any(value is not None for value in entry["means"]):
+            spec, note = differences.means(document, key), _cut("Mean of each variant.", document)
+            found.append(Plot(f"mean-{key}", title, DEFINED[key], note, to_json(spec), kind="own"))
+        elif not of_means and any(d and d["relative"] is not None for d in entry["differences"]):
+            spec = differences.figure(document, key)
+            note = "Green: better than the base; red: worse; grey: cannot be told from it."
+            note = _cut(note, document)
+            name = f"difference-{key}"
+            found.append(Plot(name, title, "difference", note, to_json(spec), kind="own"))
     return found
+
+
+def _cut(note: str, document: Mapping[str, Any]) -> str:
+    most, count = differences.MOST_ROWS, len(document["variants"])
+    return note if count <= most else f"{note} The first {most} of {count:,}."
 
 
 def _kind(unit: str) -> Kind:
@@ -137,7 +167,10 @@ def _means(document: Mapping[str, Any]) -> Table:
         rows.append((*cells, Cell(state, state)))
     columns = (
         Column("Variant", False),
-        *(Column(_title(entry)) for entry in document["figures"]),
+        *(
+            Column(_title(entry), definition=DEFINED.get(entry["key"]))
+            for entry in document["figures"]
+        ),
         Column("State", False),
     )
     caption = "Means; ★ is the best of a column, and what cannot be told from it"

@@ -9,7 +9,6 @@ from typing import Any
 
 from reports.content import Plot, to_json
 from reports.planning import parts, tornado
-from reports.planning.ablate import DEFINED
 from reports.planning.study import HEADS, Headline, page, percent, reasons, text, values
 from reports.tables import Cell, Column, Table
 from reports.whole_file import write_whole
@@ -23,6 +22,8 @@ SECTIONS: Mapping[str, str] = {
     "definitions": "Definitions",
 }
 """Anchor -> heading, in the order of the page."""
+
+NOTE = "Green is better, red is worse than it is now."
 
 
 def write_diagnose_report(target: Path, document: Mapping[str, Any]) -> Path:
@@ -41,7 +42,7 @@ def render_diagnosis(document: Mapping[str, Any]) -> str:
         sections=SECTIONS,
         headline=Headline("neutral", title, f"{bound['text']} {document['verdict']['text']}"),
         setup=[("Setup", document["setup"])],
-        plots=[*_latency(document), *_tornados(document)],
+        plots=[*_latency(document), *tornado.plots(document, NOTE)],
         tables=[_trials(document), _latency_table(document)],
         failures=reasons(
             [(t["title"], t["error"]) for t in document["trials"] if t["error"] is not None]
@@ -70,29 +71,13 @@ def _advice(document: Mapping[str, Any]) -> list[dict[str, str]]:
     ]
 
 
-def _tornados(document: Mapping[str, Any]) -> list[Plot]:
-    note = "Green is better, red is worse than it is now."
-    return [
-        Plot(
-            f"tornado-{figure['key']}",
-            figure["title"][0].upper() + figure["title"][1:],
-            DEFINED[figure["key"]],
-            note,
-            to_json(tornado.figure(figure["title"], figure["more"], bars)),
-            kind="tall",
-        )
-        for figure in document["figures"]
-        if (bars := tornado.of_trials(document, figure["key"]))
-    ]
-
-
 def _latency(document: Mapping[str, Any]) -> list[Plot]:
     if not document["latency"]:
         return []
     note = "Parts add up to the latency of each request exactly; drawn are their means."
     return [
         Plot(f"parts-{name}", f"Where the {title} goes", definition, note,
-             to_json(parts.figure(document, name)), kind="tall")
+             to_json(parts.figure(document, name)), kind="own")
         for name, title, definition in (("ttft", "TTFT", "ttft"), ("e2el", "E2EL", None))
     ]  # fmt: skip
 

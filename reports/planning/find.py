@@ -11,6 +11,7 @@ from reports.formats import MISSING, phrase, show
 from reports.page import fill
 from reports.planning import find_attainment, find_curve
 from reports.planning.plan_words import FIND, chosen
+from reports.planning.study import Headline
 from reports.tables import Cell, Column, Table
 from reports.whole_file import write_whole
 
@@ -36,6 +37,7 @@ def render_find(document: Mapping[str, Any]) -> str:
         chosen(FIND),
         header={
             "name": document["scenario"],
+            "kind": "highest load",
             "lead": document["description"],
             "setup": [
                 ("Model", document["model"]),
@@ -43,7 +45,7 @@ def render_find(document: Mapping[str, Any]) -> str:
                 ("Looked for", f"highest {document['max']}"),
             ],
         },
-        headline=document["sentences"][0],
+        headline=Headline("neutral", document["sentences"][0]),
         sentences=document["sentences"][1:],
         cards=cards(document),
         plots=plots(document),
@@ -85,9 +87,7 @@ def plots(document: Mapping[str, Any]) -> list[Plot]:
     if document["promises"]:
         drawn = to_json(find_attainment.figure(document))
         title = "Requests that keep the promise"
-        made.append(
-            Plot("attainment", title, "interval", "Bars: 95 % interval.", drawn, kind="tall")
-        )
+        made.append(Plot("attainment", title, "interval", "Bars: 95 % interval.", drawn, kind=""))
     return made
 
 
@@ -105,7 +105,12 @@ def probes(document: Mapping[str, Any]) -> Table:
         Column("Runs"),
         Column("Requests"),
     )
-    return Table("probes", "Loads", columns, tuple(_row(probe) for probe in document["probes"]))
+    return Table(
+        "probes",
+        "Every load that was simulated",
+        columns,
+        tuple(_row(probe) for probe in document["probes"]),
+    )
 
 
 def _row(probe: Mapping[str, Any]) -> tuple[Cell, ...]:

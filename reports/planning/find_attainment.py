@@ -61,7 +61,7 @@ def _target(share: float, right: float) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "lines",
-        "name": f"promised {share:.6g}",
+        "name": f"promised {100 * share:.6g} %",
         "x": [0, right],
         "y": [share, share],
         "line": {"color": theme.PAGE["ink"].light, "width": 1.5, "dash": "dash"},
@@ -70,6 +70,7 @@ def _target(share: float, right: float) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    from reports.planning.made_up_searches import find_document, main
+    from reports.planning.demo import main
+    from reports.planning.made_up import highest_load
 
-    main("find_attainment", figure, find_document)
+    main("find_attainment", figure, highest_load)

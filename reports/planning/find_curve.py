@@ -112,6 +112,7 @@ def _mark(load: float, ends: tuple[float, float], name: str, dash: str) -> dict[
 
 
 if __name__ == "__main__":
-    from reports.planning.made_up_searches import find_document, main
+    from reports.planning.demo import main
+    from reports.planning.made_up import highest_load
 
-    main("find_curve", lambda document: figure(document, "ttft"), find_document)
+    main("find_curve", lambda document: figure(document, "ttft"), highest_load)

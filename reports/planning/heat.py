@@ -7,21 +7,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import log10
-from typing import Any
+from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
 from reports import theme
 from reports.planning.naming import plain
+from reports.planning.series import written
 
-METRICS: Mapping[str, str] = {
-    "p99_ttft_ms": "p99 TTFT (ms)",
-    "output_throughput": "output tokens/s",
+MOST_TEXTS = 12
+"""Columns up to which every field says its value."""
+
+
+class Metric(NamedTuple):
+    """A figure that can be drawn: its title with its unit, its definition, what it is multiplied
+    with, and whether colours go by its logarithm."""
+
+    title: str
+    definition: str
+    factor: float = 1.0
+    logarithmic: bool = False
+
+
+METRICS: Mapping[str, Metric] = {
+    "p99_ttft_ms": Metric("TTFT p99 (ms)", "ttft", logarithmic=True),
+    "output_throughput": Metric("Output tokens/s", "output_throughput"),
+    "attainment": Metric("Within SLO (%)", "attainment", factor=100.0),
 }
-"""What can be drawn -> its title with its unit."""
-
-LOGARITHMIC = frozenset({"p99_ttft_ms"})
-"""Figures that span decades, whose colours go by the logarithm."""
 
 
 def figure(document: Mapping[str, Any], metric: str) -> go.Figure:
@@ -29,26 +41,26 @@ def figure(document: Mapping[str, Any], metric: str) -> go.Figure:
     across, up = document["axes"]
     columns, rows = sorted(across["values"]), sorted(up["values"])
     found = {
-        (row["settings"][across["key"]], row["settings"][up["key"]]): row["summary"][metric]
+        (row["settings"][across["key"]], row["settings"][up["key"]]): value_of(row, metric)
         for row in document["results"]
-        if row["summary"] is not None
     }
     values = [[found.get((x, y)) for x in columns] for y in rows]
-    title = METRICS[metric]
+    wanted = METRICS[metric]
     trace = {
         "type": "heatmap",
-        "x": [f"{x:g}" for x in columns],
-        "y": [f"{y:g}" for y in rows],
-        "z": [[_height(value, metric) for value in line] for line in values],
+        "x": [written(x) for x in columns],
+        "y": [written(y) for y in rows],
+        "z": [[_shade(value, wanted) for value in line] for line in values],
         "customdata": values,
         "text": [["" if v is None else _short(v) for v in line] for line in values],
-        "texttemplate": "%{text}" if len(columns) <= 12 else None,
+        "texttemplate": "%{text}" if len(columns) <= MOST_TEXTS else None,
+        "textfont": {"color": theme.PAGE["ink"].light},
         "colorscale": [[0, theme.PAGE["neutral-soft"].light], [1, theme.PAGE["bar"].light]],
         "showscale": False,
         "xgap": 2,
         "ygap": 2,
         "hoverongaps": False,
-        "hovertemplate": f"%{{x}}, %{{y}}: %{{customdata:,.4~g}} {title}<extra></extra>",
+        "hovertemplate": f"%{{x}}, %{{y}}: %{{customdata:,.4~g}}, {wanted.title}<extra></extra>",
     }
     layout = theme.layout() | {
         "xaxis": theme.axis(plain(across["name"])) | {"type": "category", "showgrid": False},
@@ -57,11 +69,21 @@ def figure(document: Mapping[str, Any], metric: str) -> go.Figure:
     return go.Figure(data=[trace], layout=layout)
 
 
-def _height(value: float | None, metric: str) -> float | None:
-    """What the colour goes by."""
-    if value is None or (metric in LOGARITHMIC and value <= 0):
+def value_of(row: Mapping[str, Any], metric: str) -> float | None:
+    """What a point has of ``metric``, in the unit of its title; None if it has none."""
+    summary = row["summary"]
+    if summary is None:
         return None
-    return log10(value) if metric in LOGARITHMIC else value
+    own = summary["infersim"]["verdict"] if metric == "attainment" else summary
+    value = own[metric]
+    return None if value is None else METRICS[metric].factor * float(value)
+
+
+def _shade(value: float | None, metric: Metric) -> float | None:
+    """What the colour goes by."""
+    if value is None or (metric.logarithmic and value <= 0):
+        return None
+    return log10(value) if metric.logarithmic else value
 
 
 def _short(value: float) -> str:
@@ -69,6 +91,7 @@ def _short(value: float) -> str:
 
 
 if __name__ == "__main__":
-    from reports.planning.demo import made_up_grid, main
+    from reports.planning.demo import main
+    from reports.planning.made_up import grid_sweep
 
-    main("heat", lambda document: figure(document, "p99_ttft_ms"), made_up_grid)
+    main("heat", lambda document: figure(document, "p99_ttft_ms"), grid_sweep)

@@ -1,7 +1,8 @@
 """Up to which load do latencies stay low? One latency's p99 over the load, a line for each variant.
 
-Milliseconds, on a logarithmic axis. Overloaded points are hollow: with more requests they would be
-slower still. Run it: ``python -m reports.planning.knee [RESULT_JSON]``.
+Seconds, on a logarithmic axis; what is within the SLO is shaded. Overloaded points are hollow: with
+more requests they would be slower still. Run it: ``python -m reports.planning.knee
+[RESULT_JSON]``.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from typing import Any
 import plotly.graph_objects as go
 
 from reports import theme
+from reports.planning.layout import limit_line, times, within
 from reports.planning.naming import plain
-from reports.planning.series import MOST_LINES, Line, limits, lines, style
-from reports.profile.axes import legend, logarithmic
+from reports.planning.series import MOST_LINES, Line, Style, limits, lines, styles
+from reports.profile.axes import legend
 
 UNITS = {"rate": "requests/s", "concurrency": "users"}
 """What a load is counted in, by the last step of its key."""
@@ -24,60 +26,47 @@ def figure(document: Mapping[str, Any], latency: str) -> go.Figure:
     """The p99 of ``latency`` (ttft, tpot) over the load of a sweep that has one."""
     key = document["load"]
     found = lines(document, key)[:MOST_LINES]
-    traces = [_trace(line, index, key, latency) for index, line in enumerate(found)]
-    drawn = [value for trace in traces for value in trace["y"] if value]
-    unit = UNITS[key.rpartition(".")[2]]
+    looks = styles([line.rows[0]["settings"] for line in found])
+    traces = [_trace(line, look, key, latency) for line, look in zip(found, looks, strict=True)]
+    allowed = limits([row for line in found for row in line.rows], latency)
+    drawn = [1e3 * value for trace in traces for value in trace["y"]]
+    axis = times(f"{latency.upper()} p99", [*drawn, *allowed])
+    bottom = 10 ** axis["range"][0]
+    shapes = [limit_line(limit / 1e3) for limit in allowed]
     layout = theme.layout() | {
-        "xaxis": theme.axis(f"load ({unit})") | {"rangemode": "tozero"},
-        "yaxis": logarithmic(f"p99 {latency.upper()} (ms)", drawn or [1.0, 10.0]),
+        "xaxis": theme.axis(f"load ({UNITS[key.rpartition('.')[2]]})") | {"rangemode": "tozero"},
+        "yaxis": axis,
         "hovermode": "closest",
         "showlegend": len(traces) > 1,
         "legend": legend(),
-        "shapes": [_limit(value) for value in limits(document_rows(found), latency)],
+        "shapes": within(allowed[0] / 1e3, bottom) if len(allowed) == 1 else shapes,
     }
     return go.Figure(data=traces, layout=layout)
 
 
-def document_rows(found: list[Line]) -> list[Mapping[str, Any]]:
-    """The points of all lines."""
-    return [row for line in found for row in line.rows]
-
-
-def _trace(line: Line, index: int, key: str, latency: str) -> dict[str, Any]:
-    colour, dash = style(index)
-    rows = [row for row in line.rows if row["summary"][f"p99_{latency}_ms"] is not None]
+def _trace(line: Line, look: Style, key: str, latency: str) -> dict[str, Any]:
+    name = f"p99_{latency}_ms"
+    rows = [row for row in line.rows if row["summary"][name]]
     states = [row["summary"]["infersim"]["verdict"]["state"] for row in rows]
     return {
         "type": "scatter",
         "mode": "lines+markers",
         "name": plain(line.label),
         "x": [row["settings"][key] for row in rows],
-        "y": [row["summary"][f"p99_{latency}_ms"] for row in rows],
+        "y": [row["summary"][name] / 1e3 for row in rows],
         "customdata": states,
-        "line": {"color": colour, "width": 2, "dash": dash},
+        "line": {"color": look.color, "width": 2, "dash": look.dash},
         "marker": {
             "size": 7,
-            "color": colour,
+            "color": look.color,
             "symbol": ["circle-open" if state == "overloaded" else "circle" for state in states],
         },
-        "hovertemplate": "%{x:.4~g}: %{y:,.4~g} ms, %{customdata}",
-    }
-
-
-def _limit(milliseconds: float) -> dict[str, Any]:
-    """A dashed line across the figure."""
-    return {
-        "type": "line",
-        "xref": "paper",
-        "x0": 0,
-        "x1": 1,
-        "y0": milliseconds,
-        "y1": milliseconds,
-        "line": {"color": theme.PAGE["ink"].light, "width": 1.5, "dash": "dash"},
+        "hovertemplate": "%{x:.4~g}: %{y:.4~s}s, %{customdata}",
     }
 
 
 if __name__ == "__main__":
-    from reports.planning.demo import made_up_sweep, main
+    from reports.planning.demo import main
+    from reports.planning.made_up import load_sweep
 
-    main("knee", lambda document: figure(document, "ttft"), made_up_sweep)
+    main("knee", lambda document: figure(document, "ttft"), load_sweep)

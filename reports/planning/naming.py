@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from html import escape
 
+from sim.errors import shorten
+
 
 def plain(text: str) -> str:
-    """``text`` so that Plotly shows it as it is.
+    """``text`` on one line, its middle left out if it is long, so that Plotly shows it as it is.
 
-    >>> plain("a<b>c & d")
-    'a&lt;b&gt;c &amp; d'
+    >>> plain("a<b>c & d"), plain("one\\n two")
+    ('a&lt;b&gt;c &amp; d', 'one two')
     """
-    return escape(text, quote=False)
+    return escape(shorten(" ".join(text.split())), quote=False)

@@ -55,9 +55,10 @@ def figure(document: Mapping[str, Any], latency: str) -> go.Figure:
                 }
             )
     layout = theme.layout() | {
-        "xaxis": theme.axis("mean (ms)"),
+        "xaxis": theme.axis(f"{latency.upper()}, mean (ms)"),
         "yaxis": theme.axis(None) | {"type": "category", "autorange": "reversed"},
         "barmode": "stack",
+        "height": 210,
         "showlegend": True,
         "legend": legend() | {"traceorder": "normal"},
     }
@@ -66,6 +67,6 @@ def figure(document: Mapping[str, Any], latency: str) -> go.Figure:
 
 if __name__ == "__main__":
     from reports.planning.demo import main
-    from reports.planning.made_up import diagnosis
+    from reports.planning.made_up_studies import diagnosis
 
     main("parts", lambda document: figure(document, "e2el"), diagnosis)

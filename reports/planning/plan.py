@@ -11,6 +11,7 @@ from reports.formats import phrase, show
 from reports.page import fill
 from reports.planning import plan_pareto
 from reports.planning.plan_words import PLAN, chosen
+from reports.planning.study import Headline
 from reports.tables import Cell, Column, Table
 from reports.whole_file import write_whole
 
@@ -32,14 +33,14 @@ def write_plan_report(target: Path, document: Mapping[str, Any]) -> Path:
 
 def render_plan(document: Mapping[str, Any]) -> str:
     """The page as HTML; a function of its argument alone."""
-    best = document["fleets"][0]
-    cost = phrase(best["usd_per_hour"], "usd")
+    fleets_found = document["fleets"]
     return fill(
         "plan.html.j2",
         SECTIONS,
         chosen(PLAN),
         header={
             "name": document["scenario"],
+            "kind": "fleets",
             "lead": document["description"],
             "setup": [
                 ("Model", document["model"]),
@@ -49,20 +50,34 @@ def render_plan(document: Mapping[str, Any]) -> str:
                 ("Layouts", f"{document['layouts']:,}"),
             ],
         },
-        headline=f"{best['replicas']} replicas of {best['layout']}: {cost} per hour",
-        promises=document["promises"],
-        ranking=document["ranking"],
+        headline=headline(document),
+        promises=[f"Promised: {text}" for text in document["promises"]]
+        or ["Nothing is promised: a fleet holds what the verdict calls stable."],
         fleets=fleets(document),
         bands=bands(document),
         plots=plots(document),
-        launches=document["fleets"],
+        launches=fleets_found,
+        notes=fleets_found[0]["launch"]["notes"] if fleets_found else [],
         rejected=rejected(document),
         provenance={"version": document["infersim"]},
     )
 
 
+def headline(document: Mapping[str, Any]) -> Headline:
+    """The cheapest fleet, and whether it stays so within the error of the prices."""
+    if not document["fleets"]:
+        return Headline("bad", "No fleet holds it", "What speaks against each is listed below.")
+    best, ranking = document["fleets"][0], document["ranking"]
+    cost = phrase(best["usd_per_hour"], "usd")
+    replicas = phrase(best["replicas"], "count", "replica" + "s" * (best["replicas"] != 1))
+    tone = "good" if ranking["survives"] else "warn"
+    return Headline(tone, f"{replicas} of {best['layout']}: {cost} per hour", ranking["text"])
+
+
 def plots(document: Mapping[str, Any]) -> list[Plot]:
-    """Cost against both latencies."""
+    """Cost against both latencies; none without a fleet that holds."""
+    if not document["sized"]:
+        return []
     count = phrase(len(document["sized"]), "count", "fleets")
     note = f"{count} that hold {phrase(document['target'], 'number', 'requests/s')}."
     return [

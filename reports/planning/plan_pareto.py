@@ -77,6 +77,7 @@ def _limit(limit: float, right: float) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    from reports.planning.made_up_searches import main, plan_document
+    from reports.planning.demo import main
+    from reports.planning.made_up import fleet_plan
 
-    main("plan_pareto", lambda document: figure(document, "ttft"), plan_document)
+    main("plan_pareto", lambda document: figure(document, "ttft"), fleet_plan)

@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from reports.content import Plot, to_json
 from reports.formats import show
 from reports.planning import tornado
-from reports.planning.ablate import DEFINED
 from reports.planning.study import HEADS, Headline, page, percent, reasons, text, values
 from reports.tables import Cell, Column, Table
 from reports.whole_file import write_whole
@@ -23,6 +21,8 @@ SECTIONS: Mapping[str, str] = {
     "definitions": "Definitions",
 }
 """Anchor -> heading, in the order of the page."""
+
+NOTE = "Each input at its low and its high end, everything else as it is."
 
 WORDS = {True: "yes", False: "no", None: "–"}
 
@@ -42,26 +42,10 @@ def render_sensitivity(document: Mapping[str, Any]) -> str:
         sections=SECTIONS,
         headline=Headline(tone or "neutral", document["answer"], document["verdict"]["text"]),
         setup=[("Setup", document["setup"]), ("Prices", f"within ± {document['band']:.0%}")],
-        plots=_tornados(document),
+        plots=tornado.plots(document, NOTE),
         tables=[_inputs(document)],
         failures=reasons(_reasons(document)),
     )
-
-
-def _tornados(document: Mapping[str, Any]) -> list[Plot]:
-    note = "Each input at its low and its high end, everything else as it is."
-    return [
-        Plot(
-            f"tornado-{figure['key']}",
-            figure["title"][0].upper() + figure["title"][1:],
-            DEFINED[figure["key"]],
-            note,
-            to_json(tornado.figure(figure["title"], figure["more"], bars)),
-            kind="tall",
-        )
-        for figure in document["figures"]
-        if (bars := tornado.of_inputs(document, figure["key"]))
-    ]
 
 
 def _inputs(document: Mapping[str, Any]) -> Table:

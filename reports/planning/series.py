@@ -1,4 +1,4 @@
-"""Which points of a sweep make a line, and in which colour and dash is it drawn?"""
+"""Which points of a sweep make a line, and in which colour and dash is each variant drawn?"""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from reports import theme
 
 MOST_LINES = 8
 """Lines that can be told apart in one figure."""
+
+BATCHING = "scheduler.batching"
+"""The setting whose values have colours of their own."""
 
 _DASHES = ("solid", "dash")
 
@@ -22,6 +25,13 @@ class Line(NamedTuple):
     rows: list[Row]
 
 
+class Style(NamedTuple):
+    """How a variant is drawn."""
+
+    color: str
+    dash: str
+
+
 def lines(document: Mapping[str, Any], key: str) -> list[Line]:
     """The points with figures, one line for each combination of what is not ``key``."""
     found: dict[str, Line] = {}
@@ -29,7 +39,7 @@ def lines(document: Mapping[str, Any], key: str) -> list[Line]:
     for row in document["results"]:
         if row["summary"] is not None:
             label = ", ".join(
-                f"{names[other]}={_written(value)}"
+                f"{names[other]}={written(value)}"
                 for other, value in row["settings"].items()
                 if other != key
             )
@@ -39,10 +49,23 @@ def lines(document: Mapping[str, Any], key: str) -> list[Line]:
     return list(found.values())
 
 
-def style(index: int) -> tuple[str, str]:
-    """Colour and dash of a line: first all colours, then again with dashes."""
-    tone = theme.SERIES[index % len(theme.SERIES)]
-    return tone.light, _DASHES[index // len(theme.SERIES) % len(_DASHES)]
+def styles(variants: Sequence[Mapping[str, Any]]) -> list[Style]:
+    """Colour and dash of variants by their settings. Batching policies have the colours that they
+    have everywhere; others take all colours first, then again with dashes.
+
+    >>> [each.dash for each in styles([{"seats": seats} for seats in range(5)])]
+    ['solid', 'solid', 'solid', 'solid', 'dash']
+    """
+    if variants and all(BATCHING in settings for settings in variants):
+        tones = [theme.policy(str(settings[BATCHING])).light for settings in variants]
+        before = [tones[:index].count(tone) for index, tone in enumerate(tones)]
+        return [Style(tone, _dash(seen)) for tone, seen in zip(tones, before, strict=True)]
+    count = len(theme.SERIES)
+    return [Style(theme.SERIES[i % count].light, _dash(i // count)) for i in range(len(variants))]
+
+
+def _dash(turn: int) -> str:
+    return _DASHES[turn % len(_DASHES)]
 
 
 def limits(rows: Sequence[Row], latency: str) -> list[float]:
@@ -55,7 +78,8 @@ def limits(rows: Sequence[Row], latency: str) -> list[float]:
     return sorted(found)
 
 
-def _written(value: object) -> str:
+def written(value: object) -> str:
+    """A value of a setting, short."""
     if isinstance(value, float):
         return f"{value:g}"
     return str(value)

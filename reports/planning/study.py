@@ -30,6 +30,24 @@ class Headline(NamedTuple):
     text: str = ""
 
 
+TITLES: Mapping[str, str] = {
+    "output_throughput": "Output tokens/s",
+    "request_goodput": "Goodput (requests/s)",
+    "p99_ttft_ms": "TTFT p99",
+    "p99_tpot_ms": "TPOT p99",
+    "capacity": "Capacity",
+}
+"""Figure -> what it is called above a figure."""
+
+DEFINED: Mapping[str, str] = {
+    "output_throughput": "output_throughput",
+    "request_goodput": "goodput",
+    "p99_ttft_ms": "ttft",
+    "p99_tpot_ms": "tpot",
+    "capacity": "capacity",
+}
+"""Figure -> its definition."""
+
 HEADS: Mapping[str, Column] = {
     "output_throughput": Column("Output tokens/s", definition="output_throughput"),
     "request_goodput": Column("Goodput (requests/s)", definition="goodput"),

@@ -12,10 +12,12 @@ from typing import Any
 from reports.content import Plot, to_json
 from reports.definitions import DEFINITIONS as OF_RUNS
 from reports.definitions import Definition
-from reports.formats import MISSING, show
+from reports.formats import MISSING, phrase, show
 from reports.page import fill
-from reports.planning import heat, knee, tradeoff
-from reports.planning.series import MOST_LINES, lines
+from reports.planning import heat, knee, pareto
+from reports.planning.pareto import Kind
+from reports.planning.series import MOST_LINES, lines, written
+from reports.planning.study import Headline
 from reports.tables import Cell, Column, Table
 from reports.whole_file import write_whole
 
@@ -29,8 +31,21 @@ SECTIONS: Mapping[str, str] = {
 """Anchor -> heading, in the order of the page."""
 
 DEFINITIONS: Mapping[str, Definition] = {
-    name: OF_RUNS[name]
-    for name in ("request_throughput", "output_throughput", "ttft", "tpot", "attainment", "cost")
+    **{
+        name: OF_RUNS[name]
+        for name in ("request_throughput", "output_throughput", "ttft", "tpot", "attainment")
+    },
+    "speed": Definition(
+        "Tokens per user and per GPU",
+        "What one user sees (1 over the median TPOT) and what one GPU yields (output throughput "
+        "over the number of GPUs). A point is on the front if no other one has more of both.",
+    ),
+    "cost": OF_RUNS["cost"],
+    "state": Definition(
+        "State",
+        "Whether the fleet holds the traffic: stable, near saturation, overloaded, or too short a "
+        "run to tell.",
+    ),
 }
 
 MOST_ROWS = 2000
@@ -43,7 +58,8 @@ COLUMNS = (
     Column("TTFT p99 (ms)", definition="ttft"),
     Column("TPOT p99 (ms)", definition="tpot"),
     Column("Within SLO (%)", definition="attainment"),
-    Column("State", False),
+    Column("USD/M tokens", definition="cost"),
+    Column("State", False, "state"),
 )
 
 
@@ -63,12 +79,15 @@ def render_sweep(document: Mapping[str, Any]) -> str:
         DEFINITIONS,
         header={
             "name": document["name"],
+            "kind": "sweep",
+            "lead": "",
             "setup": [
                 ("Points", f"{document['points']:,}"),
                 ("Failed", f"{failed:,}"),
                 *((axis["name"], _values(axis["values"])) for axis in document["axes"]),
             ],
         },
+        headline=headline(document),
         answers=[answer["text"] for answer in document["answers"]],
         plots=plots(document),
         points=_points(document),
@@ -77,34 +96,83 @@ def render_sweep(document: Mapping[str, Any]) -> str:
     )
 
 
+def headline(document: Mapping[str, Any]) -> Headline:
+    """The one answer of the sweep; else which point serves most within the SLO, if there is one."""
+    answers = document["answers"]
+    if len(answers) == 1:
+        return Headline("neutral", answers[0]["text"])
+    rows = [row for row in document["results"] if row["summary"] is not None]
+    if not rows:
+        return Headline("bad", f"None of the {document['points']:,} points has figures")
+    limited = any(_verdict(row)["limits"] for row in rows)
+    good = [row for row in rows if _holds(row)]
+    if limited and not good:
+        return Headline("bad", f"None of {phrase(len(rows), 'count', 'points')} meets the SLO")
+    best = max(good or rows, key=lambda row: row["summary"]["output_throughput"] or 0.0)
+    what = "Most output within the SLO" if limited else "Most output"
+    rate = phrase(best["summary"]["output_throughput"], "number", "tokens/s")
+    share = f"{len(good):,} of {phrase(len(rows), 'count', 'points')} meet the SLO."
+    return Headline("neutral", f"{what}: {best['label']}, {rate}", share if limited else "")
+
+
+def _verdict(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = row["summary"]["infersim"]["verdict"]
+    return found
+
+
+def _holds(row: Mapping[str, Any]) -> bool:
+    verdict = _verdict(row)
+    return bool(verdict["slo_met"]) and verdict["state"] != "overloaded"
+
+
 def plots(document: Mapping[str, Any]) -> list[Plot]:
     """The figures that suit what was swept; none if every point failed."""
-    if document["points"] == document["failed"]:
+    rows = [row for row in document["results"] if row["summary"] is not None]
+    if not rows:
         return []
+    made: list[Plot] = []
     if document["load"] is not None:
-        return [_knee(document, name) for name in ("ttft", "tpot")]
+        made += [_knee(document, name) for name in ("ttft", "tpot")]
     if len(document["axes"]) == 2 and all(map(_numeric, document["axes"])):
-        return [_heat(document, metric) for metric in heat.METRICS]
-    note = "Each point of the sweep; hover to see its values."
-    drawn = to_json(tradeoff.figure(document))
-    return [Plot("tradeoff", "Throughput and latency", None, note, drawn, kind="tall")]
+        limited = any(_verdict(row)["limits"] for row in rows)
+        chosen = [name for name in heat.METRICS if limited or name != "attainment"]
+        made += [_heat(document, metric) for metric in chosen]
+    made += [_pareto(document, kind) for kind in pareto.TITLES if pareto.places(document, kind)]
+    return made
 
 
 def _knee(document: Mapping[str, Any], latency: str) -> Plot:
     count = len(lines(document, document["load"]))
-    caption = "Hollow: overloaded; slower still with more requests. Dashed: the limit of the SLO."
+    caption = "Hollow: overloaded, and slower still with more requests."
+    drawn = knee.figure(document, latency)
+    if drawn.layout.shapes:
+        shaded = any(shape.type == "rect" for shape in drawn.layout.shapes)
+        caption += " Shaded: within the limit of the SLO." if shaded else " Dashed: the limits."
     if count > MOST_LINES:
         caption += f" The first {MOST_LINES} of {count:,} lines."
-    spec = to_json(knee.figure(document, latency))
-    title = f"{latency.upper()} over load"
-    return Plot(f"knee-{latency}", title, latency, caption, spec, kind="tall")
+    title = f"{latency.upper()} p99 over load"
+    return Plot(f"knee-{latency}", title, latency, caption, to_json(drawn), kind="tall")
 
 
 def _heat(document: Mapping[str, Any], metric: str) -> Plot:
-    name = {"p99_ttft_ms": "ttft"}.get(metric, metric)
+    wanted = heat.METRICS[metric]
+    scale = ", by the logarithm" if wanted.logarithmic else ""
+    failed = " Empty: the point failed or has no value."
+    values = [heat.value_of(row, metric) for row in document["results"]]
+    note = f"Darker is more{scale}.{failed if None in values else ''}"
     drawn = to_json(heat.figure(document, metric))
-    note = "Darker is more. Empty: the point failed."
-    return Plot(f"heat-{name}", heat.METRICS[metric], name, note, drawn, kind="tall")
+    name = f"heat-{wanted.definition}"
+    return Plot(name, wanted.title, wanted.definition, note, drawn, kind="tall")
+
+
+def _pareto(document: Mapping[str, Any], kind: Kind) -> Plot:
+    points = pareto.places(document, kind)
+    best = len(pareto.front(points, kind))
+    note = f"{phrase(len(points), 'count', 'points')}; on the front: {best:,}. Hover for a name."
+    if len(points) == 1:
+        note = f"One point: {points[0].row['label']}."
+    drawn = to_json(pareto.figure(document, kind))
+    return Plot(f"pareto-{kind}", pareto.TITLES[kind], kind, note, drawn, kind="tall")
 
 
 def _numeric(axis: Mapping[str, Any]) -> bool:
@@ -113,12 +181,8 @@ def _numeric(axis: Mapping[str, Any]) -> bool:
 
 def _values(values: list[Any]) -> str:
     """The values of an axis, or how many there are and the ends."""
-    few = [_text(value) for value in values]
+    few = [written(value) for value in values]
     return ", ".join(few) if len(few) <= 6 else f"{len(few)} values, {few[0]} to {few[-1]}"
-
-
-def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _points(document: Mapping[str, Any]) -> Table:
@@ -135,19 +199,20 @@ def _points(document: Mapping[str, Any]) -> Table:
 
 def _setting(value: Any) -> Cell:
     numeric = isinstance(value, int | float) and not isinstance(value, bool)
-    return Cell(_text(value), value if numeric else _text(value))
+    return Cell(written(value), value if numeric else written(value))
 
 
 def _cells(row: Mapping[str, Any]) -> list[Cell]:
     summary = row["summary"]
     if summary is None:
         word = "infeasible" if row["exit_code"] == 3 else "failed"
-        return [*([Cell(MISSING, None)] * 6), Cell(word, word)]
-    verdict = summary["infersim"]["verdict"]
+        return [*([Cell(MISSING, None)] * (len(COLUMNS) - 1)), Cell(word, word)]
+    verdict, cost = _verdict(row), summary["infersim"]["cost"]
     keys = ("request_throughput", "output_throughput", "p50_ttft_ms", "p99_ttft_ms", "p99_tpot_ms")
     return [
         *(Cell(*show(summary[key], "number")) for key in keys),
         Cell(*show(verdict["attainment"], "share")),
+        Cell(*show(cost and cost["usd_per_million_tokens"], "usd")),
         Cell(verdict["state"], verdict["state"]),
     ]
 

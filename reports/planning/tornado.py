@@ -12,18 +12,26 @@ from typing import Any, NamedTuple
 import plotly.graph_objects as go
 
 from reports import theme
+from reports.content import Plot, to_json
+from reports.planning.layout import height, zero
 from reports.planning.naming import plain
+from reports.planning.study import DEFINED, TITLES
 
 MOST_ROWS = 24
 """Changes that one figure shows."""
 
+THICK = 0.7
+"""Share of a row that its bar fills; two bars to the same side have half of it each."""
+
 
 class Bar(NamedTuple):
-    """``change`` is relative: 0.1 is a tenth more. ``side`` groups bars of one row."""
+    """``change`` is relative: 0.1 is a tenth more. Bars of the same ``row`` share it; ``text`` says
+    which change it is, ``end`` does in a word beside the bar."""
 
     row: str
     change: float
     text: str
+    end: str = ""
 
 
 def figure(title: str, more: bool, bars: Sequence[Bar]) -> go.Figure:
@@ -31,38 +39,79 @@ def figure(title: str, more: bool, bars: Sequence[Bar]) -> go.Figure:
 
     Green is better, red is worse.
     """
-    widest: dict[str, float] = {}
-    for bar in bars:
-        widest[bar.row] = max(widest.get(bar.row, 0.0), abs(bar.change))
-    rows = sorted(widest, key=lambda row: -widest[row])[:MOST_ROWS]
-    drawn = [bar for row in rows for bar in bars if bar.row == row]
+    drawn = [bar for own in rows(bars)[:MOST_ROWS] for bar in own]
+    shape = [side for own in rows(bars)[:MOST_ROWS] for side in _sides(own)]
     trace = {
         "type": "bar",
         "orientation": "h",
         "y": [plain(bar.row) for bar in drawn],
         "x": [100 * bar.change for bar in drawn],
+        "offset": [offset for offset, _ in shape],
+        "width": [width for _, width in shape],
         "marker": {"color": [_colour(bar.change, more) for bar in drawn]},
+        "text": [plain(bar.end) for bar in drawn],
+        "textposition": "outside",
+        "textfont": {"color": theme.PAGE["muted"].light, "size": 11},
+        "cliponaxis": False,
         "customdata": [plain(bar.text) for bar in drawn],
         "hovertemplate": "%{customdata}: %{x:+.3~g} %<extra></extra>",
     }
     layout = theme.layout() | {
-        "xaxis": theme.axis(f"{title}, change (%)"),
+        "height": height(len({bar.row for bar in drawn})),
+        "xaxis": theme.axis(f"{title}, change (%)") | _span(drawn),
         "yaxis": theme.axis(None) | {"type": "category", "autorange": "reversed"},
         "barmode": "overlay",
         "hovermode": "closest",
-        "shapes": [
-            {
-                "type": "line",
-                "yref": "paper",
-                "x0": 0,
-                "x1": 0,
-                "y0": 0,
-                "y1": 1,
-                "line": {"color": theme.PAGE["ink"].light, "width": 1.5},
-            }
-        ],
+        "shapes": [zero()],
     }
     return go.Figure(data=[trace], layout=layout)
+
+
+def rows(bars: Sequence[Bar]) -> list[list[Bar]]:
+    """The bars row by row, the row with the widest one first."""
+    found: dict[str, list[Bar]] = {}
+    for bar in bars:
+        found.setdefault(bar.row, []).append(bar)
+    return sorted(found.values(), key=lambda own: -max(abs(bar.change) for bar in own))
+
+
+def _sides(own: Sequence[Bar]) -> list[tuple[float, float]]:
+    """Offset and width of the bars of a row: one behind the other would hide it."""
+    same = len(own) > 1 and min(bar.change for bar in own) * max(bar.change for bar in own) >= 0
+    if not same:
+        return [(-THICK / 2, THICK)] * len(own)
+    width = THICK / len(own)
+    return [(width * index - THICK / 2, width) for index in range(len(own))]
+
+
+def _span(drawn: Sequence[Bar]) -> dict[str, Any]:
+    """A range that leaves room for the words beside the bars; at least a percent wide."""
+    low = min([0.0, *(100 * bar.change for bar in drawn)])
+    high = max([0.0, *(100 * bar.change for bar in drawn)])
+    room = max(0.08 * (high - low), 0.5)
+    return {"range": [low - room, high + room]}
+
+
+def plots(document: Mapping[str, Any], note: str) -> list[Plot]:
+    """A figure for each key figure of a diagnosis or a study of sensitivity that moves."""
+    bars_of = of_trials if document["kind"] == "diagnosis" else of_inputs
+    return [
+        Plot(
+            f"tornado-{entry['key']}",
+            TITLES[entry["key"]],
+            DEFINED[entry["key"]],
+            _cut(note, bars),
+            to_json(figure(TITLES[entry["key"]], entry["more"], bars)),
+            kind="own",
+        )
+        for entry in document["figures"]
+        if (bars := bars_of(document, entry["key"]))
+    ]
+
+
+def _cut(note: str, bars: Sequence[Bar]) -> str:
+    count = len({bar.row for bar in bars})
+    return note if count <= MOST_ROWS else f"{note} The {MOST_ROWS} widest of {count:,}."
 
 
 def of_trials(document: Mapping[str, Any], key: str) -> list[Bar]:
@@ -77,7 +126,7 @@ def of_trials(document: Mapping[str, Any], key: str) -> list[Bar]:
 def of_inputs(document: Mapping[str, Any], key: str) -> list[Bar]:
     """The bars of a study of sensitivity, two for each input."""
     return [
-        Bar(entry["title"], end["changes"][key], f"{entry['title']} {end['text']}")
+        Bar(entry["title"], end["changes"][key], f"{entry['title']} {end['text']}", end["text"])
         for entry in document["inputs"]
         for end in (entry["low"], entry["high"])
         if end is not None and end["changes"].get(key) is not None
@@ -95,6 +144,6 @@ def _of(document: Mapping[str, Any]) -> go.Figure:
 
 if __name__ == "__main__":
     from reports.planning.demo import main
-    from reports.planning.made_up import diagnosis
+    from reports.planning.made_up_studies import diagnosis
 
     main("tornado", _of, diagnosis)

@@ -6,50 +6,95 @@ Run it: ``python -m reports.planning.waterfall [RESULT_JSON]`` with the result o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
 from reports import theme
+from reports.formats import significant
 from reports.planning.naming import plain
+from reports.planning.study import TITLES
+
+
+class Bar(NamedTuple):
+    """From where to where; a ``whole`` one stands on the ground, others are what a step brings."""
+
+    name: str
+    start: float
+    end: float
+    tone: theme.Tone
+    whole: bool
+
+
+def bars(entry: Mapping[str, Any]) -> list[Bar]:
+    """Baseline, steps and the whole of one figure; steps that do not run are left out, and what
+    the next one brings is counted from before them."""
+    made, at = [], entry["baseline"]
+    if at is not None:
+        made.append(Bar("baseline", 0.0, at, theme.GREY, whole=True))
+    for step in entry["steps"]:
+        value = step["value"]
+        if value is None or at is None:
+            continue
+        better = (value >= at) == entry["more"]
+        tone = theme.GREEN if better else theme.VERMILLION
+        made.append(Bar(f"+ {step['title']}", at, value, tone, whole=False))
+        at = value
+    if entry["full"] is not None:
+        made.append(Bar("all together", 0.0, entry["full"], theme.BLUE, whole=True))
+    return made
 
 
 def figure(document: Mapping[str, Any], key: str) -> go.Figure:
     """The steps of the figure called ``key`` in the order asked for, and the whole at the end.
 
-    Green is better, red is worse; a step that does not run is left out.
+    Green is better, red is worse.
     """
-    found = next(entry for entry in document["figures"] if entry["key"] == key)
-    bars = [("baseline", 0.0, found["baseline"], theme.GREY)]
-    height = found["baseline"]
-    for step in found["steps"]:
-        if step["value"] is None or height is None:
-            continue
-        better = (step["value"] >= height) == found["more"]
-        tone = theme.GREEN if better else theme.VERMILLION
-        bars.append((f"+ {step['title']}", height, step["value"], tone))
-        height = step["value"]
-    bars.append(("all together", 0.0, found["full"], theme.BLUE))
-    drawn = [bar for bar in bars if bar[2] is not None]
+    entry = next(each for each in document["figures"] if each["key"] == key)
+    drawn = bars(entry)
+    highest = max([bar.end for bar in drawn], default=1.0) or 1.0
     trace = {
         "type": "bar",
-        "x": [plain(name) for name, *_ in drawn],
-        "y": [end - start for _, start, end, _ in drawn],
-        "base": [start for _, start, _, _ in drawn],
-        "marker": {"color": [tone.light for *_, tone in drawn]},
-        "customdata": [end for _, _, end, _ in drawn],
+        "x": [plain(bar.name) for bar in drawn],
+        "y": [bar.end - bar.start for bar in drawn],
+        "base": [bar.start for bar in drawn],
+        "marker": {"color": [bar.tone.light for bar in drawn]},
+        "customdata": [bar.end for bar in drawn],
         "hovertemplate": "%{x}: %{customdata:,.4~g}<extra></extra>",
+    }
+    words = {
+        "type": "scatter",
+        "mode": "text",
+        "x": [plain(bar.name) for bar in drawn],
+        "y": [max(bar.start, bar.end) for bar in drawn],
+        "text": [_told(bar) for bar in drawn],
+        "textposition": "top center",
+        "textfont": {"color": theme.PAGE["ink"].light, "size": 12},
+        "hoverinfo": "skip",
     }
     layout = theme.layout() | {
         "xaxis": theme.axis(None) | {"type": "category"},
-        "yaxis": theme.axis(f"{found['title']} ({found['unit']})") | {"rangemode": "tozero"},
+        "yaxis": theme.axis(_axis(key, entry["unit"])) | {"range": [0, 1.1 * highest]},
         "bargap": 0.3,
     }
-    return go.Figure(data=[trace], layout=layout)
+    return go.Figure(data=[trace, words], layout=layout)
+
+
+def _axis(key: str, unit: str) -> str:
+    title = TITLES[key]
+    return title if unit in title else f"{title} ({unit})"
+
+
+def _told(bar: Bar) -> str:
+    """The value of a whole, the change of a step."""
+    change = bar.end - bar.start
+    if bar.whole:
+        return significant(bar.end)
+    return f"{'+' if change >= 0 else '−'}{significant(abs(change))}"
 
 
 if __name__ == "__main__":
     from reports.planning.demo import main
-    from reports.planning.made_up import ablation
+    from reports.planning.made_up_studies import ablation
 
     main("waterfall", lambda document: figure(document, "output_throughput"), ablation)
