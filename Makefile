@@ -2,6 +2,7 @@
 # make test    install what the tests need and run them
 # make check   the tests, and format, lint, strict types and import contracts
 # make bench   how fast the simulator is, as one JSON line
+# make notebooks   run the notebooks and write what GitHub shows of them (needs Chromium)
 # make validation  calibrate/VALIDATION.md anew, from the published measurements in MEASURED
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ MEASURED ?= ../shared/data/measured
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: run test check lint bench validation format browser clean
+.PHONY: run test check lint bench notebooks validation format browser clean
 
 run: $(VENV)/installed
 	$(BIN)/infersim run scenarios/chat.yaml
@@ -29,6 +30,9 @@ lint: $(VENV)/installed-dev
 
 bench: $(VENV)/installed
 	@$(BIN)/python -m tests.bench
+
+notebooks: $(VENV)/installed-dev browser
+	$(BIN)/python -m notebooks.build
 
 validation: $(VENV)/installed
 	$(BIN)/infersim score $(wildcard $(MEASURED)/*.csv) $(patsubst %/requests.jsonl,%,\

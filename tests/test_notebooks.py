@@ -1,0 +1,179 @@
+"""The notebooks run, offline and from anywhere, and what is committed of them is what comes out."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "notebooks"
+SOURCES = sorted(FOLDER.glob("[0-9][0-9]_*.py"))
+TOOLS = ("jupytext", "nbclient", "nbformat", "ipykernel")
+MISSING = [name for name in TOOLS if find_spec(name) is None]
+
+LARGEST = 300_000
+"""Bytes of a notebook, so that GitHub shows it at once."""
+
+WIDEST = 88
+"""Columns of a line of prose, and of what a cell prints."""
+
+FIGURE, PICTURE = "application/vnd.plotly.v1+json", "image/png"
+
+NEAR = 1e-4
+"""Relative difference of two numbers of a figure that libraries of mathematics may make."""
+
+OFFLINE = """
+import runpy, socket, sys
+def refuse(*args, **kwargs):
+    raise OSError("a notebook asked for the network")
+socket.getaddrinfo = socket.socket.connect = refuse
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+each = pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
+needs_tools = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
+
+
+def committed(source: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(source.with_suffix(".ipynb").read_text(encoding="utf-8"))
+    return found
+
+
+def environment() -> dict[str, str]:
+    """That of somebody without a screen or settings of their own."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("MPL")}
+    return kept | {"PYTHONPATH": str(ROOT)}
+
+
+@each
+def test_a_source_is_a_program(source: Path, tmp_path: Path) -> None:
+    if MISSING:
+        pytest.skip(f"not installed: {', '.join(MISSING)}")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", OFFLINE, str(source)],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert list(tmp_path.iterdir()) == [], "a notebook leaves nothing behind"
+
+
+@needs_tools
+@each
+def test_what_is_committed_is_what_comes_out(source: Path, tmp_path: Path) -> None:
+    if "calibrate.engine" in source.read_text(encoding="utf-8"):
+        pytest.importorskip("torch", reason="the notebook shows what PyTorch computes")
+    command = [sys.executable, "-m", "notebooks.build", source.stem, "--no-pictures"]
+    done = subprocess.run(
+        [*command, "--into", str(tmp_path)],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    fresh = json.loads((tmp_path / f"{source.stem}.ipynb").read_text(encoding="utf-8"))
+    ours = committed(source)
+    again = f"run `python -m notebooks.build {source.stem[:2]}`"
+    sources = [[cell["cell_type"], cell["source"]] for cell in ours["cells"]]
+    assert sources == [[cell["cell_type"], cell["source"]] for cell in fresh["cells"]], again
+    for mine, new in zip(ours["cells"], fresh["cells"], strict=True):
+        assert texts(mine) == texts(new), again
+        assert_near(drawn(mine), drawn(new), again)
+
+
+@each
+def test_a_notebook_is_small_and_its_figures_have_pictures(source: Path) -> None:
+    assert source.with_suffix(".ipynb").stat().st_size < LARGEST
+    for cell in committed(source)["cells"]:
+        for output in cell.get("outputs", ()):
+            assert output["output_type"] != "error"
+            if FIGURE in output.get("data", ()):
+                assert PICTURE in output["data"]
+
+
+@needs_tools
+@each
+def test_pictures_show_the_figures_beside_them(source: Path) -> None:
+    from notebooks.build import DRAWN_FROM, digest
+
+    for cell in committed(source)["cells"]:
+        for output in cell.get("outputs", ()):
+            if FIGURE in output.get("data", ()):
+                assert output["metadata"][DRAWN_FROM] == digest(output["data"][FIGURE])
+
+
+@each
+def test_lines_are_short(source: Path) -> None:
+    long = [line for line in source.read_text(encoding="utf-8").splitlines() if len(line) > WIDEST]
+    assert long == []
+    for cell in committed(source)["cells"]:
+        for output in cell.get("outputs", ()):
+            assert all(len(line) <= WIDEST for line in "".join(output.get("text", ())).split("\n"))
+
+
+def test_the_map_names_every_notebook() -> None:
+    links = re.findall(r"\]\((\d\d_\w+)\.ipynb\)", (FOLDER / "README.md").read_text("utf-8"))
+    assert links == [source.stem for source in SOURCES]
+    assert all(source.with_suffix(".ipynb").exists() for source in SOURCES)
+    assert len(list(FOLDER.glob("*.ipynb"))) == len(SOURCES)
+
+
+@needs_tools
+def test_arrays_become_lists_of_short_numbers() -> None:
+    from notebooks.build import plain
+
+    array = {"dtype": "f8", "bdata": "AAAAAAAA8D8AAAAAAAAAQA==", "shape": "2, 1"}
+    assert plain({"x": array}) == {"x": [[1.0], [2.0]]}
+    assert plain([1 / 3, 7, "a", None, True]) == [0.333333, 7, "a", None, True]
+
+
+def texts(cell: dict[str, Any]) -> list[Any]:
+    """What a cell shows as text; of figures only that there is one."""
+    shown: list[Any] = []
+    for output in cell.get("outputs", ()):
+        data = output.get("data", {})
+        if FIGURE in data:
+            shown.append("figure")
+        elif data:
+            shown.append(
+                {kind: "".join(text) for kind, text in data.items() if kind[:5] == "text/"}
+            )
+        else:
+            shown.append("".join(output["text"]))
+    return shown
+
+
+def drawn(cell: dict[str, Any]) -> list[Any]:
+    """The figures of a cell."""
+    outputs = cell.get("outputs", ())
+    return [o["data"][FIGURE] for o in outputs if FIGURE in o.get("data", ())]
+
+
+def assert_near(ours: Any, fresh: Any, message: str) -> None:
+    """The same, but for the last digits of numbers."""
+    if isinstance(ours, dict):
+        assert ours.keys() == fresh.keys(), message
+        for key, value in ours.items():
+            assert_near(value, fresh[key], message)
+    elif isinstance(ours, list):
+        assert len(ours) == len(fresh), message
+        for mine, new in zip(ours, fresh, strict=True):
+            assert_near(mine, new, message)
+    elif isinstance(ours, float):
+        assert fresh == pytest.approx(ours, rel=NEAR), message
+    else:
+        assert ours == fresh, message
