@@ -5,6 +5,7 @@ The whole page is one local file and nothing is fetched.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -17,12 +18,14 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
+from notebooks.palette import smaller
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 WIDTH, HEIGHT = 800, 380
 """Of a picture, in pixels as a page counts them; a figure that names its own height has that."""
 
-SCALE = 1.5
+SCALE = 2
 """Dots per pixel, so that text is sharp on the screens that most people have now."""
 
 FLAGS = (
@@ -77,9 +80,10 @@ def pictures(figures: Sequence[Mapping[str, Any]]) -> list[str]:
         profile = f"--user-data-dir={folder}/profile"
         command = [browser, *FLAGS, *root, profile, path.as_uri()]
         done = subprocess.run(command, capture_output=True, timeout=120, check=False)
-    found = re.search(r'<pre id="drawn">(.*?)</pre>', done.stdout.decode(), re.DOTALL)
-    drawn = found[1].split() if found else []
+    box = re.search(r'<pre id="drawn">(.*?)</pre>', done.stdout.decode(), re.DOTALL)
+    drawn = box[1].split() if box else []
     if len(drawn) != len(figures):
         told = done.stderr.decode(errors="replace").strip()[-400:]
         raise NoBrowserError(f"{browser} drew {len(drawn)} of {len(figures)} figures: {told}")
-    return [picture.removeprefix("data:image/png;base64,") for picture in drawn]
+    whole = [base64.b64decode(picture.removeprefix("data:image/png;base64,")) for picture in drawn]
+    return [base64.b64encode(smaller(picture)).decode() for picture in whole]

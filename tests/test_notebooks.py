@@ -118,8 +118,9 @@ def test_pictures_show_the_figures_beside_them(source: Path) -> None:
 
 @each
 def test_lines_are_short(source: Path) -> None:
-    long = [line for line in source.read_text(encoding="utf-8").splitlines() if len(line) > WIDEST]
-    assert long == []
+    lines = source.read_text(encoding="utf-8").splitlines()
+    prose = [line.removeprefix("# ") for line in lines if line.startswith("# ")]
+    assert [line for line in prose if len(line) > WIDEST] == []
     for cell in committed(source)["cells"]:
         for output in cell.get("outputs", ()):
             assert all(len(line) <= WIDEST for line in "".join(output.get("text", ())).split("\n"))
@@ -139,6 +140,25 @@ def test_arrays_become_lists_of_short_numbers() -> None:
     array = {"dtype": "f8", "bdata": "AAAAAAAA8D8AAAAAAAAAQA==", "shape": "2, 1"}
     assert plain({"x": array}) == {"x": [[1.0], [2.0]]}
     assert plain([1 / 3, 7, "a", None, True]) == [0.333333, 7, "a", None, True]
+
+
+@needs_tools
+def test_a_picture_becomes_small_and_stays_the_same() -> None:
+    import zlib
+
+    from notebooks import palette
+
+    rows = [[(1, 2, 3, 255), (250, 0, 9, 255)], [(1, 2, 3, 255), (0, 0, 0, 0)]]
+    data = b"".join(b"\0" + bytes(sum(row, ())) for row in rows)
+    head = bytes([0, 0, 0, 2, 0, 0, 0, 2, 8, 6, 0, 0, 0])
+    parts = [(b"IHDR", head), (b"IDAT", zlib.compress(data)), (b"IEND", b"")]
+    png = palette.SIGNATURE + b"".join(palette._chunk(name, body) for name, body in parts)
+    found = dict(palette._chunks(palette.smaller(png)))
+    assert found[b"IHDR"][9] == 3, "a table of colours"
+    places = zlib.decompress(found[b"IDAT"])
+    colours = [tuple(found[b"PLTE"][3 * i : 3 * i + 3]) for i in range(3)]
+    shown = [[colours[place] for place in row] for row in (places[1:3], places[4:6])]
+    assert shown == [[(1, 2, 3), (250, 0, 9)], [(1, 2, 3), (255, 255, 255)]]
 
 
 def texts(cell: dict[str, Any]) -> list[Any]:
