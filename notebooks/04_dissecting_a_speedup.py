@@ -117,8 +117,7 @@ Markdown(
 #
 # ## Fair shares
 #
-# There is one rule that treats all techniques alike: **take every order, and average**.
-# The averages are called Shapley values, after Lloyd Shapley, who asked how players
+# One rule treats all techniques alike: **take every order, and average**. The averages are called Shapley values, after Lloyd Shapley, who asked how players
 # should divide what they won together. Speed-ups multiply, so the average is one of
 # logarithms, and the shares are factors.
 #
@@ -269,6 +268,6 @@ Markdown(
 #   waterfall shows one order out of many.
 # - Shapley values average over all orders. They add up (here: multiply) to the whole, and
 #   with the least and the most beside them they say how far to trust them.
-# - Removing a bottleneck brings nothing while another one binds: paging without a large
+# - Removing a bottleneck brings little while another one binds: paging without a large
 #   batch, a large batch without continuous batching.
 # - Ask of every speed-up: over what, in which figure, under which load?
