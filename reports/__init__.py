@@ -23,17 +23,19 @@ def render(
     requests: pd.DataFrame,
     timeseries: pd.DataFrame,
     scenario_yaml: str,
+    charts: Mapping[str, Any] | None = None,
 ) -> str:
     """The report of one run as HTML; a function of its arguments alone.
 
     The arguments are the contents of ``summary.json``, ``requests.parquet``,
-    ``timeseries.parquet`` and ``resolved.yaml``. Raises UsageError when the summary lacks an entry
-    that the page shows.
+    ``timeseries.parquet``, ``resolved.yaml`` and ``charts.json``; without the last one, as in old
+    run directories, the page says which figures it lacks. Raises UsageError when the summary lacks
+    an entry that the page shows and that was always there.
     """
     # Here and not above, so that a figure can be run alone without being imported twice.
     from reports import page  # noqa: PLC0415
 
-    return page.render(summary, requests, timeseries, scenario_yaml)
+    return page.render(summary, requests, timeseries, scenario_yaml, charts or {})
 
 
 def write_report(
@@ -43,6 +45,7 @@ def write_report(
     requests: pd.DataFrame,
     timeseries: pd.DataFrame,
     scenario_yaml: str,
+    charts: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write ``report.html`` into ``directory``, which exists, and return its path.
 
@@ -50,7 +53,11 @@ def write_report(
     older report stays until the new one is complete.
     """
     page = render(
-        summary=summary, requests=requests, timeseries=timeseries, scenario_yaml=scenario_yaml
+        summary=summary,
+        requests=requests,
+        timeseries=timeseries,
+        scenario_yaml=scenario_yaml,
+        charts=charts,
     )
     target = directory / "report.html"
     write_whole(target, page)

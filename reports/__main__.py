@@ -26,6 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
             requests=run.requests,
             timeseries=run.timeseries,
             scenario_yaml=run.scenario_yaml,
+            charts=run.charts,
         )
     except InfersimError as error:
         print(f"error: {error}", file=sys.stderr)

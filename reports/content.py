@@ -1,23 +1,22 @@
-"""What stands in each section of the report of one run, as plain data for the templates?"""
+"""What are the parts that pages are made of, and what stands at the head of a run's report?
+
+Plain data for the templates. What stands in its sections is in ``sections``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import pandas as pd
 import plotly.graph_objects as go
 from markupsafe import Markup
 
 from reports import tables, theme
-from reports.figures import latency_cdf, slots, timeline
 from reports.formats import Kind, phrase, show
 from reports.repetitions import count as repetition_count
 from reports.repetitions import explanation, plus_minus
 from reports.run_directory import pick
-from reports.slot_view import caption as slot_caption
-from reports.slot_view import slot_view
-from reports.steps import nice_width, replica_count
+from reports.sections.missing import is_observed
 
 
 class Plot(NamedTuple):
@@ -62,6 +61,7 @@ def header(summary: Mapping[str, Any]) -> dict[str, Any]:
         "description": str(pick(summary, "infersim.description") or ""),
         "batching": batching,
         "policy": batching if batching in theme.POLICIES else "other",
+        "brand": "measured, not predicted" if is_observed(summary) else "predicted, not measured",
         "interrupted": bool(pick(summary, "infersim.interrupted")),
         "repetitions": repetition_count(summary),
         "repetitions_text": explanation(summary),
@@ -178,63 +178,6 @@ def bounds(summary: Mapping[str, Any]) -> list[Share]:
         for name in ordered
         if (share := shares.get(name))
     ]
-
-
-def plots(
-    summary: Mapping[str, Any], requests: pd.DataFrame, timeseries: pd.DataFrame
-) -> dict[str, list[Plot]]:
-    """Section -> its figures."""
-    latency = [_cdf(summary, requests, name) for name in latency_cdf.TITLES]
-    return {
-        "latency": latency,
-        "timeline": [_timeline(summary, requests, timeseries)],
-        "slots": [_slots(requests, timeseries)],
-    }
-
-
-def _cdf(summary: Mapping[str, Any], requests: pd.DataFrame, name: str) -> Plot:
-    title = latency_cdf.TITLES[name]
-    count = latency_cdf.sample(requests, name).size
-    if not count:
-        note = f"No completed request has a {title}, so there is nothing to draw."
-        return Plot(f"cdf-{name}", title, name, note, None)
-    limit = tables.limits(summary).get(name)
-    drawn = latency_cdf.figure(requests, name, limit_s=limit.limit_ms / 1e3 if limit else None)
-    is_log = drawn.layout.xaxis.type == "log"
-    caption = f"{phrase(count, 'count')} completed request{'s' if count > 1 else ''}"
-    if requests["warmup"].any():
-        caption += " after the warm-up"
-    return Plot(f"cdf-{name}", title, name, caption, to_json(drawn), is_log)
-
-
-def _timeline(summary: Mapping[str, Any], requests: pd.DataFrame, timeseries: pd.DataFrame) -> Plot:
-    title = "Requests, KV cache and tokens over time"
-    if not len(timeseries):
-        observed = pick(summary, "infersim.verdict.state") == "observed"
-        none = "No iteration was recorded" if observed else "No iteration was run"
-        return Plot("timeline", title, None, f"{none}: there is nothing to draw.", None)
-    replicas = replica_count(timeseries, requests)
-    kv_tokens = pick(summary, "infersim.kv_cache.tokens")
-    drawn = timeline.figure(timeseries, requests, kv_tokens=kv_tokens, replicas=replicas)
-    width = nice_width(float(timeseries["end_s"].max()), timeline.BINS)
-    caption = (
-        f"Tokens per second are means over {width:g} s. Long series are thinned for the screen; "
-        "lowest and highest values are kept."
-    )
-    if replicas > 1:
-        caption = f"Sum over {replicas} replicas; KV cache: their mean. " + caption
-    if requests["warmup"].any():
-        caption += " The shaded start is the warm-up, left out of the latency statistics."
-    return Plot("timeline", title, None, caption, to_json(drawn))
-
-
-def _slots(requests: pd.DataFrame, timeseries: pd.DataFrame) -> Plot:
-    title = "Requests in the batch"
-    view = slot_view(requests, timeseries)
-    if view is None:
-        note = "No request was served: there is nothing to draw."
-        return Plot("slots", title, None, note, None)
-    return Plot("slots", title, "seat", slot_caption(view), to_json(slots.draw(view)), kind="slots")
 
 
 def to_json(figure: go.Figure) -> Markup:

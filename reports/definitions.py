@@ -68,6 +68,35 @@ DEFINITIONS: Mapping[str, Definition] = {
         "Share of requests that are completed within the limit. The target is the share that the "
         "scenario asks for; the limit with the lowest attainment breaks first.",
     ),
+    "wilson": Definition(
+        "Interval of the attainment",
+        "Where the share of an endless run lies with 95 % confidence, by Wilson's formula. "
+        "Requests that share a queue are alike, so that they count as fewer independent ones: "
+        "batch means say as how many.",
+    ),
+    "used_up": Definition(
+        "Limit used up",
+        "The latency that the wanted share of completed requests keeps, and that over the limit. "
+        "Above 100 % the limit is broken; the one with the most breaks first.",
+    ),
+    "latency_parts": Definition(
+        "Parts of a latency",
+        "In order of time: front end (HTTP, tokeniser), queue, own prefill (what the iterations "
+        "with the prompt would have taken without other prompts), what other prompts made them "
+        "longer, preempted; then decode, what prompts of others put it off, preempted, and the "
+        "transfer of KV cache. The parts of each request add up to its latency.",
+    ),
+    "band": Definition(
+        "Bands of percentiles",
+        "p90–95 are the requests slower than 90 % and faster than 5 % of all; each figure is the "
+        "mean over them, so that it belongs to typical requests of that speed and not to one.",
+    ),
+    "timeline": Definition(
+        "Timeline",
+        "Arrivals and completions per second; requests that run and wait; KV cache; preemptions; "
+        "tokens prefilled and decoded in one iteration of a replica (most, and mean of those that "
+        "have any); tokens per second of the fleet.",
+    ),
     "submitted": Definition("Submitted", "Requests that arrived."),
     "completed": Definition("Completed", "Requests whose last token was delivered."),
     "rejected": Definition(
@@ -104,6 +133,18 @@ DEFINITIONS: Mapping[str, Definition] = {
     ),
     "fragmentation": Definition(
         "Fragmentation", "Share of the reserved KV cache that holds nothing."
+    ),
+    "kv_map": Definition(
+        "KV cache over time",
+        "Used: holds keys and values of tokens. Reserved, empty: belongs to a request and "
+        "is not filled yet (waste, in blocks or up to the maximum length). Free: nobody's. The "
+        "three are the whole cache at any time.",
+    ),
+    "gpu_memory": Definition(
+        "Memory of one GPU",
+        "Weights; activations of the largest iteration; the engine's reserve (context, graphs, "
+        "buffers); KV cache used, reserved without holding anything, and free; and what the "
+        "engine may not use. Together the memory of the GPU.",
     ),
     "preemptions": Definition(
         "Preemptions",
@@ -146,13 +187,45 @@ DEFINITIONS: Mapping[str, Definition] = {
         "(memory), fixed costs of small operators (latency), other GPUs (communication) or the "
         "engine's own code (host).",
     ),
-    "operator": Definition("Operator", "One kind of work inside an iteration."),
+    "operator": Definition(
+        "Operator",
+        "One kind of work inside an iteration. Host is what iterations take beyond their kernels.",
+    ),
+    "flop": Definition(
+        "FLOP, bytes, FLOP/s",
+        "Floating-point operations that the model needs (a multiply-add is two), bytes that must "
+        "be moved between the chip and its memory, and operations per second while the operator "
+        "runs; of one GPU of each replica, replicas summed. k, M, G, T, P and E are powers of "
+        "1,000.",
+    ),
+    "intensity": Definition(
+        "Arithmetic intensity",
+        "FLOP per byte moved. Below the ridge (peak FLOP/s over memory bandwidth) the bandwidth is "
+        "the limit, above it arithmetic.",
+    ),
+    "roofline": Definition(
+        "Roofline",
+        "The most FLOP/s that a GPU can do at each arithmetic intensity: bandwidth times "
+        "intensity, up to its peak. A circle stands for iterations of like intensity; its height "
+        "is their FLOP over the time that they took, its area their share of the busy time.",
+    ),
+    "arrival_gaps": Definition(
+        "Time between arrivals",
+        "From one arrival to the next. The coefficient of variation is standard deviation over "
+        "mean: 1 for Poisson arrivals, more for bursts, 0 for a steady beat.",
+    ),
     "cost": Definition(
         "Cost",
         "GPU-hours of the duration at the price given, idle time included, divided by the tokens "
         "of completed requests.",
     ),
     "gpus": Definition("GPUs", "GPUs of the whole fleet."),
+    "power": Definition("Power", "Energy over the duration: the mean that all GPUs draw."),
+    "headroom": Definition(
+        "Headroom",
+        "By how much the traffic could grow until it takes the whole capacity of the fleet, which "
+        "is what full batches of such requests would serve.",
+    ),
     "energy": Definition("Energy", "Energy that the GPUs draw, divided by the output tokens."),
     "interval": Definition(
         "± (repetitions)",

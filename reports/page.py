@@ -18,18 +18,24 @@ from markupsafe import Markup
 from reports import content, tables, theme
 from reports.bundle import plotly_js, script_digest
 from reports.definitions import DEFINITIONS, Definition
-from reports.run_directory import pick
+from reports.formats import phrase
+from reports.run_directory import known, pick
+from reports.sections import latency, limits, memory, moments, traffic, work
 from reports.verdict import verdict
 
 SECTIONS: Mapping[str, str] = {
     "verdict": "Verdict",
     "key-figures": "Key figures",
+    "limits": "Latency limits",
     "latency": "Latency",
+    "parts": "Where latency goes",
     "timeline": "Timeline",
     "slots": "Slot chart",
     "memory": "Memory and batch",
     "time": "Where the time goes",
-    "cost": "Cost",
+    "roofline": "Roofline",
+    "workload": "Workload",
+    "cost": "Cost and energy",
     "scenario": "Scenario",
     "provenance": "Provenance",
     "definitions": "Definitions",
@@ -44,8 +50,27 @@ def render(
     requests: pd.DataFrame,
     timeseries: pd.DataFrame,
     scenario_yaml: str,
+    charts: Mapping[str, Any],
 ) -> str:
     """The page, as ``reports.render`` promises it."""
+    parts, part_tables = latency.parts(summary, requests)
+    gpu, gpu_table = memory.whole_gpu(summary, timeseries)
+    listed = [
+        *_tables(summary),
+        limits.table(summary, requests),
+        *part_tables,
+        work.operator_table(summary),
+        *([] if gpu_table is None else [gpu_table]),
+    ]
+    plots = [
+        limits.plot(summary),
+        moments.whole_run(summary, requests, timeseries),
+        moments.batch_seats(requests, timeseries),
+        gpu,
+        memory.cache_over_time(summary, requests, timeseries),
+        work.operators(summary),
+        work.operating_points(summary, charts),
+    ]
     return fill(
         "report.html.j2",
         SECTIONS,
@@ -53,9 +78,14 @@ def render(
         header=content.header(summary),
         verdict=verdict(summary),
         cards=content.cards(summary),
-        plots=content.plots(summary, requests, timeseries),
+        first_limit=limits.sentence(summary, requests),
+        plots={plot.name: plot for plot in plots},
+        distributions=latency.distributions(summary, requests, charts),
+        parts=parts,
+        workload=traffic.workload(requests),
         bounds=content.bounds(summary),
-        tables=_tables(summary),
+        tables={table.name: table for table in listed if table.rows},
+        part_tables=part_tables,
         scenario_yaml=scenario_yaml,
         provenance=_provenance(summary),
     )
@@ -107,8 +137,8 @@ def _frame() -> dict[str, Any]:
     }
 
 
-def _tables(summary: Mapping[str, Any]) -> dict[str, tables.Table]:
-    """Table name -> table; those without content are left out."""
+def _tables(summary: Mapping[str, Any]) -> list[tables.Table]:
+    """The tables of figures; some may be empty."""
     made = [
         tables.latencies(summary),
         tables.facts(summary, "throughput", "Throughput", tables.THROUGHPUT),
@@ -116,13 +146,12 @@ def _tables(summary: Mapping[str, Any]) -> dict[str, tables.Table]:
         tables.rejections(summary),
         tables.facts(summary, "kv-cache", "KV cache", tables.MEMORY),
         tables.facts(summary, "batch", "Batch and utilisation", tables.BATCH),
-        tables.operators(summary),
     ]
     if pick(summary, "infersim.cost") is not None:
-        made.append(tables.facts(summary, "cost-table", "Cost", tables.COST))
+        made.append(tables.costs(summary))
     if pick(summary, "infersim.energy") is not None:
-        made.append(tables.facts(summary, "energy", "Energy", tables.ENERGY))
-    return {table.name: table for table in made if table.rows}
+        made.append(tables.energy(summary))
+    return made
 
 
 def _provenance(summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,7 +159,10 @@ def _provenance(summary: Mapping[str, Any]) -> dict[str, Any]:
     band = pick(summary, "infersim.error_band")
     energy = pick(summary, "infersim.energy")
     notes = [str(note) for note in pick(summary, "infersim.notes") or []]
+    measured = band["measured"] if band and "measured" in band else None
     return {
+        "measured": "" if measured is None else phrase(measured, "share"),
+        "chance": str(known(summary, "infersim.precision.text") or ""),
         "version": str(pick(summary, "infersim.version")),
         "seed": str(pick(summary, "infersim.seed")),
         "profile": str(pick(summary, "infersim.provenance") or "not stated"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +12,24 @@ import pandas as pd
 
 from sim.errors import UsageError
 
-MANIFEST = "manifest.json"
+MANIFEST, CHARTS = "manifest.json", "charts.json"
 REQUIRED = ("summary.json", "requests.parquet", "timeseries.parquet", "resolved.yaml")
-"""The files of a run that a report is made from."""
+"""The files of a run that a report is made from; older versions wrote no ``CHARTS``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One finished or interrupted run; columns and keys as the run directory's README has them."""
+    """One finished or interrupted run; columns and keys as the run directory's README has them.
+
+    ``charts`` is empty for a directory that an older version wrote.
+    """
 
     summary: Mapping[str, Any]
     requests: pd.DataFrame
     timeseries: pd.DataFrame
     scenario_yaml: str
     status: str = "complete"
+    charts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read(directory: Path) -> Run:
@@ -39,17 +43,24 @@ def read(directory: Path) -> Run:
         )
     if missing:
         raise UsageError(f"{directory} is not a run directory: it has no {', '.join(missing)}")
-    try:
-        summary = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UsageError(f"{directory / 'summary.json'} is not JSON: {error}") from error
     return Run(
-        summary=summary,
+        summary=_document(directory / "summary.json"),
         requests=pd.read_parquet(directory / "requests.parquet"),
         timeseries=pd.read_parquet(directory / "timeseries.parquet"),
         scenario_yaml=(directory / "resolved.yaml").read_text(encoding="utf-8"),
         status=found,
+        charts=_document(directory / CHARTS) if (directory / CHARTS).is_file() else {},
     )
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UsageError(f"{path} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise UsageError(f"{path} is no JSON object")
+    return found
 
 
 def status(directory: Path) -> str:
@@ -76,3 +87,15 @@ def pick(summary: Mapping[str, Any], path: str) -> Any:
             raise UsageError(f"the summary of this run has no entry {path!r}")
         value = value[key]
     return value
+
+
+def known(summary: Mapping[str, Any], path: str) -> Any:
+    """As ``pick``, but None for an entry that older versions did not write.
+
+    >>> known({"infersim": {"memory": None}}, "infersim.operators") is None
+    True
+    """
+    try:
+        return pick(summary, path)
+    except UsageError:
+        return None

@@ -17,6 +17,9 @@ Floats = npt.NDArray[np.float64]
 LEVELS = ("running", "waiting", "kv_used_tokens", "kv_reserved_tokens")
 """The columns that are states of a replica, to be summed over the fleet."""
 
+RESERVED_END = "kv_reserved_end_tokens"
+"""What is reserved in the last iteration of a plan; ``kv_reserved_tokens`` is of the first."""
+
 
 @dataclass(frozen=True, slots=True)
 class Steps:
@@ -87,6 +90,8 @@ def _replica_steps(plans: pd.DataFrame, accepted: pd.DataFrame) -> tuple[Floats,
     levels[1] = np.maximum(levels[1] - queued, 0.0)
     growth = plans["decode_seqs"].to_numpy(float) * (plans["iterations"].to_numpy(float) - 1)
     levels[2] += growth / 2  # each iteration adds a token per sequence: the plan's mean
+    if RESERVED_END in plans:  # runs of older versions lack it
+        levels[3] = (levels[3] + plans[RESERVED_END].to_numpy(float)) / 2
     levels[3] = np.maximum(levels[2], levels[3])
     idle = end[np.append(start[1:] > end[:-1], True)]
     time = np.concatenate([idle, start])
@@ -114,11 +119,11 @@ def token_rates(timeseries: pd.DataFrame, requests: pd.DataFrame, width: float) 
     edges = (np.arange(bins + 1) * width).astype(np.float64)
     iterations = timeseries["iterations"].to_numpy(float)
     decoded = timeseries["decode_seqs"].to_numpy(float) * iterations
-    output = _spread(start, end, decoded, edges)
+    output = spread(start, end, decoded, edges)
     first = requests["first_token_s"].to_numpy(float)
     output += np.histogram(first[np.isfinite(first)], bins=edges)[0]
     prefilled = timeseries["prefill_tokens"].to_numpy(float) * iterations
-    prompt = _spread(start, end, prefilled, edges)
+    prompt = spread(start, end, prefilled, edges)
     lengths = np.minimum(edges[1:], max(finish, width / 1e6)) - edges[:-1]
     return Rates(edges, output / lengths, prompt / lengths)
 
@@ -136,7 +141,7 @@ def nice_width(duration: float, bins: int) -> float:
     return float(next(f * power for f in (1, 2, 5, 10) if f * power >= smallest * (1 - 1e-9)))
 
 
-def _spread(start: Floats, end: Floats, amount: Floats, edges: Floats) -> Floats:
+def spread(start: Floats, end: Floats, amount: Floats, edges: Floats) -> Floats:
     """``amount[i]`` laid evenly over ``start[i]..end[i]`` and collected in bins."""
     lasting = end > start
     per_second = amount[lasting] / (end[lasting] - start[lasting])

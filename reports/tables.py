@@ -129,6 +129,45 @@ def facts(summary: Mapping[str, Any], name: str, caption: str, lines: Sequence[L
     return Table(name, caption, columns, tuple(rows))
 
 
+def costs(summary: Mapping[str, Any]) -> Table:
+    """What the run costs, stated and derived: by the token, the request and the hour."""
+    made = facts(summary, "cost-table", "Cost", COST)
+    usd, hourly = (pick(summary, f"infersim.cost.{key}") for key in ("usd", "usd_per_gpu_hour"))
+    completed, rate = pick(summary, "completed"), pick(summary, "request_throughput")
+    good = pick(summary, "request_goodput")
+    kept = completed * good / rate if good and rate else None
+    derived = [
+        ("per 1,000 requests", _over(1000 * usd, completed)),
+        ("per 1,000 requests within all limits", _over(1000 * usd, kept)),
+        ("of the fleet, per hour", hourly * pick(summary, "infersim.gpus")),
+    ]
+    rows = [_fact("cost", detail, show(value, "usd"), "USD") for detail, value in derived]
+    return made._replace(rows=(*made.rows[:2], *rows, *made.rows[2:]))
+
+
+def energy(summary: Mapping[str, Any]) -> Table:
+    """The energy of the run, by the token and in all, and what the GPUs draw on average."""
+    made = facts(summary, "energy", "Energy", ENERGY)
+    joules = pick(summary, "infersim.energy.joules_per_output_token")
+    total = joules * pick(summary, "total_output_tokens")
+    duration, completed = pick(summary, "duration"), pick(summary, "completed")
+    rows = (
+        _fact("energy", "per request", show(_over(total, completed), "number"), "J"),
+        _fact("energy", "of the whole duration", show(total / 3.6e6, "number"), "kWh"),
+        _fact("power", "all GPUs", show(_over(total, duration), "number"), "W"),
+    )
+    return made._replace(rows=(*made.rows, *rows))
+
+
+def _over(amount: float, by: float | None) -> float | None:
+    return amount / by if by else None
+
+
+def _fact(definition: str, detail: str, shown: Shown, unit: str) -> tuple[Cell, ...]:
+    title = f"{DEFINITIONS[definition].title}, {detail}"
+    return (Cell(title, title, definition), Cell(*shown), Cell(unit, unit))
+
+
 def latencies(summary: Mapping[str, Any]) -> Table:
     """Mean, deviation and percentiles of every latency, with its limit, in milliseconds."""
     given = limits(summary)
@@ -155,19 +194,6 @@ def limits(summary: Mapping[str, Any]) -> dict[str, Limit]:
         for name, limit in given.items()
         if limit is not None and limit["limit_ms"] is not None
     }
-
-
-def operators(summary: Mapping[str, Any]) -> Table:
-    """Share of the busy time that each operator takes, largest first, with a bar."""
-    shares = pick(summary, "infersim.time_by_operator") or {}
-    largest = max([share for share in shares.values() if share], default=1.0)
-    rows = []
-    for name, share in sorted(shares.items(), key=lambda item: -(item[1] or 0.0)):
-        shown = show(share, "share")
-        bar = (share or 0.0) / largest
-        rows.append((Cell(str(name), str(name)), Cell(shown.text, shown.value, None, bar)))
-    columns = (Column("Operator", False, "operator"), Column("Share of busy time (%)"))
-    return Table("operators", "Time by operator", columns, tuple(rows))
 
 
 def rejections(summary: Mapping[str, Any]) -> Table:

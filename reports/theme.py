@@ -45,8 +45,11 @@ POLICIES: Mapping[str, Tone] = {
 METRICS: Mapping[str, Tone] = {
     "ttft": BLUE,
     "tpot": VERMILLION,
+    "itl": SKY,
     "e2el": GREEN,
     "queue": PURPLE,
+    "arrivals": GREY,
+    "completions": GREEN,
     "running": BLUE,
     "waiting": VERMILLION,
     "kv_used": GREEN,
@@ -75,6 +78,33 @@ PHASES: Mapping[str, Tone] = {
     "unknown": PURPLE,
 }
 """What a request does at some time -> its colour."""
+
+LATENCY_PARTS: Mapping[str, Tone] = {
+    "front_end": GREY,
+    "queue": PHASES["queue"],
+    "prefill": ORANGE,
+    "prefill_delay": Tone("#f2d9a6", "#5f4a20"),
+    "prefill_preempted": VERMILLION,
+    "decode": BLUE,
+    "decode_delay": PHASES["stalled"],
+    "decode_preempted": PURPLE,
+    "transfer": GREEN,
+}
+"""Part of a request's latency -> its colour, as far as possible that of the slot chart."""
+
+MEMORY: Mapping[str, Tone] = {
+    "weights": BLUE,
+    "activations": SKY,
+    "reserve": GREY,
+    "kv_used": GREEN,
+    "kv_wasted": ORANGE,
+    "kv_free": Tone("#cdeadf", "#1d4437"),
+    "outside": PHASES["queue"],
+}
+"""What the memory of a GPU holds -> its colour."""
+
+ITERATIONS: Mapping[str, Tone] = {"decode": BLUE, "mixed": PURPLE, "prefill": ORANGE}
+"""Kind of iteration -> its colour."""
 
 OPERATORS: Mapping[str, Tone] = {
     "gemm": BLUE,
@@ -170,7 +200,7 @@ def faint(tone: Tone) -> Tone:
 def dark_twins() -> dict[str, str]:
     """Light colour -> dark colour, for every colour a figure may use."""
     tones = [*POLICIES.values(), *METRICS.values(), *BOUNDS.values(), *PAGE.values(), SKY]
-    tones += PHASES.values()
+    tones += [*PHASES.values(), *LATENCY_PARTS.values(), *MEMORY.values(), *ITERATIONS.values()]
     tones += [faint(tone) for tone in tones]
     return {tone.light: tone.dark for tone in tones}
 

@@ -11,7 +11,8 @@ from typing import Any, Literal, NamedTuple
 from reports.definitions import DEFINITIONS
 from reports.formats import phrase, show
 from reports.repetitions import count, plus_minus
-from reports.run_directory import pick
+from reports.run_directory import known, pick
+from reports.sections.missing import is_observed
 from reports.tables import limits
 
 Tone = Literal["good", "warn", "bad", "neutral"]
@@ -52,7 +53,10 @@ def verdict(summary: Mapping[str, Any]) -> Verdict:
     """The verdict of a run, taken from its summary; nothing is judged anew here."""
     state = str(pick(summary, "infersim.verdict.state"))
     tone, title, _ = _state(state)
-    answers = (_fits(summary), _keeps_up(summary), _limits(summary), _cost(summary), _sure(summary))
+    answers = (
+        *(_fits(summary), _keeps_up(summary), _limits(summary)),
+        *(_headroom(summary), _cost(summary), _sure(summary)),
+    )
     slo_met = pick(summary, "infersim.verdict.slo_met")
     if slo_met is not None:
         title += ", latency limits met" if slo_met else ", latency limits missed"
@@ -149,6 +153,38 @@ def _limits(summary: Mapping[str, Any]) -> Answer:
     return Answer("slo", question, "good" if slo_met else "bad", short, detail)
 
 
+def _headroom(summary: Mapping[str, Any]) -> Answer:
+    question = "How much headroom is there?"
+    headroom = known(summary, "infersim.verdict.headroom")
+    used = known(summary, "infersim.verdict.utilisation")
+    if headroom is None or used is None:
+        return Answer("headroom", question, "neutral", _no_headroom(summary), "")
+    error = known(summary, "infersim.verdict.utilisation_error")
+    detail = f"The traffic takes {phrase(round(used, 3), 'share')} of what full batches would serve"
+    if error:
+        detail += f", ±{phrase(round(2 * error, 3), 'share')} by chance in the lengths (95 %)"
+    if headroom < 0:
+        short = f"None: the traffic would have to shrink by {phrase(1 - 1 / used, 'share')}."
+        return Answer("headroom", question, "bad", short, f"{detail}.")
+    growth = f"by {phrase(round(headroom, 3), 'share')}"
+    if headroom > 1:
+        growth = f"to {show(1 + headroom, 'number').text} times what it is"
+    short = f"The traffic could grow {growth}."
+    return Answer("headroom", question, "neutral", short, f"{detail}.")
+
+
+def _no_headroom(summary: Mapping[str, Any]) -> str:
+    """Why there is no such figure."""
+    told = {
+        "offline": "None by design: all work was there at the start.",
+        "closed loop": "No such thing: the load adapts to the fleet.",
+        "observed": "Not known: the capacity of a real engine was not measured.",
+        "no traffic served": "Not known: nothing was served.",
+    }
+    state = str(pick(summary, "infersim.verdict.state"))
+    return told.get(state, "Not known.")
+
+
 def _cost(summary: Mapping[str, Any]) -> Answer:
     question = "What does a token cost?"
     cost = pick(summary, "infersim.cost")
@@ -184,5 +220,10 @@ def _sure(summary: Mapping[str, Any]) -> Answer:
     if half:
         runs = phrase(count(summary), "count", "repetitions")
         detail += f" Chance in the traffic comes on top: {half} ms on the p99 of TTFT, by {runs}."
+    chance = known(summary, "infersim.precision.text")
+    if not half and chance:
+        detail += f" {chance}"
     short = ", ".join(parts) + "." if parts else "No error band is known."
+    if is_observed(summary):
+        short = "Measured, not predicted."
     return Answer("band", "How sure is this?", "neutral", short, detail)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.metrics.charts import charts
 from sim.metrics.latency_parts import latency_parts
 from sim.metrics.repetitions import combine, headlines
 from sim.metrics.run_record import RunRecord
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 STATUSES = {COMPLETED: "completed", REJECTED: "rejected"}
 SUMMARY, REQUESTS, TIMESERIES = "summary.json", "requests.parquet", "timeseries.parquet"
+CHARTS = "charts.json"
 REPETITIONS = "repetitions.csv"
 TIMESERIES_COLUMNS = {
     "replica": "replica",
@@ -38,6 +40,7 @@ TIMESERIES_COLUMNS = {
     "waiting": "waiting",
     "kv_used_tokens": "held",
     "kv_reserved_tokens": "reserved",
+    "kv_reserved_end_tokens": "reserved_end",
     "preemptions": "preemptions",
 }
 
@@ -69,6 +72,11 @@ class Result:
         """The figures, as in ``summary.json``: of several repetitions, their means."""
         wanted = self.scenario.run.repetitions
         return combine(self.summaries, wanted) if wanted > 1 else self.summaries[0]
+
+    @cached_property
+    def charts(self) -> dict[str, Any]:
+        """What charts need beside the figures and the tables, as in ``charts.json``."""
+        return charts(self.record)
 
     @cached_property
     def repetitions(self) -> pd.DataFrame:
@@ -103,6 +111,7 @@ class Result:
             directory = RunDirectory.create(Path(directory), self.scenario)
         path = directory.path
         write_json(path / SUMMARY, self.summary)
+        write_json(path / CHARTS, self.charts)
         if self.scenario.run.repetitions > 1:
             write_whole(path / REPETITIONS, self._write_repetitions)
         write_whole(path / REQUESTS, lambda file: _write_parquet(file, self._request_columns()))

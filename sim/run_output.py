@@ -60,6 +60,7 @@ def write_page(result: Result, directory: Path) -> Path | None:
             requests=result.requests,
             timeseries=result.timeseries,
             scenario_yaml=result.scenario.to_yaml(),
+            charts=result.charts,
         )
     except Exception as error:
         typer.echo(f"warning: no report was written ({type(error).__name__}: {error})", err=True)

@@ -45,6 +45,7 @@ FILES = {
     "resolved.yaml",
     "manifest.json",
     "summary.json",
+    "charts.json",
     "requests.parquet",
     "timeseries.parquet",
 }

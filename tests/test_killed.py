@@ -35,7 +35,7 @@ workload:
 run: {requests: 40}
 """
 FOUND_AT_START = {"manifest.json", "resolved.yaml", "scenario.yaml"}
-ALL = FOUND_AT_START | {"summary.json", "requests.parquet", "timeseries.parquet"}
+ALL = FOUND_AT_START | {"summary.json", "charts.json", "requests.parquet", "timeseries.parquet"}
 ENDLESS = ("--set", "run.requests=20000000")
 
 

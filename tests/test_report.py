@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,27 @@ import reports
 from reports import definitions, page, tables, theme
 from reports.__main__ import main
 from reports.decimate import extremes, ranks
-from reports.figures import NAMES, demo, latency_cdf, slots, timeline
+from reports.figures import (
+    NAMES,
+    attainment,
+    demo,
+    gpu_memory,
+    histogram,
+    itl_cdf,
+    kv_map,
+    latency_cdf,
+    latency_parts,
+    operator_time,
+    roofline,
+    slots,
+    timeline,
+)
 from reports.formats import phrase, show
+from reports.gpu_memory import gpu_memory as in_memory
+from reports.latency_bands import bands
 from reports.run_directory import pick, read
+from reports.sections import work
+from reports.sections.limits import attained
 from reports.steps import fleet_steps, nice_width, replica_count, token_rates
 from reports.verdict import verdict
 from sim.errors import UsageError
@@ -73,6 +92,7 @@ def render(run: Run) -> str:
         requests=run.requests,
         timeseries=run.timeseries,
         scenario_yaml=run.scenario_yaml,
+        charts=run.charts,
     )
 
 
@@ -87,7 +107,16 @@ def rejected_run() -> Run:
     series = plan_frame([])
     summary = summary_of(requests, series, {"ttft": 500.0, "tpot": 40.0})
     summary["infersim"] |= {"cost": None, "energy": None, "error_band": None}
-    return Run(summary, requests, series, "version: 1\n")
+    return Run(summary, requests, series, "version: 1\n", charts={"itl": None, "roofline": None})
+
+
+def empty_run() -> Run:
+    """Not one request, and nothing known of the GPU: there is nothing at all to draw."""
+    run = rejected_run()
+    requests = run.requests.iloc[:0]
+    summary = summary_of(requests, run.timeseries, {})
+    summary["infersim"]["memory"] = None
+    return Run(summary, requests, run.timeseries, "", charts={"itl": None, "roofline": None})
 
 
 def hostile_run() -> Run:
@@ -102,6 +131,14 @@ def hostile_run() -> Run:
     nested["time_by_operator"] = {HOSTILE: 0.6, "other": 0.4}
     nested["requests"] |= {"rejected": 1, "rejected_reasons": {HOSTILE: 1}}
     return dataclasses.replace(run, scenario_yaml=f"name: {HOSTILE}\n")
+
+
+FIGURES = (
+    *("attainment", "cdf-ttft", "cdf-tpot", "cdf-itl", "cdf-e2el", "cdf-queue"),
+    *("parts-ttft", "parts-e2el", "timeline", "slots", "gpu-memory", "kv-map"),
+    *("operators", "roofline", "prompts", "outputs", "gaps"),
+)
+"""The figures of a run's report, in the order of the page."""
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +221,7 @@ def test_a_large_run_renders_within_a_second() -> None:
     rows = base.timeseries.iloc[random.integers(0, len(base.timeseries), 60_000)]
     start = np.arange(60_000) * 0.01
     series = rows.assign(start_s=start, end_s=start + 0.01).reset_index(drop=True)
-    large = Run(base.summary, requests, series, base.scenario_yaml)
+    large = Run(base.summary, requests, series, base.scenario_yaml, charts=base.charts)
     begin = time.process_time()
     size = len(render(large).encode())
     assert time.process_time() - begin < 2.0  # about 0.2 s; the machine may be busy
@@ -209,13 +246,14 @@ def test_hostile_names_are_shown_and_not_run() -> None:
     assert set(reader.json) == {"dark-twins", *(s for s in reader.ids() if s.startswith("spec-"))}
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_tiny_runs(count: int) -> None:
+@pytest.mark.parametrize(("count", "figures"), [(1, 16), (2, 17)])
+def test_tiny_runs(count: int, figures: int) -> None:
+    """With one request there is no time between arrivals."""
     html = render(make_run(count))
     reader = Reader(html)
     assert "nan" not in reader.text.lower().split()
-    assert sum(name.startswith("spec-") for name in reader.json) == 6
-    assert html.count("data-spec=") == 6
+    assert sum(name.startswith("spec-") for name in reader.json) == figures
+    assert html.count("data-spec=") == figures
 
 
 def test_a_run_in_which_everything_was_rejected() -> None:
@@ -223,7 +261,8 @@ def test_a_run_in_which_everything_was_rejected() -> None:
     run.summary["infersim"]["interrupted"] = True
     html = render(run)
     text = Reader(html).text
-    assert html.count("data-spec=") == 0
+    drawn = set(re.findall(r'data-spec="spec-([^"]+)"', html))
+    assert drawn == {"gpu-memory", "prompts", "outputs", "gaps"}  # what arrived, and an empty cache
     for expected in (
         "This run was interrupted",
         "No traffic served",
@@ -232,17 +271,20 @@ def test_a_run_in_which_everything_was_rejected() -> None:
         "No price was given",
         "No error band is known",
         "No iteration was run",
+        "No request could be judged",
+        "No request was completed, so that there is nothing to show",
+        "The KV cache was never used",
     ):
         assert expected in text
     assert not re.search(r"\b(nan|None|null)\b", text)
 
 
 def test_a_run_without_any_request() -> None:
-    run = rejected_run()
-    requests = run.requests.iloc[:0]
-    summary = summary_of(requests, run.timeseries, {})
-    text = Reader(render(Run(summary, requests, run.timeseries, ""))).text
+    html = render(empty_run())
+    text = Reader(html).text
     assert "No request was completed." in text
+    assert "No request arrived." in text
+    assert html.count("data-spec=") == 0
 
 
 def test_a_run_without_limits() -> None:
@@ -265,7 +307,8 @@ def test_columns_full_of_nan_are_left_out() -> None:
     run.requests["e2el_s"] = math.nan
     html = render(run)
     assert "No completed request has a E2EL" in html
-    assert html.count("data-spec=") == 5
+    missing = {"cdf-e2el", "parts-e2el"}
+    assert {name for name in FIGURES if f'data-spec="spec-{name}"' not in html} == missing
 
 
 def test_a_missing_entry_is_named() -> None:
@@ -283,6 +326,7 @@ def save(run: Run, directory: Path) -> None:
     run.requests.to_parquet(directory / "requests.parquet")
     run.timeseries.to_parquet(directory / "timeseries.parquet")
     (directory / "resolved.yaml").write_text(run.scenario_yaml, encoding="utf-8")
+    (directory / "charts.json").write_text(json.dumps(run.charts), encoding="utf-8")
 
 
 def test_rendering_from_files_gives_the_same_page(
@@ -376,7 +420,7 @@ def test_latencies_of_the_table_are_those_of_the_summary(run: Run) -> None:
 
 
 def test_the_largest_operator_comes_first(run: Run) -> None:
-    rows = tables.operators(run.summary).rows
+    rows = work.operator_table(run.summary).rows
     values = [row[1].value for row in rows]
     assert values == sorted(values, reverse=True)
     assert rows[0][1].bar == 1.0
@@ -524,8 +568,7 @@ def colours(value: Any) -> set[str]:
 
 def figures(run: Run) -> list[go.Figure]:
     made = [latency_cdf.figure(run.requests, name, limit_s=0.4) for name in latency_cdf.TITLES]
-    made.append(timeline.figure(run.timeseries, run.requests, kv_tokens=KV_TOKENS))
-    return made
+    return [*made, *(build(run) for build in BUILD.values())]
 
 
 def test_figures_use_only_colours_that_have_a_dark_twin(run: Run) -> None:
@@ -588,7 +631,21 @@ def test_the_timeline_is_thinned_and_names_its_axes() -> None:
     drawn = timeline.figure(run.timeseries, run.requests, kv_tokens=None)
     assert max(len(trace.x) for trace in drawn.data) <= 4 * timeline.BUCKETS
     assert drawn.layout.xaxis.ticksuffix == " s"
-    assert "tokens" in drawn.layout.yaxis2.title.text
+    axes = [drawn.layout[f"yaxis{n if n > 1 else ''}"].title.text for n in range(1, 7)]
+    assert axes == [
+        *("requests/s", "requests", "KV cache (tokens)"),
+        *("tokens/iteration", "tokens/iteration", "tokens/s"),
+    ]
+
+
+def test_preemptions_have_a_panel_if_there_were_any(run: Run) -> None:
+    calm = run.timeseries.assign(preemptions=0)
+    quiet = timeline.figure(calm, run.requests, kv_tokens=KV_TOKENS)
+    assert "preemptions" not in str(quiet.layout)
+    series = run.timeseries.assign(preemptions=1)
+    drawn = timeline.figure(series, run.requests, kv_tokens=KV_TOKENS)
+    trace = next(t for t in drawn.data if t.name.startswith("preemptions"))
+    assert np.asarray(trace.y)[:-1].sum() == len(series)
 
 
 def test_a_figure_runs_alone_without_a_warning(tmp_path: Path) -> None:
@@ -604,16 +661,33 @@ def test_a_figure_runs_alone_without_a_warning(tmp_path: Path) -> None:
     assert done.stdout.strip() == str(tmp_path / "f.html")
 
 
+BUILD: dict[str, Callable[[Run], go.Figure]] = {
+    "attainment": lambda r: attainment.figure(attained(r.summary), 0.99),
+    "gpu_memory": lambda r: gpu_memory.figure(
+        in_memory(r.summary["infersim"]["memory"], r.timeseries)
+    ),
+    "histogram": lambda r: histogram.figure(
+        r.requests["prompt_tokens"].to_numpy(float), title="t", metric="prompt_tokens", whole=True
+    ),
+    "itl_cdf": lambda r: itl_cdf.figure(r.charts["itl"], itl_cdf.stated(r.summary)),
+    "kv_map": lambda r: kv_map.figure(r.timeseries, r.requests, kv_tokens=KV_TOKENS),
+    "latency_cdf": lambda r: latency_cdf.figure(r.requests, "tpot"),
+    "latency_parts": lambda r: latency_parts.figure(bands(r.requests, "e2el"), "e2el"),
+    "operator_time": lambda r: operator_time.figure(
+        r.summary["infersim"]["time_by_operator"], r.summary["infersim"]["operators"]
+    ),
+    "roofline": lambda r: roofline.figure(r.charts["roofline"]),
+    "slots": lambda r: slots.figure(r.requests, r.timeseries),
+    "timeline": lambda r: timeline.figure(r.timeseries, r.requests, kv_tokens=KV_TOKENS),
+}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_figure_has_a_demo(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     save(run, tmp_path)
-    build = {
-        "latency_cdf": lambda r: latency_cdf.figure(r.requests, "tpot"),
-        "slots": lambda r: slots.figure(r.requests, r.timeseries),
-        "timeline": lambda r: timeline.figure(r.timeseries, r.requests, kv_tokens=KV_TOKENS),
-    }[name]
+    build = BUILD[name]
     output = tmp_path / "figure.html"
     for arguments in ([], [str(tmp_path)]):
         monkeypatch.setattr("sys.argv", ["demo", *arguments, "-o", str(output)])

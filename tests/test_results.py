@@ -45,6 +45,7 @@ FILES = {
     "resolved.yaml",
     "manifest.json",
     "summary.json",
+    "charts.json",
     "requests.parquet",
     "timeseries.parquet",
 }
@@ -84,6 +85,7 @@ TIMESERIES_COLUMNS = {
     "waiting": "int32",
     "kv_used_tokens": "int64",
     "kv_reserved_tokens": "int64",
+    "kv_reserved_end_tokens": "int64",
     "preemptions": "int32",
 }
 TOTALS = {
@@ -96,7 +98,7 @@ OWN = {
     *("version", "scenario", "description", "seed", "model", "gpu", "gpus", "engine", "batching"),
     *("verdict", "requests", "queue_ms", "kv_cache", "batch", "preemptions", "utilisation"),
     *("bound_by", "time_by_operator", "cost", "energy", "error_band", "provenance", "notes"),
-    *("interrupted", "precision", "repetitions"),
+    *("interrupted", "precision", "repetitions", "operators", "memory"),
 }
 NESTED = {
     "verdict": "state text slo_met attainment target first_limit limits",
@@ -187,7 +189,8 @@ def test_summary_has_the_agreed_keys(directory: Path, result: Result) -> None:
     assert own["verdict"]["state"] in STATES
     assert set(own["verdict"]["limits"]) == {"ttft", "tpot"}
     for limit in own["verdict"]["limits"].values():
-        assert set(limit) == {"limit_ms", "attainment"}
+        assert set(limit) == {"limit_ms", "attainment", "low", "high"}
+        assert 0 <= limit["low"] <= limit["attainment"] <= limit["high"] <= 1
     assert (own["scenario"], own["description"]) == ("layout", "Is everything there?")
     assert (own["model"], own["gpu"], own["gpus"]) == ("llama-3.1-8b", "h100-sxm", 2)
     assert (own["engine"], own["batching"], own["seed"]) == ("vllm", "continuous", 42)

@@ -62,6 +62,11 @@ class ObservedResult(Result):
         figures["infersim"] = _own(figures["infersim"], self.observed)
         return figures
 
+    @cached_property
+    def charts(self) -> dict[str, Any]:
+        """As of a simulated run, but that nobody counts what a real device moves and computes."""
+        return super().charts | {"roofline": None}
+
     def save(self, directory: Path | str | RunDirectory) -> Path:
         """Write the run directory ``directory``, new or empty or made by ``ObservedDirectory``."""
         if not isinstance(directory, RunDirectory):
@@ -117,6 +122,8 @@ def _own(own: dict[str, Any], observed: Observed) -> dict[str, Any]:
         "utilisation": own["utilisation"] | {"mfu": None, "mbu": None},
         "bound_by": {},
         "time_by_operator": _phases(observed),
+        "operators": {},
+        "memory": None,
         "cost": None,
         "energy": None,
         "error_band": own["error_band"]

@@ -45,6 +45,11 @@ class RecordedResult(Result):
         figures["infersim"] = _own(figures["infersim"], self.recording, self.record)
         return figures
 
+    @cached_property
+    def charts(self) -> dict[str, Any]:
+        """As of a simulated run, but that nobody counts what a real device moves and computes."""
+        return super().charts | {"roofline": None}
+
     def _request_columns(self) -> dict[str, NDArray[Any]]:
         unknown = np.full(len(self.record.requests), np.nan)
         return super()._request_columns() | {"preemptions": unknown}
@@ -75,6 +80,7 @@ class RecordedResult(Result):
             "waiting": _counts(samples.waiting),
             "kv_used_tokens": used,
             "kv_reserved_tokens": used,
+            "kv_reserved_end_tokens": used,
             "preemptions": unknown,
         }
 
@@ -173,6 +179,8 @@ def _own(own: dict[str, Any], recording: Recording, run: RunRecord) -> dict[str,
         "utilisation": dict.fromkeys(own["utilisation"]),
         "bound_by": {},
         "time_by_operator": {},
+        "operators": {},
+        "memory": None,
         "energy": None,
         "error_band": no_band
         | {"text": "Measured, not predicted; what a second run would differ by is not in it."},

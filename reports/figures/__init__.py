@@ -2,5 +2,8 @@
 
 from __future__ import annotations
 
-NAMES = ("latency_cdf", "slots", "timeline")
+NAMES = (
+    *("attainment", "gpu_memory", "histogram", "itl_cdf", "kv_map", "latency_cdf"),
+    *("latency_parts", "operator_time", "roofline", "slots", "timeline"),
+)
 """The modules of this package that draw a figure."""

@@ -10,11 +10,14 @@ import sys
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from reports.decimate import Floats
+from reports.latency_bands import PARTS
 from reports.run_directory import Run, read
 from sim.errors import InfersimError
 
@@ -89,4 +92,65 @@ def synthetic(count: int = 2000, seed: int = 1) -> Run:
             "preemptions": 0,
         }
     )
-    return Run({"infersim": {"kv_cache": {"tokens": KV_TOKENS}}}, requests, timeseries, "")
+    return Run(_summary(tpot), _with_parts(requests), timeseries, "", charts=_charts(tpot))
+
+
+def _with_parts(requests: pd.DataFrame) -> pd.DataFrame:
+    """The latency of each request cut into parts that add up to it."""
+    prefill, decode = requests["ttft_s"] - requests["queue_s"], requests["e2el_s"]
+    decode = decode - requests["ttft_s"]
+    parts = dict.fromkeys(PARTS["e2el"], 0.0 * prefill) | {
+        "queue": requests["queue_s"],
+        "prefill": 0.8 * prefill,
+        "prefill_delay": prefill - 0.8 * prefill,
+        "decode": 0.9 * decode,
+        "decode_delay": decode - 0.9 * decode,
+    }
+    return requests.assign(**{f"{name}_s": part for name, part in parts.items()})
+
+
+def _summary(tpot: Floats) -> dict[str, Any]:
+    shares = {"gate and up projection": 0.45, "decode attention": 0.35, "host": 0.2}
+    bounds = {"compute": 10.0, "memory": 20.0, "latency": 2.0, "communication": 0.0}
+    percentiles = {f"p{p}_itl_ms": 1e3 * float(np.percentile(tpot, p)) for p in (50, 90, 99)}
+    limits = {
+        "ttft": {"limit_ms": 500.0, "attainment": 0.994, "low": 0.988, "high": 0.997},
+        "tpot": {"limit_ms": 40.0, "attainment": 0.97, "low": 0.96, "high": 0.978},
+    }
+    return percentiles | {
+        "infersim": {
+            "kv_cache": {"tokens": KV_TOKENS},
+            "time_by_operator": shares,
+            "operators": {name: bounds for name in shares if name != "host"},
+            "memory": {
+                "gpu_bytes": 80e9,
+                "weights_bytes": 16e9,
+                "activations_bytes": 1e9,
+                "reserve_bytes": 1e9,
+                "kv_cache_bytes": 131072.0 * KV_TOKENS,
+                "kv_bytes_per_token": 131072.0,
+            },
+            "verdict": {"limits": limits, "attainment": 0.967},
+        }
+    }
+
+
+def _charts(tpot: Floats) -> dict[str, Any]:
+    values = np.sort(tpot)
+    intensity = 2.0 ** np.arange(0, 10, 0.5)
+    points = [
+        {
+            "kind": "decode" if at < 64 else "mixed",
+            "iterations": 100,
+            "seconds": 1 + 30 * float(np.exp(-((np.log2(at) - 4) ** 2))),
+            "flops": 0.6e12 * min(at * 3.35, 989) * 1.5,
+            "bytes": 0.6e12 * min(at * 3.35, 989) * 1.5 / at,
+        }
+        for at in intensity.tolist()
+    ]
+    roof = {"precision": "bf16", "peak_flops": 989e12, "bandwidth": 3.35e12, "points": points}
+    share = (np.arange(values.size) + 1) / values.size
+    return {
+        "itl": {"ms": (1e3 * values).tolist(), "share": share.tolist()},
+        "roofline": roof,
+    }

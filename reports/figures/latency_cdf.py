@@ -54,48 +54,74 @@ def figure(requests: pd.DataFrame, metric: str, *, limit_s: float | None = None)
     """
     title = TITLES[metric]
     values = sample(requests, metric)
-    longest = max([limit_s or 0.0, *values[-1:].tolist()])
+    if not values.size:
+        return empty(title)
+    drawn = ranks(values.size, POINTS)
+    x = np.concatenate([values[:1], values[drawn]])
+    y = np.concatenate([[0.0], (drawn + 1) / values.size])
+    marks = np.percentile(values, MARKS)
+    return distribution(metric, title, Curve(x, y, "hv", "requests"), marks, limit_s)
+
+
+class Curve(NamedTuple):
+    """A distribution function: at most ``x`` seconds (ascending) take the share ``y``, drawn in
+    steps (``hv``) or between exact points (``linear``); ``of`` says what is counted."""
+
+    x: Floats
+    y: Floats
+    shape: str
+    of: str
+
+
+def distribution(
+    metric: str, title: str, curve: Curve, marks: Floats, limit_s: float | None = None
+) -> go.Figure:
+    """``curve`` in the colour of ``metric``, its percentiles ``MARKS`` (``marks``, s) and limit."""
+    longest = max(limit_s or 0.0, float(curve.x[-1]))
     scale = Scale("s", 1.0) if longest >= 10.0 else Scale("ms", 1e3)
+    shown = curve._replace(x=curve.x * scale.factor)
+    limit = None if limit_s is None else limit_s * scale.factor
+    wide = _is_wide(float(marks[0]), longest)
     layout = theme.layout() | {
         "xaxis": theme.axis(f"{title} ({scale.unit})") | {"rangemode": "tozero"},
-        "yaxis": theme.axis("share of requests")
+        "yaxis": theme.axis(f"share of {curve.of}")
         | {"range": [0, 1.04], "tickformat": ".0%", "dtick": 0.25, "fixedrange": True},
         "hovermode": "closest",
     }
-    if not values.size:
-        layout["annotations"] = [_nothing(title)]
-        layout["xaxis"] |= {"range": [0, 1], "showticklabels": False}
-        return go.Figure(layout=layout)
-    wide = _is_wide(values, limit_s)
     layout["xaxis"] |= (
         {"type": "log"} if wide else {"range": [0, longest * scale.factor * 1.05 or 1]}
     )
-    shown = values * scale.factor
-    limit = None if limit_s is None else limit_s * scale.factor
-    marks = np.percentile(shown, MARKS)
-    traces = [_curve(shown, metric, scale)]
+    at = marks * scale.factor
+    traces = [_line(shown, metric, scale)]
     if limit is not None:
-        traces.append(_limit(limit, scale, float(_place(np.array([limit]), shown, limit, wide)[0])))
-    traces.append(_marks(marks, _place(marks, shown, limit, wide), metric, scale))
+        place = float(_place(np.array([limit]), shown.x, limit, wide)[0])
+        traces.append(_limit(limit, scale, place))
+    traces.append(_marks(at, _place(at, shown.x, limit, wide), metric, scale))
     return go.Figure(data=traces, layout=layout)
 
 
-def _is_wide(values: Floats, limit_s: float | None) -> bool:
-    """Whether a linear axis would squeeze most requests against its left edge."""
-    median = float(np.median(values))
-    return median > 0 and max(values[-1], limit_s or 0.0) > 25 * median
+def empty(title: str) -> go.Figure:
+    """The figure of a latency called ``title`` that nothing has."""
+    layout = theme.layout() | {
+        "xaxis": theme.axis(title) | {"range": [0, 1], "showticklabels": False},
+        "yaxis": theme.axis("share of requests") | {"range": [0, 1.04], "tickformat": ".0%"},
+        "annotations": [_nothing(title)],
+    }
+    return go.Figure(layout=layout)
 
 
-def _curve(shown: Floats, metric: str, scale: Scale) -> dict[str, Any]:
-    drawn = ranks(shown.size, POINTS)
-    x = np.concatenate([shown[:1], shown[drawn]])
-    y = np.concatenate([[0.0], (drawn + 1) / shown.size])
+def _is_wide(median: float, longest: float) -> bool:
+    """Whether a linear axis would squeeze most of them against its left edge."""
+    return median > 0 and longest > 25 * median
+
+
+def _line(shown: Curve, metric: str, scale: Scale) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "lines",
-        "x": x.astype(np.float32),
-        "y": y.astype(np.float32),
-        "line": {"shape": "hv", "color": theme.METRICS[metric].light, "width": 2},
+        "x": shown.x.astype(np.float32),
+        "y": shown.y.astype(np.float32),
+        "line": {"shape": shown.shape, "color": theme.METRICS[metric].light, "width": 2},
         "hovertemplate": f"%{{y:.1%}} take at most %{{x:,.4~g}} {scale.unit}<extra></extra>",
     }
 

@@ -1,19 +1,22 @@
-"""What happened when? Requests, KV cache and tokens of a whole run on one time axis.
+"""What happened when? A whole run on one time axis, a panel for each of its quantities.
 
-Panels, top to bottom: requests running and waiting; share of the KV cache used and reserved;
-tokens per second. Steps are states of the fleet (replicas summed, KV cache averaged). Run it:
+Top to bottom: arrivals and completions; requests running and waiting; share of the KV cache used
+and reserved; preemptions, if there were any; tokens prefilled and decoded per iteration; tokens per
+second. Steps are states of the fleet (replicas summed, KV cache averaged). Run it:
 ``python -m reports.figures.timeline [RUN_DIR]``.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 from reports import theme
+from reports.bins import PerIteration, per_iteration, preempted, rate
 from reports.decimate import Floats, extremes
 from reports.steps import Rates, fleet_steps, nice_width, token_rates
 
@@ -21,10 +24,22 @@ BUCKETS = 600
 """Columns of the screen that a series is drawn for."""
 
 BINS = 240
-"""At most so many bars of tokens per second."""
+"""At most so many bins of what is counted."""
 
-PANELS = ((0.72, 0.96), (0.385, 0.625), (0.05, 0.29))
-"""Bottom and top of each panel, as shares of the plot's height; legends stand above each."""
+PANEL, HEAD, FOOT = 104, 34, 52
+"""Height (px) of a panel, of the legend above it, and of the time axis."""
+
+COMMAS = {"separatethousands": True}
+
+Trace = dict[str, Any]
+
+
+class Panel(NamedTuple):
+    """One panel: the title of its axis, what that is given beside, and what is drawn in it."""
+
+    title: str
+    axis: dict[str, Any]
+    traces: Sequence[Trace]
 
 
 def figure(
@@ -35,118 +50,175 @@ def figure(
     ``kv_tokens`` is the KV cache of one replica, None or 0 when unknown (the panel is then in
     tokens). Without any plan the figure is empty and says so.
     """
-    steps = fleet_steps(timeseries, requests)
-    if not steps.time.size:
+    if not len(timeseries):
         return _empty()
     capacity = kv_tokens * replicas if kv_tokens else None
-    duration = float(steps.time[-1])
+    duration = float(timeseries["end_s"].max())
     rates = token_rates(timeseries, requests, nice_width(duration, BINS))
-    share = capacity or 1.0
-    levels = steps.levels
-    used, reserved = levels["kv_used_tokens"] / share, levels["kv_reserved_tokens"] / share
-    traces = [
-        _steps(steps.time, levels["running"], name="running", metric="running"),
-        _steps(steps.time, levels["waiting"], name="waiting", metric="waiting"),
-        _steps(steps.time, reserved, name="reserved", metric="kv_reserved", panel=2)
-        | {"fill": "none"},
-        _steps(steps.time, used, name="used", metric="kv_used", panel=2),
-        _bars(rates, rates.prompt, "prompt tokens", "prompt_tokens"),
-        _bars(rates, rates.output, "output tokens", "output_tokens"),
+    panels = [
+        _traffic(requests, rates.edges, duration),
+        *_states(timeseries, requests, capacity),
+        *_preemptions(timeseries, rates.edges),
+        *_iterations(timeseries, rates.edges),
+        _throughput(rates),
     ]
-    for trace in traces[2:4]:
-        trace["hovertemplate"] = "%{y:.1%}" if capacity else "%{y:,.0f} tokens"
-    preempted = _preemptions(timeseries, rates)
-    if preempted is not None:
-        traces.append(preempted)
-    layout = _layout(capacity is not None, duration)
-    if max(levels["running"].max(), levels["waiting"].max()) <= 5:
-        layout["yaxis"]["dtick"] = 1
-    layout["shapes"] = _warmup(requests, duration)
+    traces = []
+    for number, panel in enumerate(panels, start=1):
+        suffix = str(number) if number > 1 else ""
+        traces += [
+            trace | {"yaxis": f"y{suffix}", "legend": f"legend{suffix}"} for trace in panel.traces
+        ]
+    layout = _layout(panels, duration)
+    layout["shapes"] = _warmup(requests, duration, len(panels))
     return go.Figure(data=traces, layout=layout)
 
 
-def _steps(
-    time: Floats, level: Floats, *, name: str, metric: str, panel: int = 1
-) -> dict[str, Any]:
-    drawn = extremes(time, level, BUCKETS)
-    tone = theme.METRICS[metric]
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": time[drawn].astype(np.float32),
-        "y": level[drawn].astype(np.float32),
-        "yaxis": f"y{panel}" if panel > 1 else "y",
-        "legend": f"legend{panel}" if panel > 1 else "legend",
-        "line": {"shape": "hv", "color": tone.light, "width": 1.5},
-        "fill": "tozeroy",
-        "fillcolor": theme.faint(tone).light,
-        "hovertemplate": "%{y:,.0f}",
-    }
+# -- panels ----------------------------------------------------------------------------------------
 
 
-def _bars(rates: Rates, values: Floats, name: str, metric: str) -> dict[str, Any]:
-    """Means per bin, drawn as steps; the last value is repeated to close the last step."""
-    tone = theme.METRICS[metric]
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": rates.edges.astype(np.float32),
-        "y": np.append(values, values[-1:]).astype(np.float32),
-        "yaxis": "y3",
-        "legend": "legend3",
-        "line": {"shape": "hv", "color": tone.light, "width": 1.5},
-        "fill": "tozeroy",
-        "fillcolor": theme.faint(tone).light,
-        "hovertemplate": "%{y:,.0f}/s",
-    }
+def _traffic(requests: pd.DataFrame, edges: Floats, duration: float) -> Panel:
+    done = requests.loc[requests["status"] == "completed", "finish_s"]
+    rows = [("arrivals", requests["arrival_s"]), ("completions", done)]
+    traces = [
+        _bins(edges, rate(times.to_numpy(float), edges, duration), name, name, "%{y:,.3~g}/s")
+        for name, times in rows
+    ]
+    return Panel("requests/s", {}, traces)
 
 
-def _preemptions(timeseries: pd.DataFrame, rates: Rates) -> dict[str, Any] | None:
-    """A mark on the KV panel for every bin in which requests are known to have been preempted."""
-    start = timeseries["start_s"].to_numpy(float)
-    known = timeseries["preemptions"].fillna(0)
-    counts = np.histogram(start, bins=rates.edges, weights=known)[0]
-    hit = np.flatnonzero(counts)
-    if not hit.size:
-        return None
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "preemptions",
-        "x": ((rates.edges[hit] + rates.edges[hit + 1]) / 2).astype(np.float32),
-        "y": np.zeros(hit.size, dtype=np.float32),
-        "customdata": counts[hit].astype(int),
-        "yaxis": "y2",
-        "legend": "legend2",
-        "cliponaxis": False,
-        "marker": {"symbol": "triangle-up", "size": 7, "color": theme.METRICS["preemptions"].light},
-        "hovertemplate": "%{customdata:,d}",
-    }
-
-
-def _layout(is_share: bool, duration: float) -> dict[str, Any]:
-    titles = (
+def _states(
+    timeseries: pd.DataFrame, requests: pd.DataFrame, capacity: float | None
+) -> tuple[Panel, Panel]:
+    """Requests in the system, and the KV cache."""
+    steps = fleet_steps(timeseries, requests)
+    levels = steps.levels
+    counts = Panel(
         "requests",
-        "share of KV cache" if is_share else "KV cache (tokens)",
-        "tokens per second",
+        {"dtick": 1} if max(levels["running"].max(), levels["waiting"].max()) <= 5 else {},
+        [_steps(steps.time, levels[name], name, name, "%{y:,.0f}") for name in COUNTED],
     )
+    share = capacity or 1.0
+    told = "%{y:.1%}" if capacity else "%{y:,.0f} tokens"
+    used, reserved = levels["kv_used_tokens"] / share, levels["kv_reserved_tokens"] / share
+    cache = Panel(
+        "share of KV cache" if capacity else "KV cache (tokens)",
+        {"tickformat": ".0%", "range": [0, 1.02]} if capacity else {},
+        [
+            _steps(steps.time, reserved, "KV reserved", "kv_reserved", told) | {"fill": "none"},
+            _steps(steps.time, used, "KV used", "kv_used", told),
+        ],
+    )
+    return counts, cache
+
+
+COUNTED = ("running", "waiting")
+
+
+def _preemptions(timeseries: pd.DataFrame, edges: Floats) -> list[Panel]:
+    """None where nobody was preempted."""
+    counts = preempted(timeseries, edges)
+    if counts is None or not counts.any():
+        return []
+    return [
+        Panel(
+            "preemptions",
+            {},
+            [_bins(edges, counts, f"preemptions per {_width(edges)}", "preemptions", "%{y:,d}")],
+        )
+    ]
+
+
+def _iterations(timeseries: pd.DataFrame, edges: Floats) -> list[Panel]:
+    """What an iteration of one replica has in it; nothing where that was not recorded."""
+    return [
+        Panel(
+            "tokens/iteration",
+            COMMAS,
+            _mean_and_most(per_iteration(timeseries, column, edges), edges, *names),
+        )
+        for column, names in PER_ITERATION.items()
+        if timeseries[column].notna().any()
+    ]
+
+
+def _mean_and_most(found: PerIteration, edges: Floats, name: str, metric: str) -> list[Trace]:
+    tone = theme.METRICS[metric]
+    most = _bins(edges, found.most, f"{name}, most", metric, "%{y:,.0f}")
+    mean = _bins(edges, found.mean, f"{name}, mean", metric, "%{y:,.4~g}")
+    most |= {"line": {"shape": "hv", "color": theme.faint(tone).light, "width": 1}}
+    return [most, mean | {"fill": "none"}]
+
+
+PER_ITERATION = {
+    "prefill_tokens": ("prefill", "prompt_tokens"),
+    "decode_seqs": ("decode", "output_tokens"),
+}
+"""Column -> what it counts, and whose colour it has."""
+
+
+def _throughput(rates: Rates) -> Panel:
+    told = "%{y:,.0f}/s"
+    prompt = _bins(rates.edges, rates.prompt, "prompt tokens/s", "prompt_tokens", told)
+    output = _bins(rates.edges, rates.output, "output tokens/s", "output_tokens", told)
+    return Panel("tokens/s", COMMAS, [prompt, output])
+
+
+def _width(edges: Floats) -> str:
+    return f"{edges[1] - edges[0]:.4g} s"
+
+
+# -- traces ----------------------------------------------------------------------------------------
+
+
+def _steps(time: Floats, level: Floats, name: str, metric: str, told: str) -> Trace:
+    drawn = extremes(time, level, BUCKETS)
+    return _line(time[drawn], level[drawn], name, metric, told)
+
+
+def _bins(edges: Floats, values: Floats, name: str, metric: str, told: str) -> Trace:
+    """One value per bin, drawn as steps; the last is repeated to close the last step."""
+    return _line(edges, np.append(values, values[-1:]), name, metric, told)
+
+
+def _line(x: Floats, y: Floats, name: str, metric: str, told: str) -> Trace:
+    tone = theme.METRICS[metric]
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": x.astype(np.float32),
+        "y": y.astype(np.float32),
+        "line": {"shape": "hv", "color": tone.light, "width": 1.5},
+        "fill": "tozeroy",
+        "fillcolor": theme.faint(tone).light,
+        "hovertemplate": told,
+    }
+
+
+# -- layout ----------------------------------------------------------------------------------------
+
+
+def _layout(panels: Sequence[Panel], duration: float) -> dict[str, Any]:
+    plot = (PANEL + HEAD) * len(panels)
     layout = theme.layout() | {"hovermode": "x unified", "hoversubplots": "axis"}
-    layout["showlegend"] = True
+    layout |= {"showlegend": True, "height": plot + FOOT}
+    layout["margin"] = layout["margin"] | {"t": 0, "b": FOOT}
     layout["xaxis"] = theme.axis("time since the start") | {
-        "anchor": "y3",
+        "anchor": f"y{len(panels)}" if len(panels) > 1 else "y",
         "range": [0, duration],
         "hoverformat": ",.4~g",
         "ticksuffix": " s",
     }
-    for panel, (title, (bottom, top)) in enumerate(zip(titles, PANELS, strict=True), start=1):
-        suffix = str(panel) if panel > 1 else ""
-        layout[f"yaxis{suffix}"] = theme.axis(title) | {
-            "domain": [bottom, top],
+    for number, panel in enumerate(panels, start=1):
+        suffix = str(number) if number > 1 else ""
+        bottom = 1 - number * (PANEL + HEAD) / plot
+        top = bottom + PANEL / plot
+        layout[f"yaxis{suffix}"] = theme.axis(panel.title) | {
+            "domain": [max(0.0, bottom), top],
             "rangemode": "tozero",
             "fixedrange": True,
-            "nticks": 5,
+            "nticks": 4,
+            **panel.axis,
         }
         layout[f"legend{suffix}"] = {
             "orientation": "h",
@@ -157,12 +229,10 @@ def _layout(is_share: bool, duration: float) -> dict[str, Any]:
             "font": {"size": 12, "color": theme.PAGE["ink"].light},
             "bgcolor": "rgba(0, 0, 0, 0)",
         }
-    if is_share:
-        layout["yaxis2"] |= {"tickformat": ".0%", "range": [0, 1.02]}
     return layout
 
 
-def _warmup(requests: pd.DataFrame, duration: float) -> list[dict[str, Any]]:
+def _warmup(requests: pd.DataFrame, duration: float, panels: int) -> list[dict[str, Any]]:
     """A wash over the time in which the requests of the warm-up arrive."""
     arrivals = requests.loc[requests["warmup"].astype(bool), "arrival_s"].to_numpy(float)
     arrivals = arrivals[np.isfinite(arrivals)]
@@ -171,7 +241,8 @@ def _warmup(requests: pd.DataFrame, duration: float) -> list[dict[str, Any]]:
         return []
     band = {"type": "rect", "x0": 0, "x1": until, "y0": 0, "y1": 1, "layer": "below"}
     band |= {"line": {"width": 0}, "fillcolor": theme.PAGE["neutral-soft"].light}
-    return [band | {"xref": "x", "yref": f"{axis} domain"} for axis in ("y", "y2", "y3")]
+    axes = ["y", *(f"y{number}" for number in range(2, panels + 1))]
+    return [band | {"xref": "x", "yref": f"{axis} domain"} for axis in axes]
 
 
 def _empty() -> go.Figure:

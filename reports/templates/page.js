@@ -42,8 +42,16 @@
     if (plot.dataset.axis) figure.layout.xaxis.type = plot.dataset.axis;
     if (plot.dataset.shares === "on") asShares(figure.layout);
     if (matchMedia("(pointer: coarse)").matches) figure.layout.dragmode = false;
-    if (printing) figure.layout.width = plot.closest(".plots-pair") ? 330 : 670;
+    if (printing) {
+      figure.layout.width = widthOnPaper(plot);
+      if (figure.layout.height) figure.layout.height = Math.min(figure.layout.height, 860);
+    }
     return figure;
+  }
+
+  function widthOnPaper(plot) {
+    if (plot.closest(".plots-thirds")) return 215;
+    return plot.closest(".plots-pair") ? 330 : 670;
   }
 
   function asShares(layout) {

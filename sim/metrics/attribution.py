@@ -16,8 +16,29 @@ from sim.cost.operators import Amount
 
 HOST = "host"
 
+BOUNDS = ("compute", "memory", "latency", "communication")
+"""What an operator may be bound by."""
+
 ROWS = 1 << 18
 """Plans taken apart at a time: bounds the memory, whatever the length of the run."""
+
+
+@dataclass(slots=True)
+class Work:
+    """What one operator did in all: FLOP and bytes of one GPU, and its seconds by what bounded
+    them, which add up to its time."""
+
+    flops: float = 0.0
+    bytes: float = 0.0
+    compute: float = 0.0
+    memory: float = 0.0
+    latency: float = 0.0
+    communication: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Its time."""
+        return self.compute + self.memory + self.latency + self.communication
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +46,8 @@ class Attribution:
     """Totals over all replicas; ``flops`` and ``bytes`` are those of one GPU of each.
 
     ``errors`` are the seconds by which the time of an operator may be off (host excluded),
-    ``measured`` the seconds of operators in shapes that a profile covers.
+    ``measured`` the seconds of operators in shapes that a profile covers, ``work`` what each
+    operator did (host excluded).
     """
 
     by_operator: dict[str, float]
@@ -34,6 +56,7 @@ class Attribution:
     bytes: float
     errors: dict[str, float]
     measured: float
+    work: dict[str, Work]
 
     @property
     def seconds(self) -> float:
@@ -43,28 +66,32 @@ class Attribution:
 
 def attribute(cost: CostModel, plans: NDArray[np.void]) -> Attribution:
     """Take the busy time of ``plans`` (``recorder.PLAN`` rows) apart."""
-    by_operator: dict[str, float] = {}
-    by_bound = {"compute": 0.0, "memory": 0.0, "latency": 0.0, "communication": 0.0}
+    found: dict[str, Work] = {}
     errors: dict[str, float] = {}
-    flops = traffic = busy = measured = 0.0
+    busy = measured = 0.0
     for start in range(0, len(plans), ROWS):
         rows = plans[start : start + ROWS]
         busy += float((rows["end"] - rows["start"]).sum())
         for o, times in _operators(cost, rows):
-            seconds = o.seconds
-            by_operator[o.name] = by_operator.get(o.name, 0.0) + _total(seconds, times)
+            seconds, work = o.seconds, found.setdefault(o.name, Work())
+            computing = np.greater_equal(o.compute, o.memory)
+            work.flops += _total(o.flops, times)
+            work.bytes += _total(o.bytes, times)
+            work.compute += _total(o.compute * computing, times)
+            work.memory += _total(o.memory * ~computing, times)
+            work.latency += _total(o.latency, times)
+            work.communication += _total(o.communication, times)
             errors[o.name] = errors.get(o.name, 0.0) + _total(seconds * o.error, times)
             measured += _total(seconds * o.measured, times)
-            computing = np.greater_equal(o.compute, o.memory)
-            by_bound["compute"] += _total(o.compute * computing, times)
-            by_bound["memory"] += _total(o.memory * ~computing, times)
-            by_bound["latency"] += _total(o.latency, times)
-            by_bound["communication"] += _total(o.communication, times)
-            flops += _total(o.flops, times)
-            traffic += _total(o.bytes, times)
-    by_operator = {name: seconds for name, seconds in by_operator.items() if seconds}
+    found = {name: work for name, work in found.items() if work.seconds}
+    by_operator = {name: work.seconds for name, work in found.items()}
+    by_bound = {
+        bound: sum(float(getattr(work, bound)) for work in found.values()) for bound in BOUNDS
+    }
     by_operator[HOST] = by_bound[HOST] = max(0.0, busy - sum(by_operator.values()))
-    return Attribution(by_operator, by_bound, flops, traffic, errors, measured)
+    flops = sum(work.flops for work in found.values())
+    traffic = sum(work.bytes for work in found.values())
+    return Attribution(by_operator, by_bound, flops, traffic, errors, measured, found)
 
 
 def _operators(

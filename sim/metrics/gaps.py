@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+STEPS = 100
+"""Lengths a decade at which a distribution is given: each 2.3 % longer than the one before."""
+
 FEW = 100_000
 """So many gaps are written out and sorted; of more, a percentile is found by bisection first."""
 
@@ -108,6 +111,25 @@ class Gaps:
                 value += (self._next(value) - value) * (place - rank)
             found.append(value)
         return found
+
+    def curve(self) -> tuple[Floats, Floats]:
+        """Their distribution, for drawing: lengths (s), ascending, and for each the share of the
+        gaps that are at most as long. Exact at those lengths, which are ``STEPS`` a decade."""
+        total = self.total()
+        if not total:
+            return np.empty(0), np.empty(0)
+        longest = float(self.last.max())
+        shortest = float(self.first[self.first > 0].min(initial=longest or 1.0))
+        low, high = (math.floor(STEPS * math.log10(each or 1.0)) for each in (shortest, longest))
+        edges = np.minimum(10.0 ** (np.arange(low, high + 2) / STEPS), longest)
+        place, end = (np.searchsorted(edges, each) for each in (self.first, self.last))
+        within = place == end
+        counts = np.bincount(place[within], self.gaps[within], minlength=len(edges))
+        values, weights = self._chosen(~within).written_out()
+        counts += np.bincount(np.searchsorted(edges, values), weights, minlength=len(edges))
+        near = np.flatnonzero(counts)
+        near = np.union1d(near, np.maximum(near - 1, 0))  # where a step begins and where it ends
+        return edges[near], np.cumsum(counts)[near] / total
 
     def _at(self, rank: float, low: float, high: float) -> float:
         """The gap with ``rank`` smaller or equal ones before it, known to be in ``low..high``."""

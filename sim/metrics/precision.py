@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,8 @@ Floats = NDArray[np.float64]
 SHARE = 0.99
 TAIL = 0.025
 """Chance that the truth lies beyond one end of a 95 % interval."""
+
+Z95 = NormalDist().inv_cdf(1 - TAIL)
 
 BATCHES = 30
 LEAST = math.ceil(math.log(TAIL) / math.log(SHARE))
@@ -78,6 +81,38 @@ def inflation(indicator: NDArray[np.bool_]) -> float:
         return 1.0
     means = indicator[: size * BATCHES].reshape(BATCHES, size).mean(axis=1)
     return max(1.0, float(means.var(ddof=1)) * size / (share * (1 - share)))
+
+
+def wilson(share: float, count: float) -> tuple[float, float]:
+    """The 95 % interval of a share that was seen in ``count`` independent trials (Wilson, 1927).
+
+    >>> tuple(round(bound, 4) for bound in wilson(0.99, 1000))
+    (0.9817, 0.9946)
+    >>> wilson(0.5, 0)
+    (0.0, 1.0)
+    """
+    if count <= 0:
+        return 0.0, 1.0
+    z2 = Z95 * Z95
+    middle = (share + z2 / (2 * count)) / (1 + z2 / count)
+    half = Z95 * math.sqrt(share * (1 - share) / count + z2 / (4 * count**2)) / (1 + z2 / count)
+    low = max(0.0, middle - half) if share > 0 else 0.0  # not what rounding makes of it
+    high = min(1.0, middle + half) if share < 1 else 1.0
+    return low, high
+
+
+def share_interval(held: NDArray[np.bool_]) -> tuple[float, float]:
+    """The 95 % interval (Wilson) of the share of requests of which something ``held``.
+
+    They are given in the order in which they came: neighbours share a queue, so that they count as
+    fewer independent ones (``inflation``).
+
+    >>> share_interval(np.ones(100, dtype=bool))[1]
+    1.0
+    """
+    if not len(held):
+        return 0.0, 1.0
+    return wilson(float(held.mean()), len(held) / inflation(held))
 
 
 def _exceedances(n: int) -> tuple[int | None, int]:

@@ -76,7 +76,8 @@ def combine(summaries: Sequence[Mapping[str, Any]], wanted: int | None = None) -
       some repetitions lack (a reason of rejection, an operator) is 0 there.
     - Whatever is no number is that of the first, and so is ``error_band``.
     - The verdict's state is the most frequent one, of equally frequent ones the worse; the SLO is
-      judged by the mean attainment. Notes are those of all repetitions.
+      judged by the mean attainment, whose interval is the one over the repetitions. Notes are those
+      of all repetitions.
     - ``infersim.repetitions`` has the 95 % interval of each headline figure.
 
     ``wanted`` is how many repetitions were asked for, if they were interrupted.
@@ -89,6 +90,7 @@ def combine(summaries: Sequence[Mapping[str, Any]], wanted: int | None = None) -
     own["seed"] = first["seed"]
     own["error_band"] = first["error_band"]
     own["verdict"] = _verdict([detail["verdict"] for detail in details])
+    _widen(own["verdict"], found)
     own["precision"] = _precision(combined, details, found)
     own["repetitions"] = {
         "count": len(summaries),
@@ -182,6 +184,18 @@ def _verdict(verdicts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "first_limit": breaks.most_common(1)[0][0] if breaks else None,
         "limits": _mean([verdict["limits"] for verdict in judged]) if judged else {},
     }
+
+
+def _widen(verdict: dict[str, Any], found: Mapping[str, Mapping[str, float | None]]) -> None:
+    """Give the attainment, of all limits and of each, its interval over the repetitions; that of
+    single ones stays where all repetitions are alike, so that nothing is seen of their spread."""
+    together = found["verdict.attainment"]
+    if together["half_width"]:
+        verdict |= {"attainment_low": together["low"], "attainment_high": together["high"]}
+    for name, entry in verdict["limits"].items():
+        interval = found[f"verdict.limits.{name}.attainment"]
+        if interval["half_width"]:
+            entry |= {"low": interval["low"], "high": interval["high"]}
 
 
 def _severity(state: str) -> int:

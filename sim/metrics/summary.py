@@ -8,6 +8,7 @@ key says so, seconds otherwise.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
@@ -74,11 +75,13 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         "classes": by_class(run),
         "queue_ms": _queue(run),
         "kv_cache": _kv_cache(run),
+        "memory": _memory(run),
         "batch": _batch(run),
         "preemptions": int(run.plans["preemptions"].sum()),
         "utilisation": _utilisation(run),
         "bound_by": _shares(run.attribution.by_bound),
         "time_by_operator": _shares(run.attribution.by_operator),
+        "operators": {name: asdict(work) for name, work in run.attribution.work.items()},
         "cost": _cost(run, outputs, tokens),
         "energy": _energy(run, outputs),
         "error_band": band,
@@ -153,6 +156,20 @@ def _kv_cache(run: RunRecord) -> dict[str, Any]:
         "mean_reserved": reserved,
         "peak_reserved": float(plans["reserved_end"].max()) / tokens if len(plans) else 0.0,
         "fragmentation": max(0.0, 1 - used / reserved) if reserved > 0 else 0.0,
+    }
+
+
+def _memory(run: RunRecord) -> dict[str, float]:
+    """The memory of one GPU (bytes), and what a token of KV takes of it."""
+    memory = run.capacity
+    return {
+        "gpu_bytes": memory.memory,
+        "budget_bytes": memory.budget,
+        "weights_bytes": memory.weights,
+        "activations_bytes": memory.activations,
+        "reserve_bytes": memory.reserve,
+        "kv_cache_bytes": memory.tokens * memory.kv_bytes_per_token,
+        "kv_bytes_per_token": memory.kv_bytes_per_token,
     }
 
 

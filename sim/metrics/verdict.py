@@ -21,7 +21,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from sim.metrics.precision import share_interval
 from sim.metrics.stability import Load, load, longest_growth
 from sim.recorder import REJECTED, UNFINISHED
 from sim.units import show_time
@@ -53,25 +55,31 @@ def judge(run: RunRecord) -> dict[str, Any]:
     state, text = _without_load(run) if found is None else _under_load(run, found)
     slo = run.scenario.slo
     judged = ~run.warmup
-    limits: dict[str, tuple[float, float]] = {}
+    limits: dict[str, dict[str, float]] = {}
     for name, limit, latency in (("ttft", slo.ttft, run.ttft), ("tpot", slo.tpot, run.tpot)):
         if limit is not None and judged.any():
             held = run.completed & (np.isnan(latency) | (latency <= limit))
-            limits[name] = limit, float(held[judged].mean())
-    attainment = float(run.within_slo[judged].mean()) if limits else None
+            limits[name] = {"limit_ms": limit * 1e3, **_attained(held[judged])}
+    together = _attained(run.within_slo[judged]) if limits else None
+    attainment = None if together is None else together["attainment"]
     return {
         "state": state,
         "text": text,
         **_figures(found),
         "slo_met": None if attainment is None else attainment >= slo.attainment,
         "attainment": attainment,
+        "attainment_low": None if together is None else together["low"],
+        "attainment_high": None if together is None else together["high"],
         "target": slo.attainment if limits else None,
         "first_limit": _first_limit(run),
-        "limits": {
-            name: {"limit_ms": limit * 1e3, "attainment": share}
-            for name, (limit, share) in limits.items()
-        },
+        "limits": limits,
     }
+
+
+def _attained(held: NDArray[np.bool_]) -> dict[str, float]:
+    """The share of requests, in order of arrival, within a limit, and its 95 % interval."""
+    low, high = share_interval(held)
+    return {"attainment": float(held.mean()), "low": low, "high": high}
 
 
 def _first_limit(run: RunRecord) -> str | None:

@@ -5,20 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.metrics.precision import inflation
+from sim.metrics.precision import inflation, wilson
 from sim.metrics.run_record import RunRecord
 from sim.scenario import Scenario
 from sim.units import show_time
 
 METRICS = ("ttft", "tpot", "e2el")
 """What a promise can be about: one value for each request."""
-
-Z95 = NormalDist().inv_cdf(0.975)
 
 
 @dataclass(frozen=True)
@@ -134,21 +131,3 @@ def pooled(promise: Promise, runs: Sequence[Seen]) -> Attained:
         name: float(np.mean([run.pressure[name] for run in runs])) for name in promise.limits
     }
     return Attained(promise, share, low, high, pressure)
-
-
-def wilson(share: float, count: float) -> tuple[float, float]:
-    """The 95 % interval of a share that was seen in ``count`` independent trials (Wilson, 1927).
-
-    >>> tuple(round(bound, 4) for bound in wilson(0.99, 1000))
-    (0.9817, 0.9946)
-    >>> wilson(0.5, 0)
-    (0.0, 1.0)
-    """
-    if count <= 0:
-        return 0.0, 1.0
-    z2 = Z95 * Z95
-    middle = (share + z2 / (2 * count)) / (1 + z2 / count)
-    half = Z95 * math.sqrt(share * (1 - share) / count + z2 / (4 * count**2)) / (1 + z2 / count)
-    low = max(0.0, middle - half) if share > 0 else 0.0  # not what rounding makes of it
-    high = min(1.0, middle + half) if share < 1 else 1.0
-    return low, high

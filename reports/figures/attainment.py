@@ -1,0 +1,128 @@
+"""Which share of requests keeps each limit, how sure is that, and is it the share that is wanted?
+
+A dot is what was seen, its bar the 95 % interval, the dashed line the target. The axis does not
+begin at 0: it shows what lies between. Run it: ``python -m reports.figures.attainment [RUN_DIR]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import plotly.graph_objects as go
+
+from reports import theme
+
+ROW, FRAME = 44, 70
+"""Height (px) of a limit, and of what stands around them."""
+
+SYMBOLS = {"good": "circle", "bad": "x", "warn": "diamond"}
+"""How the dots differ for whoever does not see colours."""
+
+
+class Attained(NamedTuple):
+    """The share of requests, 0..1, that keep a limit called ``title``; bounds None if unknown."""
+
+    title: str
+    share: float
+    low: float | None
+    high: float | None
+
+    def tone(self, target: float) -> str:
+        """``good`` or ``bad``; ``warn`` where the interval leaves open which."""
+        if self.low is not None and self.high is not None and self.low < target <= self.high:
+            return "warn"
+        return "good" if self.share >= target else "bad"
+
+
+def figure(limits: Sequence[Attained], target: float) -> go.Figure:
+    """The limits below each other, in the order given, with the ``target`` of all of them."""
+    least = min([target, *(limit.share if limit.low is None else limit.low for limit in limits)])
+    room = max((1 - least) * 0.12, 0.0005)
+    left = 0.0 if least - room < 0.15 else least - room
+    layout = theme.layout() | {
+        "height": FRAME + ROW * len(limits),
+        "hovermode": "closest",
+        "xaxis": theme.axis("share of requests within the limit")
+        | {"range": [left, 1 + (1 - left) * 0.03], "tickformat": _digits(1 - left), "nticks": 6},
+        "yaxis": theme.axis(None)
+        | {
+            "range": [len(limits) - 0.5, -0.75],
+            "tickvals": list(range(len(limits))),
+            "ticktext": [f"{limit.title} " for limit in limits],
+            "tickfont": {"color": theme.PAGE["ink"].light, "size": 12},
+            "showgrid": False,
+            "fixedrange": True,
+        },
+    }
+    layout["margin"] = layout["margin"] | {"t": 24}
+    layout["annotations"] = [_label(target, left)]
+    traces = [_target(target, len(limits))]
+    traces += [_dot(limit, row, target) for row, limit in enumerate(limits)]
+    return go.Figure(data=traces, layout=layout)
+
+
+def _digits(span: float) -> str:
+    if span > 0.1:
+        return ".0%"
+    return ".1%" if span > 0.01 else ".2%"
+
+
+def _dot(limit: Attained, row: int, target: float) -> dict[str, Any]:
+    tone = limit.tone(target)
+    color = theme.PAGE[tone].light
+    told = "no interval is known"
+    bars: dict[str, Any] = {"visible": False}
+    if limit.low is not None and limit.high is not None:
+        told = f"95 % interval {limit.low:.3%} to {limit.high:.3%}"
+        bars = {
+            "type": "data",
+            "symmetric": False,
+            "array": [max(0.0, limit.high - limit.share)],
+            "arrayminus": [max(0.0, limit.share - limit.low)],
+            "color": color,
+            "thickness": 2,
+            "width": 6,
+        }
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [limit.share],
+        "y": [row],
+        "error_x": bars,
+        "cliponaxis": False,
+        "marker": {"size": 11, "symbol": SYMBOLS[tone], "color": color},
+        "hovertemplate": f"{limit.title}: %{{x:.3%}} ({told})<extra></extra>",
+    }
+
+
+def _target(target: float, rows: int) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": [target, target],
+        "y": [rows - 0.5, -0.75],
+        "line": {"color": theme.PAGE["ink"].light, "width": 1.5, "dash": "dash"},
+        "hoverinfo": "skip",
+    }
+
+
+def _label(target: float, left: float) -> dict[str, Any]:
+    """Beside the top of the line, on the side that has room."""
+    at_left = target - left < 0.5 * (1 - left)
+    return {
+        "x": target,
+        "y": -0.75,
+        "text": f"target {100 * target:.6g} %",
+        "showarrow": False,
+        "xanchor": "left" if at_left else "right",
+        "yanchor": "bottom",
+        "font": {"color": theme.PAGE["muted"].light, "size": 12},
+    }
+
+
+if __name__ == "__main__":
+    from reports.figures.demo import main
+    from reports.sections.limits import attained
+
+    main("attainment", lambda run: figure(attained(run.summary), 0.99))

@@ -1,0 +1,78 @@
+"""What did the latency of fast and slow requests consist of? Stacked bars over percentiles.
+
+Each bar is the mean over the requests between two percentiles; its parts add up to it. Run it:
+``python -m reports.figures.latency_parts [RUN_DIR]``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import plotly.graph_objects as go
+
+from reports import theme
+from reports.latency_bands import TITLES, Bands, Of, bands
+from reports.profile.axes import legend
+
+NAMES = {"ttft": "TTFT", "e2el": "E2EL"}
+
+
+def figure(found: Bands | None, of: Of) -> go.Figure:
+    """The parts of ``of`` band by band, from fast to slow; of none, empty and says so."""
+    if found is None:
+        return _empty()
+    longest = float(found.whole.max())
+    unit, factor = ("s", 1.0) if longest >= 10 else ("ms", 1e3)
+    traces = [
+        _bars(name, found, unit, factor) for name in found.parts if (found.parts[name] > 0).any()
+    ]
+    layout = theme.layout() | {
+        "barmode": "stack",
+        "bargap": 0.25,
+        "showlegend": True,
+        "legend": legend() | {"traceorder": "normal"},
+        "hovermode": "closest",
+        "xaxis": theme.axis(f"percentiles of {NAMES[of]}, fast to slow")
+        | {"type": "category", "showgrid": False, "fixedrange": True},
+        "yaxis": theme.axis(f"mean {NAMES[of]} ({unit})")
+        | {"rangemode": "tozero", "fixedrange": True},
+    }
+    return go.Figure(data=traces, layout=layout)
+
+
+def _bars(name: str, found: Bands, unit: str, factor: float) -> dict[str, Any]:
+    values = found.parts[name]
+    rows = zip((values * factor).tolist(), (values / found.whole).tolist(), strict=True)
+    return {
+        "type": "bar",
+        "name": TITLES[name],
+        "x": list(found.labels),
+        "y": (values * factor).tolist(),
+        "customdata": [
+            [label, count, f"{value:,.4g} {unit}", share]
+            for label, count, (value, share) in zip(found.labels, found.counts, rows, strict=True)
+        ],
+        "marker": {
+            "color": theme.LATENCY_PARTS[name].light,
+            "line": {"color": theme.PAGE["surface"].light, "width": 0.5},
+        },
+        "hovertemplate": (
+            f"{TITLES[name]}: %{{customdata[2]}} (%{{customdata[3]:.1%}})<br>mean of "
+            "%{customdata[1]:,d} requests, %{customdata[0]}<extra></extra>"
+        ),
+    }
+
+
+def _empty() -> go.Figure:
+    note: dict[str, Any] = {"text": "Nobody recorded what latencies consist of"}
+    note |= {"xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5, "showarrow": False}
+    note |= {"font": {"color": theme.PAGE["muted"].light}}
+    hidden = {"visible": False}
+    layout = theme.layout() | {"annotations": [note], "xaxis": hidden, "yaxis": hidden}
+    return go.Figure(layout=layout)
+
+
+if __name__ == "__main__":
+    from reports.figures.demo import main
+
+    main("latency_parts", lambda run: figure(bands(run.requests, "e2el"), "e2el"))

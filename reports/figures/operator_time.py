@@ -1,0 +1,98 @@
+"""Which operators took the time, and what bound each of them? Stacked bars, the longest on top.
+
+Run it: ``python -m reports.figures.operator_time [RUN_DIR]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+import plotly.graph_objects as go
+
+from reports import theme
+from reports.profile.axes import legend
+
+ROW, FRAME = 26, 96
+"""Height (px) of an operator, and of what stands around them."""
+
+NOT_APART = "not told apart"
+"""The bound of operators of which nothing else is known."""
+
+HOST = "host"
+
+
+def figure(shares: Mapping[str, float], operators: Mapping[str, Mapping[str, float]]) -> go.Figure:
+    """The ``shares`` (0..1) of the busy time, by operator.
+
+    ``operators`` says how many seconds each was bound by what (``infersim.operators`` of a
+    summary); one that is not in it has a bar of one colour. Without shares the figure is empty.
+    """
+    names = sorted(shares, key=lambda name: shares[name])
+    split = {name: _split(name, shares[name], operators) for name in names}
+    bounds = [
+        bound for bound in (*theme.BOUNDS, NOT_APART) if any(bound in s for s in split.values())
+    ]
+    layout = theme.layout() | {
+        "barmode": "stack",
+        "bargap": 0.3,
+        "height": FRAME + ROW * len(names),
+        "hovermode": "closest",
+        "showlegend": True,
+        "legend": legend() | {"traceorder": "normal"},
+        "xaxis": theme.axis("share of the busy time")
+        | {"tickformat": ".0%", "rangemode": "tozero", "fixedrange": True},
+        "yaxis": theme.axis(None)
+        | {
+            "range": [-0.5, max(1, len(names)) - 0.5],
+            "tickvals": list(range(len(names))),
+            "ticktext": [f"{escape(name)} " for name in names],
+            "showgrid": False,
+            "fixedrange": True,
+        },
+    }
+    layout["margin"] = layout["margin"] | {"t": 34}
+    traces = [_bars(bound, names, split) for bound in bounds]
+    return go.Figure(data=traces, layout=layout)
+
+
+def _split(
+    name: str, share: float, operators: Mapping[str, Mapping[str, float]]
+) -> dict[str, float]:
+    """The share of one operator by what bound it; the parts add up to it."""
+    if name == HOST:
+        return {HOST: share}
+    if name not in operators:
+        return {NOT_APART: share}
+    seconds = {bound: operators[name][bound] for bound in theme.BOUNDS if bound != HOST}
+    total = sum(seconds.values())
+    return {bound: share * part / total for bound, part in seconds.items() if part}
+
+
+def _bars(bound: str, names: list[str], split: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    tone = theme.BOUNDS.get(bound, theme.GREY)
+    rows = [number for number, name in enumerate(names) if bound in split[name]]
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": bound,
+        "x": [split[names[row]][bound] for row in rows],
+        "y": rows,
+        "marker": {
+            "color": tone.light,
+            "line": {"color": theme.PAGE["surface"].light, "width": 0.5},
+        },
+        "hovertemplate": f"{bound}: %{{x:.2%}} of the busy time<extra></extra>",
+    }
+
+
+if __name__ == "__main__":
+    from reports.figures.demo import main
+
+    main(
+        "operator_time",
+        lambda run: figure(
+            run.summary["infersim"]["time_by_operator"], run.summary["infersim"]["operators"]
+        ),
+    )

@@ -1,0 +1,52 @@
+"""What happened when? The timeline of the fleet, and the seats of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from reports.content import Plot, to_json
+from reports.figures import slots, timeline
+from reports.run_directory import pick
+from reports.sections.missing import is_observed
+from reports.slot_view import caption as slot_caption
+from reports.slot_view import slot_view
+from reports.steps import nice_width, replica_count
+
+
+def whole_run(summary: Mapping[str, Any], requests: pd.DataFrame, timeseries: pd.DataFrame) -> Plot:
+    """Everything that changes over time, on one axis."""
+    title = "Requests, KV cache and tokens over time"
+    if not len(timeseries):
+        none = "No iteration was recorded" if is_observed(summary) else "No iteration was run"
+        return Plot("timeline", title, None, f"{none}: there is nothing to draw.", None)
+    replicas = replica_count(timeseries, requests)
+    kv_tokens = pick(summary, "infersim.kv_cache.tokens")
+    drawn = timeline.figure(timeseries, requests, kv_tokens=kv_tokens, replicas=replicas)
+    width = nice_width(float(timeseries["end_s"].max()), timeline.BINS)
+    told = [
+        f"What is counted is counted over {width:g} s. Long series are thinned for the screen; "
+        "lowest and highest values are kept."
+    ]
+    if replicas > 1:
+        told.insert(0, f"Sum over {replicas} replicas; KV cache: their mean.")
+    preemptions = timeseries["preemptions"]
+    if not preemptions.notna().any():
+        told.append("Preemptions were not recorded.")
+    elif not preemptions.sum():
+        told.append("Nobody was preempted.")
+    if requests["warmup"].any():
+        told.append("The shaded start is the warm-up, left out of the latency statistics.")
+    return Plot("timeline", title, "timeline", " ".join(told), to_json(drawn), kind="own")
+
+
+def batch_seats(requests: pd.DataFrame, timeseries: pd.DataFrame) -> Plot:
+    """Who sat where in the batch."""
+    title = "Requests in the batch"
+    view = slot_view(requests, timeseries)
+    if view is None:
+        note = "No request was served: there is nothing to draw."
+        return Plot("slots", title, None, note, None)
+    return Plot("slots", title, "seat", slot_caption(view), to_json(slots.draw(view)), kind="slots")

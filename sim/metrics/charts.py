@@ -1,0 +1,34 @@
+"""What do charts of a run need that is neither a figure nor in a table? ``charts.json``.
+
+``itl``       the distribution of the gaps between tokens: at each of ``ms`` the ``share`` that is
+              at most as long; null where no gap is known
+``roofline``  the roof of one GPU, and the points at which the run worked (``operating_points``)
+
+Of a run with repetitions they are of the first one, as the tables are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sim.metrics.gaps import Gaps
+from sim.metrics.operating_points import roofline
+
+if TYPE_CHECKING:
+    from sim.metrics.run_record import RunRecord
+
+
+def charts(run: RunRecord) -> dict[str, Any]:
+    """The content of ``charts.json``."""
+    return {"itl": _itl(run), "roofline": roofline(run)}
+
+
+def _itl(run: RunRecord) -> dict[str, list[float]] | None:
+    seconds, share = Gaps.recorded(run.plans, run.gaps).curve()
+    if not len(seconds):
+        return None
+    # six digits are more than a screen shows
+    return {
+        "ms": [float(f"{value * 1e3:.6g}") for value in seconds],
+        "share": [float(f"{value:.6g}") for value in share],
+    }
