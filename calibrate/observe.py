@@ -101,7 +101,7 @@ def observe(
             told = {"model": model, "gpu": gpu, "overrides": seeded}
             taken, place = _bring_in(recorded, scenario, output, own, told)
             page = write_page(taken, place) if report else None
-            show(taken.summary, place, page, as_json)
+            show(taken, place, page, as_json)
             return
         device = _device(device, {"--model": model, "--gpu": gpu})
         from sim.clock import Stop
@@ -120,7 +120,7 @@ def observe(
             options = {"precision": proven, "sampling": sampling}
             result = _observe(loaded, directory, stop, engine, (device, threads), options)
             page = write_page(result, directory) if report else None
-        show(result.summary, directory, page, as_json)
+        show(result, directory, page, as_json)
     if stop.signal is not None:
         raise typer.Exit(SIGNALLED + stop.signal)
 

@@ -16,6 +16,7 @@ from sim.metrics.latency_parts import latency_parts
 from sim.metrics.repetitions import combine, headlines
 from sim.metrics.run_record import RunRecord
 from sim.metrics.summary import summarise
+from sim.metrics.timeline import Timeline, running, waiting
 from sim.recorder import COMPLETED, REJECTED
 from sim.run_directory import RunDirectory, write_json, write_whole
 
@@ -100,6 +101,20 @@ class Result:
         import pandas as pd  # noqa: PLC0415
 
         return pd.DataFrame(self._timeseries_columns())
+
+    def timeline(self) -> Timeline:
+        """Who ran and who waited as time went on; of several repetitions, in the first one."""
+        run, known = self.record, self.summary["infersim"]["batch"]
+        rows = run.requests[run.requests["status"] != REJECTED]
+        queued = rows["arrival"] + run.deployment.engine.front_end
+        start = float(run.requests["arrival"].min()) if len(run.requests) else 0.0
+        return Timeline(
+            start,
+            start + run.duration,
+            run.replicas,
+            None if known["peak_running"] is None else running(self._timeseries_columns()),
+            None if known["peak_waiting"] is None else waiting(queued, rows["scheduled"]),
+        )
 
     def save(self, directory: Path | str | RunDirectory) -> Path:
         """Write the run directory ``directory``, new or empty or just created; return its path.

@@ -55,7 +55,7 @@ def run(
         with Stop(signal.SIGINT, signal.SIGTERM) as stop:
             result = _simulate_and_save(loaded, directory, stop)
             page = write_page(result, directory) if report else None
-        show(result.summary, directory, page, as_json)
+        show(result, directory, page, as_json)
     raise typer.Exit(_exit_code(result, check, stop.signal))
 
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -67,17 +67,19 @@ def write_page(result: Result, directory: Path) -> Path | None:
         return None
 
 
-def show(summary: dict[str, Any], directory: Path, page: Path | None, as_json: bool) -> None:
+def show(result: Result, directory: Path, page: Path | None, as_json: bool) -> None:
     """Print what came of the run: one JSON object, or the tables and where the files are."""
+    summary = result.summary
     try:
         if as_json:
             shown = summary | {"infersim": summary["infersim"] | {"run_directory": str(directory)}}
             typer.echo(json.dumps(shown, allow_nan=False))
             return
-        from sim.console import paths_view, run_view, stdout
+        from sim.console import paths_view, stdout
+        from sim.run_view import run_view
 
         console = stdout()
-        console.print(run_view(summary))
+        console.print(run_view(summary, result.timeline()))
         console.print(paths_view(directory, page), soft_wrap=True)
     except BrokenPipeError:
         raise  # the reader has seen enough

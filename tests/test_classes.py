@@ -13,10 +13,11 @@ from typer.testing import CliRunner
 
 import sim
 from sim.cli import app
-from sim.console import MOST_CLASSES, run_view, stdout
+from sim.console import stdout
 from sim.errors import ScenarioError, TraceError, UsageError
 from sim.request import PLAIN, TrafficClass
 from sim.rng import stream
+from sim.run_view import MOST_CLASSES, run_view
 from sim.scenario import Scenario, load_scenario
 from sim.workload import ClosedTraffic, Mix, OpenTraffic, build, generate
 from sim.workload.arrivals import Poisson

@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 import sim
-from sim.console import WIDTH, run_view
+from sim.console import WIDTH
+from sim.run_view import run_view
 
 LENGTHS = {"kind": "fixed", "value": 20}
 SCENARIO = {

@@ -90,7 +90,7 @@ def loaded_after(code: str) -> set[str]:
         "rich": {
             "sim.run_output",
             "sim.run_command",
-            "sim.console",
+            *("sim.console", "sim.run_view", "sim.sparkline"),
             "sim.analysis",
             "sim.calibration.console",
             "sim.scoring.document",

@@ -1,0 +1,267 @@
+"""What does a run look like in a terminal of 88 columns?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from sim.console import STATE_STYLES
+from sim.metrics.timeline import Timeline
+from sim.sparkline import Sparks
+from sim.units import show_time
+
+RANKS = ("mean", "p50", "p90", "p95", "p99")
+
+MOST_CLASSES = 12
+"""Classes of traffic that a terminal is shown."""
+
+
+def run_view(summary: dict[str, Any], timeline: Timeline | None = None) -> Group:
+    """The figures of one run, and what went on in it."""
+    return Group(*_run_parts(summary, timeline))
+
+
+def _run_parts(summary: dict[str, Any], timeline: Timeline | None) -> Iterator[RenderableType]:
+    own = summary["infersim"]
+    gpus = f"{own['gpus']} x {own['gpu']}"
+    yield Text.assemble(
+        (own["scenario"], "bold"), f"  {own['model']} on {gpus}, {own['engine']}, {own['batching']}"
+    )
+    verdict = own["verdict"]
+    yield Text(verdict["text"], style=STATE_STYLES.get(verdict["state"], ""))
+    if verdict["limits"]:
+        yield _slo_line(verdict, Spread(summary))
+    yield from _capacity_lines(own["kv_cache"])
+    spread = Spread(summary)
+    if timeline is not None:
+        yield Sparks(timeline, of_first=spread.known)
+    yield _latency_table(summary, spread)
+    if own["classes"]:
+        yield _classes_table(own["classes"])
+    yield _facts_table(summary, spread)
+    if spread.known:
+        yield Text(spread.legend, style="dim")
+    if _observed(summary):
+        yield Text(f"Source: {own['provenance']}", style="dim")
+    else:
+        bounds = ", ".join(
+            f"{name} {share:.0%}" for name, share in own["bound_by"].items() if share >= 0.005
+        )
+        yield Text(f"Bound by: {bounds or '-'}")
+        yield Text(f"Prices: {own['provenance']}", style="dim")
+    yield Text(f"How sure: {own['error_band']['text']}", style="dim")
+    for note in own["notes"]:
+        yield Text(f"Note: {note}", style="yellow")
+
+
+def _observed(summary: dict[str, Any]) -> bool:
+    """Whether the run was a real one, not simulated."""
+    return bool(summary["infersim"]["verdict"]["state"] == "observed")
+
+
+def _capacity_lines(kv: dict[str, Any]) -> Iterator[Text]:
+    """The size of the KV cache and what it holds, as far as they are known."""
+    if kv["tokens"] is not None:
+        yield Text(f"KV cache size: {kv['tokens']:,} tokens")
+    if kv["max_concurrency"] is not None:
+        yield Text(
+            f"Maximum concurrency for {kv['max_model_len']:,} tokens per request: "
+            f"{kv['max_concurrency']:,.1f}x"
+        )
+
+
+class Spread:
+    """The half-widths of a run's 95 % intervals as text; empty texts for a run without."""
+
+    def __init__(self, summary: dict[str, Any]) -> None:
+        repetitions = summary["infersim"]["repetitions"]
+        self.known = repetitions is not None
+        self._intervals = repetitions["intervals"] if self.known else {}
+        self.legend = ""
+        if self.known:
+            self.legend = (
+                f"Means of {repetitions['count']:,} runs under different seeds, ± 95 % confidence: "
+                "the chance in the traffic, without the error of the prices, which all runs share."
+                if repetitions["count"] > 1
+                else "Of one repetition alone: there is no interval without a second one."
+            )
+
+    def half_width(self, key: str) -> float | None:
+        """That of one headline figure, in its unit."""
+        return self._intervals[key]["half_width"] if key in self._intervals else None
+
+    def of(self, key: str) -> str:
+        """`` ± 14``, to stand behind a number."""
+        half = self.half_width(key)
+        return f" ± {_two_digits(half)}" if half else ""
+
+    def of_share(self, key: str) -> str:
+        """`` ± 1.4%``, to stand behind a share."""
+        half = self.half_width(key)
+        return f" ± {_two_digits(100 * half)}%" if half else ""
+
+
+def _slo_line(verdict: dict[str, Any], spread: Spread) -> Text:
+    limits = ", ".join(
+        f"{name.upper()} <= {show_time(entry['limit_ms'] / 1e3)} {_share(entry['attainment'])}"
+        for name, entry in verdict["limits"].items()
+    )
+    if verdict["slo_met"] is None:
+        return Text(f"SLO: not judged ({limits})")
+    if verdict["slo_met"]:
+        word = "met"
+    else:
+        first = verdict["first_limit"]
+        word = f"missed, first by {first.upper()}" if first else "missed"
+    style = "green" if verdict["slo_met"] else "red"
+    share = _share(verdict["attainment"]) + spread.of_share("verdict.attainment")
+    target = _share(verdict["target"])
+    return Text(f"SLO {word}: {share} of requests, {target} wanted ({limits})", style=style)
+
+
+def _latency_table(summary: dict[str, Any], spread: Spread) -> Table:
+    table = Table(title="Latency", title_justify="left", expand=True)
+    table.add_column("")
+    for name in RANKS:
+        table.add_column(name, justify="right")
+    labels = {
+        "ttft": "TTFT  time to first token",
+        "tpot": "TPOT  time per output token",
+        "itl": "ITL   inter-token latency",
+        "e2el": "E2EL  end-to-end latency",
+    }
+    for key, label in labels.items():
+        cells = [_ms(summary[f"{rank}_{key}_ms"]) for rank in RANKS]
+        table.add_row(label, *cells)
+        _add_spread(
+            table, spread, {f"{rank}_{key}_ms": summary[f"{rank}_{key}_ms"] for rank in RANKS}
+        )
+    queue = summary["infersim"]["queue_ms"]
+    table.add_row("      of it in the queue", *(_ms(queue[rank]) for rank in RANKS), style="dim")
+    _add_spread(table, spread, {f"queue_ms.{rank}": queue[rank] for rank in RANKS})
+    return table
+
+
+def _classes_table(classes: list[dict[str, Any]]) -> Table:
+    """How each class was served; of many, the first."""
+    table = Table(title="Classes", title_justify="left", expand=True)
+    table.add_column("", ratio=1, no_wrap=True, overflow="ellipsis")
+    for name in ("served", "TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99", "in time"):
+        table.add_column(name, justify="right")
+    for entry in classes[:MOST_CLASSES]:
+        latencies = (f"{rank}_{key}_ms" for key in ("ttft", "tpot") for rank in ("p50", "p99"))
+        table.add_row(
+            entry["name"],
+            f"{entry['completed']:,}",
+            *(_ms(entry[key]) for key in latencies),
+            _share(entry["attainment"]),
+        )
+    if len(classes) > MOST_CLASSES:
+        table.caption = f"{len(classes) - MOST_CLASSES:,} more in summary.json"
+    return table
+
+
+def _add_spread(table: Table, spread: Spread, latencies: dict[str, float | None]) -> None:
+    """A row below one of latencies (ms), if any of them has an interval."""
+    halves = [_beside(value, spread.half_width(key)) for key, value in latencies.items()]
+    if any(halves):
+        table.add_row("      ±", *halves, style="dim")
+
+
+def _beside(milliseconds: float | None, half: float | None) -> str:
+    """A half-width in the unit in which ``_ms`` shows the value."""
+    if milliseconds is None or half is None:
+        return ""
+    unit = _ms(milliseconds).split()[-1]
+    factors = {"us": 1e3, "ms": 1.0, "s": 1e-3}
+    return f"{_two_digits(half * factors[unit])} {unit}" if unit in factors else _ms(half)
+
+
+def _facts_table(summary: dict[str, Any], spread: Spread) -> Table:
+    own = summary["infersim"]
+    requests, batch, kv, use = own["requests"], own["batch"], own["kv_cache"], own["utilisation"]
+    cost = own["cost"]
+    table = Table(show_header=False, expand=True)
+    for _ in range(2):
+        table.add_column(ratio=None if spread.known else 3)
+        table.add_column(justify="right", ratio=2)
+    usd = cost and cost["usd_per_million_output_tokens"]
+    time = "observed time" if _observed(summary) else "simulated time"
+    running = _mean(batch["mean_running"]) + spread.of("batch.mean_running")
+    used = _share(kv["mean_used"]) + spread.of_share("kv_cache.mean_used")
+    between = " /\n" if spread.known else " / "
+    mfu, mbu = (_share(use[key]) + spread.of_share(f"utilisation.{key}") for key in ("mfu", "mbu"))
+    rows = [
+        ("completed", f"{requests['completed']:,}{spread.of('completed')}"),
+        ("of requests", f"{requests['submitted']:,}"),
+        ("rejected", f"{requests['rejected']:,}"),
+        ("unfinished", f"{requests['unfinished']:,}"),
+        ("requests/s", _number(summary["request_throughput"]) + spread.of("request_throughput")),
+        ("goodput, requests/s", _number(summary["request_goodput"]) + spread.of("request_goodput")),
+        ("output tokens/s", _number(summary["output_throughput"]) + spread.of("output_throughput")),
+        (
+            "all tokens/s",
+            _number(summary["total_token_throughput"]) + spread.of("total_token_throughput"),
+        ),
+        (time, show_time(summary["duration"]) + _longer(spread.half_width("duration"))),
+        ("preemptions", _count(own["preemptions"]) + spread.of("preemptions")),
+        ("iterations", _count(batch["iterations"])),
+        ("mean iteration", _ms(batch["mean_iteration_ms"])),
+        ("running (peak)", f"{running} ({_count(batch['peak_running'])})"),
+        ("waiting (peak)", f"{_mean(batch['mean_waiting'])} ({_count(batch['peak_waiting'])})"),
+        ("KV used (peak)", f"{used} ({_share(kv['peak_used'])})"),
+        ("reserved KV empty", _share(kv["fragmentation"])),
+        ("time busy", _share(use["busy"]) + spread.of_share("utilisation.busy")),
+        ("MFU / MBU", f"{mfu}{between}{mbu}"),
+        ("USD per GPU hour", _number(cost and cost["usd_per_gpu_hour"])),
+        ("USD per 1M output", _number(usd) + spread.of("cost.usd_per_million_output_tokens")),
+    ]
+    for left, right in zip(rows[::2], rows[1::2], strict=True):
+        table.add_row(*left, *right)
+    return table
+
+
+def _longer(half: float | None) -> str:
+    return f" ± {show_time(half)}" if half else ""
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else show_time(value / 1e3)
+
+
+def _share(value: float | None) -> str:
+    """A share as a percentage that neither rounds up to all nor down to nothing."""
+    if value is None:
+        return "-"
+    if 0.99 < value < 1 or 0 < value < 0.01:
+        return f"{math.floor(value * 1e4) / 1e4:.2%}"
+    return f"{value:.0%}"
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _mean(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _two_digits(value: float) -> str:
+    """A half-width: no more digits than mean something, and no exponent.
+
+    >>> _two_digits(1234.5), _two_digits(13.37), _two_digits(0.01234), _two_digits(0)
+    ('1,234', '13', '0.012', '0')
+    """
+    decimals = 0 if value == 0 or value >= 10 else 1 - math.floor(math.log10(value))
+    return f"{value:,.{decimals}f}"
