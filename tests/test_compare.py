@@ -227,6 +227,18 @@ def test_the_bootstrap_covers_at_its_rate(rank: float | None) -> None:
     assert 0.86 <= hits / draws <= 1
 
 
+def test_neighbours_that_share_a_fate_make_the_bootstrap_unsure() -> None:
+    random = np.random.default_rng(3)
+    luck = np.repeat(random.normal(0, 1, 40), 25)  # of 25 requests in a row
+    bases = np.full(1000, 10.0)
+    together, apart = (
+        bootstrap(bases + 1 + x, bases, None) for x in (luck, random.permutation(luck))
+    )
+    assert together.mean == pytest.approx(apart.mean)
+    widths = [(each.high or 0) - (each.low or 0) for each in (together, apart)]
+    assert widths[0] > 2.5 * widths[1]
+
+
 def test_best_are_those_that_cannot_be_told_from_the_best() -> None:
     def column(label: str, values: list[float]) -> Column:
         return Column(label, {}, {"mean_ttft_ms": values}, None, 0, ("stable",))

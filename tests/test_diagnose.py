@@ -18,7 +18,7 @@ from sim.planning.counterfactuals import EFFORTS, PROBE, SPECULATION, counterfac
 from sim.planning.diagnose import Diagnosis, diagnose
 from sim.planning.diagnose_document import document
 from sim.planning.executors import local
-from sim.planning.gains import gains
+from sim.planning.gains import gains, mean_gain
 from sim.scenario import Scenario
 from tests.planning_fixtures import small
 
@@ -125,6 +125,13 @@ def test_what_cannot_be_simulated_is_named_and_not_pretended() -> None:
         assert (name in tried) != (title in line)
     with pytest.raises(UsageError, match="not supported yet"):
         small(speculative=dict(SPECULATION))
+
+
+def test_no_figure_drowns_out_the_others() -> None:
+    ten = math.log(10)
+    assert mean_gain({"a": 100.0, "b": 0.0}) == pytest.approx(ten / 2)
+    assert mean_gain({"a": -100.0, "b": None}) == pytest.approx(-ten)
+    assert mean_gain({"a": None}) == 0.0
 
 
 def test_an_idle_fleet_is_bound_by_its_traffic() -> None:

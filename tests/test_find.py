@@ -75,6 +75,9 @@ def test_without_an_slo_the_highest_stable_rate_is_found() -> None:
     found = find(load_scenario(ONE_SERVER), "rate")
     # the verdict calls an M/D/1 stable up to a utilisation of 0.8
     assert found.best.load == pytest.approx(0.8 / each, rel=0.025)
+    busy = [probe for probe in found.probes if 0.8 <= (probe.utilisation or 0) <= 1.2]
+    assert busy
+    assert all(probe.runs >= 3 for probe in busy)  # a run is one busy period there
     told = document(found)
     assert told["criterion"] == "stable"
     assert "promises nothing" in " ".join(told["sentences"])
@@ -115,6 +118,19 @@ def test_the_answer_says_how_it_was_found() -> None:
     json.dumps(written, allow_nan=False)
 
 
+def test_a_load_is_simulated_until_it_is_decided() -> None:
+    found = find(steep(), "rate")
+    assert found.fails is not None
+    for probe in (found.best, found.fails):
+        assert probe.sure or probe.runs == 8
+    assert max(probe.runs for probe in found.probes) > 3
+    for probe in found.probes:
+        (attained,) = probe.attained
+        assert attained.low <= attained.share <= attained.high
+        assert probe.sure == (attained.low >= 0.95 or attained.high < 0.95)
+        assert probe.requests >= 400 * probe.runs
+
+
 def test_the_same_question_has_the_same_answer() -> None:
     assert document(find(steep(), "rate")) == document(find(steep(), "rate"))
 
@@ -152,6 +168,8 @@ def test_the_opening_of_a_closed_loop_does_not_count() -> None:
     assert "first two requests per user do not count" in " ".join(told["sentences"])
     strict = find(asked.override({"run.warmup": 0}), "concurrency")
     assert strict.best.load < 0.7 * users
+    assert strict.knee is not None
+    assert strict.knee.load <= strict.knee.between[1] <= strict.best.load  # not of what fails
     assert not document(strict)["opening_left_out"]
     assert not document(find(steep(), "rate"))["opening_left_out"]
 

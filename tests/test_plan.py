@@ -4,8 +4,10 @@ import json
 import shlex
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -15,6 +17,7 @@ from sim import simulate
 from sim.cli import app
 from sim.cost import CostModel
 from sim.errors import InfeasibleError
+from sim.planning import choose as choosing
 from sim.planning.choose import Plan, Question, choose
 from sim.planning.constraints import read_constraints
 from sim.planning.find import Finder
@@ -26,6 +29,7 @@ from sim.planning.plan_view import plan_view
 from sim.planning.promises import slo_promise
 from sim.planning.ranking import bands, front
 from sim.planning.saturation import acceptable, alone, replica_of
+from sim.planning.sizing import Confirmed, Sized
 from sim.scenario import Scenario, load_scenario
 from sim.simulation import prepare
 from tests.planning_fixtures import small
@@ -81,12 +85,19 @@ def _price(asked: Scenario, layout: Layout) -> float:
         ({"ttft": "60ms"}, 30.0),
     ],
 )
-def test_the_screening_never_loses_the_winner(slo: dict[str, str], rate: float) -> None:
+def test_the_screening_never_loses_the_winner(
+    slo: dict[str, str], rate: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choosing, "WAVE", 1)  # leaves out what it can after every layout
     asked = scenario(**slo)
-    q = question(asked, rate)
+    q = question(asked, rate, top=2)
     every = exhaustive(asked, q)
-    assert every
+    assert len(every) >= q.top
     found = choose(asked, q)
+    costs = sorted(cost for _, cost in every.values())
+    assert [each.sized.cost for each in found.best] == pytest.approx(costs[: q.top])
+    told = {each.sized.layout for each in found.best} | {each.layout for each in found.rejected}
+    assert told == set(q.layouts)
     cheapest = min(cost for _, cost in every.values())
     winner = found.sized[0]
     assert winner.cost == pytest.approx(cheapest)
@@ -161,6 +172,39 @@ def test_the_bands_follow_from_the_error() -> None:
     assert last.survives or len(found.sized) > len(found.best)
 
 
+def made_up(name: str, *, replicas: int, price: float, error: float, best: float | None) -> Any:
+    """A fleet that holds ``best`` requests per second; None: known to hold 40 only."""
+    at = SimpleNamespace(error=error, load=40.0)
+    sized = Sized(Layout(name, 1, None), price, replicas, 0.0, at, None)  # type: ignore[arg-type]
+    if best is None:
+        return sized
+    holds = SimpleNamespace(load=best)
+    return Confirmed(sized, at, holds, None)  # type: ignore[arg-type]
+
+
+def test_a_rank_survives_unless_errors_against_each_other_could_turn_it() -> None:
+    first = made_up("first", replicas=4, price=1.0, error=0.2, best=44.0)
+    second = made_up("second", replicas=1, price=4.5, error=0.0, best=50.0)
+    third = made_up("third", replicas=2, price=3.0, error=0.2, best=None)
+    fourth = made_up("fourth", replicas=6, price=1.02, error=0.25, best=None)
+    found = bands(
+        SimpleNamespace(
+            question=SimpleNamespace(target=40.0, rate=36.0),
+            best=(first, second),
+            sized=(first.sized, second.sized, third, fourth),
+        )  # type: ignore[arg-type]
+    )
+    # 11 requests/s a replica: 13.2 if faster, 8.8 if slower
+    assert (found[0].replicas, found[0].cost) == ((4, 5), (4.0, 5.0))
+    # the third needs 2 replicas still, 6.0; the fourth perhaps 5 of its 6, 5.1
+    assert found[0].rivals == ("#2 1 x second",)
+    assert not found[0].survives
+    assert not found[0].holds_if_slower  # 35.2 of 36
+    assert (found[1].replicas, found[1].rivals) == ((1, 1), ())
+    assert found[1].survives
+    assert found[1].holds_if_slower
+
+
 def test_the_front_has_no_fleet_that_is_dearer_and_slower() -> None:
     sized = planned().sized
     on = front(sized, "p99_ttft_ms")
@@ -192,6 +236,36 @@ def test_constraints_rule_out_fleets() -> None:
         choose(asked, question(asked, 60.0, constraint="cost<0.01/h"))
     assert caught.value.exit_code == 3
     assert str(caught.value).count("\n") == len(GPUS) * len(SIZES)
+
+
+@pytest.mark.parametrize(
+    ("constraint", "reason"),
+    [
+        ("gpus<=1", "constraint"),
+        ("replicas<=1", "constraint"),
+        ("ttft:p50<1ms", "ttft missed alone"),
+        ("e2el:p50<100ms", "e2el missed alone"),
+    ],
+)
+def test_every_kind_of_constraint_is_kept_to(constraint: str, reason: str) -> None:
+    asked = scenario(ttft="300ms", tpot="40ms")
+    q = question(asked, 150.0, gpus=("a10g",), sizes=(1,), constraint=constraint)
+    with pytest.raises(InfeasibleError, match=f"1 x a10g: {reason}"):
+        choose(asked, q)
+
+
+def test_a_constraint_in_between_takes_more_replicas() -> None:
+    asked = scenario(ttft="300ms", tpot="40ms")
+    few = {"gpus": ("l40s",), "sizes": (1,)}
+    (free,) = choose(asked, question(asked, 40.0, **few)).best
+    times = simulate(
+        asked.override({**free.sized.layout.settings(asked), "workload.arrivals.rate": 0.1})
+    ).record.e2el
+    limit = f"e2el:p50<{1.15 * float(np.median(times)):.4f}s"
+    found = choose(asked, question(asked, 40.0, **few, constraint=limit))
+    assert found.best[0].sized.replicas > free.sized.replicas
+    texts = [each.promise.text for each in found.best[0].at_rate.attained]
+    assert any(text.startswith("50% within e2el") for text in texts)
 
 
 def test_lone_requests_are_priced_as_they_are_simulated() -> None:
@@ -257,6 +331,9 @@ def test_launch_commands_say_what_was_simulated() -> None:
     tensorrt = shlex.split(made["tensorrt-llm"])
     assert tensorrt[0] == "trtllm-serve"
     assert tensorrt[tensorrt.index("--max_seq_len") + 1] == "16384"
+    share = float(tensorrt[tensorrt.index("--kv_cache_free_gpu_memory_fraction") + 1])
+    cache = memory.num_gpu_blocks * 16 * memory.kv_bytes_per_token
+    assert share * (memory.memory - memory.taken) == pytest.approx(cache, rel=0.002)
     assert any("3 replicas" in note for note in made["notes"])
 
 

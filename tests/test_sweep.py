@@ -227,6 +227,20 @@ def test_what_was_cut_off_is_done_again(tmp_path: Path) -> None:
     assert "pid" not in manifest
 
 
+def test_a_point_is_on_the_disk_before_the_next_one_is_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = Sweep(small(), (Axis("seed", (1, 2, 3)),))
+    sizes: list[int] = []
+    monkeypatch.setattr("os.fsync", lambda file: sizes.append(os.fstat(file).st_size))
+    with sweep.create(tmp_path / "it") as store:
+        for count, point in enumerate(sweep.grid, 1):
+            store.add(evaluate(small(), point))
+            assert len(sizes) == count
+            assert sizes[-1] == (tmp_path / "it/points.jsonl").stat().st_size
+    assert sizes == sorted(set(sizes))
+
+
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     sweep = Sweep(small(), (Axis("seed", (1, 2)),))
     path = tmp_path / "it"
