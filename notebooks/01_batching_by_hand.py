@@ -86,10 +86,11 @@ chart(one)
 # %%
 prefill, *decodes = 1e3 * (one.timeseries["end_s"] - one.timeseries["start_s"])
 assert len(decodes) == requests["output_tokens"][0] - 1
+per_token = prefill / requests["prompt_tokens"][0]
 Markdown(
     f"The prefill reads {requests['prompt_tokens'][0]} tokens in {prefill:.1f} ms. A "
     f"decode reads one token, and still takes {decodes[0]:.1f} ms. A token of the prompt "
-    f"costs {prefill / 300:.3f} ms, a token of the answer {decodes[0] / (prefill / 300):.0f} "
+    f"costs {per_token:.3f} ms, a token of the answer {decodes[0] / per_token:.0f} "
     "times that.\n\nThe reason: whatever an iteration does, it reads the weights of the "
     "model from memory, once. A decode reads them for a single token. "
     "**So let several requests share an iteration**: that is batching. "
@@ -179,10 +180,10 @@ runs = {
 pd.DataFrame(
     {
         name: {
-            "last token after (ms)": round(last_ms(run), 1),
-            "mean time to first token (ms)": round(run.summary["mean_ttft_ms"], 1),
-            "mean time of a request (ms)": round(run.summary["mean_e2el_ms"], 1),
-            "output tokens per second": round(run.summary["output_throughput"]),
+            "last token after (ms)": f"{last_ms(run):.1f}",
+            "mean time to first token (ms)": f"{run.summary['mean_ttft_ms']:.1f}",
+            "mean time of a request (ms)": f"{run.summary['mean_e2el_ms']:.1f}",
+            "output tokens per second": f"{run.summary['output_throughput']:.0f}",
         }
         for name, run in runs.items()
     }
@@ -236,7 +237,7 @@ for row, plan in zip(table.itertuples(index=False), four.timeseries.itertuples()
 # A textbook batch is a rectangle, so all its rows are at the same position. The trick is
 # to give up the rectangle: the tokens of an iteration are **one flat list**, each with
 # its request and its position. Whatever is done to each token by itself, the same weights
-# for all, does not care whose it is. Only one operator must know.
+# for all, does not care whose it is. Only one operator has to keep requests apart.
 #
 # ## Which operators can be batched?
 #

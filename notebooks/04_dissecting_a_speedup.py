@@ -117,9 +117,10 @@ Markdown(
 #
 # ## Fair shares
 #
-# One rule treats all techniques alike: **take every order, and average**. The averages are called Shapley values, after Lloyd Shapley, who asked how players
-# should divide what they won together. Speed-ups multiply, so the average is one of
-# logarithms, and the shares are factors.
+# One rule treats all techniques alike: **take every order, and average**. The averages
+# are called Shapley values, after Lloyd Shapley, who asked how players should divide what
+# they won together. Speed-ups multiply, so the average is one of logarithms, and the
+# shares are factors.
 #
 # By hand, over all orders of four techniques:
 
