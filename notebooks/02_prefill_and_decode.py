@@ -137,6 +137,7 @@ assert 1 < simulated_bytes / (bytes_weights + bytes_kv) < 1.001
 
 compute_ms = 1e3 * (flops_weights + flops_attention) / peak
 move_ms = 1e3 * (bytes_weights + bytes_kv) / bandwidth
+assert compute_ms < 0.01 * move_ms
 seconds = sum(float(o.seconds) for o in decode)
 Markdown(
     f"""
@@ -154,12 +155,10 @@ even the smallest one takes some microseconds.
 """
 )
 
-# %%
-assert compute_ms < 0.01 * move_ms
-
 # %% [markdown]
-# This is what `infersim roofline llama-3.1-8b --gpu h100-sxm` prints for batches of 1
-# and 64, and for the prefill of one prompt.
+# Every operator of a decode with 1 and with 64 requests, and of the prefill of one
+# prompt, as `infersim roofline llama-3.1-8b --gpu h100-sxm --batch 1 --batch 64` prints
+# them:
 
 # %%
 console = Console(width=88, force_jupyter=False, force_terminal=False)
