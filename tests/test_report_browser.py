@@ -283,3 +283,36 @@ def test_nothing_is_wider_than_the_page_and_no_figure_is_cut(width: int, tmp_pat
     assert result["inner"] <= width
     assert result["scroll"] <= 1
     assert (result["wide"], result["cut"], result["scrolled"]) == ([], [], [])
+
+
+def test_on_paper_figures_are_light_and_legends_stand_above_them(tmp_path: Path) -> None:
+    """What is measured right after the event is what a browser prints."""
+    dark = '<html lang="en" data-theme="dark">'
+    result = drive(
+        render(make_run(300)).replace('<html lang="en">', dark),
+        """
+        const box = (plot, what) => plot.querySelector(what).getBoundingClientRect();
+        const named = (name) => document.querySelector(`[data-name="${name}"]`);
+        dispatchEvent(new Event("beforeprint"));
+        const gap = (name) =>
+          box(named(name), ".barlayer").top - box(named(name), ".legend").bottom;
+        const gaps = ["operators", "slots"].map(gap);
+        const widths = [...document.querySelectorAll(".plot")]
+          .map((plot) => plot.querySelector(".main-svg").getBoundingClientRect().width);
+        const stroke = named("cdf-ttft").querySelector(".js-line").style.stroke;
+        const open = [...document.querySelectorAll("details")].every((each) => each.open);
+        dispatchEvent(new Event("afterprint")); await nap(800);
+        const after = named("cdf-ttft").querySelector(".js-line").style.stroke;
+        return { gaps, widest: Math.max(...widths), stroke, after, open };
+        """,
+        tmp_path,
+    )
+    assert min(result["gaps"]) >= 0
+    assert result["widest"] <= 670
+    assert result["open"]
+
+    def css(colour: str) -> str:
+        return f"rgb({', '.join(str(int(colour[i : i + 2], 16)) for i in (1, 3, 5))})"
+
+    assert result["stroke"] == css(theme.METRICS["ttft"].light)
+    assert result["after"] == css(theme.METRICS["ttft"].dark)

@@ -434,3 +434,30 @@ def test_a_made_up_run_has_as_many_replicas_as_it_says() -> None:
     drawn = kv_map.figure(made.timeseries, made.requests, kv_tokens=KV_TOKENS, replicas=3)
     assert isinstance(drawn.data[0].y, np.ndarray)
     assert float(pd.Series(drawn.data[0].y).max()) <= 1
+
+
+def test_a_hundred_thousand_requests_draw_few_points() -> None:
+    random = np.random.default_rng(3)
+    base = make_run(400)
+    chosen = random.integers(0, 400, 100_000)
+    requests = base.requests.iloc[chosen].reset_index(drop=True)
+    late = np.sort(random.uniform(0, 5e3, 100_000)) - requests["arrival_s"].to_numpy()
+    for name in ("arrival_s", "scheduled_s", "first_token_s", "finish_s"):
+        requests[name] += late
+    rows = base.timeseries.iloc[random.integers(0, len(base.timeseries), 200_000)]
+    start = np.arange(200_000) * 0.025
+    series = rows.assign(start_s=start, end_s=start + 0.025).reset_index(drop=True)
+    html = render(dataclasses.replace(base, requests=requests, timeseries=series))
+    assert len(html.encode()) < 2_500_000
+    specs = [text for name, text in Reader(html).json.items() if name.startswith("spec-")]
+    assert len(specs) == len(FIGURES)
+    for spec in specs:
+        points = sum(_length(trace["x"]) for trace in spec["data"] if "x" in trace)
+        assert points <= 12_000
+
+
+def _length(values: Any) -> int:
+    """Of a list, or of numbers that Plotly packed into base64."""
+    if isinstance(values, list):
+        return len(values)
+    return len(values["bdata"]) * 3 // 4 // int(values["dtype"][1:])

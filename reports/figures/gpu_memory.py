@@ -29,8 +29,8 @@ NAMES: Mapping[str, str] = {
 }
 """Part -> what its row is called, in few letters."""
 
-LATE = 0.6
-"""Bars that begin beyond this share of the width have their number on the left."""
+LATE = 0.85
+"""Bars that end beyond this share of the width have their number on the left."""
 
 
 def figure(found: Memory) -> go.Figure:
@@ -81,7 +81,7 @@ def _part(row: int, name: str, start: float, amount: float, found: Memory) -> di
 
 def _label(row: int, start: float, amount: float, end: float) -> dict[str, Any]:
     """The number, on the side of its bar that has room."""
-    before = start > LATE * end
+    before = start + amount > LATE * end
     return {
         "x": start if before else start + amount,
         "y": row,

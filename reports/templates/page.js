@@ -63,7 +63,9 @@
   async function draw(plot) {
     try {
       const { data, layout } = figureOf(plot, isDark());
-      await Plotly.react(plot, data, layout, config);
+      // on paper the width is another: what was measured for the screen must not be kept
+      const method = printing ? Plotly.newPlot : Plotly.react;
+      await method(plot, data, layout, config);
       plot.dataset.drawn = "yes";
     } catch (error) {
       explain(plot, error);
