@@ -142,7 +142,7 @@ def dying(original, point, calls):
         return original(self, target)
     return renamed
 
-for point in range(1, 10):
+for point in range(1, 11):
     child = os.fork()
     if child == 0:
         calls = []
@@ -162,10 +162,10 @@ def test_a_kill_before_any_file_has_its_name_is_survived() -> None:
         check=True,
     )
     codes = [int(line) for line in done.stdout.splitlines() if line.lstrip("-").isdigit()]
-    # three files, then the directory itself, three results, the last word of the manifest
-    assert codes == [-signal.SIGKILL] * 8 + [0]
-    assert [Path(f"out{point}").exists() for point in range(1, 10)] == [False] * 4 + [True] * 5
-    assert [status(Path(f"out{point}")) for point in range(5, 10)] == ["incomplete"] * 4 + [
+    # three files, then the directory itself, four results, the last word of the manifest
+    assert codes == [-signal.SIGKILL] * 9 + [0]
+    assert [Path(f"out{point}").exists() for point in range(1, 11)] == [False] * 4 + [True] * 6
+    assert [status(Path(f"out{point}")) for point in range(5, 11)] == ["incomplete"] * 5 + [
         "complete"
     ]
     assert (Path("out8") / "timeseries.parquet").exists()

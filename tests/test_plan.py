@@ -172,7 +172,7 @@ def test_the_bands_follow_from_the_error() -> None:
     assert last.survives or len(found.sized) > len(found.best)
 
 
-def made_up(name: str, *, replicas: int, price: float, error: float, best: float | None) -> Any:
+def fleet_of(name: str, *, replicas: int, price: float, error: float, best: float | None) -> Any:
     """A fleet that holds ``best`` requests per second; None: known to hold 40 only."""
     at = SimpleNamespace(error=error, load=40.0)
     sized = Sized(Layout(name, 1, None), price, replicas, 0.0, at, None)  # type: ignore[arg-type]
@@ -183,10 +183,10 @@ def made_up(name: str, *, replicas: int, price: float, error: float, best: float
 
 
 def test_a_rank_survives_unless_errors_against_each_other_could_turn_it() -> None:
-    first = made_up("first", replicas=4, price=1.0, error=0.2, best=44.0)
-    second = made_up("second", replicas=1, price=4.5, error=0.0, best=50.0)
-    third = made_up("third", replicas=2, price=3.0, error=0.2, best=None)
-    fourth = made_up("fourth", replicas=6, price=1.02, error=0.25, best=None)
+    first = fleet_of("first", replicas=4, price=1.0, error=0.2, best=44.0)
+    second = fleet_of("second", replicas=1, price=4.5, error=0.0, best=50.0)
+    third = fleet_of("third", replicas=2, price=3.0, error=0.2, best=None)
+    fourth = fleet_of("fourth", replicas=6, price=1.02, error=0.25, best=None)
     found = bands(
         SimpleNamespace(
             question=SimpleNamespace(target=40.0, rate=36.0),

@@ -54,7 +54,9 @@ def test_token_times_are_those_of_the_event_loop(
         if how == "exact":
             assert times.tolist() == pytest.approx(true, rel=1e-12)
         else:
-            assert served["preemptions"][row] > 0
+            own = Iterations(plans, int(served["replica"][row]))
+            begun, over = own.between(times[0], times[-1])
+            assert served["preemptions"][row] > 0 or own.passes[begun:over].any()
 
 
 @settings(deadline=None, max_examples=60)

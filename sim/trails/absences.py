@@ -5,7 +5,7 @@ was out when. It can often be told: a request that decodes gets a token from eve
 replica, and one more from the prefill that makes up for a preemption. So an absence from the start
 of a plan that preempted until the end of one that prefilled must leave exactly its number of
 tokens, and last as long as is recorded, where that is. If just one pair of plans does, it is
-known. Times in seconds.
+known; it is not where somebody in the batch was passed over meanwhile. Times in seconds.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ def absence(
     """
     found: list[Absence] = []
     first, last = iterations.between(first_token, finish)
+    if iterations.passes[first:last].any():
+        return None
     start, end, before = iterations.start, iterations.end, iterations.before
     for out in (first + np.flatnonzero(iterations.preempts[first:last])).tolist():
         had = before[out] - before[first]

@@ -22,8 +22,9 @@ PLANS = (
 )
 """The columns of a timeseries that trails are read from."""
 
-GROWTH = "iteration_growth_s"
-"""By how much each iteration of a plan is longer than the one before; observed runs may lack it."""
+GROWTH, RUNNING = "iteration_growth_s", "running"
+"""By how much each iteration of a plan is longer than the one before, and how many requests were in
+the batch; observed runs may lack them."""
 
 
 class Iterations:
@@ -37,6 +38,9 @@ class Iterations:
         self.prefills = np.nan_to_num(plans["prefill_seqs"][own].astype(float)) > 0
         self.preempts = np.nan_to_num(plans["preemptions"][own].astype(float)) > 0
         self.decodes = plans["decode_seqs"][own] > 0
+        served = plans["decode_seqs"][own] + plans["prefill_seqs"][own]
+        self.passes = plans[RUNNING][own] > served if RUNNING in plans else served < 0
+        """Whether somebody in the batch got no token: queues with ranks deal out few tokens so."""
         alone = plans["prefill_seqs"][own] == 1
         self.chunk = np.where(alone, plans["prefill_tokens"][own], 0).astype(np.int64)
         """Tokens of the prompt in each plan that has just one; 0 elsewhere."""

@@ -2,8 +2,8 @@
 
 Every sequence that decodes gets a token at the end of every iteration of its replica, so the times
 follow from the first token, the last one and the iterations between. Where the count does not come
-out even the request was preempted and it is not known when, or nobody recorded iterations. Times in
-seconds.
+out even the request was preempted and it is not known when, or passed over for lack of tokens, or
+nobody recorded iterations. Times in seconds.
 """
 
 from __future__ import annotations
