@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import json
 import math
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 import sim
 from sim.cli import app
-from sim.export import perfetto
+from sim.export import perfetto, sweep
 from sim.export.source import Window, read
 from sim.workload.traces import read_trace
 
@@ -165,6 +167,45 @@ def test_how_requests_came_is_stated(tmp_path: Path) -> None:
         assert (found["request_rate"], found["burstiness"], found["max_concurrency"]) == told
 
 
+def test_what_is_not_detailed_lacks_the_long_lists(run: Path) -> None:
+    record = sweep.record(read(run))
+    kept = [key for key in BENCH_KEYS if key not in sweep.DETAILS]
+    extra = [f"{rank}_e2el_ms" for rank in RANKS]  # a sweep asks for that metric too
+    assert list(record)[: len(kept) + len(extra)] == kept + extra
+
+
+@pytest.mark.skipif(not find_spec("vllm"), reason="vllm is not installed")
+def test_the_keys_are_those_of_the_vllm_that_is_installed() -> None:
+    """Read from its source: importing it would take a minute."""
+    spec = find_spec("vllm")
+    assert spec is not None
+    assert spec.origin is not None
+    source = (Path(spec.origin).parent / "benchmarks" / "serve.py").read_text(encoding="utf-8")
+    asked, measured, dropped = _keys_of_vllm(source)
+    assert BENCH_KEYS[: len(asked)] == asked
+    assert BENCH_KEYS[len(asked) : len(asked) + len(measured)] == measured
+    assert set(dropped) == set(sweep.DETAILS)
+
+
+def _keys_of_vllm(source: str) -> tuple[list[str], list[str], list[str]]:
+    """What a result has of the settings, unless something special was asked for, what of the
+    measurement, and what it has only with ``--save-detailed``."""
+    asked: list[str] = []
+    measured: list[str] = []
+    dropped: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        if isinstance(target, ast.Subscript) and ast.unparse(target.value) == "result_json":
+            if isinstance(target.slice, ast.Constant) and "ramp_up" not in str(target.slice.value):
+                asked.append(str(target.slice.value))
+        elif isinstance(node, ast.Dict) and not measured:
+            keys = [key.value for key in node.keys if isinstance(key, ast.Constant)]
+            measured = keys if {"duration", "ttfts"} <= set(keys) else []
+        elif isinstance(node, ast.For) and ast.unparse(node.target) == "field":
+            dropped = list(ast.literal_eval(node.iter))
+    return asked, measured, dropped
+
+
 # ---- vllm sweep ----------------------------------------------------------------------------------
 
 
@@ -213,7 +254,18 @@ def test_a_window_chooses_by_arrival(run: Path, tmp_path: Path) -> None:
 # ---- perfetto ------------------------------------------------------------------------------------
 
 SHARED = {"ph", "name", "pid", "tid"}
-NEEDED = {"M": {"args"}, "X": {"ts", "dur", "cat", "args"}, "C": {"ts", "args"}}
+NEEDED = {
+    "M": {"args"},
+    "X": {"ts", "dur", "cat", "args"},
+    "C": {"ts", "args"},
+    **{phase: {"ts", "cat", "id"} for phase in ("s", "t")},
+    "f": {"ts", "cat", "id", "bp"},
+}
+"""What each phase of Chrome's trace event format needs: names, slices, counters, flows."""
+METADATA = {
+    **{f"{what}_name": ("name", str) for what in ("process", "thread")},
+    **{f"{what}_sort_index": ("sort_index", int) for what in ("process", "thread")},
+}
 
 
 def check_format(trace: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
@@ -224,7 +276,15 @@ def check_format(trace: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
         assert all(isinstance(event[key], int) for key in ("pid", "tid"))
         assert event["pid"] >= 0
         assert event["tid"] >= 0
+        assert isinstance(event["name"], str)
         kinds[event["ph"]].append(event)
+    times = [event.get("ts", -1.0) for event in trace["traceEvents"]]
+    assert times == sorted(times), "names first, then by time"
+    for event in kinds["M"]:
+        key, kind = METADATA[event["name"]]
+        assert set(event["args"]) == {key}
+        assert isinstance(event["args"][key], kind)
+    _check_flows(kinds)
     named = {(e["pid"], e["tid"]) for e in kinds["M"] if e["name"] == "thread_name"}
     assert {(e["pid"], e["tid"]) for e in kinds["X"]} <= named
     processes = {e["pid"] for e in kinds["M"] if e["name"] == "process_name"}
@@ -249,6 +309,24 @@ def check_format(trace: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     return kinds
 
 
+def _check_flows(kinds: dict[str, list[dict[str, Any]]]) -> None:
+    """Each flow has one start, any steps and one finish, in time, each bound to a slice there."""
+    flows: dict[int, list[dict[str, Any]]] = {}
+    for event in sorted((e for phase in "stf" for e in kinds[phase]), key=lambda e: e["ts"]):
+        flows.setdefault(event["id"], []).append(event)
+    slices = {
+        (event["pid"], event["tid"], event["args"]["request"], event["ts"])
+        for event in kinds["X"]
+        if event["cat"] == "request"
+    }
+    for number, events in flows.items():
+        phases = "".join(sorted((e["ph"] for e in events), key="stf".index))
+        assert phases == "s" + "t" * (len(events) - 2) + "f"
+        assert all(event["bp"] == "e" for event in events if event["ph"] == "f")
+        for event in events:
+            assert (event["pid"], event["tid"], number, event["ts"]) in slices
+
+
 @pytest.fixture(scope="module")
 def trace(run: Path) -> dict[str, Any]:
     done = export(run, "--to", "perfetto")
@@ -266,6 +344,22 @@ def test_a_trace_keeps_the_rules_of_the_format(trace: dict[str, Any]) -> None:
     assert {event["name"] for event in kinds["C"]} == {
         *("running", "waiting", "KV cache tokens", "tokens per second")
     }
+    counted = {"running": {"requests"}, "waiting": {"requests"}}
+    counted |= {"KV cache tokens": {"used", "reserved"}, "tokens per second": {"prompt", "output"}}
+    assert all(set(event["args"]) == counted[event["name"]] for event in kinds["C"])
+    assert {event["pid"] for event in kinds["C"]} == {1, 2}
+
+
+def test_a_flow_leads_each_request_from_the_queue_to_its_seat(trace: dict[str, Any]) -> None:
+    stays: dict[int, int] = {}
+    flows: dict[int, int] = {}
+    for event in trace["traceEvents"]:
+        if event["ph"] == "X" and event["cat"] == "request":
+            stays[event["args"]["request"]] = stays.get(event["args"]["request"], 0) + 1
+        elif event["ph"] in ("s", "t", "f"):
+            flows[event["id"]] = flows.get(event["id"], 0) + 1
+    assert flows == {number: count for number, count in stays.items() if count > 1}
+    assert max(flows.values()) > 2, "a request that was preempted waits again"
 
 
 def test_every_request_is_in_it_from_its_arrival_on(run: Path, trace: dict[str, Any]) -> None:

@@ -42,7 +42,8 @@ def render_diagnosis(document: Mapping[str, Any]) -> str:
         sections=SECTIONS,
         headline=Headline("neutral", title, f"{bound['text']} {document['verdict']['text']}"),
         setup=[("Setup", document["setup"])],
-        plots=[*_latency(document), *tornado.plots(document, NOTE)],
+        wide=_latency(document),
+        plots=tornado.plots(document, NOTE),
         tables=[_trials(document), _latency_table(document)],
         failures=reasons(
             [(t["title"], t["error"]) for t in document["trials"] if t["error"] is not None]

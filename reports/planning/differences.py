@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 
 from reports import theme
 from reports.planning.layout import height, times, zero
-from reports.planning.naming import plain
+from reports.planning.naming import label
 from reports.planning.series import styles
 
 MOST_ROWS = 24
@@ -28,7 +28,7 @@ def means(document: Mapping[str, Any], key: str) -> go.Figure:
     found = _entry(document, key)
     looks = styles([variant["settings"] for variant in document["variants"]])
     rows = [
-        (plain(variant["label"]), value, look)
+        (label(variant["label"]), value, look)
         for variant, value, look in zip(document["variants"], found["means"], looks, strict=True)
         if value is not None
     ][:MOST_ROWS]
@@ -38,7 +38,7 @@ def means(document: Mapping[str, Any], key: str) -> go.Figure:
     unit = "s" if wide else found["unit"]
     shown = [value / 1e3 for value in values] if wide else values
     shape: dict[str, Any] = {
-        "y": [label for label, _, _ in rows],
+        "y": [name for name, _, _ in rows],
         "x": shown,
         "hovertemplate": f"%{{y}}: %{{x:,.4~g}} {unit}<extra></extra>",
     }
@@ -60,7 +60,7 @@ def figure(document: Mapping[str, Any], key: str) -> go.Figure:
     """
     found = _entry(document, key)
     rows = [
-        (plain(variant["label"]), apart)
+        (label(variant["label"]), apart)
         for variant, apart in zip(document["variants"], found["differences"], strict=True)
         if apart is not None and apart["relative"] is not None
     ][:MOST_ROWS]
@@ -68,7 +68,7 @@ def figure(document: Mapping[str, Any], key: str) -> go.Figure:
         "type": "scatter",
         "mode": "markers",
         "x": [100 * apart["relative"] for _, apart in rows],
-        "y": [label for label, _ in rows],
+        "y": [name for name, _ in rows],
         "marker": {"size": 9, "color": [_colour(apart, found["better"]) for _, apart in rows]},
         "error_x": {
             "type": "data",

@@ -5,8 +5,8 @@ Run it: ``python -m reports.planning.heat [RESULT_JSON]``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import log10
+from collections.abc import Mapping, Sequence
+from math import isfinite, log10
 from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
@@ -17,6 +17,9 @@ from reports.planning.series import written
 
 MOST_TEXTS = 12
 """Columns up to which every field says its value."""
+
+MOST_LONG = 5
+"""Columns up to which it does so with all digits."""
 
 
 class Metric(NamedTuple):
@@ -48,11 +51,11 @@ def figure(document: Mapping[str, Any], metric: str) -> go.Figure:
     wanted = METRICS[metric]
     trace = {
         "type": "heatmap",
-        "x": [written(x) for x in columns],
-        "y": [written(y) for y in rows],
+        "x": _labels(columns),
+        "y": _labels(rows),
         "z": [[_shade(value, wanted) for value in line] for line in values],
         "customdata": values,
-        "text": [["" if v is None else _short(v) for v in line] for line in values],
+        "text": [[_short(value, len(columns)) for value in line] for line in values],
         "texttemplate": "%{text}" if len(columns) <= MOST_TEXTS else None,
         "textfont": {"color": theme.PAGE["ink"].light},
         "colorscale": [[0, theme.PAGE["neutral-soft"].light], [1, theme.PAGE["bar"].light]],
@@ -76,7 +79,7 @@ def value_of(row: Mapping[str, Any], metric: str) -> float | None:
         return None
     own = summary["infersim"]["verdict"] if metric == "attainment" else summary
     value = own[metric]
-    return None if value is None else METRICS[metric].factor * float(value)
+    return METRICS[metric].factor * float(value) if value is not None and isfinite(value) else None
 
 
 def _shade(value: float | None, metric: Metric) -> float | None:
@@ -86,7 +89,18 @@ def _shade(value: float | None, metric: Metric) -> float | None:
     return log10(value) if metric.logarithmic else value
 
 
-def _short(value: float) -> str:
+def _labels(values: Sequence[float]) -> list[str]:
+    """The values of an axis in four digits, or more where these do not tell them apart."""
+    short = [f"{value:.4g}" for value in values]
+    return short if len(set(short)) == len(short) else [written(value) for value in values]
+
+
+def _short(value: float | None, columns: int) -> str:
+    """What a field says; in thousands where there is little room."""
+    if value is None:
+        return ""
+    if abs(value) >= 1e4 and columns > MOST_LONG:
+        return f"{value / 1e3:.3g}k"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 

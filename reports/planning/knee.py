@@ -13,7 +13,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from reports import theme
-from reports.planning.layout import limit_line, times, within
+from reports.planning.layout import known, limit_line, times, within
 from reports.planning.naming import plain
 from reports.planning.series import MOST_LINES, Line, Style, limits, lines, styles
 from reports.profile.axes import legend
@@ -46,7 +46,7 @@ def figure(document: Mapping[str, Any], latency: str) -> go.Figure:
 
 def _trace(line: Line, look: Style, key: str, latency: str) -> dict[str, Any]:
     name = f"p99_{latency}_ms"
-    rows = [row for row in line.rows if row["summary"][name]]
+    rows = [row for row in line.rows if known(row["summary"][name])]
     states = [row["summary"]["infersim"]["verdict"]["state"] for row in rows]
     return {
         "type": "scatter",

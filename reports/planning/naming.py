@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from html import escape
+from textwrap import wrap
 
 from sim.errors import shorten
+
+LINE = 28
+"""Characters of a line of a label beside an axis."""
 
 
 def plain(text: str) -> str:
@@ -14,3 +18,13 @@ def plain(text: str) -> str:
     ('a&lt;b&gt;c &amp; d', 'one two')
     """
     return escape(shorten(" ".join(text.split())), quote=False)
+
+
+def label(text: str) -> str:
+    """The same on two or three lines where it is long, for a label beside an axis.
+
+    >>> label("at most 1,024 tokens of one prompt"), label("a" * 30) == "a" * 30
+    ('at most 1,024 tokens of one<br>prompt', True)
+    """
+    lines = wrap(shorten(" ".join(text.split())), LINE, break_long_words=False)
+    return "<br>".join(escape(line, quote=False) for line in lines)

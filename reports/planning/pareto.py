@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import plotly.graph_objects as go
 
 from reports import theme
-from reports.planning.layout import times
+from reports.planning.layout import known, times
 from reports.planning.naming import plain
 from reports.planning.series import MOST_LINES, Row, styles, written
 from reports.profile.axes import legend
@@ -39,8 +39,8 @@ def places(document: Mapping[str, Any], kind: Kind) -> list[At]:
     found = []
     for row in document["results"]:
         x, y = (None, None) if row["summary"] is None else _pair(row["summary"], kind)
-        if x and y:
-            found.append(At(row, x, y))
+        if known(x) and known(y):
+            found.append(At(row, float(x or 0.0), float(y or 0.0)))
     return found
 
 
@@ -48,7 +48,7 @@ def _pair(summary: Mapping[str, Any], kind: Kind) -> tuple[float | None, float |
     own = summary["infersim"]
     if kind == "speed":
         step, rate, gpus = summary["median_tpot_ms"], summary["output_throughput"], own["gpus"]
-        return (1e3 / step if step else None), (rate / gpus if rate and gpus else None)
+        return (1e3 / step if known(step) else None), (rate / gpus if rate and gpus else None)
     cost = own["cost"]
     first = summary["p99_ttft_ms"]
     return (cost and cost["usd_per_million_tokens"]), (first / 1e3 if first else None)

@@ -78,8 +78,11 @@ def plots(document: Mapping[str, Any]) -> list[Plot]:
     """Cost against both latencies; none without a fleet that holds."""
     if not document["sized"]:
         return []
-    count = phrase(len(document["sized"]), "count", "fleets")
-    note = f"{count} that hold {phrase(document['target'], 'number', 'requests/s')}."
+    one = len(document["sized"]) == 1
+    count = phrase(
+        len(document["sized"]), "count", "fleet that holds" if one else "fleets that hold"
+    )
+    note = f"{count} {phrase(document['target'], 'number', 'requests/s')}."
     return [
         Plot(
             *(f"pareto-{name}", f"Cost and {name.upper()}", name, note),

@@ -66,12 +66,13 @@ def page(
     headline: Headline,
     setup: Sequence[tuple[str, str]],
     plots: Sequence[Plot],
+    wide: Sequence[Plot] = (),
     tables: Sequence[Table],
     failures: Table | None,
     definitions: Mapping[str, Definition] = DEFINITIONS,
     **content: Any,
 ) -> str:
-    """The page of a study as HTML."""
+    """The page of a study as HTML; ``wide`` figures have the width of the page."""
     kept = {key: title for key, title in sections.items() if failures or key != "failures"}
     return fill(
         "study.html.j2",
@@ -86,6 +87,7 @@ def page(
         headline=headline,
         notes=document["notes"],
         plots=plots,
+        wide=wide,
         tables=tables,
         failures=failures,
         provenance={"version": document["infersim"]},

@@ -111,7 +111,8 @@ def headline(document: Mapping[str, Any]) -> Headline:
     best = max(good or rows, key=lambda row: row["summary"]["output_throughput"] or 0.0)
     what = "Most output within the SLO" if limited else "Most output"
     rate = phrase(best["summary"]["output_throughput"], "number", "tokens/s")
-    share = f"{len(good):,} of {phrase(len(rows), 'count', 'points')} meet the SLO."
+    verb = "meets" if len(good) == 1 else "meet"
+    share = f"{len(good):,} of {phrase(len(rows), 'count', 'points')} {verb} the SLO."
     return Headline("neutral", f"{what}: {best['label']}, {rate}", share if limited else "")
 
 

@@ -14,11 +14,17 @@ import plotly.graph_objects as go
 from reports import theme
 from reports.content import Plot, to_json
 from reports.planning.layout import height, zero
-from reports.planning.naming import plain
+from reports.planning.naming import label, plain
 from reports.planning.study import DEFINED, TITLES
 
 MOST_ROWS = 24
 """Changes that one figure shows."""
+
+NOTHING = 5e-4
+"""Relative changes below this have no word beside them."""
+
+ROOM = 34
+"""Pixels of a row with two words beside its bars, or a label of two lines."""
 
 THICK = 0.7
 """Share of a row that its bar fills; two bars to the same side have half of it each."""
@@ -44,20 +50,21 @@ def figure(title: str, more: bool, bars: Sequence[Bar]) -> go.Figure:
     trace = {
         "type": "bar",
         "orientation": "h",
-        "y": [plain(bar.row) for bar in drawn],
+        "y": [label(bar.row) for bar in drawn],
         "x": [100 * bar.change for bar in drawn],
         "offset": [offset for offset, _ in shape],
         "width": [width for _, width in shape],
         "marker": {"color": [_colour(bar.change, more) for bar in drawn]},
-        "text": [plain(bar.end) for bar in drawn],
+        "text": [plain(bar.end) if abs(bar.change) >= NOTHING else "" for bar in drawn],
         "textposition": "outside",
-        "textfont": {"color": theme.PAGE["muted"].light, "size": 11},
+        "constraintext": "none",
+        "textfont": {"color": theme.PAGE["muted"].light, "size": 10},
         "cliponaxis": False,
         "customdata": [plain(bar.text) for bar in drawn],
         "hovertemplate": "%{customdata}: %{x:+.3~g} %<extra></extra>",
     }
     layout = theme.layout() | {
-        "height": height(len({bar.row for bar in drawn})),
+        "height": height(len({bar.row for bar in drawn}), _row(drawn, shape)),
         "xaxis": theme.axis(f"{title}, change (%)") | _span(drawn),
         "yaxis": theme.axis(None) | {"type": "category", "autorange": "reversed"},
         "barmode": "overlay",
@@ -82,6 +89,12 @@ def _sides(own: Sequence[Bar]) -> list[tuple[float, float]]:
         return [(-THICK / 2, THICK)] * len(own)
     width = THICK / len(own)
     return [(width * index - THICK / 2, width) for index in range(len(own))]
+
+
+def _row(drawn: Sequence[Bar], sides: Sequence[tuple[float, float]]) -> int:
+    """Pixels of a row: more if some words need them."""
+    shared = any(bar.end and width < THICK for bar, (_, width) in zip(drawn, sides, strict=True))
+    return ROOM if shared or any("<br>" in label(bar.row) for bar in drawn) else 24
 
 
 def _span(drawn: Sequence[Bar]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from reports import theme
 from reports.formats import significant
-from reports.planning.naming import plain
+from reports.planning.naming import label
 from reports.planning.study import TITLES
 
 
@@ -55,7 +55,7 @@ def figure(document: Mapping[str, Any], key: str) -> go.Figure:
     highest = max([bar.end for bar in drawn], default=1.0) or 1.0
     trace = {
         "type": "bar",
-        "x": [plain(bar.name) for bar in drawn],
+        "x": [label(bar.name) for bar in drawn],
         "y": [bar.end - bar.start for bar in drawn],
         "base": [bar.start for bar in drawn],
         "marker": {"color": [bar.tone.light for bar in drawn]},
@@ -65,7 +65,7 @@ def figure(document: Mapping[str, Any], key: str) -> go.Figure:
     words = {
         "type": "scatter",
         "mode": "text",
-        "x": [plain(bar.name) for bar in drawn],
+        "x": [label(bar.name) for bar in drawn],
         "y": [max(bar.start, bar.end) for bar in drawn],
         "text": [_told(bar) for bar in drawn],
         "textposition": "top center",
@@ -88,8 +88,8 @@ def _axis(key: str, unit: str) -> str:
 def _told(bar: Bar) -> str:
     """The value of a whole, the change of a step."""
     change = bar.end - bar.start
-    if bar.whole:
-        return significant(bar.end)
+    if bar.whole or not change:
+        return significant(bar.end if bar.whole else 0.0)
     return f"{'+' if change >= 0 else '−'}{significant(abs(change))}"
 
 

@@ -63,6 +63,7 @@
   async function draw(plot) {
     try {
       const { data, layout } = figureOf(plot, isDark());
+      if (layout.height) plot.style.height = `${layout.height}px`; // it outlasts a change of width
       // on paper the width is another: what was measured for the screen must not be kept
       const method = printing ? Plotly.newPlot : Plotly.react;
       await method(plot, data, layout, config);

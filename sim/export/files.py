@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import InfersimError, UsageError
-from sim.export import bench, perfetto, sweep
+from sim.export import bench, perfetto, pictures, sweep
 from sim.export.source import Source, Window
 from sim.run_directory import write_whole
 from sim.units import show_time
-
-PERFETTO, BENCH, SWEEP, CSV = "perfetto", "vllm-bench", "vllm-sweep", "csv"
 
 Written = tuple[list[Path], list[str]]
 """The files of an export, and what should be known of them."""
@@ -87,6 +85,16 @@ def write_csv(source: Source, target: Path, window: Window | None) -> Written:
     return [target / name for name in tables], []
 
 
+def write_pictures(page: Path, target: Path) -> Written:
+    """A picture of each figure of ``page`` in a folder."""
+    made, notes = pictures.pictures(page)
+    for name, picture in made:
+        _write_bytes(target / name, picture)
+    if not made:
+        notes.append(f"{page}: has no figure, so nothing was written")
+    return [target / name for name, _ in made], notes
+
+
 def check_target(target: Path, *, folder: bool, force: bool) -> None:
     """Raise UsageError unless an export may be written to ``target``, a file or a ``folder``."""
     try:
@@ -111,9 +119,13 @@ def _check_folder(target: Path, force: bool) -> None:
 
 
 def _write(path: Path, text: str) -> None:
+    _write_bytes(path, text.encode())
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+        write_whole(path, lambda partial: partial.write_bytes(content))
     except OSError as error:
         raise InfersimError(f"{path}: cannot be written ({error.strerror or error})") from None
 
