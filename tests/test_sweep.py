@@ -358,6 +358,25 @@ def test_the_command(tmp_path: Path) -> None:
     assert "max_num_seqs=oops" in page
 
 
+def test_values_are_shown_as_they_are(tmp_path: Path) -> None:
+    from rich.console import Console
+
+    from sim.planning.sweep_view import sweep_view
+
+    odd = "[red]x[/red]:b:"
+    sweep = Sweep(small(), (Axis("name", ("plain", odd)),))
+    console = Console(width=88, color_system=None)
+    with console.capture() as captured:
+        console.print(sweep_view(json.loads(swept(sweep, InProcess(), tmp_path / "it"))))
+    assert odd in captured.get()
+
+
+def test_help_says_ranges_as_they_are_written() -> None:
+    said = " ".join(infersim("--help").stdout.replace("│", " ").split())
+    assert "2:40:10" in said
+    assert "log:1:64:7" in said
+
+
 def test_json_is_one_object_and_resuming_what_is_complete_changes_nothing(tmp_path: Path) -> None:
     arguments = ("one.yaml", "--sweep", "seed=1,2", "--jobs", "1", "--json", "--no-report")
     first = json.loads(infersim(*arguments, "-o", "it").stdout)

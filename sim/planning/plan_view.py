@@ -91,7 +91,7 @@ def _fleets(fleets: list[dict[str, Any]]) -> Table:
     for fleet in fleets:
         table.add_row(
             str(fleet["rank"]),
-            f"{fleet['replicas']} of {fleet['layout']}",
+            Text(f"{fleet['replicas']} of {fleet['layout']}"),
             str(fleet["gpus"]),
             f"{fleet['usd_per_hour']:,.2f}",
             f"{fleet['rate_at_slo']:.4g}",
@@ -127,7 +127,7 @@ def _rejected(rejected: list[dict[str, Any]]) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(ratio=1)
     for each in rejected:
-        table.add_row(each["layout"], f"{each['reason']}: {each['text']}")
+        table.add_row(Text(each["layout"]), Text(f"{each['reason']}: {each['text']}"))
     return table
 
 

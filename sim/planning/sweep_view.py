@@ -46,7 +46,7 @@ def _table(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
     for title in ("req/s", "tokens/s", "TTFT p50", "TTFT p99", "TPOT p99", "in SLO", "state"):
         table.add_column(title, justify="right" if title != "state" else "left", no_wrap=True)
     for row in rows:
-        values = [show(value) for value in row["settings"].values()]
+        values = [Text(show(value)) for value in row["settings"].values()]
         table.add_row(*values, *_cells(row))
     return table
 

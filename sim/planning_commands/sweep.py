@@ -38,7 +38,8 @@ def sweep(
         typer.Option(
             "--sweep",
             metavar="KEY=VALUES",
-            help="Values for a key: a:b:n (evenly), log:a:b:n, or a list; repeat for a grid.",
+            help="Values for a key: 2:40:10 (10 of them, evenly), log:1:64:7, or a list; repeat "
+            "for a grid.",
         ),
     ] = [],
     overrides: Overrides = [],
