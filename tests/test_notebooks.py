@@ -27,6 +27,9 @@ WIDEST = 88
 
 FIGURE, PICTURE = "application/vnd.plotly.v1+json", "image/png"
 
+SAID = ("type", "name", "x", "y", "z", "base")
+"""Of a trace of a figure, what is compared."""
+
 NEAR = 1e-4
 """Relative difference of two numbers of a figure that libraries of mathematics may make."""
 
@@ -178,9 +181,10 @@ def texts(cell: dict[str, Any]) -> list[Any]:
 
 
 def drawn(cell: dict[str, Any]) -> list[Any]:
-    """The figures of a cell."""
-    outputs = cell.get("outputs", ())
-    return [o["data"][FIGURE] for o in outputs if FIGURE in o.get("data", ())]
+    """What the figures of a cell say: the points of each trace. How they look may change."""
+    found = [o["data"][FIGURE] for o in cell.get("outputs", ()) if FIGURE in o.get("data", ())]
+    traces = [trace for figure in found for trace in figure["data"]]
+    return [{key: trace[key] for key in SAID if key in trace} for trace in traces]
 
 
 def assert_near(ours: Any, fresh: Any, message: str) -> None:
