@@ -69,29 +69,28 @@ Markdown(f"""
 > Not measured: {profile.facts["not measured"]}.
 """)
 
+
 # %%
-rows = []
-for operator, fits in profile.kernels.items():
-    for precision, fit in fits.items():
-        held = fit.holdout
-        sizes = ", ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in fit.ranges.items())
-        rows.append(
-            (
-                operator,
-                precision,
-                len(fit.parameters),
-                held.points,
-                f"{held.median:.1%}",
-                f"{held.p90:.0%}",
-                sizes,
-            )
-        )
-with pd.option_context("display.max_colwidth", 90):
-    table = pd.DataFrame(
-        rows,
-        columns=["operator", "precision", "parameters", "points", "median", "p90", "measured"],
-    ).set_index(["operator", "precision"])
-table
+def listed(names: list[str], rows: list[tuple]) -> Markdown:
+    """A table with long texts, which stand on the left."""
+    lines = [names, ["---"] * len(names), *rows]
+    return Markdown("\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines))
+
+
+rows = [
+    (
+        operator.replace("_", " "),
+        precision,
+        len(fit.parameters),
+        fit.holdout.points,
+        f"{fit.holdout.median:.1%}",
+        f"{fit.holdout.p90:.0%}",
+        ", ".join(f"{name} {low:,.0f} to {high:,.0f}" for name, (low, high) in fit.ranges.items()),
+    )
+    for operator, fits in profile.kernels.items()
+    for precision, fit in fits.items()
+]
+listed(["operator", "precision", "parameters", "points", "median", "p90", "measured"], rows)
 
 # %% [markdown]
 # The median says how far a usual prediction is off, the 90th percentile how far one in
@@ -110,11 +109,13 @@ pd.DataFrame(
 
 # %% [markdown]
 # A formula is not a table of numbers: each parameter has a meaning, a unit and an
-# interval. The wide intervals are of parameters that hardly matter for these timings.
+# interval. The wider the interval, the less these timings say of it. The first ones of
+# this formula:
 
 # %%
 known = choose("gemm", "bf16", gpu)
-pd.DataFrame(
+listed(
+    ["parameter", "fitted", "95 % interval", "unit", "meaning"],
     [
         (
             spec.name,
@@ -125,8 +126,7 @@ pd.DataFrame(
         )
         for spec in known.form.parameters[:8]
     ],
-    columns=["parameter", "fitted", "95 % interval", "unit", "meaning"],
-).set_index("parameter")
+)
 
 # %% [markdown]
 # What such a fit knows and a data sheet does not: a matrix product with few rows is bound
