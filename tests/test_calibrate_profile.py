@@ -213,7 +213,7 @@ def test_knots_lie_where_the_data_do():
 @pytest.mark.skipif(not installed(), reason="PyTorch is not installed")
 def test_a_cpu_is_measured_fitted_and_used(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    arguments = ["--device", "cpu", "--time-budget", "40s", "--threads", "1"]
+    arguments = ["--device", "cpu", "--time-budget", "60s", "--threads", "1"]
     arguments += ["--models", "llama-3.2-1b", "--precision", "bf16", "--out", "here.yaml"]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.stdout + done.stderr
