@@ -58,7 +58,7 @@ def figure(document: Mapping[str, Any], latency: str) -> go.Figure:
         "xaxis": theme.axis(f"{latency.upper()}, mean (ms)"),
         "yaxis": theme.axis(None) | {"type": "category", "autorange": "reversed"},
         "barmode": "stack",
-        "height": 240,
+        "height": 270,
         "showlegend": True,
         "legend": legend() | {"traceorder": "normal"},
     }

@@ -65,7 +65,7 @@ def figure(title: str, more: bool, bars: Sequence[Bar]) -> go.Figure:
     }
     layout = theme.layout() | {
         "height": height(len({bar.row for bar in drawn}), _row(drawn, shape)),
-        "xaxis": theme.axis(f"{title}, change (%)") | _span(drawn),
+        "xaxis": theme.axis(f"{title.partition(' (')[0]}, change (%)") | _span(drawn),
         "yaxis": theme.axis(None) | {"type": "category", "autorange": "reversed"},
         "barmode": "overlay",
         "hovermode": "closest",
@@ -101,7 +101,7 @@ def _span(drawn: Sequence[Bar]) -> dict[str, Any]:
     """A range that leaves room for the words beside the bars; at least a percent wide."""
     low = min([0.0, *(100 * bar.change for bar in drawn)])
     high = max([0.0, *(100 * bar.change for bar in drawn)])
-    room = max(0.08 * (high - low), 0.5)
+    room = max(0.17 * (high - low), 0.5)
     return {"range": [low - room, high + room]}
 
 

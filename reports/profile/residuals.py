@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
+from math import inf, log10
 from typing import Any
 
 import plotly.graph_objects as go
@@ -22,6 +22,9 @@ TICKS = {
 LEAST_SPAN = 1.25
 """The axis reaches at least from one over this to this."""
 
+MARGIN = 0.01
+"""Decades beyond that at both ends."""
+
 
 def figure(own: Own, regimes: Sequence[str]) -> go.Figure:
     """A box for each regime (in the order of ``regimes``) and precision; every point beside it."""
@@ -36,7 +39,8 @@ def figure(own: Own, regimes: Sequence[str]) -> go.Figure:
     ticks = next(each for bound, each in TICKS.items() if largest <= bound)
     layout = theme.layout() | {
         "xaxis": theme.axis("predicted / measured")
-        | {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]},
+        | {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
+        | {"range": [-log10(largest) - MARGIN, log10(largest) + MARGIN]},
         "yaxis": theme.axis(None)
         | {"categoryorder": "array", "categoryarray": list(reversed(regimes)), "showgrid": False},
         "boxmode": "group",

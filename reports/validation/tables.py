@@ -94,7 +94,7 @@ def levels(document: Mapping[str, Any]) -> Table:
         name = level["name"] + (" (%)" if kind == "share" else "")
         observed, predicted = show(level["observed"], kind), show(level["predicted"], kind)
         rows.append((Cell(name, name), Cell(*observed), Cell(*predicted)))
-    columns = (Column("", False), Column("Observed"), Column("Predicted"))
+    columns = (Column("Figure", False), Column("Observed"), Column("Predicted"))
     return Table("levels", "Batches and memory", columns, tuple(rows))
 
 
