@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 LARGEST = 2**31 - 1
 """No count of anything is more."""
 
+MOST_SEATS = 65_536
+"""No batch has more requests."""
+
 Model = Annotated[str, typer.Argument(help="Catalogue name, or path of a config.json.")]
 Gpu = Annotated[str, typer.Option(help="Catalogue name, or path of a GPU file.")]
 Engine = Annotated[str, typer.Option(help="Overhead preset.")]
@@ -51,7 +54,7 @@ def roofline(
     model: Model,
     gpu: Gpu,
     batch: Annotated[
-        list[int], typer.Option(min=1, max=LARGEST, help="Batch size; may be repeated.")
+        list[int], typer.Option(min=1, max=MOST_SEATS, help="Batch size; may be repeated.")
     ] = [
         1,
         32,

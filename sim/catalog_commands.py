@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from textwrap import wrap
 from typing import Annotated, Literal
 
 import typer
 
 from sim.errors import UsageError
 from sim.exits import told_errors
+
+YAML_WIDTH = 72
+"""Columns after which a line is broken at the next blank, so that 88 are enough."""
 
 
 def list_catalogue(
@@ -40,6 +44,7 @@ def show(name: Annotated[str, typer.Argument(help="A name from `infersim list`."
 
     from sim import catalog
     from sim.calibration.find import profile_details
+    from sim.console import WIDTH
     from sim.errors import did_you_mean
 
     with told_errors():
@@ -52,8 +57,8 @@ def show(name: Annotated[str, typer.Argument(help="A name from `infersim list`."
             )
         for kind in found:
             text = yaml.safe_dump(
-                catalog.raw(kind, name), sort_keys=False, width=88, allow_unicode=True
+                catalog.raw(kind, name), sort_keys=False, width=YAML_WIDTH, allow_unicode=True
             )
             typer.echo(f"# {kind}/{name}\n{text}", nl=False)
             for line in profile_details(name) if kind == "gpus" else ():
-                typer.echo(f"# {line}")
+                typer.echo("\n".join(wrap(f"# {line}", WIDTH, subsequent_indent="#     ")))

@@ -150,7 +150,7 @@ def _latency_table(summary: dict[str, Any], spread: Spread) -> Table:
 def _classes_table(classes: list[dict[str, Any]]) -> Table:
     """How each class was served; of many, the first."""
     table = Table(title="Classes", title_justify="left", expand=True)
-    table.add_column("", ratio=1, no_wrap=True, overflow="ellipsis")
+    table.add_column("", ratio=1, overflow="fold")
     for name in ("served", "TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99", "in time"):
         table.add_column(name, justify="right")
     for entry in classes[:MOST_CLASSES]:

@@ -11,6 +11,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from sim.console import WIDTH
+from sim.planning.axis_columns import axis_columns
 from sim.planning.points import show
 from sim.planning.wording import milliseconds, number, share
 
@@ -19,9 +21,6 @@ WITHOUT_SLO = (*SHOWN[1:], "p99_e2el_ms")
 """Figures that a terminal is shown; all of them are on the page and in the result."""
 
 OVERLOADED = "overloaded"
-
-WIDEST = 24
-"""Characters that a column of what tells variants apart may claim."""
 
 
 def compare_view(document: Mapping[str, Any]) -> Group:
@@ -57,16 +56,35 @@ def _table(document: Mapping[str, Any]) -> Table:
     table = Table(expand=True, box=box.SIMPLE, padding=(0, 1, 0, 0))
     names = [_names(variant) for variant in document["variants"]]
     heads = [axis["name"] for axis in document["axes"]] or [""]
-    for column, head in enumerate(heads):
-        longest = max(len(line) for row in names for line in row[column].plain.splitlines())
-        width = min(longest, WIDEST // len(heads))
-        table.add_column(head, overflow="fold", ratio=1, min_width=width)
-    for figure in figures:
-        unit = "/s" if figure["unit"] == "1/s" else ""
-        table.add_column(f"{figure['title']}{unit}".replace(" ", "\n", 1), justify="right")
-    for index, row in enumerate(names):
-        table.add_row(*row, *(_cell(figure, index) for figure in figures))
+    titles = [_title(figure) for figure in figures]
+    cells = [[_cell(figure, index) for figure in figures] for index in range(len(names))]
+    wide = [
+        max(_longest(title), *(_longest(row[at].plain) for row in cells))
+        for at, title in enumerate(titles)
+    ]
+    values = [
+        [line for name in column for line in name.plain.splitlines()]
+        for column in zip(*names, strict=True)
+    ]
+    blank, columns = axis_columns(heads, values, wide, WIDTH)
+    table = Table(expand=True, box=box.SIMPLE, padding=(0, blank, 0, 0))
+    for width, head in columns:
+        table.add_column(head, overflow="fold", width=width)
+    for title in titles:
+        table.add_column(title, justify="right")
+    for row, shown in zip(names, cells, strict=True):
+        table.add_row(*row, *shown)
     return table
+
+
+def _title(figure: Mapping[str, Any]) -> str:
+    unit = "/s" if figure["unit"] == "1/s" else ""
+    return f"{figure['title']}{unit}".replace(" ", "\n", 1)
+
+
+def _longest(text: str) -> int:
+    """Characters of the longest of its lines."""
+    return max(map(len, text.splitlines()), default=0)
 
 
 def _names(variant: Mapping[str, Any]) -> list[Text]:

@@ -76,7 +76,7 @@ def knee_text(document: Document) -> str:
     knee = document["knee"]
     if knee is None:
         return "Knee: too few loads were served to tell."
-    between = f"{knee['between'][0]:.3g} to {knee['between'][1]:.3g}"
+    between = f"{knee['between'][0]:.3g} and {knee['between'][1]:.3g}"
     latency = show_time(knee["mean_e2el_ms"] / 1e3)
     if knee["at_end"]:
         return f"Knee: beyond the highest load that holds ({knee['load']:.3g} {document['unit']})."

@@ -10,12 +10,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sim.console import STATE_STYLES
+from sim.console import STATE_STYLES, WIDTH
+from sim.planning.axis_columns import axis_columns
 from sim.planning.points import show
 from sim.planning.wording import milliseconds, number, share
 
 MOST_ROWS = 60
 """Points that a terminal is shown; all of them are in the result."""
+
+TITLES = ("req/s", "tokens/s", "TTFT p50", "TTFT p99", "TPOT p99", "in SLO", "state")
 
 STATES = {"near saturation": "near", "too short to tell": "unclear", "no traffic served": "none"}
 """Verdicts that are too long for a column."""
@@ -40,14 +43,18 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 
 def _table(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table(expand=True, box=box.SIMPLE, padding=(0, 1, 0, 0))
-    for name in names:
-        table.add_column(name, overflow="fold", ratio=1)
-    for title in ("req/s", "tokens/s", "TTFT p50", "TTFT p99", "TPOT p99", "in SLO", "state"):
+    cells = [_cells(row) for row in rows]
+    figures = [max(map(len, column)) for column in zip(TITLES, *cells, strict=True)]
+    values = [[show(value) for value in row["settings"].values()] for row in rows]
+    of_each = list(zip(*values, strict=True)) or [()] * len(names)
+    blank, columns = axis_columns(names, of_each, figures, WIDTH)
+    table = Table(expand=True, box=box.SIMPLE, padding=(0, blank, 0, 0))
+    for width, head in columns:
+        table.add_column(head, overflow="fold", width=width)
+    for title in TITLES:
         table.add_column(title, justify="right" if title != "state" else "left", no_wrap=True)
-    for row in rows:
-        values = [Text(show(value)) for value in row["settings"].values()]
-        table.add_row(*values, *_cells(row))
+    for row, shown in zip(values, cells, strict=True):
+        table.add_row(*map(Text, row), *shown)
     return table
 
 
