@@ -124,6 +124,8 @@ ADDED = [
     ("seed: -1", "8:7", ["expected a whole number of at least 0, got -1"]),
     ("engine: vlm", "8:9", ["no engine is called 'vlm' (did you mean 'vllm'?)"]),
     ("max_num_seqs: 3", "8:1", ["did you mean scheduler.max_num_seqs?"]),
+    ("rate: 3", "8:1", ["did you mean workload.arrivals.rate?"]),
+    ("gpu: l40s", "8:1", ["did you mean fleet.0.gpu?"]),
     ("max_model_len: 8k", "8:16", ["expected a whole number of at least 1, got '8k'"]),
     ("router: robin", "8:9", ["round-robin, random, least-outstanding, power-of-two, got 'robin'"]),
     ("router: prefix-affinity", "8:9", ["'prefix-affinity' is not supported yet"]),

@@ -135,18 +135,21 @@ def _missing(section: type[BaseModel], key: str | int) -> str:
 def _unknown(path: KeyPath, section: type[BaseModel], root: type[BaseModel]) -> str:
     """An unknown key: perhaps misspelt, perhaps at home in another section."""
     key, known = str(path[-1]), list(section.model_fields)
-    homes = [dotted(home) for home in _homes(root, ()) if home[-1] == key and home != path]
-    hint = f" (did you mean {homes[0]}?)" if homes else did_you_mean(key, known)
+    homes = [home for home in _homes(root, ()) if home[-1] == key]
+    elsewhere = homes and path not in homes  # not just of another kind of this section
+    hint = f" (did you mean {dotted(homes[0])}?)" if elsewhere else did_you_mean(key, known)
     return f"unknown key {show(key)}{hint}; known here: {', '.join(known)}"
 
 
 def _homes(section: type[BaseModel], path: KeyPath) -> Iterator[KeyPath]:
-    """The paths of all keys that stand in plain nested sections."""
+    """The paths of all keys, of every kind of a section and of the first item of lists."""
     for key, known in section.model_fields.items():
         yield (*path, key)
-        inner = _sections(known.annotation)
-        if len(inner) == 1:
-            yield from _homes(inner[0], (*path, key))
+        for inner in _sections(known.annotation):
+            yield from _homes(inner, (*path, key))
+        for part in (known.annotation, *get_args(known.annotation)):
+            for item in _sections(get_args(part)[0]) if get_origin(part) is tuple else ():
+                yield from _homes(item, (*path, key, 0))
 
 
 def _shape(section: type[BaseModel], path: KeyPath) -> str:
