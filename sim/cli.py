@@ -47,25 +47,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-app.command()(run_command.run)
-app.add_typer(trace_commands.app, name="trace")
-app.add_typer(calibrate_commands.app, name="calibrate")
-app.command()(calibrate_commands.observe)
-app.command()(score_command.score)
-app.command()(export_command.export)
-app.command()(validate_command.validate_run)
-app.add_typer(calibrate_commands.explain, name="explain")
-app.command()(sweep)
-app.command()(compare)
-app.command()(ablate)
-app.command()(diagnose)
-app.command()(sensitivity)
-app.command()(find)
-app.command()(plan)
-app.command("list")(catalog_commands.list_catalogue)
-app.command()(catalog_commands.show)
-app.command()(analysis_commands.roofline)
-app.command()(analysis_commands.fit)
+BEGIN, DECIDE = "To begin", "To decide"
+REAL, LOOK = "Real engines and devices", "To look up"
+FILES = "Files of others, and this program itself"
+"""The parts of ``--help``, in the order in which their first commands are added."""
 
 
 def main() -> None:
@@ -92,7 +77,6 @@ def _options(
     """Predict the throughput and latency of LLM inference serving."""
 
 
-@app.command()
 def validate(
     files: Annotated[list[Path], typer.Argument(help="Scenario files.")],
     overrides: Overrides = [],
@@ -113,7 +97,6 @@ def validate(
     raise typer.Exit(code)
 
 
-@app.command()
 def init(
     name: Annotated[str, typer.Argument(help="Name of the file; .yaml is added.")],
     like: Annotated[str, typer.Option(help="Which template: chat or batch.")] = "chat",
@@ -127,7 +110,6 @@ def init(
     typer.echo(f"{path}: written; next: infersim run {shlex.quote(str(path))}")
 
 
-@app.command()
 def schema() -> None:
     """Print the JSON Schema of a scenario, with which editors complete and check one."""
     from sim.scenario.json_schema import to_text
@@ -135,7 +117,6 @@ def schema() -> None:
     typer.echo(to_text(), nl=False)
 
 
-@app.command()
 def selftest(
     as_json: AsJson = False,
 ) -> None:
@@ -158,6 +139,26 @@ def selftest(
         told = f"{failed} of {len(done)} checks failed" if failed else f"all {len(done)} checks ok"
         typer.echo(told)
     raise typer.Exit(1 if failed else 0)
+
+
+app.command(rich_help_panel=BEGIN)(init)
+app.command(rich_help_panel=BEGIN)(validate)
+app.command(rich_help_panel=BEGIN)(run_command.run)
+for _command in (find, plan, compare, sweep, diagnose, ablate, sensitivity):
+    app.command(rich_help_panel=DECIDE)(_command)
+app.command("list", rich_help_panel=LOOK)(catalog_commands.list_catalogue)
+app.command(rich_help_panel=LOOK)(catalog_commands.show)
+app.command(rich_help_panel=LOOK)(analysis_commands.fit)
+app.command(rich_help_panel=LOOK)(analysis_commands.roofline)
+app.add_typer(calibrate_commands.app, name="calibrate", rich_help_panel=REAL)
+app.command(rich_help_panel=REAL)(calibrate_commands.observe)
+app.command(rich_help_panel=REAL)(validate_command.validate_run)
+app.command(rich_help_panel=REAL)(score_command.score)
+app.add_typer(calibrate_commands.explain, name="explain", rich_help_panel=REAL)
+app.add_typer(trace_commands.app, name="trace", rich_help_panel=FILES)
+app.command(rich_help_panel=FILES)(export_command.export)
+app.command(rich_help_panel=FILES)(schema)
+app.command(rich_help_panel=FILES)(selftest)
 
 
 if __name__ == "__main__":
