@@ -168,7 +168,7 @@ def test_a_kill_before_any_file_has_its_name_is_survived() -> None:
     assert [status(Path(f"out{point}")) for point in range(5, 11)] == ["incomplete"] * 5 + [
         "complete"
     ]
-    assert (Path("out8") / "timeseries.parquet").exists()
+    assert (Path("out9") / "timeseries.parquet").exists()
 
 
 # -- signals -------------------------------------------------------------------------------------
