@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from page_kinds import DECISIONS, KINDS
+from page_kinds import DECISIONS, KINDS, long_run
 from report_fixtures import make_run, plan_frame, summary_of
 from test_report import Reader, rejected_run, render
 
@@ -99,7 +99,7 @@ RUNS: Mapping[str, Callable[[], Run]] = {
     "one iteration": lambda: dataclasses.replace(
         make_run(3), timeseries=make_run(3).timeseries.iloc[:1]
     ),
-    "large": lambda: make_run(100_000),
+    "large": lambda: long_run(100_000),
 }
 
 

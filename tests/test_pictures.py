@@ -44,7 +44,7 @@ def test_a_run_has_a_picture_of_each_figure(tmp_path: Path) -> None:
     assert {path.name for path in made} >= {"cdf-ttft.png", "timeline.png", "slots.png"}
     for path in made:
         width, height = size(path)
-        assert width > 400 * SCALE
+        assert width > 300 * SCALE
         assert height > 150 * SCALE
         assert len(path.read_bytes()) > 10_000, "something is drawn"
     wide, _ = size(tmp_path / "png" / "timeline.png")
