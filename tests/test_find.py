@@ -3,6 +3,7 @@
 import json
 import math
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,12 @@ def test_the_rate_is_that_of_a_fine_grid() -> None:
     held = [load for load in loads if grid.probe(load, 1).holds]
     assert len(held) not in (0, len(loads))
     assert found.best.load == pytest.approx(max(held), rel=0.05)
+
+
+def test_the_curve_tries_no_load_again() -> None:
+    # a rough search ends a step of 10 % above its guess, where the curve has a point too
+    loads = [probe.load for probe in find(steep(), "rate", tolerance=0.2).probes]
+    assert min(high / low for low, high in pairwise(loads)) > 1.001
 
 
 def test_the_answer_says_how_it_was_found() -> None:

@@ -5,6 +5,7 @@ Rates in requests per second; concurrency in users of a closed loop.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -45,6 +46,9 @@ late at low loads and in time at higher ones."""
 
 CURVE = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2)
 """Shares of the load found at which the throughput-latency curve is drawn."""
+
+SAME = 1e-3
+"""Loads that differ by no more than this share are one in the curve: the search has tried it."""
 
 Tell = Callable[[Probe], None]
 
@@ -200,10 +204,13 @@ def find(
 
 def _curve(finder: Finder, best: Probe, replicas: int) -> None:
     """Simulate the rest of the throughput-latency curve, roughly."""
+    tried = [probe.load for probe in finder.probes(replicas)]
     for share in CURVE:
         load = best.load * share
         if finder.axis.whole:
             load = float(max(1, round(load)))
+        if any(math.isclose(load, other, rel_tol=SAME) for other in tried):
+            continue
         finder.probe(load, replicas, most=1 if share < ROOM else SEVERAL)
 
 
