@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -88,12 +89,16 @@ def test_without_a_browser_there_is_one_clear_sentence(
 
 
 @pytest.mark.parametrize("program", ["true", "cat", "/does/not/exist"])
-def test_a_browser_that_is_none_is_told(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_browser_that_is_none_is_told(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(browser, "PATIENCE", 1.0)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     path = f"/bin/{program}" if "/" not in program else program
     told = r"the browser|cannot be started"
     with pytest.raises(InfersimError, match=told), browser.Browser(path) as opened:
         opened.ask("Browser.getVersion", {})
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_is_no_page_is_told(tmp_path: Path) -> None:

@@ -64,7 +64,11 @@ class Browser:
         flags = [*FLAGS, f"--user-data-dir={self._folder}"]
         if os.geteuid() == 0:
             flags.append("--no-sandbox")
-        self._read, self._write, self._process = _spawn([program, *flags, "about:blank"])
+        try:
+            self._read, self._write, self._process = _spawn([program, *flags, "about:blank"])
+        except InfersimError:
+            shutil.rmtree(self._folder)
+            raise
         self._buffer = b""
         self._number = 0
         self.events: list[Mapping[str, Any]] = []
