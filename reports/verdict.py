@@ -149,7 +149,7 @@ def _limits(summary: Mapping[str, Any]) -> Answer:
     detail = "; ".join(parts) + "." if parts else ""
     if first is not None:
         title = DEFINITIONS[first].title
-        detail += f" {title} would break first." if slo_met else f" {title} breaks first."
+        detail += f" {title} is closest to its limit." if slo_met else f" {title} breaks first."
     return Answer("slo", question, "good" if slo_met else "bad", short, detail)
 
 
@@ -169,7 +169,9 @@ def _headroom(summary: Mapping[str, Any]) -> Answer:
     growth = f"by {phrase(round(headroom, 3), 'share')}"
     if headroom > 1:
         growth = f"to {show(1 + headroom, 'number').text} times what it is"
-    short = f"The traffic could grow {growth}."
+    short = f"The traffic could grow {growth} before the fleet is full."
+    if pick(summary, "infersim.verdict.slo_met") is not None:
+        detail += "; limits of latency may be missed at less: infersim find looks for that load"
     return Answer("headroom", question, "neutral", short, f"{detail}.")
 
 

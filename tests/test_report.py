@@ -410,6 +410,17 @@ def test_the_verdict_names_the_limit_that_breaks_first() -> None:
     assert "±10" in answers["band"].short
 
 
+@pytest.mark.parametrize("met", [True, None])
+def test_headroom_is_not_said_to_keep_the_limits(met: bool | None) -> None:
+    run = make_run(50)
+    run.summary["infersim"]["verdict"] |= {"slo_met": met, "headroom": 3.0, "utilisation": 0.25}
+    headroom = {answer.key: answer for answer in verdict(run.summary).answers}["headroom"]
+    assert (
+        headroom.short == "The traffic could grow to 4 times what it is before the fleet is full."
+    )
+    assert ("infersim find" in headroom.detail) == (met is not None)
+
+
 def test_latencies_of_the_table_are_those_of_the_summary(run: Run) -> None:
     table = tables.latencies(run.summary)
     rows = {row[0].text: [cell.value for cell in row[1:]] for row in table.rows}

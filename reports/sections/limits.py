@@ -111,5 +111,5 @@ def sentence(summary: Mapping[str, Any], requests: pd.DataFrame) -> str:
     kept = phrase(latency, "number", "ms")
     told = f"{phrase(target, 'share')} of the completed requests keep {kept}"
     told += f", and the limit is {phrase(limit, 'number', 'ms')}"
-    word = "is broken first" if latency > limit else "would break first"
+    word = "is broken first" if latency > limit else "is closest to its limit"
     return f"{title} {word}: {told}."
