@@ -1,14 +1,18 @@
 """The catalogue's profiles: whole, as good as the README says, and made again by their command."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from typer.testing import CliRunner
 
 from calibrate.importers.aiconfigurator import locate
 from calibrate.importers.aiconfigurator.tables import GPUS
 from calibrate.importers.systems import from_aiconfigurator
 from sim import catalog
+from sim.cli import app
 from sim.cost import CostModel, Deployment
 from sim.errors import UsageError
 
@@ -49,6 +53,26 @@ def of(gpu, framework):
 def test_every_part_that_was_measured_has_all_three():
     assert {gpu for gpu, _ in SHIPPED} == set(GPUS.values())
     assert len(SHIPPED) == 3 * len(GPUS)
+
+
+@pytest.mark.parametrize(("gpu", "framework"), SHIPPED)
+def test_an_outline_is_the_profile_without_its_residuals(gpu, framework):
+    whole, outline = of(gpu, framework), catalog.profile_outline(gpu, framework)
+    bare = {
+        operator: {precision: replace(fit, residual=None) for precision, fit in fits.items()}
+        for operator, fits in whole.kernels.items()
+    }
+    assert any(fit.residual for fits in whole.kernels.values() for fit in fits.values())
+    assert outline == replace(whole, kernels=bare)
+
+
+@pytest.mark.parametrize("command", [["list"], ["show", "h100-sxm"]], ids=lambda words: words[0])
+def test_names_and_errors_are_listed_without_the_tables_of_residuals(command):
+    catalog._profile.cache_clear()
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0
+    assert f"{of('h100-sxm', 'vllm').kernels['gemm']['bf16'].holdout.median:.1%}" in done.stdout
+    assert catalog._profile.cache_info().misses == 1  # the one that this test has read itself
 
 
 @pytest.mark.parametrize(("gpu", "framework"), SHIPPED)

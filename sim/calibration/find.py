@@ -60,7 +60,7 @@ def profile_lines(gpu: str) -> list[str]:
     median error of each operator on shapes held out, in the profile's first precision."""
     lines = []
     for framework in catalog.frameworks(gpu):
-        profile = find(gpu, framework).profile
+        profile = catalog.profile_outline(gpu, framework)
         errors = ", ".join(
             f"{operator.removesuffix('_attention')} {next(iter(fits.values())).holdout.median:.1%}"
             for operator, fits in profile.kernels.items()
@@ -74,7 +74,7 @@ def profile_details(gpu: str) -> list[str]:
     """The same with the source, and a line for each operator and precision."""
     lines = []
     for framework in catalog.frameworks(gpu):
-        profile = find(gpu, framework).profile
+        profile = catalog.profile_outline(gpu, framework)
         lines.append(f"profile {gpu}.{framework}: {profile.source} ({profile.date})")
         for operator, fits in profile.kernels.items():
             for precision, fit in fits.items():

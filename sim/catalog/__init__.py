@@ -25,7 +25,17 @@ from sim.hardware import GpuSpec
 from sim.model import ModelSpec
 from sim.profile import Profile
 
-__all__ = ["DEFAULT_KERNELS", "Kind", "engine", "frameworks", "gpu", "model", "names", "raw"]
+__all__ = [
+    "DEFAULT_KERNELS",
+    "Kind",
+    "engine",
+    "frameworks",
+    "gpu",
+    "model",
+    "names",
+    "profile_outline",
+    "raw",
+]
 
 Kind = Literal["gpus", "models", "engines"]
 
@@ -138,6 +148,16 @@ def model(name_or_path: str | Path, base: Path | None = None) -> ModelSpec:
         if not path.exists():
             raise UsageError(f"{folder}: holds no config.json")
     return _model_entry(path) if path.suffix in (".yaml", ".yml") else read_config(path)
+
+
+def profile_outline(gpu: str, framework: str) -> Profile:
+    """A profile of the catalogue, one of ``frameworks(gpu)``, without its tables of residuals.
+
+    They are most of the file: what only names a profile and its errors reads it in a fifth of the
+    time.
+    """
+    path = _FOLDER / "profiles" / f"{gpu}.{framework}.yaml"
+    return from_document(Fields(str(path), read_yaml(path, without="residual")))
 
 
 @cache

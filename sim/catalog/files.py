@@ -39,9 +39,14 @@ class _UniqueKeys(_Loader):  # type: ignore[misc]
         return super().construct_mapping(node, deep)
 
 
-def read_yaml(path: Path) -> dict[str, object]:
-    """The mapping that one YAML file holds; UsageError for anything else."""
+def read_yaml(path: Path, *, without: str | None = None) -> dict[str, object]:
+    """The mapping that one YAML file holds; UsageError for anything else.
+
+    Blocks under a key ``without``, at any depth, are left out and cost no time.
+    """
     text = _text(path, MAX_YAML)
+    if without is not None:
+        text = _pruned(text, without)
     try:
         _check_plain(path, text)
         document = yaml.load(text, Loader=_UniqueKeys)  # a safe loader, as its base is
@@ -94,6 +99,20 @@ def _text(path: Path, most: int) -> str:
 def _unreadable(path: Path, error: ValueError) -> UsageError:
     reason = str(error).partition(";")[0]
     return UsageError(f"{path}: holds a value that cannot be read ({reason})")
+
+
+def _pruned(text: str, key: str) -> str:
+    """``text`` without the blocks under lines that are ``key:``, which are the lines that are
+    indented further."""
+    kept, above = [], None
+    for line in text.splitlines(keepends=True):
+        depth = len(line) - len(line.lstrip(" "))
+        if above is not None and depth > above:
+            continue
+        above = depth if line.strip() == f"{key}:" else None
+        if above is None:
+            kept.append(line)
+    return "".join(kept)
 
 
 def _check_plain(path: Path, text: str) -> None:
