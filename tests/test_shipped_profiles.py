@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from typer.testing import CliRunner
 
 from calibrate.importers.aiconfigurator import locate
