@@ -17,6 +17,7 @@ from sim.metrics.repetitions import combine, headlines
 from sim.metrics.run_record import RunRecord
 from sim.metrics.summary import summarise
 from sim.metrics.timeline import Timeline, running, waiting
+from sim.metrics.token_accounts import token_accounts
 from sim.recorder import COMPLETED, REJECTED
 from sim.run_directory import RunDirectory, write_json, write_whole
 
@@ -180,7 +181,16 @@ class Result:
         }
 
     def _timeseries_columns(self) -> dict[str, NDArray[Any]]:
-        return {name: self.record.plans[column] for name, column in TIMESERIES_COLUMNS.items()}
+        columns = {name: self.record.plans[column] for name, column in TIMESERIES_COLUMNS.items()}
+        accounts = token_accounts(self.record)
+        if accounts is None or not len(accounts.late_plans):
+            return columns
+        one = np.ones_like(accounts.contexts)
+        changes = {"decode_seqs": one, "prefill_seqs": -one, "prefill_tokens": -one}
+        for name, change in {**changes, "decode_context": accounts.contexts}.items():
+            columns[name] = columns[name].copy()
+            np.add.at(columns[name], accounts.late_plans, change)
+        return columns
 
 
 def _write_parquet(path: Path, columns: dict[str, NDArray[Any]]) -> None:

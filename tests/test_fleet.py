@@ -109,7 +109,8 @@ def check_totals(result: Result) -> None:
     generated, started = rows.generated_tokens.sum(), (rows.generated_tokens > 0).sum()
     decoded = (plans.decode_seqs * plans.iterations).sum()
     # a prefill brings one token; a preempted request is prefilled again
-    assert started <= generated - decoded <= started + own["preemptions"]
+    assert decoded + started + own["resumptions"] == generated
+    assert own["resumptions"] <= own["preemptions"]
     done = rows.status == "completed"
     assert summary["total_input_tokens"] == rows.prompt_tokens[done].sum()
     assert summary["total_output_tokens"] == rows.generated_tokens[done].sum()
@@ -519,3 +520,83 @@ def test_leaps_change_nothing_when_memory_is_short(changes: dict[str, Any], toke
     pd.testing.assert_frame_equal(leaping.requests, stepping.requests, check_exact=True)
     for total in ("completed", "total_output_tokens", "duration"):
         assert leaping.summary[total] == stepping.summary[total]
+
+
+RANKS = [
+    {"name": "patient", "share": 0.5, "priority": 2},
+    {"name": "urgent", "share": 0.25, "priority": 0},
+    {"name": "urgent-too", "share": 0.25, "priority": 0},
+]
+
+
+@st.composite
+def starved(draw: st.DrawFn) -> dict[str, Any]:
+    """Long answers in a small memory, under orders that preempt by rank."""
+    block_size = draw(st.sampled_from([1, 2, 4]))
+    choices: dict[str, list[Any]] = {
+        "scheduler.order": ["priority", "priority", "edf", "fcfs"],
+        "scheduler.max_num_seqs": [16, 64],
+        "scheduler.max_num_batched_tokens": [64, 100, 200],
+        "workload.arrivals.rate": [20, 100, 400],
+        "workload.prompt_tokens.low": [10, 50],
+        "workload.output_tokens.high": [60, 150],
+        "seed": list(range(50)),
+        "run.horizon": [None, None, 0.5],
+    }
+    return {key: draw(st.sampled_from(values)) for key, values in choices.items()} | {
+        "workload.arrivals.kind": "poisson",
+        "workload.prompt_tokens.high": 100,
+        "workload.classes": RANKS,
+        "kv_cache.block_size": block_size,
+        "kv_cache.num_gpu_blocks": draw(st.integers(300, 700)) // block_size,
+        "slo.ttft": "20ms",
+        "run.requests": 25,
+    }
+
+
+@settings(max_examples=60, deadline=None)
+@given(starved())
+def test_the_rows_account_for_every_token_when_sequences_are_passed_over(
+    changes: dict[str, Any],
+) -> None:
+    """Whoever is preempted, by whatever order: decodes, first tokens and resumptions are all there
+    is, with leaps and without."""
+    runs = [serve(changes | {"run.leap": leap}) for leap in (True, False)]
+    leaping, stepping = (result.timeseries for result in runs)
+    for name in ("prefill_seqs", "prefill_tokens", "preemptions"):
+        assert leaping[name].sum() == stepping[name].sum(), name
+    late = runs[0].record.plans["prefill_seqs"].sum() - leaping["prefill_seqs"].sum()
+    event(f"passed over while decoding: {late > 0}")
+
+
+def test_a_decode_that_was_passed_over_counts_as_a_decode() -> None:
+    """Three urgent classes starve one another: seven decodes run as prompts of one token."""
+    scenario = {
+        "seed": 21,
+        "model": "llama-3.2-3b",
+        "fleet": {"gpu": "a10g"},
+        "engine": "ideal",
+        "scheduler": {"order": "priority", "max_num_batched_tokens": 64, "max_num_seqs": 64},
+        "kv_cache": {"block_size": 2, "num_gpu_blocks": 501},
+        "max_model_len": 500,
+        "workload": {
+            "arrivals": {"kind": "constant", "rate": 10},
+            "prompt_tokens": {"kind": "fixed", "value": 100},
+            "output_tokens": {"kind": "fixed", "value": 150},
+            "classes": [each | {"share": 1 / 3} for each in RANKS],
+        },
+        "run": {"requests": 20, "warmup": 0},
+    }
+    for leap in (True, False):
+        result = sim.simulate(sim.load_scenario(scenario), leap=leap)
+        check_plans(result)
+        check_totals(result)
+        plans, executed = result.timeseries, result.record.plans
+        assert (plans["decode_seqs"] * plans["iterations"]).sum() == 3000 - 20 - 18
+        assert result.summary["infersim"]["resumptions"] == 18
+        late = plans["decode_seqs"] - executed["decode"]
+        assert late.sum() == 7
+        assert ((plans["prefill_seqs"] + late) == executed["prefill_seqs"]).all()
+        assert ((plans["prefill_tokens"] + late) == executed["prefill_tokens"]).all()
+        grown = plans["decode_context"] - executed["context"]
+        assert ((grown >= 100 * late) & (grown < 250 * late.clip(lower=1))).all()

@@ -21,6 +21,7 @@ from sim.metrics.percentiles import describe, describe_gaps
 from sim.metrics.precision import precision
 from sim.metrics.run_record import Floats, RunRecord
 from sim.metrics.stability import peak_queue
+from sim.metrics.token_accounts import token_accounts
 from sim.metrics.verdict import judge
 from sim.recorder import REJECTED, UNFINISHED
 
@@ -58,7 +59,7 @@ def summarise(run: RunRecord) -> dict[str, Any]:
 def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
     scenario, d = run.scenario, run.deployment
     band = error_band(run.attribution)
-    verdict = judge(run)
+    verdict, accounts = judge(run), token_accounts(run)
     sure = precision(run, verdict["state"])
     return {
         "version": version("infersim"),
@@ -78,6 +79,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         "memory": _memory(run),
         "batch": _batch(run),
         "preemptions": int(run.plans["preemptions"].sum()),
+        "resumptions": None if accounts is None else accounts.resumptions,
         "utilisation": _utilisation(run),
         "bound_by": _shares(run.attribution.by_bound),
         "time_by_operator": _shares(run.attribution.by_operator),
