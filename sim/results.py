@@ -75,6 +75,16 @@ class Result:
         wanted = self.scenario.run.repetitions
         return combine(self.summaries, wanted) if wanted > 1 else self.summaries[0]
 
+    def add_ends(self, ends: dict[str, Any]) -> None:
+        """Put what was found at both ends of the error band (``sim.ends``) into the summary.
+
+        An SLO that is met at one end and missed at the other is too close to call.
+        """
+        own = self.summary["infersim"]
+        own["ends"] = ends
+        if not ends["decided"]:
+            own["verdict"]["slo_state"] = "too close to call"
+
     @cached_property
     def charts(self) -> dict[str, Any]:
         """What charts need beside the figures and the tables, as in ``charts.json``."""
@@ -126,7 +136,7 @@ class Result:
         if not isinstance(directory, RunDirectory):
             directory = RunDirectory.create(Path(directory), self.scenario)
         path = directory.path
-        write_json(path / SUMMARY, self.summary)
+        self.save_summary(path)
         write_json(path / CHARTS, self.charts)
         if self.scenario.run.repetitions > 1:
             write_whole(path / REPETITIONS, self._write_repetitions)
@@ -139,6 +149,10 @@ class Result:
             profile=self.summary["infersim"]["provenance"],
         )
         return path
+
+    def save_summary(self, directory: Path) -> None:
+        """Write ``summary.json`` into ``directory``, in place of an earlier one."""
+        write_json(directory / SUMMARY, self.summary)
 
     def _repetition_rows(self) -> list[dict[str, Any]]:
         return [

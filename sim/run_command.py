@@ -54,6 +54,7 @@ def run(
         directory = output or new_run_directory(Path("runs"), loaded.name)
         with Stop(signal.SIGINT, signal.SIGTERM) as stop:
             result = _simulate_and_save(loaded, directory, stop)
+            _add_ends(result, directory, stop)
             page = write_page(result, directory) if report else None
         show(result, directory, page, as_json)
     raise typer.Exit(_exit_code(result, check, stop.signal))
@@ -94,6 +95,22 @@ def _simulate(scenario: Scenario, stop: Stop) -> Result:
 
     with progress() as tell:
         return simulate(scenario, progress=tell, stop=stop)
+
+
+def _add_ends(result: Result, directory: Path, stop: Stop) -> None:
+    """Simulate both ends of the error band where they matter, unless a signal came; the run is on
+    disk by then, and whatever goes wrong costs the ends alone."""
+    from sim.ends import run_ends
+
+    if stop.requested or result.interrupted:
+        return
+    try:
+        ends = run_ends(result.scenario, result.summary, stop=stop)
+        if ends is not None:
+            result.add_ends(ends)
+            result.save_summary(directory)
+    except (InfersimError, OSError) as error:
+        typer.echo(f"warning: the ends of the error band are missing ({error})", err=True)
 
 
 def _exit_code(result: Result, check: bool, signalled: int | None) -> int:

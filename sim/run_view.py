@@ -55,6 +55,10 @@ def _run_parts(summary: dict[str, Any], timeline: Timeline | None) -> Iterator[R
         yield Text(f"Bound by: {bounds or '-'}")
         yield Text(f"Prices: {own['provenance']}", style="dim")
     yield Text(f"How sure: {own['error_band']['text']}", style="dim")
+    if own["ends"] is not None:
+        yield Text(own["ends"]["text"], style="" if own["ends"]["decided"] else "yellow")
+    if not _observed(summary):
+        yield Text(own["whole_runs"]["text"], style="dim")
     for note in own["notes"]:
         yield Text(f"Note: {note}", style="yellow")
 

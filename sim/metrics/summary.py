@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from sim.catalog.whole_runs import whole_run_errors, whole_runs_text
 from sim.metrics.classes import by_class, order_notes
 from sim.metrics.confidence import error_band, provenance
 from sim.metrics.gaps import Gaps
@@ -87,6 +88,11 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         "cost": _cost(run, outputs, tokens),
         "energy": _energy(run, outputs),
         "error_band": band,
+        "ends": None,
+        "whole_runs": {
+            "text": whole_runs_text(d.engine.name),
+            "errors": [error._asdict() for error in whole_run_errors(d.engine.name)],
+        },
         "precision": sure,
         "repetitions": None,
         "provenance": provenance(d),

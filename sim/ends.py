@@ -1,0 +1,131 @@
+"""Runs a scenario again at both ends of the error band of its iteration times.
+
+A run says how far off the times of its iterations may be (``infersim.error_band``). What that does
+to a latency or to the share within the SLO depends on the load: waiting grows without bound towards
+saturation. So it is simulated: the same traffic, with kernels and engine faster and slower by the
+band. Keys and units are those of ``summary.json``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sim.clock import Stop
+from sim.scenario import Scenario
+from sim.simulation import simulate
+from sim.units import show_time
+
+NEAR = 0.5
+"""Share of the capacity, and of a limit, from which on a run is repeated at both ends. Below it the
+waiting time of a single server changes by at most three times the change in speed (its elasticity
+is 2 + u / (1 - u) at the utilisation u), and the limits are more than that away."""
+
+LEAST = 0.01
+"""The smallest factor on times; no band reaches it."""
+
+ENDS = ("faster", "slower")
+
+END_KEYS = ("state", "utilisation", "peak_utilisation", "attainment", "slo_met")
+
+
+def end_factors(error: float) -> tuple[float, float]:
+    """What times are multiplied by at the faster and at the slower end of a band of ``error``.
+
+    >>> end_factors(0.25)
+    (0.75, 1.25)
+    """
+    return max(1 - error, LEAST), 1 + error
+
+
+def at_factor(scenario: Scenario, factor: float) -> Scenario:
+    """``scenario`` with all times of kernels and engine multiplied by ``factor``."""
+    assume = scenario.assume
+    return scenario.override(
+        {
+            "assume.kernel_time": assume.kernel_time * factor,
+            "assume.host_time": assume.host_time * factor,
+        }
+    )
+
+
+def matters(summary: Mapping[str, Any]) -> bool:
+    """Whether the run is near enough to saturation, or to a limit, for its band to matter."""
+    band = summary["infersim"]["error_band"]["throughput"]
+    if not band or not summary["completed"]:
+        return False
+    verdict = summary["infersim"]["verdict"]
+    if verdict["slo_met"] is False:
+        return True
+    known = (verdict["utilisation"], verdict.get("peak_utilisation"))
+    used = max((float(share) for share in known if share is not None), default=0.0)
+    return max(used, _pressure(summary)) * (1 + float(band)) >= NEAR
+
+
+def _pressure(summary: Mapping[str, Any]) -> float:
+    """The largest share of a limit that the p99 of its latency takes; 0 without limits."""
+    limits = summary["infersim"]["verdict"]["limits"]
+    shares = [0.0]
+    for name, entry in limits.items():
+        metric, _, rank = name.partition("_")
+        value = summary[f"{rank or 'p99'}_{metric}_ms"]
+        if value is not None:
+            shares.append(value / entry["limit_ms"])
+    return max(shares)
+
+
+def run_ends(
+    scenario: Scenario, summary: Mapping[str, Any], *, stop: Stop | None = None
+) -> dict[str, Any] | None:
+    """The entry ``infersim.ends`` of a run: its metrics with iterations ``faster`` and ``slower``.
+
+    None where the band does not matter, or after an interrupt.
+    """
+    if not matters(summary):
+        return None
+    error = float(summary["infersim"]["error_band"]["throughput"])
+    found: dict[str, Any] = {"error": error}
+    for name, factor in zip(ENDS, end_factors(error), strict=True):
+        result = simulate(at_factor(scenario, factor), stop=stop)
+        if result.interrupted:
+            return None
+        found[name] = _metrics(result.summary)
+    rank = f"p{100 * scenario.slo.attainment:g}"
+    met = [found[name]["verdict"]["slo_met"] for name in ENDS]
+    text = _text(found, rank if f"{rank}_ttft_ms" in summary else "p99")
+    return found | {"decided": met[0] == met[1], "text": text}
+
+
+def _metrics(summary: Mapping[str, Any]) -> dict[str, Any]:
+    own = summary["infersim"]
+    cost = own["cost"] or {}
+    return {
+        **{key: value for key, value in summary.items() if key != "infersim"},
+        "verdict": {key: own["verdict"].get(key) for key in END_KEYS},
+        "usd_per_million_output_tokens": cost.get("usd_per_million_output_tokens"),
+        "usd_per_million_tokens": cost.get("usd_per_million_tokens"),
+    }
+
+
+def _text(ends: Mapping[str, Any], rank: str) -> str:
+    """What the ends of the band come to, in a sentence; latencies at the percentile ``rank``."""
+    fast, slow = (ends[name] for name in ENDS)
+    parts = []
+    for metric in ("ttft", "tpot"):
+        low, high = (end[f"{rank}_{metric}_ms"] for end in (fast, slow))
+        if low is not None and high is not None:
+            span = f"{show_time(low / 1e3)} to {show_time(high / 1e3)}"
+            parts.append(f"{metric.upper()} {rank} is {span}")
+    slow_end, fast_end = slow["verdict"], fast["verdict"]
+    if fast_end["slo_met"] is not None and slow_end["slo_met"] is not None:
+        share = f"{slow_end['attainment']:.2%} to {fast_end['attainment']:.2%}"
+        parts.append(f"{share} of requests are within the SLO ({_slo(fast_end, slow_end)})")
+    if slow_end["state"] == "overloaded" != fast_end["state"]:
+        parts.append("the slower end is overloaded")
+    return f"With iterations {ends['error']:.0%} faster or slower, {', '.join(parts)}."
+
+
+def _slo(fast: Mapping[str, Any], slow: Mapping[str, Any]) -> str:
+    if fast["slo_met"] == slow["slo_met"]:
+        return "met at both ends" if fast["slo_met"] else "missed at both ends"
+    return "met only if faster" if fast["slo_met"] else "met only if slower"

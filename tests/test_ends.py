@@ -1,0 +1,131 @@
+"""Both ends of the error band: when they are simulated, and what they say."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import sim
+from sim.catalog.whole_runs import whole_run_errors
+from sim.ends import at_factor, run_ends
+from sim.simulation import simulate
+
+ROOT = Path(__file__).parents[1]
+CHAT = {
+    "model": "llama-3.1-8b",
+    "fleet": {"gpu": "h100-sxm"},
+    "workload": {
+        "arrivals": {"kind": "poisson", "rate": 25},
+        "prompt_tokens": {"kind": "lognormal", "mean": 800, "p95": 2400, "max": 6000},
+        "output_tokens": {"kind": "lognormal", "mean": 220, "p95": 600, "max": 1500},
+    },
+    "slo": {"ttft": "500ms", "tpot": "40ms", "attainment": 0.99},
+    "run": {"requests": 1500, "warmup": 0},
+}
+
+
+def chat(**changes: object) -> sim.Scenario:
+    return sim.load_scenario(CHAT).override(changes)
+
+
+def test_ends_are_the_run_with_all_times_multiplied() -> None:
+    scenario = chat()
+    summary = simulate(scenario).summary
+    ends = run_ends(scenario, summary)
+    assert ends is not None
+    error = summary["infersim"]["error_band"]["throughput"]
+    assert ends["error"] == error > 0.01
+    slower = scenario.override({"assume.kernel_time": 1 + error, "assume.host_time": 1 + error})
+    again = simulate(slower).summary
+    assert ends["slower"]["p99_tpot_ms"] == again["p99_tpot_ms"]
+    assert ends["slower"]["verdict"]["attainment"] == again["infersim"]["verdict"]["attainment"]
+
+
+def test_latencies_of_the_run_lie_between_its_ends_and_move_by_more_than_the_band() -> None:
+    scenario = chat()
+    summary = simulate(scenario).summary
+    ends = run_ends(scenario, summary)
+    assert ends is not None
+    for key in ("p99_ttft_ms", "p99_tpot_ms", "mean_e2el_ms"):
+        low, high = ends["faster"][key], ends["slower"][key]
+        assert low < summary[key] < high
+        assert high / summary[key] - 1 > ends["error"], "near saturation a band is amplified"
+
+
+def test_an_slo_met_at_one_end_only_is_too_close_to_call() -> None:
+    scenario = chat()
+    result = simulate(scenario)
+    found = run_ends(scenario, result.summary)
+    assert found is not None
+    result.add_ends(found)
+    ends = result.summary["infersim"]["ends"]
+    assert ends["faster"]["verdict"]["slo_met"] and not ends["slower"]["verdict"]["slo_met"]
+    assert not ends["decided"] and "met only if faster" in ends["text"]
+    assert result.summary["infersim"]["verdict"]["slo_state"] == "too close to call"
+
+
+def test_a_run_far_from_its_limits_and_from_saturation_is_not_run_again() -> None:
+    scenario = chat(**{"workload.arrivals.rate": 2})
+    assert run_ends(scenario, simulate(scenario).summary) is None
+
+
+def test_a_low_load_near_a_limit_is_run_again() -> None:
+    scenario = chat(**{"workload.arrivals.rate": 2, "slo.tpot": "10ms"})
+    assert run_ends(scenario, simulate(scenario).summary) is not None
+
+
+def test_an_engine_without_error_has_no_ends() -> None:
+    scenario = chat()
+    summary = simulate(scenario).summary
+    summary["infersim"]["error_band"]["throughput"] = 0.0
+    assert run_ends(scenario, summary) is None
+
+
+def test_factors_come_on_top_of_what_is_assumed() -> None:
+    scenario = at_factor(chat(**{"assume.kernel_time": 1.5}), 1.25)
+    assert scenario.assume.kernel_time == pytest.approx(1.875)
+    assert scenario.assume.host_time == 1.25
+
+
+def test_whole_run_errors_are_those_of_the_validation_page() -> None:
+    text = (ROOT / "calibrate" / "VALIDATION.md").read_text(encoding="utf-8")
+    table = text.split("## By kind of measurement")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (.+?) \| (\S+) \| (\d+) \| \S+ \| (\S+) \| (\S+) \|", table, re.M)
+    assert len(rows) > 20
+    published = {(kind, of): (int(n), float(m), float(p)) for kind, of, n, m, p in rows}
+    for engine, names in {
+        "vllm": ("closed loop, vllm", "replay, vllm"),
+        "tensorrt-llm": ("closed loop, tensorrt-llm", "online, tensorrt-llm"),
+        "tensorrt-llm-bench": ("offline, tensorrt-llm-bench",),
+        "tensorrt-llm-0.14": ("offline, tensorrt-llm-0.14",),
+        "tensorrt-llm-triton": ("online, tensorrt-llm-triton", "offline, tensorrt-llm-triton"),
+        "tensorrt-llm-0.9": ("static batch, multi-head", "static batch, grouped queries"),
+        "gpt-fast": ("batch 1, 16 bits", "batch 1, quantised"),
+    }.items():
+        mine = {(e.kind, e.of): (e.rows, e.median, e.p90) for e in whole_run_errors(engine)}
+        theirs = {
+            (kind.removesuffix(f", {engine}"), of): figures
+            for (kind, of), figures in published.items()
+            if kind in names
+        }
+        assert mine == theirs, f"{engine}: sim/catalog/whole_runs.yaml is out of date"
+    assert whole_run_errors("sglang") == ()
+
+
+def test_run_writes_the_ends_into_the_summary_on_disk(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from sim.cli import app
+
+    out = tmp_path / "run"
+    args = ["run", str(ROOT / "scenarios" / "chat.yaml"), "--set", "workload.arrivals.rate=25"]
+    args += ["--set", "run.requests=800", "--no-report", "-o", str(out)]
+    done = CliRunner().invoke(app, args)
+    assert done.exit_code == 0, done.output
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert summary["infersim"]["ends"]["slower"]["p99_ttft_ms"] > summary["p99_ttft_ms"]
+    assert "faster or slower" in done.output
+    assert "Whole published runs of vllm" in done.output
