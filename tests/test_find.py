@@ -16,11 +16,11 @@ from reports.planning.find import render_find
 from sim import simulate
 from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
+from sim.metrics.promises import slo_promises
 from sim.planning.find import Finder, document, find
 from sim.planning.find_view import find_view
 from sim.planning.knee import knee
 from sim.planning.loads import axis_of, traffic_of
-from sim.planning.promises import slo_promise
 from sim.planning.sentences import own_load
 from sim.scenario import Scenario, load_scenario
 from tests.planning_fixtures import SMALL, small
@@ -92,8 +92,7 @@ def steep() -> Scenario:
 def test_the_rate_is_that_of_a_fine_grid() -> None:
     scenario = steep()
     found = find(scenario, "rate")
-    promise = slo_promise(scenario)
-    assert promise is not None
+    (promise,) = slo_promises(scenario)
     grid = Finder(scenario, "rate", [promise])
     loads = [found.best.load * (0.85 + 0.01 * step) for step in range(31)]
     held = [load for load in loads if grid.probe(load, 1).holds]
@@ -185,8 +184,7 @@ def test_batches_that_fill_too_slowly_may_fill_in_time_under_more_load(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     static = small(scheduler={"batching": "static", "max_num_seqs": 8})
-    promise = slo_promise(static)
-    assert promise is not None
+    (promise,) = slo_promises(static)
     finder = Finder(static, "rate", [promise])
     full = finder.saturation.rate
 

@@ -17,6 +17,7 @@ from sim import simulate
 from sim.cli import app
 from sim.cost import CostModel
 from sim.errors import InfeasibleError
+from sim.metrics.promises import slo_promises
 from sim.planning import choose as choosing
 from sim.planning.choose import Plan, Question, choose
 from sim.planning.constraints import read_constraints
@@ -26,7 +27,6 @@ from sim.planning.layouts import Layout, Rejected, layouts, screen
 from sim.planning.loads import traffic_of
 from sim.planning.plan_document import document
 from sim.planning.plan_view import plan_view
-from sim.planning.promises import slo_promise
 from sim.planning.ranking import bands, front
 from sim.planning.saturation import acceptable, alone, replica_of
 from sim.planning.sizing import Confirmed, Sized
@@ -55,8 +55,7 @@ def question(asked: Scenario, rate: float, top: int = 1, **more: Any) -> Questio
 
 def exhaustive(asked: Scenario, q: Question) -> dict[Layout, tuple[int, float]]:
     """Layout -> replicas and cost of its smallest fleet that holds, without any screening."""
-    promise = slo_promise(asked)
-    assert promise is not None
+    (promise,) = slo_promises(asked)
     found = {}
     for layout in q.layouts:
         screened = screen(asked, layout, q.target, [promise], q.constraints)

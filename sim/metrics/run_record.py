@@ -77,6 +77,10 @@ class RunRecord:
         steps[steps == 0] = np.nan
         return (self.e2el - self.ttft) / steps
 
+    def latency(self, metric: str) -> Floats:
+        """The latencies (s) called ``metric``: ttft, tpot or e2el."""
+        return {"ttft": self.ttft, "tpot": self.tpot, "e2el": self.e2el}[metric]
+
     @cached_property
     def warmup(self) -> NDArray[np.bool_]:
         """Which requests are left out of the latency statistics."""

@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sim.errors import InfeasibleError, UsageError
+from sim.metrics.promises import Promise, slo_promises
 from sim.planning.constraints import Constraints
 from sim.planning.layouts import Layout, Rejected, Screened, screen
 from sim.planning.loads import axis_of, traffic_of
-from sim.planning.promises import Promise, slo_promise
 from sim.planning.sizing import Confirmed, Sized, confirm, size
 from sim.planning.wording import counted
 from sim.planning.workers import calls
@@ -82,8 +82,7 @@ def choose(
     say = tell or (lambda _: None)
     scenario = scenario.moved(scenario.base.absolute()).override({"run.repetitions": 1})
     axis = axis_of(scenario, "rate", traffic_of(scenario))
-    slo = slo_promise(scenario)
-    promises = (*(() if slo is None else (slo,)), *question.constraints.promises)
+    promises = (*slo_promises(scenario), *question.constraints.promises)
     screened, rejected = _screened(scenario, question, promises, jobs)
     say(f"{len(screened)} of {len(question.layouts)} layouts are left after the screening")
     sized, further = _sized(scenario, question, promises, screened, jobs, say)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from sim import units
 from sim.errors import UsageError, did_you_mean
-from sim.planning.promises import METRICS, Promise
+from sim.metrics.promises import METRICS, Promise
 
 EXAMPLE = "ttft:p95<500ms;cost<20/h;gpus<=16"
 COUNTS = ("gpus", "replicas")

@@ -13,10 +13,10 @@ from typing import Any
 
 from sim.cost import CostModel
 from sim.errors import InfeasibleError, UsageError
+from sim.metrics.promises import Promise, limits_ms, slo_promises
 from sim.planning.knee import Knee, knee
 from sim.planning.loads import Axis, Kind, axis_of, traffic_of
 from sim.planning.probe import MOST, SEVERAL, Probe, Prober, opens_at_once
-from sim.planning.promises import Promise, limits_ms, slo_promise
 from sim.planning.saturation import (
     ROOM,
     Saturation,
@@ -169,13 +169,13 @@ def find(
     ``tell`` is called with each probe. Raises UsageError where there is no such load to look for,
     InfeasibleError where nothing fits, or the SLO is missed even by requests that come one by one.
     """
-    slo = slo_promise(scenario)
-    if slo is None and kind == "concurrency":
+    promises = slo_promises(scenario)
+    if not promises and kind == "concurrency":
         raise UsageError(
             "a closed loop is never overloaded, so without an SLO it has no highest concurrency; "
             "give slo.ttft or slo.tpot"
         )
-    finder = Finder(scenario, kind, [] if slo is None else [slo])
+    finder = Finder(scenario, kind, promises)
     replicas = scenario.fleet[0].replicas
     best, fails = finder.find(replicas, tolerance, tell=tell)
     if best is None:

@@ -15,10 +15,10 @@ from sim import catalog
 from sim.cost import CostModel
 from sim.errors import InfeasibleError, InfersimError, UsageError
 from sim.metrics.precision import wilson
+from sim.metrics.promises import Promise
 from sim.planning.constraints import Constraints
 from sim.planning.loads import traffic_of
 from sim.planning.points import Settings
-from sim.planning.promises import Promise
 from sim.planning.saturation import Alone, acceptable, alone, replica_of, saturation
 from sim.planning.wording import counted
 from sim.scenario import Scenario

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
+from sim.metrics.promises import limits_ms
 from sim.planning.choose import Plan
 from sim.planning.launch import launch_commands
 from sim.planning.points import show
-from sim.planning.promises import limits_ms
 from sim.planning.ranking import Band, bands, front
 from sim.planning.sizing import Confirmed, Sized
 

@@ -16,12 +16,12 @@ from typing import Any
 
 from sim.clock import Stop
 from sim.cost import CostModel
+from sim.metrics.promises import Attained, Promise, Seen, look, pooled
 from sim.metrics.repetitions import SEVERITY
 from sim.metrics.run_record import RunRecord
 from sim.metrics.summary import summarise
 from sim.metrics.verdict import DOUBT, FULL, SURE
 from sim.planning.loads import Axis
-from sim.planning.promises import Attained, Promise, Seen, look, pooled
 from sim.rng import repetition_seed
 from sim.scenario import Scenario
 from sim.scenario.run import Warmup

@@ -15,9 +15,9 @@ from sim.capacity import Capacity
 from sim.cost import CostModel
 from sim.errors import InfeasibleError
 from sim.metrics.full_batch import FullBatch, full_batch
+from sim.metrics.promises import Promise
 from sim.plan import Chunk
 from sim.planning.loads import Traffic
-from sim.planning.promises import Promise
 from sim.request import Request
 from sim.scenario import Scenario
 from sim.schedulers import Limits

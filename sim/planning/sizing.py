@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sim.errors import InfersimError
+from sim.metrics.promises import Promise
 from sim.planning.constraints import Constraints
 from sim.planning.find import Finder
 from sim.planning.layouts import Layout, Rejected, Screened, over_budget
 from sim.planning.probe import Probe
-from sim.planning.promises import Promise
 from sim.planning.wording import counted
 from sim.scenario import Scenario
 

@@ -1,0 +1,165 @@
+"""The latencies that a scenario promises, and how runs kept them: for the verdict of a run and for
+every decision. Seconds; shares of requests, 0 to 1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.metrics.first_limit import Kept, first_to_break
+from sim.metrics.precision import inflation, wilson
+from sim.metrics.run_record import RunRecord
+from sim.scenario import Scenario
+from sim.units import show_time
+
+METRICS = ("ttft", "tpot", "e2el")
+"""What a promise can be about: one value for each request."""
+
+ROUNDING = 1e-9
+"""Requests by which a product such as 0.07 * 100 may exceed the whole number it stands for."""
+
+
+@dataclass(frozen=True)
+class Promise:
+    """At least ``share`` of the requests keep every one of ``limits`` (metric -> seconds).
+
+    ``percentile`` is that of a limit which is judged apart from the others, as ``ttft_p95`` is.
+    """
+
+    limits: Mapping[str, float]
+    share: float
+    percentile: int | None = None
+
+    def name(self, metric: str) -> str:
+        """What the limit of ``metric`` is called: ``ttft``, or ``ttft_p95`` if judged apart."""
+        return metric if self.percentile is None else f"{metric}_p{self.percentile}"
+
+    @property
+    def text(self) -> str:
+        """As people say it.
+
+        >>> Promise({"ttft": 0.5, "tpot": 0.04}, 0.99).text
+        '99% within TTFT 500 ms and TPOT 40 ms'
+        """
+        told = [f"{name.upper()} {show_time(limit)}" for name, limit in self.limits.items()]
+        return f"{100 * self.share:.6g}% within {' and '.join(told)}"
+
+
+def slo_promises(scenario: Scenario) -> tuple[Promise, ...]:
+    """What the scenario's ``slo`` promises: the limits that requests keep together first."""
+    slo = scenario.slo
+    limits = {
+        name: limit for name, limit in (("ttft", slo.ttft), ("tpot", slo.tpot)) if limit is not None
+    }
+    return (Promise(limits, slo.attainment),) if limits else ()
+
+
+def limits_ms(promises: Sequence[Promise]) -> dict[str, float]:
+    """The tightest limit of each metric, in milliseconds, whatever share is promised."""
+    limits: dict[str, float] = {}
+    for promise in promises:
+        for name, limit in promise.limits.items():
+            limits[name] = min(1e3 * limit, limits.get(name, math.inf))
+    return limits
+
+
+@dataclass(frozen=True)
+class Seen:
+    """How one run kept a promise: which of the judged requests ``kept`` it, in order of arrival.
+
+    For each limit, ``within`` has the share of requests that keep it, and ``pressure`` the latency
+    at the promised share over the limit: above 1 it is broken.
+    """
+
+    kept: NDArray[np.bool_]
+    pressure: Mapping[str, float]
+    within: Mapping[str, float]
+
+
+def look(run: RunRecord, promise: Promise) -> Seen:
+    """How ``run`` kept ``promise``: warm-up left out, whatever was not completed counted as broken.
+
+    Requests of one output token have no TPOT, and keep any limit of it.
+    """
+    judged = ~run.warmup
+    kept = run.completed[judged]
+    pressure, within = {}, {}
+    for name, limit in promise.limits.items():
+        held = held_by(run, name, limit)
+        kept = kept & held
+        within[name] = float(held.mean()) if len(held) else 0.0
+        pressure[name] = promised(run, name, promise.share) / limit
+    return Seen(kept, pressure, within)
+
+
+def held_by(run: RunRecord, metric: str, limit: float) -> NDArray[np.bool_]:
+    """Which of the judged requests were completed within ``limit`` of one metric (inclusive)."""
+    latency = run.latency(metric)
+    return np.asarray((run.completed & (np.isnan(latency) | (latency <= limit)))[~run.warmup])
+
+
+def promised(run: RunRecord, metric: str, share: float) -> float:
+    """The latency that this share of the judged requests keeps; infinite if too few were served,
+    0 if none of them has such a latency."""
+    values = np.where(run.completed, run.latency(metric), np.inf)[~run.warmup]
+    values = np.sort(values[~np.isnan(values)])
+    if not len(values):
+        return 0.0
+    rank = math.ceil(share * len(values) - ROUNDING)
+    return float(values[max(0, min(len(values), rank) - 1)])
+
+
+@dataclass(frozen=True)
+class Attained:
+    """How runs together kept a promise: the share, its 95 % interval (Wilson), and each limit."""
+
+    promise: Promise
+    share: float
+    low: float
+    high: float
+    limits: tuple[Kept, ...]
+
+    @property
+    def kept(self) -> bool:
+        """Whether the promise was kept, sure or not."""
+        return self.share >= self.promise.share
+
+    @property
+    def sure(self) -> bool:
+        """Whether the interval leaves no doubt whether the promise is kept."""
+        return self.low >= self.promise.share or self.high < self.promise.share
+
+    @property
+    def pressure(self) -> Mapping[str, float]:
+        """For each limit, the latency at the promised share over the limit."""
+        return {limit.name: limit.pressure for limit in self.limits}
+
+    @property
+    def tightest(self) -> str:
+        """The limit that is broken most, or comes closest to it."""
+        return str(first_to_break(self.limits))
+
+
+def pooled(promise: Promise, runs: Sequence[Seen]) -> Attained:
+    """What independent runs say together.
+
+    Neighbouring requests share a queue, and the requests of a run its luck: batch means over all
+    runs say how many independent requests they are worth.
+    """
+    kept = np.concatenate([run.kept for run in runs])
+    share = float(kept.mean()) if len(kept) else 0.0
+    low, high = wilson(share, len(kept) / inflation(kept) if len(kept) else 0.0)
+    limits = tuple(
+        Kept(
+            name=promise.name(metric),
+            share=float(np.mean([run.within[metric] for run in runs])),
+            target=promise.share,
+            pressure=float(np.mean([run.pressure[metric] for run in runs])),
+        )
+        for metric in promise.limits
+    )
+    return Attained(promise, share, low, high, limits)
