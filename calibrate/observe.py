@@ -127,7 +127,7 @@ def observe(
 
 explain = typer.Typer(
     name="explain",
-    help="What a forward pass does, traced.",
+    help="What the keys of a scenario mean, and what a forward pass does.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -136,7 +136,7 @@ explain = typer.Typer(
 
 @explain.callback()
 def _explain() -> None:
-    """What a forward pass does, traced."""
+    """What the keys of a scenario mean, and what a forward pass does."""
 
 
 @explain.command()

@@ -1,7 +1,8 @@
-"""What do ``infersim list`` and ``infersim show`` print of the catalogue?"""
+"""The commands that look something up: ``infersim list``, ``show`` and ``explain scenario``."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from textwrap import wrap
 from typing import Annotated, Literal
@@ -10,6 +11,7 @@ import typer
 
 from sim.errors import UsageError
 from sim.exits import told_errors
+from sim.options import AsJson
 
 YAML_WIDTH = 72
 """Columns after which a line is broken at the next blank, so that 88 are enough."""
@@ -62,3 +64,23 @@ def show(name: Annotated[str, typer.Argument(help="A name from `infersim list`."
             typer.echo(f"# {kind}/{name}\n{text}", nl=False)
             for line in profile_details(name) if kind == "gpus" else ():
                 typer.echo("\n".join(wrap(f"# {line}", WIDTH, subsequent_indent="#     ")))
+
+
+def explain_scenario(
+    key: Annotated[
+        str | None, typer.Argument(help="Such as workload.arrivals or max_num_seqs; else all.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Every key of a scenario: meaning, unit, default, allowed values, example."""
+    with told_errors():
+        from sim.console import stdout
+        from sim.reference_view import reference_view
+        from sim.scenario.reference import asked
+
+        found = asked(key)
+        if as_json:
+            listed = [entry.document() for entry in found]
+            typer.echo(json.dumps({"command": "explain scenario", "keys": listed}))
+            return
+        stdout().print(reference_view(found, whole=key is None))

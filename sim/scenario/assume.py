@@ -18,7 +18,7 @@ LARGEST = 1e6
 
 
 class Assume(Section):
-    """Factors. The catalogue's price stands whatever they are: nobody sells such a part."""
+    """Factors. They change no price: the catalogue's stands, since no such part is sold."""
 
     memory: Factor = Field(
         default=1.0, description="Memory of each GPU. 1, as all of these: as it is."
@@ -28,7 +28,7 @@ class Assume(Section):
     link: Factor = Field(default=1.0, description="Bandwidth of the links between GPUs.")
     kernel_time: Factor = Field(
         default=1.0,
-        description="Time that every kernel takes: how far the prices may be off.",
+        description="Time that every kernel takes: how far the kernel timings may be off.",
     )
     host_time: Annotated[Nonnegative, at_most(LARGEST)] = Field(
         default=1.0,

@@ -123,7 +123,8 @@ class JointLengths(Section):
     )
     prompt_column: Line | None = Field(
         default=None,
-        description="Column of the prompt lengths; null, as the other: told by the usual names.",
+        description="Column of the prompt lengths; null, as the other: the column that has one of "
+        "the usual names.",
         examples=["num_prefill_tokens"],
     )
     output_column: Line | None = Field(

@@ -29,7 +29,9 @@ class Trace(Section):
     path: File = Field(description="The file.", examples=["azure_conv.csv"])
     format: Literal[
         "auto", "azure", "burstgpt", "mooncake", "bailian", "aiperf", "llmservingsim", "vllm", "csv"
-    ] = Field(default="auto", description="How to read it. auto: told by the names of its columns.")
+    ] = Field(
+        default="auto", description="How to read it. auto: recognised by the names of its columns."
+    )
     time_scale: Factor = Field(
         default=1.0,
         description="Every gap between arrivals is multiplied by it: 0.25 replays the same "
@@ -72,7 +74,7 @@ class Workload(LimitedSection):
     )
     trace: Trace | None = Field(
         default=None,
-        description="Instead of all of the above.",
+        description="Instead of arrivals and lengths.",
         examples=["{path: azure_conv.csv}"],
     )
     classes: tuple[TrafficClass, ...] | None = Field(

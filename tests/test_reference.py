@@ -1,0 +1,165 @@
+"""``infersim explain scenario``: a reference of every key that is true, complete and readable."""
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+import sim
+from sim.cli import app
+from sim.errors import UsageError
+from sim.scenario.json_schema import json_schema
+from sim.scenario.reference import VALUES, Key, asked, keys
+
+BASE: dict[str, Any] = {
+    "model": "llama-3.1-8b",
+    "fleet": {"gpu": "h100-sxm"},
+    "workload": {
+        "arrivals": {"kind": "poisson", "rate": 6},
+        "prompt_tokens": {"kind": "fixed", "value": 512},
+        "output_tokens": {"kind": "fixed", "value": 64},
+    },
+}
+KEYS = keys()
+PLAIN = [
+    key
+    for key in KEYS
+    if key.default is not None and not key.kind and not key.path.startswith("workload")
+]
+
+
+def explain(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["explain", "scenario", *arguments])
+
+
+def test_every_single_value_of_the_schema_is_described() -> None:
+    simple = {name for name, item in json_schema()["$defs"].items() if "properties" not in item}
+    assert simple == set(VALUES)
+
+
+def test_every_key_of_a_resolved_scenario_is_there() -> None:
+    listed = {key.path for key in KEYS}
+
+    def walk(value: Any, path: str) -> None:
+        if isinstance(value, list):
+            value = value[0]
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                if name != "kind":
+                    assert f"{path}{name}" in listed
+                    walk(inner, f"{path}{name}.")
+
+    walk(sim.load_scenario(BASE).resolved(), "")
+
+
+@pytest.mark.parametrize("key", PLAIN, ids=lambda key: key.path)
+def test_a_default_is_what_the_key_has_when_it_is_left_out(key: Key) -> None:
+    scenario = sim.load_scenario(BASE)
+    assert scenario.override([f"{key.path}={key.default}"]) == scenario
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if key.required], ids=lambda key: key.path)
+def test_a_required_key_has_an_example(key: Key) -> None:
+    assert key.examples or key.path == "workload.classes.0.name"
+
+
+def laws() -> dict[tuple[str, str], dict[str, Any]]:
+    """Each law with its required keys at their examples."""
+    found: dict[tuple[str, str], dict[str, Any]] = defaultdict(dict)
+    for key in KEYS:
+        if key.kind and key.holds:
+            found[key.path, key.kind]["kind"] = key.kind
+        elif key.kind and key.required:
+            path, _, name = key.path.rpartition(".")
+            found[path, key.kind][name] = yaml.safe_load(key.examples[0])
+    return found
+
+
+@pytest.mark.parametrize(("place", "law"), laws().items(), ids=str)
+def test_a_law_needs_what_is_called_required_and_no_more(
+    place: tuple[str, str], law: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lengths.csv").write_text("num_prefill_tokens,num_decode_tokens\n10,20\n")
+    path, kind = place
+    if kind == "lognormal":
+        law = {**law, "p95": 2400}  # or cv: one of the two
+    workload = dict(BASE["workload"])
+    if path == "workload.lengths":
+        workload = {"arrivals": workload["arrivals"]}
+    workload[path.removeprefix("workload.")] = law
+    assert sim.load_scenario({**BASE, "workload": workload}).name == "scenario"
+    for name in set(law) - {"kind"}:
+        short = {other: value for other, value in law.items() if other != name}
+        workload[path.removeprefix("workload.")] = short
+        with pytest.raises(sim.errors.ScenarioError, match=name):
+            sim.load_scenario({**BASE, "workload": workload})
+
+
+def test_the_whole_reference_fits_88_columns_and_names_every_key() -> None:
+    done = explain()
+    assert done.exit_code == 0
+    assert max(len(line) for line in done.stdout.splitlines()) <= 88
+    for path in ("scheduler.max_num_batched_tokens", "workload.trace.time_scale", "slo.attainment"):
+        assert f"\n{path}  default: " in done.stdout
+    assert "\nmodel  required\n" in done.stdout
+    assert done.stdout.count("Many short, a few very long") == 1  # not again for the other lengths
+    assert "The kinds are those of workload.prompt_tokens." in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "absent"),
+    [
+        ("workload.arrivals", "workload.arrivals  default: null", "workload.trace"),
+        ("batch_timeout", "scheduler.batch_timeout  default: 50ms", "max_num_seqs"),
+        ("fleet.0.gpu", "fleet.gpu  required", "replicas"),
+        ("output_tokens.p95", "workload.output_tokens.p95  (lognormal)", "workload.prompt_tokens"),
+    ],
+)
+def test_one_part(name: str, first: str, absent: str) -> None:
+    done = explain(name)
+    assert done.exit_code == 0
+    assert done.stdout.strip().startswith(first)
+    assert absent not in done.stdout
+
+
+def test_values_units_and_what_is_not_supported_are_said() -> None:
+    rate = explain("workload.arrivals.rate").stdout
+    assert "Unit: per second" in rate
+    assert "90/min" in rate
+    assert "false (others are not supported yet)" in explain("enable_prefix_caching").stdout
+    assert "kind: poisson, gamma, constant, burst, closed, ramp, diurnal" in " ".join(
+        explain("workload.arrivals").stdout.split()
+    )
+
+
+def test_json_is_one_object_with_one_entry_a_key() -> None:
+    done = explain("scheduler", "--json")
+    document = json.loads(done.stdout)
+    assert document["command"] == "explain scenario"
+    by_path = {key["path"]: key for key in document["keys"]}
+    assert by_path["scheduler.max_num_seqs"]["default"] == "256"
+    assert by_path["scheduler"]["section"] is True
+    assert by_path["scheduler.batch_timeout"]["unit"] == "s"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("workload.arivals", "workload.arrivals"),
+        ("max_seqs", "scheduler.max_num_seqs"),
+        ("alocator", "kv_cache.allocator"),
+    ],
+)
+def test_an_unknown_key_names_the_nearest(name: str, meant: str) -> None:
+    done = explain(name)
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert name in done.stderr
+    with pytest.raises(UsageError, match="no key of a scenario"):
+        asked(name)
+    assert meant.rpartition(".")[2] in done.stderr
