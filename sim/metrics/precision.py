@@ -101,6 +101,19 @@ def wilson(share: float, count: float) -> tuple[float, float]:
     return low, high
 
 
+def enough_to_decide(share: float, target: float) -> float:
+    """Independent trials from which on the interval (``wilson``) of a ``share`` leaves ``target``
+    out; infinite where both are equal.
+
+    >>> round(enough_to_decide(0.985, 0.99))
+    1521
+    >>> wilson(0.985, 1522)[1] < 0.99 <= wilson(0.985, 1521)[1]
+    True
+    """
+    apart = share - target
+    return Z95 * Z95 * target * (1 - target) / (apart * apart) if apart else math.inf
+
+
 def share_interval(held: NDArray[np.bool_]) -> tuple[float, float]:
     """The 95 % interval (Wilson) of the share of requests of which something ``held``.
 

@@ -11,13 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.metrics.first_limit import Kept, first_to_break
-from sim.metrics.precision import inflation, wilson
+from sim.metrics.precision import enough_to_decide, inflation, wilson
 from sim.metrics.run_record import RunRecord
+from sim.recorder import REJECTED as STATUS_REJECTED
 from sim.scenario import Scenario
 from sim.units import show_time
 
 METRICS = ("ttft", "tpot", "e2el")
 """What a promise can be about: one value for each request."""
+
+REJECTED = "rejected"
+"""What breaks a promise where requests are rejected: it stands beside the names of limits."""
+
+USUAL_SHARE = 0.99
+"""Share whose latency is shown where nothing is promised: the p99."""
+
+MOST_TO_DECIDE = 1e8
+"""Requests beyond which no number is given: nobody would simulate them to decide one load."""
 
 ROUNDING = 1e-9
 """Requests by which a product such as 0.07 * 100 may exceed the whole number it stands for."""
@@ -43,10 +53,10 @@ class Promise:
         """As people say it.
 
         >>> Promise({"ttft": 0.5, "tpot": 0.04}, 0.99).text
-        '99% within TTFT 500 ms and TPOT 40 ms'
+        '99% of requests within TTFT 500 ms and TPOT 40 ms'
         """
         told = [f"{name.upper()} {show_time(limit)}" for name, limit in self.limits.items()]
-        return f"{100 * self.share:.6g}% within {' and '.join(told)}"
+        return f"{100 * self.share:.6g}% of requests within {' and '.join(told)}"
 
 
 def slo_promises(scenario: Scenario) -> tuple[Promise, ...]:
@@ -67,17 +77,33 @@ def limits_ms(promises: Sequence[Promise]) -> dict[str, float]:
     return limits
 
 
+def shown_shares(promises: Sequence[Promise]) -> dict[str, float]:
+    """For each metric the share whose latency tables and figures show: that of the first promise
+    that limits it, else of the first promise, else the usual one.
+
+    >>> shown_shares([Promise({"ttft": 0.5}, 0.95)])["ttft"], shown_shares([])["tpot"]
+    (0.95, 0.99)
+    """
+    usual = promises[0].share if promises else USUAL_SHARE
+    return {
+        name: next((each.share for each in promises if name in each.limits), usual)
+        for name in METRICS
+    }
+
+
 @dataclass(frozen=True)
 class Seen:
     """How one run kept a promise: which of the judged requests ``kept`` it, in order of arrival.
 
     For each limit, ``within`` has the share of requests that keep it, and ``pressure`` the latency
-    at the promised share over the limit: above 1 it is broken.
+    at the promised share over the limit: above 1 it is broken. ``rejected`` is the share of
+    requests that were rejected, which no limit counts as kept.
     """
 
     kept: NDArray[np.bool_]
     pressure: Mapping[str, float]
     within: Mapping[str, float]
+    rejected: float = 0.0
 
 
 def look(run: RunRecord, promise: Promise) -> Seen:
@@ -93,7 +119,8 @@ def look(run: RunRecord, promise: Promise) -> Seen:
         kept = kept & held
         within[name] = float(held.mean()) if len(held) else 0.0
         pressure[name] = promised(run, name, promise.share) / limit
-    return Seen(kept, pressure, within)
+    rejected = (run.requests["status"] == STATUS_REJECTED)[judged]
+    return Seen(kept, pressure, within, float(rejected.mean()) if len(rejected) else 0.0)
 
 
 def held_by(run: RunRecord, metric: str, limit: float) -> NDArray[np.bool_]:
@@ -115,13 +142,18 @@ def promised(run: RunRecord, metric: str, share: float) -> float:
 
 @dataclass(frozen=True)
 class Attained:
-    """How runs together kept a promise: the share, its 95 % interval (Wilson), and each limit."""
+    """How runs together kept a promise: the share of ``requests``, its 95 % interval (Wilson) with
+    as many independent ones as they are worth (``effective``), each limit, and the share that was
+    ``rejected``."""
 
     promise: Promise
     share: float
     low: float
     high: float
     limits: tuple[Kept, ...]
+    requests: int
+    effective: float
+    rejected: float = 0.0
 
     @property
     def kept(self) -> bool:
@@ -139,9 +171,34 @@ class Attained:
         return {limit.name: limit.pressure for limit in self.limits}
 
     @property
+    def to_decide(self) -> int | None:
+        """Requests, to two digits, with which the interval would leave no doubt if the share stays
+        what it is; None where it leaves none, or where no number of them would do."""
+        if self.sure or not self.effective:
+            return None
+        needed = enough_to_decide(self.share, self.promise.share)
+        wanted = self.requests / self.effective * needed
+        if wanted > MOST_TO_DECIDE:
+            return None
+        unit = int(10 ** max(0, math.floor(math.log10(wanted)) - 1))
+        return math.ceil(wanted / unit) * unit
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether more requests are rejected than may miss the limits: no speed would help."""
+        return self.rejected > 1 - self.promise.share
+
+    @property
     def tightest(self) -> str:
-        """The limit that is broken most, or comes closest to it."""
-        return str(first_to_break(self.limits))
+        """What breaks first: a limit, or ``REJECTED`` where rejections do more. Of a promise that
+        is kept, the limit that comes closest to breaking."""
+        if self.kept:
+            return str(first_to_break(self.limits))
+        if self.hopeless:
+            return REJECTED
+        served = (limit._replace(share=limit.share + self.rejected) for limit in self.limits)
+        refused = Kept(REJECTED, 1 - self.rejected, self.promise.share, 0.0)
+        return str(first_to_break([*served, refused]))
 
 
 def pooled(promise: Promise, runs: Sequence[Seen]) -> Attained:
@@ -152,7 +209,8 @@ def pooled(promise: Promise, runs: Sequence[Seen]) -> Attained:
     """
     kept = np.concatenate([run.kept for run in runs])
     share = float(kept.mean()) if len(kept) else 0.0
-    low, high = wilson(share, len(kept) / inflation(kept) if len(kept) else 0.0)
+    effective = len(kept) / inflation(kept) if len(kept) else 0.0
+    low, high = wilson(share, effective)
     limits = tuple(
         Kept(
             name=promise.name(metric),
@@ -162,4 +220,5 @@ def pooled(promise: Promise, runs: Sequence[Seen]) -> Attained:
         )
         for metric in promise.limits
     )
-    return Attained(promise, share, low, high, limits)
+    rejected = float(np.mean([run.rejected for run in runs]))
+    return Attained(promise, share, low, high, limits, len(kept), effective, rejected)

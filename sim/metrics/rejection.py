@@ -6,7 +6,7 @@ are in tokens, prompt and answer together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -132,6 +132,19 @@ def rejection(run: RunRecord) -> Rejection | None:
         run.capacity.given,
     )
     return Rejection(len(run.requests), len(rows), reasons, longest, room)
+
+
+def over_runs(found: Sequence[Rejection | None], requests: int) -> Rejection | None:
+    """The rejected requests of several runs of one replica, with ``requests`` in all."""
+    known = [each for each in found if each is not None]
+    if not known:
+        return None
+    reasons: dict[str, int] = {}
+    for each in known:
+        for reason, count in each.reasons.items():
+            reasons[reason] = reasons.get(reason, 0) + count
+    longest = max(each.longest for each in known)
+    return Rejection(requests, sum(reasons.values()), reasons, longest, known[0].room)
 
 
 def foreseen(tokens: NDArray[np.int64], room: Room) -> Rejection | None:

@@ -1,4 +1,4 @@
-"""Does a scenario hold at this load? Simulated until it is decided.
+"""Simulates a scenario at one load until it is decided whether the load holds.
 
 A load holds if every promise is kept and no more arrives than full batches serve. A run of the
 scenario's own length is repeated under other seeds, and the requests of all are judged together,
@@ -14,9 +14,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from sim.clock import Stop
 from sim.cost import CostModel
-from sim.metrics.promises import Attained, Promise, Seen, look, pooled
+from sim.metrics.promises import (
+    METRICS,
+    Attained,
+    Promise,
+    Seen,
+    look,
+    pooled,
+    shown_shares,
+)
+from sim.metrics.rejection import Rejection, over_runs, rejection
 from sim.metrics.repetitions import SEVERITY
 from sim.metrics.run_record import RunRecord
 from sim.metrics.summary import summarise
@@ -57,12 +68,20 @@ FIGURES = (
 )  # fmt: skip
 
 
+HOLDS, FAILS, OPEN = "holds", "fails", "too close to call"
+"""What is said of a load; the last where the intervals leave open whether it holds."""
+
+SHOWN = tuple(f"slo_{name}_ms" for name in METRICS)
+"""Keys of the latencies at the shares that the SLO asks for."""
+
+
 @dataclass(frozen=True)
 class Probe:
     """What came of one load: whether it ``holds``, ``sure`` if the intervals leave no doubt.
 
-    ``breaks`` is the limit that is broken most, or that comes closest to breaking. ``figures`` are
-    means over the runs, keys as in ``summary.json``.
+    ``breaks`` is what breaks first, or comes closest to breaking: a limit, ``STABILITY``, or
+    ``promises.REJECTED``. ``figures`` are means over the runs, keys as in ``summary.json``, and
+    ``SHOWN``. ``rejection`` has the requests that no replica accepts, None without any.
     """
 
     load: float
@@ -76,6 +95,22 @@ class Probe:
     utilisation: float | None
     figures: dict[str, float | None]
     error: float | None
+    rejection: Rejection | None = None
+
+    @property
+    def outcome(self) -> str:
+        """``HOLDS``, ``FAILS`` or ``OPEN``."""
+        if not self.sure:
+            return OPEN
+        return HOLDS if self.holds else FAILS
+
+    @property
+    def to_decide(self) -> int | None:
+        """Requests with which an open load would be decided; None where that is no number."""
+        found = [each.to_decide for each in self.attained if not each.sure]
+        if self.sure or None in found:
+            return None
+        return max((count for count in found if count is not None), default=None)
 
     def document(self) -> dict[str, Any]:
         """As plain data; infinite pressures are None."""
@@ -83,11 +118,14 @@ class Probe:
             "load": self.load,
             "holds": self.holds,
             "sure": self.sure,
+            "outcome": self.outcome,
+            "requests_to_decide": self.to_decide,
             "breaks": self.breaks,
             "runs": self.runs,
             "requests": self.requests,
             "state": self.state,
             "utilisation": self.utilisation,
+            "rejected": 0.0 if self.rejection is None else self.rejection.share,
             "promises": [
                 {
                     "text": each.promise.text,
@@ -95,6 +133,7 @@ class Probe:
                     "attainment": each.share,
                     "low": each.low,
                     "high": each.high,
+                    "within": {limit.name: limit.share for limit in each.limits},
                     "pressure": {
                         name: value if value < float("inf") else None
                         for name, value in each.pressure.items()
@@ -112,11 +151,12 @@ class Prober:
     def __init__(
         self, setup: Setup, cost: CostModel, promises: Sequence[Promise], residence: float
     ) -> None:
-        """``setup`` is that of the scenario, ``cost`` its prices, ``residence`` the seconds that a
-        request stays if it is alone."""
+        """``setup`` is that of the scenario, ``cost`` its cost model, ``residence`` the seconds
+        that a request stays if it is alone."""
         self.scenario = setup.scenario.override({"run.repetitions": 1})
         self.setup, self.cost = setup, cost
         self.promises = tuple(promises)
+        self._shares = shown_shares(self.promises)
         self._residence = residence
         self._least = setup.scenario.run.repetitions
 
@@ -131,10 +171,12 @@ class Prober:
         scenario = self._long_enough(self.scenario.override(settings), axis, load, replicas)
         most = most if is_random(scenario) else 1
         summaries: list[dict[str, Any]] = []
+        refused: list[Rejection | None] = []
         seen: list[list[Seen]] = []
         while True:
             run = self._play(scenario, len(seen))
-            summaries.append(summarise(run))
+            summaries.append(summarise(run) | self._shown(run))
+            refused.append(rejection(run))
             seen.append([look(run, promise) for promise in self.promises])
             attained = tuple(
                 pooled(promise, [one[index] for one in seen])
@@ -142,7 +184,17 @@ class Prober:
             )
             decided = all(each.sure for each in attained)
             if len(seen) >= most or (decided and len(seen) >= self._enough(summaries[0])):
-                return _concluded(load, attained, summaries)
+                return _concluded(load, attained, summaries, refused)
+
+    def _shown(self, run: RunRecord) -> dict[str, float | None]:
+        """The latencies at the shares that the SLO asks for, of the requests that count."""
+        counted = run.completed & ~run.warmup
+        found: dict[str, float | None] = {}
+        for (name, share), key in zip(self._shares.items(), SHOWN, strict=True):
+            latency = run.latency(name)
+            values = latency[counted & ~np.isnan(latency)]
+            found[key] = 1e3 * float(np.percentile(values, 100 * share)) if len(values) else None
+        return found
 
     def _enough(self, summary: dict[str, Any]) -> int:
         """Runs that are needed at least. Close to saturation a run is one long busy period, whose
@@ -183,7 +235,10 @@ def opens_at_once(scenario: Scenario, axis: Axis) -> bool:
 
 
 def _concluded(
-    load: float, attained: tuple[Attained, ...], summaries: Sequence[dict[str, Any]]
+    load: float,
+    attained: tuple[Attained, ...],
+    summaries: Sequence[dict[str, Any]],
+    refused: Sequence[Rejection | None],
 ) -> Probe:
     verdicts = [summary["infersim"]["verdict"] for summary in summaries]
     loads = [(v["utilisation"], v["utilisation_error"]) for v in verdicts]
@@ -196,18 +251,21 @@ def _concluded(
         kept, sure = all(each.kept for each in attained), all(each.sure for each in attained)
     else:
         too_much, kept, sure = state != "stable", True, True
+    requests = sum(s["infersim"]["requests"]["submitted"] for s in summaries)
+    keys = (*FIGURES, *SHOWN)
     return Probe(
         load=load,
         holds=kept and not too_much,
         sure=sure or too_much,
         breaks=_breaks(attained, too_much and kept),
         runs=len(summaries),
-        requests=sum(s["infersim"]["requests"]["submitted"] for s in summaries),
+        requests=requests,
         attained=attained,
         state=state,
         utilisation=utilisation,
-        figures={key: _mean([s[key] for s in summaries]) for key in FIGURES} | _costs(summaries),
+        figures={key: _mean([s[key] for s in summaries]) for key in keys} | _costs(summaries),
         error=_mean([s["infersim"]["error_band"]["throughput"] for s in summaries]),
+        rejection=over_runs(refused, requests),
     )
 
 
@@ -216,11 +274,17 @@ def _severity(state: str) -> int:
 
 
 def _breaks(attained: tuple[Attained, ...], too_much: bool) -> str:
-    """The limit under the greatest pressure; of promises that are broken before those kept."""
+    """What breaks first: of promises that are broken before those kept, the one that the most
+    requests miss, measured by how many may."""
     if too_much or not attained:
         return STABILITY
-    worst = max(attained, key=lambda each: (not each.kept, each.pressure[each.tightest]))
-    return worst.tightest
+
+    def strain(each: Attained) -> tuple[bool, bool, float, float]:
+        allowed = 1 - each.promise.share
+        missed = (1 - each.share) / allowed if allowed else 1 - each.share
+        return not each.kept, each.hopeless, missed, max(each.pressure.values())
+
+    return max(attained, key=strain).tightest
 
 
 def _costs(summaries: Sequence[dict[str, Any]]) -> dict[str, float | None]:

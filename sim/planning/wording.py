@@ -1,4 +1,4 @@
-"""How are keys and figures written in the tables of everything that plans?"""
+"""Keys, limits and figures as the tables and sentences of decisions write them."""
 
 from __future__ import annotations
 
@@ -33,16 +33,45 @@ def milliseconds(value: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """A share in percent that neither rounds up to all nor down to nothing.
+    """A share in percent with the digits that decide: it neither rounds up to a target, or to all,
+    nor down to nothing.
 
-    >>> share(0.99996), share(1.0), share(0.5), share(None)
-    ('99.99%', '100%', '50%', '-')
+    >>> share(0.99996), share(1.0), share(0.98666), share(0.5), share(0.0), share(None)
+    ('99.99%', '100%', '98.66%', '50%', '0%', '-')
+    >>> share(0.74808), share(0.00004)
+    ('74.8%', '<0.01%')
     """
     if value is None:
         return "-"
-    if 0.99 < value < 1 or 0 < value < 0.01:
-        return f"{math.floor(value * 1e4) / 1e4:.2%}"
-    return f"{value:.0%}"
+    if value in (0.0, 1.0):
+        return f"{value:.0%}"
+    if value < 1e-4:
+        return "<0.01%"
+    digits = 2 if value > 0.9 or value < 0.1 else 1
+    scale = 10**digits
+    text = f"{math.floor(round(value * 100 * scale, 6)) / scale:.{digits}f}"
+    return f"{text.rstrip('0').rstrip('.')}%"
+
+
+def rank(value: float) -> str:
+    """The percentile that a share of requests is judged by.
+
+    >>> rank(0.99), rank(0.999), rank(0.5)
+    ('p99', 'p99.9', 'p50')
+    """
+    return f"p{100 * value:.6g}"
+
+
+def limit_name(name: str) -> str:
+    """What breaks, as tables and sentences name it.
+
+    >>> limit_name("ttft"), limit_name("ttft_p95"), limit_name("capacity")
+    ('TTFT', 'TTFT p95', 'capacity')
+    """
+    if name in ("capacity", "rejected"):
+        return name
+    metric, _, percentile = name.partition("_")
+    return f"{metric.upper()} {percentile}".strip()
 
 
 def counted(count: int, noun: str) -> str:
