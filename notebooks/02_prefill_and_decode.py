@@ -18,7 +18,7 @@ from reports import theme
 from sim import catalog
 from sim.analysis import roofline_view
 from sim.cost import CostModel, Deployment
-from sim.plan import Chunk
+from sim.plans import Chunk
 from sim.request import Request
 
 model = catalog.model("llama-3.1-8b")

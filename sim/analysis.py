@@ -9,7 +9,7 @@ from rich.text import Text
 from sim.capacity import Capacity
 from sim.cost import CostModel, Deployment, Operator
 from sim.errors import UsageError
-from sim.plan import Chunk
+from sim.plans import Chunk
 from sim.request import Request
 from sim.units import show_bytes, show_rate, show_time
 

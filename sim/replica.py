@@ -16,7 +16,7 @@ from typing import Protocol
 import simpy
 
 from sim.clock import INFINITY, SCHEDULING, Alarm, Process, due_now
-from sim.plan import Chunk, Plan
+from sim.plans import Chunk, Plan
 from sim.recorder import PLAN, Recorder, pack_chunk, pack_plan
 from sim.request import Request
 from sim.schedulers import Scheduler

@@ -16,7 +16,7 @@ from calibrate.engine.model import Transformer
 from calibrate.lazy_torch import torch
 from sim.memory import Allocator, PagedAllocator
 from sim.model import ModelSpec
-from sim.plan import Plan
+from sim.plans import Plan
 from sim.request import Request
 from sim.schedulers import Limits, Scheduler
 

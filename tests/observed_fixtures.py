@@ -23,7 +23,7 @@ from calibrate.engine.record import ObservedResult
 from calibrate.engine.sequences import follow
 from sim.cost import CostModel
 from sim.metrics.run_record import RunRecord
-from sim.plan import Plan
+from sim.plans import Plan
 from sim.scenario import load_scenario
 from sim.schedulers import Scheduler
 from sim.simulation import Setup, make_replica_scheduler, prepare, recorded

@@ -21,7 +21,7 @@ from sim import catalog
 from sim.cost import Deployment
 from sim.cost.attention import PREFILL_SHARES, Attention, prefill_share
 from sim.hardware import GpuSpec
-from sim.plan import Chunk
+from sim.plans import Chunk
 from sim.request import Request
 from tests.gpus import data_sheet
 

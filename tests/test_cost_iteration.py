@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from sim import catalog
 from sim.cost import CostModel, Deployment
 from sim.engine import EngineSpec
-from sim.plan import Chunk
+from sim.plans import Chunk
 from sim.request import Request
 from tests.gpus import data_sheet
 

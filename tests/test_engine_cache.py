@@ -12,7 +12,7 @@ from calibrate.engine.cache import BlockTables, cache_bytes, geometry
 from calibrate.engine.executor import Executor
 from sim.errors import InfersimError
 from sim.memory import Allocator, ContiguousAllocator, PagedAllocator
-from sim.plan import Chunk, Plan
+from sim.plans import Chunk, Plan
 from sim.request import Request
 from sim.schedulers import ChunkedPrefill, Limits, Scheduler
 from tests.engine_harness import Asked, make_model, prompt, scheduler, serve, tiny

@@ -12,7 +12,7 @@ from calibrate.engine.attention_cuda import Batched
 from calibrate.engine.cache import BlockTables, Cache
 from calibrate.lazy_torch import torch
 from sim.memory import Allocator, ContiguousAllocator
-from sim.plan import Chunk, Plan
+from sim.plans import Chunk, Plan
 from sim.request import Request
 from sim.schedulers import (
     ChunkedPrefill,

@@ -19,7 +19,7 @@ from sim.cost.operators import Operators
 from sim.cost.trust import ATTENTION_ERROR, PROJECTION_ERROR
 from sim.errors import ScenarioError, UsageError
 from sim.hardware import GpuSpec
-from sim.plan import Chunk
+from sim.plans import Chunk
 from sim.profile import KernelFit, Profile, Score
 from sim.request import Request
 from sim.scenario import load_scenario

@@ -10,7 +10,7 @@ pytest.importorskip("torch", reason="the engines need PyTorch")
 
 from calibrate.engine.log import Phases
 from calibrate.observers.ledger import Ledger, Ran
-from sim.plan import Plan
+from sim.plans import Plan
 from sim.recorder import PLAN
 from sim.request import Request
 from sim.scenario import Scenario, load_scenario

@@ -14,7 +14,7 @@ from sim.cost.kernels.form import Ceilings
 from sim.cost.kernels.serial_prompts import SerialPrompts
 from sim.cost.trust import ATTENTION_ERROR, PROJECTION_ERROR
 from sim.errors import UsageError
-from sim.plan import Chunk
+from sim.plans import Chunk
 from sim.profile import KernelFit, Profile, Score
 from sim.request import Request
 

@@ -356,7 +356,7 @@ def test_bytes_of_a_single_pass() -> None:
     )
     result = sim.simulate(scenario)
     record = result.record
-    from sim.plan import Chunk
+    from sim.plans import Chunk
     from sim.request import Request
 
     passes = [

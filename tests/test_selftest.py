@@ -15,7 +15,7 @@ import sim.selftest
 from sim.cli import app
 from sim.errors import InfersimError
 from sim.memory import PagedAllocator
-from sim.plan import Chunk, Plan
+from sim.plans import Chunk, Plan
 from sim.request import Request
 from sim.schedulers import ChunkedPrefill, Limits
 from sim.selftest import Check, header, row

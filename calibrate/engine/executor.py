@@ -17,7 +17,7 @@ from calibrate.engine.graphs import Capture, DecodeGraphs
 from calibrate.engine.model import Transformer
 from calibrate.engine.sequences import Prompt, follow
 from calibrate.lazy_torch import Tensor, torch
-from sim.plan import Plan
+from sim.plans import Plan
 from sim.schedulers import Scheduler
 
 Sampler = Callable[[Tensor], Tensor]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from calibrate.engine.executor import Pass
-from sim.plan import Plan
+from sim.plans import Plan
 from sim.recorder import Recorder, pack_plan
 from sim.schedulers import Scheduler
 

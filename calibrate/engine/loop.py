@@ -17,7 +17,7 @@ from calibrate.engine.executor import Executor
 from calibrate.engine.log import Log, Phases
 from sim.clock import Stop
 from sim.errors import InfersimError
-from sim.plan import Plan
+from sim.plans import Plan
 from sim.schedulers import Scheduler
 
 NAP = 0.1

@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterable
 from calibrate.engine.batch import PAD, Span
 from calibrate.engine.cache import BlockTables
 from sim.errors import InfersimError
-from sim.plan import Chunk, Plan
+from sim.plans import Chunk, Plan
 from sim.request import Request
 from sim.schedulers import Scheduler
 from sim.schedulers.whole_batch import WholeBatch

@@ -20,7 +20,7 @@ from calibrate.lazy_torch import Tensor, torch
 from calibrate.observers import lazy_transformers
 from sim.clock import Stop
 from sim.errors import InfersimError
-from sim.plan import Plan
+from sim.plans import Plan
 from sim.request import Request
 from sim.schedulers import Scheduler
 

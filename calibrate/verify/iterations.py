@@ -13,7 +13,7 @@ from typing import Any
 from calibrate.engine.log import Iteration
 from calibrate.engine.observed import Observed
 from sim.cost import CostModel
-from sim.plan import Chunk
+from sim.plans import Chunk
 from sim.request import Request
 from sim.scenario import Scenario
 from sim.simulation import prepare

@@ -23,7 +23,7 @@ from sim.cost.measured import PromptTrust, decode_of, prompts_of
 from sim.cost.operators import Amount, Operator, measured
 from sim.cost.trust import ATTENTION_ERROR
 from sim.model import precision_bytes
-from sim.plan import Chunk
+from sim.plans import Chunk
 
 PREFILL_SHARES = (0.0455, 0.096, 0.185, 0.299, 0.442, 0.533, 0.577, 0.585)
 """Share of the dense bf16 peak that causal prefill attention reaches when a query sees 64, 128, ...

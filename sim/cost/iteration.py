@@ -18,7 +18,7 @@ from sim.cost.decode_table import Line
 from sim.cost.deployment import Deployment
 from sim.cost.operators import Amount, Operator
 from sim.cost.scaled import attention_of, operators_of
-from sim.plan import Chunk
+from sim.plans import Chunk
 
 Indexed = tuple[list[float], list[Line]]
 """Lines, and their limits, in which the line that holds is looked up."""

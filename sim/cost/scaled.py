@@ -12,7 +12,7 @@ from sim.cost.decode_table import Line
 from sim.cost.deployment import Deployment
 from sim.cost.operators import Amount, Operator, Operators
 from sim.engine import AS_PRICED
-from sim.plan import Chunk
+from sim.plans import Chunk
 
 
 def operators_of(deployment: Deployment) -> Operators:

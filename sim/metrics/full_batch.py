@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.plan import Chunk
+from sim.plans import Chunk
 from sim.request import Request
 from sim.rng import stream
 

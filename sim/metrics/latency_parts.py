@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.plan import Chunk
+from sim.plans import Chunk
 from sim.recorder import COMPLETED
 from sim.request import Request
 

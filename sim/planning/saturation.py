@@ -16,8 +16,8 @@ from sim.cost import CostModel
 from sim.errors import InfeasibleError
 from sim.metrics.full_batch import FullBatch, full_batch
 from sim.metrics.promises import Promise
-from sim.plan import Chunk
 from sim.planning.loads import Traffic
+from sim.plans import Chunk
 from sim.request import Request
 from sim.scenario import Scenario
 from sim.schedulers import Limits

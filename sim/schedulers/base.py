@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from sim.memory import Allocator
-from sim.plan import Chunk, Plan
+from sim.plans import Chunk, Plan
 from sim.request import Request
 from sim.schedulers.decoding import DecodeBatch
 from sim.schedulers.queues import Fifo, Queue

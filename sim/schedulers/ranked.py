@@ -16,7 +16,7 @@ Only iterations that run out of memory are walked; all others are those of ``Chu
 from __future__ import annotations
 
 from sim.memory import Allocator
-from sim.plan import Chunk, Plan
+from sim.plans import Chunk, Plan
 from sim.request import Request
 from sim.schedulers.base import Limits
 from sim.schedulers.continuous import ChunkedPrefill

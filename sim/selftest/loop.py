@@ -17,7 +17,7 @@ from sim.clock import Stop, run
 from sim.errors import InfersimError
 from sim.fleet import make_fleet
 from sim.memory import PagedAllocator
-from sim.plan import Chunk
+from sim.plans import Chunk
 from sim.recorder import Recorder
 from sim.replica import Price, Replica
 from sim.request import Request

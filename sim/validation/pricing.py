@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sim.cost import CostModel, Deployment
-from sim.plan import Chunk
+from sim.plans import Chunk
 from sim.request import Request
 from sim.validation.iterations import Floats, Iterations
 

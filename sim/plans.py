@@ -1,4 +1,4 @@
-"""What is in one iteration: the words in which a scheduler, a cost model and an engine agree."""
+"""Plans of iterations: the words in which a scheduler, a cost model and an engine agree."""
 
 from __future__ import annotations
 
