@@ -90,8 +90,8 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         "error_band": band,
         "ends": None,
         "whole_runs": {
-            "text": whole_runs_text(d.engine.name),
-            "errors": [error._asdict() for error in whole_run_errors(d.engine.name)],
+            "text": whole_runs_text(scenario.engine),
+            "errors": [error._asdict() for error in whole_run_errors(scenario.engine)],
         },
         "precision": sure,
         "repetitions": None,

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sim.planning.sentences import (
+    ends_text,
     first_to_break,
     highest,
     knee_text,
@@ -32,6 +33,8 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield Text.assemble((document["scenario"], "bold"), f"  {document['model']} on {gpus}")
     yield Text(slo_text(document))
     yield Text(highest(document), style="bold")
+    for line in ends_text(document):
+        yield Text(line)
     yield Text(first_to_break(document))
     own = document["own"]
     if own is not None:

@@ -15,7 +15,7 @@ def sentences(document: Document) -> list[str]:
     own = [] if document["own"] is None else [own_load(document)]
     told = [slo_text(document), first_to_break(document), *own, knee_text(document)]
     told += opening(document)
-    return [highest(document), *told, sureness(document)]
+    return [highest(document), *ends_text(document), *told, sureness(document)]
 
 
 def slo_text(document: Document) -> str:
@@ -34,9 +34,23 @@ def highest(document: Document) -> str:
     text = f"Highest load: {document['load']:.4g} {unit}"
     if fails is None:
         return f"{text}; nothing failed up to there, the highest load that was tried"
-    band = document["error_band"]
-    told = "" if band is None else f"; the prices of iterations are good to about {band:.0%}"
-    return f"{text} ({fails:.4g} fails{told})"
+    return f"{text} ({fails:.4g} fails)"
+
+
+def ends_text(document: Document) -> list[str]:
+    """The highest load at both ends of the error band, and how far off whole runs were."""
+    ends, unit = document["ends"], document["unit"]
+    if ends is None:
+        return []
+    slower, faster = ends["slower"], ends["faster"]
+    low = "above what was tried" if slower is None else f"{slower:.3g}"
+    low = "no load holds" if slower == 0 else low
+    high = "above what was tried" if faster is None else f"{faster:.3g}"
+    error = f"{ends['error']:.0%}"
+    return [
+        f"If iterations are {error} slower than predicted: {low}; {error} faster: {high} {unit}.",
+        document["whole_runs"],
+    ]
 
 
 def first_to_break(document: Document) -> str:
