@@ -131,3 +131,19 @@ def test_run_writes_the_ends_into_the_summary_on_disk(tmp_path: Path) -> None:
     assert summary["infersim"]["ends"]["slower"]["p99_ttft_ms"] > summary["p99_ttft_ms"]
     assert "faster or slower" in done.output
     assert "Whole published runs of vllm" in done.output
+
+
+def test_find_gives_the_highest_load_at_both_ends() -> None:
+    from sim.planning.find import document, find
+
+    scenario = chat(**{"run.requests": 300, "workload.arrivals.rate": 8})
+    found = find(scenario, "rate", tolerance=0.04)
+    assert found.ends is not None
+    assert found.ends.error == found.best.error
+    slower = find(at_factor(scenario, 1 + found.ends.error), "rate", tolerance=0.04)
+    assert found.ends.slower is not None
+    assert found.ends.slower == pytest.approx(slower.best.load, rel=0.08)
+    assert found.ends.slower < found.best.load < (found.ends.faster or float("inf"))
+    written = document(found)
+    assert written["ends"]["slower"] == found.ends.slower
+    assert any("slower than predicted" in line for line in written["sentences"])

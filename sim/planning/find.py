@@ -220,13 +220,11 @@ def find(
         own=own,
         probes=probes,
         knee=knee([probe for probe in probes if probe.load <= best.load]),
-        ends=_ends(scenario, finder, best, tolerance, tell),
+        ends=_ends(scenario, finder, best, tolerance),
     )
 
 
-def _ends(
-    scenario: Scenario, finder: Finder, best: Probe, tolerance: float, tell: Tell | None
-) -> Ends | None:
+def _ends(scenario: Scenario, finder: Finder, best: Probe, tolerance: float) -> Ends | None:
     """The highest load at both ends of the error band of iteration times, as closely as half the
     band; None where there is no band."""
     error, replicas = best.error, scenario.fleet[0].replicas
@@ -236,7 +234,7 @@ def _ends(
     for factor in end_factors(error):
         other = Finder(at_factor(scenario, factor), finder.axis.kind, finder.promises)
         guess = best.load / factor**REACTION
-        found, fails = other.find(replicas, max(tolerance, error / 2), tell=tell, guess=guess)
+        found, fails = other.find(replicas, max(tolerance, error / 2), guess=guess)
         loads.append(None if fails is None else 0.0 if found is None else found.load)
     faster, slower = loads
     return Ends(error, slower, faster)
