@@ -53,7 +53,7 @@ SAME = 1e-3
 """Loads that differ by no more than this share are one in the curve: the search has tried it."""
 
 REACTION = 1.75
-"""By how much a capacity within an SLO reacts to a change in speed: 7 to 8 % for 4 to 5 % on several
+"""By how much a capacity within an SLO reacts to a change in speed: 7 to 8 % for 4 to 5 % on some
 fleets. Only the first guess of a search depends on it."""
 
 Tell = Callable[[Probe], None]
