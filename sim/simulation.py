@@ -132,7 +132,7 @@ def is_random(scenario: Scenario) -> bool:
     if sum(item.share is not None for item in workload.classes or ()) > 1:
         return True
     if workload.trace is not None:
-        return workload.trace.spread is not None
+        return workload.trace.spread is not None or not workload.trace.overlay.is_integer()
     laws = (workload.arrivals, workload.prompt_tokens, workload.output_tokens, workload.lengths)
     kinds = {law.kind for law in laws if law is not None}
     return not kinds <= {"constant", "burst", "closed", "fixed"}

@@ -12,12 +12,15 @@ from sim.errors import UsageError
 from sim.exits import told_errors
 from sim.options import AsJson
 
-app = typer.Typer(help="Look at traces, convert them, cut them down.", no_args_is_help=True)
+app = typer.Typer(
+    help="Look at traces, convert them, cut them down, scale them.", no_args_is_help=True
+)
 
 TraceFile = Annotated[Path, typer.Argument(help="A trace, in any format that scenarios replay.")]
 PlainFile = Annotated[Path, typer.Argument(help="The CSV file to write.")]
 Format = Annotated[str, typer.Option("--format", help="How to read it; auto: by its columns.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite a file.")]
+Seed = Annotated[int, typer.Option(min=0, help="Selects the random draws.")]
 
 
 @app.command("describe")
@@ -59,7 +62,7 @@ def trace_sample(
     thin: Annotated[
         float | None, typer.Option(help="Instead: keep each request with this probability.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Selects the random draws.")] = 42,
+    seed: Seed = 42,
     trace_format: Format = "auto",
     force: Force = False,
 ) -> None:
@@ -78,6 +81,75 @@ def trace_sample(
             raise UsageError("a sample takes either --requests N or --thin P")
         write_trace(part, output)
     _written(output, len(part), part.skipped)
+
+
+@app.command("scale")
+def trace_scale(
+    file: TraceFile,
+    output: PlainFile,
+    overlay: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N", help="So many copies at once, evenly shifted: N times the users."
+        ),
+    ] = None,
+    time_scale: Annotated[
+        str | None,
+        typer.Option(metavar="X", help="Multiply all gaps: 1/3 plays it three times as fast."),
+    ] = None,
+    rate: Annotated[
+        str | None,
+        typer.Option(metavar="R", help="Instead of --time-scale: requests per second, on average."),
+    ] = None,
+    seed: Seed = 42,
+    trace_format: Format = "auto",
+    force: Force = False,
+) -> None:
+    """Write a trace with more or fewer users, or faster or slower, as plain CSV.
+
+    Overlaid copies keep bursts as they were and put those of other users next to
+    them. Smaller gaps make each burst denser and shorter. With both, the copies
+    come first.
+    """
+    with told_errors():
+        from sim.trace_tools import check_free, write_trace
+        from sim.workload.traces import read_trace
+
+        chosen = _scaling(overlay, time_scale, rate)
+        check_free(output, file, force=force)
+        found = read_trace(
+            file,
+            trace_format,
+            chosen.get("time_scale", 1.0),
+            overlay=chosen.get("overlay", 1.0),
+            rate=chosen.get("rate"),
+            seed=seed,
+        )
+        write_trace(found, output)
+    _written(output, len(found), found.skipped)
+
+
+def _scaling(overlay: str | None, time_scale: str | None, rate: str | None) -> dict[str, float]:
+    """What ``read_trace`` is asked for; UsageError for what is none, contradicts, or is missing."""
+    from pydantic import TypeAdapter, ValidationError
+
+    from sim.scenario.fields import Rate, Ratio
+
+    given = {"overlay": overlay, "time_scale": time_scale, "rate": rate}
+    texts = {name: text for name, text in given.items() if text is not None}
+    if not texts:
+        raise UsageError("give --overlay N, --time-scale X or --rate R, such as --overlay 3")
+    if "time_scale" in texts and "rate" in texts:
+        raise UsageError("--rate replaces --time-scale; give one or the other")
+    found = {}
+    for name, text in texts.items():
+        kind = TypeAdapter[float](Rate if name == "rate" else Ratio)
+        try:
+            found[name] = kind.validate_python(text)
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"].removeprefix("Value error, ")
+            raise UsageError(f"--{name.replace('_', '-')}: {reason}") from None
+    return found
 
 
 def _written(path: Path, requests: int, skipped: dict[str, int]) -> None:

@@ -66,6 +66,17 @@ def _number(allowed: str, accepts: Callable[[float], bool]) -> BeforeValidator:
     return BeforeValidator(read)
 
 
+def read_ratio(value: object) -> float:
+    """A number above 0, or a fraction of two such as 1/3; ValueError for anything else."""
+    allowed = "a number above 0, or a fraction such as 1/3"
+    parts = value.split("/") if isinstance(value, str) else [value]
+    numbers = [scalar(part.strip()) if isinstance(part, str) else part for part in parts]
+    plain = [_finite(n) for n in numbers if isinstance(n, int | float) and n is not True]
+    if len(plain) < len(parts) or not 1 <= len(parts) <= 2 or not all(n > 0 for n in plain):
+        raise ValueError(f"expected {allowed}, got {show(value)}")
+    return plain[0] if len(plain) == 1 else _finite(plain[0] / plain[1])
+
+
 def _share(value: object) -> float:
     allowed = "a share above 0 and up to 1"
     result = _plain_number(value, allowed)
@@ -250,6 +261,8 @@ Mean = Annotated[Positive, at_most(LARGEST_COUNT)]
 """A number of tokens that need not be whole, such as a mean or a standard deviation."""
 Factor = Annotated[Positive, between(1e-6, 1e6)]
 """What times are multiplied by; not so small that requests could no longer be told apart."""
+Ratio = Annotated[float, BeforeValidator(read_ratio), between(1e-6, 1e6)]
+"""What traffic is multiplied by: like ``Factor``, or a fraction."""
 Share = Annotated[float, BeforeValidator(_share)]
 """A share in (0, 1]."""
 Price = Annotated[float | Literal["catalogue"] | None, PlainValidator(_price)]

@@ -78,6 +78,7 @@ def _values() -> Sequence[tuple[str, Any, _Schema]]:
     whole = {"type": ["integer", "string"], "minimum": 1, "maximum": fields.LARGEST_COUNT}
     count = {**whole, "pattern": _whole_text(_WHOLE)}
     number = {"type": ["number", "string"], "pattern": _whole_text(_NUMBER)}
+    ratio = _whole_text(rf"{_NUMBER}(\s*/\s*{_NUMBER})?")
     line = {"type": "string", "pattern": r"\S"}
     time = f"{_NUMBER}\\s*({_units('time')})"
     price = {"type": ["number", "string", "null"], "minimum": 0}
@@ -93,6 +94,7 @@ def _values() -> Sequence[tuple[str, Any, _Schema]]:
         ("version", fields.Version, {"const": 1}),
         ("positive", fields.Positive, {**number, "exclusiveMinimum": 0}),
         ("nonnegative", fields.Nonnegative, {**number, "minimum": 0}),
+        ("ratio", fields.Ratio, {**number, "exclusiveMinimum": 0, "pattern": ratio}),
         ("share", fields.Share, {**number, "exclusiveMinimum": 0, "maximum": 1}),
         ("price", fields.Price, {**price, "pattern": _whole_text(f"{_NUMBER}|catalogue")}),
         ("duration", fields.Duration, _quantity("time", zero=False)),

@@ -76,7 +76,7 @@ class Run(LimitedSection):
     requests: Count | None = Field(
         default=None,
         description=f"How many are sent. Left out: {DEFAULT_REQUESTS:,} of made-up traffic, or "
-        "the whole of a trace; beside the limit of a trace, the smaller of both holds.",
+        "the whole of a trace; of an overlaid trace, the first so many of all copies together.",
     )
     warmup: Annotated[Warmup, PlainValidator(_read_warmup), PlainSerializer(_write_warmup)] = Field(
         default_factory=Warmup,

@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from sim.scenario.arrivals import Arrivals
 from sim.scenario.classes import TrafficClass, checked
-from sim.scenario.fields import Count, Duration, Factor, File, Tokens, trouble
+from sim.scenario.fields import Count, Duration, File, Rate, Ratio, Tokens, trouble
 from sim.scenario.lengths import JointLengths, Lengths
 from sim.scenario.support import LimitedSection, Section
 
@@ -32,18 +32,39 @@ class Trace(Section):
     ] = Field(
         default="auto", description="How to read it. auto: recognised by the names of its columns."
     )
-    time_scale: Factor = Field(
+    overlay: Ratio = Field(
+        default=1.0,
+        description="So many copies of the trace at once, evenly shifted in time: 3 is three times "
+        "the users, whose bursts do not coincide; 2.5 takes every second request of the last copy, "
+        "0.5 of the only one, chosen at random under the seed. 1: as recorded.",
+        examples=[3],
+    )
+    time_scale: Ratio = Field(
         default=1.0,
         description="Every gap between arrivals is multiplied by it: 0.25 replays the same "
-        "requests four times as fast, 2 at half the rate. 1: as recorded.",
+        "requests four times as fast, so that bursts get denser and shorter; 2 at half the rate. "
+        "A fraction such as 1/3 is understood. 1: as recorded.",
     )
-    limit: Count | None = Field(default=None, description="Only the first so many; null: all.")
+    rate: Rate | None = Field(
+        default=None,
+        description="Instead of time_scale: mean requests per second, to which gaps are scaled.",
+        examples=[12],
+    )
+    limit: Count | None = Field(
+        default=None, description="Only the first so many recorded requests; null: all."
+    )
     spread: Duration | None = Field(
         default=None,
         description="Tick of the recording clock, s: each arrival moves on by a share of it, drawn "
         "uniformly under the seed. Mooncake's is 3 s. null: as recorded.",
         examples=["3s"],
     )
+
+    @model_validator(mode="after")
+    def _one_pace(self) -> Trace:
+        if self.rate is not None and self.time_scale != 1.0:
+            raise trouble("rate replaces time_scale; give one or the other", "time_scale", "rate")
+        return self
 
 
 class Workload(LimitedSection):

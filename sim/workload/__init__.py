@@ -56,8 +56,8 @@ LATEST = 1e9
 def build(scenario: Scenario, seed: int) -> OpenTraffic | ClosedTraffic:
     """The traffic that ``scenario`` asks for, drawn under ``seed``.
 
-    In a trace the seed has a say only in its ``spread``; of its ``limit`` and ``run.requests`` the
-    smaller one holds.
+    In a trace the seed has a say only in its ``spread`` and in a fraction of a copy that is
+    overlaid. Its ``limit`` counts recorded requests, ``run.requests`` those that are sent.
     TraceError for a file that cannot be read, UsageError for a law that does not exist.
     """
     assume = scenario.assume
@@ -70,13 +70,15 @@ def _asked(scenario: Scenario, seed: int) -> OpenTraffic | ClosedTraffic:
     workload, total = scenario.workload, scenario.run.requests
     if workload.trace is not None:
         recorded = workload.trace
-        limits = [n for n in (recorded.limit, total) if n is not None]
         trace = read_trace(
             scenario.path(recorded.path),
             recorded.format,
             recorded.time_scale,
-            min(limits, default=None),
+            recorded.limit,
             spread=recorded.spread,
+            overlay=recorded.overlay,
+            requests=total,
+            rate=recorded.rate,
             seed=seed,
         )
         return replay(trace, labels_of(scenario, trace, seed))

@@ -25,6 +25,7 @@ from sim.workload.traces.base import Trace, TraceFormat
 from sim.workload.traces.columns import PAIRS
 from sim.workload.traces.head import head
 from sim.workload.traces.rows import listed
+from sim.workload.traces.scaling import overlaid, time_scale_to
 
 __all__ = ["FORMATS", "Trace", "TraceFormat", "detect", "find_format", "read_trace"]
 
@@ -42,17 +43,24 @@ def read_trace(
     limit: int | None = None,
     *,
     spread: float | None = None,
+    overlay: float = 1.0,
+    requests: int | None = None,
+    rate: float | None = None,
     seed: int = 0,
 ) -> Trace:
     """The requests in ``path``, sorted by arrival, with times in seconds since the first of them.
 
-    Sorting is stable: requests that arrive together keep the order of the file. ``spread`` is the
-    tick (s) of a clock that was too coarse: each arrival moves on by its share of a tick, drawn
-    uniformly from the stream "arrivals" under ``seed``, and all are sorted again. Then ``limit``
-    keeps the first requests by arrival, and ``time_scale`` multiplies all gaps (0.25: four times
-    as fast). Every row is checked all the same. ``trace_format`` is a key of ``FORMATS``, or
-    "auto" to tell by the column names (UsageError otherwise). TraceError, with file and line, for
-    anything that breaks the format.
+    Sorting is stable: requests that arrive together keep the order of the file. What else is asked
+    for happens in this order. ``spread`` is the tick (s) of a clock that was too coarse: each
+    arrival moves on by its share of a tick, drawn uniformly from the stream "arrivals" under
+    ``seed``, and all are sorted again. ``limit`` keeps the first requests by arrival. ``overlay``
+    merges so many copies of them (``scaling.overlaid``), and ``requests`` keeps the first of what
+    that gives. ``time_scale`` multiplies all gaps (0.25: four times as fast); ``rate``, requests
+    per second on average, replaces it.
+
+    Every row is checked all the same. ``trace_format`` is a key of ``FORMATS``, or "auto" to tell
+    by the column names (UsageError otherwise). TraceError, with file and line, for anything that
+    breaks the format.
     """
     trace = find_format(path, trace_format).read(path)
     if not len(trace):
@@ -63,8 +71,12 @@ def read_trace(
         shares = stream(seed, "arrivals").random(len(trace))
         trace = _sorted(trace.moved(trace.arrivals + spread * shares))
     trace = trace.taken(np.arange(len(trace))[:limit])
+    trace = overlaid(trace.moved(trace.arrivals - trace.arrivals[0]), overlay, seed)
+    trace = trace.taken(np.arange(len(trace))[:requests])
+    if rate is not None:
+        time_scale = time_scale_to(trace, rate)
     with np.errstate(over="ignore"):  # scaled beyond all numbers: infinite, for the caller to see
-        return trace.moved((trace.arrivals - trace.arrivals[0]) * time_scale)
+        return trace.moved(trace.arrivals * time_scale)
 
 
 def find_format(path: Path, trace_format: str = "auto") -> TraceFormat:

@@ -1,0 +1,85 @@
+"""Scales a trace: overlaid copies for more users, multiplied gaps for the same users in less time.
+
+Times in seconds. Overlaying keeps a burst as long as it was recorded and adds others beside it;
+multiplying gaps makes each burst denser and shorter. With twice the users the first is what comes.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from sim.errors import UsageError
+from sim.rng import stream
+from sim.workload.traces.base import Trace
+
+MOST = 10_000_000
+"""Requests of an overlaid trace; the results of more take many gigabytes."""
+
+
+def overlaid(trace: Trace, copies: float, seed: int) -> Trace:
+    """So many copies of ``trace``, merged in order of arrival, the first request at 0.
+
+    ``trace`` is sorted and begins at 0. Of ``copies`` (above 0), rounded up to N, copy k (from 0)
+    is shifted by k/N of the recording's period, and what is then beyond its end comes at its
+    start. The period is the span plus one mean gap, so that the rate is the same across the seam;
+    of requests that all come at once it is 0. Of a fraction of a copy, which is the last one, that
+    share of the requests is kept (rounded, at least one): those with the lowest of as many draws
+    from the stream "overlay" under ``seed``, so a larger share keeps what a smaller one does. Of
+    requests at one time those of earlier copies come first. UsageError for more than ``MOST``.
+    """
+    if copies == 1:
+        return trace
+    requests = len(trace)
+    if copies * requests > MOST:
+        raise UsageError(
+            f"an overlay of {copies:g} copies of {requests:,} requests is more than {MOST:,} "
+            "requests; overlay fewer, or a part of the trace (its limit)"
+        )
+    number, whole = math.ceil(copies), math.floor(copies)
+    period = _period(trace)
+    rows, times = [], []
+    for copy in range(number):
+        kept = np.arange(requests)
+        if copy == whole:
+            kept = kept[_sample(requests, copies - whole, seed)]
+        shifted = trace.arrivals[kept] + period * copy / number
+        rows.append(kept)
+        times.append(np.where(shifted < period, shifted, shifted - period) if copy else shifted)
+    arrivals = np.concatenate(times)
+    order = np.argsort(arrivals, kind="stable")
+    arrivals = arrivals[order]
+    return trace.taken(np.concatenate(rows)[order]).moved(arrivals - arrivals[0])
+
+
+def time_scale_to(trace: Trace, rate: float) -> float:
+    """What multiplies the gaps of ``trace`` so that ``rate`` requests arrive per second on average.
+
+    UsageError for requests that all come at one time.
+    """
+    own = mean_rate(trace)
+    if own is None:
+        raise UsageError(
+            "all requests of the trace come at one time: it has no rate that could be scaled"
+        )
+    return own / rate
+
+
+def mean_rate(trace: Trace) -> float | None:
+    """Requests per second: one over the mean gap; None if all come at one time."""
+    span = float(trace.arrivals[-1] - trace.arrivals[0])
+    return (len(trace) - 1) / span if span > 0 else None
+
+
+def _period(trace: Trace) -> float:
+    rate = mean_rate(trace)
+    return 0.0 if rate is None else len(trace) / rate
+
+
+def _sample(requests: int, share: float, seed: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which requests a share of a copy keeps."""
+    draws = stream(seed, "overlay").random(requests)
+    kept = np.zeros(requests, dtype=np.bool_)
+    kept[np.argsort(draws, kind="stable")[: max(1, round(share * requests))]] = True
+    return kept
