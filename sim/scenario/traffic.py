@@ -35,8 +35,8 @@ class Trace(Section):
     overlay: Ratio = Field(
         default=1.0,
         description="So many copies of the trace at once, evenly shifted in time: 3 is three times "
-        "the users, whose bursts do not coincide; 2.5 takes every second request of the last copy, "
-        "0.5 of the only one, chosen at random under the seed. 1: as recorded.",
+        "the users, whose bursts do not coincide; 2.5 keeps half of the requests of the last copy, "
+        "0.5 half of those of the only one, chosen at random under the seed. 1: as recorded.",
         examples=[3],
     )
     time_scale: Ratio = Field(
