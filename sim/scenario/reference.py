@@ -34,6 +34,7 @@ VALUES: Mapping[str, tuple[str, str | None]] = {
     "price": ("a number, 0 or more; catalogue; null", "US dollars per GPU hour"),
     "priority": ("a whole number, 0 or more", None),
     "rate": ("a number or a rate such as 6, 90/min or 300/h, more than 0", "per second"),
+    "ratio": ("a number above 0, or a fraction such as 1/3", None),
     "seed": ("a whole number, 0 or more", None),
     "share": ("a number above 0 and up to 1", None),
     "size": ("a size such as 80GiB or 16GB", "bytes"),
