@@ -32,7 +32,8 @@ from sim.results import Result
 from sim.rng import repetition_seed
 from sim.routers import make_router
 from sim.scenario import Scenario
-from sim.schedulers import Limits, Scheduler, make_scheduler
+from sim.schedulers import Limits, Scheduler, make_scheduler, scheduler_class
+from sim.schedulers.orders import make_order
 from sim.units import show_bytes
 from sim.workload import ClosedTraffic, OpenTraffic, build
 
@@ -52,8 +53,8 @@ class Setup:
 def prepare(scenario: Scenario) -> Setup:
     """Look everything up and do the memory arithmetic.
 
-    Raises UsageError for names that do not exist, or repetitions without anything random to
-    repeat, and InfeasibleError if the model does not fit.
+    Raises UsageError for names that do not exist, parts of one's own that cannot be loaded, or
+    repetitions without anything random to repeat, and InfeasibleError if the model does not fit.
     """
     if scenario.run.repetitions > 1 and not is_random(scenario):
         raise UsageError(
@@ -61,6 +62,7 @@ def prepare(scenario: Scenario) -> Setup:
             f"{scenario.run.repetitions} repetitions would be the same run; leave them at 1, or "
             "vary the traffic (for a trace: workload.trace.spread)"
         )
+    _check_own_parts(scenario)
     pool, base = scenario.fleet[0], scenario.base
     engine, assume = catalog.engine(scenario.engine, base), scenario.assume
     try:
@@ -106,6 +108,13 @@ def prepare(scenario: Scenario) -> Setup:
     if memory.usable_blocks == 0:
         raise InfeasibleError(_does_not_fit(deployment, memory))
     return Setup(scenario, deployment, limits, memory)
+
+
+def _check_own_parts(scenario: Scenario) -> None:
+    """Raise UsageError for a part of one's own that cannot be loaded, before any work is done."""
+    folders = scenario.folders
+    scheduler_class(scenario.scheduler.batching, folders=folders)
+    make_order(scenario.scheduler.order, folders)
 
 
 def _does_not_fit(d: Deployment, memory: Capacity) -> str:
@@ -161,6 +170,7 @@ def make_replica_scheduler(setup: Setup) -> Scheduler:
         make_allocator(setup),
         chunked_prefill=knobs.chunked_prefill,
         order=knobs.order,
+        folders=setup.scenario.folders,
     )
 
 

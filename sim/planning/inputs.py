@@ -5,19 +5,23 @@ Files are known by their absolute paths, their contents by SHA-256.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import file_digest
 from pathlib import Path
 
 from sim.errors import UsageError
+from sim.own import located
 
 
-def digests(data: object, base: Path) -> dict[str, str]:
-    """Path -> digest of every file that some text in plain ``data`` leads to, from ``base``.
+def digests(data: object, folders: Sequence[Path]) -> dict[str, str]:
+    """Path -> digest of every file that some text in plain ``data`` leads to.
 
+    Relative paths start at the first of ``folders``; parts of one's own are looked for in all.
     UsageError for a file that cannot be read.
     """
-    paths = {Path(base.absolute(), text) for text in _texts(data) if text and "\0" not in text}
+    texts = {text for text in _texts(data) if text and "\0" not in text}
+    paths = {Path(folders[0].absolute(), text) for text in texts}
+    paths |= {file for text in texts if (file := located(text, folders)) is not None}
     return {str(path): _digest(path) for path in sorted(paths) if _is_file(path)}
 
 

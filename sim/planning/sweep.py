@@ -56,7 +56,7 @@ class Sweep:
     def _files(self) -> dict[str, str]:
         """What the files contain that the scenario, or a value on an axis, names by path."""
         swept = [value for axis in self.axes for value in axis.values]
-        return digests([self.scenario.written(), swept], self.scenario.base)
+        return digests([self.scenario.written(), swept], self.scenario.folders)
 
     def create(self, path: Path) -> Store:
         """A directory for this sweep; UsageError if it cannot be, or no point is possible."""

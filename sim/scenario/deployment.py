@@ -6,12 +6,12 @@ Numbers are SI once validated (seconds, bytes).
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from sim.errors import did_you_mean
+from sim.own import is_own
 from sim.scenario.document import show
 from sim.scenario.fields import (
     Batching,
@@ -30,11 +30,10 @@ from sim.scenario.fields import (
 from sim.scenario.support import LimitedSection, Section, refusal
 
 _ORDERS = ("fcfs", "sjf", "priority", "edf")
-_CLASS = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 def _order(value: str) -> str:
-    if value in _ORDERS or _CLASS.fullmatch(value):
+    if value in _ORDERS or is_own(value):
         return value
     known = [name for name in _ORDERS if refusal("Scheduler", "order", name) is None]
     allowed = f"{', '.join(known)}, or a class of your own as package.module:Class"

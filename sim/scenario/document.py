@@ -54,12 +54,20 @@ class Problem:
     place: Place | None = None
 
 
+def _working_directory() -> Path | None:
+    try:
+        return Path.cwd()
+    except OSError:
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """A scenario as written: its data, and the places of its keys and values.
 
     ``text`` is the scenario's own file; ``texts`` holds that and the files which it extends, by
-    the label of their places; its own file comes first.
+    the label of their places; its own file comes first. Relative paths start at ``base``;
+    ``working`` is the working directory in which it was read, None where that is gone.
     """
 
     data: dict[str, Any]
@@ -68,6 +76,13 @@ class Document:
     texts: dict[str, str] = field(default_factory=dict)
     keys: dict[KeyPath, Place] = field(default_factory=dict)
     values: dict[KeyPath, Place] = field(default_factory=dict)
+    working: Path | None = field(default_factory=_working_directory)
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Where parts of one's own are looked for, in this order."""
+        places = (self.base, self.working)
+        return tuple(dict.fromkeys(place for place in places if place is not None))
 
     def place(self, path: KeyPath, *, at_key: bool = False) -> Place | None:
         """The place of ``path`` or else of what encloses it; None for data from Python."""

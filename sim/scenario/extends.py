@@ -91,7 +91,7 @@ class _Reader:
         self.texts |= parent.texts
         merged, more = self.merged(parent, chain)
         parent = _dropped(merged, "name")
-        data = absolute_paths(parent.data, parent.base.resolve())
+        data = absolute_paths(parent.data, parent.base.resolve(), parent.folders)
         return _one_pool(dataclasses.replace(parent, data=data)), [*found, *more]
 
     def _check(self, place: Place | None, chain: list[str]) -> None:

@@ -18,6 +18,7 @@ from pydantic_core import PydanticCustomError
 
 from sim import catalog, units
 from sim.errors import did_you_mean
+from sim.own import is_own
 from sim.scenario.document import show
 from sim.scenario.parsing import is_unicode, scalar
 
@@ -30,7 +31,6 @@ HIGHEST_RATE = 1e9
 
 _DEAREST = 1e9  # US dollars per hour
 _SWITCH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-_CLASS = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _BATCHING = ("static", "request", "continuous")
 
 
@@ -189,7 +189,7 @@ def _version(value: int) -> int:
 
 
 def _batching(value: str) -> str:
-    if value in _BATCHING or _CLASS.fullmatch(value):
+    if value in _BATCHING or is_own(value):
         return value
     allowed = f"{', '.join(_BATCHING)}, or a class of your own as package.module:Class"
     raise ValueError(f"{show(value)} is none of {allowed}{did_you_mean(value, _BATCHING)}")

@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from sim import catalog, units
+from sim.own import PATTERN
 from sim.scenario import fields
 from sim.scenario.deployment import Order
 from sim.scenario.parsing import parse
@@ -85,7 +86,7 @@ def _values() -> Sequence[tuple[str, Any, _Schema]]:
     warmup = {"type": ["integer", "string"], "minimum": 0, "maximum": fields.LARGEST_COUNT}
     switch = "|".join(_any_case(word) for word in ("true", "yes", "on", "false", "no", "off"))
     orders = [name for name in ORDERS if refusal("Scheduler", "order", name) is None]
-    own_class = {"type": "string", "pattern": r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*$"}
+    own_class = {"type": "string", "pattern": f"^({PATTERN})$"}
     return (
         ("count", fields.Count, count),
         ("tokens", fields.Tokens, count),

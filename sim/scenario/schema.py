@@ -16,6 +16,7 @@ import yaml
 from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from sim import catalog
+from sim.own import absolute
 from sim.scenario.assume import Assume
 from sim.scenario.deployment import KvCache, Pool, Precision, Scheduler, Speculative
 from sim.scenario.diagnostics import problems_of
@@ -151,6 +152,12 @@ class Scenario(LimitedSection):
         return Path.cwd() if self._document is None else self._document.base
 
     @property
+    def folders(self) -> tuple[Path, ...]:
+        """Where parts of one's own are looked for: in ``base``, then in the working directory."""
+        document = self._document
+        return Document({}, self.base).folders if document is None else document.folders
+
+    @property
     def source_text(self) -> str | None:
         """The file as written, without overrides; None for a mapping from Python."""
         return None if self._document is None else self._document.text
@@ -180,7 +187,7 @@ class Scenario(LimitedSection):
         Loading it anywhere on this machine gives an equal scenario: paths become absolute.
         """
         data: dict[str, Any] = self.model_dump(mode="json")
-        return absolute_paths(data, self.base)
+        return absolute_paths(data, self.base, self.folders)
 
     def written(self) -> dict[str, Any]:
         """What was written, with what it extends and with overrides, but without defaults.
@@ -189,7 +196,7 @@ class Scenario(LimitedSection):
         same as to this one: paths become absolute.
         """
         data = self.resolved() if self._document is None else self._document.data
-        return absolute_paths(data, self.base.absolute())
+        return absolute_paths(data, self.base.absolute(), self.folders)
 
     def to_yaml(self) -> str:
         """``resolved()`` as YAML text."""
@@ -222,9 +229,18 @@ PATHS: Mapping[tuple[str, ...], catalog.Kind | None] = {
 """The keys that hold a path, and the part of the catalogue whose names may stand there instead."""
 
 
-def absolute_paths(data: dict[str, Any], base: Path) -> dict[str, Any]:
-    """``data`` with every path that is relative to ``base`` made absolute; names stay names."""
+OWN = (("scheduler", "batching"), ("scheduler", "order"))
+"""The keys at which a part of one's own may stand."""
+
+
+def absolute_paths(data: dict[str, Any], base: Path, folders: Sequence[Path]) -> dict[str, Any]:
+    """``data`` with every path that is relative to ``base`` made absolute, and every part of one's
+    own that is in one of ``folders``; names stay names."""
     data = copy.deepcopy(data)
+    for *steps, key in OWN:
+        for section in _sections_at(data, steps):
+            if isinstance(section.get(key), str):
+                section[key] = absolute(section[key], folders)
     for (*steps, key), kind in PATHS.items():
         for section in _sections_at(data, steps):
             value = section.get(key)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from sim.errors import UsageError, did_you_mean
 from sim.memory import Allocator
+from sim.own import load_class
 from sim.schedulers.base import Chunk, Limits, Plan, Scheduler
 from sim.schedulers.continuous import ChunkedPrefill, PrefillFirst
-from sim.schedulers.loading import load
 from sim.schedulers.orders import Order, make_order
 from sim.schedulers.ranked import RankedPrefill
 from sim.schedulers.whole_batch import RequestLevel, Static
@@ -23,6 +26,7 @@ __all__ = [
     "Scheduler",
     "Static",
     "make_scheduler",
+    "scheduler_class",
 ]
 
 BATCHING: dict[str, type[Scheduler]] = {
@@ -39,26 +43,35 @@ def make_scheduler(
     *,
     chunked_prefill: bool = True,
     order: str = "fcfs",
+    folders: Sequence[Path] = (),
 ) -> Scheduler:
     """The scheduler that ``scheduler.batching`` names, its queue in ``scheduler.order``.
 
     Without ``chunked_prefill``, continuous batching runs whole prompts before any decode. A name
-    with a colon is imported: ``package.module:Class``, a subclass of ``Scheduler`` or ``Order``.
-    Raises UsageError for a name that leads nowhere.
+    with a colon is imported: ``package.module:Class``, a subclass of ``Scheduler`` or ``Order``,
+    looked for in ``folders`` first. Raises UsageError for a name that leads nowhere.
     """
-    ranks = make_order(order)
-    scheduler = _policy(batching, chunked_prefill, ranks.preempts_by_rank)(limits, kv)
+    ranks = make_order(order, folders)
+    policy = scheduler_class(batching, chunked_prefill, ranks.preempts_by_rank, folders=folders)
+    scheduler = policy(limits, kv)
     scheduler.waiting = ranks.queue()
     return scheduler
 
 
-def _policy(batching: str, chunked_prefill: bool, preempts_by_rank: bool) -> type[Scheduler]:
+def scheduler_class(
+    batching: str,
+    chunked_prefill: bool = True,
+    preempts_by_rank: bool = False,
+    *,
+    folders: Sequence[Path] = (),
+) -> type[Scheduler]:
+    """The policy of that name, as for ``make_scheduler``."""
     if batching == "continuous" and not chunked_prefill:
         return PrefillFirst
     if batching == "continuous" and preempts_by_rank:
         return RankedPrefill
     if ":" in batching:
-        own: type[Scheduler] = load(batching, Scheduler, "scheduler")
+        own: type[Scheduler] = load_class(batching, Scheduler, "scheduler", folders)
         return own
     if batching not in BATCHING:
         raise UsageError(

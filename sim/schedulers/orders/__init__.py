@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from sim.errors import UsageError, did_you_mean
-from sim.schedulers.loading import load
+from sim.own import load_class
 from sim.schedulers.orders.base import Order
 from sim.schedulers.orders.edf import EarliestDeadline
 from sim.schedulers.orders.fcfs import FirstCome
@@ -20,13 +23,13 @@ ORDERS: dict[str, type[Order]] = {
 }
 
 
-def make_order(name: str) -> Order:
-    """The order that ``scheduler.order`` names; a name with a colon is imported.
+def make_order(name: str, folders: Sequence[Path] = ()) -> Order:
+    """The order that ``scheduler.order`` names; one with a colon is imported, ``folders`` first.
 
     Raises UsageError for a name that leads nowhere.
     """
     if ":" in name:
-        own: type[Order] = load(name, Order, "order")
+        own: type[Order] = load_class(name, Order, "order", folders)
         try:
             return own()
         except TypeError as error:
