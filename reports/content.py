@@ -16,7 +16,7 @@ from reports.formats import Kind, phrase, show
 from reports.repetitions import count as repetition_count
 from reports.repetitions import explanation, plus_minus
 from reports.run_directory import pick
-from reports.sections.missing import is_observed
+from reports.sections.missing import is_measured
 
 
 class Plot(NamedTuple):
@@ -61,7 +61,7 @@ def header(summary: Mapping[str, Any]) -> dict[str, Any]:
         "description": str(pick(summary, "infersim.description") or ""),
         "batching": batching,
         "policy": batching if batching in theme.POLICIES else "other",
-        "brand": "measured, not predicted" if is_observed(summary) else "predicted, not measured",
+        "brand": "measured, not predicted" if is_measured(summary) else "predicted, not measured",
         "interrupted": bool(pick(summary, "infersim.interrupted")),
         "repetitions": repetition_count(summary),
         "repetitions_text": explanation(summary),

@@ -102,6 +102,7 @@ DEFINITIONS: Mapping[str, Definition] = {
     "rejected": Definition(
         "Rejected", "Requests that could never be served, for the reason stated; not queued."
     ),
+    "failed": Definition("Failed", "Requests that the engine did not answer, for whatever reason."),
     "unfinished": Definition("Unfinished", "Requests still waiting or running when the run ended."),
     "one_token": Definition("One-token outputs", "Completed requests that have no TPOT."),
     "warmup": Definition(

@@ -142,7 +142,7 @@ def _tables(summary: Mapping[str, Any]) -> list[tables.Table]:
     made = [
         tables.latencies(summary),
         tables.facts(summary, "throughput", "Throughput", tables.THROUGHPUT),
-        tables.facts(summary, "requests", "Requests and tokens", tables.REQUESTS),
+        tables.facts(summary, "requests", "Requests and tokens", tables.requests(summary)),
         tables.rejections(summary),
         tables.facts(summary, "kv-cache", "KV cache", tables.MEMORY),
         tables.facts(summary, "batch", "Batch and utilisation", tables.BATCH),

@@ -93,7 +93,9 @@ def slot_view(requests: pd.DataFrame, timeseries: pd.DataFrame) -> SlotView | No
         replicas=Counts(1, len(replicas)),
         seats=Counts(min(found.seats, SEATS), found.seats),
         lanes=Counts(min(found.lanes, LANES), max(found.lanes, len(waiting))),
-        requests=Counts(len(set(ids)), int((requests["status"] != "rejected").sum())),
+        requests=Counts(
+            len(set(ids)), int((~requests["status"].isin(("rejected", "failed"))).sum())
+        ),
         vague=found.vague,
         is_cut=half < whole,
     )

@@ -57,7 +57,7 @@ def fleet_steps(timeseries: pd.DataFrame, requests: pd.DataFrame) -> Steps:
     """
     if not len(timeseries):
         return Steps(np.empty(0), {name: np.empty(0) for name in LEVELS})
-    accepted = requests[requests["status"] != "rejected"]
+    accepted = requests[~requests["status"].isin(("rejected", "failed"))]
     times, changes = _queue_changes(accepted)
     for replica, plans in timeseries.groupby("replica", sort=True):
         time, levels = _replica_steps(plans, accepted[accepted["replica"] == replica])

@@ -13,6 +13,7 @@ from reports.definitions import DEFINITIONS
 from reports.formats import Kind, Shown, show
 from reports.repetitions import plus_minus
 from reports.run_directory import pick
+from reports.sections.missing import is_observed
 
 
 class Column(NamedTuple):
@@ -196,10 +197,21 @@ def limits(summary: Mapping[str, Any]) -> dict[str, Limit]:
     }
 
 
+def requests(summary: Mapping[str, Any]) -> tuple[Line, ...]:
+    """The counts of requests; a real engine's record says which failed, not which it rejected."""
+    if not is_observed(summary):
+        return REQUESTS
+    failed = Line("failed", "infersim.requests.rejected", "count")
+    return tuple(failed if line.definition == "rejected" else line for line in REQUESTS)
+
+
 def rejections(summary: Mapping[str, Any]) -> Table:
     """How many requests were rejected for which reason."""
     reasons = pick(summary, "infersim.requests.rejected_reasons") or {}
     rows = tuple((Cell(str(r), str(r)), Cell(*show(n, "count"))) for r, n in reasons.items())
+    if is_observed(summary):
+        columns = (Column("Failed because", False), Column("Requests"))
+        return Table("rejections", "Failed requests", columns, rows)
     columns = (Column("Rejected because", False, "rejected"), Column("Requests"))
     return Table("rejections", "Rejected requests", columns, rows)
 

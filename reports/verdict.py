@@ -88,11 +88,15 @@ def _fits(summary: Mapping[str, Any]) -> Answer:
     detail = _cache_size(cache)
     if pick(cache, "peak_used") is not None:
         detail += f" At most {phrase(pick(cache, 'peak_used'), 'share')} of it was in use."
+    were = "was" if rejected == 1 else "were"
+    why = "failed" if is_observed(summary) else f"{were} rejected"
     if submitted and rejected == submitted:
-        return Answer("fits", question, "bad", "No, every request was rejected.", detail)
+        none = "failed" if is_observed(summary) else "was rejected"
+        return Answer("fits", question, "bad", f"No, every request {none}.", detail)
     if rejected:
         share = phrase(rejected / submitted, "share") if submitted else "some"
-        short = f"Not for all: {phrase(rejected, 'count')} requests ({share}) were rejected."
+        counted = "1 request" if rejected == 1 else f"{phrase(rejected, 'count')} requests"
+        short = f"Not for all: {counted} ({share}) {why}."
         return Answer("fits", question, "warn", short, detail)
     if not completed:
         return Answer("fits", question, "neutral", "No request was completed.", detail)
@@ -227,5 +231,6 @@ def _sure(summary: Mapping[str, Any]) -> Answer:
         detail += f" {chance}"
     short = ", ".join(parts) + "." if parts else "No error band is known."
     if is_observed(summary):
-        short = "Measured, not predicted."
+        simulated = known(summary, "infersim.simulated_by")
+        short = "Measured, not predicted." if simulated is None else "Predicted, not measured."
     return Answer("band", "How sure is this?", "neutral", short, detail)

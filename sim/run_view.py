@@ -203,7 +203,7 @@ def _facts_table(summary: dict[str, Any], spread: Spread) -> Table:
     rows = [
         ("completed", f"{requests['completed']:,}{spread.of('completed')}"),
         ("of requests", f"{requests['submitted']:,}"),
-        ("rejected", f"{requests['rejected']:,}"),
+        ("failed" if _observed(summary) else "rejected", f"{requests['rejected']:,}"),
         ("unfinished", f"{requests['unfinished']:,}"),
         ("requests/s", _number(summary["request_throughput"]) + spread.of("request_throughput")),
         ("goodput, requests/s", _number(summary["request_goodput"]) + spread.of("request_goodput")),

@@ -6,6 +6,7 @@ import ast
 import itertools
 import json
 import math
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ SCENARIO: dict[str, Any] = {
     "run": {"requests": 120, "warmup": 0},
 }
 
+NAME = str(SCENARIO["name"])
 RANKS = ("mean", "median", "std", "p99")
 BENCH_KEYS = [
     *("date", "endpoint_type", "backend", "label", "model_id", "tokenizer_id", "num_prompts"),
@@ -73,8 +75,13 @@ def bench(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 # ---- vllm bench ----------------------------------------------------------------------------------
 
 
-def test_a_result_has_exactly_the_keys_of_vllm(bench: Path) -> None:
-    assert list(json.loads(bench.read_text())) == BENCH_KEYS
+def test_a_result_has_the_keys_of_vllm_and_says_that_it_was_simulated(bench: Path) -> None:
+    found = json.loads(bench.read_text())
+    assert list(found) == [*BENCH_KEYS, "simulated_by"]
+    made = version("infersim")
+    assert found["backend"] == "simulated by infersim"
+    assert found["label"] == f"simulated by infersim {made}, scenario {NAME}"
+    assert found["simulated_by"] == {"name": "infersim", "version": made, "scenario": NAME}
 
 
 def test_its_figures_are_those_of_the_run(run: Path, bench: Path) -> None:
@@ -137,6 +144,31 @@ def test_observe_takes_it_back(run: Path, bench: Path, tmp_path: Path) -> None:
     again = export(target, "--to", "vllm-bench", "-o", tmp_path / "again.json")
     assert again.exit_code == 0
     assert "only the first and the last token are known" in again.stderr
+    mark = json.loads(bench.read_text())["simulated_by"]
+    assert json.loads((tmp_path / "again.json").read_text())["simulated_by"] == mark
+
+
+def test_what_was_simulated_is_not_called_measured(bench: Path, tmp_path: Path) -> None:
+    arguments = ["observe", str(bench), "--from", "vllm-bench", "--gpu", "h100-sxm"]
+    done = CliRunner().invoke(app, [*arguments, "-o", str(tmp_path / "run")])
+    assert done.exit_code == 0, done.output
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    page = (tmp_path / "run" / "report.html").read_text()
+    told = " ".join(done.output.split())
+    assert "Simulated by infersim" in told
+    assert "not measured: 120 of 120" in told
+    for text in (told, page, json.dumps(summary)):
+        assert "Measured, not predicted" not in text
+        assert "measured, not predicted" not in text
+    assert "Predicted, not measured" in page
+    assert summary["infersim"]["simulated_by"]["scenario"] == NAME
+    # without the key of our own, the backend says it too
+    result = json.loads(bench.read_text())
+    del result["simulated_by"]
+    (tmp_path / "short.json").write_text(json.dumps(result))
+    arguments[1] = str(tmp_path / "short.json")
+    done = CliRunner().invoke(app, [*arguments, "-o", str(tmp_path / "again"), "--no-report"])
+    assert "Predicted, not measured" in " ".join(done.output.split())
 
 
 def test_requests_that_failed_are_empty(tmp_path: Path) -> None:
@@ -221,6 +253,8 @@ def test_a_sweep_is_what_its_plots_read(run: Path, tmp_path: Path) -> None:
     details = {"input_lens", "output_lens", "start_times", "ttfts", "itls", "generated_texts"}
     for row in rows:
         assert set(BENCH_KEYS) - set(row) == details | {"errors"}
+        assert row["label"].startswith("simulated by infersim")
+        assert "simulated_by" not in row  # a mapping has no place in a table
         assert {f"{rank}_e2el_ms" for rank in RANKS} <= set(row)
         gpus = [row[f"{kind}_parallel_size"] for kind in ("tensor", "pipeline", "data")]
         assert math.prod(gpus) == 2
@@ -228,13 +262,16 @@ def test_a_sweep_is_what_its_plots_read(run: Path, tmp_path: Path) -> None:
     table = pd.read_csv(target / "summary.csv", index_col=0)
     assert table["completed"].tolist() == [120, 30]
     assert table["max_num_seqs"].tolist() == [16, 16]
+    assert set(table["backend"]) == {"simulated by infersim"}
 
 
 # ---- csv -----------------------------------------------------------------------------------------
 
 
 def test_tables_come_back_from_csv_to_the_last_digit(run: Path, tmp_path: Path) -> None:
-    assert export(run, "--to", "csv", "-o", tmp_path / "t").exit_code == 0
+    done = export(run, "--to", "csv", "-o", tmp_path / "t")
+    assert done.exit_code == 0
+    assert "simulated by infersim" in done.stderr
     source = read(run)
     for name, frame in (("requests", source.requests), ("timeseries", source.timeseries)):
         again = pd.read_csv(tmp_path / "t" / f"{name}.csv", dtype=str)

@@ -22,6 +22,7 @@ from calibrate.recordings.command import bring_in
 from calibrate.recordings.names import known_gpu, known_model
 from sim import catalog
 from sim.errors import InfersimError, UsageError
+from sim.validation.observed import read_observed
 
 MEASURED = Path(__file__).parents[2] / "shared/data/measured/vllm_rtx4090_llama-3.1-8b"
 
@@ -135,7 +136,35 @@ def test_a_benchmark_has_the_figures_of_its_lists(tmp_path: Path) -> None:
     assert own["requests"]["rejected_reasons"] == {"failed: ConnectionRefusedError: no": 1}
     rows = pd.read_parquet(made / "requests.parquet")
     assert rows["arrival_s"].tolist() == [0.0, 0.0, 0.25, 0.75]
-    assert rows["status"].tolist() == ["rejected", "completed", "completed", "completed"]
+    assert rows["status"].tolist() == ["failed", "completed", "completed", "completed"]
+    assert own["simulated_by"] is None
+    assert own["error_band"]["text"].startswith("Measured, not predicted")
+
+
+def test_failed_requests_are_called_failed(tmp_path: Path) -> None:
+    done = command(
+        bench(tmp_path), "--from", "vllm-bench", "--gpu", "h100-sxm", "-o", tmp_path / "r"
+    )
+    text = " ".join(done.output.split())
+    assert "1 request failed and is left out of the trace" in text
+    assert re.search(r"failed\W+1\b", text)
+    page = (tmp_path / "r" / "report.html").read_text()
+    assert "Failed because" in page
+    assert re.search(r"Not for all: 1 request \(25\W+%\) failed\.", page)
+    for word in ("rejected", "refused"):
+        assert word not in text
+        assert f"requests were {word}" not in page
+
+
+def test_the_day_is_that_of_the_record(tmp_path: Path) -> None:
+    bring_in("vllm-bench", bench(tmp_path), tmp_path / "a", gpu="h100-sxm")
+    assert read_observed(tmp_path / "a").date == "2026-01-02"
+    (tmp_path / "sub").mkdir()
+    bring_in("vllm-bench", bench(tmp_path / "sub", date="absent"), tmp_path / "b", gpu="h100-sxm")
+    assert read_observed(tmp_path / "b").date == "not recorded"
+    meta = META | {"started_at": "2026-04-25T23:19:39.992496Z"}
+    bring_in("log", log(tmp_path, meta=meta), tmp_path / "c")
+    assert read_observed(tmp_path / "c").date == "2026-04-25"
 
 
 def test_what_a_benchmark_does_not_tell_is_null(tmp_path: Path) -> None:

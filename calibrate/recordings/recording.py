@@ -86,6 +86,8 @@ class Recording:
     ``front_end`` says what stood in front of the engine, within the times of the requests.
     ``ttft`` says between which two moments the time to the first token lies in this format.
     ``gaps`` are all times between consecutive deliveries to a request; None if they are unknown.
+    ``date`` is the day of the run (ISO 8601), as far as the file says. ``simulated`` says which
+    program and scenario made up a file that no engine produced; None for a measured one.
     """
 
     files: tuple[Path, ...]
@@ -96,6 +98,8 @@ class Recording:
     ttft: str
     front_end: FrontEnd
     notes: tuple[str, ...] = ()
+    date: str | None = None
+    simulated: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ per tick; ``samples``) and ``workload_hash16.jsonl`` (prompts as ids of prefix b
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +56,16 @@ def _read(path: Path) -> Recording:
         ttft=TTFT,
         front_end="none",
         notes=tuple(notes),
+        date=_day(stated.conditions.get("started_at")),
     )
+
+
+def _day(started: object) -> str | None:
+    """The day of an ISO 8601 time; None for anything else."""
+    try:
+        return datetime.fromisoformat(str(started)).date().isoformat()
+    except ValueError:
+        return None
 
 
 def _requests(log: RequestLog) -> Requests:

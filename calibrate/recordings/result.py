@@ -1,4 +1,4 @@
-"""What is a recorded run in a directory? What an observed one is, and the trace to simulate it.
+"""The run directory of a recorded run: what an observed one has, and the trace to simulate it.
 
 Same files, same columns, same keys as of a simulated run. What the record does not tell is null in
 the summary, and NaN in the tables. Where it has the engine's state tick by tick, a row of
@@ -21,14 +21,26 @@ from numpy.typing import NDArray
 
 from calibrate.recordings.recording import Floats, Recording
 from sim.cost import CostModel
+from sim.export.bench import SIMULATED_BY
 from sim.metrics.run_record import RunRecord
 from sim.recorder import COMPLETED, GAP, PLAN, REJECTED, REQUEST
 from sim.results import Result
 from sim.simulation import Setup
 from sim.validation.front_end import FRONT_END
+from sim.validation.observed import OBSERVED_ON
 
-LOAD = ("utilisation", "utilisation_error", "headroom", "drift_per_s", "drift_error_per_s")
-"""Figures of the verdict that rest on a cost model."""
+FAILED = "failed"
+"""The status of a request that the engine did not serve: whether it refused it, nothing says."""
+
+LOAD = (
+    *("utilisation", "utilisation_error", "peak_utilisation"),
+    *("headroom", "slo_headroom", "drift_per_s", "drift_error_per_s"),
+)
+"""Metrics of the verdict that rest on a cost model."""
+
+PREDICTED = ("rejection", "ends")
+"""Parts of the summary that only a simulation has: why requests do not fit, and how far a faster or
+slower device would move the figures."""
 
 
 class RecordedResult(Result):
@@ -51,8 +63,11 @@ class RecordedResult(Result):
         return super().charts | {"roofline": None}
 
     def _request_columns(self) -> dict[str, NDArray[Any]]:
+        columns = super()._request_columns()
         unknown = np.full(len(self.record.requests), np.nan)
-        return super()._request_columns() | {"preemptions": unknown}
+        status = columns["status"].copy()
+        status[status == "rejected"] = FAILED
+        return columns | {"preemptions": unknown, "status": status}
 
     def _timeseries_columns(self) -> dict[str, NDArray[Any]]:
         columns = super()._timeseries_columns()
@@ -104,6 +119,8 @@ def manifest(recording: Recording, name: str) -> dict[str, Any]:
         "hardware": stated.hardware,
         "conditions": stated.conditions,
         "ttft": recording.ttft,
+        OBSERVED_ON: recording.date,
+        SIMULATED_BY: recording.simulated,
     }
     return {key: _finite(value) for key, value in described.items()}
 
@@ -155,8 +172,8 @@ def _skipped(recording: Recording) -> list[str]:
     failed = sum(why is not None for why in recording.requests.failures)
     if not failed:
         return []
-    were = "request is" if failed == 1 else "requests are"
-    return [f"{failed:,} failed {were} counted as rejected and left out of the trace."]
+    told = "1 request failed and is" if failed == 1 else f"{failed:,} requests failed and are"
+    return [f"{told} left out of the trace."]
 
 
 def _own(own: dict[str, Any], recording: Recording, run: RunRecord) -> dict[str, Any]:
@@ -164,12 +181,21 @@ def _own(own: dict[str, Any], recording: Recording, run: RunRecord) -> dict[str,
     requests, stated = own["requests"], recording.stated
     served = f"{requests['completed']:,} of {requests['submitted']:,} requests were completed"
     verdict = {"state": "observed", "text": f"Observed: {served}."}
+    maker = recording.simulated
+    sure = "Measured, not predicted; what a second run would differ by is not in it."
+    if maker is not None:
+        by = f"{maker['name']} {maker['version']}, scenario {maker['scenario']}"
+        verdict["text"] = f"Simulated by {by}, not measured: {served}."
+        sure = f"Predicted, not measured: the file was simulated by {by}."
     no_band = {"throughput": None, "ttft": None, "tpot": None, "measured": None}
     version = f" {stated.version}" if stated.version else ""
     place = f" on {stated.gpu}" if stated.gpu else ""
     return own | {
         "kind": "observed",
-        "verdict": own["verdict"] | dict.fromkeys(LOAD) | verdict,
+        **{name: None for name in PREDICTED if name in own},
+        "verdict": own["verdict"]
+        | {name: None for name in LOAD if name in own["verdict"]}
+        | verdict,
         "queue_ms": own["queue_ms"]
         if _known(run.requests["scheduled"])
         else dict.fromkeys(own["queue_ms"]),
@@ -182,8 +208,8 @@ def _own(own: dict[str, Any], recording: Recording, run: RunRecord) -> dict[str,
         "operators": {},
         "memory": None,
         "energy": None,
-        "error_band": no_band
-        | {"text": "Measured, not predicted; what a second run would differ by is not in it."},
+        "error_band": no_band | {"text": sure},
+        SIMULATED_BY: None if maker is None else dict(maker),
         "provenance": f"{stated.engine}{version}{place}, recorded in {recording.files[0].name}",
     }
 

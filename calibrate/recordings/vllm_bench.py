@@ -13,6 +13,8 @@ knows when otherwise. The document names the model, but neither the GPU nor the 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from calibrate.recordings.recording import (
     in_order,
 )
 from sim.errors import TraceError
+from sim.export.bench import SIMULATED, SIMULATED_BY
 from sim.workload.traces.head import document, document_block
 from sim.workload.traces.rows import Block, shown
 
@@ -84,7 +87,27 @@ def _read(path: Path) -> Recording:
         ttft=TTFT,
         front_end="server",
         notes=() if concurrency is None else (capped,),
+        date=_day(found.get("date")),
+        simulated=_simulated(found),
     )
+
+
+def _day(date: object) -> str | None:
+    """The day of ``20260102-030405``, as vLLM writes dates; None for anything else."""
+    try:
+        return datetime.strptime(str(date), "%Y%m%d-%H%M%S").date().isoformat()
+    except ValueError:
+        return None
+
+
+def _simulated(found: Mapping[str, object]) -> Mapping[str, str] | None:
+    """What made a result that no engine produced; None for a measured one."""
+    maker = found.get(SIMULATED_BY)
+    if not isinstance(maker, Mapping) and found.get("backend") != SIMULATED:
+        return None
+    known = maker if isinstance(maker, Mapping) else {}
+    parts = {"name": "infersim", "version": "of an unknown version", "scenario": "unknown"}
+    return {key: str(known.get(key) or default) for key, default in parts.items()}
 
 
 def _sent(path: Path, found: dict[str, object]) -> bool:

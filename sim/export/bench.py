@@ -1,4 +1,4 @@
-"""What would ``vllm bench serve --save-result --save-detailed`` have written of a run?
+"""The result that ``vllm bench serve --save-result --save-detailed`` would have written of a run.
 
 One JSON object with the keys of vLLM 0.32, in its order, and its definitions: lists in seconds, one
 entry per request in order of arrival; summaries in milliseconds, of all completed requests (vLLM
@@ -7,7 +7,8 @@ knows no warm-up). Requests that failed have empty entries, 0 output tokens, and
 
 Of a simulated run the client is next to the engine: nothing is queued before it is sent. A law of
 arrivals states its rate, and its burstiness as vLLM does (1 / cv²; 1 where there is none); traces
-state the rate at which they came.
+state the rate at which they came. A simulated run says so: in ``backend``, in ``label``, and in
+``simulated_by``, a key that vLLM does not have; ``infersim observe --from`` reads it back.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -37,6 +39,12 @@ MOST_TOKENS = 30_000_000
 
 BACKEND = "openai"
 """The client's own default."""
+
+SIMULATED = "simulated by infersim"
+"""The backend of a result that no engine produced."""
+
+SIMULATED_BY = "simulated_by"
+"""The key of a simulated result that says what made it: ``name``, ``version``, ``scenario``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +107,40 @@ def document(source: Source, requests: Seen, metrics: Sequence[str] = METRICS) -
         **_peaks(requests),
         "rtfx": 0.0,
         **_summaries(requests, metrics),
+        **({} if (maker := simulated_by(source)) is None else {SIMULATED_BY: maker}),
     }
+
+
+def simulated_by(source: Source) -> dict[str, str] | None:
+    """What made a simulated run; None for one that a real engine served.
+
+    An imported prediction stays one, whatever the directory it is in is called.
+    """
+    if source.observed:
+        found = source.summary["infersim"].get(SIMULATED_BY)
+        return dict(found) if isinstance(found, Mapping) else None
+    own = source.summary["infersim"]
+    made = str(own.get("version") or version("infersim"))
+    return {"name": "infersim", "version": made, "scenario": str(own["scenario"])}
+
+
+def label(maker: Mapping[str, str] | None) -> str | None:
+    """The label of a result, which names the program and the scenario of a simulated one."""
+    if maker is None:
+        return None
+    return f"simulated by {maker['name']} {maker['version']}, scenario {maker['scenario']}"
 
 
 def _setup(source: Source, requests: Seen) -> dict[str, Any]:
     """What was asked of whom."""
     model = source.summary["infersim"]["model"]
     rate, burstiness, concurrency = _arrivals(source, requests)
+    maker = simulated_by(source)
     return {
         "date": _date(source),
         "endpoint_type": BACKEND,
-        "backend": BACKEND,
-        "label": None,
+        "backend": BACKEND if maker is None else SIMULATED,
+        "label": label(maker),
         "model_id": model,
         "tokenizer_id": model,
         "num_prompts": len(requests.start),

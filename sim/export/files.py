@@ -82,7 +82,9 @@ def write_csv(source: Source, target: Path, window: Window | None) -> Written:
     tables = {"requests.csv": chosen.requests, "timeseries.csv": plans}
     for name, frame in tables.items():
         _write(target / name, frame.to_csv(index=False, lineterminator="\n"))
-    return [target / name for name in tables], []
+    maker = bench.label(bench.simulated_by(source))
+    notes = [] if maker is None else [f"these tables are {maker}; CSV has no place to say so"]
+    return [target / name for name in tables], notes
 
 
 def write_pictures(page: Path, target: Path) -> Written:

@@ -12,18 +12,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sim.export.bench import document, seen
+from sim.export.bench import SIMULATED_BY, document, seen
 from sim.export.source import Source
 
 METRICS = ("ttft", "tpot", "itl", "e2el")
 DETAILS = ("input_lens", "output_lens", "start_times", "ttfts", "itls", "generated_texts", "errors")
 """What vLLM leaves out of a result that is not detailed; the other lists it keeps."""
 
+NOT_IN_A_ROW = (*DETAILS, SIMULATED_BY)
+"""A mapping has no place in a table; ``backend`` and ``label`` say what made a row."""
+
 
 def record(source: Source) -> dict[str, Any]:
     """The result of one run with its settings, a row of a sweep."""
     result = document(source, seen(source), METRICS)
-    kept = {key: value for key, value in result.items() if key not in DETAILS}
+    kept = {key: value for key, value in result.items() if key not in NOT_IN_A_ROW}
     return kept | {"run_number": 0} | _settings(source)
 
 

@@ -182,8 +182,10 @@ class Validation:
                 f"{self.run.summary.get('completed')} requests were completed, "
                 f"{completed} are predicted: the figures are of different ones."
             )
-        if self.run.refused:
-            notes.append(f"{self.run.refused:,} refused requests are not sent again.")
+        if (maker := self.run.simulated_by) is not None:
+            notes.append(f"The record was simulated by {maker}: nothing here was measured.")
+        if self.run.failed:
+            notes.append(f"{self.run.failed:,} requests failed and are not sent again.")
         if isinstance(meaning := self.run.manifest.get("ttft"), str):
             notes.append(f"Of the record: {meaning}")
         if self.run.manifest.get("status") == "interrupted":

@@ -32,6 +32,12 @@ SETTINGS = ("model", "precision", "scheduler", "kv_cache", "max_model_len")
 SLACK = 0.02
 """Share of a run by which half of its requests may come earlier or later when it is repeated."""
 
+OBSERVED_ON = "observed_on"
+"""The key of the manifest with the day of a run that was taken in from a file; null if unknown."""
+
+NOT_SERVED = ("rejected", "failed")
+"""States of requests that got no answer; a failed one is not sent again either."""
+
 REFERENCE = "infersim reference engine"
 """How the manifest of a run of our own engine calls it; the catalogue has it as ``reference``."""
 
@@ -40,7 +46,7 @@ REFERENCE = "infersim reference engine"
 class ObservedRun:
     """One observed run.
 
-    ``requests`` are those that were not refused, by arrival, ``refused`` counts the others;
+    ``requests`` are those that were served, by arrival, ``failed`` counts the others;
     ``iterations`` is None where nobody noted them, ``hashes`` are SHA-256 of files by their names.
     """
 
@@ -48,7 +54,7 @@ class ObservedRun:
     manifest: Mapping[str, Any]
     summary: Mapping[str, Any]
     requests: pd.DataFrame
-    refused: int
+    failed: int
     timeseries: pd.DataFrame
     iterations: Iterations | None
     scenario: Scenario
@@ -88,8 +94,18 @@ class ObservedRun:
 
     @property
     def date(self) -> str:
-        """The day on which it ran, as far as is known."""
+        """The day on which it ran; "not recorded" where only that of its import is known."""
+        if OBSERVED_ON in self.manifest or "source" in self.manifest:
+            return str(self.manifest.get(OBSERVED_ON) or "not recorded")
         return str(self.manifest.get("created", "unknown"))[:10]
+
+    @property
+    def simulated_by(self) -> str | None:
+        """Which program and scenario made up the record; None for a measured run."""
+        found = self.own.get("simulated_by")
+        if not isinstance(found, Mapping):
+            return None
+        return f"{found.get('name')} {found.get('version')}, scenario {found.get('scenario')}"
 
     def figure(self, *path: str) -> float | None:
         """A number of the summary's own part; None where it was not observed."""
@@ -119,7 +135,7 @@ def read_observed(directory: Path) -> ObservedRun:
     if manifest.get("status") == "incomplete":
         raise UsageError(f"{directory}: is incomplete: its run still goes on, or was killed")
     requests = _requests(directory)
-    accepted = requests[requests["status"] != "rejected"]
+    accepted = requests[~requests["status"].isin(NOT_SERVED)]
     if not len(accepted):
         raise UsageError(f"{directory}: no request was served")
     files = [name for name in (ITERATIONS, REQUESTS) if (directory / name).is_file()]
@@ -130,7 +146,7 @@ def read_observed(directory: Path) -> ObservedRun:
         requests=accepted.sort_values(
             ["arrival_s", "request_id"], kind="stable", ignore_index=True
         ),
-        refused=len(requests) - len(accepted),
+        failed=len(requests) - len(accepted),
         timeseries=_parquet(directory / TIMESERIES),
         iterations=read_iterations(directory / ITERATIONS),
         scenario=_scenario(directory),
