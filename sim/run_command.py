@@ -46,9 +46,10 @@ def run(
         loaded = load_scenario(scenario, overrides)
         if seed is not None:
             loaded = loaded.override({"seed": seed})
-        if check and loaded.slo.ttft is None and loaded.slo.tpot is None:
+        if check and not loaded.slo.stated:
             raise UsageError(
-                "--check needs a limit to check: the scenario has no slo.ttft or slo.tpot"
+                "--check needs a limit to check: the scenario has none in slo (ttft, tpot, e2el or "
+                "a percentile such as ttft_p95)"
             )
         _tell_front_end(scenario, loaded)
         directory = output or new_run_directory(Path("runs"), loaded.name)

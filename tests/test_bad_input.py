@@ -625,9 +625,15 @@ def test_a_run_in_which_nobody_is_served_ends_with_3_and_says_so(change: str, pl
 
 
 def test_a_time_without_a_unit_is_in_seconds(place: Path) -> None:
-    done = CliRunner().invoke(app, ["run", "good.yaml", "--no-report", "--set", "slo.ttft=500"])
+    done = CliRunner().invoke(app, ["run", "good.yaml", "--no-report", "--set", "slo.ttft=5"])
     assert done.exit_code == 0
-    assert "TTFT <= 8.33 min" in done.stdout
+    assert "TTFT <= 5 s" in done.stdout
+
+
+def test_a_limit_that_may_be_in_milliseconds_is_refused(place: Path) -> None:
+    done = CliRunner().invoke(app, ["run", "good.yaml", "--no-report", "--set", "slo.ttft=500"])
+    assert done.exit_code == 2
+    assert "slo.ttft=500: 500 has no unit: 500ms or 500s?" in done.stderr
 
 
 @pytest.mark.parametrize(

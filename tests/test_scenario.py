@@ -409,7 +409,11 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_siz
 def test_any_text_and_number_survives_the_resolved_yaml(
     tmp_path_factory: pytest.TempPathFactory, name: str, description: str, number: float
 ) -> None:
-    numbers = {"slo.ttft": number, "workload.arrivals.rate": number, "run.warmup": f"{number!r}s"}
+    numbers = {
+        "slo.ttft": f"{number!r}s",
+        "workload.arrivals.rate": number,
+        "run.warmup": f"{number!r}s",
+    }
     scenario = load_scenario(SMALLEST, {"name": name, "description": description, **numbers})
     path = tmp_path_factory.getbasetemp() / "resolved.yaml"
     path.write_bytes(scenario.to_yaml().encode())

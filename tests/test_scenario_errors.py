@@ -276,7 +276,8 @@ def test_all_problems_are_listed_in_the_order_of_the_file(tmp_path: Path) -> Non
 def test_one_message_to_the_letter(tmp_path: Path) -> None:
     assert problem(tmp_path, BASE + "slo:\n  tttf: 1s\n") == (
         "s.yaml:9:3: slo.tttf: unknown key 'tttf' (did you mean 'ttft'?); known here: ttft, tpot, "
-        "attainment\n"
+        "e2el, attainment, ttft_p50, ttft_p90, ttft_p95, ttft_p99, tpot_p50, tpot_p90, tpot_p95, "
+        "tpot_p99, e2el_p50, e2el_p90, e2el_p95, e2el_p99\n"
         "  9 |   tttf: 1s\n"
         "    |   ^^^^"
     )

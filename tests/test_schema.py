@@ -150,6 +150,8 @@ def test_the_templates_are_valid(name: str) -> None:
 GOOD = [
     ("slo.ttft", "500 ms"),
     ("slo.ttft", 1),
+    ("slo.e2el", "20s"),
+    ("slo.tpot_p95", "50 ms"),
     ("slo", None),
     ("workload.arrivals.rate", "90/min"),
     ("workload.arrivals", {"kind": "burst"}),
@@ -171,6 +173,11 @@ GOOD = [
 BAD = [
     ("slo.ttft", "soon"),
     ("slo.ttft", 0),
+    ("slo.ttft", 500),
+    ("slo.ttft", "500"),
+    ("slo.tpot", 40),
+    ("slo.e2el_p99", 20),
+    ("slo.ttft_p98", "1s"),
     ("slo.ttft", "-1s"),
     ("slo.attainment", 99),
     ("slo.tttf", "1s"),

@@ -17,9 +17,6 @@ from sim.recorder import REJECTED as STATUS_REJECTED
 from sim.scenario import Scenario
 from sim.units import show_time
 
-METRICS = ("ttft", "tpot", "e2el")
-"""What a promise can be about: one value for each request."""
-
 REJECTED = "rejected"
 """What breaks a promise where requests are rejected: it stands beside the names of limits."""
 
@@ -60,12 +57,15 @@ class Promise:
 
 
 def slo_promises(scenario: Scenario) -> tuple[Promise, ...]:
-    """What the scenario's ``slo`` promises: the limits that requests keep together first."""
+    """What the scenario's ``slo`` promises: the limits that requests keep together, then those of
+    single percentiles."""
     slo = scenario.slo
-    limits = {
-        name: limit for name, limit in (("ttft", slo.ttft), ("tpot", slo.tpot)) if limit is not None
-    }
-    return (Promise(limits, slo.attainment),) if limits else ()
+    together = (Promise(slo.together, slo.attainment),) if slo.together else ()
+    apart = (
+        Promise({each.metric: each.limit}, each.percentile / 100, each.percentile)
+        for each in slo.apart
+    )
+    return (*together, *apart)
 
 
 def limits_ms(promises: Sequence[Promise]) -> dict[str, float]:

@@ -98,14 +98,11 @@ class RunRecord:
 
     @cached_property
     def within_slo(self) -> NDArray[np.bool_]:
-        """Which requests were completed with every limit of the SLO held (inclusive)."""
+        """Which requests were completed with every limit of a request held (inclusive)."""
         held = self.completed.copy()
-        for limit, latency in (
-            (self.scenario.slo.ttft, self.ttft),
-            (self.scenario.slo.tpot, self.tpot),
-        ):
-            if limit is not None:
-                held &= np.isnan(latency) | (latency <= limit)
+        for metric, limit in self.scenario.slo.of_request.items():
+            latency = self.latency(metric)
+            held &= np.isnan(latency) | (latency <= limit)
         return held
 
     @cached_property

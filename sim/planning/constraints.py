@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from sim import units
 from sim.errors import UsageError, did_you_mean
-from sim.metrics.promises import METRICS, Promise
+from sim.metrics.promises import Promise
+from sim.scenario.slo import METRICS, read_limit
 
 EXAMPLE = "ttft:p95<500ms;cost<20/h;gpus<=16"
 COUNTS = ("gpus", "replicas")
@@ -53,7 +54,8 @@ def read_constraints(text: str | None) -> Constraints:
             raise UsageError(f"--constraint: {key} is limited twice; say it once")
         said.add(key)
         if name in METRICS:
-            promises.append(Promise({name: _seconds(part, value)}, _share(part, rank or "p99")))
+            limit = _seconds(part, name, value)
+            promises.append(Promise({name: limit}, _share(part, rank or "p99")))
         elif rank is not None:
             raise UsageError(f"--constraint {part!r}: {name} has no percentiles")
         else:
@@ -80,8 +82,9 @@ def _split(part: str) -> tuple[str, str | None, str]:
     return name, rank, value.strip()
 
 
-def _seconds(part: str, value: str) -> float:
+def _seconds(part: str, metric: str, value: str) -> float:
     try:
+        read_limit(metric, value)
         seconds = units.parse(value, "time")
     except ValueError as error:
         raise UsageError(f"--constraint {part!r}: {error}") from None

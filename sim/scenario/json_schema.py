@@ -20,7 +20,7 @@ from pydantic_core import PydanticUndefined
 
 from sim import catalog, units
 from sim.own import PATTERN
-from sim.scenario import fields
+from sim.scenario import fields, slo
 from sim.scenario.deployment import Order
 from sim.scenario.parsing import parse
 from sim.scenario.run import Run, Warmup
@@ -99,6 +99,9 @@ def _values() -> Sequence[tuple[str, Any, _Schema]]:
         ("share", fields.Share, {**number, "exclusiveMinimum": 0, "maximum": 1}),
         ("price", fields.Price, {**price, "pattern": _whole_text(f"{_NUMBER}|catalogue")}),
         ("duration", fields.Duration, _quantity("time", zero=False)),
+        ("ttft_limit", slo.TtftLimit, _limit("ttft")),
+        ("tpot_limit", slo.TpotLimit, _limit("tpot")),
+        ("e2el_limit", slo.E2elLimit, _limit("e2el")),
         ("wait", fields.Wait, _quantity("time", zero=True)),
         ("size", fields.Size, _quantity("bytes", zero=True)),
         ("rate", fields.Rate, _quantity("rate", zero=False)),
@@ -128,6 +131,13 @@ def _quantity(dimension: str, *, zero: bool) -> _Schema:
     least = "minimum" if zero else "exclusiveMinimum"
     text = _whole_text(f"{_NUMBER}\\s*({_units(dimension)})?")
     return {"type": ["number", "string"], least: 0, "pattern": text}
+
+
+def _limit(metric: str) -> _Schema:
+    """A time with its unit, or a number that can only be in seconds."""
+    text = _whole_text(f"{_NUMBER}\\s*({_units('time')})")
+    number = {"exclusiveMinimum": 0, "maximum": slo.BARE[metric]}
+    return {"type": ["number", "string"], **number, "pattern": text}
 
 
 def _units(dimension: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from sim.errors import ScenarioError, did_you_mean
 from sim.scenario.document import Document, KeyPath, Place, Problem, failure, printable, show
 from sim.scenario.parsing import MAX_DEPTH, BrokenYamlError, is_unicode, parse
+from sim.scenario.slo import with_units
 
 MAX_BYTES = 1_000_000
 _NEEDED = "a scenario is a mapping with at least model, fleet and workload"
@@ -42,7 +43,7 @@ def read(source: str | Path) -> tuple[Document, list[Problem]]:
     if parsed.data is None and not parsed.problems:
         raise ScenarioError(printable(f"{label}:1:1: the file is empty; {_NEEDED}"))
     document = Document(
-        data=parsed.data if isinstance(parsed.data, dict) else {},
+        data=with_units(parsed.data) if isinstance(parsed.data, dict) else {},
         base=Path(source).absolute().parent,
         text=text,
         texts={label: text},
@@ -60,7 +61,7 @@ def from_mapping(source: Mapping[Any, Any]) -> Document:
 
     Raises ScenarioError for keys that are no text and values that YAML could not express.
     """
-    return Document(data=plain(source, ()), base=Path.cwd())
+    return Document(data=with_units(plain(source, ())), base=Path.cwd())
 
 
 def plain(value: object, path: KeyPath) -> Any:

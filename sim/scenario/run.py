@@ -1,4 +1,4 @@
-"""What is promised to users, and how much is simulated? Times in seconds."""
+"""How much is simulated, and what of it counts. Times in seconds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
 from sim import units
 from sim.scenario.document import show
-from sim.scenario.fields import LARGEST_COUNT, Count, Duration, Share, Switch, trouble
+from sim.scenario.fields import LARGEST_COUNT, Count, Duration, Switch, trouble
 from sim.scenario.parsing import scalar
-from sim.scenario.support import LimitedSection, Section
+from sim.scenario.support import LimitedSection
 
 DEFAULT_REQUESTS = 1000
 """For made-up traffic: enough for a steady p95, while a good p99 wants several thousand."""
@@ -53,21 +53,6 @@ def _read_warmup(value: object) -> Warmup:
 
 def _write_warmup(warmup: Warmup) -> str | int:
     return str(warmup) if warmup.requests is None else warmup.requests
-
-
-class Slo(Section):
-    """The latency that most requests must see; reports count the requests that do."""
-
-    ttft: Duration | None = Field(
-        default=None, description="Time to first token, queueing included, s. null: not promised."
-    )
-    tpot: Duration | None = Field(
-        default=None, description="Time per output token after the first, s. null: not promised."
-    )
-    attainment: Share = Field(
-        default=0.99,
-        description="Share of requests for which all limits must hold. A p99, as is usual.",
-    )
 
 
 class Run(LimitedSection):

@@ -34,7 +34,8 @@ from sim.scenario.fields import (
 )
 from sim.scenario.overrides import Overrides, applied, fleet_as_list
 from sim.scenario.parsing import scalar
-from sim.scenario.run import DEFAULT_REQUESTS, Run, Slo
+from sim.scenario.run import DEFAULT_REQUESTS, Run
+from sim.scenario.slo import Slo
 from sim.scenario.support import LimitedSection
 from sim.scenario.traffic import Workload
 
@@ -91,7 +92,7 @@ class Scenario(LimitedSection):
         description="Traffic.",
         examples=["{trace: {path: azure_conv.csv}}"],
     )
-    slo: Slo = Field(default_factory=Slo, description="Latency that is promised.")
+    slo: Slo = Field(default_factory=Slo, description="Latency that most requests must see.")
     run: Run = Field(default_factory=Run, description="How much is simulated.")
     assume: Assume = Field(default_factory=Assume, description="What if? Factors; 1: as it is.")
 
