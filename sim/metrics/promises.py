@@ -15,6 +15,7 @@ from sim.metrics.precision import enough_to_decide, inflation, wilson
 from sim.metrics.run_record import RunRecord
 from sim.recorder import REJECTED as STATUS_REJECTED
 from sim.scenario import Scenario
+from sim.scenario.slo import METRICS
 from sim.units import show_time
 
 REJECTED = "rejected"

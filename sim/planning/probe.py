@@ -19,7 +19,6 @@ import numpy as np
 from sim.clock import Stop
 from sim.cost import CostModel
 from sim.metrics.promises import (
-    METRICS,
     Attained,
     Promise,
     Seen,
@@ -36,6 +35,7 @@ from sim.planning.loads import Axis
 from sim.rng import repetition_seed
 from sim.scenario import Scenario
 from sim.scenario.run import Warmup
+from sim.scenario.slo import METRICS
 from sim.simulation import Setup, is_random, play
 from sim.workload import build
 
