@@ -150,6 +150,22 @@ def test_what_is_no_comparison(varied: list[str], says: str) -> None:
         Comparison(small(), tuple(read_axes(varied, "--vary")), 2)
 
 
+def test_values_that_only_exclude_each_other_are_rows_with_their_reason() -> None:
+    varied = ["scheduler.max_num_seqs=64,512", "scheduler.max_num_batched_tokens=256,8192"]
+    asked = Comparison(small(), tuple(read_axes(varied, "--vary")), 1)
+    found = asked.run(InProcess())
+    assert [variant["exit_code"] for variant in found["variants"]] == [0, 0, 2, 0]
+    assert "less than max_num_seqs" in found["variants"][2]["error"]
+
+
+def test_all_mistakes_are_named_at_once() -> None:
+    varied = ["engine=vllm,vlm,sglan", "fleet.0.gpu=h100-sxm,b20"]
+    with pytest.raises(UsageError) as caught:
+        Comparison(small(), tuple(read_axes(varied, "--vary")), 1)
+    for wrong in ("engine=vlm", "engine=sglan", "fleet.0.gpu=b20"):
+        assert f"--set {wrong}" in str(caught.value)
+
+
 def test_at_least_one_repetition() -> None:
     with pytest.raises(UsageError, match="at least 1"):
         Comparison(small(), tuple(read_axes(["engine=vllm,sglang"], "--vary")), 0)
@@ -395,6 +411,27 @@ def test_the_command_for_runs() -> None:
         (["one.yaml"], 2, "nothing is varied"),
         (["one.yaml", "two.yaml", "--no-report"], 2, "one.yaml: is no run directory"),
         (["one.yaml", "--vary", "engine"], 2, "--vary engine: is KEY=VALUES"),
+        (
+            ["one.yaml", "--vary", "scheduler.batching=continuous,contnous", "--jobs", "1"],
+            2,
+            "'contnous' is none of static, request, continuous, or a class of your own as "
+            "package.module:Class (did you mean 'continuous'?)",
+        ),
+        (
+            ["one.yaml", "--vary", "model=llama-3.2-1b,llama-3.1-8", "--jobs", "1"],
+            2,
+            "did you mean 'llama-3.1-8b'",
+        ),
+        (
+            ["one.yaml", "--vary", "scheduler.order=fcfs,no.such:P", "--jobs", "1"],
+            2,
+            "no.such:P' cannot be imported",
+        ),
+        (
+            ["one.yaml", "--vary", "fleet.0.tensor_parallel=1,3", "--jobs", "1"],
+            2,
+            "3 GPUs cannot share the 32 attention heads",
+        ),
         (["one.yaml", "--vary", "engine=vllm,foo", "--repetitions", "0"], 2, "at least 1"),
         (["one.yaml", "--vary", "max_model_len=3,4", "--jobs", "1", "-o", "."], 2, "not empty"),
         (["."], 2, "one run alone"),

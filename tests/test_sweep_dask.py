@@ -72,7 +72,7 @@ def test_a_killed_worker_costs_no_point_and_no_byte(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("one.yaml").write_text(yaml.safe_dump(SMALL))
-    rates = ",".join(["-1", *(str(5 * step) for step in range(1, POINTS))])
+    rates = ",".join(str(5 * step) for step in range(1, POINTS + 1))
     swept = ["sweep", "one.yaml", "--set", "run.requests=300", "--no-report"]
     swept += ["--sweep", f"workload.arrivals.rate={rates}"]
     there = [*swept, "--executor", "dask", "--address", cluster.scheduler_address, "-o", "there"]

@@ -17,7 +17,7 @@ from sim.errors import InfersimError, UsageError
 from sim.metrics.repetitions import CONFIDENCE, headlines
 from sim.planning.contrast import Column, contrasts
 from sim.planning.executors import Executor
-from sim.planning.grid import Axis, check_possible, points
+from sim.planning.grid import Axis, check_values, points
 from sim.planning.points import Outcome, Point, show
 from sim.planning.wording import short_keys
 from sim.rng import repetition_seed
@@ -56,7 +56,7 @@ class Comparison:
             raise UsageError(f"--repetitions {self.wanted}: at least 1")
         if len(self.variants) < 2:
             raise UsageError("there is one variant only; give a key at least two values")
-        check_possible(self.scenario, self.variants)
+        check_values(self.scenario.override({"run.repetitions": 1}), self.axes)
 
     @property
     def variants(self) -> list[Point]:

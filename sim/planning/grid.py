@@ -13,10 +13,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sim.errors import ScenarioError, UsageError, shorten
+from sim.errors import InfeasibleError, UsageError, shorten
 from sim.planning.points import Point, Settings, numbered, show
 from sim.scenario import Scenario
 from sim.scenario.parsing import BrokenYamlError, parse
+from sim.simulation import prepare
 
 MOST_POINTS = 100_000
 """More are not a question but a mistake: at twenty a second they would take an hour and a half."""
@@ -65,18 +66,41 @@ def points(axes: Sequence[Axis]) -> list[Point]:
     return list(numbered(_combinations(axes)))
 
 
-def check_possible(scenario: Scenario, grid: Sequence[Point]) -> None:
-    """Raise the ScenarioError of the first point unless some point is a valid scenario."""
-    first: ScenarioError | None = None
-    for point in grid:
+def check_values(scenario: Scenario, axes: Sequence[Axis]) -> None:
+    """Raise UsageError for values that no point of the grid can have, before anything is simulated.
+
+    Such a value is misspelt, out of range, or names something (a GPU, a policy of one's own) that
+    cannot be had. What is valid and does not fit passes, and so do two values that only exclude
+    each other: these are points that fail, each with its reason.
+    """
+    mistakes = []
+    for axis in axes:
+        found = [_mistake(scenario, _with_value(axes, axis, value)) for value in axis.values]
+        wrong = [error for error in found if error is not None]
+        mistakes += wrong[:1] if len(wrong) == len(found) else wrong
+    if mistakes:
+        raise type(mistakes[0])("\n".join(dict.fromkeys(map(str, mistakes))))
+
+
+def _with_value(axes: Sequence[Axis], axis: Axis, value: object) -> Iterator[Settings]:
+    """The points at which one axis has that value."""
+    return _combinations([Axis(axis.key, (value,)) if each is axis else each for each in axes])
+
+
+def _mistake(scenario: Scenario, candidates: Iterator[Settings]) -> UsageError | None:
+    """What is wrong with the first of these points, unless one of them could be simulated or does
+    not fit."""
+    first: UsageError | None = None
+    for settings in candidates:
         try:
-            scenario.override(point.settings)
-        except ScenarioError as error:
+            prepare(scenario.override(settings))
+        except InfeasibleError:
+            return None
+        except UsageError as error:
             first = first or error
         else:
-            return
-    if first is not None:
-        raise first
+            return None
+    return first
 
 
 def _combinations(axes: Sequence[Axis]) -> Iterator[Settings]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from sim.errors import UsageError
 from sim.planning.executors import Executor
-from sim.planning.grid import Axis, check_possible, points
+from sim.planning.grid import Axis, check_values, points
 from sim.planning.inputs import digests
 from sim.planning.points import Outcome, Point, show
 from sim.planning.store import Store, question_of, to_row
@@ -59,8 +59,9 @@ class Sweep:
         return digests([self.scenario.written(), swept], self.scenario.folders)
 
     def create(self, path: Path) -> Store:
-        """A directory for this sweep; UsageError if it cannot be, or no point is possible."""
-        check_possible(self.scenario, self.grid)
+        """A directory for this sweep; UsageError if it cannot be, or a value is
+        one that no point can have."""
+        check_values(self.scenario, self.axes)
         return Store.create(path, self.scenario, self.question())
 
     def resume(self, path: Path) -> Store:
