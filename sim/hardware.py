@@ -83,6 +83,30 @@ class AttentionEfficiency:
 
 
 @dataclass(frozen=True, slots=True)
+class ListPrice:
+    """What one GPU costs per hour in US dollars, and whose offer that is.
+
+    ``provider`` and ``date`` (``2025``, ``2026-11`` or ``2026-11-15``) are those of the offer, None
+    where nothing is said; ``low`` and ``high`` are the least and the greatest price of the part
+    that its source names, from any provider, None where it names none below or above ``usd``.
+    """
+
+    usd: float
+    provider: str | None = None
+    date: str | None = None
+    low: float | None = None
+    high: float | None = None
+
+    def __post_init__(self) -> None:
+        _require(self.usd >= 0, "price_per_hour", self.usd, "0 or more")
+        low, high = self.low, self.high
+        allowed = f"0 to usd, which is {self.usd:g}"
+        _require(low is None or 0 <= low <= self.usd, "price_per_hour.low", low, allowed)
+        allowed = f"usd, which is {self.usd:g}, or more"
+        _require(high is None or high >= self.usd, "price_per_hour.high", high, allowed)
+
+
+@dataclass(frozen=True, slots=True)
 class GpuSpec:
     """One GPU model.
 
@@ -90,8 +114,8 @@ class GpuSpec:
     bytes/s of that memory; ``peak_flops`` the dense peak by precision; ``sms`` the streaming
     multiprocessors, which AMD calls compute units; ``link`` joins GPUs inside a node and
     ``host_link`` joins a GPU to its host; ``power`` is the board limit in watts;
-    ``price_per_hour`` is a list price in USD, None when unknown; ``sources`` says, field by field,
-    where each value comes from. ``profile`` has the kernels that were measured; what it lacks is
+    ``price`` is what an hour costs, None when unknown; ``sources`` says, key by key of the GPU's
+    file, where each value comes from. ``profile`` has the kernels that were measured; what it lacks is
     priced with ``efficiency`` and ``attention``. ``relative`` is a part of the same design in the
     catalogue, whose profile stands in where this one has none.
     """
@@ -105,7 +129,7 @@ class GpuSpec:
     link: Link
     host_link: Link
     power: float
-    price_per_hour: float | None
+    price: ListPrice | None
     efficiency: Efficiency
     attention: AttentionEfficiency
     sources: Mapping[str, str]
@@ -120,8 +144,6 @@ class GpuSpec:
         for precision, peak in self.peak_flops.items():
             _require(precision in FALLBACKS, "peak_flops", precision, f"one of {_KNOWN}")
             _require(peak > 0, f"peak_flops.{precision}", peak, "above 0")
-        price = self.price_per_hour
-        _require(price is None or price >= 0, "price_per_hour", price, "0 or more")
 
     def flops(self, precision: str) -> float:
         """Dense peak, in FLOP/s, of a GEMM with both operands in ``precision``.
@@ -149,6 +171,11 @@ class GpuSpec:
             peak_flops={name: peak * compute for name, peak in self.peak_flops.items()},
             link=replace(self.link, bandwidth=self.link.bandwidth * link),
         )
+
+    @property
+    def price_per_hour(self) -> float | None:
+        """US dollars for one GPU and hour; None when unknown."""
+        return None if self.price is None else self.price.usd
 
     @property
     def ridge_point(self) -> float:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from sim.console import STATE_STYLES
 from sim.metrics.timeline import Timeline
+from sim.prices import PER_OUTPUT_TOKENS, PER_TOKENS
 from sim.sparkline import Sparks
 from sim.units import show_time
 
@@ -44,6 +45,7 @@ def _run_parts(summary: dict[str, Any], timeline: Timeline | None) -> Iterator[R
     if own["classes"]:
         yield _classes_table(own["classes"])
     yield _facts_table(summary, spread)
+    yield from _cost_lines(own["cost"], spread)
     if spread.known:
         yield Text(spread.legend, style="dim")
     if _observed(summary):
@@ -189,12 +191,10 @@ def _beside(milliseconds: float | None, half: float | None) -> str:
 def _facts_table(summary: dict[str, Any], spread: Spread) -> Table:
     own = summary["infersim"]
     requests, batch, kv, use = own["requests"], own["batch"], own["kv_cache"], own["utilisation"]
-    cost = own["cost"]
     table = Table(show_header=False, expand=True)
     for _ in range(2):
         table.add_column(ratio=None if spread.known else 3)
         table.add_column(justify="right", ratio=2)
-    usd = cost and cost["usd_per_million_output_tokens"]
     time = "observed time" if _observed(summary) else "simulated time"
     running = _mean(batch["mean_running"]) + spread.of("batch.mean_running")
     used = _share(kv["mean_used"]) + spread.of_share("kv_cache.mean_used")
@@ -222,12 +222,24 @@ def _facts_table(summary: dict[str, Any], spread: Spread) -> Table:
         ("reserved KV empty", _share(kv["fragmentation"])),
         ("time busy", _share(use["busy"]) + spread.of_share("utilisation.busy")),
         ("MFU / MBU", f"{mfu}{between}{mbu}"),
-        ("USD per GPU hour", _number(cost and cost["usd_per_gpu_hour"])),
-        ("USD per 1M output", _number(usd) + spread.of("cost.usd_per_million_output_tokens")),
     ]
     for left, right in zip(rows[::2], rows[1::2], strict=True):
         table.add_row(*left, *right)
     return table
+
+
+def _cost_lines(cost: dict[str, Any] | None, spread: Spread) -> Iterator[Text]:
+    """What tokens cost, and whose price that is; nothing where no price is known."""
+    if cost is None:
+        return
+    output = _number(cost["usd_per_million_output_tokens"])
+    tokens = _number(cost["usd_per_million_tokens"])
+    yield Text(
+        f"Cost: {output}{spread.of('cost.usd_per_million_output_tokens')} {PER_OUTPUT_TOKENS}, "
+        f"{tokens}{spread.of('cost.usd_per_million_tokens')} {PER_TOKENS}"
+    )
+    whose = f" ({cost['text']})" if "text" in cost else ""  # no such text in runs of before
+    yield Text(f"At {cost['usd_per_gpu_hour']:,.2f} USD per GPU hour{whose}", style="dim")
 
 
 def _longer(half: float | None) -> str:

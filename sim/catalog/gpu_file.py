@@ -9,12 +9,14 @@ prediction errs towards slow; the source of each says that it was not measured.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 from sim.catalog.fields import Fields
 from sim.catalog.profile_file import from_document
 from sim.errors import UsageError
-from sim.hardware import FALLBACKS, AttentionEfficiency, Efficiency, GpuSpec, Link
+from sim.hardware import FALLBACKS, AttentionEfficiency, Efficiency, GpuSpec, Link, ListPrice
 
 DEFAULTS: Mapping[str, tuple[object, str]] = {
     "sms": (108, "the fewest of the measured parts"),
@@ -64,7 +66,6 @@ def read_gpu(path: Path, document: Mapping[str, object]) -> GpuSpec:
         sources[key] = f"default, not measured: {DEFAULTS[key][1]}"
     values = Fields(str(path), {key: values.value(key) for key in values} | assumed)
     peaks = _peaks(values)
-    price = values.value("price_per_hour")
     try:
         return GpuSpec(
             name=path.stem,
@@ -76,7 +77,7 @@ def read_gpu(path: Path, document: Mapping[str, object]) -> GpuSpec:
             link=_link(values.inner("link")),
             host_link=_link(values.inner("host_link")),
             power=values.quantity("power", "power"),
-            price_per_hour=None if price is None else values.number("price_per_hour"),
+            price=_price(values),
             efficiency=_efficiency(values.inner("efficiency"), sources["efficiency"]),
             attention=_attention(values.inner("attention"), sources["attention"]),
             sources=sources,
@@ -85,6 +86,35 @@ def read_gpu(path: Path, document: Mapping[str, object]) -> GpuSpec:
         )
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from None
+
+
+def _price(values: Fields) -> ListPrice | None:
+    """USD per hour: a plain number, or a mapping that says whose price it is, and of when."""
+    found = values.value("price_per_hour")
+    if not isinstance(found, Mapping):
+        return None if found is None else ListPrice(values.number("price_per_hour"))
+    price = values.inner("price_per_hour")
+    price.only(["usd", "provider", "date", "low", "high"])
+    return ListPrice(
+        usd=price.number("usd"),
+        provider=None if _empty(price, "provider") else price.text("provider"),
+        date=None if _empty(price, "date") else _date(price),
+        low=None if _empty(price, "low") else price.number("low"),
+        high=None if _empty(price, "high") else price.number("high"),
+    )
+
+
+def _empty(fields: Fields, key: str) -> bool:
+    return not fields.has(key) or fields.value(key) is None
+
+
+def _date(price: Fields) -> str:
+    """The day, month or year of a price; YAML itself reads some of these as days or numbers."""
+    text = str(price.value("date"))
+    for pattern in ("%Y", "%Y-%m", "%Y-%m-%d"):
+        with suppress(ValueError):
+            return f"{datetime.strptime(text, pattern):{pattern}}"
+    raise price.error("date", f"expected a day, month or year, such as 2026-11, found {text!r}")
 
 
 def _peaks(values: Fields) -> dict[str, float]:

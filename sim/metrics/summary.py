@@ -24,6 +24,7 @@ from sim.metrics.run_record import Floats, RunRecord
 from sim.metrics.stability import peak_queue
 from sim.metrics.token_accounts import token_accounts
 from sim.metrics.verdict import judge
+from sim.prices import price_of
 from sim.recorder import REJECTED, UNFINISHED
 
 
@@ -224,21 +225,17 @@ def _shares(seconds: dict[str, float]) -> dict[str, float]:
     return {name: value / total if total else 0.0 for name, value in ordered}
 
 
-def _price(run: RunRecord) -> float | None:
-    price = run.scenario.fleet[0].price_per_gpu_hour
-    return run.deployment.gpu.price_per_hour if price == "catalogue" else price
-
-
-def _cost(run: RunRecord, outputs: int, tokens: int) -> dict[str, float | None] | None:
-    price = _price(run)
+def _cost(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any] | None:
+    price = price_of(run.scenario, run.deployment.gpu)
     if price is None:
         return None
-    usd = price * run.gpus * run.duration / 3600
+    usd = price.usd * run.gpus * run.duration / 3600
     return {
-        "usd_per_gpu_hour": price,
+        "usd_per_gpu_hour": price.usd,
         "usd": usd,
         "usd_per_million_output_tokens": usd / outputs * 1e6 if outputs else None,
         "usd_per_million_tokens": usd / tokens * 1e6 if tokens else None,
+        **price.document(),
     }
 
 

@@ -21,6 +21,7 @@ from sim.planning.loads import traffic_of
 from sim.planning.points import Settings
 from sim.planning.saturation import Alone, acceptable, alone, replica_of, saturation
 from sim.planning.wording import counted
+from sim.prices import price_of
 from sim.scenario import Scenario
 from sim.simulation import Setup, prepare
 from sim.units import show_time
@@ -203,6 +204,5 @@ def over_budget(
 
 def _price(setup: Setup) -> float | None:
     """USD per hour of one replica."""
-    given = setup.scenario.fleet[0].price_per_gpu_hour
-    price = setup.deployment.gpu.price_per_hour if given == "catalogue" else given
-    return None if price is None else price * setup.deployment.tensor_parallel
+    price = price_of(setup.scenario, setup.deployment.gpu)
+    return None if price is None else price.usd * setup.deployment.tensor_parallel

@@ -1,0 +1,94 @@
+"""What a GPU hour costs in a scenario, and whose price that is. "Price" means money here, as
+everywhere; what iterations take is time.
+
+A price that the user gives goes before that of the GPU's file: ``fleet.0.price_per_gpu_hour``, then
+``prices`` (by GPU), then ``price_per_hour`` of the catalogue or of a GPU file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from sim.hardware import GpuSpec
+from sim.scenario import Scenario
+
+PER_OUTPUT_TOKENS = "USD per 1M output tokens"
+PER_TOKENS = "USD per 1M tokens (prompt + output)"
+"""What the two costs of a token are called, in every table and on every page."""
+
+Origin = Literal["given", "list", "file"]
+"""The user's own price; a provider's list price; a number in a GPU's file that names no provider.
+"""
+
+
+@dataclass(frozen=True)
+class GpuPrice:
+    """``usd`` for one GPU and hour.
+
+    ``provider``, ``date``, ``low`` and ``high`` as in ``sim.hardware.ListPrice``, all None for a
+    price that the user gives.
+    """
+
+    usd: float
+    origin: Origin
+    provider: str | None = None
+    date: str | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def text(self) -> str:
+        """Whose price it is, in a few words.
+
+        >>> GpuPrice(3.99, "list", "Lambda", "2026-11", 2.5, 12).text
+        'list price, Lambda, Nov 2026; others 2.50 to 12.00'
+        """
+        if self.origin == "given":
+            return "your price"
+        offer = [each for each in (self.provider, shown_date(self.date)) if each]
+        whose = ", ".join(["list price" if self.provider else "price in the GPU's file", *offer])
+        return f"{whose}{_others(self.low, self.high)}"
+
+    def document(self) -> dict[str, Any]:
+        """Whose price it is, as plain data; without the price itself."""
+        said = {key: value for key, value in asdict(self).items() if key != "usd"}
+        return {**said, "text": self.text}
+
+
+def _others(low: float | None, high: float | None) -> str:
+    """The range of other prices, as far as it is known."""
+    if low is not None and high is not None:
+        return f"; others {low:,.2f} to {high:,.2f}"
+    if low is not None:
+        return f"; others from {low:,.2f}"
+    return "" if high is None else f"; others up to {high:,.2f}"
+
+
+def shown_date(date: str | None) -> str | None:
+    """A date as people write it.
+
+    >>> shown_date("2026-11"), shown_date("2025"), shown_date("2026-11-05")
+    ('Nov 2026', '2025', '5 Nov 2026')
+    """
+    if date is None or len(date) == 4:
+        return date
+    month = datetime.strptime(date[:7], "%Y-%m")  # noqa: DTZ007 - a month has no time zone
+    day = f"{int(date[8:])} " if len(date) > 7 else ""
+    return f"{day}{month:%b %Y}"
+
+
+def price_of(scenario: Scenario, gpu: GpuSpec) -> GpuPrice | None:
+    """The price of a GPU hour in ``scenario``, whose pool has ``gpu``; None where none is known or
+    none is wanted."""
+    given = scenario.fleet[0].price_per_gpu_hour
+    if given is None:
+        return None
+    if given != "catalogue":
+        return GpuPrice(given, "given")
+    if gpu.price is None:
+        return None
+    p = gpu.price
+    origin: Origin = "file" if p.provider is None else "list"
+    return GpuPrice(p.usd, origin, p.provider, p.date, p.low, p.high)
