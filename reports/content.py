@@ -17,6 +17,7 @@ from reports.repetitions import count as repetition_count
 from reports.repetitions import explanation, plus_minus
 from reports.run_directory import pick
 from reports.sections.missing import is_measured
+from sim.prices import PER_OUTPUT_TOKENS, PER_TOKENS
 
 
 class Plot(NamedTuple):
@@ -122,10 +123,10 @@ def cards(summary: Mapping[str, Any]) -> list[Card]:
             "cost",
             "Cost",
             show(per_token, "usd").text,
-            "USD per million tokens",
+            PER_TOKENS,
             _lines(
                 _between(summary, "infersim.cost.usd_per_million_tokens", "usd"),
-                "no price given" if cost is None else _given(output, "usd", "for output alone"),
+                "no price given" if cost is None else _given(output, "usd", PER_OUTPUT_TOKENS),
             ),
         ),
     ]

@@ -217,8 +217,8 @@ DEFINITIONS: Mapping[str, Definition] = {
     ),
     "cost": Definition(
         "Cost",
-        "GPU-hours of the duration at the price given, idle time included, divided by the tokens "
-        "of completed requests.",
+        "GPU hours of the duration at the price of a GPU hour, idle time included, over the output "
+        "tokens of completed requests, or over their prompt and output tokens together.",
     ),
     "gpus": Definition("GPUs", "GPUs of the whole fleet."),
     "power": Definition("Power", "Energy over the duration: the mean that all GPUs draw."),

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from reports.definitions import DEFINITIONS
 from reports.formats import Kind, Shown, show
 from reports.repetitions import plus_minus
-from reports.run_directory import pick
+from reports.run_directory import known, pick
 from reports.sections.missing import is_observed
+from sim.prices import PER_OUTPUT_TOKENS, PER_TOKENS
 
 
 class Column(NamedTuple):
@@ -104,12 +105,9 @@ BATCH = (
     Line("mbu", "infersim.utilisation.mbu", "share", "%"),
 )
 COST = (
-    Line("cost", "infersim.cost.usd_per_million_tokens", "usd", "USD", "per million tokens"),
-    Line("cost", "infersim.cost.usd_per_million_output_tokens", "usd", "USD")._replace(
-        detail="per million output tokens"
-    ),
+    Line("cost", "infersim.cost.usd_per_million_output_tokens", "usd", PER_OUTPUT_TOKENS),
+    Line("cost", "infersim.cost.usd_per_million_tokens", "usd", PER_TOKENS),
     Line("cost", "infersim.cost.usd", "usd", "USD", "of the whole duration"),
-    Line("cost", "infersim.cost.usd_per_gpu_hour", "usd", "USD", "of one GPU-hour"),
     Line("gpus", "infersim.gpus", "count"),
 )
 ENERGY = (Line("energy", "infersim.energy.joules_per_output_token", unit="J", detail="per token"),)
@@ -137,10 +135,13 @@ def costs(summary: Mapping[str, Any]) -> Table:
     completed, rate = pick(summary, "completed"), pick(summary, "request_throughput")
     good = pick(summary, "request_goodput")
     kept = completed * good / rate if good and rate else None
+    within = [("per 1,000 requests within all limits", _over(1000 * usd, kept))]
+    whose = known(summary, "infersim.cost.text")
     derived = [
         ("per 1,000 requests", _over(1000 * usd, completed)),
-        ("per 1,000 requests within all limits", _over(1000 * usd, kept)),
+        *(within if limits(summary) else ()),
         ("of the fleet, per hour", hourly * pick(summary, "infersim.gpus")),
+        (f"of one GPU hour ({whose})" if whose else "of one GPU hour", hourly),
     ]
     rows = [_fact("cost", detail, show(value, "usd"), "USD") for detail, value in derived]
     return made._replace(rows=(*made.rows[:2], *rows, *made.rows[2:]))

@@ -203,14 +203,28 @@ def _cost(summary: Mapping[str, Any]) -> Answer:
     )
     gpus = phrase(pick(summary, "infersim.gpus"), "count")
     hour = phrase(pick(cost, "usd_per_gpu_hour"), "usd")
-    detail = f"{gpus} GPUs at {hour} per hour." if gpus != "1" else f"1 GPU at {hour} per hour."
+    whose = known(cost, "text")
+    price = f"{hour} per hour" + (f" ({whose})" if whose else "")
+    detail = f"{gpus} GPUs at {price}." if gpus != "1" else f"1 GPU at {price}."
     if total is None:
         return Answer("cost", question, "neutral", "No token was produced.", detail)
     if output is not None:
-        detail = f"{phrase(output, 'usd')} per million output tokens alone. " + detail
-    return Answer(
-        "cost", question, "neutral", f"{phrase(total, 'usd')} per million tokens.", detail
-    )
+        detail = f"{phrase(output, 'usd')} per 1M output tokens. {_cost_of_good(summary)}{detail}"
+    short = f"{phrase(total, 'usd')} per 1M tokens (prompt + output)."
+    return Answer("cost", question, "neutral", short, detail)
+
+
+def _cost_of_good(summary: Mapping[str, Any]) -> str:
+    """What requests within the limits cost, where many are not; nothing where the SLO is met."""
+    if pick(summary, "infersim.verdict.slo_met") is not False:
+        return ""
+    good, rate = pick(summary, "request_goodput"), pick(summary, "request_throughput")
+    if not good or not rate:
+        return "No request kept its limits. "
+    usd, completed = pick(summary, "infersim.cost.usd"), pick(summary, "completed")
+    each = phrase(1000 * usd * rate / (good * completed), "usd")
+    share = phrase(good / rate, "share")
+    return f"Only {share} of the completed requests kept their limits: {each} per 1,000 of these. "
 
 
 def _sure(summary: Mapping[str, Any]) -> Answer:

@@ -115,9 +115,9 @@ class GpuSpec:
     multiprocessors, which AMD calls compute units; ``link`` joins GPUs inside a node and
     ``host_link`` joins a GPU to its host; ``power`` is the board limit in watts;
     ``price`` is what an hour costs, None when unknown; ``sources`` says, key by key of the GPU's
-    file, where each value comes from. ``profile`` has the kernels that were measured; what it lacks is
-    priced with ``efficiency`` and ``attention``. ``relative`` is a part of the same design in the
-    catalogue, whose profile stands in where this one has none.
+    file, where each value comes from. ``profile`` has the kernels that were measured; times of what
+    it lacks follow from ``efficiency`` and ``attention``. ``relative`` is a part of the same design
+    in the catalogue, whose profile stands in where this one has none.
     """
 
     name: str

@@ -43,7 +43,7 @@ class GpuPrice:
         """Whose price it is, in a few words.
 
         >>> GpuPrice(3.99, "list", "Lambda", "2026-11", 2.5, 12).text
-        'list price, Lambda, Nov 2026; others 2.50 to 12.00'
+        'list price, Lambda, Nov 2026; others 2.50 to 12'
         """
         if self.origin == "given":
             return "your price"
@@ -60,10 +60,19 @@ class GpuPrice:
 def _others(low: float | None, high: float | None) -> str:
     """The range of other prices, as far as it is known."""
     if low is not None and high is not None:
-        return f"; others {low:,.2f} to {high:,.2f}"
+        return f"; others {dollars(low)} to {dollars(high)}"
     if low is not None:
-        return f"; others from {low:,.2f}"
-    return "" if high is None else f"; others up to {high:,.2f}"
+        return f"; others from {dollars(low)}"
+    return "" if high is None else f"; others up to {dollars(high)}"
+
+
+def dollars(price: float) -> str:
+    """The price of an hour, to the cent; whole dollars without cents.
+
+    >>> dollars(2.5), dollars(12.0), dollars(1.006)
+    ('2.50', '12', '1.01')
+    """
+    return f"{price:,.2f}".removesuffix(".00")
 
 
 def shown_date(date: str | None) -> str | None:
@@ -74,7 +83,7 @@ def shown_date(date: str | None) -> str | None:
     """
     if date is None or len(date) == 4:
         return date
-    month = datetime.strptime(date[:7], "%Y-%m")  # noqa: DTZ007 - a month has no time zone
+    month = datetime.strptime(date[:7], "%Y-%m")
     day = f"{int(date[8:])} " if len(date) > 7 else ""
     return f"{day}{month:%b %Y}"
 

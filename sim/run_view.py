@@ -12,7 +12,7 @@ from rich.text import Text
 
 from sim.console import STATE_STYLES
 from sim.metrics.timeline import Timeline
-from sim.prices import PER_OUTPUT_TOKENS, PER_TOKENS
+from sim.prices import PER_OUTPUT_TOKENS, PER_TOKENS, dollars
 from sim.sparkline import Sparks
 from sim.units import show_time
 
@@ -238,8 +238,8 @@ def _cost_lines(cost: dict[str, Any] | None, spread: Spread) -> Iterator[Text]:
         f"Cost: {output}{spread.of('cost.usd_per_million_output_tokens')} {PER_OUTPUT_TOKENS}, "
         f"{tokens}{spread.of('cost.usd_per_million_tokens')} {PER_TOKENS}"
     )
-    whose = f" ({cost['text']})" if "text" in cost else ""  # no such text in runs of before
-    yield Text(f"At {cost['usd_per_gpu_hour']:,.2f} USD per GPU hour{whose}", style="dim")
+    whose = f": {cost['text']}" if "text" in cost else ""  # which runs of before lack
+    yield Text(f"At {dollars(cost['usd_per_gpu_hour'])} USD per GPU hour{whose}", style="dim")
 
 
 def _longer(half: float | None) -> str:

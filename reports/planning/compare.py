@@ -151,6 +151,8 @@ def _kind(unit: str) -> Kind:
 
 
 def _title(entry: Mapping[str, Any]) -> str:
+    if entry["unit"] == "USD":
+        return str(entry["title"])  # which begins with the unit
     return f"{entry['title']} ({'%' if entry['unit'] == 'share' else entry['unit']})"
 
 

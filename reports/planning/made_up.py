@@ -107,7 +107,10 @@ def _summary(rate: float, capacity: float) -> dict[str, Any]:
         "infersim": {
             "gpus": 1,
             "verdict": verdict,
-            "cost": {"usd_per_million_tokens": 4.0 / (3.6e-3 * 1000 * served)},
+            "cost": {
+                "usd_per_million_tokens": 4.0 / (3.6e-3 * 1000 * served),
+                "usd_per_million_output_tokens": 9.0 / (3.6e-3 * 1000 * served),
+            },
         },
     }
 

@@ -1,8 +1,8 @@
 """Which points of a sweep does no other one beat? Two figures of each, and the front of the best.
 
 ``speed``: output tokens per second of a GPU against those that a user sees (1 over the median
-TPOT); more of both is better. ``cost``: USD per million tokens against p99 TTFT; less of both is
-better. Run it: ``python -m reports.planning.pareto [RESULT_JSON]``.
+TPOT); more of both is better. ``cost``: USD per 1M tokens (prompt + output) against p99 TTFT; less
+of both is better. Run it: ``python -m reports.planning.pareto [RESULT_JSON]``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from reports.planning.layout import known, times
 from reports.planning.naming import plain
 from reports.planning.series import MOST_LINES, Row, styles, written
 from reports.profile.axes import legend
+from sim.prices import PER_TOKENS
 
 Kind = Literal["speed", "cost"]
 
@@ -90,7 +91,7 @@ def figure(document: Mapping[str, Any], kind: Kind) -> go.Figure:
 
 _X: Mapping[Kind, str] = {
     "speed": "output tokens/s of a user",
-    "cost": "cost (USD per million tokens)",
+    "cost": PER_TOKENS,
 }
 _HOVER: Mapping[Kind, str] = {
     "speed": "%{x:,.4~g} tokens/s of a user, %{y:,.4~g} of a GPU",

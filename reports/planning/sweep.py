@@ -20,6 +20,7 @@ from reports.planning.series import MOST_LINES, lines, written
 from reports.planning.study import Headline
 from reports.tables import Cell, Column, Table
 from reports.whole_file import write_whole
+from sim.prices import PER_OUTPUT_TOKENS, PER_TOKENS
 
 SECTIONS: Mapping[str, str] = {
     "summary": "Summary",
@@ -58,7 +59,8 @@ COLUMNS = (
     Column("TTFT p99 (ms)", definition="ttft"),
     Column("TPOT p99 (ms)", definition="tpot"),
     Column("Within SLO (%)", definition="attainment"),
-    Column("USD/M tokens", definition="cost"),
+    Column(PER_OUTPUT_TOKENS, definition="cost"),
+    Column(PER_TOKENS, definition="cost"),
     Column("State", False, "state"),
 )
 
@@ -213,6 +215,7 @@ def _cells(row: Mapping[str, Any]) -> list[Cell]:
     return [
         *(Cell(*show(summary[key], "number")) for key in keys),
         Cell(*show(verdict["attainment"], "share")),
+        Cell(*show(cost and cost["usd_per_million_output_tokens"], "usd")),
         Cell(*show(cost and cost["usd_per_million_tokens"], "usd")),
         Cell(verdict["state"], verdict["state"]),
     ]

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
+from sim.prices import PER_OUTPUT_TOKENS
+
 
 class Figure(NamedTuple):
     """One figure of a summary."""
@@ -29,7 +31,7 @@ FIGURES = (
     Figure("p99_tpot_ms", "TPOT p99", "ms", "lower"),
     Figure("mean_e2el_ms", "E2EL mean", "ms", "lower"),
     Figure("p99_e2el_ms", "E2EL p99", "ms", "lower"),
-    Figure("cost.usd_per_million_output_tokens", "Cost per 1M output tokens", "USD", "lower"),
+    Figure("cost.usd_per_million_output_tokens", PER_OUTPUT_TOKENS, "USD", "lower"),
 )
 
 

@@ -66,6 +66,7 @@ FIGURES = (
     "request_throughput", "output_throughput", "mean_ttft_ms", "p99_ttft_ms",
     "mean_tpot_ms", "p99_tpot_ms", "mean_e2el_ms", "p99_e2el_ms",
 )  # fmt: skip
+COSTS = ("usd_per_million_output_tokens", "usd_per_million_tokens")
 
 
 HOLDS, FAILS, OPEN = "holds", "fails", "too close to call"
@@ -290,10 +291,9 @@ def _breaks(attained: tuple[Attained, ...], too_much: bool) -> str:
 def _costs(summaries: Sequence[dict[str, Any]]) -> dict[str, float | None]:
     costs = [summary["infersim"]["cost"] or {} for summary in summaries]
     energy = [summary["infersim"]["energy"] or {} for summary in summaries]
-    per_token = "usd_per_million_tokens"
     joules = "joules_per_output_token"
     return {
-        per_token: _mean([each.get(per_token) for each in costs]),
+        **{key: _mean([each.get(key) for each in costs]) for key in COSTS},
         joules: _mean([each.get(joules) for each in energy]),
     }
 
