@@ -16,12 +16,14 @@ from reports.planning.plan import render_plan
 from sim import simulate
 from sim.cli import app
 from sim.cost import CostModel
+from sim.ends import at_factor, end_factors
 from sim.errors import InfeasibleError
 from sim.metrics.promises import slo_promises
 from sim.planning import choose as choosing
 from sim.planning.choose import Plan, Question, choose
 from sim.planning.constraints import read_constraints
 from sim.planning.find import Finder
+from sim.planning.fleet_ends import FleetEnds
 from sim.planning.launch import launch_commands
 from sim.planning.layouts import Layout, Rejected, layouts, screen
 from sim.planning.loads import traffic_of
@@ -165,40 +167,56 @@ def test_the_bands_follow_from_the_error() -> None:
         assert 1 <= low <= each.sized.replicas <= high
         assert band.cost == (low * each.sized.price, high * each.sized.price)
         assert 0 < band.error < 0.5
-        slower = each.best.load * (1 - band.error)
-        assert band.holds_if_slower == (slower >= found.question.rate)
     last = bands(found)[-1]
     assert last.survives or len(found.sized) > len(found.best)
 
 
-def fleet_of(name: str, *, replicas: int, price: float, error: float, best: float | None) -> Any:
-    """A fleet that holds ``best`` requests per second; None: known to hold 40 only."""
-    at = SimpleNamespace(error=error, load=40.0)
-    sized = Sized(Layout(name, 1, None), price, replicas, 0.0, at, None)  # type: ignore[arg-type]
-    if best is None:
-        return sized
-    holds = SimpleNamespace(load=best)
-    return Confirmed(sized, at, holds, None)  # type: ignore[arg-type]
+def test_the_replicas_at_both_ends_are_those_that_hold_there() -> None:
+    asked = scenario(ttft="300ms", tpot="40ms")
+    found = planned()
+    for each, band in zip(found.best, bands(found), strict=True):
+        low, high = band.replicas
+        assert high is not None
+        own = asked.override(each.sized.layout.settings(asked))
+        for factor, replicas in zip(end_factors(band.error), (low, high), strict=True):
+            finder = Finder(at_factor(own, factor), "rate", found.promises)
+            assert finder.probe(found.question.target, replicas).holds
+            fewer = replicas - 1
+            if fewer >= (1 if replicas == low else each.sized.replicas):
+                assert not finder.probe(found.question.target, fewer).holds
 
 
-def test_a_rank_survives_unless_errors_against_each_other_could_turn_it() -> None:
-    first = fleet_of("first", replicas=4, price=1.0, error=0.2, best=44.0)
-    second = fleet_of("second", replicas=1, price=4.5, error=0.0, best=50.0)
-    third = fleet_of("third", replicas=2, price=3.0, error=0.2, best=None)
-    fourth = fleet_of("fourth", replicas=6, price=1.02, error=0.25, best=None)
+def fleet_of(name: str, *, replicas: int, price: float) -> Any:
+    """A fleet that was confirmed."""
+    sized = Sized(Layout(name, 1, None), price, replicas, 0.0, None, None)  # type: ignore[arg-type]
+    return Confirmed(sized, None, None, None)  # type: ignore[arg-type]
+
+
+def test_a_rank_is_sure_unless_errors_against_each_other_could_turn_it() -> None:
+    first = fleet_of("first", replicas=4, price=1.0)
+    second = fleet_of("second", replicas=1, price=4.5)
+    third = fleet_of("third", replicas=2, price=3.0)
+    fourth = fleet_of("fourth", replicas=6, price=1.02)
+    near = Rejected(Layout("near", 1, None), "bound", "", 6.0, unsimulated=True)
+    far = Rejected(Layout("far", 1, None), "bound", "", 6.5, unsimulated=True)
     found = bands(
         SimpleNamespace(
-            question=SimpleNamespace(target=40.0, rate=36.0),
             best=(first, second),
-            sized=(first.sized, second.sized, third, fourth),
+            sized=tuple(each.sized for each in (first, second, third, fourth)),
+            ends=(
+                FleetEnds(0.2, 3, 5, False),
+                FleetEnds(0.0, 1, 1, True),
+                FleetEnds(0.2, 2, 2, True),
+                FleetEnds(0.25, 5, None, False),
+            ),
+            rejected=(near, far),
         )  # type: ignore[arg-type]
     )
-    # 11 requests/s a replica: 13.2 if faster, 8.8 if slower
-    assert (found[0].replicas, found[0].cost) == ((4, 5), (4.0, 5.0))
-    # the third needs 2 replicas still, 6.0; the fourth perhaps 5 of its 6, 5.1
-    assert found[0].rivals == ("#2 1 x second",)
+    # the first costs up to 5.0; the second 4.5; the third 6.0; the fourth at least 5.1; near 4.8
+    assert (found[0].replicas, found[0].cost) == ((3, 5), (3.0, 5.0))
+    assert found[0].rivals == ("#2 1 x second", "1 x near (not simulated)")
     assert not found[0].survives
-    assert not found[0].holds_if_slower  # 35.2 of 36
+    assert not found[0].holds_if_slower
     assert (found[1].replicas, found[1].rivals) == ((1, 1), ())
     assert found[1].survives
     assert found[1].holds_if_slower
@@ -417,7 +435,7 @@ def test_the_table_fits_the_terminal() -> None:
         console.print(plan_view(document(planned())))
     text = captured.get()
     assert "Cheapest" in text
-    assert "rank survives" in text
+    assert "could be" in text
     assert max(map(len, text.splitlines())) <= 88
     begin = text.index("vllm serve")
     shown = text[begin : text.index("python -m sglang")].replace("\\\n", " ")

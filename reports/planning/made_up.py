@@ -226,6 +226,7 @@ def fleet_plan() -> Document:
             }
             for layout, cost, ttft, tpot in rows
         ],
+        "whole_runs": "No published run of vllm was compared with its prediction.",
         "rejected": [rejected | {"text": "the weights need 141 GB, one GPU has 48"}],
     }
 

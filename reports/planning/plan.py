@@ -133,7 +133,7 @@ def bands(document: Mapping[str, Any]) -> Table:
     rows = []
     for fleet in document["fleets"]:
         band = fleet["error_band"]
-        told = "yes" if band["survives"] else f"no: {', '.join(band['rivals'])}"
+        told = ", ".join(band["rivals"]) or "none"
         slower = "yes" if band["holds_if_slower"] else "no"
         rows.append(
             (
@@ -153,9 +153,9 @@ def bands(document: Mapping[str, Any]) -> Table:
         Column("USD/h from", definition="cost"),
         Column("to"),
         Column("Holds the rate if slower", False, "error_band"),
-        Column("Rank survives", False, "survives", prose=True),
+        Column("Could be overtaken by", False, "survives", prose=True),
     )
-    return Table("bands", "If iterations are faster or slower than priced", columns, tuple(rows))
+    return Table("bands", "If iterations are faster or slower than predicted", columns, tuple(rows))
 
 
 def rejected(document: Mapping[str, Any]) -> Table | None:

@@ -36,13 +36,12 @@ DEFINITIONS: Mapping[str, Definition] = {
     "binds": Definition("Binds", "The limit that breaks first when more load comes."),
     "error_band": Definition(
         "Error band",
-        "How far iterations may be faster or slower than priced. The fleet then needs fewer or "
-        "more replicas, and costs less or more.",
+        "How far iterations may be faster or slower than predicted. The fleet was simulated at "
+        "both ends: it then needs fewer or more replicas, and costs less or more.",
     ),
     "survives": Definition(
-        "Rank survives",
-        "Yes, if no fleet behind could be cheaper, even if the prices err in its favour and "
-        "against this one.",
+        "Could be overtaken by",
+        "Fleets that could be cheaper if predicted times err in their favour and against this one.",
     ),
 }
 """Key -> definition, for both pages; each shows those that it links to."""

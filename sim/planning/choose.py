@@ -5,7 +5,8 @@
 2. Fleets are sized by simulation, those first that could be cheapest; a layout whose fleet cannot
    cost less than the ``top`` cheapest found is left out. Since nothing is left out but what the
    screening *proves* to be dearer, the cheapest fleets are those of an exhaustive search.
-3. The ``top`` cheapest are simulated at the wanted load, and up to the highest they hold.
+3. The ``top`` cheapest are simulated at the wanted load, and up to the highest they hold; all
+   fleets once more with iterations faster and slower by the error band.
 
 The same question has the same answer whatever the number of processes.
 """
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from sim.errors import InfeasibleError, UsageError
 from sim.metrics.promises import Promise, slo_promises
 from sim.planning.constraints import Constraints
+from sim.planning.fleet_ends import FleetEnds, fleet_ends
 from sim.planning.layouts import Layout, Rejected, Screened, screen
 from sim.planning.loads import axis_of, traffic_of
 from sim.planning.sizing import Confirmed, Sized, confirm, size
@@ -56,8 +58,9 @@ class Question:
 
 @dataclass(frozen=True)
 class Plan:
-    """The answer: ``best`` are the cheapest fleets in order, ``sized`` all fleets that hold, and
-    ``rejected`` every other layout."""
+    """The answer: ``best`` are the cheapest fleets in order, ``sized`` all fleets that hold,
+    ``ends`` what the error of predicted times does to each of those, and ``rejected`` every other
+    layout."""
 
     scenario: Scenario
     question: Question
@@ -65,6 +68,7 @@ class Plan:
     own_rate: float
     best: tuple[Confirmed, ...]
     sized: tuple[Sized, ...]
+    ends: tuple[FleetEnds, ...]
     rejected: tuple[Rejected, ...]
 
 
@@ -97,6 +101,14 @@ def choose(
             jobs,
         )
     )
+    say("the fleets again, with iterations faster and slower by their error band")
+    ends = list(
+        calls(
+            fleet_ends,
+            [(scenario, s, question.target, question.rate, promises) for s in ranked],
+            jobs,
+        )
+    )
     rejected += [_dearer(each, ranked, question.top) for each in ranked[question.top :]]
     order = {layout: index for index, layout in enumerate(question.layouts)}
     assert axis.own is not None
@@ -107,6 +119,7 @@ def choose(
         own_rate=axis.own,
         best=tuple(best),
         sized=tuple(ranked),
+        ends=tuple(ends),
         rejected=tuple(sorted(rejected, key=lambda each: order[each.layout])),
     )
 
@@ -171,7 +184,7 @@ def _too_dear(screened: Screened, most: float) -> Rejected:
         f"at least {counted(screened.least, 'replica')}, ${screened.cost:,.2f}/h, even at "
         f"{screened.rate:.3g} requests/s each, more than one can serve; found: ${most:,.2f}/h"
     )
-    return Rejected(screened.layout, "too dear", text, screened.cost)
+    return Rejected(screened.layout, "too dear", text, screened.cost, unsimulated=True)
 
 
 def _dearer(sized: Sized, ranked: Sequence[Sized], top: int) -> Rejected:

@@ -90,12 +90,14 @@ def layouts(
 @dataclass(frozen=True)
 class Rejected:
     """A layout that is no answer: ``reason`` in two or three words, ``text`` with the figures;
-    ``cost`` is what its fleet would cost per hour at least, where that is known."""
+    ``cost`` is what its fleet would cost per hour at least, where that is known;
+    ``unsimulated`` if that is a bound which no simulation confirmed."""
 
     layout: Layout
     reason: str
     text: str
     cost: float | None = None
+    unsimulated: bool = False
 
     def document(self) -> dict[str, Any]:
         """As plain data."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
+from sim.catalog.whole_runs import whole_runs_text
 from sim.metrics.promises import limits_ms
 from sim.planning.choose import Plan
 from sim.planning.launch import launch_commands
@@ -55,6 +56,7 @@ def document(plan: Plan, *, file: str = "SCENARIO", given: Sequence[str] = ()) -
         "layouts": len(question.layouts),
         "fleets": fleets,
         "ranking": _ranking(fleets, trusted),
+        "whole_runs": whole_runs_text(plan.scenario.engine),
         "sized": _points(plan),
         "rejected": [each.document() for each in plan.rejected],
     }
@@ -134,19 +136,29 @@ def _points(plan: Plan) -> list[dict[str, Any]]:
 
 
 def _ranking(fleets: list[dict[str, Any]], trusted: list[Band]) -> dict[str, Any]:
-    """Whether the cheapest fleet is the cheapest beyond the error of the cost model."""
+    """Whether the cheapest fleet is the cheapest at either end of the error band of iteration
+    times; prices are taken as they are."""
     first, band = fleets[0], trusted[0]
+    error, mine = f"{band.error:.0%}", first["replicas"]
+    fewest, most = band.replicas
     low, high = band.cost
-    span = f"${low:,.2f}" if low == high else f"${low:,.2f} to ${high:,.2f}"
-    error = f"{band.error:.0%}"
-    cost = f"If iterations are up to {error} faster or slower, {first['layout']} costs {span}/h"
-    if band.survives:
-        text = (
-            f"{cost}; no other fleet could be cheaper, so the first rank survives the error band."
+    if most is None or high is None:
+        needed = f"if iterations are {error} slower, no number of replicas that was tried holds"
+    elif (fewest, most) == (mine, mine):
+        needed = (
+            f"if iterations are {error} faster or slower, it takes {mine} replicas all the same"
         )
     else:
-        text = (
-            f"{cost}; {', '.join(band.rivals)} could then be cheaper, so the first rank does not "
-            "survive the error band."
+        needed = (
+            f"if iterations are {error} faster, {fewest} would do (${low:,.2f}/h); if {error} "
+            f"slower, it takes {most} (${high:,.2f}/h)"
+        )
+    text = f"{first['layout']}: {needed}. "
+    if band.survives:
+        text += "At these prices no other fleet can be cheaper within the error of predicted times."
+    else:
+        text += (
+            f"Within the error of predicted times {', '.join(band.rivals)} could be cheaper, so "
+            "the first place is not sure."
         )
     return {"survives": band.survives, "text": text}

@@ -43,6 +43,7 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield Text(
         document["ranking"]["text"], style="" if document["ranking"]["survives"] else "yellow"
     )
+    yield Text(document["whole_runs"], style="dim")
     if document["rejected"]:
         yield Text("Not among them", style="bold")
         yield _rejected(document["rejected"])
@@ -105,19 +106,21 @@ def _fleets(fleets: list[dict[str, Any]]) -> Table:
 
 def _costs(fleets: list[dict[str, Any]]) -> Table:
     table = _table(
-        "#", "$/M tokens", "J/token", "error", "replicas then", "$/h then", "rank survives"
+        "#", "$/M tokens", "J/token", "times off by", "replicas", "$/h", "could be overtaken by"
     )
     for fleet in fleets:
         band = fleet["error_band"]
-        rivals = ", ".join(name.split(" ")[0] for name in band["rivals"])
+        rivals = ", ".join(
+            name.split(" ")[0] if name.startswith("#") else name for name in band["rivals"]
+        )
         table.add_row(
             str(fleet["rank"]),
             _number(fleet["usd_per_million_tokens"]),
             _number(fleet["joules_per_output_token"]),
             f"± {band['error']:.0%}",
-            _span(*(f"{count}" for count in band["replicas"])),
-            _span(*(_dollars(cost) for cost in band["usd_per_hour"])),
-            "yes" if band["survives"] else f"no: {rivals}",
+            _span(*("?" if count is None else f"{count}" for count in band["replicas"])),
+            _span(*("?" if cost is None else _dollars(cost) for cost in band["usd_per_hour"])),
+            rivals or "none",
         )
     return table
 

@@ -12,20 +12,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sim.planning.choose import Plan
-from sim.planning.sizing import Confirmed, Sized
+from sim.planning.sizing import Sized
 
 
 @dataclass(frozen=True)
 class Band:
     """Replicas and USD per hour of a fleet if iterations are faster or slower by ``error``.
 
-    ``rivals`` are the fleets behind it that could be cheaper, ``holds_if_slower`` whether the fleet
-    as it is would still hold the wanted load, without headroom.
+    The larger ones are None where no number that was tried holds. ``rivals`` are the fleets that
+    could be cheaper, ``holds_if_slower`` says whether the fleet of the predicted size would still
+    hold the wanted load, without headroom.
     """
 
     error: float
-    replicas: tuple[int, int]
-    cost: tuple[float, float]
+    replicas: tuple[int, int | None]
+    cost: tuple[float, float | None]
     holds_if_slower: bool
     rivals: tuple[str, ...]
 
@@ -37,37 +38,36 @@ class Band:
 
 def bands(plan: Plan) -> list[Band]:
     """The band of each of the best fleets, in their order."""
-    target, rate = plan.question.target, plan.question.rate
     found = []
-    for index, each in enumerate(plan.best):
-        error = each.at_rate.error or 0.0
-        replicas = _needed(each, target, error)
-        costs = (replicas[0] * each.sized.price, replicas[1] * each.sized.price)
+    for index, (each, ends) in enumerate(zip(plan.best, plan.ends, strict=False)):
+        price = each.sized.price
+        most = math.inf if ends.most is None else ends.most * price
+        behind = zip(plan.sized[index + 1 :], plan.ends[index + 1 :], strict=True)
         rivals = tuple(
             f"#{number} {other.layout.text}"
-            for number, other in enumerate(plan.sized[index + 1 :], start=index + 2)
-            if _least_cost(plan, other, target) < costs[1]
+            for number, (other, theirs) in enumerate(behind, start=index + 2)
+            if theirs.fewest * other.price < most
         )
-        slower = each.best.load * (1 - error) >= rate
-        found.append(Band(error, replicas, costs, slower, rivals))
+        found.append(
+            Band(
+                ends.error,
+                (ends.fewest, ends.most),
+                (ends.fewest * price, None if ends.most is None else most),
+                ends.holds_if_slower,
+                (*rivals, *_unsimulated(plan, most, ends.error)),
+            )
+        )
     return found
 
 
-def _needed(fleet: Confirmed, target: float, error: float) -> tuple[int, int]:
-    """Replicas at speeds that are higher and lower by ``error``."""
-    mine = fleet.sized.replicas
-    each = fleet.best.load / mine
-    fewest = math.ceil(target / (each * (1 + error)))
-    most = math.ceil(target / (each * (1 - error))) if error < 1 else mine
-    return min(mine, fewest), max(mine, most)
-
-
-def _least_cost(plan: Plan, other: Sized, target: float) -> float:
-    confirmed = next((each for each in plan.best if each.sized == other), None)
-    error = other.at_target.error or 0.0
-    if confirmed is not None:
-        return _needed(confirmed, target, error)[0] * other.price
-    return math.ceil(other.replicas / (1 + error)) * other.price
+def _unsimulated(plan: Plan, most: float, error: float) -> list[str]:
+    """Layouts that were found too expensive without simulating, by a bound that is proportional to
+    the time of an iteration, and that could cost less than ``most`` if theirs were shorter."""
+    return [
+        f"{each.layout.text} (not simulated)"
+        for each in plan.rejected
+        if each.unsimulated and each.cost is not None and each.cost * (1 - error) < most
+    ]
 
 
 def front(fleets: Sequence[Sized], figure: str) -> list[bool]:
