@@ -282,7 +282,7 @@ def test_a_constraint_in_between_takes_more_replicas() -> None:
     found = choose(asked, question(asked, 40.0, **few, constraint=limit))
     assert found.best[0].sized.replicas > free.sized.replicas
     texts = [each.promise.text for each in found.best[0].at_rate.attained]
-    assert any(text.startswith("50% within e2el") for text in texts)
+    assert any(text.startswith("50% of requests within E2EL") for text in texts)
 
 
 def test_lone_requests_are_priced_as_they_are_simulated() -> None:
