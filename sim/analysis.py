@@ -21,14 +21,17 @@ def roofline_view(d: Deployment, batches: list[int], context: int, prompt: int) 
     """
     cost = CostModel(d)
     gpu = d.gpu
+    computed = "" if d.arithmetic == d.weights else f", computed in {d.arithmetic}"
     parts: list[Table | Text] = [
         Text(
-            f"{d.model.name} ({d.weights} weights, {d.kv_cache} KV) on "
+            f"{d.model.name} ({d.weights} weights{computed}, {d.kv_cache} KV) on "
             f"{d.tensor_parallel} x {gpu.name}: "
             f"{show_rate(gpu.flops(d.arithmetic), 'FLOP/s')}, {show_rate(gpu.bandwidth, 'B/s')}, "
             f"ridge at {gpu.flops(d.arithmetic) / gpu.bandwidth:.0f} FLOP per byte"
         )
     ]
+    if d.format_note is not None:
+        parts.append(Text(d.format_note, style="yellow"))
     for batch in batches:
         title = f"Decode, batch {batch}, {context:,} tokens of context each"
         parts.append(_operator_table(title, cost.pass_operators(batch, batch * context, [])))
@@ -138,4 +141,6 @@ def fit_view(d: Deployment, memory: Capacity, context: int) -> Table:
     ]
     for row in rows:
         table.add_row(*row)
+    if d.format_note is not None:
+        table.caption = d.format_note
     return table

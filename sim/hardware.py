@@ -152,11 +152,16 @@ class GpuSpec:
         that precision converts the operands and computes in the next wider format that it has (fp8
         on an A100 runs at its bf16 rate). Raises ValueError for a precision not in ``FALLBACKS``.
         """
+        return self.peak_flops[self.unit(precision)]
+
+    def unit(self, precision: str) -> str:
+        """The format in which this part computes what is given in ``precision``: that one, or the
+        next wider one that it has. ValueError for none, or an unknown precision."""
         if precision not in FALLBACKS:
             raise ValueError(f"unknown precision {precision!r}; known: {_KNOWN}")
         for candidate in (precision, *FALLBACKS[precision]):
             if candidate in self.peak_flops:
-                return self.peak_flops[candidate]
+                return candidate
         raise ValueError(f"{self.name} has no unit that computes {precision}")
 
     def scaled(self, memory: float, bandwidth: float, compute: float, link: float) -> GpuSpec:

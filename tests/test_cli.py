@@ -379,6 +379,21 @@ def test_what_does_not_fit_ends_with_3(changes: list[str], told: str) -> None:
     assert not Path("runs").exists()
 
 
+@pytest.mark.parametrize(("gpu", "lacks"), [("a100-sxm-80gb", True), ("h100-sxm", False)])
+def test_a_format_that_the_gpu_lacks_is_said_everywhere(gpu: str, lacks: bool) -> None:
+    said = f"{gpu} has no fp8 units: weights are stored in fp8 and computed in bf16."
+    formats = ["precision.weights=fp8", "precision.activations=fp8", f"fleet.0.gpu={gpu}"]
+    done = run(*(word for text in formats for word in ("--set", text)), "--json")
+    assert (said in done.document()["infersim"]["notes"]) == lacks
+    shown = run(*(word for text in formats for word in ("--set", text)))
+    assert (said in " ".join(shown.out.split())) == lacks
+    common = ["llama-3.2-1b", "--gpu", gpu, "--weights", "fp8", "--activations", "fp8"]
+    for command in ("fit", "roofline"):
+        assert (said in " ".join(infersim(command, *common).out.split())) == lacks
+    title = infersim("roofline", *common).out.splitlines()[0]
+    assert ("fp8 weights, computed in bf16" in title) == lacks
+
+
 def test_memory_table_of_a_model_that_does_not_fit_ends_with_3() -> None:
     done = infersim("fit", "llama-3.1-70b", "--gpu", "l40s")
     assert done.code == 3

@@ -311,6 +311,30 @@ def test_precisions_are_choices() -> None:
     assert set(commands) == {"fp8", "bf16", "int4"}
 
 
+STORED_ONLY = "a100-pcie has no fp8 units: weights are stored in fp8 and computed in bf16."
+
+
+def test_a_format_that_a_gpu_lacks_is_said() -> None:
+    """In the row, below the tables, beside the commands and on the page."""
+    from rich.console import Console
+
+    asked = scenario(ttft="300ms", tpot="40ms")
+    q = question(asked, 30.0, top=2, gpus=("a100-pcie", "h100-sxm"), sizes=(1,), kinds=("fp8",))
+    told = document(choose(asked, q))
+    notes = {fleet["gpu"]: fleet["format_note"] for fleet in told["fleets"]}
+    assert notes == {"a100-pcie": STORED_ONLY, "h100-sxm": None}
+    assert told["format_notes"] == [STORED_ONLY]
+    for fleet in told["fleets"]:
+        said = any(STORED_ONLY in note for note in fleet["launch"]["notes"])
+        assert said == (fleet["gpu"] == "a100-pcie")
+        assert "--quantization fp8" in fleet["launch"]["vllm"]
+    console = Console(width=200, color_system=None)
+    with console.capture() as captured:
+        console.print(plan_view(told))
+    assert captured.get().count(STORED_ONLY) == 1
+    assert render_plan(told).count(STORED_ONLY) == 1
+
+
 def test_a_price_of_one_gpu_is_not_that_of_another() -> None:
     asked = scenario(ttft="300ms").override({"fleet.0.price_per_gpu_hour": 1.25})
     own, other = (asked.override(Layout(gpu, 1, None).settings(asked)) for gpu in GPUS[:2])

@@ -57,10 +57,18 @@ def render_plan(document: Mapping[str, Any]) -> str:
         bands=bands(document),
         plots=plots(document),
         launches=fleets_found,
-        notes=fleets_found[0]["launch"]["notes"] if fleets_found else [],
+        notes=_notes(document),
         rejected=rejected(document),
         provenance={"version": document["infersim"]},
     )
+
+
+def _notes(document: Mapping[str, Any]) -> list[str]:
+    """What is to be known of the formats of some GPUs, and of the commands."""
+    fleets_found = document["fleets"]
+    launched = fleets_found[0]["launch"]["notes"] if fleets_found else []
+    said = " ".join(launched)
+    return [*launched, *(note for note in document.get("format_notes", ()) if note not in said)]
 
 
 def headline(document: Mapping[str, Any]) -> Headline:

@@ -119,6 +119,11 @@ class Deployment:
         known = precision_bytes(self.activations) >= 2 or self.activations in self.gpu.peak_flops
         return self.activations if known else "bf16"
 
+    @property
+    def format_note(self) -> str | None:
+        """Which format of the products the GPU lacks, and what it does instead; None for none."""
+        return missing_format(self.gpu, self.weights, self.activations)
+
     def weight_bytes(self) -> float:
         """Bytes of weights on one GPU; norms and biases, copied on every GPU, are shared out
         too."""
@@ -127,3 +132,21 @@ class Deployment:
     def kv_bytes_per_token(self) -> float:
         """Bytes of KV cache of one token on one GPU."""
         return 2 * self.model.num_layers * self.kv_size * precision_bytes(self.kv_cache)
+
+
+def missing_format(gpu: GpuSpec, weights: str, activations: str) -> str | None:
+    """A sentence on the format of ``activations`` if ``gpu`` has no units for it; else None.
+
+    >>> from sim import catalog
+    >>> missing_format(catalog.gpu("a100-pcie"), "fp8", "fp8")
+    'a100-pcie has no fp8 units: weights are stored in fp8 and computed in bf16.'
+    >>> missing_format(catalog.gpu("h100-sxm"), "fp8", "fp8")
+    >>> missing_format(catalog.gpu("a100-pcie"), "fp8", "bf16")
+    """
+    unit = gpu.unit(activations)
+    if unit == activations:
+        return None
+    return (
+        f"{gpu.name} has no {activations} units: weights are stored in {weights} and computed in "
+        f"{unit}."
+    )

@@ -252,6 +252,8 @@ def _energy(run: RunRecord, outputs: int) -> dict[str, Any] | None:
 def _notes(run: RunRecord) -> list[str]:
     assumed = run.scenario.assume.told()
     notes = [*([assumed] if assumed else []), *run.traffic_notes, *order_notes(run)]
+    if run.deployment.format_note is not None:
+        notes.append(run.deployment.format_note)
     limits, memory = run.limits, run.capacity
     if limits.max_model_len > memory.tokens:
         notes.append(

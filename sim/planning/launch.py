@@ -119,6 +119,10 @@ def _quantisation(weights: str, dtype: str) -> list[object]:
 def _notes(setup: Setup) -> list[str]:
     """What the commands leave to the reader."""
     d, scenario, notes = setup.deployment, setup.scenario, []
+    if d.format_note is not None:
+        notes.append(
+            f"{d.format_note} With {d.weights} on such a card engines quantise the weights alone."
+        )
     if d.weights not in DTYPES:
         engines = "TensorRT-LLM loads" if d.weights in ON_THE_FLY else "all three load"
         notes.append(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim import catalog
-from sim.cost import CostModel
+from sim.cost import CostModel, missing_format
 from sim.errors import InfeasibleError, InfersimError, UsageError
 from sim.metrics.precision import wilson
 from sim.metrics.promises import Promise
@@ -50,6 +50,13 @@ class Layout:
         """``4 x h100-sxm, fp8``."""
         told = "" if self.precision is None else f", {self.precision}"
         return f"{self.tensor_parallel} x {self.gpu}{told}"
+
+    def format_note(self, scenario: Scenario) -> str | None:
+        """What a reader must know of a number format that the GPU lacks; None where it has it."""
+        asked = scenario.override(_precision(self.precision))
+        kernels = catalog.engine(asked.engine, asked.base).kernels
+        gpu = catalog.gpu(self.gpu, asked.base, kernels)
+        return missing_format(gpu, asked.precision.weights, asked.precision.activations)
 
     def settings(self, scenario: Scenario) -> Settings:
         """What makes the replica of ``scenario`` one of these."""

@@ -54,6 +54,7 @@ def document(plan: Plan, *, file: str = "SCENARIO", given: Sequence[str] = ()) -
             "replicas": limits.replicas,
         },
         "layouts": len(question.layouts),
+        "format_notes": _format_notes(plan),
         "fleets": fleets,
         "ranking": _ranking(fleets, trusted),
         "whole_runs": whole_runs_text(plan.scenario.engine),
@@ -83,6 +84,7 @@ def _fleet(
         "gpu": sized.layout.gpu,
         "tensor_parallel": sized.layout.tensor_parallel,
         "precision": sized.layout.precision,
+        "format_note": sized.layout.format_note(plan.scenario),
         "replicas": sized.replicas,
         "gpus": sized.gpus,
         "usd_per_hour": sized.cost,
@@ -106,6 +108,12 @@ def _fleet(
         "at_rate": each.at_rate.document(),
         "at_target": sized.at_target.document(),
     }
+
+
+def _format_notes(plan: Plan) -> list[str]:
+    """What is to be known of number formats that some of the GPUs lack, ranked or not."""
+    found = [layout.format_note(plan.scenario) for layout in plan.question.layouts]
+    return list(dict.fromkeys(note for note in found if note is not None))
 
 
 def _run_command(given: Sequence[str], changes: Mapping[str, object]) -> str:

@@ -47,6 +47,8 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     if document["rejected"]:
         yield Text("Not among them", style="bold")
         yield _rejected(document["rejected"])
+    for note in further_notes(document):
+        yield Text(f"Note: {note}", style="yellow")
     several = best["replicas"] > 1
     what = f"one of the {best['replicas']} replicas of the cheapest" if several else "the cheapest"
     yield Text(f"Start {what}:", style="bold")
@@ -57,6 +59,13 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield Text("Simulate the whole fleet:", style="bold")
     target = shlex.quote(document["file"])
     yield Text(_continued(f"infersim run {target} {best['run']}"))
+
+
+def further_notes(document: Mapping[str, Any]) -> list[str]:
+    """On formats that GPUs lack: those that its commands do not say of the cheapest fleet."""
+    fleets = document["fleets"]
+    said = " ".join(fleets[0]["launch"]["notes"]) if fleets else ""
+    return [note for note in document.get("format_notes", ()) if note not in said]
 
 
 def promised(document: Mapping[str, Any]) -> str:
