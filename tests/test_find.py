@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +19,7 @@ from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
 from sim.metrics.promises import slo_promises
 from sim.planning.find import Finder, document, find
-from sim.planning.find_view import find_view
+from sim.planning.find_view import find_view, nearest
 from sim.planning.knee import knee
 from sim.planning.loads import axis_of, traffic_of
 from sim.planning.sentences import own_load
@@ -81,7 +82,7 @@ def test_without_an_slo_the_highest_stable_rate_is_found() -> None:
     assert all(probe.runs >= 3 for probe in busy)  # a run is one busy period there
     told = document(found)
     assert told["criterion"] == "stable"
-    assert "promises nothing" in " ".join(told["sentences"])
+    assert "The scenario has no SLO" in " ".join(told["sentences"])
     assert told["first_to_break"] == "capacity"
 
 
@@ -212,7 +213,7 @@ def test_a_horizon_that_cuts_requests_off_is_named() -> None:
 
 
 def test_an_own_load_that_fails_below_the_highest_is_no_headroom() -> None:
-    own = {"load": 1.0, "holds": False, "probe": {"breaks": "ttft"}}
+    own = {"load": 1.0, "holds": False, "outcome": "fails", "probe": {"breaks": "ttft"}}
     told = {"own": own, "unit": "requests/s", "headroom": 3.0}
     assert "though the highest load does" in own_load(told)
     assert "50% less would" in own_load({**told, "headroom": -0.5})
@@ -235,7 +236,7 @@ def test_a_trace_is_sped_up(tmp_path: Path) -> None:
 
 
 def test_a_limit_that_nobody_keeps_has_no_load() -> None:
-    with pytest.raises(InfeasibleError, match="tpot is too tight") as caught:
+    with pytest.raises(InfeasibleError, match="the TPOT limit is too tight") as caught:
         find(small(slo={"tpot": "1ms"}), "rate")
     assert caught.value.exit_code == 3
 
@@ -333,6 +334,96 @@ def test_the_table_fits_the_terminal() -> None:
     text = captured.get()
     assert "Highest load" in text
     assert max(map(len, text.splitlines())) <= 88
+
+
+def long_prompts(**changes: Any) -> Scenario:
+    """Half of the requests are longer than ``max_model_len``."""
+    prompts = {"kind": "uniform", "low": 10, "high": 2000}
+    slo = {"ttft": "200ms", "tpot": "20ms", "attainment": 0.95}
+    return small(workload__prompt_tokens=prompts, run__requests=300, slo=slo, **changes)
+
+
+def test_rejected_requests_are_no_reason_for_a_faster_gpu() -> None:
+    with pytest.raises(InfeasibleError) as caught:
+        find(long_prompts(), "rate")
+    told = str(caught.value)
+    assert "are longer than max_model_len (1,024 tokens" in told
+    assert "; set max_model_len to 2,0" in told
+    assert "Of the requests that are accepted, 100% are within the limits" in told
+    assert "faster GPU" not in told
+    cured = int(re.findall(r"set max_model_len to ([\d,]+)", told)[0].replace(",", ""))
+    best = find(long_prompts(max_model_len=cured), "rate").best
+    assert best.rejection is None or best.rejection.share < 0.01  # of another seed
+
+
+def test_a_few_rejected_requests_are_named_in_the_answer() -> None:
+    found = find(long_prompts(max_model_len=1998), "rate")
+    told = document(found)
+    assert 0 < told["rejection"]["share"] < 0.05
+    assert told["first_to_break"] == "tpot"
+    assert any(line.startswith("Rejected at any load: ") for line in told["sentences"])
+    assert all(probe["rejected"] > 0 for probe in told["probes"])
+
+
+def test_run_and_find_agree_on_what_breaks_first() -> None:
+    found = find(steep(), "rate")
+    assert found.fails is not None
+    above = found.probes[-1].load
+    verdict = simulate(steep().override({"workload.arrivals.rate": above})).summary["infersim"][
+        "verdict"
+    ]
+    kept = {name: entry["attainment"] for name, entry in verdict["limits"].items()}
+    assert verdict["first_limit"] == min(kept, key=lambda name: kept[name])
+    assert found.probes[-1].breaks == verdict["first_limit"]
+
+
+def test_what_the_interval_leaves_open_is_neither_holds_nor_fails() -> None:
+    told = document(find(steep(), "rate"))
+    outcomes = {probe["load"]: probe["outcome"] for probe in told["probes"]}
+    for probe in told["probes"]:
+        kept = probe["promises"][0]
+        decided = kept["low"] >= 0.95 or kept["high"] < 0.95
+        assert (probe["outcome"] == "too close to call") == (not decided)
+        assert (probe["requests_to_decide"] is None) == decided
+    assert "too close to call" in outcomes.values()
+    assert outcomes[told["sure_up_to"]] == "holds"
+    assert outcomes[told["fails_for_sure_at"]] == "fails"
+    assert told["sure_up_to"] <= told["load"] < told["fails_for_sure_at"]
+    assert not told["sure"]
+    shown = "".join(told["sentences"])
+    assert f"from {told['fails_for_sure_at']:.4g} on they fail for sure" in shown
+    drawn = find_curve.figure(told, "tpot")
+    dots = {trace.name: trace for trace in drawn.data if trace.mode == "markers"}
+    assert len(dots["too close to call"].x) == list(outcomes.values()).count("too close to call")
+    assert dots["too close to call"].marker.color != dots["holds"].marker.color
+
+
+def test_latencies_are_those_of_the_share_that_the_slo_asks_for() -> None:
+    found = find(steep(), "rate")
+    told = document(found)
+    assert told["shares"]["tpot"] == 0.95
+    load = {"workload.arrivals.rate": told["load"], "run.requests": found.best.requests}
+    summary = simulate(steep().override(load)).summary
+    at_best = told["at_best"]
+    assert found.best.runs == 1  # so that the run is the very one
+    assert at_best["slo_tpot_ms"] == pytest.approx(summary["p95_tpot_ms"])
+    assert at_best["slo_ttft_ms"] == pytest.approx(summary["p95_ttft_ms"])
+    drawn = find_curve.figure(told, "tpot")
+    assert "p95" in drawn.layout.yaxis.title.text
+    best = next(t for t in drawn.data if t.name == "holds")
+    assert at_best["slo_tpot_ms"] in best.y
+
+
+def test_the_terminal_shows_the_loads_around_the_answer() -> None:
+    told = document(find(steep(), "rate"))
+    shown = nearest(told)
+    loads = [probe["load"] for probe in shown]
+    assert len(shown) < len(told["probes"])
+    assert loads == sorted(loads)
+    assert {told["load"], told["fails_at"], told["own"]["load"]} <= set(loads)
+    apart = [abs(probe["load"] / told["load"] - 1) for probe in told["probes"]]
+    closest = sorted(apart)[:5]
+    assert set(closest) <= {abs(load / told["load"] - 1) for load in loads}
 
 
 def test_figures_show_every_load() -> None:

@@ -1,4 +1,4 @@
-"""How does the answer of ``infersim find`` become one HTML page?"""
+"""The page of ``infersim find``."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from reports.planning.plan_words import FIND, chosen
 from reports.planning.study import Headline
 from reports.tables import Cell, Column, Table
 from reports.whole_file import write_whole
+from sim.planning.probe import FAILS, HOLDS, OPEN
+from sim.planning.sentences import outcome_text
+from sim.planning.wording import rank
 
 SECTIONS: Mapping[str, str] = {
     "summary": "Summary",
@@ -62,7 +65,7 @@ def cards(document: Mapping[str, Any]) -> list[Card]:
     made = [Card("highest", "Highest load", show(document["load"], "number").text, unit, details)]
     if own is not None:
         load = f"own load {phrase(own['load'], 'number', unit)}"
-        tone = "good" if own["holds"] else "bad"
+        tone = {HOLDS: "good", FAILS: "bad", OPEN: "warn"}[own["outcome"]]
         room = show(document["headroom"], "share").text
         made.append(Card("highest", "Headroom", room, "%", (load,), tone))
     if knee is not None:
@@ -73,7 +76,7 @@ def cards(document: Mapping[str, Any]) -> list[Card]:
 
 
 def plots(document: Mapping[str, Any]) -> list[Plot]:
-    """Latencies over load, and the share that keeps the promise if there is one."""
+    """Latencies over load, and the share within the SLO if there is one."""
     note = "Every load that was simulated; hover to see how often."
     names = ("ttft", "tpot")
     made = [
@@ -86,7 +89,7 @@ def plots(document: Mapping[str, Any]) -> list[Plot]:
     ]
     if document["promises"]:
         drawn = to_json(find_attainment.figure(document))
-        title = "Requests that keep the promise"
+        title = "Requests within the SLO"
         made.append(Plot("attainment", title, "interval", "Bars: 95 % interval.", drawn, kind=""))
     return made
 
@@ -96,11 +99,13 @@ def probes(document: Mapping[str, Any]) -> Table:
     columns = (
         Column(f"Load ({document['unit']})", definition="highest"),
         Column("Outcome", False),
-        Column("Kept (%)", definition="attainment"),
+        Column("Within SLO (%)", definition="attainment"),
         Column("from (%)", definition="interval"),
         Column("to (%)", definition="interval"),
-        Column("TTFT p99 (ms)", definition="ttft"),
-        Column("TPOT p99 (ms)", definition="tpot"),
+        *(
+            Column(f"{name.upper()} {rank(document['shares'][name])} (ms)", definition=name)
+            for name in ("ttft", "tpot")
+        ),
         Column("Output tokens/s", definition="output_throughput"),
         Column("Runs"),
         Column("Requests"),
@@ -114,14 +119,13 @@ def probes(document: Mapping[str, Any]) -> Table:
 
 
 def _row(probe: Mapping[str, Any]) -> tuple[Cell, ...]:
-    word = "holds" if probe["holds"] else f"breaks {probe['breaks']}"
-    word += "" if probe["sure"] else ", not sure"
-    kept = probe["promises"][0] if probe["promises"] else None
+    word = outcome_text(probe)
+    kept = min(probe["promises"], key=lambda each: each["low"] - each["target"], default=None)
     shares = [
         Cell(MISSING, None) if kept is None else Cell(*show(kept[key], "share"))
         for key in ("attainment", "low", "high")
     ]
-    figures = ("p99_ttft_ms", "p99_tpot_ms", "output_throughput")
+    figures = ("slo_ttft_ms", "slo_tpot_ms", "output_throughput")
     return (
         Cell(f"{probe['load']:.4g}", probe["load"]),
         Cell(word, word),

@@ -1,4 +1,4 @@
-"""Which share of requests keeps the promise at each load, and how sure is that?"""
+"""Draws the share of requests within the SLO at each load, with its 95 % interval."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from reports.profile.axes import legend
 
 
 def figure(document: Mapping[str, Any]) -> go.Figure:
-    """The share at every load with its 95 % interval, and the share that is promised.
+    """The share at every load with its 95 % interval, and the share that the SLO asks for.
 
-    Without promises the figure is empty.
+    Without an SLO the figure is empty.
     """
     probes = [probe for probe in document["probes"] if probe["promises"]]
     right = max([probe["load"] for probe in document["probes"]]) * 1.04
@@ -33,15 +33,15 @@ def figure(document: Mapping[str, Any]) -> go.Figure:
 
 
 def _points(
-    probes: list[Mapping[str, Any]], holds: bool, name: str, color: str, symbol: str
+    probes: list[Mapping[str, Any]], outcome: str, color: str, symbol: str
 ) -> dict[str, Any]:
-    mine = [probe for probe in probes if probe["holds"] is holds]
+    mine = [probe for probe in probes if probe["outcome"] == outcome]
     worst = [min(probe["promises"], key=lambda p: p["low"] - p["target"]) for probe in mine]
     tone = theme.PAGE[color].light
     return {
         "type": "scatter",
         "mode": "markers",
-        "name": name,
+        "name": outcome,
         "x": [probe["load"] for probe in mine],
         "y": [each["attainment"] for each in worst],
         "error_y": {
@@ -61,7 +61,7 @@ def _target(share: float, right: float) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "lines",
-        "name": f"promised {100 * share:.6g} %",
+        "name": f"SLO: {100 * share:.6g} %",
         "x": [0, right],
         "y": [share, share],
         "line": {"color": theme.PAGE["ink"].light, "width": 1.5, "dash": "dash"},

@@ -1,4 +1,4 @@
-"""How does a latency grow with the load, and where does it leave what is promised? All probes.
+"""Draws a latency over the load, at the share of requests that the SLO asks for: all probes.
 
 Latencies in milliseconds, or seconds where they are long.
 """
@@ -12,17 +12,24 @@ import plotly.graph_objects as go
 
 from reports import theme
 from reports.profile.axes import legend
+from sim.planning.wording import limit_name, rank
 
 WIDE = 30.0
 """Largest over smallest latency from which on the axis is logarithmic."""
 
-OUTCOMES = ((True, "holds", "good", "circle"), (False, "fails", "bad", "x"))
+OUTCOMES = (
+    ("holds", "good", "circle"),
+    ("too close to call", "warn", "diamond"),
+    ("fails", "bad", "x"),
+)
+"""Outcome of a load, with its colour and symbol."""
 
 
 def figure(document: Mapping[str, Any], metric: str) -> go.Figure:
-    """The p99 of ``metric`` (``ttft``, ``tpot``) at every load that was simulated; the region that
-    is promised is shaded, the scenario's own load and the knee are marked."""
-    key, limit = f"p99_{metric}_ms", document["limits_ms"].get(metric)
+    """``metric`` (``ttft``, ``tpot``), at the percentile of the SLO, for every load that was
+    simulated; the region within the SLO is shaded, the scenario's own load and the knee are
+    marked."""
+    key, limit = f"slo_{metric}_ms", document["limits_ms"].get(metric)
     probes = [probe for probe in document["probes"] if probe[key]]
     values = [probe[key] for probe in probes] or [1.0]
     wide = max(values) > WIDE * min(values)
@@ -33,7 +40,7 @@ def figure(document: Mapping[str, Any], metric: str) -> go.Figure:
     right = max(loads) * 1.04
     layout = theme.layout() | {
         "xaxis": theme.axis(f"load ({document['unit']})") | {"range": [0, right]},
-        "yaxis": theme.axis(f"{metric.upper()} p99 (ms)") | axis,
+        "yaxis": theme.axis(f"{metric.upper()} {rank(document['shares'][metric])} (ms)") | axis,
         "hovermode": "closest",
         "showlegend": True,
         "legend": legend(),
@@ -80,23 +87,29 @@ def _line(probes: list[Mapping[str, Any]], key: str, metric: str) -> dict[str, A
 
 
 def _points(
-    probes: list[Mapping[str, Any]], key: str, holds: bool, name: str, color: str, symbol: str
+    probes: list[Mapping[str, Any]], key: str, outcome: str, color: str, symbol: str
 ) -> dict[str, Any]:
-    mine = [probe for probe in probes if probe["holds"] is holds]
+    mine = [probe for probe in probes if probe["outcome"] == outcome]
     return {
         "type": "scatter",
         "mode": "markers",
-        "name": name,
+        "name": outcome,
         "x": [probe["load"] for probe in mine],
         "y": [probe[key] for probe in mine],
         "text": [
-            f"{probe['runs']} runs{'' if probe['sure'] else ', not sure'}"
-            + ("" if holds else f", breaks {probe['breaks']}")
+            f"{probe['runs']} runs"
+            + _open(probe)
+            + ("" if probe["holds"] else f", {limit_name(probe['breaks'])} breaks")
             for probe in mine
         ],
         "marker": {"size": 9, "symbol": symbol, "color": theme.PAGE[color].light},
         "hovertemplate": "%{x:.4~g}: %{y:,.4~g} ms, %{text}<extra></extra>",
     }
+
+
+def _open(probe: Mapping[str, Any]) -> str:
+    count = probe["requests_to_decide"]
+    return "" if count is None else f", about {count:,} requests would decide"
 
 
 def _mark(load: float, ends: tuple[float, float], name: str, dash: str) -> dict[str, Any]:

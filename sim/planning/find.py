@@ -1,4 +1,4 @@
-"""What is the highest load that a scenario holds? Doubling and halving from the analytic estimate.
+"""The highest load that a scenario holds, by doubling and halving from the analytic estimate.
 
 Rates in requests per second; concurrency in users of a closed loop.
 """
@@ -15,10 +15,11 @@ from sim.catalog.whole_runs import whole_runs_text
 from sim.cost import CostModel
 from sim.ends import at_factor, end_factors
 from sim.errors import InfeasibleError, UsageError
-from sim.metrics.promises import Promise, limits_ms, slo_promises
+from sim.metrics.promises import REJECTED, Promise, limits_ms, shown_shares, slo_promises
+from sim.planning.attained_words import missed, refused
 from sim.planning.knee import Knee, knee
 from sim.planning.loads import Axis, Kind, axis_of, traffic_of
-from sim.planning.probe import MOST, SEVERAL, Probe, Prober, opens_at_once
+from sim.planning.probe import FAILS, HOLDS, MOST, SEVERAL, Probe, Prober, opens_at_once
 from sim.planning.saturation import (
     ROOM,
     Saturation,
@@ -30,8 +31,9 @@ from sim.planning.saturation import (
 )
 from sim.planning.search import Bracket, search
 from sim.planning.sentences import sentences
+from sim.planning.wording import limit_name
 from sim.scenario import Scenario
-from sim.simulation import prepare
+from sim.simulation import is_random, prepare
 
 TOLERANCE = 0.02
 LOWEST, HIGHEST = 1e-3, 4.0
@@ -90,6 +92,11 @@ class Found:
     probes: tuple[Probe, ...]
     knee: Knee | None
     ends: Ends | None
+
+    @property
+    def random(self) -> bool:
+        """Whether more requests could be drawn; a trace has no more."""
+        return is_random(self.scenario)
 
 
 class Finder:
@@ -257,30 +264,26 @@ def _not_even(finder: Finder, probe: Probe, replicas: int) -> str:
     unit, horizon = finder.axis.unit, finder.axis.scenario.run.horizon
     if not probe.attained:
         return f"not even {probe.load:.3g} {unit} are stable: {probe.state}"
+    if probe.breaks == REJECTED and probe.rejection is not None:
+        return f"the SLO cannot be met at any load: {refused(probe)}"
     if finder.waits_for_batches:
         batching = finder.axis.scenario.scheduler.batching
         best = max(finder.probes(replicas), key=lambda each: min(a.share for a in each.attained))
         return (
-            f"no load that was tried keeps the SLO: it comes closest at {best.load:.3g} {unit}, "
-            f"kept by {_kept_by(best)}; with {batching} batching requests wait for a batch, so "
+            f"no load that was tried meets the SLO: it comes closest at {best.load:.3g} {unit} "
+            f"({missed(best)}); with {batching} batching requests wait for a batch, so "
             "take smaller batches (scheduler.max_num_seqs) or continuous batching"
         )
     text = (
         f"the SLO cannot be met at any load: at {probe.load:.3g} {unit}, where requests "
-        f"hardly meet each other, it is kept by {_kept_by(probe)}"
+        f"hardly meet each other, {missed(probe)}"
     )
     if horizon is not None:
         return f"{text}; run.horizon cuts runs short, and what is not finished then has missed it"
     return (
-        f"{text}; {probe.breaks} is too tight for this replica, so allow more, or take a faster "
-        "GPU, more tensor_parallel or a lower precision"
+        f"{text}; the {limit_name(probe.breaks)} limit is too tight for this replica: allow more, "
+        "or take a faster GPU, more tensor_parallel or a lower precision"
     )
-
-
-def _kept_by(probe: Probe) -> str:
-    broken = [each for each in probe.attained if not each.kept]
-    told = (f"{each.share:.1%} where {each.promise.text} is promised" for each in broken)
-    return "; ".join(told) or "too few"
 
 
 def headroom(found: Found) -> float | None:
@@ -292,6 +295,7 @@ def document(found: Found) -> dict[str, Any]:
     """The answer as plain data; ``load`` is in ``unit``."""
     own, fails = found.own, found.fails
     reached = None if fails is None else fails.load / found.best.load - 1
+    refusal = found.best.rejection
     written: dict[str, Any] = {
         "command": "find",
         "infersim": version("infersim"),
@@ -306,6 +310,15 @@ def document(found: Found) -> dict[str, Any]:
         "promises": [promise.text for promise in found.promises],
         "load": found.best.load,
         "sure": found.best.sure and (fails is None or fails.sure),
+        "sure_up_to": max(
+            (p.load for p in found.probes if p.outcome == HOLDS and p.load <= found.best.load),
+            default=None,
+        ),
+        "fails_for_sure_at": min(
+            (p.load for p in found.probes if p.outcome == FAILS and p.load > found.best.load),
+            default=None,
+        ),
+        "random": found.random,
         "fails_at": None if fails is None else fails.load,
         "first_to_break": None if fails is None else fails.breaks,
         "opening_left_out": opens_at_once(found.scenario, found.axis),
@@ -315,12 +328,19 @@ def document(found: Found) -> dict[str, Any]:
         "whole_runs": whole_runs_text(found.scenario.engine),
         "own": None
         if own is None
-        else {"load": own.load, "holds": own.holds, "probe": own.document()},
+        else {
+            "load": own.load,
+            "holds": own.holds,
+            "outcome": own.outcome,
+            "probe": own.document(),
+        },
         "headroom": headroom(found),
         "saturated": found.saturation.seats if found.axis.whole else found.saturation.rate,
         "knee": None if found.knee is None else found.knee.document(),
         "at_best": found.best.document(),
         "limits_ms": limits_ms(found.promises),
+        "shares": shown_shares(found.promises),
+        "rejection": None if refusal is None else refusal.document(),
         "probes": [probe.document() for probe in found.probes],
     }
     return written | {"sentences": sentences(written)}

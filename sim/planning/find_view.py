@@ -1,4 +1,4 @@
-"""What does the answer of ``find`` look like in a terminal of 88 columns?"""
+"""The answer of ``find`` in a terminal of 88 columns."""
 
 from __future__ import annotations
 
@@ -10,17 +10,25 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from sim.planning.probe import FAILS, OPEN
 from sim.planning.sentences import (
     ends_text,
     first_to_break,
     highest,
     knee_text,
     opening,
+    outcome_text,
     own_load,
+    rejections,
     slo_text,
     sureness,
 )
-from sim.units import show_time
+from sim.planning.wording import milliseconds, number, rank, share
+
+MOST_ROWS = 9
+"""Loads that a terminal is shown; all of them are in the result and on the page."""
+
+STYLES = {"holds": "green", FAILS: "red", OPEN: "yellow"}
 
 
 def find_view(document: Mapping[str, Any]) -> Group:
@@ -35,48 +43,55 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield Text(highest(document), style="bold")
     for line in ends_text(document):
         yield Text(line)
+    for line in rejections(document):
+        yield Text(line, style="yellow")
     yield Text(first_to_break(document))
     own = document["own"]
     if own is not None:
-        yield Text(own_load(document), style="green" if own["holds"] else "red")
+        yield Text(own_load(document), style=STYLES[own["outcome"]])
     yield Text(knee_text(document))
-    yield _table(document)
-    for line in [*opening(document), sureness(document)]:
+    shown = nearest(document)
+    yield _table(document, shown)
+    left = len(document["probes"]) - len(shown)
+    if left:
+        yield Text(f"{left} more loads in result.json (--json) and on the page", style="dim")
+    for line in [*opening(document), *sureness(document)]:
         yield Text(line, style="dim")
 
 
-def _table(document: Mapping[str, Any]) -> Table:
+def nearest(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The loads that matter: both ends of the bracket, the scenario's own, the ends of what is
+    sure, and those closest to the answer; in ascending order."""
+    best, own = document["load"], document["own"]
+    first = {best, document["fails_at"], document["sure_up_to"], document["fails_for_sure_at"]}
+    first |= {None if own is None else own["load"]}
+    ordered = sorted(
+        document["probes"],
+        key=lambda probe: (probe["load"] not in first, abs(probe["load"] / best - 1)),
+    )
+    return sorted(ordered[:MOST_ROWS], key=lambda probe: probe["load"])
+
+
+def _table(document: Mapping[str, Any], probes: list[Mapping[str, Any]]) -> Table:
     table = Table(expand=True, box=box.SIMPLE, padding=(0, 1, 0, 0))
-    promised = bool(document["promises"])
-    titles = [
-        document["unit"],
-        "",
-        "kept",
-        "95 % interval",
-        "TTFT p99",
-        "TPOT p99",
-        "tokens/s",
-        "runs",
-    ]
+    names = [name for name in document["shares"] if name in document["limits_ms"]]
+    names = names or ["ttft", "tpot"]
+    latencies = [f"{name.upper()} {rank(document['shares'][name])}" for name in names]
+    output = ["tokens/s"] if len(names) < 3 else []
+    titles = [document["unit"], "", "in SLO", "95 % interval", *latencies, *output]
     for title in titles:
         table.add_column(title, justify="left" if not title else "right", no_wrap=True)
-    for probe in document["probes"]:
-        kept = probe["promises"][0] if promised else None
-        mark = "holds" if probe["holds"] else f"{probe['breaks']}"
-        style = "green" if probe["holds"] else "red"
+    for probe in probes:
+        promises = probe["promises"]
+        kept = min(promises, key=lambda p: p["low"] - p["target"]) if promises else None
+        style = STYLES[probe["outcome"]]
         style += " bold" if probe["load"] == document["load"] else ""
         table.add_row(
             f"{probe['load']:.4g}",
-            Text(mark + ("" if probe["sure"] else " ?"), style=style),
-            "-" if kept is None else f"{kept['attainment']:.2%}",
-            "-" if kept is None else f"{kept['low']:.2%}..{kept['high']:.2%}",
-            _time(probe["p99_ttft_ms"]),
-            _time(probe["p99_tpot_ms"]),
-            "-" if probe["output_throughput"] is None else f"{probe['output_throughput']:,.0f}",
-            str(probe["runs"]),
+            Text(outcome_text(probe), style=style),
+            "-" if kept is None else share(kept["attainment"]),
+            "-" if kept is None else f"{share(kept['low'])[:-1]}..{share(kept['high'])[:-1]}",
+            *(milliseconds(probe[f"slo_{name}_ms"]) for name in names),
+            *(number(probe["output_throughput"]) for _ in output),
         )
     return table
-
-
-def _time(milliseconds: float | None) -> str:
-    return "-" if milliseconds is None else show_time(milliseconds / 1e3)

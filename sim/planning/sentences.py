@@ -1,31 +1,45 @@
-"""How is the answer of ``find`` said in words? For the terminal and the page."""
+"""The answer of ``find`` in words, for the terminal and the page."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from sim.planning.probe import FAILS, MOST, OPEN
+from sim.planning.wording import limit_name, share
 from sim.units import show_time
 
 Document = Mapping[str, Any]
+
+MANY = 1_000_000
+"""Requests to decide a load beyond which their number is not worth stating."""
 
 
 def sentences(document: Document) -> list[str]:
     """The whole answer, its most important part first."""
     own = [] if document["own"] is None else [own_load(document)]
-    told = [slo_text(document), first_to_break(document), *own, knee_text(document)]
-    told += opening(document)
-    return [highest(document), *ends_text(document), *told, sureness(document)]
+    told = [*rejections(document), slo_text(document), first_to_break(document), *own]
+    told += [knee_text(document), *opening(document)]
+    return [highest(document), *ends_text(document), *told, *sureness(document)]
 
 
 def slo_text(document: Document) -> str:
     """What had to hold."""
     if document["criterion"] == "stable":
         return (
-            "The scenario promises nothing (slo.ttft, slo.tpot): looked for the highest load that "
-            "the verdict calls stable."
+            "The scenario has no SLO (slo.ttft, slo.tpot): this is the highest load that the "
+            "verdict calls stable."
         )
-    return f"Promised: {'; '.join(document['promises'])}"
+    return f"SLO: {'; '.join(document['promises'])}."
+
+
+def rejections(document: Document) -> list[str]:
+    """The requests that no load serves, and what would admit them."""
+    found = document["rejection"]
+    if found is None:
+        return []
+    cure = "" if found["remedy"] is None else f" To admit them, {found['remedy']}."
+    return [f"Rejected at any load: {found['text']}{cure}"]
 
 
 def highest(document: Document) -> str:
@@ -61,18 +75,31 @@ def first_to_break(document: Document) -> str:
     full = f"{document['saturated']:.4g} {document['unit']}"
     if name == "capacity":
         return f"First to break: the capacity; full batches serve {full}."
-    return f"First to break: {name}. Full batches would serve {full}."
+    if name == "rejected":
+        return "First to break: requests are rejected."
+    return f"First to break: {limit_name(name)}. Full batches would serve {full}."
 
 
 def own_load(document: Document) -> str:
-    """The scenario's own load beside the highest one."""
+    """The scenario's own load against the highest one."""
     own, room = document["own"], document["headroom"]
     load = f"The scenario's own load of {own['load']:.4g} {document['unit']}"
+    if own["outcome"] == OPEN:
+        kept = _worst(own["probe"])
+        between = f"{share(kept['low'])} to {share(kept['high'])}"
+        return f"{load} is too close to call: {between} of requests are within the limits."
     if own["holds"]:
         return f"{load} holds: {room:.0%} headroom."
+    breaks = limit_name(own["probe"]["breaks"])
     if room >= 0:  # chance, or batches that fill sooner where there is more
-        return f"{load} does not hold ({own['probe']['breaks']}), though the highest load does."
-    return f"{load} does not hold ({own['probe']['breaks']}): {-room:.0%} less would."
+        return f"{load} does not hold ({breaks}), though the highest load does."
+    return f"{load} does not hold ({breaks}): {-room:.0%} less would."
+
+
+def _worst(probe: Document) -> Document:
+    """The part of the SLO that a load is surest to miss, or least sure to meet."""
+    found: Document = min(probe["promises"], key=lambda each: each["low"] - each["target"])
+    return found
 
 
 def opening(document: Document) -> list[str]:
@@ -89,24 +116,58 @@ def knee_text(document: Document) -> str:
     """Where the throughput-latency curve bends."""
     knee = document["knee"]
     if knee is None:
-        return "Knee: too few loads were served to tell."
+        return "Knee: too few loads were served to find it."
     between = f"{knee['between'][0]:.3g} and {knee['between'][1]:.3g}"
     latency = show_time(knee["mean_e2el_ms"] / 1e3)
+    load = f"{knee['load']:.3g} {document['unit']}"
     if knee["at_end"]:
-        return f"Knee: beyond the highest load that holds ({knee['load']:.3g} {document['unit']})."
+        return (
+            f"Knee: above {load}; throughput over latency still grows at the highest load that "
+            "holds."
+        )
     return (
-        f"Knee: {knee['load']:.3g} {document['unit']} (between {between}), mean latency {latency}: "
+        f"Knee: {load} (between {between}), mean latency {latency}: "
         "throughput over latency is greatest there."
     )
 
 
-def sureness(document: Document) -> str:
-    """How sure the load is."""
+def sureness(document: Document) -> list[str]:
+    """How sure the load is, and what would make it surer."""
     reached, asked = document["tolerance"]["reached"], document["tolerance"]["asked"]
     told = "" if reached is None else f"Bracketed within {reached:.1%} ({asked:.1%} asked). "
     if document["sure"]:
-        return f"{told}The 95 % intervals leave no doubt at either end."
-    return (
-        f"{told}Where the table has a ?, the 95 % interval of the share leaves it open whether the "
-        "load holds; the share itself decided."
-    )
+        return [f"{told}The 95 % intervals leave no doubt at either end."]
+    unit, low, high = document["unit"], document["sure_up_to"], document["fails_for_sure_at"]
+    holds = "No load is sure to hold" if low is None else f"Up to {low:.4g} {unit} hold for sure"
+    fails = "" if high is None else f", from {high:.4g} on they fail for sure"
+    return [
+        f"{told}{holds} (95 %){fails}. Where the table says {OPEN}, the interval contains the "
+        f"share that the SLO asks for, and the share itself decided.{_deciding(document)}"
+    ]
+
+
+def _deciding(document: Document) -> str:
+    """How many requests would settle the two loads on either side of the answer."""
+    if not document["random"]:
+        return " A trace has no more requests to decide by."
+    ends = (document["load"], document["fails_at"])
+    wanted = [
+        (probe["load"], probe["requests_to_decide"])
+        for probe in document["probes"]
+        if probe["load"] in ends and probe["requests_to_decide"] is not None
+    ]
+    if not wanted:
+        return ""
+    most = max(count for _, count in wanted)
+    if most > MANY:
+        return " Millions of requests would be needed to decide: the load is at the limit."
+    told = " and ".join(f"about {count:,} requests at {load:.4g}" for load, count in wanted)
+    each = 10 * -(-most // (10 * MOST))
+    return f" {told[0].upper()}{told[1:]} would decide (run.requests={each} or more)."
+
+
+def outcome_text(probe: Mapping[str, Any]) -> str:
+    """``holds``, ``fails: TPOT`` or ``too close to call``."""
+    if probe["outcome"] != FAILS:
+        return str(probe["outcome"])
+    return f"{FAILS}: {limit_name(probe['breaks'])}"
