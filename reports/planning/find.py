@@ -14,9 +14,7 @@ from reports.planning.plan_words import FIND, chosen
 from reports.planning.study import Headline
 from reports.tables import Cell, Column, Table
 from reports.whole_file import write_whole
-from sim.planning.probe import FAILS, HOLDS, OPEN
-from sim.planning.sentences import outcome_text
-from sim.planning.wording import rank
+from sim.planning.wording import FAILS, HOLDS, OPEN, outcome_text, rank
 
 SECTIONS: Mapping[str, str] = {
     "summary": "Summary",

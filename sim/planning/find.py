@@ -19,7 +19,7 @@ from sim.metrics.promises import REJECTED, Promise, limits_ms, shown_shares, slo
 from sim.planning.attained_words import missed, refused
 from sim.planning.knee import Knee, knee
 from sim.planning.loads import Axis, Kind, axis_of, traffic_of
-from sim.planning.probe import FAILS, HOLDS, MOST, SEVERAL, Probe, Prober, opens_at_once
+from sim.planning.probe import MOST, SEVERAL, Probe, Prober, opens_at_once
 from sim.planning.saturation import (
     ROOM,
     Saturation,
@@ -31,7 +31,7 @@ from sim.planning.saturation import (
 )
 from sim.planning.search import Bracket, search
 from sim.planning.sentences import sentences
-from sim.planning.wording import limit_name
+from sim.planning.wording import FAILS, HOLDS, limit_name
 from sim.scenario import Scenario
 from sim.simulation import is_random, prepare
 

@@ -10,20 +10,18 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sim.planning.probe import FAILS, OPEN
 from sim.planning.sentences import (
     ends_text,
     first_to_break,
     highest,
     knee_text,
     opening,
-    outcome_text,
     own_load,
     rejections,
     slo_text,
     sureness,
 )
-from sim.planning.wording import milliseconds, number, rank, share
+from sim.planning.wording import FAILS, OPEN, milliseconds, number, outcome_text, rank, share
 
 MOST_ROWS = 9
 """Loads that a terminal is shown; all of them are in the result and on the page."""

@@ -32,6 +32,7 @@ from sim.metrics.run_record import RunRecord
 from sim.metrics.summary import summarise
 from sim.metrics.verdict import DOUBT, FULL, SURE
 from sim.planning.loads import Axis
+from sim.planning.wording import FAILS, HOLDS, OPEN
 from sim.rng import repetition_seed
 from sim.scenario import Scenario
 from sim.scenario.run import Warmup
@@ -68,9 +69,6 @@ FIGURES = (
 )  # fmt: skip
 COSTS = ("usd_per_million_output_tokens", "usd_per_million_tokens")
 
-
-HOLDS, FAILS, OPEN = "holds", "fails", "too close to call"
-"""What is said of a load; the last where the intervals leave open whether it holds."""
 
 SHOWN = tuple(f"slo_{name}_ms" for name in METRICS)
 """Keys of the latencies at the shares that the SLO asks for."""

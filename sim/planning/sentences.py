@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sim.planning.probe import FAILS, MOST, OPEN
-from sim.planning.wording import limit_name, share
+from sim.planning.probe import MOST
+from sim.planning.wording import OPEN, limit_name, share
 from sim.units import show_time
 
 Document = Mapping[str, Any]
@@ -164,10 +164,3 @@ def _deciding(document: Document) -> str:
     told = " and ".join(f"about {count:,} requests at {load:.4g}" for load, count in wanted)
     each = 10 * -(-most // (10 * MOST))
     return f" {told[0].upper()}{told[1:]} would decide (run.requests={each} or more)."
-
-
-def outcome_text(probe: Mapping[str, Any]) -> str:
-    """``holds``, ``fails: TPOT`` or ``too close to call``."""
-    if probe["outcome"] != FAILS:
-        return str(probe["outcome"])
-    return f"{FAILS}: {limit_name(probe['breaks'])}"

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sim.units import show_time
+
+HOLDS, FAILS, OPEN = "holds", "fails", "too close to call"
+"""What is said of a load; the last where the intervals leave open whether it holds."""
 
 
 def short_keys(keys: Sequence[str]) -> dict[str, str]:
@@ -92,3 +96,10 @@ def number(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def outcome_text(probe: Mapping[str, Any]) -> str:
+    """``holds``, ``fails: TPOT`` or ``too close to call``."""
+    if probe["outcome"] != FAILS:
+        return str(probe["outcome"])
+    return f"{FAILS}: {limit_name(probe['breaks'])}"
