@@ -1,5 +1,7 @@
 """infersim: predict the throughput and latency of LLM inference serving.
 
+``simulate`` plays one scenario: the path of a file, or a mapping like it.
+
 >>> import sim
 >>> scenario = sim.load_scenario({
 ...     "model": "llama-3.1-8b",
@@ -11,8 +13,20 @@
 ...     },
 ...     "run": {"requests": 8},
 ... })
->>> sim.simulate(scenario).summary["completed"]
+>>> result = sim.simulate(scenario)
+>>> result.summary["completed"]
 8
+>>> result
+<Result of scenario: 8 requests completed, too short to tell>
+
+``print(result)`` shows what ``infersim run`` prints, and so does every answer. ``find``, ``plan``,
+``compare`` and ``sweep`` decide as the commands of these names do.
+
+>>> answer = sim.compare(scenario, {"scheduler.max_num_seqs": [2, 8]}, jobs=1)
+>>> [variant["label"] for variant in answer["variants"]]
+['2', '8']
+
+``report(result, "page.html")`` draws the page of a run or of an answer.
 """
 
 from __future__ import annotations
@@ -21,18 +35,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sim.questions import Answer, compare, find, plan, report, sweep
     from sim.results import Result
     from sim.scenario import Scenario, load_scenario
     from sim.simulation import simulate
 
 _HOMES = {
+    "Answer": "sim.questions",
     "Result": "sim.results",
     "Scenario": "sim.scenario",
+    "compare": "sim.questions",
+    "find": "sim.questions",
     "load_scenario": "sim.scenario",
+    "plan": "sim.questions",
+    "report": "sim.questions",
     "simulate": "sim.simulation",
+    "sweep": "sim.questions",
 }
 
-__all__ = ["Result", "Scenario", "load_scenario", "simulate"]
+__all__ = [
+    "Answer",
+    "Result",
+    "Scenario",
+    "compare",
+    "find",
+    "load_scenario",
+    "plan",
+    "report",
+    "simulate",
+    "sweep",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -40,3 +72,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'sim' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The names that are public, for completion."""
+    return [*__all__, "__doc__", "__path__"]

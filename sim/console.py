@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from io import StringIO
 from pathlib import Path
 from typing import Literal
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 WIDTH = 88
@@ -30,6 +31,25 @@ def stdout() -> Console:
 def stderr() -> Console:
     """The console progress and complaints are written to."""
     return _plain(stderr=True)
+
+
+def as_text(shown: RenderableType) -> str:
+    """What a console would print, without colours and blanks at the ends of lines."""
+    console = Console(
+        file=StringIO(), width=WIDTH, color_system=None, highlight=False, markup=False, emoji=False
+    )
+    with console.capture() as captured:
+        console.print(shown)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def as_html(shown: RenderableType) -> str:
+    """The same with its colours, as one HTML element."""
+    console = Console(
+        file=StringIO(), width=WIDTH, record=True, highlight=False, markup=False, emoji=False
+    )
+    console.print(shown)
+    return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
 
 
 def _plain(*, stderr: bool) -> Console:

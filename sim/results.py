@@ -1,4 +1,4 @@
-"""The result of a run: figures, tables, and the run directory they are written to."""
+"""The result of a run: metrics, tables, and the run directory they are written to."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from sim.metrics.summary import summarise
 from sim.metrics.timeline import Timeline, running, waiting
 from sim.metrics.token_accounts import token_accounts
 from sim.recorder import COMPLETED, REJECTED
+from sim.result_html import result_html
 from sim.run_directory import RunDirectory, write_json, write_whole
 
 if TYPE_CHECKING:
@@ -113,6 +114,36 @@ class Result:
 
         return pd.DataFrame(self._timeseries_columns())
 
+    def __repr__(self) -> str:
+        count, state = self.summary["completed"], self.summary["infersim"]["verdict"]["state"]
+        return f"<Result of {self.scenario.name}: {count:,} requests completed, {state}>"
+
+    def __str__(self) -> str:
+        """What ``infersim run`` prints of it."""
+        from sim.console import as_text  # noqa: PLC0415 - rich is slow to import
+        from sim.run_view import run_view  # noqa: PLC0415
+
+        return as_text(run_view(self.summary, self.timeline()))
+
+    def _repr_html_(self) -> str:
+        return result_html(self.summary)
+
+    def report(self, path: Path | str) -> Path:
+        """Write the page of the run to ``path``, a file or a folder; return where it is."""
+        import sim  # noqa: PLC0415 - what draws stands above
+
+        return sim.report(self, path)
+
+    def page_contents(self) -> dict[str, Any]:
+        """What the page is drawn from, by the parameters of ``reports.render``."""
+        return {
+            "summary": self.summary,
+            "requests": self.requests,
+            "timeseries": self.timeseries,
+            "scenario_yaml": self.scenario.to_yaml(),
+            "charts": self.charts,
+        }
+
     def timeline(self) -> Timeline:
         """Who ran and who waited as time went on; of several repetitions, in the first one."""
         run, known = self.record, self.summary["infersim"]["batch"]
@@ -127,9 +158,10 @@ class Result:
             None if known["peak_waiting"] is None else waiting(queued, rows["scheduled"]),
         )
 
-    def save(self, directory: Path | str | RunDirectory) -> Path:
+    def save(self, directory: Path | str | RunDirectory, *, report: bool = False) -> Path:
         """Write the run directory ``directory``, new or empty or just created; return its path.
 
+        ``report`` adds the page, ``report.html``.
         The manifest says ``complete``, or ``interrupted``, last of all: a directory that does not
         is one whose writing was cut short.
         """
@@ -148,6 +180,8 @@ class Result:
             "interrupted" if self.interrupted else "complete",
             profile=self.summary["infersim"]["provenance"],
         )
+        if report:
+            self.report(path)
         return path
 
     def save_summary(self, directory: Path) -> None:

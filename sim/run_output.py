@@ -54,14 +54,7 @@ def write_page(result: Result, directory: Path) -> Path | None:
     try:
         from reports import write_report
 
-        return write_report(
-            directory,
-            summary=result.summary,
-            requests=result.requests,
-            timeseries=result.timeseries,
-            scenario_yaml=result.scenario.to_yaml(),
-            charts=result.charts,
-        )
+        return write_report(directory, **result.page_contents())
     except Exception as error:
         typer.echo(f"warning: no report was written ({type(error).__name__}: {error})", err=True)
         return None

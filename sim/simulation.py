@@ -31,7 +31,7 @@ from sim.request import Request
 from sim.results import Result
 from sim.rng import repetition_seed
 from sim.routers import make_router
-from sim.scenario import Scenario
+from sim.scenario import AnyScenario, Scenario, as_scenario
 from sim.schedulers import Limits, Scheduler, make_scheduler, scheduler_class
 from sim.schedulers.orders import make_order
 from sim.units import show_bytes
@@ -175,7 +175,7 @@ def make_replica_scheduler(setup: Setup) -> Scheduler:
 
 
 def simulate(
-    scenario: Scenario,
+    scenario: AnyScenario,
     *,
     leap: bool | None = None,
     progress: Progress | None = None,
@@ -183,6 +183,7 @@ def simulate(
 ) -> Result:
     """Play the scenario's traffic through its fleet and measure, as often as it wants repetitions.
 
+    ``scenario`` is a scenario, the path of one, or a mapping like the file.
     ``leap=False`` takes every iteration as an event of its own: the same token times, more slowly;
     None leaves it to ``run.leap``.
     ``progress`` is called now and then with (requests that have arrived, requests in all), of all
@@ -191,6 +192,7 @@ def simulate(
     Repetitions that had finished are kept, the interrupted one only if it is the first.
     Raises UsageError, TraceError or InfeasibleError if the run cannot start.
     """
+    scenario = as_scenario(scenario)
     setup = prepare(scenario)
     leaps = scenario.run.leap if leap is None else leap
     repetitions, further = scenario.run.repetitions, []

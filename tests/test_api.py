@@ -40,7 +40,9 @@ def scenario() -> sim.Scenario:
 
 def test_names() -> None:
     assert sim.__all__ == sorted(sim.__all__)
-    assert set(sim.__all__) == {"Result", "Scenario", "load_scenario", "simulate"}
+    decisions = {"Answer", "compare", "find", "plan", "report", "sweep"}
+    assert set(sim.__all__) == decisions | {"Result", "Scenario", "load_scenario", "simulate"}
+    assert set(sim.__all__) <= set(dir(sim))
     for name in sim.__all__:
         assert getattr(sim, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'simluate'"):

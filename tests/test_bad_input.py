@@ -399,7 +399,7 @@ ARGUMENTS = [
              "cannot write to good.yaml: Not a dir"),
     argument("results below a file", "run good.yaml -o good.yaml/x", "cannot write to good.yaml/x"),
     argument("results where nobody writes", "run good.yaml -o /proc/x", "cannot write to /proc/x"),
-    argument("a seed below 0", "run good.yaml --seed -1", "--set seed=-1: ", "at least 0, got -1"),
+    argument("a seed below 0", "run good.yaml --seed -1", "seed=-1: ", "at least 0, got -1"),
     argument("a seed of words", "run good.yaml --seed one", "Invalid value for '--seed'"),
     argument("a huge seed", f"run good.yaml --seed {2**63}", "is too large; at most 9,223,372,036"),
     argument("a check of nothing", "run good.yaml --check", "--check needs a limit to check"),

@@ -48,7 +48,7 @@ def test_points_share_the_traffic() -> None:
     ("settings", "code", "text"),
     [
         ({"scheduler.max_num_seq": 3}, 2, "did you mean"),
-        ({RATE: -1}, 2, "--set workload.arrivals.rate=-1"),
+        ({RATE: -1}, 2, "workload.arrivals.rate=-1: "),
         ({"fleet.0.gpu": "h100sxm"}, 2, "h100-sxm"),
         ({"model": "llama-3.1-70b"}, 3, "does not fit"),
         ({"max_model_len": 5}, 3, "nothing could be served: 60 "),

@@ -67,14 +67,14 @@ class ObservedResult(Result):
         """As of a simulated run, but that nobody counts what a real device moves and computes."""
         return super().charts | {"roofline": None}
 
-    def save(self, directory: Path | str | RunDirectory) -> Path:
+    def save(self, directory: Path | str | RunDirectory, *, report: bool = False) -> Path:
         """Write the run directory ``directory``, new or empty or made by ``ObservedDirectory``."""
         if not isinstance(directory, RunDirectory):
             directory = ObservedDirectory.create(Path(directory), self.scenario)
         if isinstance(directory, ObservedDirectory):
             directory.describe(manifest(self.observed))
         write_whole(directory.path / ITERATIONS, self._write_iterations)
-        return super().save(directory)
+        return super().save(directory, report=report)
 
     def _write_iterations(self, path: Path) -> None:
         contexts = self.record.plans["context"].tolist()

@@ -28,7 +28,15 @@ from sim.scenario.loading import from_mapping, read
 from sim.scenario.overrides import Overrides, applied
 from sim.scenario.schema import Scenario
 
-__all__ = ["Scenario", "load_scenario"]
+__all__ = ["AnyScenario", "Scenario", "as_scenario", "load_scenario"]
+
+AnyScenario = Scenario | str | Path | Mapping[str, Any]
+"""A scenario, or what ``load_scenario`` makes one of."""
+
+
+def as_scenario(source: AnyScenario) -> Scenario:
+    """``source`` itself where it is a scenario, else the one that it describes."""
+    return source if isinstance(source, Scenario) else load_scenario(source)
 
 
 def load_scenario(source: str | Path | Mapping[str, Any], overrides: Overrides = ()) -> Scenario:

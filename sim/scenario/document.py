@@ -1,7 +1,7 @@
 """Where did each value of a scenario come from, and how is a problem with it shown?
 
 A ``Document`` is plain data (mappings, lists, numbers, texts) plus, for every key and value, the
-``Place`` it was written at: a line and column of a file, or a ``--set`` argument. Data handed over
+``Place`` it was written at: a line and column of a file, or an override. Data handed over
 from Python has no places; there the dotted path of the key is the position. Lines and columns
 count from 1, in characters. A document that extends others has places in several files.
 """
@@ -172,7 +172,8 @@ def _block(problem: Problem, place: Place | None, texts: dict[str, str]) -> str:
     """``position: path: message``, and for a file the line with a caret below it."""
     name = dotted(tuple(step if isinstance(step, int) else shorten(step) for step in problem.path))
     parts = [] if place is None else [str(place)]
-    if name and not (place is not None and place.label.startswith(f"--set {name}=")):
+    given = None if place is None or place.line is not None else place.label
+    if name and not (given and given.removeprefix("--set ").startswith(f"{name}=")):
         parts.append(name)
     head = ": ".join([*parts, problem.message])
     if place is None or place.line is None:

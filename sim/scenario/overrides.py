@@ -76,7 +76,7 @@ def _label(text: str) -> str:
 
 
 def _label_of_item(key: object, value: object) -> tuple[str, str | tuple[str, Any]]:
-    """An override from Python, named as the argument that would do the same."""
+    """An override from Python, named as ``key=value``: there was no ``--set``."""
     if not isinstance(key, str):
         raise ScenarioError(f"the key of an override is a dotted text, got {show(key)}")
     understood = plain(value, tuple(key.split(".")))
@@ -84,7 +84,7 @@ def _label_of_item(key: object, value: object) -> tuple[str, str | tuple[str, An
     text = text.removesuffix("\n").removesuffix("\n...")
     if len(text) > _LONGEST_LABEL:
         text = f"{text[:_LONGEST_LABEL]}..."
-    return f"--set {key}={text}", (key, understood)
+    return f"{key}={text}", (key, understood)
 
 
 def _texts(changes: Sequence[str]) -> Sequence[str]:

@@ -1,0 +1,6 @@
+"""Makes ``python -m sim`` the ``infersim`` command."""
+
+from sim.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""Provides the decisions of the command line to Python: find, plan, compare, sweep, and reports.
+
+Each function takes a scenario, its path or a mapping, answers without writing or printing anything,
+and returns an ``Answer``; what a command calls ``--tensor-parallel`` is ``tensor_parallel`` here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sim.errors import InfersimError, UsageError
+from sim.results import Result
+from sim.scenario import AnyScenario, as_scenario
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from sim.planning.grid import Axis
+    from sim.planning.loads import Kind
+
+
+class Answer:
+    """What a question was answered with: a mapping, as a command's ``result.json``.
+
+    Printed, and shown in a notebook, it is the table that the command prints.
+    """
+
+    def __init__(
+        self, document: Mapping[str, Any], view: Callable[[Mapping[str, Any]], RenderableType]
+    ) -> None:
+        self._document = dict(document)
+        self._view = view
+
+    def document(self) -> dict[str, Any]:
+        """The whole answer as plain data, as in ``result.json``."""
+        return self._document
+
+    def __getitem__(self, key: str) -> Any:
+        return self._document[key]
+
+    def __repr__(self) -> str:
+        return f"<Answer of {self['command']}: {', '.join(self._document)}>"
+
+    def __str__(self) -> str:
+        from sim.console import as_text  # noqa: PLC0415 - rich is slow to import
+
+        return as_text(self._view(self._document))
+
+    def _repr_html_(self) -> str:
+        from sim.console import as_html  # noqa: PLC0415
+
+        return as_html(self._view(self._document))
+
+    def report(self, path: Path | str) -> Path:
+        """Write the page of the answer to ``path``, a file or a folder; return where it is."""
+        return report(self, path)
+
+
+def find(scenario: AnyScenario, load: Kind = "rate", *, tolerance: float = 0.02) -> Answer:
+    """The highest load that meets the SLO, as ``infersim find``.
+
+    ``load`` is "rate" (requests/s) or "concurrency" (users of a closed loop), ``tolerance`` how
+    far, relatively, the loads that hold and fail may lie apart. Raises InfeasibleError where no
+    load meets it.
+    """
+    from sim.planning import find as finding  # noqa: PLC0415 - slow to import
+    from sim.planning.find_view import find_view  # noqa: PLC0415
+
+    with _parameters():
+        if not 0.001 <= tolerance <= 0.5:
+            raise UsageError(f"tolerance {tolerance:g}: expected 0.001 to 0.5")
+        found = finding.find(as_scenario(scenario), load, tolerance=tolerance)
+        return Answer(finding.document(found), find_view)
+
+
+def plan(
+    scenario: AnyScenario,
+    gpus: Sequence[str],
+    *,
+    tensor_parallel: Sequence[int] = (1, 2, 4, 8),
+    rate: float | str = "1x",
+    headroom: float = 0.2,
+    precision: Sequence[str] = (),
+    top: int = 5,
+    constraint: str | None = None,
+    jobs: int = -1,
+) -> Answer:
+    """The cheapest fleets of ``gpus`` that hold a load within the SLO, as ``infersim plan``.
+
+    ``rate`` is requests per second, or text such as "3x" for a multiple of the scenario's own;
+    ``jobs`` the processes that simulate, -1 for one a core. Raises InfeasibleError, with the
+    reasons, where no fleet does.
+    """
+    from sim.planning.choose import Question, choose, read_rate  # noqa: PLC0415
+    from sim.planning.constraints import read_constraints  # noqa: PLC0415
+    from sim.planning.layouts import layouts  # noqa: PLC0415
+    from sim.planning.loads import axis_of, traffic_of  # noqa: PLC0415
+    from sim.planning.plan_document import document  # noqa: PLC0415
+    from sim.planning.plan_view import plan_view  # noqa: PLC0415
+
+    with _parameters():
+        loaded = as_scenario(scenario)
+        if not 0 <= headroom <= 10:
+            raise UsageError(f"headroom {headroom:g}: expected a share from 0 to 10, such as 0.2")
+        if top < 1:
+            raise UsageError(f"top {top}: expected 1 or more")
+        made = layouts(
+            loaded, _names("gpus", gpus), tensor_parallel, _names("precision", precision)
+        )
+        own = axis_of(loaded, "rate", traffic_of(loaded)).own
+        assert own is not None
+        limits = read_constraints(constraint)
+        question = Question(tuple(made), read_rate(str(rate), own), headroom, top, limits)
+        chosen = choose(loaded, question, jobs=jobs)
+        file = str(scenario) if isinstance(scenario, str | Path) else "SCENARIO"
+        return Answer(document(chosen, file=file), plan_view)
+
+
+def compare(
+    what: AnyScenario | Sequence[str | Path],
+    vary: Mapping[str, Sequence[object]] | None = None,
+    *,
+    repetitions: int | None = None,
+    jobs: int = -1,
+) -> Answer:
+    """Variants on the same traffic with paired differences, as ``infersim compare``.
+
+    ``what`` is a scenario of which ``vary`` gives dotted keys several values, each variant played
+    ``repetitions`` times (5 unless the scenario says more); or a list of run directories.
+    """
+    from sim.planning.compare import REPETITIONS, Comparison  # noqa: PLC0415
+    from sim.planning.compare_view import compare_view  # noqa: PLC0415
+    from sim.planning.executors import local  # noqa: PLC0415
+    from sim.planning.runs import compare_runs  # noqa: PLC0415
+
+    with _parameters():
+        if isinstance(what, list | tuple):
+            if vary or repetitions is not None:
+                raise UsageError("run directories are compared as they are; vary a scenario")
+            return Answer(compare_runs([Path(path) for path in what]), compare_view)
+        loaded = as_scenario(what)  # type: ignore[arg-type]
+        usual = loaded.run.repetitions if loaded.run.repetitions > 1 else REPETITIONS
+        wanted = usual if repetitions is None else repetitions
+        asked = Comparison(loaded, _axes("vary", vary), wanted)
+        return Answer(asked.run(local(jobs)), compare_view)
+
+
+def sweep(scenario: AnyScenario, over: Mapping[str, Sequence[object]], *, jobs: int = -1) -> Answer:
+    """Every point of a grid, as ``infersim sweep``: ``over`` gives dotted keys their values."""
+    from sim.planning.executors import local  # noqa: PLC0415
+    from sim.planning.grid import check_possible  # noqa: PLC0415
+    from sim.planning.sweep import Sweep, document  # noqa: PLC0415
+    from sim.planning.sweep_view import sweep_view  # noqa: PLC0415
+
+    with _parameters():
+        asked = Sweep(as_scenario(scenario), _axes("over", over))
+        check_possible(asked.scenario, asked.grid)
+        outcomes = list(local(jobs).run(asked.scenario, asked.grid))
+        return Answer(document(asked, outcomes), sweep_view)
+
+
+def report(result: Result | Answer, path: Path | str) -> Path:
+    """Write the page of a run or of an answer to ``path`` and return where it is.
+
+    A folder gets a ``report.html``. Raises InfersimError where it cannot be written.
+    """
+    target = Path(path)
+    target = target / "report.html" if target.is_dir() else target
+    try:
+        if isinstance(result, Answer):
+            _page_writer(result["command"])(target, result.document())
+        else:
+            from reports import render  # noqa: PLC0415
+            from reports.whole_file import write_whole  # noqa: PLC0415
+
+            write_whole(target, render(**result.page_contents()))
+    except OSError as error:
+        raise InfersimError(f"{target}: cannot be written ({error.strerror})") from None
+    return target
+
+
+def _page_writer(command: str) -> Callable[[Path, Mapping[str, Any]], object]:
+    """What writes the page of a command's answer."""
+    from reports.planning.compare import write_compare_report  # noqa: PLC0415
+    from reports.planning.find import write_find_report  # noqa: PLC0415
+    from reports.planning.plan import write_plan_report  # noqa: PLC0415
+    from reports.planning.sweep import write_sweep_report  # noqa: PLC0415
+
+    return {
+        "compare": write_compare_report,
+        "find": write_find_report,
+        "plan": write_plan_report,
+        "sweep": write_sweep_report,
+    }[command]
+
+
+@contextmanager
+def _parameters() -> Iterator[None]:
+    """Errors that name an option of the command line name the parameter of the function."""
+    try:
+        yield
+    except InfersimError as error:
+        text = re.sub(r"--([a-z][a-z-]+)", lambda match: match[1].replace("-", "_"), str(error))
+        raise type(error)(text) from None
+
+
+def _names(parameter: str, names: Sequence[str]) -> list[str]:
+    """Several names; UsageError for a single text, whose letters would be taken one by one."""
+    if isinstance(names, str):
+        raise UsageError(f"{parameter}: expected a list of names, such as [{names!r}]")
+    return list(names)
+
+
+def _axes(parameter: str, axes: Mapping[str, Sequence[object]] | None) -> tuple[Axis, ...]:
+    """The axes that a mapping of keys to values spans; UsageError where there is none."""
+    from sim.planning.grid import Axis  # noqa: PLC0415
+
+    example = f"{parameter}={{'scheduler.max_num_seqs': [64, 128, 256]}}"
+    if not isinstance(axes, Mapping) or not axes:
+        raise UsageError(f"{parameter}: expected keys with their values, such as {example}")
+    for key, values in axes.items():
+        if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+            raise UsageError(f"{parameter}: {key} needs a list of values, such as {example}")
+    return tuple(Axis(key, tuple(values)) for key, values in axes.items())
