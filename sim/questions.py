@@ -152,13 +152,13 @@ def compare(
 def sweep(scenario: AnyScenario, over: Mapping[str, Sequence[object]], *, jobs: int = -1) -> Answer:
     """Every point of a grid, as ``infersim sweep``: ``over`` gives dotted keys their values."""
     from sim.planning.executors import local  # noqa: PLC0415
-    from sim.planning.grid import check_possible  # noqa: PLC0415
+    from sim.planning.grid import check_values  # noqa: PLC0415
     from sim.planning.sweep import Sweep, document  # noqa: PLC0415
     from sim.planning.sweep_view import sweep_view  # noqa: PLC0415
 
     with _parameters():
         asked = Sweep(as_scenario(scenario), _axes("over", over))
-        check_possible(asked.scenario, asked.grid)
+        check_values(asked.scenario, asked.axes)
         outcomes = list(local(jobs).run(asked.scenario, asked.grid))
         return Answer(document(asked, outcomes), sweep_view)
 
