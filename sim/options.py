@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -22,6 +22,14 @@ RunOutput = Annotated[
 AnswerOutput = Annotated[
     Path | None,
     typer.Option("-o", "--output", help="Directory; else runs/<time>-<name>-<command>-<id>."),
+]
+ScaleTrace = Annotated[
+    Literal["compress", "overlay"],
+    typer.Option(
+        "--scale",
+        help="How a trace gets another load: compress its time (denser, shorter bursts), or "
+        "overlay copies of it (more users).",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, no table.")]
 Report = Annotated[bool, typer.Option(help="Write report.html.")]

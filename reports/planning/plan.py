@@ -51,8 +51,7 @@ def render_plan(document: Mapping[str, Any]) -> str:
             ],
         },
         headline=headline(document),
-        promises=[f"Promised: {text}" for text in document["promises"]]
-        or ["Nothing is promised: a fleet holds what the verdict calls stable."],
+        promises=promises(document),
         fleets=fleets(document),
         bands=bands(document),
         plots=plots(document),
@@ -69,6 +68,14 @@ def _notes(document: Mapping[str, Any]) -> list[str]:
     launched = fleets_found[0]["launch"]["notes"] if fleets_found else []
     said = " ".join(launched)
     return [*launched, *(note for note in document.get("format_notes", ()) if note not in said)]
+
+
+def promises(document: Mapping[str, Any]) -> list[str]:
+    """How the trace gets its load, if it is one, and what had to hold."""
+    scaling = document.get("scaling")
+    stable = ["Nothing is promised: a fleet holds what the verdict calls stable."]
+    promised = [f"Promised: {text}" for text in document["promises"]] or stable
+    return [*([] if scaling is None else [scaling["text"]]), *promised]
 
 
 def headline(document: Mapping[str, Any]) -> Headline:

@@ -126,7 +126,7 @@ def saturated(scenario: Scenario) -> Scenario:
     """
     arrivals = scenario.workload.arrivals
     if arrivals is None:
-        return scenario.override({"workload.trace.time_scale": 1e-6})
+        return scenario.override({"workload.trace.rate": None, "workload.trace.time_scale": 1e-6})
     if arrivals.kind == "closed":
         raise UsageError("--saturate: clients of a closed loop wait for answers; raise concurrency")
     return scenario.override({"workload.arrivals": {"kind": "burst"}, "run.warmup": 0})

@@ -21,7 +21,7 @@ from sim.metrics.promises import Promise, slo_promises
 from sim.planning.constraints import Constraints
 from sim.planning.fleet_ends import FleetEnds, fleet_ends
 from sim.planning.layouts import Layout, Rejected, Screened, screen
-from sim.planning.loads import axis_of, traffic_of
+from sim.planning.loads import Scale, axis_of, traffic_of
 from sim.planning.sizing import Confirmed, Sized, confirm, size
 from sim.planning.wording import counted
 from sim.planning.workers import calls
@@ -42,13 +42,15 @@ SHOWN_REASONS = 12
 
 @dataclass(frozen=True)
 class Question:
-    """``rate`` in requests per second, ``headroom`` the share by which fleets must hold more."""
+    """``rate`` in requests per second, ``headroom`` the share by which fleets must hold more;
+    ``scale`` says how a trace gets that load."""
 
     layouts: tuple[Layout, ...]
     rate: float
     headroom: float
     top: int
     constraints: Constraints
+    scale: Scale = "compress"
 
     @property
     def target(self) -> float:
@@ -97,7 +99,10 @@ def choose(
     best = list(
         calls(
             confirm,
-            [(scenario, s, question.rate, promises, TOLERANCE) for s in ranked[: question.top]],
+            [
+                (scenario, each, question.rate, promises, TOLERANCE, question.scale)
+                for each in ranked[: question.top]
+            ],
             jobs,
         )
     )
@@ -166,7 +171,8 @@ def _sized(
         waiting = [each for each in waiting if not (most and each.cost > most)]
         wave, waiting = waiting[:WAVE], waiting[WAVE:]
         arguments = [
-            (scenario, each, question.target, promises, question.constraints) for each in wave
+            (scenario, each, question.target, promises, question.constraints, question.scale)
+            for each in wave
         ]
         for found in calls(size, arguments, jobs):
             if isinstance(found, Sized):

@@ -18,7 +18,7 @@ from sim.errors import InfeasibleError, UsageError
 from sim.metrics.promises import REJECTED, Promise, limits_ms, shown_shares, slo_promises
 from sim.planning.attained_words import missed, refused
 from sim.planning.knee import Knee, knee
-from sim.planning.loads import Axis, Kind, axis_of, traffic_of
+from sim.planning.loads import Axis, Kind, Scale, axis_of, traffic_of
 from sim.planning.probe import MOST, SEVERAL, Probe, Prober, opens_at_once
 from sim.planning.saturation import (
     ROOM,
@@ -103,13 +103,19 @@ class Finder:
     """Looks for the highest load of one scenario, at any number of replicas; start-up is paid
     once."""
 
-    def __init__(self, scenario: Scenario, kind: Kind, promises: Sequence[Promise]) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        kind: Kind,
+        promises: Sequence[Promise],
+        scale: Scale = "compress",
+    ) -> None:
         """Raises UsageError where there is no such load, InfeasibleError where nothing fits."""
         setup = prepare(scenario)
         cost = CostModel(setup.deployment)
         replica, everything = replica_of(setup, cost), traffic_of(scenario)
         traffic = acceptable(replica, everything)
-        self.axis = axis_of(scenario, kind, everything)
+        self.axis = axis_of(scenario, kind, everything, scale)
         self.promises = tuple(promises)
         self.estimate = estimate(replica, traffic, [*promises])
         self.saturation = saturation(replica, traffic)
@@ -189,13 +195,19 @@ class Finder:
 
 
 def find(
-    scenario: Scenario, kind: Kind, *, tolerance: float = TOLERANCE, tell: Tell | None = None
+    scenario: Scenario,
+    kind: Kind,
+    *,
+    tolerance: float = TOLERANCE,
+    tell: Tell | None = None,
+    scale: Scale = "compress",
 ) -> Found:
     """The highest rate or concurrency at which ``scenario`` keeps its SLO; without an SLO, the
     highest rate that the verdict calls stable.
 
-    ``tell`` is called with each probe. Raises UsageError where there is no such load to look for,
-    InfeasibleError where nothing fits, or the SLO is missed even by requests that come one by one.
+    ``tell`` is called with each probe; ``scale`` says how a trace gets another load. Raises
+    UsageError where there is no such load to look for, InfeasibleError where nothing fits, or the
+    SLO is missed even by requests that come one by one.
     """
     promises = slo_promises(scenario)
     if not promises and kind == "concurrency":
@@ -203,7 +215,7 @@ def find(
             "a closed loop is never overloaded, so without an SLO it has no highest concurrency; "
             "give slo.ttft or slo.tpot"
         )
-    finder = Finder(scenario, kind, promises)
+    finder = Finder(scenario, kind, promises, scale)
     replicas = scenario.fleet[0].replicas
     best, fails = finder.find(replicas, tolerance, tell=tell)
     if best is None:
@@ -239,7 +251,8 @@ def _ends(scenario: Scenario, finder: Finder, best: Probe, tolerance: float) -> 
         return None
     loads = []
     for factor in end_factors(error):
-        other = Finder(at_factor(scenario, factor), finder.axis.kind, finder.promises)
+        axis = finder.axis
+        other = Finder(at_factor(scenario, factor), axis.kind, finder.promises, axis.scale)
         guess = best.load / factor**REACTION
         found, fails = other.find(replicas, max(tolerance, error / 2), guess=guess)
         loads.append(None if fails is None else 0.0 if found is None else found.load)
@@ -306,6 +319,7 @@ def document(found: Found) -> dict[str, Any]:
         "gpus": found.scenario.fleet[0].replicas * found.scenario.fleet[0].tensor_parallel,
         "max": found.axis.kind,
         "unit": found.axis.unit,
+        "scaling": found.axis.scaling,
         "criterion": "slo" if found.promises else "stable",
         "promises": [promise.text for promise in found.promises],
         "load": found.best.load,

@@ -18,6 +18,7 @@ from sim.planning.sentences import (
     opening,
     own_load,
     rejections,
+    scaling_text,
     slo_text,
     sureness,
 )
@@ -37,6 +38,8 @@ def find_view(document: Mapping[str, Any]) -> Group:
 def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     gpus = f"{document['gpus']} x {document['gpu']}"
     yield Text.assemble((document["scenario"], "bold"), f"  {document['model']} on {gpus}")
+    for line in scaling_text(document):
+        yield Text(line)
     yield Text(slo_text(document))
     yield Text(highest(document), style="bold")
     for line in ends_text(document):

@@ -1,4 +1,8 @@
-"""What is the load of a scenario, and how is it set to another? Requests per second, or users."""
+"""Provides the load of a scenario as a number that can be set: requests per second, or users.
+
+The load of a trace is set in one of two ways. Its time is compressed, so that bursts get denser and
+shorter, or copies of it are overlaid, which is more users with bursts as they were recorded.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,20 @@ from numpy.typing import NDArray
 from sim.errors import UsageError
 from sim.planning.points import Settings
 from sim.scenario import Scenario
+from sim.scenario.traffic import Trace
 from sim.workload import ClosedTraffic, build
 
 Kind = Literal["rate", "concurrency"]
+Scale = Literal["compress", "overlay"]
 UNITS = {"rate": "requests/s", "concurrency": "users"}
+
+SCALING = {
+    "compress": "A higher load is the same trace in less time: its bursts get denser and shorter. "
+    "For more users, with bursts as they were recorded: --scale overlay.",
+    "overlay": "A higher load is more copies of the trace, shifted in time and overlaid: more "
+    "users, with bursts as they were recorded. For the same trace in less time: --scale compress.",
+}
+"""What a trace at another load is, and the other choice."""
 
 SAMPLE = 20_000
 """Requests whose lengths stand for those of the traffic; more would not change their means."""
@@ -55,11 +69,12 @@ def traffic_of(scenario: Scenario) -> Traffic:
 @dataclass(frozen=True)
 class Axis:
     """The load of a scenario as one number that can be set; ``own`` is the scenario's own, None if
-    it has none of this kind. ``factor`` is what multiplies whatever the scenario says of time."""
+    it has none of this kind. ``scale`` says how a trace gets another load."""
 
     scenario: Scenario
     kind: Kind
     own: float | None
+    scale: Scale = "compress"
 
     @property
     def unit(self) -> str:
@@ -70,6 +85,18 @@ class Axis:
     def whole(self) -> bool:
         """Whether only whole numbers are loads."""
         return self.kind == "concurrency"
+
+    @property
+    def overlays(self) -> bool:
+        """Whether other loads are more or fewer copies of a trace."""
+        return self.scenario.workload.trace is not None and self.scale == "overlay"
+
+    @property
+    def scaling(self) -> dict[str, str] | None:
+        """How the trace gets another load, as plain data; None where there is no trace."""
+        if self.scenario.workload.trace is None:
+            return None
+        return {"how": self.scale, "text": SCALING[self.scale]}
 
     def settings(self, load: float) -> Settings:
         """What sets the scenario to ``load``; nothing at its own."""
@@ -82,8 +109,7 @@ class Axis:
             return {"workload.arrivals": users}
         assert self.own is not None
         if trace is not None:
-            scale = trace.time_scale * self.own / load
-            return {"workload.trace.time_scale": float(f"{scale:.12g}")}  # 0.1, not 0.0999...
+            return self._overlaid(trace, load) if self.overlays else self._paced(trace, load)
         assert arrivals is not None
         grown = load / self.own
         match arrivals.kind:
@@ -99,9 +125,34 @@ class Axis:
                 }
         return {"workload.arrivals.rate": load}
 
+    def _paced(self, trace: Trace, load: float) -> Settings:
+        """The trace with its gaps scaled."""
+        assert self.own is not None
+        if trace.rate is not None:
+            return {"workload.trace.rate": _rounded(trace.rate * load / self.own)}
+        return {"workload.trace.time_scale": _rounded(trace.time_scale * self.own / load)}
 
-def axis_of(scenario: Scenario, kind: Kind, traffic: Traffic) -> Axis:
-    """The axis along which the load of ``scenario`` is looked for.
+    def _overlaid(self, trace: Trace, load: float) -> Settings:
+        """More or fewer copies of what is sent of the trace, at the pace that it has."""
+        assert self.own is not None
+        settings: dict[str, object] = {
+            "workload.trace.overlay": _rounded(trace.overlay * load / self.own)
+        }
+        if trace.rate is not None:
+            settings["workload.trace.rate"] = _rounded(trace.rate * load / self.own)
+        sent = self.scenario.run.requests
+        if sent is not None:  # all copies are of the part that is sent
+            settings["workload.trace.limit"] = min(sent, trace.limit or sent)
+            settings["run.requests"] = None
+        return settings
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.12g}")  # 0.1, not 0.0999...
+
+
+def axis_of(scenario: Scenario, kind: Kind, traffic: Traffic, scale: Scale = "compress") -> Axis:
+    """The axis along which the load of ``scenario`` is looked for; ``scale`` is for traces alone.
 
     UsageError where the arrivals have no load of that kind. The rate of a ramp is the one at its
     end, that of a day its mean.
@@ -118,7 +169,14 @@ def axis_of(scenario: Scenario, kind: Kind, traffic: Traffic) -> Axis:
     if arrivals is None:
         if traffic.rate is None:
             raise UsageError("all requests of the trace come at one time: it has no rate")
-        return Axis(scenario, kind, traffic.rate)
+        trace = scenario.workload.trace
+        cut = trace is not None and trace.overlay != 1 and scenario.run.requests is not None
+        if cut and scale == "overlay":
+            raise UsageError(
+                "--scale overlay: run.requests cuts copies that the scenario overlays; cut the "
+                "recording instead (workload.trace.limit)"
+            )
+        return Axis(scenario, kind, traffic.rate, scale)
     match arrivals.kind:
         case "poisson" | "gamma" | "constant":
             return Axis(scenario, kind, arrivals.rate)

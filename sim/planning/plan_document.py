@@ -14,6 +14,7 @@ from sim.catalog.whole_runs import whole_runs_text
 from sim.metrics.promises import limits_ms
 from sim.planning.choose import Plan
 from sim.planning.launch import launch_commands
+from sim.planning.loads import Axis
 from sim.planning.points import show
 from sim.planning.ranking import Band, bands, front
 from sim.planning.sizing import Confirmed, Sized
@@ -42,6 +43,7 @@ def document(plan: Plan, *, file: str = "SCENARIO", given: Sequence[str] = ()) -
         "router": plan.scenario.router,
         "rate": question.rate,
         "own_rate": plan.own_rate,
+        "scaling": Axis(plan.scenario, "rate", plan.own_rate, question.scale).scaling,
         "headroom": question.headroom,
         "target": question.target,
         "top": question.top,
@@ -65,11 +67,10 @@ def document(plan: Plan, *, file: str = "SCENARIO", given: Sequence[str] = ()) -
 
 def settings(plan: Plan, sized: Sized, rate: float) -> dict[str, object]:
     """What makes the plan's scenario this fleet under this load."""
-    from sim.planning.loads import Axis  # noqa: PLC0415 - the one use
-
     found = dict(sized.layout.settings(plan.scenario))
     found["fleet.0.replicas"] = sized.replicas
-    return found | dict(Axis(plan.scenario, "rate", plan.own_rate).settings(rate))
+    axis = Axis(plan.scenario, "rate", plan.own_rate, plan.question.scale)
+    return found | dict(axis.settings(rate))
 
 
 def _fleet(

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sim.console import WIDTH
+from sim.planning.sentences import scaling_text
 from sim.planning.wording import counted
 from sim.units import show_time
 
@@ -30,6 +31,8 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         f"Asked: {document['rate']:.4g} requests/s and {document['headroom']:.0%} headroom "
         f"({document['target']:.4g}), {document['router']} over the replicas"
     )
+    for line in scaling_text(document):
+        yield Text(line)
     yield Text(f"Promised: {promised(document)}")
     best = fleets[0]
     yield Text(

@@ -168,7 +168,8 @@ class Prober:
         if replicas != self.scenario.fleet[0].replicas:
             settings["fleet.0.replicas"] = replicas
         scenario = self._long_enough(self.scenario.override(settings), axis, load, replicas)
-        most = most if is_random(scenario) else 1
+        # runs that sample a copy anew share all other copies: they are not independent
+        most = most if is_random(self.scenario if axis.overlays else scenario) else 1
         summaries: list[dict[str, Any]] = []
         refused: list[Rejection | None] = []
         seen: list[list[Seen]] = []

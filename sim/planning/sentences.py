@@ -20,7 +20,14 @@ def sentences(document: Document) -> list[str]:
     own = [] if document["own"] is None else [own_load(document)]
     told = [*rejections(document), slo_text(document), first_to_break(document), *own]
     told += [knee_text(document), *opening(document)]
-    return [highest(document), *ends_text(document), *told, *sureness(document)]
+    head = [highest(document), *scaling_text(document), *ends_text(document)]
+    return [*head, *told, *sureness(document)]
+
+
+def scaling_text(document: Document) -> list[str]:
+    """What a trace at another load is; nothing where there is no trace."""
+    scaling = document["scaling"]
+    return [] if scaling is None else [scaling["text"]]
 
 
 def slo_text(document: Document) -> str:

@@ -16,6 +16,7 @@ from sim.metrics.promises import Promise
 from sim.planning.constraints import Constraints
 from sim.planning.find import Finder
 from sim.planning.layouts import Layout, Rejected, Screened, over_budget
+from sim.planning.loads import Scale
 from sim.planning.probe import Probe
 from sim.planning.wording import counted
 from sim.scenario import Scenario
@@ -70,11 +71,12 @@ def size(
     target: float,
     promises: Sequence[Promise],
     constraints: Constraints,
+    scale: Scale = "compress",
 ) -> Sized | Rejected:
     """The smallest fleet of a layout for ``target`` requests per second, or why there is none."""
     layout = screened.layout
     try:
-        finder = Finder(scenario.override(layout.settings(scenario)), "rate", promises)
+        finder = Finder(scenario.override(layout.settings(scenario)), "rate", promises, scale)
         best, fails = finder.find(1, ROUGH)
         if best is None:
             assert fails is not None
@@ -126,11 +128,16 @@ def smallest(holds: Callable[[int], bool], least: int, guess: int, most: int) ->
 
 
 def confirm(
-    scenario: Scenario, sized: Sized, rate: float, promises: Sequence[Promise], tolerance: float
+    scenario: Scenario,
+    sized: Sized,
+    rate: float,
+    promises: Sequence[Promise],
+    tolerance: float,
+    scale: Scale = "compress",
 ) -> Confirmed:
     """What the fleet does at ``rate``, and the highest rate that it holds."""
     settings = {**sized.layout.settings(scenario)}
-    finder = Finder(scenario.override(settings), "rate", promises)
+    finder = Finder(scenario.override(settings), "rate", promises, scale)
     guess = sized.at_target.load * (1 + tolerance)
     best, fails = finder.find(sized.replicas, tolerance, guess=guess)
     if best is None or best.load < sized.at_target.load:

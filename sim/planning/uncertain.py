@@ -96,8 +96,15 @@ def _none(name: str, why: str) -> Input:
 def _rate(scenario: Scenario, ends: tuple[float, float]) -> Input:
     arrivals, trace = scenario.workload.arrivals, scenario.workload.trace
     settings: list[dict[str, object]]
+    title = TITLES["rate"]
     if trace is not None:
-        settings = [{"workload.trace.time_scale": trace.time_scale / end} for end in ends]
+        title += ", by scaling the gaps"
+        settings = [
+            {"workload.trace.rate": trace.rate * end}
+            if trace.rate is not None
+            else {"workload.trace.time_scale": trace.time_scale / end}
+            for end in ends
+        ]
     elif arrivals is not None and hasattr(arrivals, "rate"):
         keys = [key for key in ("rate", "final_rate", "peak_rate") if hasattr(arrivals, key)]
         settings = [
@@ -106,7 +113,7 @@ def _rate(scenario: Scenario, ends: tuple[float, float]) -> Input:
         ]
     else:
         return _none("rate", "these arrivals have no rate")
-    return Input("rate", TITLES["rate"], settings[0], settings[1], _texts(ends))
+    return Input("rate", title, settings[0], settings[1], _texts(ends))
 
 
 def _burstiness(scenario: Scenario, ends: tuple[float, float]) -> Input:

@@ -9,7 +9,7 @@ import typer
 
 from sim.errors import UsageError
 from sim.exits import told_errors
-from sim.options import AnswerOutput, AsJson, Overrides, Report
+from sim.options import AnswerOutput, AsJson, Overrides, Report, ScaleTrace
 from sim.planning_commands.answer import Document, free_directory, present, save, tell
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def find(
     tolerance: Annotated[
         float, typer.Option(help="Relative distance of the loads that hold and fail.")
     ] = 0.02,
+    scale: ScaleTrace = "compress",
     output: AnswerOutput = None,
     as_json: AsJson = False,
     report: Report = True,
@@ -40,7 +41,7 @@ def find(
             raise UsageError(f"--tolerance {tolerance:g}: expected 0.001 to 0.5")
         loaded = load_scenario(scenario, overrides)
         directory = free_directory(output, f"{loaded.name}-find")
-        found = finding.find(loaded, what, tolerance=tolerance, tell=_tell)
+        found = finding.find(loaded, what, tolerance=tolerance, tell=_tell, scale=scale)
         page = _write_page if report else None
         answer = finding.document(found)
         save(answer, directory)

@@ -9,11 +9,12 @@ import typer
 
 from sim.errors import UsageError
 from sim.exits import told_errors
-from sim.options import AnswerOutput, AsJson, Jobs, Overrides, Report
+from sim.options import AnswerOutput, AsJson, Jobs, Overrides, Report, ScaleTrace
 from sim.planning_commands.answer import Document, free_directory, present, save, tell
 
 if TYPE_CHECKING:
     from sim.planning.choose import Question
+    from sim.planning.loads import Scale
     from sim.scenario import Scenario
 
 MOST_GPUS = 1024
@@ -29,6 +30,7 @@ def plan(
     rate: Annotated[
         str, typer.Option(help="Requests per second, or 10x the scenario's own rate.")
     ] = "1x",
+    scale: ScaleTrace = "compress",
     headroom: Annotated[
         float, typer.Option(help="Share by which the fleet must hold more than the rate.")
     ] = 0.2,
@@ -58,7 +60,7 @@ def plan(
             raise UsageError(f"--jobs {jobs}: expected a number of processes, or -1 for all cores")
         loaded = load_scenario(scenario, overrides)
         question = _question(
-            loaded, (gpus, tensor_parallel, precision), rate, headroom, top, constraint
+            loaded, (gpus, tensor_parallel, precision), rate, headroom, top, constraint, scale
         )
         directory = free_directory(output, f"{loaded.name}-plan")
         plan = choose(loaded, question, jobs=jobs, tell=tell)
@@ -75,6 +77,7 @@ def _question(
     headroom: float,
     top: int,
     constraint: str | None,
+    scale: Scale,
 ) -> Question:
     """What is asked; UsageError for what is empty or contradicts itself."""
     from sim.planning.choose import Question, read_rate
@@ -95,9 +98,9 @@ def _question(
         kinds,
     )
     limits = read_constraints(constraint)
-    own = axis_of(scenario, "rate", traffic_of(scenario)).own
+    own = axis_of(scenario, "rate", traffic_of(scenario), scale).own
     assert own is not None
-    return Question(tuple(made), read_rate(rate, own), headroom, top, limits)
+    return Question(tuple(made), read_rate(rate, own), headroom, top, limits, scale)
 
 
 def _listed(option: str, text: str) -> list[str]:
