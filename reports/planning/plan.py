@@ -73,8 +73,8 @@ def _notes(document: Mapping[str, Any]) -> list[str]:
 def promises(document: Mapping[str, Any]) -> list[str]:
     """How the trace gets its load, if it is one, and what had to hold."""
     scaling = document.get("scaling")
-    stable = ["Nothing is promised: a fleet holds what the verdict calls stable."]
-    promised = [f"Promised: {text}" for text in document["promises"]] or stable
+    stable = ["The scenario has no SLO: a fleet holds what the verdict calls stable."]
+    promised = [f"SLO: {text}" for text in document["promises"]] or stable
     return [*([] if scaling is None else [scaling["text"]]), *promised]
 
 
