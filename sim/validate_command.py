@@ -1,7 +1,8 @@
-"""What does ``infersim validate-run`` accept and print? A thin shell over ``sim.validation``.
+"""The ``infersim validate-run`` command: a thin shell over ``sim.validation``.
 
-The prediction of an observed run beside the run itself; or, with ``--fit-engine``, an engine
-preset made of observed runs. An observed directory is never changed.
+The prediction of an observed run beside the run itself, with an engine file that puts it right; or,
+with ``--fit-engine``, an engine preset made of observed runs. An observed directory is never
+changed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import typer
 from sim.errors import UsageError
 from sim.exits import SLO_MISSED, told_errors
 from sim.options import AsJson, Overrides
+from sim.validation import Called
 
 if TYPE_CHECKING:
     from sim.validation.document import Validation
@@ -53,7 +55,7 @@ def validate_run(
         bool,
         typer.Option(
             "--fit-kernels",
-            help="With --fit-engine: also multiples of what kernels are priced at, for an engine "
+            help="With --fit-engine: also multiples of the kernels' predicted times, for an engine "
             "whose own kernels were not calibrated.",
         ),
     ] = False,
@@ -70,25 +72,92 @@ def validate_run(
         Path | None, typer.Option("-o", "--output", help="The page; else validation-<time>.html.")
     ] = None,
     page: Annotated[bool, typer.Option("--page/--no-page", help="Write a page.")] = True,
+    corrected: Annotated[
+        Path | None,
+        typer.Option(
+            "--corrected-engine",
+            metavar="FILE",
+            help="Where the engine with the advised changes goes; else beside the page.",
+        ),
+    ] = None,
 ) -> None:
     """Compare an observed run with its prediction: errors, where they come from, what to change."""
     with told_errors():
         runs, scenario = _told_apart(paths)
-        if fit_engine is not None:
+        if fit_engine is not None and not _told_by_requests(runs, repeat, fit_kernels):
             _fit([*runs, *repeat], scenario, overrides, gpu, fit_engine, fit_kernels, as_json)
             return
-        if fit_kernels:
+        if fit_kernels and fit_engine is None:
             raise UsageError("--fit-kernels goes with --fit-engine FILE")
         if len(runs) > 1:
             raise UsageError(
                 f"{runs[1]}: one run is compared at a time; give repetitions of it with --repeat, "
                 "or --fit-engine FILE to fit an engine to several"
             )
-        target = _page_target(output, runs[0]) if page else None
+        target = _page_target(output, runs[0]) if page and fit_engine is None else None
         validation = _validation(runs[0], scenario, overrides, gpu, repeat)
         code, checked = _checked(validation, check)
-        _show(validation, checked, target, as_json)
+        called = Called(runs[0], scenario, overrides, gpu, repeat)
+        file = _engine_target(fit_engine or corrected, target)
+        given = "--corrected-engine" if fit_engine is None else "--fit-engine"
+        correction = _correct(validation, called, file, given)
+        _show(validation, correction, checked, target, as_json)
     raise typer.Exit(code)
+
+
+def _told_by_requests(runs: Sequence[Path], repeat: Sequence[Path], kernels: bool) -> bool:
+    """Whether an engine is to be made from the requests of one run, for want of iterations."""
+    from sim.validation.observed import ITERATIONS
+
+    alone = len(runs) == 1 and not repeat and not kernels
+    return alone and runs[0].is_dir() and not (runs[0] / ITERATIONS).exists()
+
+
+def _engine_target(given: Path | None, page: Path | None) -> Path | None:
+    """Where a corrected engine goes: never over a file that is there, since it may be in use."""
+    if given is not None or page is None:
+        return given
+    target, number = page.with_name(f"{page.stem}-engine.yaml"), 2
+    while target.exists():
+        target, number = page.with_name(f"{page.stem}-engine-{number}.yaml"), number + 1
+    return target
+
+
+def _correct(
+    validation: Validation,
+    called: Called,
+    target: Path | None,
+    option: str,
+) -> dict[str, Any]:
+    """Write the corrected engine, and say what to do with it; UsageError if it cannot be written.
+
+    ``engine`` is the file, ``settings`` are of the scenario, ``commands`` come next; ``unwritten``
+    is the option that would write the file, ``text`` what else is to be known.
+    """
+    from sim.validation.correction import commands, correction
+    from sim.validation.engine_file import write_engine
+
+    today = datetime.now().astimezone().date()
+    found = correction(validation.run, validation.asked, validation.advice, today)
+    told: dict[str, Any] = {
+        **{"engine": None, "settings": [], "commands": []},
+        **{"unwritten": None, "text": None},
+    }
+    if found is None:
+        if option == "--fit-engine":
+            told["text"] = f"No engine was written: {validation.document['advice']['text']}"
+        return told
+    told["settings"] = list(found.settings)
+    if found.engine is not None and target is None:
+        return told | {"unwritten": "--corrected-engine FILE"}
+    if found.engine is not None and target is not None:
+        write_engine(target, found.engine, option)
+        told["engine"] = str(target)
+        told["text"] = (
+            "Fitted to this run: believe its errors on other runs only, as of other load."
+        )
+    written = target if found.engine is not None else None
+    return told | {"commands": list(commands(found, written, called, validation.asked))}
 
 
 def _told_apart(paths: Sequence[Path]) -> tuple[list[Path], Path | None]:
@@ -121,19 +190,25 @@ def _validation(
 
 
 def _show(
-    validation: Validation, checked: dict[str, Any] | None, target: Path | None, as_json: bool
+    validation: Validation,
+    correction: dict[str, Any],
+    checked: dict[str, Any] | None,
+    target: Path | None,
+    as_json: bool,
 ) -> None:
-    document = validation.document
-    page = None if target is None else _write_page(validation, target)
+    document = {**validation.document, "correction": correction}
+    page = None if target is None else _write_page(validation, document, target)
     if as_json:
         shown = {**document, "check": checked, "page": None if page is None else str(page)}
         typer.echo(json.dumps(shown, allow_nan=False))
         return
     from sim.console import stdout
-    from sim.validation.console import validation_view
+    from sim.validation.console import next_steps, validation_view
 
     console = stdout()
     console.print(validation_view(document))
+    for line in next_steps(correction):
+        console.print(line, soft_wrap=True)
     if checked is not None:
         typer.echo(checked["text"])
     if page is not None:
@@ -168,7 +243,7 @@ def _page_target(output: Path | None, run: Path) -> Path:
     return target
 
 
-def _write_page(validation: Validation, target: Path) -> Path | None:
+def _write_page(validation: Validation, document: dict[str, Any], target: Path) -> Path | None:
     """Write the page; a failure costs the page only."""
     try:
         from reports.validation import Frames, write_validation_report
@@ -177,7 +252,7 @@ def _write_page(validation: Validation, target: Path) -> Path | None:
         result = validation.predicted.result
         write_validation_report(
             target,
-            validation.document,
+            document,
             Frames(validation.run.requests, validation.run.timeseries),
             Frames(result.requests, result.timeseries),
             series(validation),

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 from observed_fixtures import observe, write_scenario
 from typer.testing import CliRunner
 
+import sim
 from sim import catalog
 from sim.cli import app
 from sim.validation.variant import Variant
@@ -41,7 +45,9 @@ def test_tables_fit_and_tell_everything(runs):
         *("TTFT mean", "ITL p99", "output tokens/s", "in band", "± 0.", "decode, 5 to 16"),
         *("mixed", "All 392 iterations have the composition", "KV blocks", "What to change"),
         *("1. engine: per_iteration 500 us -> 3.", "of the error, confidence high"),
-        "fitted to no observed run",
+        "not fitted to observed runs",
+        "0 of 20 metrics are within the predicted band of ±",
+        "no <",
     ):
         assert text in done.output, text
     assert "Page" not in done.output
@@ -91,7 +97,128 @@ def test_a_page_that_fails_costs_the_page_alone(runs, tmp_path, monkeypatch):
     assert done.exit_code == 0
     assert "warning: no page was written (RuntimeError: no ink)" in done.output
     assert "What to change" in done.output
+    assert [path.name for path in tmp_path.iterdir()] == ["page-engine.yaml"]
+
+
+# ---- what puts it right --------------------------------------------------------------------------
+
+PLANTED = {"kernel_time": 1.12, "host_time": 1.6}
+TRUTH_OF_A_SERVER: dict[str, Any] = {
+    "name": "truth",
+    "seed": 7,
+    "model": "llama-3.1-8b",
+    "fleet": {"gpu": "h100-sxm"},
+    "assume": PLANTED,
+    "workload": {
+        "arrivals": {"kind": "poisson", "rate": 8},
+        "prompt_tokens": {"kind": "lognormal", "mean": 600, "p95": 1800, "max": 4000},
+        "output_tokens": {"kind": "lognormal", "mean": 120, "p95": 300, "max": 600},
+    },
+    "run": {"requests": 300, "warmup": 0},
+}
+
+
+def command_line(text):
+    """A printed command, given again."""
+    words = shlex.split(text)
+    assert words.pop(0) == "infersim"
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.fixture(scope="module")
+def benchmark(tmp_path_factory):
+    """A directory made of the result of a server that is slower than predicted, of which requests
+    alone are known."""
+    folder = tmp_path_factory.mktemp("benchmark")
+    place = sim.simulate(sim.load_scenario(TRUTH_OF_A_SERVER)).save(folder / "truth")
+    command_line(f"infersim export {place} --to vllm-bench")
+    command_line(
+        f"infersim observe {place}/vllm-bench.json --from vllm-bench --gpu h100-sxm --no-report "
+        f"-o {folder / 'run'}"
+    )
+    return folder / "run"
+
+
+def errors(document):
+    return {row["figure"]: abs(row["error"]) for row in document["figures"]}
+
+
+def test_the_printed_commands_bring_every_error_down(benchmark, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = json.loads(invoke(benchmark, "--json", "-o", "page.html").output)
+    assert max(errors(before).values()) > 0.2
+    assert before["iterations"] is None
+    engine = Path(before["correction"]["engine"])
+    assert engine == Path("page-engine.yaml")
+    again, plan = before["correction"]["commands"]
+    after = json.loads(command_line(f"{again} --json --no-page"))
+    assert after["sample"]["state"] == "in sample"
+    for metric, error in errors(after).items():
+        assert error < max(0.05, errors(before)[metric] / 4), metric
+    assert sum(errors(after).values()) < sum(errors(before).values()) / 8
+    found = json.loads(
+        command_line(f"{plan} --json --no-report --tensor-parallel 1 --jobs 1 -o {tmp_path / 'p'}")
+    )
+    assert found["fleets"]
+    assert str(engine.absolute()) in plan
+    assert "slo.ttft=" in plan  # a benchmark has no SLO of its own
+
+
+def test_the_corrected_engine_is_said_on_the_screen_and_on_the_page(benchmark, tmp_path):
+    there = tmp_path / "page-engine.yaml"
+    there.write_text("in use")
+    done = invoke(benchmark, "-o", tmp_path / "page.html")
+    written = tmp_path / "page-engine-2.yaml"
+    assert f"Corrected engine: {written}" in done.output
+    assert f"  infersim validate-run {benchmark} --set engine={written}" in done.output
+    assert f"  infersim plan {benchmark / 'scenario.yaml'} --gpus h100-sxm" in done.output
+    assert there.read_text() == "in use"
+    assert f"--set engine={written}" in (tmp_path / "page.html").read_text()
+    assert catalog.engine(written).factors.kernels == pytest.approx(1.16, abs=0.02)
+    assert catalog.engine(written).memory_reserve == catalog.engine("vllm").memory_reserve
+
+
+def test_without_a_page_nothing_is_written_unless_it_is_named(benchmark, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = invoke(benchmark, "--no-page")
+    assert "To write a corrected engine file: --corrected-engine FILE" in done.output
     assert not list(tmp_path.iterdir())
+    invoke(benchmark, "--no-page", "--corrected-engine", "mine.yaml")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
+    again = invoke(benchmark, "--no-page", "--corrected-engine", "mine.yaml")
+    assert again.exit_code == 2
+    assert "--corrected-engine mine.yaml: exists" in again.output
+
+
+def test_fit_engine_takes_requests_alone(benchmark, tmp_path):
+    done = invoke(benchmark, "--fit-engine", tmp_path / "mine.yaml")
+    assert done.exit_code == 0, done.output
+    assert catalog.engine(tmp_path / "mine.yaml").front_end == pytest.approx(19.1e-3, rel=0.05)
+    assert not list(tmp_path.glob("*.html"))
+
+
+def test_blocks_are_a_setting_and_the_engine_stays(tmp_path):
+    run = observe(write_scenario(tmp_path), tmp_path / "run", Variant(num_gpu_blocks=300))
+    found = json.loads(invoke(run, "--no-page", "--json").output)["correction"]
+    assert found["engine"] is None
+    assert found["settings"] == ["kv_cache.num_gpu_blocks=300"]
+    after = json.loads(command_line(f"{found['commands'][0]} --json --no-page"))
+    assert max(errors(after).values()) < 1e-6
+    assert after["correction"]["commands"] == []
+
+
+def test_nothing_to_change_says_what_it_assumes(tmp_path):
+    run = observe(write_scenario(tmp_path), tmp_path / "run")
+    told = " ".join(invoke(run, "--no-page").output.split())
+    assert "20 of 20 metrics are within the predicted band of ±" in told
+    assert "Nothing to change: the mean error, 0.0 %, is no larger than two runs" in told
+    assert "assumed, not measured here" in told
+    assert "noise" not in told.split("Batches and memory")[0]
+    twice = " ".join(invoke(run, "--no-page", "--repeat", run).output.split())
+    assert "within what the 2 observed runs differ by" in twice
+    assert "noise: relative standard deviation" in twice
 
 
 def test_an_engine_is_fitted_written_and_held_out(runs, tmp_path):

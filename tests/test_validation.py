@@ -213,7 +213,7 @@ def test_requests_alone_tell_less_surely(tmp_path, truth, name, value):
     assert change.confidence == "low"
     assert validation.document["iterations"] is None
     assert validation.document["composition"]["agreement"] is None
-    assert any("no iterations.csv" in note for note in validation.document["notes"])
+    assert any("no iterations (iterations.csv)" in n for n in validation.document["notes"])
 
 
 # ---- traffic and scenario ------------------------------------------------------------------------
@@ -239,11 +239,11 @@ def test_requests_keep_their_class(tmp_path):
     assert set(names) == {"chat", "batch"}
 
 
-def test_what_was_refused_is_not_sent_again(tmp_path):
+def test_what_failed_is_not_sent_again(tmp_path):
     validation = validate(tmp_path, changes={"max_model_len": 1000})
-    assert validation.run.refused > 0
+    assert validation.run.failed > 0
     count = len(validation.run.requests)
-    assert count + validation.run.refused == 60
+    assert count + validation.run.failed == 60
     assert validation.predicted.summary["completed"] == count
     assert any("not sent again" in note for note in validation.document["notes"])
 

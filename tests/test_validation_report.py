@@ -54,7 +54,8 @@ def test_every_figure_draws_offline(tmp_path):
     opened = Page(page_of(validated(tmp_path)), tmp_path)
     assert opened.complaints == []
     assert opened.drawn == [
-        *("cdf-ttft", "cdf-tpot", "cdf-itl", "cdf-e2el", "timelines", "against", "over-time"),
+        *("errors", "cdf-ttft", "cdf-tpot", "cdf-itl", "cdf-e2el", "timelines"),
+        *("against", "over-time"),
     ]
     for name in SECTIONS:
         opened.section(name)
@@ -65,7 +66,10 @@ def test_every_figure_draws_offline(tmp_path):
     assert "per_iteration" in opened.section("advice")
     assert "confidence: high" in opened.section("advice")
     assert "All 392 iterations" in opened.section("batches")
-    assert re.search(r"is predicted \d+.* too (low|high)", opened.section("summary"))
+    summary = opened.section("summary")
+    assert re.search(r"0 of 20 metrics are within the predicted band of ±\d+ %; worst:", summary)
+    assert "no ✗" in opened.section("figures")
+    assert "Noise" not in opened.section("figures")
     assert "In sample" not in opened.dom.split('id="definitions"')[0]
 
 
@@ -75,12 +79,11 @@ def test_without_iterations_the_page_says_so(tmp_path):
     empty = validation.run.timeseries.iloc[:0]
     opened = Page(page_of(validation, timeseries=empty), tmp_path)
     assert opened.complaints == []
-    assert opened.drawn == [
-        *("cdf-ttft", "cdf-tpot", "cdf-itl", "cdf-e2el", "timelines"),
-    ]
-    assert "nobody noted what ran when" in opened.section("iterations")
-    assert "only the prediction is drawn" in opened.section("timeline")
-    assert "0 values observed" in opened.section("latency")
+    assert opened.drawn == ["errors", "cdf-ttft", "cdf-tpot", "cdf-e2el"]  # no gaps, no ITL
+    assert "Not in this record" in opened.section("provenance")
+    assert "timeline, iterations" in opened.section("provenance")
+    for name in ("timeline", "iterations"):
+        assert f'id="{name}"' not in opened.dom
 
 
 @needs_browser
@@ -94,7 +97,7 @@ def test_hostile_names_are_text_in_the_dark(tmp_path):
     assert HOSTILE not in html
     opened = Page(html, tmp_path)
     assert opened.complaints == []
-    assert len(opened.drawn) == 7
+    assert len(opened.drawn) == 8
     assert unescape(opened.dom).count(HOSTILE) >= 7
     assert not re.search(r"<script>\s*alert", opened.dom)
 
@@ -117,7 +120,7 @@ def test_one_copy_of_the_library_nothing_fetched_and_only_our_colours(tmp_path):
     assert len(html) < 4e6
     assert not [tag for tag, attributes in reader.tags if "src" in attributes]
     specs = {name: spec for name, spec in reader.json.items() if name.startswith("spec-")}
-    assert len(specs) == 7
+    assert len(specs) == 8
     known = {*theme.dark_twins(), "rgba(0, 0, 0, 0)"}
     for name, spec in specs.items():
         assert colours(spec) <= known, name

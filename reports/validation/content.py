@@ -1,17 +1,16 @@
-"""What stands in each section of the page of a validation, as plain data for the template?"""
+"""The sections of the page of a validation, as plain data for the template."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import log
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from reports.content import Card, Plot, to_json
 from reports.figures.latency_cdf import TITLES, sample
-from reports.formats import phrase
-from reports.validation import Frames, distributions, iterations, timelines
+from reports.formats import phrase, show
+from reports.validation import Frames, distributions, errors, iterations, tables, timelines
 from reports.validation.distributions import Sample
 
 GOOD, FAIR = 0.10, 0.25
@@ -34,19 +33,21 @@ class Headline(NamedTuple):
 
 
 def headline(document: Mapping[str, Any]) -> Headline:
-    """How far off the worst of the main figures is."""
+    """How many metrics are within the band and which is off most, then the main ones."""
     rows = {row["figure"]: row for row in document["figures"] if row["figure"] in JUDGED}
-    if not rows:
-        return Headline("neutral", "Nothing that was observed can be compared", "")
-    worst = max(rows.values(), key=lambda row: abs(log(row["predicted"] / row["observed"])))
     told = ", ".join(f"{JUDGED[key]} {signed(row['error'])}" for key, row in rows.items())
-    title = f"{JUDGED[worst['figure']]} is predicted {_side(worst['error'])}"
-    return Headline(tone(worst["error"]), title, f"{told}. {document['sample']['text']}")
+    text = f"{told}. {document['sample']['text']}" if rows else ""
+    return Headline(_tone_of_all(document["figures"]), document["headline"], text)
 
 
-def _side(error: float) -> str:
-    size = phrase(round(abs(error), 3), "share")
-    return "exactly" if not error else f"{size} too {'high' if error > 0 else 'low'}"
+def _tone_of_all(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Good where most metrics are within the band and none is far off."""
+    if not rows:
+        return "neutral"
+    worst = max((row["error"] for row in rows), key=abs)
+    outside = sum(row["within_band"] is False for row in rows)
+    found = tone(worst)
+    return "warn" if found == "good" and 2 * outside > len(rows) else found
 
 
 def tone(error: float) -> str:
@@ -71,7 +72,7 @@ def cards(document: Mapping[str, Any]) -> list[Card]:
             f"predicted {phrase(row['predicted'], 'number', row['unit'])}",
         ]
         if row["within_band"] is not None:
-            details.append(f"{'inside' if row['within_band'] else 'outside'} the error band")
+            details.append(f"{'within' if row['within_band'] else 'outside'} the error band")
         error = row["error"]
         name = JUDGED[row["figure"]]
         found.append(Card("error", name, signed(error), "error", tuple(details), tone(error)))
@@ -94,27 +95,50 @@ def plots(
 ) -> dict[str, list[Plot]]:
     """Section -> its figures; a section without any has an empty list."""
     kv = document["composition"]["kv_tokens"]
-    timeline = to_json(timelines.figure(observed, predicted, kv))
     note = "Tokens per second are means over equal bins; long series are thinned for the screen."
-    if not len(observed.timeseries):
-        note = f"Nobody noted when what ran: only the prediction is drawn. {note}"
+    drawn = (
+        [
+            Plot(
+                "timelines",
+                "Both runs over time",
+                None,
+                note,
+                to_json(timelines.figure(observed, predicted, kv)),
+                kind="timeline",
+            )
+        ]
+        if len(observed.timeseries)
+        else []
+    )
     return {
+        "errors": _errors(document),
         "latency": _latencies(observed, predicted, series),
-        "timeline": [
-            Plot("timelines", "Both runs over time", None, note, timeline, kind="timeline")
-        ],
+        "timeline": drawn,
         "iterations": _iterations(series["iterations"]),
     }
 
 
+def _errors(document: Mapping[str, Any]) -> list[Plot]:
+    """Every error beside the band, in one figure."""
+    if not document["figures"]:
+        return []
+    rows = [
+        (tables.figure_title(row["figure"])[0].partition(" (")[0], row)
+        for row in document["figures"]
+    ]
+    note = "Above 0 % the prediction is too large; shaded: the predicted error band."
+    drawn = to_json(errors.figure(rows, document["band"]["throughput"]))
+    return [Plot("errors", "Errors of all metrics", "error", note, drawn, kind="tall")]
+
+
 def _latencies(observed: Frames, predicted: Frames, series: Mapping[str, Any]) -> list[Plot]:
-    found = []
-    for name in ("ttft", "tpot", "e2el"):
-        sides = [Sample(_column(frames, name)) for frames in (observed, predicted)]
-        found.append(_cdf(name, TITLES[name], *sides))
-    gaps = [_weighted(series["itl"][side]) for side in ("observed", "predicted")]
-    found.insert(2, _cdf("itl", "ITL", *gaps))
-    return found
+    sides = {
+        name: [Sample(_column(frames, name)) for frames in (observed, predicted)]
+        for name in ("ttft", "tpot", "itl", "e2el")
+    }
+    sides["itl"] = [_weighted(series["itl"][side]) for side in ("observed", "predicted")]
+    titles = {**TITLES, "itl": "ITL"}
+    return [_cdf(name, titles[name], *both) for name, both in sides.items() if len(both[0])]
 
 
 def _column(frames: Frames, name: str) -> Any:
@@ -129,9 +153,6 @@ def _weighted(columns: Mapping[str, Any] | None) -> Sample:
 
 
 def _cdf(name: str, title: str, observed: Sample, predicted: Sample) -> Plot:
-    if not len(observed) and not len(predicted):
-        note = f"No completed request has a {title}, so there is nothing to draw."
-        return Plot(f"cdf-{name}", title, name, note, None)
     drawn = distributions.figure(title, observed, predicted)
     is_log = drawn.layout.xaxis.type == "log"
     counts = f"{_count(observed)} observed, {_count(predicted)} predicted"
@@ -154,9 +175,25 @@ def _iterations(columns: Mapping[str, Any] | None) -> list[Plot]:
             kind="tall",
         ),
         Plot(
-            *("over-time", "Price over observed duration", "priced"),
-            "Below 1 an iteration took longer than it is priced at.",
+            *("over-time", "Predicted over observed duration", "priced"),
+            "Below 1 an iteration took longer than predicted.",
             to_json(iterations.over_time(columns)),
             kind="tall",
         ),
     ]
+
+
+def load(requests: Any) -> list[tuple[str, str]]:
+    """How much traffic it was: mean rate and mean lengths of the requests that were sent."""
+    if len(requests) < 2:
+        return []
+    arrivals = requests["arrival_s"]
+    span = float(arrivals.max() - arrivals.min())
+    rate = (
+        f"{show((len(requests) - 1) / span, 'number').text} requests/s" if span else "all at once"
+    )
+    lengths = [
+        show(float(requests[name].mean()), "number").text
+        for name in ("prompt_tokens", "output_tokens")
+    ]
+    return [("Load", rate), ("Mean lengths", f"{lengths[0]} in, {lengths[1]} out")]

@@ -1,4 +1,4 @@
-"""What does each figure on the page of a validation mean, exactly?"""
+"""Definitions of the terms on the page of a validation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEFINITIONS: Mapping[str, Definition] = {
     "noise": Definition(
         "Noise",
         "Relative standard deviation of the same figure over repeated observations of the same "
-        "traffic: what no prediction can do better than. Empty without repetitions.",
+        "traffic: what no prediction can do better than. Only where the run was repeated.",
     ),
     "band": Definition(
         "In band",
@@ -27,8 +27,8 @@ DEFINITIONS: Mapping[str, Definition] = {
         "A kind of iteration: how many sequences decode, whether prompts are prefilled, or both.",
     ),
     "priced": Definition(
-        "Priced as composed",
-        "The cost model prices each observed iteration with the sequences, contexts and prompt "
+        "Predicted as composed",
+        "The cost model predicts each observed iteration from the sequences, contexts and prompt "
         "tokens that were really in it. So these errors are the cost model's own: batches that the "
         "simulator would have formed otherwise are not part of them.",
     ),

@@ -1,4 +1,4 @@
-"""What did each iteration take beside its price? One against the other, and over time."""
+"""Two figures of iteration times: predicted against observed, and their ratio over time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Columns = Mapping[str, Sequence[Any]]
 
 
 def against(series: Columns) -> go.Figure:
-    """Every iteration: observed duration across, price upwards, both logarithmic."""
+    """Every iteration: observed duration across, predicted upwards, both logarithmic."""
     known = [
         value
         for pair in zip(series["observed"], series["predicted"], strict=True)
@@ -47,7 +47,7 @@ def against(series: Columns) -> go.Figure:
 
 
 def over_time(series: Columns) -> go.Figure:
-    """The price over the observed duration, iteration by iteration."""
+    """Predicted over observed duration, iteration by iteration."""
     traces = []
     for name, tone, own in by_regime(series):
         ratios = [p / o for p, o in zip(own["predicted"], own["observed"], strict=True)]

@@ -1,4 +1,4 @@
-"""How does a validation become one HTML page?"""
+"""Renders a validation as one HTML page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reports.validation.definitions import DEFINITIONS
 SECTIONS: Mapping[str, str] = {
     "summary": "Summary",
     "advice": "What to change",
-    "figures": "Figures",
+    "figures": "Metrics",
     "latency": "Latency",
     "timeline": "Timeline",
     "iterations": "Iterations",
@@ -28,15 +28,24 @@ def render(
 ) -> str:
     """The page, as ``reports.validation.render_validation`` promises it."""
     seen, asked = document["observed"], document["predicted"]
+    plots = content.plots(document, observed, predicted, series)
+    regimes, levels = tables.regimes(document), tables.levels(document)
+    known = {
+        "timeline": bool(plots["timeline"]),
+        "iterations": regimes is not None,
+        "batches": levels is not None,
+    }
+    missing = [SECTIONS[name].lower() for name, there in known.items() if not there]
     return fill(
         "validation.html.j2",
-        SECTIONS,
+        {name: title for name, title in SECTIONS.items() if known.get(name, True)},
         DEFINITIONS,
         header={
             "name": seen["name"],
             "lead": f"{seen['engine']} on {seen['device']}",
             "setup": [
                 ("Requests", f"{seen['requests']:,}"),
+                *content.load(observed.requests),
                 ("Observed", seen["date"]),
                 ("Predicted with", f"{asked['model']} on {asked['gpu']}"),
                 ("Engine", asked["engine"]),
@@ -47,11 +56,13 @@ def render(
         cards=content.cards(document),
         advice=document["advice"],
         sample=document["sample"],
-        plots=content.plots(document, observed, predicted, series),
+        plots=plots,
+        missing=missing,
+        correction=document.get("correction"),
         tables={
             "figures": tables.figures(document),
-            "regimes": tables.regimes(document),
-            "levels": tables.levels(document),
+            "regimes": regimes,
+            "levels": levels,
         },
         agreement=document["composition"]["text"],
         observed=seen,

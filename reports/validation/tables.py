@@ -1,4 +1,4 @@
-"""Which numbers of a validation are listed, and in which table? Errors and shares in percent."""
+"""The tables on the page of a validation; errors and shares in percent."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ TITLES: Mapping[str, str] = {
     "total_token_throughput": "All tokens per second",
     "duration": "Duration (s)",
 }
-_BAND = {True: "yes", False: "no", None: MISSING}
+_BAND = {True: "yes", False: "no ✗", None: MISSING}
 
 
 def figures(document: Mapping[str, Any]) -> Table:
-    """Every figure that both sides have."""
+    """Every metric that both sides have; the noise only where a run was repeated."""
+    noise = any(row["noise"] is not None for row in document["figures"])
     rows = []
     for row in document["figures"]:
         name, definition = figure_title(row["figure"])
@@ -29,16 +30,16 @@ def figures(document: Mapping[str, Any]) -> Table:
                 Cell(*show(row["observed"], "number")),
                 Cell(*show(row["predicted"], "number")),
                 percent(row["error"], signed=True),
-                percent(row["noise"]),
+                *((percent(row["noise"]),) if noise else ()),
                 Cell(_BAND[row["within_band"]], _BAND[row["within_band"]]),
             )
         )
     columns = (
-        Column("Figure", False),
+        Column("Metric", False),
         Column("Observed"),
         Column("Predicted"),
         Column("Error (%)", definition="error"),
-        Column("Noise (± %)", definition="noise"),
+        *((Column("Noise (± %)", definition="noise"),) if noise else ()),
         Column("In band", False, "band"),
     )
     return Table("figures", "Observed and predicted", columns, tuple(rows))
@@ -71,7 +72,7 @@ def regimes(document: Mapping[str, Any]) -> Table | None:
         Column("Error of the sum (%)", definition="error"),
         Column("Typical error (%)", definition="typical"),
     )
-    return Table("iterations", "Iterations, priced as composed", columns, tuple(rows))
+    return Table("iterations", "Iterations, predicted as composed", columns, tuple(rows))
 
 
 def _regime(row: Mapping[str, Any]) -> tuple[Cell, ...]:
@@ -86,15 +87,17 @@ def _regime(row: Mapping[str, Any]) -> tuple[Cell, ...]:
     )
 
 
-def levels(document: Mapping[str, Any]) -> Table:
-    """Batches and memory of both runs."""
+def levels(document: Mapping[str, Any]) -> Table | None:
+    """Batches and memory of both runs; None where the record says nothing of them."""
     rows = []
+    if all(level["observed"] is None for level in document["composition"]["levels"]):
+        return None
     for level in document["composition"]["levels"]:
         kind = cast("Kind", level["kind"])
         name = level["name"] + (" (%)" if kind == "share" else "")
         observed, predicted = show(level["observed"], kind), show(level["predicted"], kind)
         rows.append((Cell(name, name), Cell(*observed), Cell(*predicted)))
-    columns = (Column("Figure", False), Column("Observed"), Column("Predicted"))
+    columns = (Column("Metric", False), Column("Observed"), Column("Predicted"))
     return Table("levels", "Batches and memory", columns, tuple(rows))
 
 

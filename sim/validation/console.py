@@ -1,4 +1,4 @@
-"""What a validation looks like in a terminal of 88 columns."""
+"""A validation as tables and sentences for a terminal of 88 columns."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from rich.text import Text
 from sim.units import show_time
 from sim.validation.engine_fit import NOTHING_IN_FRONT, EngineFit
 from sim.validation.figures import HEADLINES
+from sim.validation.wording import metric_name
 
-_LABELS = {"request_throughput": "requests/s", "output_throughput": "output tokens/s"}
-_LABELS |= {"total_token_throughput": "all tokens/s", "duration": "duration"}
-_BAND = {True: "yes", False: "no", None: "-"}
+_BAND = {
+    True: Text("yes"),
+    False: Text("no <", style="yellow"),
+    None: Text("-"),
+}
 _CONFIDENCE_STYLES = {"certain": "green", "high": "green", "medium": "yellow", "low": "red"}
 
 
@@ -32,11 +35,12 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         f"  {seen['engine']} on {seen['device']}, {seen['requests']:,} requests",
     )
     yield Text(f"Predicted: {asked['model']} on {asked['gpu']}, engine {asked['engine']}")
+    yield Text(f"{document['headline']}.", style="bold")
     sample = document["sample"]
     style = "bold red" if sample["state"] == "in sample" else "dim"
     yield Text(sample["text"], style=style)
     yield _figures(document)
-    yield Text(_band(document["band"]), style="dim")
+    yield Text(_legend(document), style="dim")
     if document["iterations"] is not None:
         yield _regimes(document["iterations"])
         yield Text(_busy(document["iterations"]), style="dim")
@@ -44,13 +48,14 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield from _advice(document["advice"])
     for note in document["notes"]:
         yield Text(f"Note: {note}", style="yellow")
-    yield Text(f"Prices: {asked['provenance']}", style="dim")
+    yield Text(f"Kernel timings: {asked['provenance']}", style="dim")
 
 
 def _figures(document: Mapping[str, Any]) -> Table:
     table = Table(title="Observed and predicted", title_justify="left", expand=True)
     table.add_column("", ratio=1, no_wrap=True)
-    for name in ("observed", "predicted", "error", "noise", "in band"):
+    noise = any(row["noise"] is not None for row in document["figures"])
+    for name in ("observed", "predicted", "error", *(["noise"] if noise else []), "in band"):
         table.add_column(name, justify="right", no_wrap=True)
     last = ""
     for row in document["figures"]:
@@ -59,27 +64,19 @@ def _figures(document: Mapping[str, Any]) -> Table:
             table.add_section()
         last = group
         table.add_row(
-            figure_name(row["figure"]),
+            metric_name(row["figure"]),
             _value(row["observed"], row["unit"]),
             _value(row["predicted"], row["unit"]),
             signed(row["error"]),
-            "-" if row["noise"] is None else f"± {row['noise']:.1%}",
+            *([_noise(row["noise"])] if noise else []),
             _BAND[row["within_band"]],
             style="bold" if row["figure"] in HEADLINES else "",
         )
     return table
 
 
-def figure_name(key: str) -> str:
-    """A figure as it is called on the screen.
-
-    >>> figure_name("mean_ttft_ms"), figure_name("output_throughput")
-    ('TTFT mean', 'output tokens/s')
-    """
-    if key in _LABELS:
-        return _LABELS[key]
-    rank, name, _ = key.split("_")
-    return f"{name.upper()} {rank}"
+def _noise(value: float | None) -> str:
+    return "-" if value is None else f"± {value:.1%}"
 
 
 def _value(value: float, unit: str) -> str:
@@ -99,18 +96,25 @@ def signed(error: float) -> str:
     return f"{error:+,.0%}" if abs(error) >= 9.995 else f"{error:+.1%}"
 
 
-def _band(band: Mapping[str, float | None]) -> str:
-    if band["throughput"] is None:
-        return "The prediction has no error band."
-    return (
-        f"in band: whether the observed value lies in the predicted one's error band, ± "
-        f"{band['throughput']:.0%}. noise: relative standard deviation of repeated observations."
-    )
+def _legend(document: Mapping[str, Any]) -> str:
+    """What the last columns of the table of metrics mean."""
+    band = document["band"]["throughput"]
+    told = "The prediction has no error band."
+    if band is not None:
+        told = (
+            f"in band: whether the observed value lies in the predicted one's error band, ± "
+            f"{band:.0%}."
+        )
+    if document["repeats"]:
+        told += " noise: relative standard deviation of repeated observations."
+    return told
 
 
 def _regimes(iterations: Mapping[str, Any]) -> Table:
     table = Table(
-        title="Observed iterations, priced as they were composed", title_justify="left", expand=True
+        title="Observed iterations, predicted as they were composed",
+        title_justify="left",
+        expand=True,
     )
     table.add_column("", ratio=1, no_wrap=True)
     for name in ("count", "time", "observed", "predicted", "error", "typical"):
@@ -136,8 +140,9 @@ def _regime_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 def _busy(iterations: Mapping[str, Any]) -> str:
     whole = iterations["all"]
     text = (
-        f"Busy {show_time(whole['busy_observed'])}, priced {show_time(whole['busy_predicted'])}. "
-        "observed, predicted: medians; error: of their sum; typical: of one iteration."
+        f"Busy {show_time(whole['busy_observed'])}, predicted "
+        f"{show_time(whole['busy_predicted'])}. observed, predicted: medians; error: of their sum; "
+        "typical: of one iteration."
     )
     if iterations["busy_noise"] is not None:
         text += f" Repetitions differ by ± {iterations['busy_noise']:.1%} in busy time."
@@ -147,6 +152,9 @@ def _busy(iterations: Mapping[str, Any]) -> str:
 
 
 def _composition(composition: Mapping[str, Any]) -> Iterator[RenderableType]:
+    if all(level["observed"] is None for level in composition["levels"]):
+        yield Text("Batches and memory: not in the record.", style="dim")
+        return
     table = Table(title="Batches and memory", title_justify="left", expand=True)
     table.add_column("", ratio=1)
     for name in ("observed", "predicted"):
@@ -172,7 +180,7 @@ def _level(value: float | None, kind: str) -> str:
 def _advice(advice: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield Text("What to change", style="bold")
     if advice["text"]:
-        yield Text(f"{advice['text']} Noise: {advice['noise']}.")
+        yield Text(advice["text"])
     for number, change in enumerate(advice["changes"], 1):
         told = Text.assemble(
             f"{number}. ",
@@ -186,8 +194,23 @@ def _advice(advice: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield Text(advice["summary"], style="dim")
 
 
+def next_steps(correction: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """The corrected engine file and the commands that use it; each command stays in one line, so
+    that it can be pasted."""
+    if correction["engine"] is not None:
+        yield Text(f"Corrected engine: {correction['engine']}")
+    elif correction["unwritten"]:
+        yield Text(f"To write a corrected engine file: {correction['unwritten']}")
+    if correction["commands"]:
+        yield Text("Check the correction, then plan with it:")
+    for command in correction["commands"]:
+        yield Text(f"  {command}")
+    if correction["text"]:
+        yield Text(correction["text"], style="dim")
+
+
 def fit_view(fit: EngineFit) -> Group:
-    """The terms of a fitted engine, and how well they price the runs."""
+    """The terms of a fitted engine, and how well they predict the runs."""
     return Group(*_fit_parts(fit))
 
 
@@ -223,8 +246,8 @@ def _fit_parts(fit: EngineFit) -> Iterator[RenderableType]:
     )
     if fit.short > MANY:
         yield Text(
-            f"Note: {fit.short:.0%} of the iterations took less than their kernels alone are "
-            "priced at: the host's times come out too small. Calibrate the device first.",
+            f"Note: {fit.short:.0%} of the iterations took less than is predicted for their "
+            "kernels alone: the host's times come out too small. Calibrate the device first.",
             style="yellow",
         )
 

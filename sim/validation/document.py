@@ -1,4 +1,4 @@
-"""What came of a validation, as plain data: ready for JSON, a terminal or a page.
+"""The result of a validation as plain data: ready for JSON, a terminal or a page.
 
 ``validate`` does all of it. Latencies in milliseconds under the keys of ``summary.json``, other
 times in seconds; errors are predicted over observed, less one.
@@ -89,6 +89,7 @@ class Validation:
                 "batching": own["batching"],
                 "provenance": own["provenance"],
             },
+            "headline": wording.headline(self.rows),
             "sample": self._sample(),
             "figures": [_figure(row) for row in self.rows],
             "band": {key: own["error_band"][key] for key in ("throughput", "ttft", "tpot")},
@@ -106,7 +107,7 @@ class Validation:
             "in sample": f"IN SAMPLE: the engine's times were fitted to this very run ({runs}), so "
             "the errors say nothing of another one.",
             "held out": f"Held out: the engine's times were fitted to other runs ({runs}).",
-            None: "The engine's times were fitted to no observed run.",
+            None: "The engine's times were not fitted to observed runs.",
         }
         return {"state": state, "text": texts[state]}
 
@@ -141,14 +142,14 @@ class Validation:
         advice = self.advice
         text = ""
         if advice.quiet:
-            text = wording.QUIET
+            text = wording.quiet(1 + len(self.repeats), advice.before)
         elif not advice.changes:
             text = wording.NOTHING_FOUND
         measured = len(self.repeats) > 0
         return {
             "quiet": advice.quiet,
             "text": text,
-            "noise": f"measured over {1 + len(self.repeats)} runs" if measured else "as is usual",
+            "noise": f"measured over {1 + len(self.repeats)} runs" if measured else "assumed",
             "error": advice.before,
             "left": advice.left,
             "summary": wording.advice_summary(advice.before, advice.left)
@@ -180,7 +181,7 @@ class Validation:
         if self.run.summary.get("completed") != completed:
             notes.append(
                 f"{self.run.summary.get('completed')} requests were completed, "
-                f"{completed} are predicted: the figures are of different ones."
+                f"{completed} are predicted: the metrics are of different ones."
             )
         if (maker := self.run.simulated_by) is not None:
             notes.append(f"The record was simulated by {maker}: nothing here was measured.")
@@ -192,8 +193,8 @@ class Validation:
             notes.append("The observed run was interrupted.")
         if self.run.iterations is None:
             notes.append(
-                "The run has no iterations.csv: errors of iterations cannot be told from those of "
-                "scheduling."
+                "The record has no iterations (iterations.csv): errors of iteration times cannot "
+                "be told from those of scheduling."
             )
         return notes
 

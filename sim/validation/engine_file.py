@@ -1,4 +1,4 @@
-"""How is a fitted engine written down, and was it fitted to the run that it is judged on?
+"""Writes a fitted engine as a file, and tells whether it was fitted to the run it is judged on.
 
 The file has the form of the catalogue's own: each value with its source. Beside them it names the
 runs that it was fitted to by the hashes of their files.
@@ -6,7 +6,7 @@ runs that it was fitted to by the hashes of their files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Literal
@@ -24,6 +24,9 @@ from sim.validation.observed import ITERATIONS, ObservedRun
 
 _FITTED = ", fitted to observed runs"
 
+NO_ITERATIONS = "none"
+"""What stands for the hash of iterations that a run has not recorded."""
+
 Sampled = Literal["in sample", "held out"]
 
 
@@ -31,7 +34,7 @@ def sampled(engine: EngineSpec, run: ObservedRun) -> Sampled | None:
     """Whether ``engine`` was fitted to ``run``; None for one that was fitted to nothing."""
     if not engine.fitted_to:
         return None
-    ours = (run.hashes.get(ITERATIONS), run.hashes[REQUESTS])
+    ours = (run.hashes.get(ITERATIONS, NO_ITERATIONS), run.hashes[REQUESTS])
     seen = any((fit.iterations, fit.requests) == ours for fit in engine.fitted_to)
     return "in sample" if seen else "held out"
 
@@ -58,10 +61,7 @@ def engine_document(
         "value": False,
         "source": f"Host and kernels are fitted as a sum. Kernels: {prices}",
     }
-    for key in base.sources:
-        if key not in document:  # iterations say nothing of it
-            source = f"As in {base.name}: {base.sources[key]}"
-            document[key] = {"value": _plain(_value(base, key)), "source": source}
+    document = inherited(document, base)  # iterations say nothing of the rest
     fitted = [FittedTo(run.name, run.hashes[ITERATIONS], run.hashes[REQUESTS]) for run in runs]
     whys = {term.why for term in (*fit.terms, *fit.factors, fit.front_end)}
     kept = bool(whys - {"", NOTHING_IN_FRONT})
@@ -69,6 +69,16 @@ def engine_document(
         fitted += base.fitted_to  # something of those runs is still in it
     document["fitted_to"] = [run._asdict() for run in fitted]
     return document
+
+
+def inherited(document: Mapping[str, object], base: EngineSpec) -> dict[str, object]:
+    """``document`` with every other value of ``base``, as it is there."""
+    rest = {
+        key: {"value": _plain(_value(base, key)), "source": f"As in {base.name}: {source}"}
+        for key, source in base.sources.items()
+        if key not in document
+    }
+    return {**document, **rest}
 
 
 def _entry(term: FittedTerm, base: EngineSpec, origin: str) -> dict[str, str]:
@@ -98,12 +108,13 @@ def _plain(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
-def write_engine(path: Path, document: dict[str, object]) -> None:
-    """Write the engine to ``path``; UsageError where that is there already, or cannot be."""
+def write_engine(path: Path, document: Mapping[str, object], option: str = "--fit-engine") -> None:
+    """Write the engine to ``path``, which ``option`` named; UsageError where that is there already,
+    or cannot be."""
     if path.exists():
-        raise UsageError(f"--fit-engine {path}: exists; give another name, or remove it")
-    text = yaml.safe_dump(document, sort_keys=False, width=100, allow_unicode=True)
+        raise UsageError(f"{option} {path}: exists; give another name, or remove it")
+    text = yaml.safe_dump(dict(document), sort_keys=False, width=100, allow_unicode=True)
     try:
         write_whole(path, lambda partial: partial.write_text(text, encoding="utf-8"))
     except OSError as error:
-        raise UsageError(f"--fit-engine {path}: cannot be written ({error.strerror})") from None
+        raise UsageError(f"{option} {path}: cannot be written ({error.strerror})") from None

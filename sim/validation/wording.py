@@ -1,14 +1,15 @@
-"""In which words is a change proposed, and an agreement told?"""
+"""Puts into words what a validation found: its headline, changes to make, agreement of batches."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import exp, isfinite
+from collections.abc import Mapping, Sequence
+from math import exp, isfinite, log
 from typing import Any, NamedTuple
 
 from sim.engine import EngineSpec
 from sim.units import show_time
 from sim.validation import proposals
+from sim.validation.figures import TYPICAL_NOISE, TYPICAL_TAIL_NOISE, Figure
 from sim.validation.proposals import Cause
 from sim.validation.residuals import HOST
 
@@ -34,15 +35,15 @@ NAMES: Mapping[str, str] = {
 """What a cause is called beside others."""
 
 _WHERE: Mapping[str, str] = {
-    "per_iteration": "Iterations take {} {} than priced, whatever is in them",
-    "per_sequence": "Each sequence of an iteration takes {} {} than priced",
-    "per_new_request": "A request that enters the batch takes {} {} than priced",
+    "per_iteration": "Iterations take {} {} than predicted, whatever is in them",
+    "per_sequence": "Each sequence of an iteration takes {} {} than predicted",
+    "per_new_request": "A request that enters the batch takes {} {} than predicted",
 }
 _KERNELS: Mapping[str, str] = {
     "tokens": "What grows with the tokens in a pass (matrix products of prompts and large batches)",
     "decode_attention": "Decode attention, which grows with the context",
     "prefill_attention": "Prefill attention",
-    "kernels": "A token takes as if all kernels",
+    "kernels": "Tokens come as if all kernels together",
 }
 _REMEDIES: Mapping[str, str] = {
     "tokens": "Calibrate matrix products",
@@ -88,12 +89,12 @@ def _time_words(cause: Cause, engine: EngineSpec, sentence: str) -> Words:
 
 def _kernel_words(cause: Cause) -> Words:
     factor = 1.0 + cause.value
-    title = f"{NAMES[cause.name]}: {factor:.2f}x its price"
+    title = f"{NAMES[cause.name]}: {factor:.2f}x the predicted time"
     verb = "took" if cause.name == "kernels" else "takes"
     between = ""
     if cause.low is not None and cause.high is not None and isfinite(cause.high - cause.low):
         between = f" (95 %: {1.0 + cause.low:.2f} to {1.0 + cause.high:.2f})"
-    text = f"{_KERNELS[cause.name]} {verb} {factor:.2f} times its price{between}."
+    text = f"{_KERNELS[cause.name]} {verb} {factor:.2f} times the predicted time{between}."
     remedy = f" {_REMEDIES[cause.name]} at the sizes of this run (`infersim calibrate`)."
     return Words(title, text + remedy + _rivals(cause))
 
@@ -113,10 +114,67 @@ def _rivals(cause: Cause) -> str:
     return f" This run cannot tell it from {' or '.join(NAMES[name] for name in cause.rivals)}."
 
 
-QUIET = "Nothing: the error is within what two runs of the engine differ by."
+def quiet(runs: int, error: float) -> str:
+    """Why nothing is to be changed, and what that assumes; ``runs`` of the engine were observed,
+    ``error`` is the mean error, as a logarithm of a ratio.
+
+    >>> print(quiet(3, 0.012))
+    Nothing to change: the mean error, 1.2 %, is within what the 3 observed runs differ by.
+    """
+    size = f"the mean error, {100 * (exp(error) - 1):.1f} %"
+    if runs > 1:
+        return f"Nothing to change: {size}, is within what the {runs} observed runs differ by."
+    return (
+        f"Nothing to change: {size}, is no larger than two runs of one engine usually differ "
+        f"({100 * TYPICAL_NOISE:.0f} % in means, {100 * TYPICAL_TAIL_NOISE:.0f} % in 99th "
+        "percentiles). That is assumed, not measured here: give a second run with --repeat to "
+        "measure it."
+    )
+
+
 NOTHING_FOUND = (
-    "The error is larger than the engine's noise, but nothing that was tried explains it."
+    "The error is larger than runs of the engine differ by, but nothing that was tried explains it."
 )
+
+
+def headline(rows: Sequence[Figure]) -> str:
+    """The result in a sentence: how many metrics are within the band, and which is off most.
+
+    >>> row = Figure("p50_ttft_ms", "ms", 200.0, 190.0, None, 0.04)
+    >>> headline([row, row._replace(key="p50_tpot_ms", predicted=201.0)])
+    '1 of 2 metrics is within the predicted band of ±4 %; worst: TTFT p50 -5.0 %'
+    """
+    if not rows:
+        return "No metric was observed that can be compared"
+    worst = max(rows, key=lambda row: abs(log(row.predicted / row.observed)))
+    told = f"worst: {metric_name(worst.key)} {100 * worst.error:+.1f} %"
+    bands = sorted({row.band for row in rows if row.band is not None})
+    if not bands:
+        return f"{len(rows)} metrics, {told}; the prediction has no error band"
+    inside = sum(row.within_band is True for row in rows)
+    width = " to ".join(f"±{100 * band:.0f} %" for band in dict.fromkeys((bands[0], bands[-1])))
+    are = "is" if inside == 1 else "are"
+    return f"{inside} of {len(rows)} metrics {are} within the predicted band of {width}; {told}"
+
+
+_TOTALS = {
+    "request_throughput": "requests/s",
+    "output_throughput": "output tokens/s",
+    "total_token_throughput": "all tokens/s",
+    "duration": "duration",
+}
+
+
+def metric_name(key: str) -> str:
+    """A metric as it is called on the screen.
+
+    >>> metric_name("mean_ttft_ms"), metric_name("output_throughput")
+    ('TTFT mean', 'output tokens/s')
+    """
+    if key in _TOTALS:
+        return _TOTALS[key]
+    rank, name, _ = key.split("_")
+    return f"{name.upper()} {rank}"
 
 
 def share_text(share: float) -> str:
@@ -128,10 +186,10 @@ def advice_summary(before: float, left: float) -> str:
     """What all changes together do; both are logarithms of a ratio.
 
     >>> advice_summary(0.693147, 0.01)
-    'On average a figure is off by a factor of 2.00 as predicted, of 1.01 with all of this.'
+    'On average a metric is off by a factor of 2.00 as predicted, of 1.01 with all of this.'
     """
     return (
-        f"On average a figure is off by a factor of {exp(before):.2f} as predicted, of "
+        f"On average a metric is off by a factor of {exp(before):.2f} as predicted, of "
         f"{exp(left):.2f} with all of this."
     )
 
