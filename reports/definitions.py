@@ -163,8 +163,8 @@ DEFINITIONS: Mapping[str, Definition] = {
         "Waiting requests",
         "Requests that have arrived and do not run, counted like the running ones.",
     ),
-    "seat": Definition(
-        "Seat",
+    "slot": Definition(
+        "Slot",
         "A place in the batch of one replica. Engines do not number them: each request is drawn in "
         "the lowest one that is free. A chunk is an iteration that prefills part of a prompt.",
     ),

@@ -65,7 +65,7 @@ def render(
     plots = [
         limits.plot(summary),
         moments.whole_run(summary, requests, timeseries),
-        moments.batch_seats(requests, timeseries),
+        moments.batch_slots(summary, requests, timeseries),
         gpu,
         memory.cache_over_time(summary, requests, timeseries),
         work.operators(summary),

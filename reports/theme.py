@@ -76,8 +76,13 @@ PHASES: Mapping[str, Tone] = {
     "stalled": Tone("#cfe3f1", "#22384a"),
     "preempted": VERMILLION,
     "unknown": PURPLE,
+    "padding": Tone("#a9cbe4", "#2c5573"),
+    "held": Tone("#dfe3e8", "#39414a"),
 }
 """What a request does at some time -> its colour."""
+
+DECODE_NEXT = Tone("#2a8ac4", "#83c7f3")
+"""Every second request that decodes in a slot."""
 
 LATENCY_PARTS: Mapping[str, Tone] = {
     "front_end": GREY,
@@ -199,7 +204,14 @@ def faint(tone: Tone) -> Tone:
 
 def dark_twins() -> dict[str, str]:
     """Light colour -> dark colour, for every colour a figure may use."""
-    tones = [*POLICIES.values(), *METRICS.values(), *BOUNDS.values(), *PAGE.values(), SKY]
+    tones = [
+        *POLICIES.values(),
+        *METRICS.values(),
+        *BOUNDS.values(),
+        *PAGE.values(),
+        SKY,
+        DECODE_NEXT,
+    ]
     tones += [*PHASES.values(), *LATENCY_PARTS.values(), *MEMORY.values(), *ITERATIONS.values()]
     tones += [faint(tone) for tone in tones]
     return {tone.light: tone.dark for tone in tones}

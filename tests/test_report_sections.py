@@ -346,7 +346,7 @@ def test_the_timeline_says_whether_anybody_was_preempted(run: Run) -> None:
     assert "preempted" not in moments.whole_run(run.summary, run.requests, run.timeseries).caption
     calm = run.timeseries.assign(preemptions=0)
     told = moments.whole_run(run.summary, run.requests, calm).caption
-    assert "Nobody was preempted." in told
+    assert "No preemptions." in told
     unknown = run.timeseries.assign(preemptions=np.nan)
     told = moments.whole_run(run.summary, run.requests, unknown).caption
     assert "Preemptions were not recorded." in told

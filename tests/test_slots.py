@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import pandas as pd
@@ -17,6 +18,7 @@ from reports import slot_view as views
 from reports import theme
 from reports.figures import slots
 from reports.slot_view import caption, slot_view
+from sim.units import show_time
 
 
 def simulated(batching: str, requests: int = 12, **blocks: int) -> sim.Result:
@@ -44,6 +46,7 @@ def bars(figure: Any) -> pd.DataFrame:
     rows = [
         (trace.name, trace.yaxis, y, base, base + x, data[0])
         for trace in figure.data
+        if trace.type == "bar"
         for y, base, x, data in zip(trace.y, trace.base, trace.x, trace.customdata, strict=True)
     ]
     return pd.DataFrame(rows, columns=["phase", "panel", "row", "start", "end", "request"])
@@ -77,6 +80,45 @@ def test_static_batches_leave_seats_empty_and_continuous_ones_do_not() -> None:
     assert empty["static"] > 0.3
 
 
+def test_a_slot_of_a_whole_batch_is_padded_or_held_until_the_batch_is_done() -> None:
+    for batching, phase in (("static", "padding"), ("request", "held")):
+        result = simulated(batching, requests=8)
+        drawn = bars(slots.figure(result.requests, result.timeseries, batching))
+        after = drawn[drawn["phase"] == slots.LABELS[phase]]
+        ends = result.requests.groupby("scheduled_s")["finish_s"].max()
+        assert len(ends) == 2
+        done = result.requests.set_index("request_id")["finish_s"]
+        assert len(after) == 6  # all but the longest of each batch
+        assert set(after["end"]) == set(ends)
+        assert (after["start"].to_numpy() == done[after["request"]].to_numpy()).all()
+        seated = drawn[drawn["panel"] == "y"]
+        taken = (seated["end"] - seated["start"]).sum()
+        first = result.requests["scheduled_s"].min()
+        assert taken == pytest.approx(4 * (seated["end"].max() - first), rel=1e-9)
+        view = slot_view(result.requests, result.timeseries, batching)
+        assert view is not None
+        decoded = drawn.loc[drawn["phase"] == slots.LABELS["decode"]]
+        share = (decoded["end"] - decoded["start"]).sum() / taken
+        assert view.decoding == pytest.approx(share)
+        assert f"{share:.0%} of the time of these slots" in caption(view)
+
+
+def test_neighbours_in_a_slot_have_different_blues() -> None:
+    result = simulated("continuous")
+    figure = slots.figure(result.requests, result.timeseries)
+    (decode,) = [trace for trace in figure.data if trace.name == slots.LABELS["decode"]]
+    row = sorted(
+        (base, data[0], colour)
+        for y, base, data, colour in zip(
+            decode.y, decode.base, decode.customdata, decode.marker.color, strict=True
+        )
+        if y == 1
+    )
+    pairs = [(one, other) for one, other in pairwise(row) if one[1] != other[1]]
+    assert pairs
+    assert all(one[2] != other[2] for one, other in pairs)
+
+
 def test_preempted_requests_leave_their_seat() -> None:
     result = simulated("continuous", blocks=76)
     assert (result.requests["preemptions"] == 1).any()
@@ -103,17 +145,18 @@ def test_a_large_run_is_shown_in_part_and_the_caption_says_which() -> None:
     view = slot_view(run.requests, run.timeseries)
     assert view is not None
     assert sum(len(stay.parts) for stay in view.stays) <= views.MOST_PARTS
-    assert view.start < run.requests["arrival_s"].median() < view.end
+    mine = run.requests[run.requests["replica"] == 0]
+    assert view.start < mine["scheduled_s"].median() < view.end
     told = caption(view)
     assert f"{view.requests.drawn:,} of 4,000 requests." in told
     assert "One of 3 replicas." in told
-    assert f"{view.start:.1f} s to {view.end:.1f} s" in told
-    if view.seats.all > views.SEATS:
-        assert f"The lowest {views.SEATS} of {view.seats.all:,} seats." in told
+    assert f"Around the middle of the run: {show_time(view.start)} to" in told
+    if view.seats.all > views.SEATS + views.SPARE:
+        assert f"The lowest {views.SEATS} of {view.seats.all:,} slots." in told
     drawn = bars(slots.draw(view))
     assert drawn["start"].min() >= view.start
     assert drawn["end"].max() <= view.end + 1e-9
-    assert drawn.loc[drawn["panel"] == "y", "row"].max() <= views.SEATS
+    assert drawn.loc[drawn["panel"] == "y", "row"].max() <= views.SEATS + views.SPARE
     assert drawn.loc[drawn["panel"] != "y", "row"].max() <= views.LANES
 
 
@@ -121,8 +164,12 @@ def test_a_queue_that_never_ends_is_cut_too() -> None:
     run = make_run(12000, rate=4000.0)
     view = slot_view(run.requests, run.timeseries)
     assert view is not None
-    assert view.lanes.drawn == views.LANES
+    assert view.lanes.drawn == 0
     assert view.lanes.all > views.FEW_REQUESTS
+    assert view.queue is not None
+    rows, time = run.requests, float(view.queue.times[-1])
+    waits = (rows["arrival_s"] <= time) & ~(rows["scheduled_s"] <= time)
+    assert view.queue.number[-1] == waits.sum() > views.FEW_REQUESTS
     assert 0 < view.requests.drawn < 300
 
 

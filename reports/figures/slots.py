@@ -1,8 +1,8 @@
-"""Who sat where in the batch, doing what? Requests as bars over time.
+"""Draws the slots of the batch over time: which request each serves, and what it does.
 
-Above, the seats of the batch, numbered upwards as each request takes the lowest free one; below,
-the requests that wait. Colours are the phases of a request. Long runs are shown in part (see
-``slot_view``). Run it: ``python -m reports.figures.slots [RUN_DIR]``.
+Above, the slots, numbered upwards as each request takes the lowest free one; below, the requests
+that wait, or where many do their number. Colours are the phases of a request. Long runs are shown
+in part (see ``slot_view``). Run it: ``python -m reports.figures.slots [RUN_DIR]``.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from reports import theme
-from reports.slot_view import SlotView, slot_view
+from reports.slot_view import Queue, SlotView, slot_view
 from sim.trails.seats import Part, Phase
 
 LABELS: dict[Phase, str] = {
     "queue": "waits in the queue",
     "prefill": "prefill chunk",
     "decode": "decode",
-    "stalled": "has a seat, others are prefilled",
+    "stalled": "has a slot, others are prefilled",
+    "padding": "done, still computed (padding)",
+    "held": "done, slot held",
     "preempted": "preempted",
     "unknown": "not recorded apart",
 }
@@ -34,6 +36,12 @@ FEW_ROWS, SOME_ROWS = 12, 28
 
 HEAD, FOOT, BETWEEN = 60, 54, 34
 """Room (px) for the legend and a heading, for the time axis, and between the two panels."""
+
+QUEUE = 110
+"""Height (px) of the panel that counts those that wait."""
+
+HATCH = {"pattern": {"shape": "/", "size": 5, "solidity": 0.35}}
+"""How padding is drawn: computed, for no request."""
 
 LEGEND = 24
 """How far (px) the legend stands above the seats."""
@@ -51,9 +59,11 @@ class Bar(NamedTuple):
     request: int
 
 
-def figure(requests: pd.DataFrame, timeseries: pd.DataFrame) -> go.Figure:
+def figure(
+    requests: pd.DataFrame, timeseries: pd.DataFrame, batching: str = "continuous"
+) -> go.Figure:
     """The slot chart of a run; without a request that ran it is empty and says so."""
-    view = slot_view(requests, timeseries)
+    view = slot_view(requests, timeseries, batching)
     return _empty() if view is None else draw(view)
 
 
@@ -72,7 +82,25 @@ def draw(view: SlotView) -> go.Figure:
         for phase in LABELS
         if any(bar.part.phase == phase for bar in bars)
     ]
+    if view.queue is not None:
+        traces.append(_queue(view.queue))
     return go.Figure(data=traces, layout=_layout(view, pitch))
+
+
+def _queue(queue: Queue) -> dict[str, Any]:
+    """How many wait, as an area."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": LABELS["queue"],
+        "x": queue.times.tolist(),
+        "y": queue.number.tolist(),
+        "yaxis": "y2",
+        "line": {"shape": "hv", "width": 1, "color": theme.PAGE["neutral"].light},
+        "fill": "tozeroy",
+        "fillcolor": theme.PHASES["queue"].light,
+        "hovertemplate": "%{y:,} wait at %{x:.4~g} s<extra></extra>",
+    }
 
 
 def _pitch(rows: int) -> int:
@@ -110,7 +138,8 @@ def _trace(bars: list[Bar], phase: Phase, view: SlotView, named: bool) -> dict[s
         "textangle": 0,
         "textfont": {"size": 10, "color": _text(phase)},
         "marker": {
-            "color": theme.PHASES[phase].light,
+            "color": _colours(phase, bars),
+            **(HATCH if phase == "padding" else {}),
             "line": {"color": theme.PAGE["surface"].light, "width": _border(phase, bars, span)},
         },
         "customdata": [
@@ -122,6 +151,20 @@ def _trace(bars: list[Bar], phase: Phase, view: SlotView, named: bool) -> dict[s
             "%{customdata[2]:.4f} s (%{customdata[3]:,.4~g} ms)<extra></extra>"
         ),
     }
+
+
+def _colours(phase: Phase, bars: list[Bar]) -> str | list[str]:
+    """One colour, or of decoding two that alternate between neighbours in a slot."""
+    tone = theme.PHASES[phase].light
+    if phase != "decode":
+        return tone
+    order: dict[int, list[int]] = {}
+    for bar in bars:
+        seen = order.setdefault(bar.lane, [])
+        if not seen or seen[-1] != bar.request:
+            seen.append(bar.request)
+    place = {(lane, number): at for lane, seen in order.items() for at, number in enumerate(seen)}
+    return [theme.DECODE_NEXT.light if place[bar.lane, bar.request] % 2 else tone for bar in bars]
 
 
 def _text(phase: Phase) -> str:
@@ -137,9 +180,9 @@ def _border(phase: Phase, bars: list[Bar], span: float) -> float:
 
 def _layout(view: SlotView, pitch: int) -> dict[str, Any]:
     seats, lanes = view.seats.drawn, view.lanes.drawn
-    between = BETWEEN if lanes else 0
-    rows = pitch * (seats + lanes)
-    plot = rows + between
+    below = QUEUE if view.queue is not None else pitch * lanes
+    between = BETWEEN if below else 0
+    plot = pitch * seats + below + between
     layout = theme.layout() | {
         "barmode": "overlay",
         "bargap": 0,
@@ -161,12 +204,23 @@ def _layout(view: SlotView, pitch: int) -> dict[str, Any]:
     }
     layout["xaxis"] = theme.axis("time since the start (s)") | {
         "range": [view.start, view.end],
-        "anchor": "y2" if lanes else "y",
+        "anchor": "y2" if below else "y",
     }
-    cut = pitch * lanes / plot
-    layout["yaxis"] = _rows(seats) | {"domain": [cut + between / plot, 1] if lanes else [0, 1]}
-    layout["annotations"] = [_heading("seats of the batch", 1)] if seats else []
-    if lanes:
+    cut = below / plot
+    layout["yaxis"] = _rows(seats) | {"domain": [cut + between / plot, 1] if below else [0, 1]}
+    layout["annotations"] = [_heading("slots of the batch", 1)] if seats else []
+    if view.queue is not None:
+        most = max(1, int(view.queue.number.max()))
+        layout["yaxis2"] = theme.axis(None) | {
+            "domain": [0, cut],
+            "anchor": "x",
+            "range": [0, 1.1 * most],
+            "fixedrange": True,
+            "tickformat": ",d",
+            "nticks": 4,
+        }
+        layout["annotations"] += [_heading(f"requests that wait (up to {most:,})", cut)]
+    elif lanes:
         layout["yaxis2"] = _rows(lanes) | {"domain": [0, cut], "anchor": "x"}
         layout["annotations"] += [_heading("not in the batch", cut)]
     return layout

@@ -1,4 +1,4 @@
-"""What happened when? The timeline of the fleet, and the seats of a batch."""
+"""The timeline of the fleet, and the slots of a batch."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def whole_run(summary: Mapping[str, Any], requests: pd.DataFrame, timeseries: pd
     drawn = timeline.figure(timeseries, requests, kv_tokens=kv_tokens, replicas=replicas)
     width = nice_width(float(timeseries["end_s"].max()), timeline.BINS)
     told = [
-        f"What is counted is counted over {width:g} s. Long series are thinned for the screen; "
-        "lowest and highest values are kept."
+        f"Rates are averages over {width:g} s. Long series are thinned for the screen; lowest and "
+        "highest values stay."
     ]
     if replicas > 1:
         told.insert(0, f"Sum over {replicas} replicas; KV cache: their mean.")
@@ -36,17 +36,19 @@ def whole_run(summary: Mapping[str, Any], requests: pd.DataFrame, timeseries: pd
     if not preemptions.notna().any():
         told.append("Preemptions were not recorded.")
     elif not preemptions.sum():
-        told.append("Nobody was preempted.")
+        told.append("No preemptions.")
     if requests["warmup"].any():
         told.append("The shaded start is the warm-up, left out of the latency statistics.")
     return Plot("timeline", title, "timeline", " ".join(told), to_json(drawn), kind="own")
 
 
-def batch_seats(requests: pd.DataFrame, timeseries: pd.DataFrame) -> Plot:
-    """Who sat where in the batch."""
+def batch_slots(
+    summary: Mapping[str, Any], requests: pd.DataFrame, timeseries: pd.DataFrame
+) -> Plot:
+    """Which request each slot of the batch serves."""
     title = "Requests in the batch"
-    view = slot_view(requests, timeseries)
+    view = slot_view(requests, timeseries, str(pick(summary, "infersim.batching")))
     if view is None:
         note = "No request was served: there is nothing to draw."
         return Plot("slots", title, None, note, None)
-    return Plot("slots", title, "seat", slot_caption(view), to_json(slots.draw(view)), kind="slots")
+    return Plot("slots", title, "slot", slot_caption(view), to_json(slots.draw(view)), kind="slots")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -25,7 +25,7 @@ from sim.trails.absences import Absence, absence
 from sim.trails.iterations import Columns, Iterations
 from sim.trails.tokens import LASTED
 
-Phase = Literal["queue", "prefill", "decode", "stalled", "preempted", "unknown"]
+Phase = Literal["queue", "prefill", "decode", "stalled", "preempted", "unknown", "padding", "held"]
 
 WAITING: frozenset[Phase] = frozenset({"queue", "preempted"})
 """Phases in which a request has no seat."""
@@ -44,8 +44,10 @@ class Part(NamedTuple):
     ``prefill``    one iteration with a chunk of its prompt, of ``tokens`` (0: not known)
     ``decode``     it gets a token from every iteration
     ``stalled``    it has a seat, but the iteration prefills others only
-    ``preempted``  thrown out, until the iteration that makes up for it
+    ``preempted``  out of the batch, until the iteration that makes up for it
     ``unknown``    it is in the system, but what it did was not recorded apart
+    ``padding``    it is done, but its slot is computed until the whole batch is
+    ``held``       it is done, but its slot stays reserved until the whole batch is
     """
 
     phase: Phase
@@ -86,15 +88,46 @@ def overlapping(requests: Columns, replica: int, start: float, end: float) -> ND
     return np.flatnonzero(own)
 
 
+def batch_ends(requests: Columns, replica: int) -> dict[int, float]:
+    """When the batch of each request of ``replica`` ended, where batches are served as a whole:
+    row -> seconds. A batch is over when the last of its requests is done, and none begins before.
+    """
+    own = (requests["replica"] == replica) & ~np.isnan(requests["scheduled_s"].astype(float))
+    rows = np.flatnonzero(own)
+    rows = rows[np.argsort(requests["scheduled_s"][rows].astype(float), kind="stable")]
+    ends: dict[int, float] = {}
+    batch: list[int] = []
+    over = -math.inf
+    for row in rows.tolist():
+        if float(requests["scheduled_s"][row]) >= over:
+            ends |= dict.fromkeys(batch, over)
+            batch, over = [], -math.inf
+        batch.append(row)
+        finish = float(requests["finish_s"][row])
+        over = max(over, math.inf if math.isnan(finish) else finish)
+    return ends | dict.fromkeys(batch, over)
+
+
 def seating(
-    requests: Columns, iterations: Iterations, rows: Sequence[int], until: float
+    requests: Columns,
+    iterations: Iterations,
+    rows: Sequence[int],
+    until: float,
+    *,
+    after: Mapping[int, tuple[Phase, float]] | None = None,
 ) -> Seating:
-    """The stays of the requests ``rows``, all of one replica; what has no end lasts ``until``."""
+    """The stays of the requests ``rows``, all of one replica; what has no end lasts ``until``.
+
+    ``after`` says what happens to the slot of a request (row) when it is done, and until when.
+    """
     stays: list[Stay] = []
     vague = 0
     for row in rows:
         parts, is_vague = _parts(requests, iterations, row, until)
         vague += is_vague
+        if after is not None and row in after and parts and parts[-1].phase not in WAITING:
+            phase, end = after[row]
+            parts += _lasting(Part(phase, parts[-1].end, min(end, until)))
         stays += _stays(row, parts)
     seated, seats = _placed([stay for stay in stays if stay.seated])
     waiting, lanes = _placed([stay for stay in stays if not stay.seated])
