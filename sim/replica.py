@@ -127,6 +127,28 @@ class Replica:
         self._cost = (0.0, 0.0, 0.0)  # price of the plan in flight, if it has prefills
         self._alarm.start(self._process())
 
+    @property
+    def queued(self) -> int:
+        """Requests that wait for their first iteration, or to go on after a preemption."""
+        return len(self.scheduler.waiting)
+
+    @property
+    def queued_prompt_tokens(self) -> int:
+        """Tokens of the prompts of those; counted when asked for."""
+        return sum(request.prompt_tokens for request in self.scheduler.waiting)
+
+    @property
+    def kv_used(self) -> float:
+        """Share of the KV cache that is taken now, with leaps as without."""
+        kv, run = self.scheduler.kv, self._run
+        reserved = kv.reserved
+        if self._iterations > 1 and run is not None:
+            # an iteration has its memory when it begins: those of the leap that have, but the first
+            second = run.done + 1
+            last = run.done + self._iterations
+            reserved += kv.growth(run.first_boundary_from(self._env._now, second, last) - second)
+        return reserved / kv.capacity
+
     def submit(self, request: Request) -> None:
         """Take in a request that arrives now; wake up, or cut the leap in flight if it matters."""
         self.outstanding += 1

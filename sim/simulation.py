@@ -30,7 +30,7 @@ from sim.replica import Replica
 from sim.request import Request
 from sim.results import Result
 from sim.rng import repetition_seed
-from sim.routers import make_router
+from sim.routers import make_router, router_class
 from sim.scenario import AnyScenario, Scenario, as_scenario
 from sim.schedulers import Limits, Scheduler, make_scheduler, scheduler_class
 from sim.schedulers.orders import make_order
@@ -115,6 +115,7 @@ def _check_own_parts(scenario: Scenario) -> None:
     folders = scenario.folders
     scheduler_class(scenario.scheduler.batching, folders=folders)
     make_order(scenario.scheduler.order, folders)
+    router_class(scenario.router, folders)
 
 
 def _does_not_fit(d: Deployment, memory: Capacity) -> str:
@@ -136,7 +137,7 @@ def _does_not_fit(d: Deployment, memory: Capacity) -> str:
 def is_random(scenario: Scenario) -> bool:
     """Whether anything in a run depends on the seed."""
     workload = scenario.workload
-    if scenario.fleet[0].replicas > 1 and scenario.router in ("random", "power-of-two"):
+    if scenario.fleet[0].replicas > 1 and router_class(scenario.router, scenario.folders).draws:
         return True
     if sum(item.share is not None for item in workload.classes or ()) > 1:
         return True
@@ -247,7 +248,7 @@ def play(
     fleet = make_fleet(
         env,
         traffic,
-        make_router(scenario.router, scenario.seed),
+        make_router(scenario.router, scenario.seed, scenario.folders),
         recorder,
         make_replica,
         replicas=scenario.fleet[0].replicas,

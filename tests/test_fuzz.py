@@ -17,10 +17,9 @@ from sim import catalog
 from sim.errors import InfersimError
 from sim.results import Result
 from sim.scenario.arrivals import Arrivals
-from sim.scenario.deployment import PrecisionName
+from sim.scenario.deployment import ROUTERS, PrecisionName
 from sim.scenario.json_schema import ORDERS
 from sim.scenario.lengths import Lengths
-from sim.scenario.schema import Scenario
 from sim.scenario.support import refusal
 from tests.test_fleet import check_plans, check_requests, check_totals
 
@@ -158,7 +157,7 @@ def scenarios(draw: st.DrawFn) -> dict[str, Any]:
         "scheduler": draw(schedulers()),
         "kv_cache": draw(caches()),
         "max_model_len": draw(one_of(100, 400, 1024, None)),
-        "router": draw(supported("Scenario", "router", routers())),
+        "router": draw(supported("Scenario", "router", ROUTERS)),
         "workload": draw(workloads()),
         "slo": slo,
         "run": {**requests, **draw(run)},
@@ -184,10 +183,6 @@ def tight(data: dict[str, Any]) -> dict[str, Any]:
         },
         "run": data["run"] | {"requests": 30, "warmup": 0},
     }
-
-
-def routers() -> tuple[str, ...]:
-    return get_args(Scenario.model_fields["router"].annotation)
 
 
 def check(result: Result) -> None:

@@ -106,7 +106,7 @@ def gap_counts(played: Played) -> dict[float, float]:
     scheduler=schedulers(),
     price=prices,
     replicas=st.integers(1, 4),
-    router=st.sampled_from(list(ROUTERS)),
+    router=st.sampled_from([*ROUTERS, "tests.own_routers:Nosy"]),
     horizon=st.one_of(st.none(), st.integers(1, 400).map(lambda n: n * TICK / 2)),
 )
 def test_same_token_times_with_and_without_leaps(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sim
-from sim.errors import UsageError
+from sim.errors import InfersimError, UsageError
 from sim.memory import PagedAllocator
 from sim.recorder import Recorder
 from sim.replica import Replica
@@ -30,10 +33,16 @@ from sim.routers import (
 )
 from sim.routers.draws import BLOCK, uniforms
 from sim.schedulers import Chunk, Limits, make_scheduler
+from sim.simulation import is_random, prepare
+from tests.own_routers import SEEN
 
 
 class Stub:
-    """A replica that has that many requests."""
+    """A replica that has that many requests, and nothing else."""
+
+    queued = 0
+    queued_prompt_tokens = 0
+    kv_used = 0.0
 
     def __init__(self, outstanding: int) -> None:
         self.outstanding = outstanding
@@ -255,10 +264,125 @@ def test_an_unknown_router_is_answered_with_what_there_is() -> None:
         make_router("round_robbin")
     assert str(caught.value) == (
         "unknown router 'round_robbin' (did you mean 'round-robin'?); "
-        "known: round-robin, random, least-outstanding, power-of-two"
+        "known: round-robin, random, least-outstanding, power-of-two, or package.module:Class"
     )
 
 
 def test_a_router_like_nothing_known_gets_no_guess() -> None:
     with pytest.raises(UsageError, match=r"^unknown router 'zzz'; known: "):
         make_router("zzz")
+
+
+# -- routers of one's own -------------------------------------------------------------------------
+
+README = Path(sim.__file__).parent / "routers" / "README.md"
+
+BUSY: dict[str, Any] = {
+    "model": "llama-3.1-8b",
+    "fleet": {"gpu": "h100-sxm", "replicas": 3},
+    "max_model_len": 1024,
+    "kv_cache": {"num_gpu_blocks": 300},
+    "workload": {
+        "arrivals": {"kind": "poisson", "rate": 120},
+        "prompt_tokens": {"kind": "uniform", "low": 10, "high": 500},
+        "output_tokens": {"kind": "uniform", "low": 1, "high": 400},
+    },
+    "run": {"requests": 200},
+}
+"""Queues come and go, and caches fill up."""
+
+
+def test_the_router_of_the_readme_levels_the_queues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    assert sum(bool(line.strip()) for line in code.splitlines()) <= 10
+    (tmp_path / "mine.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    own, turns = (
+        sim.simulate(sim.load_scenario(BUSY, {"router": router, "workload.arrivals.rate": 20}))
+        for router in ("mine:ByTokens", "round-robin")
+    )
+    assert own.summary["completed"] == turns.summary["completed"] == 200
+    assert own.requests["queue_s"].mean() < 0.5 * turns.requests["queue_s"].mean()
+
+
+@pytest.mark.parametrize("allocator", ["paged", "contiguous"])
+@pytest.mark.parametrize("arrivals", [{"kind": "poisson", "rate": 120}, {"kind": "burst"}])
+def test_a_router_sees_the_same_with_and_without_leaps(
+    allocator: str, arrivals: dict[str, Any]
+) -> None:
+    scenario = sim.load_scenario(
+        {**BUSY, "workload": {**BUSY["workload"], "arrivals": arrivals}},
+        {"router": "tests.own_routers:Noting", "kv_cache.allocator": allocator},
+    )
+    found = []
+    for leap in (True, False):
+        SEEN.clear()
+        sim.simulate(scenario, leap=leap)
+        found.append(list(SEEN))
+    assert found[0] == found[1]
+    targets = [target for each in found[0] for target in each]
+    outstanding, queued, tokens, used = zip(*targets, strict=True)
+    assert max(queued) > 3
+    assert all(0 <= q <= o for q, o in zip(queued, outstanding, strict=True))
+    assert all(10 * q <= t <= 500 * q for q, t in zip(queued, tokens, strict=True))
+    if arrivals["kind"] == "poisson":
+        assert 0 < len({*used}) > (50 if allocator == "paged" else 2)
+        assert 0.8 < max(used) <= 1
+
+
+def test_what_a_router_sees_of_the_cache_is_what_sequences_hold() -> None:
+    """In the middle of a leap of 100 iterations of a second each."""
+    env = simpy.Environment()
+    (replica,) = replicas(env, 1)
+    env.run(until=0.5)
+    replica.submit(Request(0, 0.5, 30, 100))  # its prompt is done at 1.5
+    for now, iterations in ((1.0, 0), (2.0, 1), (2.5, 1), (3.0, 2), (40.0, 39), (40.5, 39)):
+        env.run(until=now)
+        held = 30 + iterations
+        assert replica.kv_used == -(-held // 16) * 16 / 16_000, now
+    assert (replica.queued, replica.queued_prompt_tokens) == (0, 0)
+    for number in (1, 2):
+        replica.submit(Request(number, 40.5, 7, 3))
+    assert (replica.queued, replica.queued_prompt_tokens) == (2, 14)
+
+
+def test_a_router_of_ones_own_draws_by_the_seed_of_the_run() -> None:
+    scenario = sim.load_scenario(BUSY, {"router": "tests.own_routers:Drawing", "seed": 3})
+    one, again = (sim.simulate(scenario).requests["replica"] for _ in range(2))
+    other = sim.simulate(scenario.override({"seed": 4})).requests["replica"]
+    assert one.equals(again)
+    assert not one.equals(other)
+    fixed = {"kind": "fixed", "value": 20}
+    still = scenario.override(
+        {
+            "workload.arrivals": {"kind": "constant", "rate": 10},
+            "workload.prompt_tokens": fixed,
+            "workload.output_tokens": fixed,
+        }
+    )
+    assert is_random(still)
+    assert not is_random(still.override({"router": "tests.own_routers:Noting"}))
+
+
+def test_a_router_that_chooses_no_replica_is_named() -> None:
+    scenario = sim.load_scenario(BUSY, {"router": "tests.own_routers:Wrong"})
+    with pytest.raises(InfersimError, match=r"Wrong' chose 3 for request 0; .* replica, 0 to 2"):
+        sim.simulate(scenario)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("math:pi", "router 'math:pi' is not a subclass of sim.routers.Router"),
+        ("sim.routers:Router", "router 'sim.routers:Router' is abstract"),
+        ("sim.routers:Randm", "has no attribute 'Randm') (did you mean 'Random'?)"),
+        ("no.such:Thing", "router 'no.such:Thing' cannot be imported"),
+    ],
+)
+def test_a_router_that_leads_nowhere(name: str, message: str) -> None:
+    scenario = sim.load_scenario(BUSY, {"router": name})
+    with pytest.raises(UsageError) as caught:
+        prepare(scenario)
+    assert message in str(caught.value)

@@ -127,7 +127,11 @@ ADDED = [
     ("rate: 3", "8:1", ["did you mean workload.arrivals.rate?"]),
     ("gpu: l40s", "8:1", ["did you mean fleet.0.gpu?"]),
     ("max_model_len: 8k", "8:16", ["expected a whole number of at least 1, got '8k'"]),
-    ("router: robin", "8:9", ["round-robin, random, least-outstanding, power-of-two, got 'robin'"]),
+    (
+        "router: robin",
+        "8:9",
+        ["'robin' is none of round-robin, random, least-outstanding, power-of-two, or a class"],
+    ),
     ("router: prefix-affinity", "8:9", ["'prefix-affinity' is not supported yet"]),
     ("precision: fp8", "8:12", ["a mapping with the keys weights, activations, kv_cache"]),
     ("precision: {weights: fp4}", "8:22", ["fp8, int8, int4, got 'fp4' (did you mean 'fp8'?)"]),

@@ -56,6 +56,10 @@ class Allocator(ABC):
         for all (and then nothing has changed)."""
 
     @abstractmethod
+    def growth(self, iterations: int) -> int:
+        """Tokens' worth of memory that ``grow(iterations)`` would reserve."""
+
+    @abstractmethod
     def horizon(self, iterations: int) -> int:
         """How many of the next ``iterations`` decode iterations the free memory can feed."""
 

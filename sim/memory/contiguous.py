@@ -61,6 +61,10 @@ class ContiguousAllocator(Allocator):
         """Always: admission made sure that the whole sequence fits its slab."""
         return True
 
+    def growth(self, iterations: int) -> int:
+        """Nothing: a slab is reserved as a whole."""
+        return 0
+
     def horizon(self, iterations: int) -> int:
         """All of them: a slab never runs out before its sequence ends."""
         return iterations

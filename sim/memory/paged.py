@@ -104,6 +104,10 @@ class PagedAllocator(Allocator):
         blocks = sum(ring[first:last]) if first >= 0 else sum(ring[:last]) + sum(ring[first:])
         return blocks + rounds * self._decoding
 
+    def growth(self, iterations: int) -> int:
+        """The blocks that the next ``iterations`` decode iterations open, in tokens."""
+        return self._demand(iterations) * self.block_size if iterations else 0
+
     def horizon(self, iterations: int) -> int:
         """How many of the next ``iterations`` decode iterations the free blocks can feed."""
         size, decoding = self.block_size, self._decoding

@@ -15,6 +15,8 @@ class PowerOfTwo(Router):
     """Asks two different replicas only and comes close to asking all of them. Fewer unfinished
     requests win, waiting and running alike; ties go to the lower number."""
 
+    draws = True
+
     def __init__(self, rng: np.random.Generator) -> None:
         self._uniforms = uniforms(rng)
 

@@ -14,6 +14,8 @@ from sim.routers.draws import uniforms
 class Random(Router):
     """Each replica with the same chance, independently of all before."""
 
+    draws = True
+
     def __init__(self, rng: np.random.Generator) -> None:
         self._uniforms = uniforms(rng)
 

@@ -30,6 +30,8 @@ from sim.scenario.fields import (
 from sim.scenario.support import LimitedSection, Section, refusal
 
 _ORDERS = ("fcfs", "sjf", "priority", "edf")
+ROUTERS = ("round-robin", "random", "least-outstanding", "power-of-two", "prefix-affinity")
+"""Names of routers, those included that are not supported yet."""
 
 
 def _order(value: str) -> str:
@@ -40,8 +42,18 @@ def _order(value: str) -> str:
     raise ValueError(f"{show(value)} is none of {allowed}{did_you_mean(value, known)}")
 
 
+def _router(value: str) -> str:
+    if value in ROUTERS or is_own(value):
+        return value
+    known = [name for name in ROUTERS if refusal("Scenario", "router", name) is None]
+    allowed = f"{', '.join(known)}, or a class of your own as package.module:Class"
+    raise ValueError(f"{show(value)} is none of {allowed}{did_you_mean(value, known)}")
+
+
 Order = Annotated[Line, AfterValidator(_order)]
 """An order of the queue, or ``package.module:Class``."""
+Router = Annotated[Line, AfterValidator(_router)]
+"""How requests are shared out over replicas, or ``package.module:Class``."""
 PrecisionName = Literal["bf16", "fp16", "fp32", "fp8", "int8", "int4", "mxfp4", "nvfp4"]
 
 

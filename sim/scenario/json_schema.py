@@ -21,7 +21,7 @@ from pydantic_core import PydanticUndefined
 from sim import catalog, units
 from sim.own import PATTERN
 from sim.scenario import fields, slo
-from sim.scenario.deployment import Order
+from sim.scenario.deployment import ROUTERS, Order, Router
 from sim.scenario.parsing import parse
 from sim.scenario.run import Run, Warmup
 from sim.scenario.schema import Scenario
@@ -86,6 +86,7 @@ def _values() -> Sequence[tuple[str, Any, _Schema]]:
     warmup = {"type": ["integer", "string"], "minimum": 0, "maximum": fields.LARGEST_COUNT}
     switch = "|".join(_any_case(word) for word in ("true", "yes", "on", "false", "no", "off"))
     orders = [name for name in ORDERS if refusal("Scheduler", "order", name) is None]
+    routers = [name for name in ROUTERS if refusal("Scenario", "router", name) is None]
     own_class = {"type": "string", "pattern": f"^({PATTERN})$"}
     return (
         ("count", fields.Count, count),
@@ -118,6 +119,7 @@ def _values() -> Sequence[tuple[str, Any, _Schema]]:
             {"anyOf": [{"enum": ["static", "request", "continuous"]}, own_class]},
         ),
         ("order", Order, {"anyOf": [{"enum": orders}, own_class]}),
+        ("router", Router, {"anyOf": [{"enum": routers}, own_class]}),
         (
             "warmup",
             get_type_hints(Run, include_extras=True)["warmup"],

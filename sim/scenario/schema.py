@@ -10,7 +10,7 @@ import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
@@ -18,7 +18,7 @@ from pydantic import Field, PrivateAttr, ValidationError, field_validator, model
 from sim import catalog
 from sim.own import absolute
 from sim.scenario.assume import Assume
-from sim.scenario.deployment import KvCache, Pool, Precision, Scheduler, Speculative
+from sim.scenario.deployment import KvCache, Pool, Precision, Router, Scheduler, Speculative
 from sim.scenario.diagnostics import problems_of
 from sim.scenario.document import Document, Problem, failure
 from sim.scenario.fields import (
@@ -81,11 +81,10 @@ class Scenario(LimitedSection):
         description="Guess tokens ahead. null: off.",
         examples=["{method: ngram, num_tokens: 4, acceptance_rate: 0.7}"],
     )
-    router: Literal[
-        "round-robin", "random", "least-outstanding", "power-of-two", "prefix-affinity"
-    ] = Field(
+    router: Router = Field(
         default="least-outstanding",
-        description="Which replica takes a request. The one with the fewest unfinished requests: "
+        description="Which replica takes a request: round-robin | random | least-outstanding | "
+        "power-of-two, or package.module:Class. The one with the fewest unfinished requests: "
         "lengths differ so much that taking turns overloads some replicas.",
     )
     workload: Workload = Field(
@@ -230,7 +229,7 @@ PATHS: Mapping[tuple[str, ...], catalog.Kind | None] = {
 """The keys that hold a path, and the part of the catalogue whose names may stand there instead."""
 
 
-OWN = (("scheduler", "batching"), ("scheduler", "order"))
+OWN = (("scheduler", "batching"), ("scheduler", "order"), ("router",))
 """The keys at which a part of one's own may stand."""
 
 
