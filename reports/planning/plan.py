@@ -1,4 +1,4 @@
-"""How does the answer of ``infersim plan`` become one HTML page?"""
+"""The page of ``infersim plan``."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from reports.planning.plan_words import PLAN, chosen
 from reports.planning.study import Headline
 from reports.tables import Cell, Column, Table
 from reports.whole_file import write_whole
+from sim.planning.wording import limit_name, rank
 
 SECTIONS: Mapping[str, str] = {
     "summary": "Summary",
     "fleets": "Fleets",
     "front": "Cost and latency",
     "launch": "How to start them",
-    "rejected": "What was rejected",
+    "rejected": "Not recommended",
     "definitions": "Definitions",
 }
 
@@ -67,7 +68,12 @@ def _notes(document: Mapping[str, Any]) -> list[str]:
     fleets_found = document["fleets"]
     launched = fleets_found[0]["launch"]["notes"] if fleets_found else []
     said = " ".join(launched)
-    return [*launched, *(note for note in document.get("format_notes", ()) if note not in said)]
+    ranked = [f"#{each['rank']}: {note}." for each in fleets_found for note in each["notes"]]
+    return [
+        *ranked,
+        *launched,
+        *(note for note in document.get("format_notes", ()) if note not in said),
+    ]
 
 
 def promises(document: Mapping[str, Any]) -> list[str]:
@@ -97,7 +103,8 @@ def plots(document: Mapping[str, Any]) -> list[Plot]:
     count = phrase(
         len(document["sized"]), "count", "fleet that holds" if one else "fleets that hold"
     )
-    note = f"{count} {phrase(document['target'], 'number', 'requests/s')}."
+    load = phrase(document["target"], "number", "requests/s")
+    note = f"{count} {load} (the rate with its headroom)."
     return [
         Plot(
             *(f"pareto-{name}", f"Cost and {name.upper()}", name, note),
@@ -117,17 +124,25 @@ def fleets(document: Mapping[str, Any]) -> Table:
         Column("USD/h", definition="cost"),
         Column("Rate at SLO (1/s)", definition="rate_at_slo"),
         Column("Headroom (%)", definition="headroom"),
-        Column("TTFT p99 (ms)", definition="ttft"),
-        Column("TPOT p99 (ms)", definition="tpot"),
+        Column("Within SLO (%)", definition="attainment"),
+        Column("Outcome", False),
+        *(
+            Column(f"{name.upper()} {rank(document['shares'][name])} (ms)", definition=name)
+            for name in ("ttft", "tpot")
+        ),
         Column("USD/M tokens", definition="cost"),
         Column("J/token", definition="energy"),
-        Column("Binds", False, "binds"),
+        Column("Breaks first", False, "binds"),
     )
-    return Table("fleets", "The cheapest fleets", columns, tuple(map(_fleet, document["fleets"])))
+    load = phrase(document["target"], "number", "requests/s")
+    caption = f"The cheapest fleets, under {load} (the rate with its headroom)"
+    return Table("fleets", caption, columns, tuple(map(_fleet, document["fleets"])))
 
 
 def _fleet(fleet: Mapping[str, Any]) -> tuple[Cell, ...]:
     name = f"{fleet['replicas']} of {fleet['layout']}"
+    seen, first = fleet["at_target"], limit_name(fleet["binds"])
+    kept = min(seen["promises"], key=lambda each: each["low"] - each["target"], default=None)
     return (
         Cell(str(fleet["rank"]), fleet["rank"]),
         Cell(name, name),
@@ -135,11 +150,12 @@ def _fleet(fleet: Mapping[str, Any]) -> tuple[Cell, ...]:
         Cell(*show(fleet["usd_per_hour"], "usd")),
         Cell(*show(fleet["rate_at_slo"], "number")),
         Cell(*show(fleet["headroom"], "share")),
-        Cell(*show(fleet["p99_ttft_ms"], "number")),
-        Cell(*show(fleet["p99_tpot_ms"], "number")),
+        Cell(*show(None if kept is None else kept["attainment"], "share")),
+        Cell(seen["outcome"], seen["outcome"]),
+        *(Cell(*show(seen[f"slo_{name}_ms"], "number")) for name in ("ttft", "tpot")),
         Cell(*show(fleet["usd_per_million_tokens"], "usd")),
         Cell(*show(fleet["joules_per_output_token"], "number")),
-        Cell(fleet["binds"], fleet["binds"]),
+        Cell(first, first),
     )
 
 
@@ -192,4 +208,4 @@ def rejected(document: Mapping[str, Any]) -> Table | None:
         Column("USD/h at least", definition="cost"),
         Column("In figures", False, prose=True),
     )
-    return Table("rejected", "Layouts that are not among them", columns, rows)
+    return Table("rejected", "Not recommended", columns, rows)

@@ -1,4 +1,4 @@
-"""Which fleets are cheaper or faster than all others? Cost against a latency, with the front."""
+"""Draws the cost of every fleet that holds against a latency, with the Pareto front."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ import plotly.graph_objects as go
 
 from reports import theme
 from reports.profile.axes import legend
+from sim.planning.wording import rank
 
 TONES = (theme.BLUE, theme.VERMILLION, theme.GREEN, theme.PURPLE, theme.ORANGE, theme.GREY)
 """Colours of GPUs, in the order in which they come; more of them share the last."""
 
 
 def figure(document: Mapping[str, Any], metric: str) -> go.Figure:
-    """Every fleet that holds: dollars per hour against the p99 of ``metric`` (``ttft``, ``tpot``)
-    under the target load."""
-    key = f"p99_{metric}_ms"
+    """Every fleet that holds: dollars per hour against ``metric`` (``ttft``, ``tpot``), at the
+    percentile of the SLO, under the rate with its headroom."""
+    key = f"slo_{metric}_ms"
     points = [point for point in document["sized"] if point[key] is not None]
     layout = theme.layout() | {
         "xaxis": theme.axis("cost (USD per hour)") | {"rangemode": "tozero"},
-        "yaxis": theme.axis(f"{metric.upper()} p99 (ms)") | {"rangemode": "tozero"},
+        "yaxis": theme.axis(f"{metric.upper()} {rank(document['shares'][metric])} (ms)")
+        | {"rangemode": "tozero"},
         "hovermode": "closest",
         "showlegend": True,
         "legend": legend(),

@@ -1,4 +1,4 @@
-"""What do the words on the pages of ``find`` and ``plan`` mean?"""
+"""Definitions of the words on the pages of ``find`` and ``plan``."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ DEFINITIONS: Mapping[str, Definition] = {
     **{name: OF_RUNS[name] for name in _SHARED},
     "highest": Definition(
         "Highest load",
-        "The highest load at which every promise is kept and no more arrives than full batches "
-        "can serve, found by doubling and halving. The load beside it that fails is at most the "
-        "tolerance away.",
+        "The highest load at which the SLO is met and no more arrives than full batches can serve, "
+        "found by doubling and halving. The next higher load that fails is at most the tolerance "
+        "away.",
     ),
     "interval": Definition(
         "95 % interval",
-        "Where the share of requests that keep the promise lies, by Wilson's formula, with as many "
+        "Where the share of requests within the SLO lies, by Wilson's formula, with as many "
         "independent requests as the correlated ones are worth (batch means).",
     ),
     "knee": Definition(
@@ -33,7 +33,9 @@ DEFINITIONS: Mapping[str, Definition] = {
     "headroom": Definition(
         "Headroom", "How much more than the rate that was asked for the fleet holds."
     ),
-    "binds": Definition("Binds", "The limit that breaks first when more load comes."),
+    "binds": Definition(
+        "Breaks first", "The limit that breaks first when more load comes than the fleet holds."
+    ),
     "error_band": Definition(
         "Error band",
         "How far iterations may be faster or slower than predicted. The fleet was simulated at "
@@ -49,7 +51,7 @@ DEFINITIONS: Mapping[str, Definition] = {
 FIND = ("highest", "interval", "knee", "ttft", "tpot", "attainment", "output_throughput")
 PLAN = (
     *("rate_at_slo", "headroom", "binds", "error_band", "survives"),
-    *("ttft", "tpot", "cost", "energy"),
+    *("attainment", "ttft", "tpot", "cost", "energy"),
 )
 
 

@@ -7,13 +7,17 @@ from sim.planning.wording import share
 
 
 def missed(probe: Probe) -> str:
-    """What was asked for, and what came of it, of each part of the SLO that a load misses."""
-    told = (
+    """What was asked for, and what came of it, of each part of the SLO that a load misses; and the
+    requests that are rejected, if any."""
+    told = [
         f"{share(each.share)} of requests are within the limits, and the SLO asks for "
         f"{each.promise.text}"
         for each in probe.attained
         if not each.kept
-    )
+    ]
+    if probe.rejection is not None:
+        cure = f" ({probe.rejection.remedy})" if probe.rejection.remedy else ""
+        told.append(f"{probe.rejection.text}, and are rejected{cure}")
     return "; ".join(told) or probe.state
 
 

@@ -1,10 +1,10 @@
-"""Which fleets that hold a load are the cheapest? The composition of ``infersim plan``.
+"""Finds the cheapest fleets that hold a load: the composition of ``infersim plan``.
 
 1. Every layout is screened without simulating: does it fit, can it be fast enough, and how many
    replicas does its fleet have at least.
 2. Fleets are sized by simulation, those first that could be cheapest; a layout whose fleet cannot
    cost less than the ``top`` cheapest found is left out. Since nothing is left out but what the
-   screening *proves* to be dearer, the cheapest fleets are those of an exhaustive search.
+   screening *proves* to be more expensive, the cheapest fleets are those of an exhaustive search.
 3. The ``top`` cheapest are simulated at the wanted load, and up to the highest they hold; all
    fleets once more with iterations faster and slower by the error band.
 
@@ -35,6 +35,9 @@ TOLERANCE = 0.02
 
 MOST_RATE = 1e9
 """Requests per second that are believed."""
+
+EXPENSIVE = "more expensive"
+"""The reason of layouts that would do, but cost more than those that are ranked."""
 
 SHOWN_REASONS = 12
 """Layouts whose reasons an error lists."""
@@ -114,7 +117,7 @@ def choose(
             jobs,
         )
     )
-    rejected += [_dearer(each, ranked, question.top) for each in ranked[question.top :]]
+    rejected += [_more_expensive(each, ranked, question.top) for each in ranked[question.top :]]
     order = {layout: index for index, layout in enumerate(question.layouts)}
     assert axis.own is not None
     return Plan(
@@ -130,7 +133,7 @@ def choose(
 
 
 def rank(sized: Sized) -> tuple[float, float, str]:
-    """Cheapest first; of equally dear ones the one with the shorter p99 TTFT."""
+    """Cheapest first; of equally expensive ones the one with the shorter p99 TTFT."""
     return sized.cost, sized.at_target.figures["p99_ttft_ms"] or 0.0, sized.layout.text
 
 
@@ -167,7 +170,7 @@ def _sized(
     while waiting:
         costs = sorted(each.cost for each in sized)
         most = costs[question.top - 1] if len(costs) >= question.top else None
-        rejected += [_too_dear(each, most) for each in waiting if most and each.cost > most]
+        rejected += [_too_expensive(each, most) for each in waiting if most and each.cost > most]
         waiting = [each for each in waiting if not (most and each.cost > most)]
         wave, waiting = waiting[:WAVE], waiting[WAVE:]
         arguments = [
@@ -180,26 +183,28 @@ def _sized(
                 fleet = counted(found.replicas, "replica")
                 say(f"{found.layout.text}: {fleet}, ${found.cost:,.2f}/h")
             else:
-                rejected.append(found)
+                note = next(each.note for each in wave if each.layout == found.layout)
+                rejected.append(found.noted(note))
                 say(f"{found.layout.text}: {found.reason}")
     return sized, rejected
 
 
-def _too_dear(screened: Screened, most: float) -> Rejected:
+def _too_expensive(screened: Screened, most: float) -> Rejected:
     text = (
-        f"at least {counted(screened.least, 'replica')}, ${screened.cost:,.2f}/h, even at "
-        f"{screened.rate:.3g} requests/s each, more than one can serve; found: ${most:,.2f}/h"
+        f"it takes {counted(screened.least, 'replica')} or more, at least "
+        f"${screened.cost:,.2f}/h, even if each could serve {screened.rate:.3g} requests/s, which "
+        f"is more than it can; fleets for ${most:,.2f}/h or less are found"
     )
-    return Rejected(screened.layout, "too dear", text, screened.cost, unsimulated=True)
+    found = Rejected(screened.layout, EXPENSIVE, text, screened.cost, unsimulated=True)
+    return found.noted(screened.note)
 
 
-def _dearer(sized: Sized, ranked: Sequence[Sized], top: int) -> Rejected:
+def _more_expensive(sized: Sized, ranked: Sequence[Sized], top: int) -> Rejected:
     text = (
-        f"holds with {counted(sized.replicas, 'replica')} at ${sized.cost:,.2f}/h; {top} that "
-        f"cost no more are ranked before it (${ranked[0].cost:,.2f} to "
-        f"${ranked[top - 1].cost:,.2f}/h)"
+        f"needs {counted(sized.replicas, 'replica')}, ${sized.cost:,.2f}/h, as much as the "
+        f"{top} above or more (${ranked[0].cost:,.2f} to ${ranked[top - 1].cost:,.2f}/h)"
     )
-    return Rejected(sized.layout, "too dear", text, sized.cost)
+    return Rejected(sized.layout, EXPENSIVE, text, sized.cost).noted(sized.note)
 
 
 def _nothing(question: Question, rejected: Sequence[Rejected]) -> str:

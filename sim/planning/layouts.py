@@ -1,14 +1,15 @@
-"""Of which kinds can a replica be, and which of them need no simulation to be told off?
+"""Enumerates the layouts of a replica and rejects those that analysis alone rules out.
 
-The analytic screening: what does not fit, cannot be shared out, or is too slow even for a request
-that has the replica for itself; and for the rest, how many replicas are needed *at least*.
+The analytic screening: what does not fit, cannot be shared out, rejects too many requests, or is
+too slow even for a request that has the replica for itself; and for the rest, how many replicas are
+needed *at least*.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sim import catalog
@@ -16,11 +17,13 @@ from sim.cost import CostModel, missing_format
 from sim.errors import InfeasibleError, InfersimError, UsageError
 from sim.metrics.precision import wilson
 from sim.metrics.promises import Promise
+from sim.metrics.rejection import Rejection
 from sim.planning.constraints import Constraints
 from sim.planning.loads import traffic_of
 from sim.planning.points import Settings
+from sim.planning.room import room_of, small_cache, too_many_rejected
 from sim.planning.saturation import Alone, acceptable, alone, replica_of, saturation
-from sim.planning.wording import counted
+from sim.planning.wording import counted, limit_name, share
 from sim.prices import price_of
 from sim.scenario import Scenario
 from sim.simulation import Setup, prepare
@@ -32,6 +35,12 @@ what simulated ones serve, and this must never rule out a fleet that holds."""
 
 ALONE_SLACK = 1.1
 """By how much a promised latency may be missed by lone requests before a layout is ruled out."""
+
+REJECTS, SMALL_CACHE = "requests rejected", "KV cache too small"
+"""Reasons that come before any about speed: no faster GPU would help."""
+
+BEFORE_SPEED = (REJECTS, "constraint", "no price", "cannot be simulated")
+"""Reasons that stand whatever the size of the KV cache."""
 
 SIXTEEN_BITS = {"int4": "bf16"}
 """Precision of the activations beside weights that are only stored in fewer bits."""
@@ -106,6 +115,13 @@ class Rejected:
     cost: float | None = None
     unsimulated: bool = False
 
+    def noted(self, note: str) -> Rejected:
+        """The same with ``note`` on its KV cache, if there is one, before what is said of speed."""
+        if not note:
+            return self
+        reason = self.reason if self.reason in BEFORE_SPEED else SMALL_CACHE
+        return replace(self, reason=reason, text=f"{note}; {self.text}")
+
     def document(self) -> dict[str, Any]:
         """As plain data."""
         return {
@@ -122,12 +138,13 @@ class Rejected:
 @dataclass(frozen=True)
 class Screened:
     """A layout that may do: ``price`` of a replica in USD per hour, ``rate`` that it cannot exceed,
-    and so the ``least`` replicas that the fleet has."""
+    and so the ``least`` replicas that the fleet has. ``note`` says that its KV cache is small."""
 
     layout: Layout
     price: float
     rate: float
     least: int
+    note: str = ""
 
     @property
     def cost(self) -> float:
@@ -146,7 +163,8 @@ def screen(
     try:
         setup = prepare(scenario.override(layout.settings(scenario)))
         replica = replica_of(setup, CostModel(setup.deployment))
-        traffic = acceptable(replica, traffic_of(setup.scenario))
+        everything = traffic_of(setup.scenario)
+        traffic = acceptable(replica, everything)
     except InfeasibleError as error:
         return Rejected(layout, "does not fit", str(error))
     except UsageError as error:
@@ -161,16 +179,36 @@ def screen(
             f"nothing says what {layout.gpu} costs; give its fleet.0.price_per_gpu_hour or the "
             "price_per_hour of its file",
         )
-    if scenario.scheduler.batching not in ("static", "request"):
-        lone = alone(replica, traffic)
-        for promise in promises:
-            relaxed = Promise(
-                {name: ALONE_SLACK * limit for name, limit in promise.limits.items()}, promise.share
-            )
-            if wilson(lone.keeping(relaxed), len(lone.ttft))[1] < promise.share:
-                return _too_slow(layout, promise, lone, price)
+    note = small_cache(setup)
+    broken = _refusing(layout, too_many_rejected(everything, room_of(setup), promises), price)
+    if broken is None and scenario.scheduler.batching not in ("static", "request"):
+        broken = _slow_alone(layout, promises, alone(replica, traffic), price)
+    if broken is not None:
+        return broken.noted(note)
     rate = SLACK * saturation(replica, traffic).rate
-    return _affordable(Screened(layout, price, rate, math.ceil(target / rate)), constraints)
+    found = Screened(layout, price, rate, math.ceil(target / rate), note)
+    return _affordable(found, constraints)
+
+
+def _refusing(layout: Layout, found: Rejection | None, price: float) -> Rejected | None:
+    """Rejected for the requests that its replicas would reject."""
+    if found is None:
+        return None
+    cure = f"; {found.remedy}" if found.remedy else ""
+    return Rejected(layout, REJECTS, f"{found.text}{cure}", price)
+
+
+def _slow_alone(
+    layout: Layout, promises: Sequence[Promise], lone: Alone, price: float
+) -> Rejected | None:
+    """Rejected where even lone requests miss the SLO beyond doubt."""
+    for promise in promises:
+        relaxed = Promise(
+            {name: ALONE_SLACK * limit for name, limit in promise.limits.items()}, promise.share
+        )
+        if wilson(lone.keeping(relaxed), len(lone.ttft))[1] < promise.share:
+            return _too_slow(layout, promise, lone, price)
+    return None
 
 
 def _too_slow(layout: Layout, promise: Promise, lone: Alone, price: float) -> Rejected:
@@ -180,12 +218,13 @@ def _too_slow(layout: Layout, promise: Promise, lone: Alone, price: float) -> Re
         for name, limit in promise.limits.items()
     }
     worst = min(kept, key=lambda name: kept[name])
+    name = limit_name(worst)
     text = (
-        f"a request that has the replica for itself keeps {worst} "
-        f"{show_time(promise.limits[worst])} in {kept[worst]:.1%} of cases, promised are "
-        f"{promise.share:.1%}"
+        f"only {share(kept[worst])} of requests are within {name} "
+        f"{show_time(promise.limits[worst])} even when each has the replica for itself; the SLO "
+        f"asks for {share(promise.share)}"
     )
-    return Rejected(layout, f"{worst} missed alone", text, price)
+    return Rejected(layout, f"{name} missed at any load", text, price)
 
 
 def _affordable(found: Screened, constraints: Constraints) -> Screened | Rejected:
@@ -194,7 +233,7 @@ def _affordable(found: Screened, constraints: Constraints) -> Screened | Rejecte
     if broken is None:
         return found
     text = f"at {found.rate:.3g} requests/s a replica, more than it can serve, {broken}"
-    return Rejected(found.layout, "constraint", text, found.cost)
+    return Rejected(found.layout, "constraint", text, found.cost).noted(found.note)
 
 
 def over_budget(

@@ -1,4 +1,4 @@
-"""What does a plan say, as plain data for ``--json``, the tables and the page?
+"""A plan as plain data for ``--json``, the tables and the page.
 
 Rates in requests per second, costs in US dollars per hour, latencies in milliseconds.
 """
@@ -11,15 +11,18 @@ from importlib.metadata import version
 from typing import Any
 
 from sim.catalog.whole_runs import whole_runs_text
-from sim.metrics.promises import limits_ms
+from sim.metrics.promises import limits_ms, shown_shares
 from sim.planning.choose import Plan
 from sim.planning.launch import launch_commands
 from sim.planning.loads import Axis
 from sim.planning.points import show
 from sim.planning.ranking import Band, bands, front
 from sim.planning.sizing import Confirmed, Sized
+from sim.planning.wording import share
 
-LATENCIES = ("p99_ttft_ms", "p99_tpot_ms")
+LATENCIES = ("slo_ttft_ms", "slo_tpot_ms")
+"""Latencies at the shares of requests that the SLO asks for, under the load with its headroom."""
+
 SHOWN_KEYS = ("fleet.0.gpu", "fleet.0.tensor_parallel", "fleet.0.replicas")
 
 
@@ -50,6 +53,7 @@ def document(plan: Plan, *, file: str = "SCENARIO", given: Sequence[str] = ()) -
         "criterion": "promises" if plan.promises else "stable",
         "promises": [promise.text for promise in plan.promises],
         "limits_ms": limits_ms(plan.promises),
+        "shares": shown_shares(plan.promises),
         "constraints": {
             "usd_per_hour": limits.cost,
             "gpus": limits.gpus,
@@ -103,12 +107,33 @@ def _fleet(
             "survives": band.survives,
             "rivals": list(band.rivals),
         },
+        "notes": _fleet_notes(each),
         "settings": changes,
         "run": _run_command(given, changes),
         "launch": launch_commands(plan.scenario.override(changes)),
         "at_rate": each.at_rate.document(),
         "at_target": sized.at_target.document(),
     }
+
+
+def _fleet_notes(fleet: Confirmed) -> list[str]:
+    """What to know of a fleet that is ranked: a KV cache that is small, requests that it rejects,
+    and whether chance may have decided that it holds."""
+    found, sized = fleet.sized.at_target, fleet.sized
+    notes = [sized.note] if sized.note else []
+    if found.rejection is not None:
+        cure = f"; {found.rejection.remedy}" if found.rejection.remedy else ""
+        notes.append(f"{found.rejection.text}, and are rejected{cure}")
+    if not found.sure:
+        worst = min(found.attained, key=lambda each: each.low - each.promise.share)
+        count = found.to_decide
+        enough = "" if count is None else f"; about {count:,} requests would decide"
+        notes.append(
+            f"too close to call at {found.load:.4g} requests/s: {share(worst.low)} to "
+            f"{share(worst.high)} of requests are within the limits, {share(worst.promise.share)} "
+            f"are asked for{enough}"
+        )
+    return notes
 
 
 def _format_notes(plan: Plan) -> list[str]:

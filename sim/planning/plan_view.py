@@ -1,4 +1,4 @@
-"""What does a plan look like in a terminal of 88 columns?"""
+"""A plan in a terminal of 88 columns."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from rich.text import Text
 
 from sim.console import WIDTH
 from sim.planning.sentences import scaling_text
-from sim.planning.wording import counted
-from sim.units import show_time
+from sim.planning.wording import counted, limit_name, milliseconds, rank, share
+
+BREAKS = "breaks first"
+"""The heading over the limit that breaks first when more load comes."""
 
 
 def plan_view(document: Mapping[str, Any]) -> Group:
@@ -33,7 +35,7 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     )
     for line in scaling_text(document):
         yield Text(line)
-    yield Text(f"Promised: {promised(document)}")
+    yield Text(f"SLO: {promised(document)}")
     best = fleets[0]
     yield Text(
         f"Cheapest: {counted(best['replicas'], 'replica')} of {best['layout']} "
@@ -41,14 +43,19 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         f"${best['usd_per_hour']:,.2f}/h",
         style="bold",
     )
-    yield _fleets(fleets)
+    yield Text(f"Under {document['target']:.4g} requests/s, the rate with its headroom:")
+    yield _fleets(document)
+    for fleet in fleets:
+        for note in fleet["notes"]:
+            yield Text(f"#{fleet['rank']}: {note}", style="yellow")
+    yield Text(f"At {document['rate']:.4g} requests/s, and if predicted times are off:")
     yield _costs(fleets)
     yield Text(
         document["ranking"]["text"], style="" if document["ranking"]["survives"] else "yellow"
     )
     yield Text(document["whole_runs"], style="dim")
     if document["rejected"]:
-        yield Text("Not among them", style="bold")
+        yield Text("Not recommended", style="bold")
         yield _rejected(document["rejected"])
     for note in further_notes(document):
         yield Text(f"Note: {note}", style="yellow")
@@ -74,7 +81,7 @@ def further_notes(document: Mapping[str, Any]) -> list[str]:
 def promised(document: Mapping[str, Any]) -> str:
     """What had to hold, in one line."""
     limits = document["constraints"]
-    told = list(document["promises"]) or ["nothing, so that the verdict must be stable"]
+    told = list(document["promises"]) or ["none, so a fleet holds what the verdict calls stable"]
     if limits["usd_per_hour"] is not None:
         told.append(f"at most ${limits['usd_per_hour']:,.2f}/h")
     told += [f"at most {limits[key]:,} {key}" for key in ("gpus", "replicas") if limits[key]]
@@ -84,34 +91,27 @@ def promised(document: Mapping[str, Any]) -> str:
 def _table(*titles: str) -> Table:
     table = Table(expand=True, box=box.SIMPLE, padding=(0, 1, 0, 0))
     for title in titles:
-        table.add_column(title, justify="left" if title in ("fleet", "binds") else "right")
+        table.add_column(title, justify="left" if title in ("fleet", BREAKS) else "right")
     return table
 
 
-def _fleets(fleets: list[dict[str, Any]]) -> Table:
-    titles = (
-        "#",
-        "fleet",
-        "GPUs",
-        "$/h",
-        "req/s at SLO",
-        "headroom",
-        "TTFT p99",
-        "TPOT p99",
-        "binds",
-    )
-    table = _table(*titles)
-    for fleet in fleets:
+def _fleets(document: Mapping[str, Any]) -> Table:
+    names = ("ttft", "tpot")
+    latencies = [f"{name.upper()} {rank(document['shares'][name])}" for name in names]
+    table = _table("#", "fleet", "GPUs", "$/h", "in SLO", *latencies, "holds up to", BREAKS)
+    for fleet in document["fleets"]:
+        seen = fleet["at_target"]
+        kept = min(seen["promises"], key=lambda each: each["low"] - each["target"], default=None)
+        style = "" if seen["sure"] else "yellow"
         table.add_row(
             str(fleet["rank"]),
             Text(f"{fleet['replicas']} of {fleet['layout']}"),
             str(fleet["gpus"]),
             f"{fleet['usd_per_hour']:,.2f}",
-            f"{fleet['rate_at_slo']:.4g}",
-            f"{fleet['headroom']:.0%}",
-            _time(fleet["p99_ttft_ms"]),
-            _time(fleet["p99_tpot_ms"]),
-            fleet["binds"],
+            Text("-" if kept is None else share(kept["attainment"]), style=style),
+            *(milliseconds(seen[f"slo_{name}_ms"]) for name in names),
+            f"{fleet['rate_at_slo']:.4g}/s",
+            limit_name(fleet["binds"]),
         )
     return table
 
@@ -162,10 +162,6 @@ def _span(low: str, high: str) -> str:
 
 def _dollars(cost: float) -> str:
     return f"{cost:,.2f}" if cost < 100 else f"{cost:,.0f}"
-
-
-def _time(milliseconds: float | None) -> str:
-    return "-" if milliseconds is None else show_time(milliseconds / 1e3)
 
 
 def _number(value: float | None) -> str:

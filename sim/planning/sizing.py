@@ -1,4 +1,4 @@
-"""How many replicas of one layout hold a load, behind their router? Simulated.
+"""Sizes the fleet of one layout by simulation: the replicas that hold a load behind their router.
 
 First one replica alone: the rate that it holds says roughly how many are needed. Then fleets of
 about that many, with their router and the whole traffic, until the smallest that holds is found:
@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sim.errors import InfersimError
-from sim.metrics.promises import Promise
+from sim.metrics.promises import REJECTED, Promise
+from sim.planning.attained_words import missed, refused
 from sim.planning.constraints import Constraints
 from sim.planning.find import Finder
-from sim.planning.layouts import Layout, Rejected, Screened, over_budget
+from sim.planning.layouts import REJECTS, Layout, Rejected, Screened, over_budget
 from sim.planning.loads import Scale
 from sim.planning.probe import Probe
-from sim.planning.wording import counted
+from sim.planning.wording import counted, limit_name
 from sim.scenario import Scenario
 
 ROUGH = 0.05
@@ -34,7 +35,7 @@ class Sized:
 
     ``alone`` is the highest rate of one replica, ``at_target`` what its fleet does under the target
     load, ``smaller`` what one with a replica less does (None: ruled out without simulating).
-    ``price`` of a replica in USD per hour.
+    ``price`` of a replica in USD per hour. ``note`` says that its KV cache is small.
     """
 
     layout: Layout
@@ -43,6 +44,7 @@ class Sized:
     alone: float
     at_target: Probe
     smaller: Probe | None
+    note: str = ""
 
     @property
     def gpus(self) -> int:
@@ -80,9 +82,7 @@ def size(
         best, fails = finder.find(1, ROUGH)
         if best is None:
             assert fails is not None
-            return Rejected(
-                layout, f"{fails.breaks} missed alone", _not_even(fails), screened.price
-            )
+            return _not_even(layout, fails, screened.price)
         guess = max(screened.least, math.ceil(target / best.load))
 
         def holds(replicas: int) -> bool:
@@ -91,7 +91,9 @@ def size(
         replicas = smallest(holds, screened.least, guess, FAR * guess)
         if replicas is None:
             last = finder.probe(target, FAR * guess)
-            return Rejected(layout, f"{last.breaks} missed", _no_fleet(FAR * guess, last))
+            return Rejected(
+                layout, f"{limit_name(last.breaks)} missed", _no_fleet(FAR * guess, last)
+            )
         fewer = finder.probe(target, replicas - 1) if replicas > screened.least else None
     except InfersimError as error:
         return Rejected(layout, "cannot be simulated", str(error))
@@ -99,7 +101,7 @@ def size(
     if broken is not None:
         return Rejected(layout, "constraint", broken, replicas * screened.price)
     at_target = finder.probe(target, replicas)
-    return Sized(layout, screened.price, replicas, best.load, at_target, fewer)
+    return Sized(layout, screened.price, replicas, best.load, at_target, fewer, screened.note)
 
 
 def smallest(holds: Callable[[int], bool], least: int, guess: int, most: int) -> int | None:
@@ -145,16 +147,19 @@ def confirm(
     return Confirmed(sized, finder.probe(rate, sized.replicas), best, fails)
 
 
-def _not_even(probe: Probe) -> str:
-    broken = [each for each in probe.attained if not each.kept]
-    told = "; ".join(f"{each.promise.text} is kept by {each.share:.1%}" for each in broken)
-    return f"one replica at {probe.load:.3g} requests/s, hardly used: {told or probe.state}"
+def _not_even(layout: Layout, probe: Probe, price: float) -> Rejected:
+    """Rejected since not even a trickle holds; ``probe`` is that of the lowest load."""
+    if probe.breaks == REJECTED and probe.rejection is not None:
+        return Rejected(layout, REJECTS, refused(probe), price)
+    text = (
+        f"one replica at {probe.load:.3g} requests/s, where requests hardly meet each other: "
+        f"{missed(probe)}"
+    )
+    return Rejected(layout, f"{limit_name(probe.breaks)} missed at any load", text, price)
 
 
 def _no_fleet(replicas: int, probe: Probe) -> str:
-    broken = [each for each in probe.attained if not each.kept]
-    told = "; ".join(f"{each.promise.text} is kept by {each.share:.1%}" for each in broken)
     return (
         f"even with {counted(replicas, 'replica')} it does not hold {probe.load:.3g} requests/s: "
-        f"{told or probe.state}"
+        f"{missed(probe)}"
     )
