@@ -99,7 +99,9 @@ def slot_view(
     whole = half = max(middle - first, duration - middle)
     while True:
         start, end = max(first, middle - half), min(duration, middle + half)
-        touching = overlapping(rows, replica, start, end)
+        held = [row for row, (_, over) in after.items() if over >= start]
+        held = [row for row in held if rows["scheduled_s"][row] <= end]
+        touching = np.union1d(overlapping(rows, replica, start, end), np.array(held, int))
         waiting = touching[~(rows["scheduled_s"][touching] <= end)]
         if len(touching) <= FEW_REQUESTS or half < SHORTEST * whole:
             # of those that wait all the time a few are enough to fill the lanes

@@ -213,6 +213,24 @@ def test_the_cache_over_time_is_whole_at_any_time(run: Run) -> None:
     np.testing.assert_allclose(heights, 1.0, atol=1e-6)
 
 
+def test_the_cache_of_a_long_run_is_drawn_as_large_as_it_is() -> None:
+    made = make_run(3000, rate=40.0)
+    tokens = float(KV_TOKENS)
+    steps = fleet_steps(made.timeseries, made.requests)
+    assert steps.time.size > kv_map.FEW
+    drawn = kv_map.figure(made.timeseries, made.requests, kv_tokens=tokens)
+    *areas, most = drawn.data
+    assert all(area.line.width == 0 for area in areas)
+    lasted = np.diff(steps.time)
+    for area, (name, values) in zip(areas, kv_map.parts(steps, tokens).items(), strict=True):
+        mean = (values[:-1] * lasted).sum() / lasted.sum() / tokens
+        assert np.mean(area.y) == pytest.approx(mean, rel=1e-5), name
+    heights = np.sum([np.asarray(area.y) for area in areas], axis=0)
+    np.testing.assert_allclose(heights, 1.0, atol=1e-6)
+    used, empty, _ = kv_map.parts(steps, tokens).values()
+    assert max(most.y) == pytest.approx(float((used + empty).max()) / tokens, rel=1e-6)
+
+
 def test_the_cache_over_time_has_the_means_of_the_summary(run: Run) -> None:
     steps = fleet_steps(run.timeseries, run.requests)
     lasted = np.diff(steps.time)

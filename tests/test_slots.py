@@ -103,6 +103,16 @@ def test_a_slot_of_a_whole_batch_is_padded_or_held_until_the_batch_is_done() -> 
         assert f"{share:.0%} of the time of these slots" in caption(view)
 
 
+def test_a_batch_that_began_before_the_stretch_keeps_its_slots() -> None:
+    result = simulated("static", requests=1200)
+    view = slot_view(result.requests, result.timeseries, "static")
+    assert view is not None
+    assert view.is_cut
+    for time in (view.start, (view.start + view.end) / 2):
+        taken = [s for s in view.stays if s.seated and s.start <= time + 1e-9 < s.end]
+        assert len(taken) == 4
+
+
 def test_neighbours_in_a_slot_have_different_blues() -> None:
     result = simulated("continuous")
     figure = slots.figure(result.requests, result.timeseries)

@@ -1,6 +1,7 @@
-"""How full was the KV cache over time, and with what? Used, wasted inside blocks, free: areas.
+"""Draws what the KV cache holds over time, as areas: used, reserved but empty, free.
 
-The areas of any moment add up to the cache of the whole fleet. Run it:
+The areas of any moment add up to the cache of the whole fleet. Of a long run each column of the
+screen is the mean over its time, with a line for the most that was reserved in it. Run it:
 ``python -m reports.figures.kv_map [RUN_DIR]``.
 """
 
@@ -13,12 +14,18 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from reports import theme
-from reports.decimate import Floats, extremes
+from reports.decimate import Floats
 from reports.profile.axes import legend
 from reports.steps import Steps, fleet_steps
 
-BUCKETS = 240
-"""Columns of the screen that an area is drawn for; all areas change at the same moments."""
+BUCKETS = 480
+"""Columns of the screen that a long run is drawn in."""
+
+FEW = 4 * BUCKETS
+"""Moments that are all drawn."""
+
+MOST = "most reserved"
+"""What the legend calls the line of the highest reservation in each column."""
 
 PARTS = {
     "kv_used": "used",
@@ -48,14 +55,12 @@ def figure(
     capacity = kv_tokens * replicas
     steps = fleet_steps(timeseries, requests)
     found = parts(steps, capacity)
-    reserved = found["kv_used"] + found["kv_wasted"]
-    kept = [extremes(steps.time, values, BUCKETS) for values in (found["kv_used"], reserved)]
-    drawn = np.unique(np.concatenate(kept))
-    traces = [
-        _area(name, steps.time[drawn], found[name][drawn], capacity)
-        for name in PARTS
-        if steps.time.size
-    ]
+    if steps.time.size > FEW:
+        traces = _columns(steps.time, found, capacity)
+    else:
+        traces = [
+            _area(name, steps.time, found[name], capacity) for name in PARTS if steps.time.size
+        ]
     layout = theme.layout() | {
         "hovermode": "x unified",
         "showlegend": True,
@@ -70,17 +75,41 @@ def figure(
     return go.Figure(data=traces, layout=layout)
 
 
+def _columns(time: Floats, found: dict[str, Floats], capacity: float) -> list[dict[str, Any]]:
+    """The areas as means over equal stretches of time, and the most reserved in each of them."""
+    edges = np.linspace(time[0], time[-1], BUCKETS + 1)
+    starts = np.searchsorted(time, edges[:-1], side="right") - 1
+    reserved = found["kv_used"] + found["kv_wasted"]
+    most = np.maximum(np.maximum.reduceat(reserved, starts), reserved[starts])
+    areas = [_area(name, edges[:-1], means(time, found[name], edges), capacity) for name in PARTS]
+    line = _area("kv_most", edges[:-1], most, capacity)
+    del line["stackgroup"], line["fillcolor"]
+    line["line"] = line["line"] | {"width": 1}
+    return [*areas, line]
+
+
+def means(time: Floats, values: Floats, edges: Floats) -> Floats:
+    """The mean over each stretch between ``edges`` of what is ``values[i]`` from ``time[i]`` on.
+
+    >>> means(np.array([0.0, 1, 2]), np.array([4.0, 8, 0]), np.array([0.0, 2])).tolist()
+    [6.0]
+    """
+    collected = np.concatenate(([0.0], np.cumsum(values[:-1] * np.diff(time))))
+    amounts: Floats = np.diff(np.interp(edges, time, collected)) / np.diff(edges)
+    return amounts
+
+
 def _area(name: str, time: Floats, tokens: Floats, capacity: float) -> dict[str, Any]:
-    tone = theme.MEMORY[name]
+    tone = theme.MEMORY.get(name, theme.PAGE["neutral"])
     return {
         "type": "scatter",
         "mode": "lines",
-        "name": PARTS[name],
+        "name": PARTS[name] if name in PARTS else MOST,
         "x": time.astype(np.float32),
         "y": (tokens / capacity).astype(np.float32),
         "customdata": np.rint(tokens).astype(np.int64),
         "stackgroup": "cache",
-        "line": {"shape": "hv", "color": tone.light, "width": 0.5},
+        "line": {"shape": "hv", "color": tone.light, "width": 0},
         "fillcolor": tone.light,
         "hovertemplate": "%{y:.1%} (%{customdata:,d} tokens)",
     }
