@@ -104,7 +104,7 @@ def _area(name: str, time: Floats, tokens: Floats, capacity: float) -> dict[str,
     return {
         "type": "scatter",
         "mode": "lines",
-        "name": PARTS[name] if name in PARTS else MOST,
+        "name": PARTS.get(name, MOST),
         "x": time.astype(np.float32),
         "y": (tokens / capacity).astype(np.float32),
         "customdata": np.rint(tokens).astype(np.int64),
