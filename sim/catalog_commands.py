@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from textwrap import wrap
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from sim.errors import UsageError
 from sim.exits import told_errors
 from sim.options import AsJson
+
+if TYPE_CHECKING:
+    from sim.catalog import Kind
 
 YAML_WIDTH = 72
 """Columns after which a line is broken at the next blank, so that 88 are enough."""
@@ -40,30 +43,50 @@ def list_catalogue(
                     typer.echo(f"    {line}")
 
 
-def show(name: Annotated[str, typer.Argument(help="A name from `infersim list`.")]) -> None:
-    """Show a catalogue entry with the source of every value."""
+def show(
+    name: Annotated[
+        str, typer.Argument(help="A name from `infersim list`, or the file of a GPU or an engine.")
+    ],
+) -> None:
+    """Show a catalogue entry, or a file with what it takes over, with the source of every value."""
     import yaml
 
     from sim import catalog
     from sim.calibration.find import profile_details
     from sim.console import WIDTH
-    from sim.errors import did_you_mean
 
     with told_errors():
-        kinds: tuple[Literal["gpus", "models", "engines"], ...] = ("gpus", "models", "engines")
-        found = [kind for kind in kinds if name in catalog.names(kind)]
-        if not found:
-            known = [entry for kind in kinds for entry in catalog.names(kind)]
-            raise UsageError(
-                f"nothing is called {name!r}{did_you_mean(name, known)}; see `infersim list`"
-            )
-        for kind in found:
+        for kind in _kinds(name):
             text = yaml.safe_dump(
-                catalog.raw(kind, name), sort_keys=False, width=YAML_WIDTH, allow_unicode=True
+                catalog.written(kind, name), sort_keys=False, width=YAML_WIDTH, allow_unicode=True
             )
-            typer.echo(f"# {kind}/{name}\n{text}", nl=False)
-            for line in profile_details(name) if kind == "gpus" else ():
+            place = f"{kind}/{name}" if name in catalog.names(kind) else f"{kind}: {name}"
+            typer.echo(f"# {place}\n{text}", nl=False)
+            details = profile_details(name) if kind == "gpus" else []
+            if details:
+                keep = f"A file with `extends: {name}` keeps these kernels:"
+                details = [keep, *details]
+            for line in details:
                 typer.echo("\n".join(wrap(f"# {line}", WIDTH, subsequent_indent="#     ")))
+
+
+def _kinds(name: str) -> list[Kind]:
+    """The parts of the catalogue that have this name, or the one that a file belongs to."""
+    from pathlib import Path
+
+    from sim import catalog
+    from sim.errors import did_you_mean
+
+    kinds: tuple[Kind, ...] = ("gpus", "models", "engines")
+    found = [kind for kind in kinds if name in catalog.names(kind)]
+    if not found and Path(name).is_file():
+        return [catalog.kind_of(Path(name))]
+    if not found:
+        known = [entry for kind in kinds for entry in catalog.names(kind)]
+        raise UsageError(
+            f"nothing is called {name!r}{did_you_mean(name, known)}; see `infersim list`"
+        )
+    return found
 
 
 def explain_scenario(

@@ -10,17 +10,19 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
+from sim.catalog.copies import is_copy, not_taken_over, taken_over
 from sim.catalog.engine_file import read_engine
+from sim.catalog.extends import Entry, kind_of, read_entry
 from sim.catalog.fields import Fields
 from sim.catalog.files import read_yaml
 from sim.catalog.gpu_file import read_gpu
 from sim.catalog.huggingface import read_config
+from sim.catalog.lookup import FOLDER, Kind, find, names, shipped, unknown
 from sim.catalog.profile_file import from_document
-from sim.catalog.relatives import transferred
+from sim.catalog.relatives import inherited, transferred
 from sim.engine import EngineSpec
-from sim.errors import UsageError, did_you_mean, shorten
+from sim.errors import UsageError
 from sim.hardware import GpuSpec
 from sim.model import ModelSpec
 from sim.profile import Profile
@@ -31,15 +33,13 @@ __all__ = [
     "engine",
     "frameworks",
     "gpu",
+    "kind_of",
     "model",
     "names",
     "profile_outline",
     "raw",
+    "written",
 ]
-
-Kind = Literal["gpus", "models", "engines"]
-
-_FOLDER = Path(__file__).parent
 
 _ARCHITECTURE_KEYS = (
     "hidden_size",
@@ -69,27 +69,34 @@ _PARAMETER_TOLERANCE = 0.01
 """How far, relatively, the count from the shape may be from the published one."""
 
 
-def names(kind: Kind) -> list[str]:
-    """The names in one part of the catalogue, sorted.
-
-    >>> names("engines")  # doctest: +ELLIPSIS
-    ['gpt-fast', 'ideal', 'reference', 'sglang', 'tensorrt-llm', 'tensorrt-llm-0.14', ...]
-    """
-    return sorted(path.stem for path in (_FOLDER / kind).glob("*.yaml"))
-
-
 def frameworks(gpu: str) -> list[str]:
     """Whose kernels the catalogue has a profile of on the GPU of that name, sorted."""
-    paths = (_FOLDER / "profiles").glob("*.yaml")
+    paths = (FOLDER / "profiles").glob("*.yaml")
     return sorted(path.stem.partition(".")[2] for path in paths if path.stem.startswith(f"{gpu}."))
 
 
 def raw(kind: Kind, name: str) -> dict[str, object]:
     """The catalogue's YAML of ``name`` as a mapping, sources included; UsageError if unknown."""
     if name not in names(kind):
-        raise _unknown(kind, name)
-    entry = read_yaml(_FOLDER / kind / f"{name}.yaml")
+        raise unknown(kind, name)
+    entry = read_yaml(FOLDER / kind / f"{name}.yaml")
     return {key: _stripped(value) for key, value in entry.items()}
+
+
+def written(kind: Kind, name_or_path: str | Path, base: Path | None = None) -> dict[str, object]:
+    """What the entry or the file says, with what it takes over, as a file that says all of it.
+
+    A GPU file that takes kernels over from the catalogue still extends the part that has them.
+    Raises UsageError as ``gpu`` does.
+    """
+    entry = read_entry(kind, find(kind, name_or_path, base))
+    whole = entry.document if entry.base is None else entry.sourced()
+    document = {key: _stripped(value) for key, value in whole.items()}
+    if kind == "gpus" and entry.base is not None and "profile" not in document:
+        root = entry.root.path
+        if shipped(kind, root) and frameworks(root.stem):
+            return {"extends": root.stem, **document}
+    return document
 
 
 def _stripped(value: object) -> object:
@@ -112,23 +119,51 @@ def gpu(
     Raises UsageError for an unknown name (with the known ones and the nearest) and for a file that
     is not a GPU.
     """
-    path = _find("gpus", name_or_path, base)
+    path = find("gpus", name_or_path, base)
     if path.is_dir():
         raise UsageError(f"{path}: is a folder; give the YAML file of a GPU")
-    spec = read_gpu(path, read_yaml(path))
-    if spec.profile is None and path.parent == _FOLDER / "gpus":
+    return _gpu(read_entry("gpus", path), kernels)
+
+
+def _gpu(entry: Entry, kernels: str) -> GpuSpec:
+    """The GPU of a file, with a profile where one can be had for it."""
+    base = None if entry.base is None else _gpu(entry.base, kernels)
+    spec = read_gpu(entry)
+    if "profile" in entry.own:
+        return spec
+    if shipped("gpus", entry.path):
         spec = replace(spec, profile=_shipped(spec.name, kernels))
+    elif base is not None and base.profile is not None and "relative" not in entry.own:
+        spec = replace(spec, profile=inherited(base.profile, base, spec))
+    elif base is None and spec.relative is None:
+        spec = _as_copied(spec, kernels)
     if spec.profile is None and spec.relative is not None:
-        relative = gpu(spec.relative, path.parent, kernels)
+        relative = gpu(spec.relative, entry.path.parent, kernels)
         if relative.profile is not None:
             spec = replace(spec, profile=transferred(relative.profile, relative, spec))
+    return spec
+
+
+def _as_copied(spec: GpuSpec, kernels: str) -> GpuSpec:
+    """The GPU of a user's file; with the profile of the catalogue's part that it is a copy of, or
+    else, if it has the title of one, with a word on what it lacks."""
+    for name in names("gpus"):
+        if not frameworks(name):
+            continue
+        part = read_gpu(read_entry("gpus", FOLDER / "gpus" / f"{name}.yaml"))
+        if is_copy(spec, part):
+            profile = _shipped(name, kernels)
+            assert profile is not None
+            return replace(spec, profile=taken_over(inherited(profile, part, spec), spec, part))
+        if spec.title == part.title:
+            return replace(spec, sources={**spec.sources, "profile": not_taken_over(spec, part)})
     return spec
 
 
 def _shipped(name: str, kernels: str) -> Profile | None:
     """The catalogue's profile of a GPU for ``kernels``, else for the default ones."""
     for framework in (kernels, DEFAULT_KERNELS):
-        profile = _profile(_FOLDER / "profiles" / f"{name}.{framework}.yaml")
+        profile = _profile(FOLDER / "profiles" / f"{name}.{framework}.yaml")
         if profile is not None:
             return profile
     return None
@@ -142,7 +177,7 @@ def model(name_or_path: str | Path, base: Path | None = None) -> ModelSpec:
     Raises UsageError for an unknown name (with the known ones and the nearest) and for a file that
     does not describe a supported model.
     """
-    path = _find("models", name_or_path, base)
+    path = find("models", name_or_path, base)
     if path.is_dir():
         folder, path = path, path / "config.json"
         if not path.exists():
@@ -156,7 +191,7 @@ def profile_outline(gpu: str, framework: str) -> Profile:
     They are most of the file: what only names a profile and its errors reads it in a fifth of the
     time.
     """
-    path = _FOLDER / "profiles" / f"{gpu}.{framework}.yaml"
+    path = FOLDER / "profiles" / f"{gpu}.{framework}.yaml"
     return from_document(Fields(str(path), read_yaml(path, without="residual")))
 
 
@@ -215,39 +250,4 @@ def engine(name_or_path: str | Path, base: Path | None = None) -> EngineSpec:
     A relative path starts at ``base``, or at the working directory without one. Raises UsageError
     for an unknown name and for a file that is not an engine preset.
     """
-    return read_engine(_find("engines", name_or_path, base))
-
-
-def _find(kind: Kind, name_or_path: str | Path, base: Path | None) -> Path:
-    """The file or folder meant: a catalogue name goes before a path of the same spelling."""
-    text = str(name_or_path)
-    if isinstance(name_or_path, str) and text in names(kind):
-        return _FOLDER / kind / f"{text}.yaml"
-    path = _path(text, base)
-    if text and path is not None:
-        return path
-    spelled_as_path = isinstance(name_or_path, Path) or "/" in text or "\\" in text
-    if spelled_as_path or Path(text).suffix in (".yaml", ".yml", ".json"):
-        raise UsageError(
-            f"{(base or Path()) / text} does not exist; give a file on this machine, or one of the "
-            f"{kind} in the catalogue: {', '.join(names(kind))}"
-        )
-    raise _unknown(kind, text)
-
-
-def _path(text: str, base: Path | None) -> Path | None:
-    """The file or folder at that path; None if there is none, or no path is spelt like that."""
-    try:
-        path = (base or Path()) / Path(text).expanduser()
-        return path if path.exists() else None
-    except (OSError, ValueError, RuntimeError):  # too long, a null byte, an unknown ~user
-        return None
-
-
-def _unknown(kind: Kind, name: str) -> UsageError:
-    known = names(kind)
-    shown = shorten(repr(name))
-    return UsageError(
-        f"unknown {kind.removesuffix('s')} {shown}{did_you_mean(name, known)}; the catalogue has "
-        f"{', '.join(known) or 'none'}"
-    )
+    return read_engine(read_entry("engines", find("engines", name_or_path, base)))

@@ -1,14 +1,13 @@
-"""How is the YAML file of an engine preset read? Keys as in ``EngineSpec``, each beside its source.
+"""Reads the YAML file of an engine preset: keys as in ``EngineSpec``, each with its source.
 
-Every overhead has to be given; what only some engines have (``_OPTIONAL``) may be left out.
+Every overhead has to be given, or taken over from a file that it extends; what only some engines
+have (``_OPTIONAL``) may be left out.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from sim.catalog.extends import Entry
 from sim.catalog.fields import Fields
-from sim.catalog.files import read_yaml
 from sim.engine import EngineSpec, Factors, FittedTo
 
 _TIMES = (
@@ -53,11 +52,17 @@ _FITTED_TO = "fitted_to"
 """The key of an engine that lists the runs it was fitted to; only a fitted one has it."""
 
 
-def read_engine(path: Path) -> EngineSpec:
-    """The preset in the file ``path``, named after it. Raises UsageError if it is none."""
-    entry = Fields(str(path), read_yaml(path))
+def read_engine(file: Entry) -> EngineSpec:
+    """The preset that a file describes, with what it takes over; named after the file.
+
+    A file that extends another may give bare values. Raises UsageError if it is no preset.
+    """
+    if file.base is not None:
+        read_engine(file.base)  # whose mistakes are its own
+    entry, path = Fields(file.where, file.document), file.path
     entry.only((*_NEEDED, *_OPTIONAL, _FITTED_TO))
-    values, sources = entry.without(_FITTED_TO).sourced()
+    unsourced = None if file.base is None else file.unsourced
+    values, sources = entry.without(_FITTED_TO).sourced(unsourced)
     times = {key: _time(values, key) for key in _TIMES}
     return EngineSpec(
         name=path.stem,

@@ -7,7 +7,7 @@ the ``optional_`` reads return their default for the first and None for the seco
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from sim import units
 from sim.errors import UsageError, did_you_mean, shorten
@@ -20,22 +20,29 @@ _HUGE = 1e60  # no quantity is larger; products of several such are still finite
 
 
 class Fields:
-    """The keys and values of one mapping in ``where``; ``prefix`` is the path of keys above it.
+    """The keys and values of one mapping in ``where``, a file, or a function that says where in a
+    file a dotted key stands; ``prefix`` is the path of keys above it.
 
     Every method raises UsageError, naming file and key, when the value is not what it returns.
     """
 
-    def __init__(self, where: str, values: object, prefix: str = "") -> None:
-        if not isinstance(values, Mapping):
-            at = f": {prefix.rstrip('.')}" if prefix else ""
-            raise UsageError(f"{where}{at}: expected a mapping of keys to values, {_found(values)}")
+    def __init__(self, where: str | Callable[[str], str], values: object, prefix: str = "") -> None:
         self._where = where
         self._prefix = prefix
+        if not isinstance(values, Mapping):
+            at = f": {prefix.rstrip('.')}" if prefix else ""
+            raise UsageError(
+                f"{self._place(prefix.rstrip('.'))}{at}: expected a mapping of keys to values, "
+                f"{_found(values)}"
+            )
         self._values = {str(key): value for key, value in values.items()}
 
     def error(self, key: str, problem: str) -> UsageError:
         """The complaint about ``key``, ready to raise."""
-        return UsageError(f"{self._where}: {self._prefix}{key}: {problem}")
+        return UsageError(f"{self._place(self._prefix + key)}: {self._prefix}{key}: {problem}")
+
+    def _place(self, key: str) -> str:
+        return self._where if isinstance(self._where, str) else self._where(key)
 
     def only(self, known: Iterable[str]) -> None:
         """Complain about the first key that is not one of ``known``."""

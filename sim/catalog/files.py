@@ -135,5 +135,19 @@ def _check_plain(path: Path, text: str) -> None:
             raise UsageError(f"{_place(path, event.start_mark)}: {problem}")
 
 
+def position(path: Path, key: str) -> str:
+    """Where the value of a dotted ``key`` stands in a YAML file that can be read, or the nearest
+    key above it, as ``file:line:column``; the file alone if there is none."""
+    node = yaml.compose(_text(path, MAX_YAML), Loader=_Loader)
+    mark = None
+    for name in key.split("."):
+        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+        node = next((value for each, value in pairs if each.value == name), None)
+        if node is None:
+            break
+        mark = node.start_mark
+    return _place(path, mark)
+
+
 def _place(path: Path, mark: Any) -> str:
     return f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)

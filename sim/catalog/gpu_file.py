@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
-from pathlib import Path
 
+from sim.catalog.extends import Entry
 from sim.catalog.fields import Fields
 from sim.catalog.profile_file import from_document
-from sim.errors import UsageError
 from sim.hardware import FALLBACKS, AttentionEfficiency, Efficiency, GpuSpec, Link, ListPrice
 
 DEFAULTS: Mapping[str, tuple[object, str]] = {
@@ -50,21 +49,21 @@ _LEAST_SHARE = 1e-3
 _EXAMPLES = {"bytes": "24GiB", "bytes per second": "1008GB/s", "FLOP/s": "165TFLOP/s"}
 
 
-def read_gpu(path: Path, document: Mapping[str, object]) -> GpuSpec:
-    """The GPU that ``document``, read from ``path``, describes; named after the file.
+def read_gpu(file: Entry) -> GpuSpec:
+    """The GPU that a file describes, with what it takes over; named after the file.
 
     Raises UsageError, naming file and key, for an unknown key or unit, a required key that is
     missing, and a value that no GPU can have.
     """
-    entry = Fields(str(path), document)
+    entry, path = Fields(file.where, file.document), file.path
     entry.only(["title", *_REQUIRED, *DEFAULTS, "relative", "profile"])
     profile = from_document(entry.inner("profile")) if entry.has("profile") else None
     entry = entry.without("profile")
-    values, sources = entry.sourced(unsourced=f"given in {path.name}")
+    values, sources = entry.sourced(unsourced=file.unsourced)
     assumed = {key: value for key, (value, _) in DEFAULTS.items() if not values.has(key)}
     for key in assumed:
         sources[key] = f"default, not measured: {DEFAULTS[key][1]}"
-    values = Fields(str(path), {key: values.value(key) for key in values} | assumed)
+    values = Fields(file.where, {key: values.value(key) for key in values} | assumed)
     peaks = _peaks(values)
     try:
         return GpuSpec(
@@ -85,7 +84,8 @@ def read_gpu(path: Path, document: Mapping[str, object]) -> GpuSpec:
             relative=values.text("relative") if values.has("relative") else None,
         )
     except ValueError as error:
-        raise UsageError(f"{path}: {error}") from None
+        key, _, problem = str(error).partition(": ")
+        raise entry.error(key, problem) from None
 
 
 def _price(values: Fields) -> ListPrice | None:

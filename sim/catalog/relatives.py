@@ -1,4 +1,4 @@
-"""What does the profile of one GPU say of another that was not measured?
+"""Transfers the profile of one GPU to another, or to a file that changes it.
 
 Fitted forms take the peaks, the bandwidth and the SMs of the GPU that they price, so those
 of a chip of the same design carry over. None of it was measured on the part itself: the ranges are
@@ -13,6 +13,9 @@ from dataclasses import replace
 from sim.hardware import GpuSpec
 from sim.profile import KernelFit, Profile
 
+SPEED = ("bandwidth", "peak_flops", "sms")
+"""What the fitted forms take from a GPU."""
+
 _NOWHERE = (math.inf, -math.inf)
 
 
@@ -25,6 +28,21 @@ def transferred(profile: Profile, of: GpuSpec, to: GpuSpec) -> Profile:
     }
     source = f"Taken from the {of.title}, with this part's own peaks; not measured on it. "
     return replace(profile, source=source + profile.source, kernels=kernels)
+
+
+def inherited(profile: Profile, of: GpuSpec, to: GpuSpec) -> Profile:
+    """The profile of ``of`` for ``to``, whose file starts from that of ``of``.
+
+    It stays measured as long as the same kernels take the same time: with another price, memory
+    or power it does, with other ``SPEED`` it is that of a relative, and all-reduces over another
+    link are not those that were measured.
+    """
+    if any(getattr(of, name) != getattr(to, name) for name in SPEED):
+        return transferred(profile, of, to)
+    if of.link == to.link:
+        return profile
+    kernels = {name: fits for name, fits in profile.kernels.items() if name != "all_reduce"}
+    return replace(profile, kernels=kernels)
 
 
 def _unmeasured(fit: KernelFit) -> KernelFit:

@@ -47,9 +47,11 @@ def provenance(d: Deployment) -> str:
     gpu = d.gpu
     if gpu.profile is None:
         e = gpu.efficiency
+        lacking = gpu.sources.get("profile")
         return (
-            f"{gpu.title}: data sheet with default efficiencies, not calibrated "
-            f"(GEMM {e.compute:.0%} of peak compute, {e.bandwidth:.0%} of peak bandwidth)"
+            f"{gpu.title}: no kernels were measured; data sheet, with GEMM at {e.compute:.0%} of "
+            f"the peak compute and {e.bandwidth:.0%} of the peak bandwidth "
+            f"({_first_sentence(e.source)})" + (f"; {lacking}" if lacking else "")
         )
     profile = gpu.profile
     used = {
@@ -68,3 +70,12 @@ def provenance(d: Deployment) -> str:
         f"held out: {errors or 'none measured'}"
         + (f"; from the data sheet: {missing}" if missing else "")
     )
+
+
+def _first_sentence(text: str) -> str:
+    """What a source says first.
+
+    >>> _first_sentence("Taken from vLLM 0.19 logs. Attention reaches less.")
+    'Taken from vLLM 0.19 logs'
+    """
+    return text.partition(". ")[0].rstrip(".")

@@ -1,0 +1,66 @@
+"""Finds the file that a name of the catalogue, or a path, stands for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from sim.errors import UsageError, did_you_mean, shorten
+
+Kind = Literal["gpus", "models", "engines"]
+KINDS: tuple[Kind, ...] = ("gpus", "models", "engines")
+
+FOLDER = Path(__file__).parent
+
+
+def names(kind: Kind) -> list[str]:
+    """The names in one part of the catalogue, sorted.
+
+    >>> names("engines")  # doctest: +ELLIPSIS
+    ['gpt-fast', 'ideal', 'reference', 'sglang', 'tensorrt-llm', 'tensorrt-llm-0.14', ...]
+    """
+    return sorted(path.stem for path in (FOLDER / kind).glob("*.yaml"))
+
+
+def shipped(kind: Kind, path: Path) -> bool:
+    """Whether ``path`` is the file of an entry of the catalogue."""
+    return path.parent == FOLDER / kind
+
+
+def find(kind: Kind, name_or_path: str | Path, base: Path | None) -> Path:
+    """The file or folder meant: a catalogue name goes before a path of the same spelling.
+
+    Raises UsageError, with the known names and the nearest, if there is neither.
+    """
+    text = str(name_or_path)
+    if isinstance(name_or_path, str) and text in names(kind):
+        return FOLDER / kind / f"{text}.yaml"
+    path = _path(text, base)
+    if text and path is not None:
+        return path
+    spelled_as_path = isinstance(name_or_path, Path) or "/" in text or "\\" in text
+    if spelled_as_path or Path(text).suffix in (".yaml", ".yml", ".json"):
+        raise UsageError(
+            f"{(base or Path()) / text} does not exist; give a file on this machine, or one of the "
+            f"{kind} in the catalogue: {', '.join(names(kind))}"
+        )
+    raise unknown(kind, text)
+
+
+def _path(text: str, base: Path | None) -> Path | None:
+    """The file or folder at that path; None if there is none, or no path is spelt like that."""
+    try:
+        path = (base or Path()) / Path(text).expanduser()
+        return path if path.exists() else None
+    except (OSError, ValueError, RuntimeError):  # too long, a null byte, an unknown ~user
+        return None
+
+
+def unknown(kind: Kind, name: str) -> UsageError:
+    """The complaint about a name that the catalogue does not have."""
+    known = names(kind)
+    shown = shorten(repr(name))
+    return UsageError(
+        f"unknown {kind.removesuffix('s')} {shown}{did_you_mean(name, known)}; the catalogue has "
+        f"{', '.join(known) or 'none'}"
+    )
