@@ -9,6 +9,7 @@ What takes long to import is imported when it is used.
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -52,8 +53,14 @@ Precision = Annotated[
 Recorded = Annotated[
     str | None,
     typer.Option(
-        "--from", metavar="FORMAT", help="Take in a run that vllm-bench, or a log, recorded."
+        "--from",
+        metavar="FORMAT",
+        help="Take in a run that was recorded: vllm-bench, guidellm, aiperf, or log.",
     ),
+]
+RecordedEntry = Annotated[
+    int | None,
+    typer.Option("--entry", help="With --from: which of several results, from 1; else the last."),
 ]
 RecordedModel = Annotated[
     str | None, typer.Option(help="With --from: catalogue name, or path of a config.json.")
@@ -63,17 +70,29 @@ RecordedGpu = Annotated[
 ]
 
 
+RecordedBlocks = Annotated[
+    int | None,
+    typer.Option(
+        "--num-gpu-blocks",
+        min=1,
+        help="With --from: KV blocks, as the engine printed at its start.",
+    ),
+]
+
+
 def observe(
     scenario: Annotated[
         Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml; with --from, a record.")
     ],
     device: Annotated[
-        str | None, typer.Option(help="cpu, cuda or cuda:INDEX; needed but with --from.")
+        str | None, typer.Option(help="cpu, cuda or cuda:INDEX; required unless --from is given.")
     ] = None,
     engine: Engine = "reference",
     recorded: Recorded = None,
     model: RecordedModel = None,
     gpu: RecordedGpu = None,
+    entry: RecordedEntry = None,
+    blocks: RecordedBlocks = None,
     overrides: Overrides = [],
     seed: Seed = None,
     precision: Precision = None,
@@ -98,12 +117,16 @@ def observe(
                 "--threads": threads,
             }
             seeded = overrides if seed is None else [*overrides, f"seed={seed}"]
-            told = {"model": model, "gpu": gpu, "overrides": seeded}
+            if blocks is not None:
+                seeded = [*seeded, f"kv_cache.num_gpu_blocks={blocks}"]
+            told = {"model": model, "gpu": gpu, "overrides": seeded, "entry": entry}
+            told["seed"] = 0 if seed is None else seed
             taken, place = _bring_in(recorded, scenario, output, own, told)
             page = write_page(taken, place) if report else None
             show(taken, place, page, as_json)
             return
-        device = _device(device, {"--model": model, "--gpu": gpu})
+        foreign = {"--model": model, "--gpu": gpu, "--entry": entry, "--num-gpu-blocks": blocks}
+        device = _device(device, foreign)
         from sim.clock import Stop
         from sim.run_directory import new_run_directory
         from sim.scenario import load_scenario
@@ -171,12 +194,14 @@ def _bring_in(
 ) -> tuple[RecordedResult, Path]:
     """The recorded run at ``path`` and its directory; ``own`` options have no meaning here."""
     from calibrate.recordings.command import bring_in, check_options
+    from calibrate.recordings.recording import Choice
 
     check_options(own)
-    return bring_in(recorded, path, output, **told)
+    choice = Choice(told.pop("entry"), told.pop("seed"))
+    return bring_in(recorded, path, output, choice=choice, **told)
 
 
-def _device(device: str | None, foreign: dict[str, str | None]) -> str:
+def _device(device: str | None, foreign: Mapping[str, object]) -> str:
     """The device to run on; UsageError without one, or with options of recorded runs."""
     for option, value in foreign.items():
         if value is not None:

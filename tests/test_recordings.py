@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ from calibrate.observe import observe
 from calibrate.recordings import FORMATS, find_format
 from calibrate.recordings.command import bring_in
 from calibrate.recordings.names import known_gpu, known_model
+from calibrate.recordings.recording import Choice
 from sim import catalog
+from sim.cli import app
 from sim.errors import InfersimError, UsageError
 from sim.validation.observed import read_observed
 
@@ -198,6 +201,128 @@ def test_requests_of_older_releases_came_at_once(tmp_path: Path) -> None:
     assert set(pd.read_parquet(made / "requests.parquet")["arrival_s"]) == {0.0}
 
 
+def test_older_results_with_a_limit_are_sent_as_places_became_free(tmp_path: Path) -> None:
+    path = bench(tmp_path, start_times="absent", max_concurrency=1, duration=9.0)
+    result, made = bring_in("vllm-bench", path, tmp_path / "run", gpu="h100-sxm")
+    rows = pd.read_parquet(made / "requests.parquet")
+    served = rows[rows["status"] == "completed"]
+    assert served["arrival_s"].tolist() == pytest.approx([0.0, 0.09, 0.23])
+    assert served["ttft_s"].tolist() == pytest.approx([0.05, 0.03, 0.04])
+    assert result.summary["duration"] == 9.0  # as the file says, not as was approximated
+    assert any("as soon as one of 1 places was free" in n for n in notes_of(result))
+
+
+def test_older_results_with_a_rate_are_drawn_and_say_so(tmp_path: Path) -> None:
+    count = 400
+    lists = {
+        **{"input_lens": [100] * count, "output_lens": [2] * count, "ttfts": [0.04] * count},
+        **{"itls": [[0.01]] * count, "errors": [""] * count, "start_times": "absent"},
+    }
+    path = bench(tmp_path, **lists, request_rate=8, max_concurrency=None, burstiness=1.0)
+    times = []
+    for seed in (0, 0, 5):
+        target = tmp_path / f"run{len(times)}"
+        result, made = bring_in(
+            "vllm-bench", path, target, gpu="h100-sxm", choice=Choice(seed=seed)
+        )
+        times.append(pd.read_parquet(made / "requests.parquet")["arrival_s"].to_numpy())
+    assert times[0].tolist() == times[1].tolist() != times[2].tolist()
+    assert times[0][-1] == pytest.approx(count / 8, rel=0.01)
+    assert np.std(np.diff(times[0])) * 8 == pytest.approx(1.0, abs=0.15)  # Poisson
+    (told,) = [note for note in notes_of(result) if "start_times" in note]
+    assert "drawn as a Poisson process at 8 requests/s, with seed 5" in told
+    assert "TTFT and E2EL of single requests cannot be compared" in told
+
+
+def notes_of(result: Any) -> list[str]:
+    return list(result.summary["infersim"]["notes"])
+
+
+def test_of_appended_results_the_last_is_taken_or_the_one_that_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "many.json"
+    lines = [json.dumps(BENCH), json.dumps(BENCH | {"date": "20270102-030405"}, indent=1)]
+    path.write_text("\n".join(lines) + "\n" + " " * 2_000_000)  # longer than a line of a trace
+    result, made = bring_in("vllm-bench", path, tmp_path / "last", gpu="h100-sxm")
+    assert read_observed(made).date == "2027-01-02"
+    assert any("2 results; this is number 2 (--entry N" in note for note in notes_of(result))
+    command(path, "--from", "vllm-bench", "--gpu", "h100-sxm", "--entry", 1, "-o", tmp_path / "a")
+    assert read_observed(tmp_path / "a").date == "2026-01-02"
+    with pytest.raises(UsageError, match=r"--entry 3: .*many.json has 2 results; allowed: 1 to 2"):
+        bring_in("vllm-bench", path, tmp_path / "b", gpu="h100-sxm", choice=Choice(entry=3))
+    with pytest.raises(UsageError, match="holds one run"):
+        bring_in("log", log(tmp_path), tmp_path / "b", choice=Choice(entry=1))
+
+
+SUMMARY: dict[str, Any] = {
+    **{"date": "20260102-030405", "backend": "vllm", "label": None, "num_prompts": 201},
+    **{"model_id": "meta-llama/Llama-3.1-8B-Instruct", "request_rate": 5.0, "burstiness": 4.0},
+    **{"max_concurrency": None, "duration": 42.0, "completed": 200, "failed": 1},
+    **{"total_input_tokens": 60_000, "total_output_tokens": 10_000},
+    **{"request_throughput": 4.76, "output_throughput": 238.1, "total_token_throughput": 1666.7},
+    **{"mean_ttft_ms": 60.0, "median_ttft_ms": 50.0, "std_ttft_ms": 9.0, "p99_ttft_ms": 190.0},
+    **{"mean_tpot_ms": 12.0, "median_tpot_ms": 11.5, "p99_tpot_ms": 20.0, "p99.9_tpot_ms": 31.0},
+}
+
+
+def test_a_summary_alone_has_its_metrics_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    path.write_text(json.dumps(SUMMARY))
+    result, made = bring_in("vllm-bench", path, tmp_path / "run", gpu="h100-sxm")
+    summary = json.loads((made / "summary.json").read_text())
+    for key in ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "duration", "output_throughput"):
+        assert summary[key] == SUMMARY[key]
+    assert summary["p50_ttft_ms"] == 50.0
+    assert summary["mean_itl_ms"] is summary["p90_ttft_ms"] is summary["request_goodput"] is None
+    assert (summary["completed"], summary["failed"]) == (200, 1)
+    assert summary["infersim"]["verdict"]["text"] == "Observed: 200 of 201 requests were completed."
+    assert not len(pd.read_parquet(made / "requests.parquet"))
+    assert not (made / "trace.csv").exists()
+    scenario = sim.load_scenario(made / "scenario.yaml")
+    assert scenario.workload.arrivals.kind == "gamma"
+    assert (scenario.workload.arrivals.rate, scenario.workload.arrivals.cv) == (5.0, 0.5)
+    assert scenario.workload.prompt_tokens.value == 300
+    assert scenario.workload.output_tokens.value == 50
+    assert scenario.run.requests == 200
+    assert any("Assumed: every request has the mean length" in n for n in notes_of(result))
+
+
+def test_a_summary_is_validated_by_its_metrics(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    path.write_text(json.dumps(SUMMARY))
+    changes = "workload.prompt_tokens={kind: uniform, low: 200, high: 400}"
+    done = command(path, "--from", "vllm-bench", "--gpu", "h100-sxm", "-o", tmp_path / "run",
+                   "--set", changes)  # fmt: skip
+    assert done.exit_code == 0, done.output
+    again = CliRunner().invoke(app, ["validate-run", str(tmp_path / "run"), "--json", "-o",
+                                     str(tmp_path / "page.html")])  # fmt: skip
+    assert again.exit_code == 0, again.output
+    found = json.loads(again.output)
+    assert {row["figure"] for row in found["figures"]} == {
+        *("mean_ttft_ms", "p50_ttft_ms", "p99_ttft_ms"),
+        *("mean_tpot_ms", "p50_tpot_ms", "p99_tpot_ms"),
+        *("request_throughput", "output_throughput", "total_token_throughput", "duration"),
+    }
+    assert found["observed"]["requests"] == 200
+    assert any("drawn from the laws of its scenario" in note for note in found["notes"])
+    assert {change["confidence"] for change in found["advice"]["changes"]} == {"low"}
+    check = shlex.split(found["correction"]["commands"][0])[1:]
+    better = json.loads(CliRunner().invoke(app, [*check, "--json", "--no-page"]).output)
+    errors = [{r["figure"]: abs(r["error"]) for r in x["figures"]} for x in (found, better)]
+    for key in ("p50_ttft_ms", "p50_tpot_ms"):
+        assert errors[1][key] < 0.02 < errors[0][key]
+
+
+def test_a_summary_that_does_not_say_how_requests_came_asks_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    path.write_text(json.dumps(SUMMARY | {"request_rate": None}))
+    with pytest.raises(UsageError, match=r"give --set workload.arrivals.kind=poisson --set"):
+        bring_in("vllm-bench", path, tmp_path / "run", gpu="h100-sxm")
+    _, made = bring_in("vllm-bench", path, tmp_path / "run", gpu="h100-sxm",
+                       overrides=["workload.arrivals.kind=closed",
+                                  "workload.arrivals.concurrency=4"])  # fmt: skip
+    assert sim.load_scenario(made / "scenario.yaml").workload.arrivals.concurrency == 4
+
+
 # -- logs of a server ------------------------------------------------------------------------------
 
 
@@ -366,7 +491,7 @@ def test_wrong_options_are_refused_and_leave_nothing(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"input_lens": "absent"}, "save one with"),
+        ({"input_lens": "absent"}, "total_input_tokens is None; allowed: a whole number from 1"),
         ({"itls": "absent"}, "no 'itls' in this document"),
         ({"ttfts": [0.05, 0.0, 0.03]}, "ttfts has 3 entries, but input_lens has 4"),
         ({"ttfts": [-0.05, 0.0, 0.03, 0.04]}, "ttfts[0] is -0.05"),
@@ -382,7 +507,11 @@ def test_wrong_options_are_refused_and_leave_nothing(
         ({"output_lens": [3, 0, 4.5, 1]}, "output_lens[2] is 4.5"),
         ({"output_lens": [0, 0, 0, 0]}, "none of the 4 requests was served"),
         ({"start_times": [1, 2, 3, None]}, "start_times[3] is None"),
-        ({"start_times": "absent"}, "did not save when requests were sent"),
+        (
+            {"start_times": "absent", "request_rate": "fast"},
+            "no 'start_times', and request_rate 'fast' with burstiness 1.0 does not say when",
+        ),
+        ({"start_times": "absent", "burstiness": -1}, "burstiness is -1; allowed: more than 0"),
         ({"errors": ["", ""]}, "errors has 2 entries"),
         (
             {name: [] for name in BENCH if isinstance(BENCH[name], list)},
@@ -411,8 +540,9 @@ def test_a_broken_benchmark_is_one_clear_error(
         ("", "the file is empty"),
         ('{"input_lens": [1, 2', "not JSON"),
         ("[1, 2]", "not a JSON object"),
-        ("{}\n{}", "a second JSON document"),
-        ('{"duration": 1}', "this is not a result with the single requests"),
+        ("{}\n{}", "this is no result of `vllm bench serve --save-result`; it has nothing"),
+        ('{"duration": 1}', "neither 'input_lens' nor 'mean_ttft_ms': this is no result"),
+        ('{"mean_ttft_ms": 1}{"x"', "result.json:1: not JSON"),
         ("\x00\x01", "not JSON|binary"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Which records of real runs, made by other programs, can be turned into run directories?
+"""Records of real runs, made by other programs, that become run directories.
 
 A format is one file here with a ``FORMAT``, and its entry in ``FORMATS``. What its reader returns
 is a ``Recording``: requests with their times, and what the file states of model, device and engine.

@@ -1,4 +1,4 @@
-"""What does ``infersim observe --from FORMAT FILE`` do, in which order?
+"""Does what ``infersim observe --from FORMAT FILE`` asks for.
 
 The file is read and checked, a scenario is made of what it states, and only then does the run
 directory appear: with the trace, then the figures and tables, as of any other observed run.
@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from calibrate.engine.record import ObservedDirectory
 from calibrate.recordings import find_format
-from calibrate.recordings.recording import Recording
+from calibrate.recordings.recording import Choice, Recording
 from calibrate.recordings.result import RecordedResult, manifest
 from calibrate.recordings.scenario import TRACE, scenario_of, trace_of
 from sim.clock import Stop
@@ -40,14 +40,18 @@ def bring_in(
     model: str | None = None,
     gpu: str | None = None,
     overrides: Sequence[str] = (),
+    choice: Choice | None = None,
 ) -> tuple[RecordedResult, Path]:
     """The run that ``path`` records in the format ``name``, and the directory it is in by then.
 
-    UsageError for an unknown format, a model or GPU that nobody told, or a directory that is not
+    UsageError for an unknown format, a model or GPU that is not stated, or a directory that is not
     empty; TraceError for a file that breaks its format. Then nothing is left behind.
     """
     known = find_format(name)
-    recording = known.read(path)
+    choice = choice or Choice()
+    if choice.entry is not None and not known.several:
+        raise UsageError(f"--entry: a file of the format {known.name} holds one run")
+    recording = known.read(path, choice)
     setup = _setup(recording, model, gpu, overrides)
     target = directory or new_run_directory(Path("runs"), f"{setup.scenario.name}-observed")
     setup = replace(setup, scenario=setup.scenario.moved(target.absolute()))
@@ -55,7 +59,8 @@ def bring_in(
     trace = target / TRACE
     with Stop(signal.SIGINT, signal.SIGTERM) as stop:
         try:
-            write_trace(trace_of(recording.requests), trace)
+            if recording.summary is None:
+                write_trace(trace_of(recording.requests), trace)
             result = RecordedResult(recording, setup)
             place.describe(manifest(recording, known.name))
         except BaseException:
@@ -71,7 +76,8 @@ def _setup(
 ) -> Setup:
     """What the scenario of the recording comes to; it needs its trace to be checked."""
     with TemporaryDirectory() as folder:
-        write_trace(trace_of(recording.requests), Path(folder, TRACE))
+        if recording.summary is None:
+            write_trace(trace_of(recording.requests), Path(folder, TRACE))
         scenario = scenario_of(recording, Path(folder), model=model, gpu=gpu, overrides=overrides)
         try:
             return prepare(scenario)

@@ -1,4 +1,4 @@
-"""What does a file say of a real run: its requests, and the conditions it states?
+"""What a file says of a real run: its requests, and the conditions it states.
 
 Times are seconds since the first served request, lengths tokens; NaN is a time that the file does
 not have.
@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.validation.front_end import FrontEnd
+
+if TYPE_CHECKING:
+    from calibrate.recordings.summaries import Summary
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -88,6 +91,9 @@ class Recording:
     ``gaps`` are all times between consecutive deliveries to a request; None if they are unknown.
     ``date`` is the day of the run (ISO 8601), as far as the file says. ``simulated`` says which
     program and scenario made up a file that no engine produced; None for a measured one.
+    ``summary`` is there where the file has no single requests; ``requests`` are then none.
+    ``totals`` are metrics of the file itself that go before those of the requests, since the times
+    at which these were sent are approximated.
     """
 
     files: tuple[Path, ...]
@@ -100,15 +106,27 @@ class Recording:
     notes: tuple[str, ...] = ()
     date: str | None = None
     simulated: Mapping[str, str] | None = None
+    summary: Summary | None = None
+    totals: Mapping[str, float] = field(default_factory=dict)
+
+
+class Choice(NamedTuple):
+    """What a user may choose about a file: which of several results it holds (from 1; None: the
+    last), and the seed for what has to be drawn."""
+
+    entry: int | None = None
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class RecordingFormat:
-    """One format; ``read`` raises TraceError, with file and place, for what breaks it."""
+    """One format; ``read`` raises TraceError, with file and place, for what breaks it. ``several``
+    says whether one file may hold several results."""
 
     name: str
     layout: str
-    read: Callable[[Path], Recording]
+    read: Callable[[Path, Choice], Recording]
+    several: bool = False
 
 
 def in_order(requests: Requests) -> tuple[Requests, Integers]:

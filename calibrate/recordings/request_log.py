@@ -17,6 +17,7 @@ import numpy as np
 
 from calibrate.recordings import samples, server_log_meta
 from calibrate.recordings.recording import (
+    Choice,
     Floats,
     Recording,
     RecordingFormat,
@@ -40,7 +41,7 @@ TTFT = (
 )
 
 
-def _read(path: Path) -> Recording:
+def _read(path: Path, choice: Choice) -> Recording:
     file = path / REQUESTS if path.is_dir() else path
     log = read(file)
     ranked, _ = in_order(_requests(log))

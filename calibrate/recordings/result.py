@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.recordings.recording import Floats, Recording
+from calibrate.recordings.summaries import METRICS, Summary
 from sim.cost import CostModel
 from sim.export.bench import SIMULATED_BY
 from sim.metrics.run_record import RunRecord
@@ -27,7 +28,7 @@ from sim.recorder import COMPLETED, GAP, PLAN, REJECTED, REQUEST
 from sim.results import Result
 from sim.simulation import Setup
 from sim.validation.front_end import FRONT_END
-from sim.validation.observed import OBSERVED_ON
+from sim.validation.observed import OBSERVED_ON, RECORDED
 
 FAILED = "failed"
 """The status of a request that the engine did not serve: whether it refused it, nothing says."""
@@ -55,7 +56,9 @@ class RecordedResult(Result):
         """As of a simulated run; what nobody has told is null or empty."""
         figures = dict(self.summaries[0])
         figures["infersim"] = _own(figures["infersim"], self.recording, self.record)
-        return figures
+        if self.recording.summary is not None:
+            return summed_up(figures, self.recording.summary)
+        return {**figures, **self.recording.totals}
 
     @cached_property
     def charts(self) -> dict[str, Any]:
@@ -119,6 +122,7 @@ def manifest(recording: Recording, name: str) -> dict[str, Any]:
         "hardware": stated.hardware,
         "conditions": stated.conditions,
         "ttft": recording.ttft,
+        RECORDED: "requests" if recording.summary is None else "summary",
         OBSERVED_ON: recording.date,
         SIMULATED_BY: recording.simulated,
     }
@@ -156,12 +160,37 @@ def _record(recording: Recording, setup: Setup) -> RunRecord:
         requests=rows,
         gaps=gaps,
         reasons=reasons,
-        end=float(np.nanmax(seen.finish)),
+        end=float(np.nanmax(seen.finish)) if len(rows) else 0.0,
         offered=len(rows),
         events=0,
         interrupted=False,
         traffic_notes=(recording.ttft, *recording.notes, *_skipped(recording)),
     )
+
+
+def summed_up(figures: dict[str, Any], stated: Summary) -> dict[str, Any]:
+    """``figures`` of a run of which only a summary is known: what that states, null otherwise."""
+    own, completed = figures["infersim"], stated.completed
+    submitted = completed + stated.failed
+    requests = dict.fromkeys(own["requests"]) | {
+        **{"submitted": submitted, "completed": completed, "rejected": stated.failed},
+        **{"unfinished": 0, "warmup": 0, "rejected_reasons": {}},
+    }
+    text = f"{own['verdict']['text'].partition(':')[0]}: {completed:,} of {submitted:,} requests "
+    verdict = own["verdict"] | {
+        **{"text": f"{text}were completed.", "limits": {}, "slo_met": None},
+        **{name: None for name in ("slo_state", "first_limit") if name in own["verdict"]},
+    }
+    return {
+        **figures,
+        **dict.fromkeys(METRICS),
+        **stated.metrics,
+        "completed": completed,
+        "failed": stated.failed,
+        "total_input_tokens": round(completed * stated.prompt_tokens),
+        "total_output_tokens": round(completed * stated.output_tokens),
+        "infersim": own | {"requests": requests, "verdict": verdict, "cost": None},
+    }
 
 
 def _reasons(recording: Recording) -> list[str]:

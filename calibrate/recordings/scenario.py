@@ -1,4 +1,4 @@
-"""Which scenario describes a recorded run, so that its requests can be simulated again?
+"""The scenario that describes a recorded run, so that its requests can be simulated again.
 
 Model, GPU and settings are those that the record states or the user gives; the rest are defaults,
 which the scenario does not spell out. Its traffic is a trace beside it, with the served requests.
@@ -50,17 +50,22 @@ def scenario_of(
     """
     given = {text.partition("=")[0].strip() for text in overrides}
     for key in sorted(given):
-        if key.partition(".")[0] == "workload":
+        if key.partition(".")[0] == "workload" and recording.summary is None:
             raise UsageError(f"--set {key}: the traffic of a recorded run is what was recorded")
     data = _data(recording, _model(recording, model, given), _gpu(recording, gpu, given))
     for key, found in _unclear(recording).items():
-        if key not in given:
+        if not any(each == key or each.startswith(f"{key}.") for each in given):
             raise UsageError(
-                f"{recording.files[0]}: {found}, which does not tell {key}; give --set {key}=VALUE"
+                f"{recording.files[0]}: {found}, which does not tell {key}; give --set "
+                f"{WAYS.get(key, f'{key}=VALUE')}"
             )
     document, refused = applied(Document(data, base), overrides)
     text = f"# {_origin(recording)}\n{write_yaml(document.data)}"
     return Scenario.from_document(dataclasses.replace(document, text=text), refused)
+
+
+WAYS = {"workload.arrivals": "workload.arrivals.kind=poisson --set workload.arrivals.rate=R"}
+"""How a key is given that takes more than one value."""
 
 
 def _unclear(recording: Recording) -> dict[str, str]:
@@ -87,6 +92,9 @@ def _data(recording: Recording, model: str, gpu: str) -> dict[str, Any]:
         for step in steps:
             inside = inside[int(step)] if step.isdecimal() else inside.setdefault(step, {})
         inside[last] = value
+    if recording.summary is not None:
+        run = {"requests": recording.summary.completed, "warmup": 0}
+        return data | {"workload": recording.summary.workload(), "run": run}
     return data | {"workload": {"trace": {"path": TRACE, "format": "csv"}}}
 
 
@@ -100,8 +108,11 @@ def _name(recording: Recording) -> str:
 
 def _origin(recording: Recording) -> str:
     stated, served = recording.stated, int(recording.requests.served.sum())
+    if recording.summary is not None:
+        served = recording.summary.completed
     version = f" {stated.version}" if stated.version else ""
-    told = f"The {served:,} requests that {stated.engine}{version} served, as they came."
+    told = f"The {served:,} requests that {stated.engine}{version} served, "
+    told += "as they came." if recording.summary is None else "drawn anew from a summary of them."
     return "".join(char if char.isprintable() else " " for char in told)
 
 

@@ -1,26 +1,31 @@
-"""How is a result of ``vllm bench serve --save-result --save-detailed`` read?
+"""Reads results of ``vllm bench serve --save-result``, with ``--save-detailed`` or without.
 
 One JSON document with a list per quantity, in seconds: when each request was sent (by the client's
 clock), after how long its first piece came, and the gaps between the pieces. The summaries in it,
 ``mean_ttft_ms`` and the like, are milliseconds; one of them is compared with the lists. All of it
 was seen by the client, so the network and the engine's HTTP front end are inside.
 
-Requests without output tokens failed. ``start_times`` are missing in older releases: then all were
-sent at once where ``request_rate`` is infinite ("inf") and ``max_concurrency`` null, and nobody
-knows when otherwise. The document names the model, but neither the GPU nor the engine's settings.
+Requests without output tokens failed. ``start_times`` are missing in older releases: then all
+were sent at once where ``request_rate`` is infinite ("inf") and ``max_concurrency`` null; otherwise
+the times are approximated (``sent``). A result that was saved without details has the summaries
+alone (``summaries``). ``--append-result`` leaves an object a line. The document names the model,
+but neither the GPU nor the engine's settings. Keys are those of vLLM 0.32 and before.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from calibrate.recordings.entries import Entry, entry, note
 from calibrate.recordings.recording import (
+    Choice,
     Floats,
     Recording,
     RecordingFormat,
@@ -28,10 +33,12 @@ from calibrate.recordings.recording import (
     Stated,
     in_order,
 )
+from calibrate.recordings.sent import assumption, sent_times
+from calibrate.recordings.summaries import RATES, Summary, arrivals, count, metrics, no_requests
 from sim.errors import TraceError
 from sim.export.bench import SIMULATED, SIMULATED_BY
-from sim.workload.traces.head import document, document_block
-from sim.workload.traces.rows import Block, shown
+from sim.workload.traces.head import document_block
+from sim.workload.traces.rows import Block, listed, shown
 
 LISTS = ("input_lens", "output_lens", "ttfts", "itls")
 CONDITIONS = (
@@ -52,43 +59,127 @@ TTFT = (
 )
 
 
-def _read(path: Path) -> Recording:
-    found = document(path)
+def _read(path: Path, choice: Choice) -> Recording:
+    taken = entry(path, choice.entry)
+    found = taken.found
     if "input_lens" not in found:
-        raise TraceError(
-            f"{path}: no 'input_lens': this is not a result with the single requests; save one "
-            "with `vllm bench serve --save-result --save-detailed`"
-        )
-    sent = _sent(path, found)
+        return _summary(path, taken)
+    sent = "start_times" in found
     names = [*LISTS, *(["start_times"] if sent else []), *(["errors"] if "errors" in found else [])]
     block = document_block(path, found, names)
     failed = block.zeros("output_lens")
     if all(failed):
         raise TraceError(f"{path}: none of the {len(failed):,} requests was served")
+    rate, burstiness, limit = _client(path, found)
     requests, gaps = _requests(block, failed, sent)
+    notes, totals = note(taken, "result"), dict[str, float]()
+    if not sent and not (limit is None and math.isinf(rate)):
+        requests = _drawn(requests, rate, burstiness, limit, choice.seed)
+        notes.append(assumption(rate, burstiness, limit, choice.seed))
+        totals = {key: value for key, value in metrics(found).items() if key in RATES}
     _check_unit(path, found, requests)
     ranked, _ = in_order(requests)
-    concurrency = found.get("max_concurrency")
     capped = (
-        f"The client had at most {shown(concurrency)} requests out at once; they are replayed when "
-        "they were sent, whatever the answers before took."
+        f"The client had at most {limit} requests out at once; they are replayed when they were "
+        "sent, whatever the answers before took."
     )
+    if limit is not None:
+        notes.append(capped)
     return Recording(
         files=(path,),
         requests=ranked,
         gaps=gaps,
         samples=None,
-        stated=Stated(
-            model=_text(found, "model_id"),
-            gpu=None,
-            engine=ENGINE,
-            conditions={name: found[name] for name in CONDITIONS if _plain(found.get(name))},
-        ),
+        stated=_stated(found, {}),
         ttft=TTFT,
         front_end="server",
-        notes=() if concurrency is None else (capped,),
+        notes=tuple(notes),
         date=_day(found.get("date")),
         simulated=_simulated(found),
+        totals=totals,
+    )
+
+
+def _stated(found: Mapping[str, object], unclear: Mapping[str, str]) -> Stated:
+    return Stated(
+        model=_text(found, "model_id"),
+        gpu=None,
+        engine=ENGINE,
+        unclear=unclear,
+        conditions={name: found[name] for name in CONDITIONS if _plain(found.get(name))},
+    )
+
+
+def _summary(path: Path, taken: Entry) -> Recording:
+    """A result without the single requests."""
+    found = taken.found
+    if "mean_ttft_ms" not in found or "completed" not in found:
+        raise TraceError(
+            f"{path}: neither 'input_lens' nor 'mean_ttft_ms': this is no result of `vllm bench "
+            f"serve --save-result`; it has {listed(found)}"
+        )
+    completed = count(path, found, "completed", least=1)
+    asked = found.get("num_prompts")
+    failed = max(0, asked - completed) if type(asked) is int else 0
+    came = arrivals(
+        *(found.get(name) for name in ("request_rate", "burstiness", "max_concurrency"))
+    )
+    stated = Summary(
+        metrics=metrics(found),
+        completed=completed,
+        failed=failed,
+        prompt_tokens=count(path, found, "total_input_tokens", least=1) / completed,
+        output_tokens=count(path, found, "total_output_tokens", least=1) / completed,
+        arrivals=came,
+    )
+    rate = f"request_rate is {shown(found.get('request_rate'))}"
+    return Recording(
+        files=(path,),
+        requests=no_requests(),
+        gaps=None,
+        samples=None,
+        stated=_stated(found, {} if came is not None else {"workload.arrivals": rate}),
+        ttft=TTFT,
+        front_end="server",
+        notes=(*note(taken, "result"), *stated.assumptions()),
+        date=_day(found.get("date")),
+        simulated=_simulated(found),
+        summary=stated,
+    )
+
+
+def _client(path: Path, found: Mapping[str, object]) -> tuple[float, float, int | None]:
+    """Rate, burstiness and limit of requests out at once; TraceError for what cannot be, where
+    ``start_times`` do not say when requests were sent."""
+    rate, limit = found.get("request_rate"), found.get("max_concurrency")
+    shape = found.get("burstiness", 1.0)
+    known = limit if type(limit) is int and limit > 0 else None
+    if "start_times" in found:
+        return math.inf, 1.0, known
+    rate = math.inf if rate == "inf" else rate
+    if type(rate) not in (int, float) or not rate > 0 or type(shape) not in (int, float):  # type: ignore[operator]
+        raise TraceError(
+            f"{path}: no 'start_times', and request_rate {shown(found.get('request_rate'))} with "
+            f"burstiness {shown(shape)} does not say when requests were sent; put the right "
+            "request_rate into the file, or measure with a release that saves start_times"
+        )
+    if not shape > 0:  # type: ignore[operator]
+        raise TraceError(f"{path}: burstiness is {shown(shape)}; allowed: more than 0")
+    return float(rate), float(shape), known  # type: ignore[arg-type]
+
+
+def _drawn(
+    requests: Requests, rate: float, burstiness: float, limit: int | None, seed: int
+) -> Requests:
+    """The requests, sent at approximated times; their latencies stay."""
+    latency = np.where(requests.served, requests.finish - requests.arrivals, 0.0)
+    times = sent_times(latency, rate, burstiness, limit, seed)
+    later = times - requests.arrivals
+    return replace(
+        requests,
+        arrivals=times,
+        first_token=requests.first_token + later,
+        finish=requests.finish + later,
     )
 
 
@@ -108,19 +199,6 @@ def _simulated(found: Mapping[str, object]) -> Mapping[str, str] | None:
     known = maker if isinstance(maker, Mapping) else {}
     parts = {"name": "infersim", "version": "of an unknown version", "scenario": "unknown"}
     return {key: str(known.get(key) or default) for key, default in parts.items()}
-
-
-def _sent(path: Path, found: dict[str, object]) -> bool:
-    """Whether the document says when each request was sent; TraceError if that is unknown."""
-    times = found.get("start_times")
-    at_once = found.get("request_rate") in ("inf", math.inf) and not found.get("max_concurrency")
-    if times is None and not at_once:
-        raise TraceError(
-            f"{path}: no 'start_times': this release of vLLM did not save when requests were sent, "
-            f"and with request_rate {shown(found.get('request_rate'))} and max_concurrency "
-            f"{shown(found.get('max_concurrency'))} they were not all sent at once"
-        )
-    return times is not None
 
 
 def _requests(block: Block, failed: list[bool], sent: bool) -> tuple[Requests, Floats]:
@@ -194,7 +272,7 @@ def _empty(failed: list[bool]) -> Floats:
     return np.full(len(failed), np.nan)
 
 
-def _text(found: dict[str, object], name: str) -> str | None:
+def _text(found: Mapping[str, object], name: str) -> str | None:
     value = found.get(name)
     return value if isinstance(value, str) and value else None
 
@@ -206,6 +284,8 @@ def _plain(value: Any) -> bool:
 
 FORMAT = RecordingFormat(
     name="vllm-bench",
-    layout="the JSON of `vllm bench serve --save-result --save-detailed`",
+    layout="the JSON of `vllm bench serve --save-result`, best with --save-detailed; older and "
+    "appended results too",
     read=_read,
+    several=True,
 )

@@ -144,7 +144,7 @@ class Validation:
         if advice.quiet:
             text = wording.quiet(1 + len(self.repeats), advice.before)
         elif not advice.changes:
-            text = wording.NOTHING_FOUND
+            text = wording.ONLY_A_SUMMARY if self.run.summary_only else wording.NOTHING_FOUND
         measured = len(self.repeats) > 0
         return {
             "quiet": advice.quiet,
@@ -191,7 +191,12 @@ class Validation:
             notes.append(f"Of the record: {meaning}")
         if self.run.manifest.get("status") == "interrupted":
             notes.append("The observed run was interrupted.")
-        if self.run.iterations is None:
+        if self.run.summary_only:
+            notes.append(
+                "The record is a summary: the requests that are predicted were drawn from the laws "
+                "of its scenario, so that chance is part of every error."
+            )
+        elif self.run.iterations is None:
             notes.append(
                 "The record has no iterations (iterations.csv): errors of iteration times cannot "
                 "be told from those of scheduling."
@@ -207,7 +212,7 @@ def _observed(run: ObservedRun) -> dict[str, Any]:
         "device": run.device,
         "precision": run.precision,
         "date": run.date,
-        "requests": len(run.requests),
+        "requests": run.summary.get("completed") if run.summary_only else len(run.requests),
         "completed": run.summary.get("completed"),
     }
 

@@ -35,6 +35,9 @@ SLACK = 0.02
 OBSERVED_ON = "observed_on"
 """The key of the manifest with the day of a run that was taken in from a file; null if unknown."""
 
+RECORDED = "recorded"
+"""The key of the manifest that says what a file had: the single ``requests``, or a ``summary``."""
+
 NOT_SERVED = ("rejected", "failed")
 """States of requests that got no answer; a failed one is not sent again either."""
 
@@ -64,6 +67,11 @@ class ObservedRun:
     def name(self) -> str:
         """The directory's own name."""
         return self.path.resolve().name
+
+    @property
+    def summary_only(self) -> bool:
+        """Whether the single requests are unknown, so that predicted ones are drawn."""
+        return self.manifest.get(RECORDED) == "summary"
 
     @property
     def own(self) -> Mapping[str, Any]:
@@ -136,9 +144,12 @@ def read_observed(directory: Path) -> ObservedRun:
         raise UsageError(f"{directory}: is incomplete: its run still goes on, or was killed")
     requests = _requests(directory)
     accepted = requests[~requests["status"].isin(NOT_SERVED)]
-    if not len(accepted):
+    if not len(accepted) and manifest.get(RECORDED) != "summary":
         raise UsageError(f"{directory}: no request was served")
     files = [name for name in (ITERATIONS, REQUESTS) if (directory / name).is_file()]
+    hashes = {name: sha256((directory / name).read_bytes()).hexdigest() for name in files}
+    if manifest.get(RECORDED) == "summary":  # its table of requests is empty, as that of any other
+        hashes[REQUESTS] = sha256((directory / SUMMARY).read_bytes()).hexdigest()
     return ObservedRun(
         path=directory,
         manifest=manifest,
@@ -150,7 +161,7 @@ def read_observed(directory: Path) -> ObservedRun:
         timeseries=_parquet(directory / TIMESERIES),
         iterations=read_iterations(directory / ITERATIONS),
         scenario=_scenario(directory),
-        hashes={name: sha256((directory / name).read_bytes()).hexdigest() for name in files},
+        hashes=hashes,
     )
 
 

@@ -60,14 +60,15 @@ def question(
     be.
     """
     for text in overrides:
-        if text.partition("=")[0].partition(".")[0].strip() == "workload":
+        of_traffic = text.partition("=")[0].partition(".")[0].strip() == "workload"
+        if of_traffic and not run.summary_only:
             raise UsageError(f"--set {text}: the traffic is that of the observed run")
     asked = run.scenario if scenario is None else load_scenario(scenario)
     changes: dict[str, object] = {
         "workload": run.scenario.resolved()["workload"],
         "seed": run.scenario.seed,
         "run": {
-            "requests": len(run.requests),
+            "requests": run.scenario.run.requests if run.summary_only else len(run.requests),
             "warmup": _warmup(run),
             "horizon": run.scenario.run.horizon,
         },

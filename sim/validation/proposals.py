@@ -1,4 +1,4 @@
-"""What could be changed about a prediction that is off?
+"""Changes that might put right a prediction that is off.
 
 Each cause comes with the variant of the prediction in which it is put right: memory, from what the
 engine says of itself; terms of the iterations, from their residuals; without iterations, what the
@@ -97,9 +97,12 @@ def front_end(run: ObservedRun, current: Prediction) -> Cause | None:
     if abs(middle) <= 2 * apart or abs(middle) < LEAST_FRONT_END:
         return None
     value = max(middle, -known)
-    return Cause(
-        FRONT_END, value, value - 2 * apart, value + 2 * apart, (), Variant(front_end=value)
-    )
+    return Cause(FRONT_END, value, *_between(run, value, 2 * apart), (), Variant(front_end=value))
+
+
+def _between(run: ObservedRun, value: float, off: float) -> tuple[float | None, float | None]:
+    """The interval of a value; none where one median stands for all requests."""
+    return (None, None) if run.summary_only else (value - off, value + off)
 
 
 LEAST_FRONT_END = 2e-4
@@ -164,16 +167,14 @@ def of_requests(run: ObservedRun, current: Prediction) -> list[Cause]:
         Cause(
             CONSTANT,
             constant,
-            constant - off,
-            constant + off,
+            *_between(run, constant, off),
             (PROPORTIONAL,),
             Variant(per_iteration=constant),
         ),
         Cause(
             PROPORTIONAL,
             share,
-            share - off / usual,
-            share + off / usual,
+            *_between(run, share, off / usual),
             (CONSTANT,),
             Variant(factors=Factors(kernels=1.0 + share)),
         ),
@@ -192,11 +193,19 @@ def sharpened(run: ObservedRun, cause: Cause, before: Prediction, tried: Predict
     off = 0.0 if cause.high is None else cause.high - cause.value
     constant = Variant(per_iteration=value)
     variant = constant if cause.name == CONSTANT else Variant(factors=Factors(kernels=1.0 + value))
-    return cause._replace(value=value, low=value - off, high=value + off, variant=variant)
+    low, high = _between(run, value, off)
+    return cause._replace(value=value, low=low, high=high, variant=variant)
 
 
 def _paired(run: ObservedRun, current: Prediction, name: str) -> Floats:
-    """Observed less predicted, request by request, where both have it."""
+    """Observed less predicted, request by request, where both have it; of a summary the difference
+    of the medians, as often as it takes to be believed."""
+    if run.summary_only:
+        key = f"median_{name}_ms"
+        both = run.summary.get(key), current.summary.get(key)
+        if both[0] is None or both[1] is None:
+            return np.zeros(0)
+        return np.full(FEW, (both[0] - both[1]) / 1e3)
     column = f"{name}_s"
     if column not in run.requests:
         return np.zeros(0)

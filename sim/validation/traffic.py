@@ -1,4 +1,4 @@
-"""How are the requests of an observed run sent once more?
+"""The requests of an observed run, sent once more.
 
 At the times at which they came, with the lengths that they had; the clients of a closed loop wait
 for the simulator's answers, as they waited for the engine's. Seconds and tokens.
@@ -14,7 +14,7 @@ from sim.errors import UsageError
 from sim.request import TrafficClass
 from sim.scenario import Scenario
 from sim.validation.observed import ObservedRun
-from sim.workload import Chunk, ClosedTraffic, LengthChunk, OpenTraffic
+from sim.workload import Chunk, ClosedTraffic, LengthChunk, OpenTraffic, build
 
 _PRIORITY = re.compile(r"priority (\d+)")
 """What a class is called that only the column of a trace has made."""
@@ -31,6 +31,8 @@ def observed_traffic(run: ObservedRun, scenario: Scenario) -> OpenTraffic | Clos
 
     UsageError for a class that neither the scenario nor a trace could have named.
     """
+    if run.summary_only:
+        return build(scenario, scenario.seed)
     prompts = _lengths(run, "prompt_tokens")
     outputs = _lengths(run, "output_tokens")
     classes, members = _classes(run, scenario)

@@ -135,6 +135,10 @@ def quiet(runs: int, error: float) -> str:
 NOTHING_FOUND = (
     "The error is larger than runs of the engine differ by, but nothing that was tried explains it."
 )
+ONLY_A_SUMMARY = (
+    "The record is a summary, from which no change could be told: save the single requests (vllm "
+    "bench serve --save-result --save-detailed) and take in that result."
+)
 
 
 def headline(rows: Sequence[Figure]) -> str:

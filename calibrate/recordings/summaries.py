@@ -1,0 +1,109 @@
+"""Results that sum a run up and have no single requests: what they state, and what is assumed.
+
+The metrics are under the keys of ``summary.json``, which are vLLM's. The scenario of such a run
+draws its requests from laws: arrivals as stated, lengths all equal to the stated mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrate.recordings.recording import Requests
+from sim.errors import TraceError
+from sim.workload.traces.rows import shown
+
+RANKS = ("mean", "median", "std", "p50", "p90", "p95", "p99")
+LATENCIES = ("ttft", "tpot", "itl", "e2el")
+RATES = (
+    *("duration", "request_throughput", "request_goodput"),
+    *("output_throughput", "total_token_throughput"),
+)
+METRICS = (*RATES, *(f"{rank}_{name}_ms" for name in LATENCIES for rank in RANKS))
+"""What a summary may state."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """``metrics`` by their keys in ``summary.json``; mean lengths in tokens; ``arrivals`` as a
+    scenario has them, None where the file does not say how requests were sent."""
+
+    metrics: Mapping[str, float]
+    completed: int
+    failed: int
+    prompt_tokens: float
+    output_tokens: float
+    arrivals: Mapping[str, Any] | None
+
+    def workload(self) -> dict[str, Any]:
+        """The traffic of a scenario that stands for the run."""
+        lengths = {
+            f"{side}_tokens": {"kind": "fixed", "value": max(1, round(mean))}
+            for side, mean in (("prompt", self.prompt_tokens), ("output", self.output_tokens))
+        }
+        return {**({} if self.arrivals is None else {"arrivals": dict(self.arrivals)}), **lengths}
+
+    def assumptions(self) -> list[str]:
+        """What the scenario takes for granted."""
+        lengths = (round(self.prompt_tokens), round(self.output_tokens))
+        return [
+            "The record is a summary without single requests. Assumed: every request has the mean "
+            f"length, {lengths[0]:,} prompt and {lengths[1]:,} output tokens (others: --set "
+            "workload.prompt_tokens.kind=..., workload.output_tokens.kind=...); arrivals are drawn "
+            "anew, so that chance in them is part of the error."
+        ]
+
+
+def no_requests() -> Requests:
+    """Columns without a row."""
+    times = np.zeros(0)
+    tokens = np.zeros(0, dtype=np.int64)
+    return Requests(times, times, times, times, tokens, tokens, ())
+
+
+def arrivals(rate: object, burstiness: object, concurrency: object) -> dict[str, Any] | None:
+    """How requests came, as a scenario has it, from a client's settings; None if they are unclear.
+
+    >>> arrivals("inf", 1.0, 8), arrivals(4.0, 0.25, None)
+    ({'kind': 'closed', 'concurrency': 8}, {'kind': 'gamma', 'rate': 4.0, 'cv': 2.0})
+    """
+    if rate in ("inf", math.inf):
+        if isinstance(concurrency, int) and concurrency > 0:
+            return {"kind": "closed", "concurrency": concurrency}
+        return {"kind": "burst"}
+    if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 < rate < math.inf:
+        return None
+    shape = burstiness if isinstance(burstiness, int | float) and burstiness > 0 else 1.0
+    if shape == 1:
+        return {"kind": "poisson", "rate": float(rate)}
+    return {"kind": "gamma", "rate": float(rate), "cv": float(shape) ** -0.5}
+
+
+def metrics(found: Mapping[str, object]) -> dict[str, float]:
+    """The metrics of ``found`` that are positive numbers; a median is the p50."""
+    known = {key: float(value) for key in METRICS if _positive(value := found.get(key))}  # type: ignore[arg-type]
+    for name in LATENCIES:
+        median, p50 = f"median_{name}_ms", f"p50_{name}_ms"
+        if median in known or p50 in known:
+            known.setdefault(median, known.get(p50, 0.0))
+            known.setdefault(p50, known[median])
+    return known
+
+
+def count(path: Path, found: Mapping[str, object], name: str, *, least: int) -> int:
+    """A whole number of ``found``; TraceError for anything else."""
+    value = found.get(name)
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    if isinstance(value, bool) or not whole or value < least:  # type: ignore[operator]
+        raise TraceError(f"{path}: {name} is {shown(value)}; allowed: a whole number from {least}")
+    return int(value)  # type: ignore[call-overload, no-any-return]
+
+
+def _positive(value: object) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 < value < math.inf  # type: ignore[operator]
