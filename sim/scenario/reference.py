@@ -29,6 +29,10 @@ VALUES: Mapping[str, tuple[str, str | None]] = {
     "line": ("a text in one line", None),
     "model": ("a name from `infersim list models`, or the path of a config.json", None),
     "nonnegative": ("a number, 0 or more", None),
+    "router": (
+        "round-robin, random, least-outstanding, power-of-two, or a class as package.module:Class",
+        None,
+    ),
     "order": ("fcfs, sjf, priority, edf, or a class as package.module:Class", None),
     "positive": ("a number above 0", None),
     "price": ("a number, 0 or more; catalogue; null", "US dollars per GPU hour"),
