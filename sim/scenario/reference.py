@@ -45,6 +45,13 @@ VALUES: Mapping[str, tuple[str, str | None]] = {
     "switch": ("true or false (also yes, no, on, off)", None),
     "text": ("a text", None),
     "tokens": ("a whole number, 1 or more", "tokens"),
+    **{
+        f"{metric}_limit": (
+            f"{TIME}, more than 0; a bare number above 10 (tpot: 1) is refused",
+            "s",
+        )
+        for metric in ("ttft", "tpot", "e2el")
+    },
     "version": ("1", None),
     "wait": (f"{TIME}, or 0", "s"),
     "warmup": ("auto, a number of requests, or a time with its unit such as 30s", None),
