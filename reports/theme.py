@@ -34,6 +34,9 @@ ORANGE = Tone("#c98500", "#efb548")
 PURPLE = Tone("#b0558a", "#df9dc5")
 SKY = Tone("#3b93cc", "#8fd0fb")
 GREY = Tone("#76808c", "#98a2ae")
+RUST = Tone("#9c3f00", "#c8501c")
+PLUM = Tone("#6f2455", "#c64f9b")
+"""Darker than vermillion and purple, which some readers cannot tell from orange and grey."""
 
 POLICIES: Mapping[str, Tone] = {
     "continuous": BLUE,
@@ -47,24 +50,25 @@ METRICS: Mapping[str, Tone] = {
     "tpot": VERMILLION,
     "itl": SKY,
     "e2el": GREEN,
-    "queue": PURPLE,
+    "queue": GREY,
     "arrivals": GREY,
     "completions": GREEN,
     "running": BLUE,
-    "waiting": VERMILLION,
+    "waiting": GREY,
     "kv_used": GREEN,
     "kv_reserved": GREY,
-    "output_tokens": PURPLE,
+    "output_tokens": BLUE,
     "prompt_tokens": ORANGE,
-    "preemptions": VERMILLION,
+    "preemptions": RUST,
 }
-"""Metric -> its colour, the same on every page."""
+"""Metric -> its colour, the same on every page: what waits is grey, prompts are orange, output
+blue, as in the phases of a request."""
 
 BOUNDS: Mapping[str, Tone] = {
-    "compute": VERMILLION,
+    "compute": RUST,
     "memory": BLUE,
     "latency": ORANGE,
-    "communication": PURPLE,
+    "communication": PLUM,
     "host": GREY,
 }
 """What an iteration waits for -> its colour."""
@@ -73,11 +77,11 @@ PHASES: Mapping[str, Tone] = {
     "queue": Tone("#c9d0d8", "#4b5560"),
     "prefill": ORANGE,
     "decode": BLUE,
-    "stalled": Tone("#cfe3f1", "#22384a"),
-    "preempted": VERMILLION,
+    "stalled": Tone("#b9d7ec", "#35597a"),
+    "preempted": RUST,
     "unknown": PURPLE,
-    "padding": Tone("#a9cbe4", "#2c5573"),
-    "held": Tone("#dfe3e8", "#39414a"),
+    "padding": Tone("#8db9da", "#7aa3c4"),
+    "held": Tone("#e9ebee", "#2e343b"),
 }
 """What a request does at some time -> its colour."""
 
@@ -88,11 +92,11 @@ LATENCY_PARTS: Mapping[str, Tone] = {
     "front_end": GREY,
     "queue": PHASES["queue"],
     "prefill": ORANGE,
-    "prefill_delay": Tone("#f2d9a6", "#5f4a20"),
-    "prefill_preempted": VERMILLION,
+    "prefill_delay": Tone("#f2d9a6", "#8a6c30"),
+    "prefill_preempted": RUST,
     "decode": BLUE,
     "decode_delay": PHASES["stalled"],
-    "decode_preempted": PURPLE,
+    "decode_preempted": PLUM,
     "transfer": GREEN,
 }
 """Part of a request's latency -> its colour, as far as possible that of the slot chart."""

@@ -1,4 +1,4 @@
-"""Where does the latency go? A stacked bar for all requests and one for the slowest.
+"""Draws what latencies consist of: a stacked bar for all requests and one for the slowest.
 
 Run it: ``python -m reports.planning.parts [RESULT_JSON]`` with the result of a diagnosis.
 """
@@ -24,10 +24,6 @@ TITLES: Mapping[str, str] = {
     "decode_preempted": "preempted after the first token",
     "transfer": "transfer",
 }
-TONES = (
-    *(theme.GREY, theme.PURPLE, theme.BLUE, theme.VERMILLION, theme.ORANGE),
-    *(theme.GREEN, theme.VERMILLION, theme.ORANGE, theme.SKY),
-)
 BARS: Mapping[str, str] = {
     "ttft": "TTFT",
     "slowest_ttft": "TTFT, slowest 1 %",
@@ -40,7 +36,7 @@ def figure(document: Mapping[str, Any], latency: str) -> go.Figure:
     """The parts of ``ttft`` or ``e2el``: means of all requests, and of the slowest."""
     names = [name for name in (latency, f"slowest_{latency}") if name in document["latency"]]
     traces = []
-    for (part, title), tone in zip(TITLES.items(), TONES, strict=True):
+    for part, title in TITLES.items():
         values = [document["latency"][name].get(part, 0.0) for name in names]
         if any(values):
             traces.append(
@@ -50,7 +46,7 @@ def figure(document: Mapping[str, Any], latency: str) -> go.Figure:
                     "name": title,
                     "y": [BARS[name] for name in names],
                     "x": values,
-                    "marker": {"color": tone.light},
+                    "marker": {"color": theme.LATENCY_PARTS[part].light},
                     "hovertemplate": f"{title}: %{{x:,.4~g}} ms<extra></extra>",
                 }
             )
