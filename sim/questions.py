@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from sim.planning.grid import Axis
-    from sim.planning.loads import Kind
+    from sim.planning.loads import Kind, Scale
 
 
 class Answer:
@@ -60,12 +60,19 @@ class Answer:
         return report(self, path)
 
 
-def find(scenario: AnyScenario, load: Kind = "rate", *, tolerance: float = 0.02) -> Answer:
+def find(
+    scenario: AnyScenario,
+    load: Kind = "rate",
+    *,
+    tolerance: float = 0.02,
+    scale: Scale = "compress",
+) -> Answer:
     """The highest load that meets the SLO, as ``infersim find``.
 
     ``load`` is "rate" (requests/s) or "concurrency" (users of a closed loop), ``tolerance`` how
-    far, relatively, the loads that hold and fail may lie apart. Raises InfeasibleError where no
-    load meets it.
+    far, relatively, the loads that hold and fail may lie apart. ``scale`` is how a trace gets
+    another load: "compress" its time, or "overlay" copies of it (more users). Raises
+    InfeasibleError where no load meets it.
     """
     from sim.planning import find as finding  # noqa: PLC0415 - slow to import
     from sim.planning.find_view import find_view  # noqa: PLC0415
@@ -73,7 +80,7 @@ def find(scenario: AnyScenario, load: Kind = "rate", *, tolerance: float = 0.02)
     with _parameters():
         if not 0.001 <= tolerance <= 0.5:
             raise UsageError(f"tolerance {tolerance:g}: expected 0.001 to 0.5")
-        found = finding.find(as_scenario(scenario), load, tolerance=tolerance)
+        found = finding.find(as_scenario(scenario), load, tolerance=tolerance, scale=scale)
         return Answer(finding.document(found), find_view)
 
 
@@ -83,6 +90,7 @@ def plan(
     *,
     tensor_parallel: Sequence[int] = (1, 2, 4, 8),
     rate: float | str = "1x",
+    scale: Scale = "compress",
     headroom: float = 0.2,
     precision: Sequence[str] = (),
     top: int = 5,
@@ -92,6 +100,7 @@ def plan(
     """The cheapest fleets of ``gpus`` that hold a load within the SLO, as ``infersim plan``.
 
     ``rate`` is requests per second, or text such as "3x" for a multiple of the scenario's own;
+    ``scale`` is how a trace gets it: "compress" its time, or "overlay" copies of it (more users);
     ``jobs`` the processes that simulate, -1 for one a core. Raises InfeasibleError, with the
     reasons, where no fleet does.
     """
@@ -111,10 +120,10 @@ def plan(
         made = layouts(
             loaded, _names("gpus", gpus), tensor_parallel, _names("precision", precision)
         )
-        own = axis_of(loaded, "rate", traffic_of(loaded)).own
+        own = axis_of(loaded, "rate", traffic_of(loaded), scale).own
         assert own is not None
         limits = read_constraints(constraint)
-        question = Question(tuple(made), read_rate(str(rate), own), headroom, top, limits)
+        question = Question(tuple(made), read_rate(str(rate), own), headroom, top, limits, scale)
         chosen = choose(loaded, question, jobs=jobs)
         file = str(scenario) if isinstance(scenario, str | Path) else "SCENARIO"
         return Answer(document(chosen, file=file), plan_view)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import sim
 from reports.planning.find import render_find
 from reports.planning.plan import render_plan
 from sim import simulate
@@ -128,6 +129,22 @@ def test_the_first_lines_of_a_plan_say_it_and_its_command_repeats_it(
     assert again["p99_ttft_ms"] == fleet["p99_ttft_ms"]
     head = " ".join(" ".join(command("plan", *options).splitlines()[:5]).split())
     assert text in head
+
+
+def test_the_band_of_a_plan_scales_the_trace_as_its_fleets_do(tmp_path: Path) -> None:
+    # one replica holds 126 requests/s with slower iterations if copies are overlaid, 81 if not
+    found = sim.plan(
+        traced(tmp_path, slo__attainment=0.9),
+        ["h100-sxm"],
+        tensor_parallel=[1],
+        rate=110,
+        headroom=0,
+        scale="overlay",
+        jobs=1,
+    )
+    fleet = found["fleets"][0]
+    assert (fleet["replicas"], fleet["error_band"]["replicas"]) == (1, [1, 1])
+    assert fleet["error_band"]["holds_if_slower"]
 
 
 def test_find_says_it_in_its_first_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,7 +113,10 @@ def choose(
     ends = list(
         calls(
             fleet_ends,
-            [(scenario, s, question.target, question.rate, promises) for s in ranked],
+            [
+                (scenario, each, question.target, question.rate, promises, question.scale)
+                for each in ranked
+            ],
             jobs,
         )
     )

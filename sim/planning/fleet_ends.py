@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from sim.ends import at_factor, end_factors
 from sim.metrics.promises import Promise
 from sim.planning.find import Finder
+from sim.planning.loads import Scale
 from sim.planning.sizing import FAR, Sized, smallest
 from sim.scenario import Scenario
 
@@ -32,19 +33,24 @@ class FleetEnds:
 
 
 def fleet_ends(
-    scenario: Scenario, sized: Sized, target: float, rate: float, promises: Sequence[Promise]
+    scenario: Scenario,
+    sized: Sized,
+    target: float,
+    rate: float,
+    promises: Sequence[Promise],
+    scale: Scale = "compress",
 ) -> FleetEnds:
     """What the error band of iteration times does to the size of a fleet.
 
     ``target`` is the load that the fleet must hold, ``rate`` that without headroom; requests per
-    second.
+    second. ``scale`` says how a trace gets them.
     """
     error, mine = sized.at_target.error, sized.replicas
     if not error:
         return FleetEnds(0.0, mine, mine, True)
     own = scenario.override(sized.layout.settings(scenario))
     faster, slower = (
-        Finder(at_factor(own, factor), "rate", promises) for factor in end_factors(error)
+        Finder(at_factor(own, factor), "rate", promises, scale) for factor in end_factors(error)
     )
 
     def fewer_hold(replicas: int) -> bool:
