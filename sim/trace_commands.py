@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sim.errors import UsageError
 from sim.exits import told_errors
 from sim.options import AsJson
+
+if TYPE_CHECKING:
+    from sim.workload.traces import Trace
 
 app = typer.Typer(
     help="Look at traces, convert them, cut them down, scale them.", no_args_is_help=True
@@ -49,7 +52,7 @@ def trace_convert(
         check_free(output, file, force=force)
         found = read_trace(file, trace_format)
         write_trace(found, output)
-    _written(output, len(found), found.skipped)
+    _written(output, found)
 
 
 @app.command("sample")
@@ -80,7 +83,7 @@ def trace_sample(
         else:
             raise UsageError("a sample takes either --requests N or --thin P")
         write_trace(part, output)
-    _written(output, len(part), part.skipped)
+    _written(output, part)
 
 
 @app.command("scale")
@@ -126,7 +129,7 @@ def trace_scale(
             seed=seed,
         )
         write_trace(found, output)
-    _written(output, len(found), found.skipped)
+    _written(output, found)
 
 
 def _scaling(overlay: str | None, time_scale: str | None, rate: str | None) -> dict[str, float]:
@@ -152,11 +155,14 @@ def _scaling(overlay: str | None, time_scale: str | None, rate: str | None) -> d
     return found
 
 
-def _written(path: Path, requests: int, skipped: dict[str, int]) -> None:
+def _written(path: Path, trace: Trace) -> None:
     """Say what was written, and on stderr what was left out of it."""
     from sim.trace_tools import skipped_text
 
-    told = skipped_text(skipped)
+    requests, told = len(trace), skipped_text(trace.skipped)
+    lost = trace.repeated is not None
     if told is not None:
         typer.echo(told, err=True)
+    if lost:
+        typer.echo("not written: which prompts begin alike (hash_ids)", err=True)
     typer.echo(f"{path}: {requests:,} {'request' if requests == 1 else 'requests'}")

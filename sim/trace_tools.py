@@ -17,6 +17,7 @@ from sim.errors import UsageError
 from sim.rng import stream
 from sim.units import show_time
 from sim.workload.traces import Trace, find_format, read_trace
+from sim.workload.traces.prefixes import reuse_share
 
 MINUTE = 60.0
 WIDTH = 88
@@ -33,7 +34,9 @@ def describe(path: Path, trace_format: str = "auto") -> dict[str, Any]:
     their mean, ``burst_factor`` the rate of the busiest 60 s (wherever they begin) over the mean
     rate, for traces that last as long, ``length_correlation`` Pearson's, of prompt and output.
     ``tick_s`` is the median time between distinct arrivals, where most requests share theirs with
-    another: the clock that recorded them was coarse. ``skipped`` counts rows by the reason.
+    another: the clock that recorded them was coarse. ``prefix_reuse`` is the share of prompt tokens
+    that repeat the beginning of an earlier prompt, None where the file names no blocks;
+    ``sessions`` the column that names conversations. ``skipped`` counts rows by the reason.
     TraceError and UsageError as for ``read_trace``.
     """
     name = find_format(path, trace_format).name
@@ -55,6 +58,8 @@ def describe(path: Path, trace_format: str = "auto") -> dict[str, Any]:
         "prompt_tokens": _statistics(trace.prompt_tokens),
         "output_tokens": _statistics(trace.output_tokens),
         "length_correlation": _correlation(trace),
+        "prefix_reuse": reuse_share(trace),
+        "sessions": trace.sessions,
         "skipped": trace.skipped,
     }
 
@@ -218,9 +223,22 @@ def _lines(figures: dict[str, Any]) -> Iterator[str]:
     if figures["tick_s"] is not None:
         yield f"  arrivals come in ticks of about {show_time(figures['tick_s'])}; trace.spread"
         yield "  moves each by a random share of one"
+    yield from _prefix_lines(figures)
     skipped = skipped_text(figures["skipped"])
     if skipped is not None:
         yield f"  {skipped}"
+
+
+def _prefix_lines(figures: dict[str, Any]) -> Iterator[str]:
+    """What of the prompts a prefix cache would save, which is not modelled."""
+    share, sessions = figures["prefix_reuse"], figures["sessions"]
+    if share is not None:
+        meaning = "of prompt tokens repeat an earlier prompt's start"
+        yield f"  {'prefix reuse':<16}{share:>12.1%}   {meaning}"
+    elif sessions is not None:
+        yield f"  conversations ({sessions}): which tokens their prompts share is not recorded"
+    if share or (share is None and sessions is not None):
+        yield "  prefix caching is not modelled: predictions compute repeated tokens again"
 
 
 def _figure(value: float | None, unit: str = "") -> str:

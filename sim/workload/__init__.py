@@ -20,6 +20,7 @@ from sim.workload.classes import Labels, Mix, classified, labels_of, mix_of
 from sim.workload.lengths import Empirical, Fixed, Joint, LengthLaw, Lognormal, Normal, Uniform
 from sim.workload.longer import Longer, lengthened
 from sim.workload.traces import Trace, read_trace
+from sim.workload.traces.prefixes import reuse_note
 from sim.workload.traces.rows import MAX_TOKENS
 from sim.workload.traffic import (
     CHUNK,
@@ -101,7 +102,8 @@ def replay(trace: Trace, labels: Labels | None = None) -> OpenTraffic:
     """The requests of a trace, as ``read_trace`` returns it, and the class of each where there are
     any; UsageError if they end too late.
 
-    What the reader skipped is in the notes of the traffic.
+    What the reader skipped, and which repeated prompt tokens no cache saves, is in the notes of the
+    traffic.
     """
     labels = labels or Labels()
     column = labels.column
@@ -118,7 +120,9 @@ def replay(trace: Trace, labels: Labels | None = None) -> OpenTraffic:
             )
 
     skipped = [f"Not replayed: {n:,} {reason}." for reason, n in trace.skipped.items() if n]
-    return OpenTraffic(len(trace), chunks(), skipped, labels.classes)
+    reuse = reuse_note(trace)
+    notes = [*skipped, *([] if reuse is None else [reuse])]
+    return OpenTraffic(len(trace), chunks(), notes, labels.classes)
 
 
 def generate(

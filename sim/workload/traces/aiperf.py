@@ -3,29 +3,36 @@
 JSON lines: ``timestamp`` in milliseconds, ``input_length`` and ``output_length`` in tokens. In a
 session (``session_id``) a later turn may have a ``delay`` instead of a timestamp: so long after the
 answer to the turn before. When it arrives is then a result of the simulation, not a part of the
-trace, so only files are read in which every row has a timestamp.
+trace, so only files are read in which every row has a timestamp. What the prefix blocks
+(``hash_ids``, of 512 tokens unless AIPerf was told otherwise) share is counted, and prompts are
+computed in full all the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from sim.errors import TraceError
 from sim.workload.traces.base import Trace, TraceFormat
-from sim.workload.traces.head import Head
+from sim.workload.traces.head import Head, head
+from sim.workload.traces.prefixes import HASH_IDS, counted
 from sim.workload.traces.rows import Block, json_blocks, shown
+
+BLOCK_TOKENS = 512
+"""Tokens of a block that ``hash_ids`` name, unless AIPerf was told otherwise."""
 
 _LENGTHS = ("input_length", "output_length")
 _TIMES = ("timestamp", "delay")
-_OTHERS = ("session_id", "hash_ids", "group_id", "type", "extra")
+_OTHERS = ("session_id", HASH_IDS, "group_id", "type", "extra")
 
 
-def _recognises(head: Head) -> bool:
+def _recognises(top: Head) -> bool:
     """Any key that AIPerf does not have speaks against it: the unit could be another one."""
-    names = set(head.names)
+    names = set(top.names)
     known = names <= {*_LENGTHS, *_TIMES, *_OTHERS}
-    return head.container == "jsonl" and known and "input_length" in names and _is_turn(names)
+    return top.container == "jsonl" and known and "input_length" in names and _is_turn(names)
 
 
 def _is_turn(names: set[str]) -> bool:
@@ -33,15 +40,16 @@ def _is_turn(names: set[str]) -> bool:
 
 
 def _read(path: Path) -> Trace:
-    return Trace.joined(_parts(path))
+    found = counted(_parts(path), BLOCK_TOKENS)
+    return replace(found, sessions="session_id") if "session_id" in head(path).names else found
 
 
-def _parts(path: Path) -> Iterator[Trace]:
-    for block in json_blocks(path, _LENGTHS, _TIMES):
+def _parts(path: Path) -> Iterator[tuple[Trace, Block]]:
+    for block in json_blocks(path, _LENGTHS, [*_TIMES, HASH_IDS]):
         stamps = block.columns["timestamp"]
         if None in stamps:
             raise _follows(block, stamps.index(None))
-        yield Trace.of(block, "timestamp", *_LENGTHS, per_second=1e3)
+        yield Trace.of(block, "timestamp", *_LENGTHS, per_second=1e3), block
 
 
 def _follows(block: Block, row: int) -> TraceError:

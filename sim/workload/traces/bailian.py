@@ -2,16 +2,22 @@
 
 JSON lines: ``timestamp`` in seconds, ``input_length`` and ``output_length`` in tokens. Turns of a
 conversation name each other (``chat_id``, ``parent_chat_id``, ``turn``), but each has a time of its
-own at which it is replayed. The relations, ``hash_ids`` and ``type`` are ignored.
+own at which it is replayed. What the prefix blocks of 16 tokens (``hash_ids``) share is counted,
+and prompts are computed in full all the same; relations and ``type`` are ignored.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from sim.workload.traces.base import Trace, TraceFormat
 from sim.workload.traces.head import Head
+from sim.workload.traces.prefixes import HASH_IDS, counted
 from sim.workload.traces.rows import json_blocks
+
+BLOCK_TOKENS = 16
+"""Tokens of a block that ``hash_ids`` name, in Bailian's traces."""
 
 _KEYS = ("timestamp", "input_length", "output_length")
 _OWN = ("chat_id", "parent_chat_id", "turn")
@@ -22,7 +28,9 @@ def _recognises(head: Head) -> bool:
 
 
 def _read(path: Path) -> Trace:
-    return Trace.joined(Trace.of(block, *_KEYS) for block in json_blocks(path, _KEYS))
+    blocks = json_blocks(path, _KEYS, [HASH_IDS])
+    found = counted(((Trace.of(block, *_KEYS), block) for block in blocks), BLOCK_TOKENS)
+    return replace(found, sessions="chat_id")
 
 
 FORMAT = TraceFormat(

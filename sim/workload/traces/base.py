@@ -32,6 +32,11 @@ class Trace:
     """Rows of the file that are no requests to replay: how many, by the reason."""
     priorities: NDArray[np.int64] | None = None
     """Of each request, lower goes first; None where the file does not say."""
+    repeated: NDArray[np.int64] | None = None
+    """Of each prompt, the tokens at its beginning that earlier ones begin with too; None where the
+    file does not say (``prefixes``)."""
+    sessions: str | None = None
+    """The column that says which requests belong to one conversation; None if there is none."""
 
     def __len__(self) -> int:
         return len(self.arrivals)
@@ -49,6 +54,7 @@ class Trace:
         """One trace from consecutive parts of it (at least one)."""
         rows = list(parts)
         priorities = [part.priorities for part in rows if part.priorities is not None]
+        repeated = [part.repeated for part in rows if part.repeated is not None]
         skipped: Counter[str] = Counter()
         for part in rows:
             skipped.update(part.skipped)
@@ -58,6 +64,8 @@ class Trace:
             np.concatenate([part.output_tokens for part in rows]),
             dict(skipped),
             np.concatenate(priorities) if priorities else None,
+            np.concatenate(repeated) if repeated else None,
+            rows[0].sessions,
         )
 
     def taken(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Trace:
@@ -68,6 +76,8 @@ class Trace:
             self.output_tokens[rows],
             self.skipped,
             None if self.priorities is None else self.priorities[rows],
+            None if self.repeated is None else self.repeated[rows],
+            self.sessions,
         )
 
     def moved(self, arrivals: NDArray[np.float64]) -> Trace:

@@ -8,13 +8,15 @@ tokens means that the request failed: such rows are skipped and counted.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from sim.workload.traces.base import FAILED, Trace, TraceFormat
-from sim.workload.traces.head import Head
+from sim.workload.traces.head import Head, head
 from sim.workload.traces.rows import csv_blocks
 
 _COLUMNS = ("Timestamp", "Request tokens", "Response tokens")
+_SESSION = "Session ID"
 
 
 def _recognises(head: Head) -> bool:
@@ -22,7 +24,8 @@ def _recognises(head: Head) -> bool:
 
 
 def _read(path: Path) -> Trace:
-    return Trace.joined(_parts(path))
+    found = Trace.joined(_parts(path))
+    return replace(found, sessions=_SESSION) if _SESSION in head(path).names else found
 
 
 def _parts(path: Path) -> Iterator[Trace]:

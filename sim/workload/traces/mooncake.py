@@ -1,9 +1,10 @@
 """How are Mooncake's traces read?
 
 JSON lines: ``timestamp`` in milliseconds, ``input_length`` and ``output_length`` in tokens, and
-``hash_ids``, which name the prefix blocks of 512 tokens and are ignored. Other services publish
-the same three keys with timestamps in seconds, beside keys of their own (``chat_id``). So a file
-with any further key is not recognised as Mooncake's; naming the format says that it is.
+``hash_ids``, which name the prefix blocks of 512 tokens: what they share is counted, and prompts
+are computed in full all the same. Other services publish the same three keys with timestamps in
+seconds, beside keys of their own (``chat_id``). So a file with any further key is not recognised
+as Mooncake's; naming the format says that it is.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ from pathlib import Path
 
 from sim.workload.traces.base import Trace, TraceFormat
 from sim.workload.traces.head import Head
+from sim.workload.traces.prefixes import HASH_IDS, counted
 from sim.workload.traces.rows import json_blocks
+
+BLOCK_TOKENS = 512
+"""Tokens of a block that ``hash_ids`` name, in Mooncake's traces."""
 
 _KEYS = ("timestamp", "input_length", "output_length")
 
@@ -22,8 +27,9 @@ def _recognises(head: Head) -> bool:
 
 
 def _read(path: Path) -> Trace:
-    return Trace.joined(
-        Trace.of(block, *_KEYS, per_second=1e3) for block in json_blocks(path, _KEYS)
+    blocks = json_blocks(path, _KEYS, [HASH_IDS])
+    return counted(
+        ((Trace.of(block, *_KEYS, per_second=1e3), block) for block in blocks), BLOCK_TOKENS
     )
 
 
