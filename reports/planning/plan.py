@@ -77,11 +77,12 @@ def _notes(document: Mapping[str, Any]) -> list[str]:
 
 
 def promises(document: Mapping[str, Any]) -> list[str]:
-    """How the trace gets its load, if it is one, and what had to hold."""
+    """How a trace gets its load, what of it is not replayed, and what had to hold."""
     scaling = document.get("scaling")
     stable = ["The scenario has no SLO: a fleet holds what the verdict calls stable."]
     promised = [f"SLO: {text}" for text in document["promises"]] or stable
-    return [*([] if scaling is None else [scaling["text"]]), *promised]
+    told = [*([] if scaling is None else [scaling["text"]]), *document.get("traffic_notes", ())]
+    return [*told, *promised]
 
 
 def headline(document: Mapping[str, Any]) -> Headline:

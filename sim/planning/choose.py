@@ -65,7 +65,7 @@ class Question:
 class Plan:
     """The answer: ``best`` are the cheapest fleets in order, ``sized`` all fleets that hold,
     ``ends`` what the error of predicted times does to each of those, and ``rejected`` every other
-    layout."""
+    layout. ``traffic_notes`` is what a reader should know of the traffic."""
 
     scenario: Scenario
     question: Question
@@ -75,6 +75,7 @@ class Plan:
     sized: tuple[Sized, ...]
     ends: tuple[FleetEnds, ...]
     rejected: tuple[Rejected, ...]
+    traffic_notes: tuple[str, ...] = ()
 
 
 Tell = Callable[[str], None]
@@ -90,7 +91,8 @@ def choose(
     """
     say = tell or (lambda _: None)
     scenario = scenario.moved(scenario.base.absolute()).override({"run.repetitions": 1})
-    axis = axis_of(scenario, "rate", traffic_of(scenario))
+    traffic = traffic_of(scenario)
+    axis = axis_of(scenario, "rate", traffic)
     promises = (*slo_promises(scenario), *question.constraints.promises)
     screened, rejected = _screened(scenario, question, promises, jobs)
     say(f"{len(screened)} of {len(question.layouts)} layouts are left after the screening")
@@ -132,6 +134,7 @@ def choose(
         sized=tuple(ranked),
         ends=tuple(ends),
         rejected=tuple(sorted(rejected, key=lambda each: order[each.layout])),
+        traffic_notes=traffic.notes,
     )
 
 

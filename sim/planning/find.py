@@ -79,7 +79,8 @@ class Ends:
 class Found:
     """The answer: ``best`` is the probe of the highest load that holds, ``fails`` that of the
     lowest one seen to fail above it (None: nothing failed), ``own`` that of the scenario's own
-    load, None if it has none of this kind."""
+    load, None if it has none of this kind. ``traffic_notes`` is what a reader should know of the
+    traffic."""
 
     axis: Axis
     scenario: Scenario
@@ -92,6 +93,7 @@ class Found:
     probes: tuple[Probe, ...]
     knee: Knee | None
     ends: Ends | None
+    traffic_notes: tuple[str, ...] = ()
 
     @property
     def random(self) -> bool:
@@ -117,6 +119,7 @@ class Finder:
         traffic = acceptable(replica, everything)
         self.axis = axis_of(scenario, kind, everything, scale)
         self.promises = tuple(promises)
+        self.traffic_notes = everything.notes
         self.estimate = estimate(replica, traffic, [*promises])
         self.saturation = saturation(replica, traffic)
         self._prober = Prober(setup, cost, promises, alone(replica, traffic).residence)
@@ -240,6 +243,7 @@ def find(
         probes=probes,
         knee=knee([probe for probe in probes if probe.load <= best.load]),
         ends=_ends(scenario, finder, best, tolerance),
+        traffic_notes=finder.traffic_notes,
     )
 
 
@@ -320,6 +324,7 @@ def document(found: Found) -> dict[str, Any]:
         "max": found.axis.kind,
         "unit": found.axis.unit,
         "scaling": found.axis.scaling,
+        "traffic_notes": list(found.traffic_notes),
         "criterion": "slo" if found.promises else "stable",
         "promises": [promise.text for promise in found.promises],
         "load": found.best.load,

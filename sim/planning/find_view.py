@@ -18,9 +18,9 @@ from sim.planning.sentences import (
     opening,
     own_load,
     rejections,
-    scaling_text,
     slo_text,
     sureness,
+    traffic_text,
 )
 from sim.planning.wording import FAILS, OPEN, milliseconds, number, outcome_text, rank, share
 
@@ -38,7 +38,7 @@ def find_view(document: Mapping[str, Any]) -> Group:
 def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     gpus = f"{document['gpus']} x {document['gpu']}"
     yield Text.assemble((document["scenario"], "bold"), f"  {document['model']} on {gpus}")
-    for line in scaling_text(document):
+    for line in traffic_text(document):
         yield Text(line)
     yield Text(slo_text(document))
     yield Text(highest(document), style="bold")

@@ -16,7 +16,7 @@ from sim.errors import UsageError
 from sim.planning.points import Settings
 from sim.scenario import Scenario
 from sim.scenario.traffic import Trace
-from sim.workload import ClosedTraffic, build
+from sim.workload import ClosedTraffic, OpenTraffic, build
 
 Kind = Literal["rate", "concurrency"]
 Scale = Literal["compress", "overlay"]
@@ -37,11 +37,12 @@ SAMPLE = 20_000
 @dataclass(frozen=True)
 class Traffic:
     """The requests of a scenario as columns: lengths in tokens and, where they come by the clock,
-    how many arrive per second."""
+    how many arrive per second; and what a reader of results should know of them."""
 
     prompts: NDArray[np.int64]
     outputs: NDArray[np.int64]
     rate: float | None
+    notes: tuple[str, ...] = ()
 
 
 def traffic_of(scenario: Scenario) -> Traffic:
@@ -63,7 +64,9 @@ def traffic_of(scenario: Scenario) -> Traffic:
             prompts += chunk.prompt_tokens
             outputs += chunk.output_tokens
     span = times[-1] - times[0] if times else 0.0
-    return Traffic(np.array(prompts), np.array(outputs), (len(times) - 1) / span if span else None)
+    rate = (len(times) - 1) / span if span else None
+    notes = traffic.notes if isinstance(traffic, OpenTraffic) else ()
+    return Traffic(np.array(prompts), np.array(outputs), rate, notes)
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ def document(plan: Plan, *, file: str = "SCENARIO", given: Sequence[str] = ()) -
         "rate": question.rate,
         "own_rate": plan.own_rate,
         "scaling": Axis(plan.scenario, "rate", plan.own_rate, question.scale).scaling,
+        "traffic_notes": list(plan.traffic_notes),
         "headroom": question.headroom,
         "target": question.target,
         "top": question.top,

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sim.console import WIDTH
-from sim.planning.sentences import scaling_text
+from sim.planning.sentences import traffic_text
 from sim.planning.wording import counted, limit_name, milliseconds, rank, share
 
 BREAKS = "breaks first"
@@ -33,7 +33,7 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         f"Asked: {document['rate']:.4g} requests/s and {document['headroom']:.0%} headroom "
         f"({document['target']:.4g}), {document['router']} over the replicas"
     )
-    for line in scaling_text(document):
+    for line in traffic_text(document):
         yield Text(line)
     yield Text(f"SLO: {promised(document)}")
     best = fleets[0]

@@ -20,14 +20,14 @@ def sentences(document: Document) -> list[str]:
     own = [] if document["own"] is None else [own_load(document)]
     told = [*rejections(document), slo_text(document), first_to_break(document), *own]
     told += [knee_text(document), *opening(document)]
-    head = [highest(document), *scaling_text(document), *ends_text(document)]
+    head = [highest(document), *traffic_text(document), *ends_text(document)]
     return [*head, *told, *sureness(document)]
 
 
-def scaling_text(document: Document) -> list[str]:
-    """What a trace at another load is; nothing where there is no trace."""
+def traffic_text(document: Document) -> list[str]:
+    """What a trace at another load is, and what of it is not replayed."""
     scaling = document["scaling"]
-    return [] if scaling is None else [scaling["text"]]
+    return [*([] if scaling is None else [scaling["text"]]), *document["traffic_notes"]]
 
 
 def slo_text(document: Document) -> str:
