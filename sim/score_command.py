@@ -27,17 +27,29 @@ def score(
         Path | None, typer.Option("-o", "--output", help="Write a page of Markdown too.")
     ] = None,
     jobs: Jobs = -1,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Of a log that does not say it: catalogue name, or a config.json."),
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="Of a log that does not say it: catalogue name, or a file.")
+    ] = None,
+    blocks: Annotated[
+        int | None,
+        typer.Option("--num-gpu-blocks", min=1, help="KV blocks of a log that does not say them."),
+    ] = None,
 ) -> None:
     """Predict every row of tables of measurements, and say how far off the predictions are."""
     with told_errors():
         from sim.console import stdout
         from sim.run_output import progress
-        from sim.scoring import score_all
+        from sim.scoring import Given, score_all
         from sim.scoring.document import to_document, view
         from sim.scoring.report import markdown
 
         with progress() as tell:
-            rows = score_all(measured, jobs=jobs, progress=tell)
+            given = Given(model, gpu, blocks)
+            rows = score_all(measured, jobs=jobs, progress=tell, given=given)
         if page is not None:
             _write(page, markdown(rows))
         if as_json:

@@ -389,6 +389,21 @@ def test_a_file_alone_needs_a_model_and_a_gpu(tmp_path: Path) -> None:
     assert result.summary["infersim"]["batch"]["peak_waiting"] == 2
 
 
+def test_a_log_without_hardware_and_blocks_is_taken_with_what_is_given(tmp_path: Path) -> None:
+    meta = {key: value for key, value in META.items() if key not in ("hardware", "kv_cache")}
+    place = log(tmp_path, meta=meta)
+    asked = (place, "--from", "log", "-o", tmp_path / "run", "--no-report")
+    done = command(*asked)
+    assert done.exit_code == 2
+    assert "the GPU must be given; add --gpu NAME" in " ".join(done.output.split())
+    done = command(*asked, "--gpu", "l40s", "--num-gpu-blocks", 700)
+    assert done.exit_code == 0, done.output
+    scenario = sim.load_scenario(tmp_path / "run" / "scenario.yaml")
+    assert (scenario.fleet[0].gpu, scenario.kv_cache.num_gpu_blocks) == ("l40s", 700)
+    done = command("chat.yaml", "--device", "cpu", "--num-gpu-blocks", 700)
+    assert "--num-gpu-blocks goes with --from" in " ".join(done.output.split())
+
+
 # -- simulated again -------------------------------------------------------------------------------
 
 

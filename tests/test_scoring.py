@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from sim.cli import app
 from sim.errors import TraceError
 from sim.scenario import load_scenario
-from sim.scoring import score_all
+from sim.scoring import Given, score_all
 from sim.scoring.conditions import Lengths, conditions
 from sim.scoring.document import to_document
 from sim.scoring.drivers import document
@@ -365,6 +365,12 @@ LOG_META = {
 }
 
 
+def with_settings(**changes: object) -> dict[str, Any]:
+    """The log's meta data with other settings of the engine."""
+    settings: Any = LOG_META["engine_kwargs"]
+    return LOG_META | {"engine_kwargs": settings | changes}
+
+
 def write_log(folder: Path, requests: list[dict[str, Any]], meta: object = LOG_META) -> Path:
     folder.mkdir()
     (folder / "meta.json").write_text(json.dumps(meta))
@@ -414,9 +420,26 @@ class TestReplay:
             ([{"input_toks": 3.0}], LOG_META, "no .output_toks. in this row"),
             ([request(0, last_token_ts=1.0)], LOG_META, "last_token_ts is 1.0; allowed: first_tok"),
             ([request(0), request(1, output_toks=0)], LOG_META, "jsonl: 1 requests failed"),
-            ([request(0, arrival_time=None)], LOG_META, "no row has an arrival_time"),
-            ([request(0)], {"model": "x"}, "lacks vllm_version"),
+            ([request(0)], {"model": "x"}, "does not say on which GPU it ran .*; add --gpu NAME"),
             ([request(0)], [1], "not a JSON object"),
+            (
+                [request(0)],
+                LOG_META | {"engine_kwargs": "x"},
+                "engine_kwargs is 'x'; allowed: a map",
+            ),
+            ([request(0)], LOG_META | {"hardware": 3}, "hardware is 3; allowed: a mapping"),
+            (
+                [request(0)],
+                LOG_META | {"kv_cache": {"num_gpu_blocks": "7"}},
+                "num_gpu_blocks is '7'",
+            ),
+            ([request(0)], LOG_META | {"vllm_version": 3}, "vllm_version is 3; allowed: a text"),
+            (
+                [request(0)],
+                with_settings(max_model_len=1.5),
+                "max_model_len is 1.5; allowed: a whole",
+            ),
+            ([request(0)], with_settings(dtype="int3"), "dtype is 'int3'; known: bfloat16"),
         ],
     )
     def test_broken_logs(
@@ -424,6 +447,64 @@ class TestReplay:
     ) -> None:
         with pytest.raises(TraceError, match=complaint):
             score_all([write_log(tmp_path / "log", requests, meta)], jobs=1)
+
+    def test_a_damaged_text_is_one_clear_error(self, tmp_path: Path) -> None:
+        log = write_log(tmp_path / "log", [request(0)])
+        (log / "meta.json").write_bytes(b'{"model": "\xff\xfe"}')
+        with pytest.raises(TraceError, match=r"meta\.json:1: .*UTF-8"):
+            score_all([log], jobs=1)
+
+    def test_an_older_log_is_taken_with_what_it_lacks(self, tmp_path: Path) -> None:
+        requests = [request(float(at), arrival_time=None) for at in range(5)]
+        older = {"model": "meta-llama/Llama-3.1-8B", "engine_kwargs": {"max_num_seqs": 8}}
+        log = write_log(tmp_path / "log", requests, older)
+        given = Given(gpu="h100-sxm", num_gpu_blocks=1000)
+        rows = {scored.row["metric"]: scored for scored in score_all([log], jobs=1, given=given)}
+        tpot = rows["tpot_mean"]
+        assert tpot.reason == ""
+        assert tpot.predicted == pytest.approx(0.0065, rel=0.2)
+        assert tpot.known is not None
+        told = "; ".join(tpot.known.assumed)
+        for expected in (
+            "max_num_batched_tokens is not stated",
+            "block_size is not stated",
+            "max_model_len is not stated: 511",
+            "no row has an arrival_time",
+        ):
+            assert expected in told
+        assert "max_num_seqs" not in told
+        assert "KV blocks" not in told
+        (log / "meta.json").unlink()
+        with pytest.raises(
+            TraceError, match="does not say which model it served; add --model NAME"
+        ):
+            score_all([log], jobs=1, given=given)
+        both = given._replace(model="llama-3.1-8b", num_gpu_blocks=None)
+        (found, *_) = score_all([log], jobs=1, given=both)
+        assert found.reason == ""
+        assert found.known is not None
+        assert any("KV blocks are not stated" in each for each in found.known.assumed)
+
+    def test_the_command_passes_on_what_is_given(self, tmp_path: Path) -> None:
+        log = write_log(tmp_path / "log", [request(float(at)) for at in range(3)], {})
+        options = ["--gpu", "h100-sxm", "--model", "llama-3.1-8b", "--num-gpu-blocks", "1000"]
+        done = CliRunner().invoke(app, ["score", str(log), "--json", *options])
+        assert done.exit_code == 0, done.output
+        assert all(row["predicted"] for row in json.loads(done.stdout)["rows"])
+        done = CliRunner().invoke(app, ["score", str(log), "--json"])
+        assert done.exit_code == 2
+        assert "add --gpu NAME" in done.output
+
+    def test_a_quantised_log_is_predicted_as_such(self, tmp_path: Path) -> None:
+        rows = score_all(
+            [write_log(tmp_path / "a", [request(0)], with_settings(quantization="fp8"))], jobs=1
+        )
+        assert rows[0].known is not None
+        assert rows[0].known.weights == "fp8"
+        rows = score_all(
+            [write_log(tmp_path / "b", [request(0)], with_settings(quantization="awq"))], jobs=1
+        )
+        assert "quantization awq does not tell" in rows[0].reason
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the published measurements are not at hand")

@@ -1,4 +1,4 @@
-"""What does a log of single requests say, and how is it predicted? The same requests, again.
+"""A log of single requests beside its prediction: the same requests, again.
 
 A log is a folder with ``requests.jsonl`` (``sim.workload.request_log``) and ``meta.json`` (the
 engine's settings and its GPU). Intervals are only taken within one clock. The engine's times begin
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,14 @@ from sim.errors import TraceError
 from sim.scenario import load_scenario
 from sim.scoring.conditions import Conditions, Lengths
 from sim.scoring.figures import UNITS, Figure, Quantity
-from sim.scoring.names import Unrepresentable, gpu_name, model_name
+from sim.scoring.log_meta import Given, LogMeta, read_meta, representable
+from sim.scoring.names import Unrepresentable
 from sim.scoring.predict import Scored, outcome
 from sim.scoring.table import NEEDED, OPTIONAL, Row
 from sim.simulation import simulate
 from sim.workload.request_log import META, REQUESTS, Floats, RequestLog, read
-from sim.workload.traces.rows import json_row
+
+_NOTHING = Given()
 
 METRICS: tuple[tuple[Quantity, str], ...] = (
     ("ttft", "mean"),
@@ -45,14 +46,15 @@ def is_log(path: Path) -> bool:
     return path.is_dir() and (path / REQUESTS).exists()
 
 
-def score_log(path: Path) -> list[Scored]:
-    """Every metric of the log in the folder ``path`` beside its prediction. Raises TraceError for a
-    log that cannot be read."""
-    meta = _meta(path / META)
-    log, arrived = _requests(path / REQUESTS)
+def score_log(path: Path, given: Given = _NOTHING) -> list[Scored]:
+    """Every metric of the log in the folder ``path`` beside its prediction; ``given`` goes before
+    what the log states. Raises TraceError for a log that cannot be read, or that lacks what is not
+    given."""
+    meta = read_meta(path / META, given)
+    log, arrived, assumed = _requests(path / REQUESTS)
     measured = _measured(log)
     try:
-        known, document = _document(meta, log)
+        known, document = _document(meta, given, log, assumed)
     except Unrepresentable as reason:
         return [
             Scored(_row(path, meta, name, value), None, "", None, value, None, str(reason))
@@ -82,18 +84,18 @@ def _figure(metric: str) -> Figure:
     return Figure(quantity, f"{rank}_{quantity}_ms", UNITS["ms"])  # type: ignore[arg-type]
 
 
-def _row(path: Path, meta: dict[str, Any], metric: str, value: float) -> Row:
+def _row(path: Path, meta: LogMeta, metric: str, value: float) -> Row:
     """The metric as if it stood in a table."""
     cells = dict.fromkeys((*NEEDED, *OPTIONAL), "")
     cells |= {
         "engine": "vLLM",
-        "engine_version": str(meta["vllm_version"]),
-        "gpu": str(meta["hardware"]["device_name"]),
-        "n_gpus": str(meta["hardware"]["device_count"]),
-        "tp": str(meta["engine_kwargs"]["tensor_parallel_size"]),
-        "model": str(meta["model"]),
-        "weight_dtype": str(meta["engine_kwargs"]["dtype"]),
-        "kv_dtype": str(meta["engine_kwargs"]["kv_cache_dtype"]),
+        "engine_version": meta.version,
+        "gpu": meta.published_gpu or "",
+        "n_gpus": str(meta.gpus),
+        "tp": str(meta.tensor_parallel),
+        "model": meta.published_model or "",
+        "weight_dtype": meta.weights,
+        "kv_dtype": meta.kv_cache,
         "arrival": "replay of a log",
         "metric": metric,
         "value": repr(value),
@@ -102,24 +104,17 @@ def _row(path: Path, meta: dict[str, Any], metric: str, value: float) -> Row:
     return Row(path.name, 0, cells)
 
 
-def _meta(path: Path) -> dict[str, Any]:
-    found = json_row(path, 1, path.read_text(encoding="utf-8") if path.exists() else "")
-    wanted = ("model", "vllm_version", "engine_kwargs", "hardware", "kv_cache")
-    missing = [key for key in wanted if key not in found]
-    if missing:
-        raise TraceError(f"{path}: lacks {', '.join(missing)}")
-    return found
-
-
-def _requests(path: Path) -> tuple[RequestLog, Floats]:
-    """The log, and when its requests arrived (s, Unix time); all of them must have been served."""
+def _requests(path: Path) -> tuple[RequestLog, Floats, tuple[str, ...]]:
+    """The log, when its requests arrived (s, of one clock), and what is assumed of that; all of
+    them must have been served."""
     log = read(path)
-    if log.arrived is None:
-        raise TraceError(f"{path}: no row has an arrival_time, without which nothing is replayed")
     if not log.served.all():
         failed = int((~log.served).sum())
         raise TraceError(f"{path}: {failed:,} requests failed, which a simulation cannot repeat")
-    return log, log.arrived
+    if log.arrived is not None:
+        return log, log.arrived, ()
+    told = "no row has an arrival_time: requests arrive when the engine's core took them up"
+    return log, log.queued, (told,)
 
 
 def _measured(log: RequestLog) -> dict[str, float]:
@@ -140,44 +135,50 @@ def _measured(log: RequestLog) -> dict[str, float]:
     return found
 
 
-def _document(meta: dict[str, Any], log: RequestLog) -> tuple[Conditions, dict[str, Any]]:
-    """The scenario of the log but for its trace. Raises Unrepresentable."""
-    settings, cache = meta["engine_kwargs"], meta["kv_cache"]
+def _document(
+    meta: LogMeta, given: Given, log: RequestLog, assumed: tuple[str, ...]
+) -> tuple[Conditions, dict[str, Any]]:
+    """The scenario of the log without its trace. Raises Unrepresentable."""
+    lengths = log.prompt_tokens + log.output_tokens
+    longest = meta.max_model_len or int(lengths.max())
+    if meta.max_model_len is None:
+        assumed = (*assumed, f"max_model_len is not stated: {longest:,}, the longest request")
     known = Conditions(
         driver="replay",
         engine="vLLM",
-        version=str(meta["vllm_version"]),
-        gpu=gpu_name(str(meta["hardware"]["device_name"])),
-        gpus=int(settings["tensor_parallel_size"]),
-        model=model_name(str(meta["model"])),
-        weights="bf16",
-        kv_cache="bf16",
-        tensor_parallel=int(settings["tensor_parallel_size"]),
+        version=meta.version,
+        gpu=meta.gpu(given),
+        gpus=meta.tensor_parallel,
+        model=meta.model(given),
+        weights=representable(meta.weights),
+        kv_cache=meta.kv_cache,
+        tensor_parallel=meta.tensor_parallel,
         prompt=Lengths(int(log.prompt_tokens.min()), int(log.prompt_tokens.max())),
         output=Lengths(int(log.output_tokens.min()), int(log.output_tokens.max())),
         size=None,
         rate=None,
         requests=len(log.prompt_tokens),
         memory_fraction=None,
-        max_num_batched_tokens=int(settings["max_num_batched_tokens"]),
+        max_num_batched_tokens=meta.max_num_batched_tokens,
+        assumed=(*meta.assumed, *assumed),
     )
-    if cache.get("enable_prefix_caching"):
-        known = replace(known, assumed=("its prefix cache is left out",))
     document = {
         "version": 1,
         "name": "replay",
         "model": known.model,
+        "precision": {
+            "weights": known.weights,
+            "activations": known.weights,
+            "kv_cache": known.kv_cache,
+        },
         "fleet": {"gpu": known.gpu, "tensor_parallel": known.tensor_parallel},
         "engine": "vllm",
-        "max_model_len": int(settings["max_model_len"]),
+        "max_model_len": longest,
         "scheduler": {
-            "max_num_seqs": int(settings["max_num_seqs"]),
+            "max_num_seqs": meta.max_num_seqs,
             "max_num_batched_tokens": known.max_num_batched_tokens,
         },
-        "kv_cache": {
-            "num_gpu_blocks": int(cache["num_gpu_blocks"]),
-            "block_size": int(cache["block_size"]),
-        },
+        "kv_cache": {"num_gpu_blocks": meta.num_gpu_blocks, "block_size": meta.block_size},
         "run": {"warmup": 0},
     }
     return known, document
