@@ -55,7 +55,30 @@ def test_the_chat_template_shows_every_section_that_can_be_used() -> None:
 
 
 def test_the_help_names_the_templates() -> None:
-    assert f"{' or '.join(reversed(starter.names()))}." in infersim("init", "--help").stdout
+    assert "Which template: chat, batch or trace." in infersim("init", "--help").stdout
+    assert starter.names() == ["batch", "chat", "trace"]
+
+
+def test_a_trace_comes_with_its_template_and_spares_yours(place: Path) -> None:
+    assert infersim("init", "mine", "--like", "trace").exit_code == 0
+    assert sorted(path.name for path in place.iterdir()) == ["mine.yaml", "requests.csv"]
+    (place / "requests.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,1,1\n")
+    assert infersim("init", "mine", "--like", "trace", "--force").exit_code == 0
+    assert (place / "requests.csv").read_text().endswith("0,1,1\n")
+    assert sim.simulate(sim.load_scenario(place / "mine.yaml")).summary["completed"] == 1
+
+
+def test_the_keys_of_a_trace_that_the_template_offers_work(place: Path) -> None:
+    starter.write("mine", "trace")
+    lines = starter.text("trace").splitlines()
+    offered = [line.strip(" #").split(" #")[0] for line in lines if line.startswith("    # ")]
+    assert [text.split(":")[0] for text in offered] == ["overlay", "time_scale", "rate", "limit"]
+    plain = sim.load_scenario(place / "mine.yaml")
+    for text in offered:
+        asked = sim.load_scenario(
+            place / "mine.yaml", [f"workload.trace.{text.strip().replace(': ', '=')}"]
+        )
+        assert asked.workload.trace != plain.workload.trace
 
 
 def test_a_file_is_never_overwritten_unasked(place: Path) -> None:

@@ -54,6 +54,12 @@ REPLACED = [
     (FLEET, "fleet: [h100-sxm]\n", "2:9", ["fleet.0: expected a mapping such as `fleet: {gpu"]),
     (FLEET, "fleet:\n- gpu: l40s\n- gpu: h100\n", "4:3", ["a fleet of 2 is not supported yet"]),
     (ARRIVALS, "poisson", "5:13", ["`arrivals: {kind: poisson, rate: 6.0}`, got 'poisson'"]),
+    (
+        "poisson, rate: 6",
+        "closed, users: 6",
+        "5:28",
+        ["workload.arrivals.users: unknown key 'users' (did you mean 'concurrency'?)"],
+    ),
     ("kind: poisson", "kind: poison", "5:20", ["expected one of poisson, gamma", "'poisson'?"]),
     ("kind: poisson", "kind: ramps", "5:20", ["closed, ramp, diurnal, got 'ramps' (did you mean"]),
     ("kind: poisson", "kind: ramp", "5:3", ["workload.arrivals: `final_rate` is missing, for"]),

@@ -7,7 +7,7 @@ is allowed, and the nearest match.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -15,6 +15,9 @@ from pydantic import BaseModel, ValidationError
 from sim.errors import did_you_mean, nearest
 from sim.scenario.document import Document, KeyPath, Problem, dotted, show
 from sim.scenario.support import refusal
+
+OTHER_WORDS: Mapping[str, str] = {"users": "concurrency", "clients": "concurrency"}
+"""What people call a key, by the word."""
 
 
 def problems_of(
@@ -25,7 +28,7 @@ def problems_of(
         (detail, *_follow(detail["loc"], root)) for detail in error.errors(include_url=False)
     ]
     misspelt = {
-        (*path[:-1], nearest(str(path[-1]), section.model_fields))
+        (*path[:-1], _meant(str(path[-1]), section))
         for detail, path, section, _ in details
         if detail["type"] == "extra_forbidden"
     }
@@ -137,8 +140,16 @@ def _unknown(path: KeyPath, section: type[BaseModel], root: type[BaseModel]) -> 
     key, known = str(path[-1]), list(section.model_fields)
     homes = [home for home in _homes(root, ()) if home[-1] == key]
     elsewhere = homes and path not in homes  # not just of another kind of this section
-    hint = f" (did you mean {dotted(homes[0])}?)" if elsewhere else did_you_mean(key, known)
+    meant = _meant(key, section)
+    hint = "" if meant is None else f" (did you mean {show(meant)}?)"
+    hint = f" (did you mean {dotted(homes[0])}?)" if elsewhere else hint
     return f"unknown key {show(key)}{hint}; known here: {', '.join(known)}"
+
+
+def _meant(key: str, section: type[BaseModel]) -> str | None:
+    """The key of ``section`` that ``key`` stands for: another word for it, or a slip."""
+    other = OTHER_WORDS.get(key)
+    return other if other in section.model_fields else nearest(key, section.model_fields)
 
 
 def _homes(section: type[BaseModel], path: KeyPath) -> Iterator[KeyPath]:

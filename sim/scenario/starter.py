@@ -5,6 +5,7 @@ Each template is a complete scenario in which every section is explained; it is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from sim.errors import UsageError, did_you_mean
 from sim.scenario.document import printable
 
 _SUFFIXES = (".yaml", ".yml")
+COMPANIONS: Mapping[str, str] = {"trace": "requests.csv"}
+"""The file that a template refers to, by the template."""
 
 
 def names() -> list[str]:
@@ -34,7 +37,8 @@ def text(like: str) -> str:
 def write(name: str, like: str = "chat", *, force: bool = False) -> Path:
     """Write a template to ``name``, with .yaml at its end, and return where it is.
 
-    Raises UsageError when the file exists, unless ``force`` is given, or cannot be written.
+    What the template refers to is written beside it, unless a file of that name is there. Raises
+    UsageError when the file exists, unless ``force`` is given, or cannot be written.
     """
     content = text(like)
     if not Path(name).name.strip(" ."):
@@ -44,6 +48,7 @@ def write(name: str, like: str = "chat", *, force: bool = False) -> Path:
     try:
         with path.open("w" if force else "x", encoding="utf-8", newline="\n") as file:
             file.write(content)
+        _write_companion(path.parent, like)
     except FileExistsError:
         raise UsageError(f"{shown} exists already; --force overwrites it") from None
     except FileNotFoundError:
@@ -52,3 +57,10 @@ def write(name: str, like: str = "chat", *, force: bool = False) -> Path:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UsageError(f"{shown} cannot be written: {reason}") from None
     return path
+
+
+def _write_companion(folder: Path, like: str) -> None:
+    name = COMPANIONS.get(like)
+    if name is not None and not (folder / name).exists():
+        data = resources.files("sim.scenario") / "templates" / name
+        (folder / name).write_bytes(data.read_bytes())
