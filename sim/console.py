@@ -20,6 +20,8 @@ STATE_STYLES = {
     "no traffic served": "red",
 }
 
+SLO_STYLES = {"met": "green", "too close to call": "yellow", "missed": "red"}
+
 
 def stdout() -> Console:
     """The console results are written to; it obeys NO_COLOR and draws no wider than ``WIDTH``."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.metrics.attainment import OPEN
 from sim.metrics.charts import charts
 from sim.metrics.latency_parts import latency_parts
 from sim.metrics.repetitions import combine, headlines
@@ -84,7 +85,7 @@ class Result:
         own = self.summary["infersim"]
         own["ends"] = ends
         if not ends["decided"]:
-            own["verdict"]["slo_state"] = "too close to call"
+            own["verdict"] |= {"slo_state": OPEN, "slo_headroom": None}
 
     @cached_property
     def charts(self) -> dict[str, Any]:

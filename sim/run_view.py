@@ -10,7 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sim.console import STATE_STYLES
+from sim.console import SLO_STYLES, STATE_STYLES
+from sim.metrics.slo_text import headroom_text, slo_text
 from sim.metrics.timeline import Timeline
 from sim.prices import PER_OUTPUT_TOKENS, PER_TOKENS, dollars
 from sim.sparkline import Sparks
@@ -33,10 +34,7 @@ def _run_parts(summary: dict[str, Any], timeline: Timeline | None) -> Iterator[R
     yield Text.assemble(
         (own["scenario"], "bold"), f"  {own['model']} on {gpus}, {own['engine']}, {own['batching']}"
     )
-    verdict = own["verdict"]
-    yield Text(verdict["text"], style=STATE_STYLES.get(verdict["state"], ""))
-    if verdict["limits"]:
-        yield _slo_line(verdict, Spread(summary))
+    yield from _verdict_lines(own, Spread(summary))
     yield from _capacity_lines(own["kv_cache"])
     spread = Spread(summary)
     if timeline is not None:
@@ -55,7 +53,7 @@ def _run_parts(summary: dict[str, Any], timeline: Timeline | None) -> Iterator[R
             f"{name} {share:.0%}" for name, share in own["bound_by"].items() if share >= 0.005
         )
         yield Text(f"Bound by: {bounds or '-'}")
-        yield Text(f"Prices: {own['provenance']}", style="dim")
+        yield Text(f"Kernel timings: {own['provenance']}", style="dim")
     yield Text(f"How sure: {own['error_band']['text']}", style="dim")
     if own["ends"] is not None:
         yield Text(own["ends"]["text"], style="" if own["ends"]["decided"] else "yellow")
@@ -63,6 +61,25 @@ def _run_parts(summary: dict[str, Any], timeline: Timeline | None) -> Iterator[R
         yield Text(own["whole_runs"]["text"], style="dim")
     for note in own["notes"]:
         yield Text(f"Note: {note}", style="yellow")
+
+
+def _verdict_lines(own: dict[str, Any], spread: Spread) -> Iterator[Text]:
+    """The answer: what was rejected and how to admit it, the load, the SLO and the headroom."""
+    verdict, refused = own["verdict"], own["rejection"]
+    if refused is not None:
+        remedy = f" To serve them, {refused['remedy']}." if refused["remedy"] else ""
+        yield Text(f"Rejected: {refused['text']}{remedy}", style="red")
+    state = verdict["state"]
+    missed = state == "stable" and verdict["slo_met"] is False
+    yield Text(verdict["text"], style="yellow" if missed else STATE_STYLES.get(state, ""))
+    if verdict["limits"]:
+        yield Text(
+            slo_text(verdict, spread.of_share("verdict.attainment")),
+            style=SLO_STYLES.get(verdict["slo_state"], ""),
+        )
+    headroom = headroom_text(verdict)
+    if headroom:
+        yield Text(f"Headroom: {headroom}")
 
 
 def _observed(summary: dict[str, Any]) -> bool:
@@ -110,24 +127,6 @@ class Spread:
         """`` ± 1.4%``, to stand behind a share."""
         half = self.half_width(key)
         return f" ± {_two_digits(100 * half)}%" if half else ""
-
-
-def _slo_line(verdict: dict[str, Any], spread: Spread) -> Text:
-    limits = ", ".join(
-        f"{name.upper()} <= {show_time(entry['limit_ms'] / 1e3)} {_share(entry['attainment'])}"
-        for name, entry in verdict["limits"].items()
-    )
-    if verdict["slo_met"] is None:
-        return Text(f"SLO: not judged ({limits})")
-    if verdict["slo_met"]:
-        word = "met"
-    else:
-        first = verdict["first_limit"]
-        word = f"missed, first by {first.upper()}" if first else "missed"
-    style = "green" if verdict["slo_met"] else "red"
-    share = _share(verdict["attainment"]) + spread.of_share("verdict.attainment")
-    target = _share(verdict["target"])
-    return Text(f"SLO {word}: {share} of requests, {target} wanted ({limits})", style=style)
 
 
 def _latency_table(summary: dict[str, Any], spread: Spread) -> Table:

@@ -25,6 +25,9 @@ UNITS: dict[str, dict[str, float]] = {
 }
 """For each dimension, the unit suffixes that are understood and their SI factor."""
 
+MOST_DECIMALS = 9
+"""Of a percentage: more would tell apart what rounding in floats made different."""
+
 _LONGEST = 100  # characters; the pattern would take long to refuse many more
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\d\s].*?)?\s*")
 
@@ -86,6 +89,45 @@ def show_time(seconds: float) -> str:
     if size < 7200 / 2:
         return f"{_digits(seconds / 60)} min"
     return f"{_digits(seconds / 3600)} h"
+
+
+NEAR = 0.01
+"""Distance of a share from none, all or its target below which its digits decide."""
+
+
+def show_share(share: float, target: float | None = None) -> str:
+    """A share as a percentage, with as many digits as it takes not to look like none, like all, or
+    like a ``target`` that it misses.
+
+    >>> show_share(0.6912, 0.99), show_share(0.9866, 0.99), show_share(0.989996, 0.99)
+    ('69%', '98.66%', '98.9996%')
+    >>> show_share(0.99, 0.99), show_share(0.99999), show_share(0.0)
+    ('99%', '99.999%', '0%')
+    """
+    if not math.isfinite(share):
+        return "-"
+    marks = [0.0, 1.0] if target is None else [0.0, 1.0, target]
+    if share in marks:
+        return f"{100 * share:.9g}%"
+    decimals = 2 if any(abs(share - mark) < NEAR for mark in marks) else 0
+    while decimals < MOST_DECIMALS and any(
+        f"{100 * share:.{decimals}f}" == f"{100 * mark:.{decimals}f}" for mark in marks
+    ):
+        decimals += 1
+    return f"{100 * share:.{decimals}f}%"
+
+
+def show_utilisation(share: float) -> str:
+    """A share of the capacity, which may be more than all of it: a percentage of two digits and
+    more, and never 100% where it is not.
+
+    >>> show_utilisation(0.62), show_utilisation(1.0035), show_utilisation(0.0031)
+    ('62%', '100.4%', '0.31%')
+    """
+    if share < NEAR:
+        return f"{100 * share:.2g}%"
+    whole = f"{share:.0%}"
+    return f"{share:.1%}" if whole == "100%" and share != 1 else whole
 
 
 def show_bytes(size: float) -> str:

@@ -195,7 +195,8 @@ def tiny(seed: int, **changes: Any) -> dict[str, Any]:
     """A summary with a few entries of each kind; ``changes`` go to the verdict."""
     verdict = {
         **{"state": "stable", "text": f"Text of {seed}.", "slo_met": True, "attainment": 1.0},
-        **{"target": 0.9, "first_limit": "ttft"},
+        **{"attainment_low": 0.95, "attainment_high": 1.0, "slo_state": "met"},
+        **{"requests_to_decide": None, "target": 0.9, "first_limit": "ttft"},
         "limits": {"ttft": {"limit_ms": 100.0, "attainment": 1.0}},
     }
     bound = {"low": 1.0, "high": 1.1, "samples": 1000, "effective_samples": 900}

@@ -244,7 +244,7 @@ def test_a_trace_that_ends_while_its_queue_grows(tmp_path: Path) -> None:
         ({"kind": "ramp", "rate": 1.4, "final_rate": 0.5, "duration": 0.5}, STABLE, 0.5,
          "The queue was longest"),
         ({"kind": "diurnal", "rate": 0.1, "peak_rate": 0.5, "period": 1.0}, STABLE, 0.3,
-         "At the peak it takes 50%."),
+         "30% of the capacity on average, 50% at the peak"),
         ({"kind": "diurnal", "rate": 0.1, "peak_rate": 1.3, "period": 0.5}, STABLE, 0.7,
          "after it had grown for"),
         ({"kind": "diurnal", "rate": 0.6, "peak_rate": 1.7, "period": 0.4}, OVER, 1.15,
@@ -314,4 +314,4 @@ def test_more_requests_are_asked_for_where_they_would_tell(servers: dict[str, Sy
     assert {verdict["state"] for verdict in verdicts} <= {NEAR, OVER}
     doubtful = [v["text"] for v in verdicts if v["state"] == NEAR and v["utilisation"] > 1.06]
     assert doubtful
-    assert all("It may be too much already. Simulate" in text for text in doubtful)
+    assert all("probably overloaded, " in text and " Simulate " in text for text in doubtful)

@@ -211,13 +211,13 @@ def conclusion(
         return {"sufficient": True, "requests_needed": None, "text": text}
     listed = ", ".join(text for short, text in found if short)
     if repetitions > 1:
-        enough = f"About {_rounded_up(repetitions * factor):,} repetitions"
+        enough = f"About {rounded_up(repetitions * factor):,} repetitions"
     else:
         about = "About" if bounded else "At least"
-        enough = f"{about} {_rounded_up(requests * factor):,} requests"
+        enough = f"{about} {rounded_up(requests * factor):,} requests"
     return {
         "sufficient": False,
-        "requests_needed": _rounded_up(requests * factor),
+        "requests_needed": rounded_up(requests * factor),
         "text": f"Too short for its p99: all that is sure (95 %) is {listed}. {enough} "
         f"{'would do' if bounded else 'are needed'}.",
     }
@@ -227,10 +227,10 @@ def _ms(milliseconds: float) -> str:
     return show_time(milliseconds / 1e3)
 
 
-def _rounded_up(number: float) -> int:
+def rounded_up(number: float) -> int:
     """Two significant digits.
 
-    >>> _rounded_up(1234.5), _rounded_up(7.2), _rounded_up(90)
+    >>> rounded_up(1234.5), rounded_up(7.2), rounded_up(90)
     (1300, 8, 90)
     """
     unit = int(10 ** max(0, len(str(int(number))) - 2))

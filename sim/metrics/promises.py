@@ -223,3 +223,15 @@ def pooled(promise: Promise, runs: Sequence[Seen]) -> Attained:
     )
     rejected = float(np.mean([run.rejected for run in runs]))
     return Attained(promise, share, low, high, limits, len(kept), effective, rejected)
+
+
+def breaks_first(found: Sequence[Attained]) -> Attained:
+    """The promise to name: one that is broken before those that are kept, and of these the one that
+    the most requests miss, measured by how many may."""
+
+    def strain(each: Attained) -> tuple[bool, bool, float, float]:
+        allowed = 1 - each.promise.share
+        missed = (1 - each.share) / allowed if allowed else 1 - each.share
+        return not each.kept, each.hopeless, missed, max(each.pressure.values())
+
+    return max(found, key=strain)

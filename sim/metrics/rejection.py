@@ -109,8 +109,10 @@ has 126,195)'
     def document(self) -> dict[str, Any]:
         """As plain data."""
         return {
+            "count": self.rejected,
             "rejected": self.rejected,
             "share": self.share,
+            "by_reason": dict(self.reasons),
             "longest_tokens": self.longest,
             "text": f"{self.text}.",
             "remedy": self.remedy or None,

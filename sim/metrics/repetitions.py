@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sim.metrics.precision import conclusion
+from sim.metrics.attainment import MISSED, OPEN, slo_state
+from sim.metrics.precision import conclusion, rounded_up
 
 CONFIDENCE = 0.95
 
@@ -91,6 +92,7 @@ def combine(summaries: Sequence[Mapping[str, Any]], wanted: int | None = None) -
     own["error_band"] = first["error_band"]
     own["verdict"] = _verdict([detail["verdict"] for detail in details])
     _widen(own["verdict"], found)
+    _decide(own["verdict"], sum(detail["requests"]["submitted"] for detail in details))
     own["precision"] = _precision(combined, details, found)
     own["repetitions"] = {
         "count": len(summaries),
@@ -175,15 +177,54 @@ def _verdict(verdicts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     attainment = _mean([verdict["attainment"] for verdict in judged])
     target = judged[0]["target"] if judged else None
     figures: dict[str, Any] = _mean(verdicts)
+    limits: dict[str, Any] = _mean([verdict["limits"] for verdict in judged]) if judged else {}
     return figures | {
         "state": state,
         "text": text,
-        "slo_met": None if attainment is None else attainment >= target,
+        "slo_met": None if attainment is None else attainment >= target and _apart_met(limits),
         "attainment": attainment,
         "target": target,
         "first_limit": breaks.most_common(1)[0][0] if breaks else None,
-        "limits": _mean([verdict["limits"] for verdict in judged]) if judged else {},
+        "limits": limits,
     }
+
+
+def _apart_met(limits: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether the limits that are judged apart, such as ``ttft_p95``, are met."""
+    apart = [entry for name, entry in limits.items() if "_p" in name]
+    return all(entry["attainment"] >= entry["target"] for entry in apart)
+
+
+def _decide(verdict: dict[str, Any], requests: int) -> None:
+    """Say whether the SLO is met for sure, now that the shares have their intervals over the
+    repetitions, of so many ``requests`` in all; and how many would decide it."""
+    if verdict["attainment"] is None:
+        return
+    together = [verdict[key] for key in ("attainment", "attainment_low", "attainment_high")]
+    shares = [(*together, verdict["target"])]
+    shares += [
+        (entry["attainment"], entry["low"], entry["high"], entry["target"])
+        for name, entry in verdict["limits"].items()
+        if "_p" in name
+    ]
+    state = slo_state(shares)
+    wanted = None
+    if state == OPEN:
+        factors = [_times(*each) for each in shares if each[1] < each[3] <= each[2]]
+        wanted = rounded_up(requests * max(factors)) if all(map(math.isfinite, factors)) else None
+    verdict |= {"slo_state": state, "requests_to_decide": wanted}
+    if state == MISSED:
+        verdict["slo_headroom"] = 0.0
+    elif state == OPEN:
+        verdict["slo_headroom"] = None
+
+
+def _times(share: float, low: float, high: float, target: float) -> float:
+    """How many times the requests would narrow an interval so that it leaves the target out."""
+    half, apart = (
+        (share - low, share - target) if share >= target else (high - share, target - share)
+    )
+    return (half / apart) ** 2 if apart else math.inf
 
 
 def _widen(verdict: dict[str, Any], found: Mapping[str, Mapping[str, float | None]]) -> None:

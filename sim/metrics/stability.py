@@ -32,18 +32,23 @@ requests at 0.7 of the capacity exceed it by chance once in thousands of runs.""
 class Load:
     """What arrives in a run that waits for nobody, against what full batches would serve.
 
-    ``rate`` requests arrive per second. They are the share ``utilisation`` of the capacity, with
-    the standard error ``error``; ``late`` is the same for the last tenth of the run, as it came.
-    ``batch`` requests fill the batches of the fleet, ``backlog`` were waiting at the last arrival.
+    ``rate`` requests arrive per second that are not rejected, of ``offered``. They are the share
+    ``utilisation`` of the capacity, with the standard error ``error``; ``late`` is the same for the
+    last tenth of the run, as it came. ``batch`` requests fill the batches of the fleet, ``backlog``
+    were waiting at the last arrival. Each came at one of ``arrived``, and takes full batches of the
+    whole fleet as many seconds as ``costs`` has for it.
     """
 
     rate: float
+    offered: float
     utilisation: float
     error: float
     late: float
     batch: float
     backlog: int
     drift: Drift
+    arrived: Floats
+    costs: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +74,24 @@ def load(run: RunRecord) -> Load:
     costs = full.costs * _slowness(run, full, accepted) / run.replicas
     law = run.scenario.workload.arrivals
     if law is None:
-        rate = (len(arrived) - 1) / span
+        rate = offered = (len(arrived) - 1) / span
     else:
-        rate = _rate(law, float(arrived[-1])) * len(accepted) / len(run.requests)
+        offered = _rate(law, float(arrived[-1]))
+        rate = offered * len(accepted) / len(run.requests)
     utilisation = rate * float(costs.mean())
     queued = arrived + run.deployment.engine.front_end
     left = np.sort(accepted["scheduled"][~np.isnan(accepted["scheduled"])])
     return Load(
         rate=rate,
+        offered=offered,
         utilisation=utilisation,
         error=0.0 if law is None else full.error * utilisation,
         late=float(costs[arrived > arrived[-1] - LATE * span].sum()) / (LATE * span),
         batch=full.seats * run.replicas,
         backlog=len(queued) - int(np.searchsorted(left, queued[-1], side="right")),
         drift=drift(queued, left),
+        arrived=np.asarray(arrived),
+        costs=np.asarray(costs),
     )
 
 

@@ -20,6 +20,7 @@ from sim.metrics.confidence import error_band, provenance
 from sim.metrics.gaps import Gaps
 from sim.metrics.percentiles import describe, describe_gaps
 from sim.metrics.precision import precision
+from sim.metrics.rejection import rejection
 from sim.metrics.run_record import Floats, RunRecord
 from sim.metrics.stability import peak_queue
 from sim.metrics.token_accounts import token_accounts
@@ -61,7 +62,7 @@ def summarise(run: RunRecord) -> dict[str, Any]:
 def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
     scenario, d = run.scenario, run.deployment
     band = error_band(run.attribution)
-    verdict, accounts = judge(run), token_accounts(run)
+    verdict, refused, accounts = judge(run), rejection(run), token_accounts(run)
     sure = precision(run, verdict["state"])
     return {
         "version": version("infersim"),
@@ -75,6 +76,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         "batching": scenario.scheduler.batching,
         "verdict": verdict,
         "requests": _requests(run),
+        "rejection": None if refused is None else refused.document(),
         "classes": by_class(run),
         "queue_ms": _queue(run),
         "kv_cache": _kv_cache(run),

@@ -1,4 +1,4 @@
-"""The plain answer: does it hold this traffic, are the limits met, and which breaks first?
+"""The plain answer of a run: whether it holds its traffic and meets its SLO, and what breaks first.
 
 What *holds* means is decided by two figures. The **utilisation** is the work that arrives, as a
 share of what full batches could serve (``full_batch``, ``stability``). The **backlog** is what the
@@ -18,15 +18,17 @@ they lead, days by their mean, with what happens at the peak beside it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sim.metrics.precision import share_interval
+from sim.metrics.attainment import MISSED, OPEN, judge_slo
+from sim.metrics.peak import Peak, bursts, peak
+from sim.metrics.promises import REJECTED as BY_REJECTION
 from sim.metrics.stability import Load, load, longest_growth
 from sim.recorder import REJECTED, UNFINISHED
-from sim.units import show_time
+from sim.units import show_share, show_time, show_utilisation
 
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord
@@ -50,50 +52,52 @@ LASTING = 0.02
 
 def judge(run: RunRecord) -> dict[str, Any]:
     """``state`` and ``text``, the figures they rest on (None where there is no such thing), and the
-    SLO's attainment, in total and limit by limit."""
+    part of the SLO (``attainment.judge_slo``).
+
+    ``headroom`` is the growth in traffic up to the capacity on average. ``slo_headroom`` is what
+    is left to people: 0 where the SLO is missed, else the growth up to the capacity at the peak,
+    which no SLO outlasts by much; None where that is not known.
+    """
     found = _load(run)
-    state, text = _without_load(run) if found is None else _under_load(run, found)
-    slo = run.scenario.slo
-    judged = ~run.warmup
-    limits: dict[str, dict[str, float]] = {}
-    for name, limit, latency in (("ttft", slo.ttft, run.ttft), ("tpot", slo.tpot, run.tpot)):
-        if limit is not None and judged.any():
-            held = run.completed & (np.isnan(latency) | (latency <= limit))
-            limits[name] = {"limit_ms": limit * 1e3, **_attained(held[judged])}
-    together = _attained(run.within_slo[judged]) if limits else None
-    attainment = None if together is None else together["attainment"]
+    slo = judge_slo(run)
+    top = None if found is None else peak(found, run.scenario.workload.arrivals)
+    state, text = _without_load(run) if found is None else _under_load(run, found, top)
+    if found is not None and state == "stable" and slo["slo_state"] == MISSED:
+        text += _late_all_the_same(run, found, slo)
     return {
         "state": state,
         "text": text,
         **_figures(found),
-        "slo_met": None if attainment is None else attainment >= slo.attainment,
-        "attainment": attainment,
-        "attainment_low": None if together is None else together["low"],
-        "attainment_high": None if together is None else together["high"],
-        "target": slo.attainment if limits else None,
-        "first_limit": _first_limit(run),
-        "limits": limits,
+        "peak_utilisation": None if top is None else _digits(top.utilisation),
+        "slo_headroom": _slo_headroom(found, top, slo),
+        **slo,
     }
 
 
-def _attained(held: NDArray[np.bool_]) -> dict[str, float]:
-    """The share of requests, in order of arrival, within a limit, and its 95 % interval."""
-    low, high = share_interval(held)
-    return {"attainment": float(held.mean()), "low": low, "high": high}
+def _slo_headroom(found: Load | None, top: Peak | None, slo: Mapping[str, Any]) -> float | None:
+    """None where nothing is known of it: no load, a verdict that is open, or a peak beyond the
+    capacity that the SLO survives."""
+    if slo["slo_state"] == MISSED:
+        return 0.0
+    if found is None or slo["slo_state"] == OPEN:
+        return None
+    used = max(found.utilisation, 0.0 if top is None else top.utilisation)
+    return _digits(1 / used - 1) if used < 1 else None
 
 
-def _first_limit(run: RunRecord) -> str | None:
-    """The limit that completed requests come closest to, or exceed most, at the wanted attainment.
-
-    None without limits, and without requests to judge by.
-    """
-    slo, judged = run.scenario.slo, run.completed & ~run.warmup
-    pressure = {}
-    for name, limit, latency in (("ttft", slo.ttft, run.ttft), ("tpot", slo.tpot, run.tpot)):
-        seen = latency[judged & ~np.isnan(latency)]
-        if limit is not None and len(seen):
-            pressure[name] = float(np.quantile(seen, slo.attainment)) / limit
-    return max(pressure, key=lambda name: pressure[name], default=None)
+def _late_all_the_same(run: RunRecord, found: Load, slo: Mapping[str, Any]) -> str:
+    """Why requests miss the SLO although there is capacity left."""
+    if slo["first_limit"] == BY_REJECTION:
+        return " The SLO is missed because of the rejected requests."
+    accepted = run.requests["status"] != REJECTED
+    why = bursts(found, run.within_slo[accepted])
+    if why is None:
+        return " The SLO is missed all the same."
+    return (
+        f" The SLO is missed all the same, and bursts are why: in {show_utilisation(why.share)} of "
+        f"the {why.name} more than the capacity arrives (at most {why.times:.3g} times it), and "
+        f"{show_share(why.late)} of the requests beyond the SLO come then or right after."
+    )
 
 
 def _figures(found: Load | None) -> dict[str, float | None]:
@@ -132,16 +136,21 @@ def _without_load(run: RunRecord) -> tuple[str, str]:
     return "offline", "Offline: all requests are there from the start; only throughput counts."
 
 
-def _under_load(run: RunRecord, found: Load) -> tuple[str, str]:
+def _under_load(run: RunRecord, found: Load, top: Peak | None) -> tuple[str, str]:
     """The state of a fleet to which requests come whatever it does."""
     share, error, excess = found.utilisation, found.error, found.utilisation - 1
     were = "was" if found.backlog == 1 else "were"
     waiting = f"{found.backlog:,} {were} waiting at the last arrival"
-    taken = f"the traffic takes {share:.0%} of the capacity{_when(run)}"
+    traffic = (
+        "the traffic takes"
+        if len(found.arrived) == len(run.requests)
+        else "what is accepted of the traffic takes"
+    )
+    taken = f"{traffic} {show_utilisation(share)} of the capacity{_when(run, top)}"
     if excess > DOUBT + SURE * error:
         if found.backlog > found.batch:
             return "overloaded", (
-                f"Overloaded: {found.rate:.3g} requests/s arrive{_when(run)}, "
+                f"Overloaded: {found.rate:.3g} requests/s arrive{_when(run, None)}, "
                 f"{found.rate / share:.3g} can be served ({share:.0%} of the capacity); {waiting}. "
                 "Latencies depend on how long this goes on."
             )
@@ -151,14 +160,13 @@ def _under_load(run: RunRecord, found: Load) -> tuple[str, str]:
         )
     if share - SURE * error < FULL and excess + SURE * error > 0:
         return "too short to tell", (
-            f"Too short to tell: the traffic takes between {share - SURE * error:.0%} and "
+            f"Too short to tell: {traffic} between {share - SURE * error:.0%} and "
             f"{share + SURE * error:.0%} of the capacity. "
             + _simulate(run, len(run.requests) * (error / 0.04) ** 2)
         )
     if share >= FULL:
         return "near saturation", (
-            f"Near saturation: {taken}.{_doubt(run, excess, error)} A little more load, or a "
-            f"little less speed than predicted, and waiting times explode.{_growth(run, found)}"
+            f"Near saturation: {_near(run, taken, excess, error)}{_growth(run, found)}"
         )
     if _law(run) is None and found.late > 1 + DOUBT and found.backlog > found.batch:
         return "too short to tell", (
@@ -170,11 +178,22 @@ def _under_load(run: RunRecord, found: Load) -> tuple[str, str]:
     return "stable", f"Stable: {taken}.{_growth(run, found)}{ending}"
 
 
+def _near(run: RunRecord, taken: str, excess: float, error: float) -> str:
+    """What to say of a utilisation close to 1, and of one beyond it that chance may have made."""
+    doubt = _doubt(run, excess, error)
+    if excess > 0:
+        return f"probably overloaded, {taken}.{doubt}"
+    return (
+        f"{taken}.{doubt} A little more load, or a little less speed than predicted, and waiting "
+        "times explode."
+    )
+
+
 def _doubt(run: RunRecord, excess: float, error: float) -> str:
     """What to say of a utilisation that exceeds 1 by ``excess``, which chance alone could do."""
     if excess + SURE * error <= DOUBT:
         return ""
-    text = " It may be too much already."
+    text = "" if excess > 0 else " It may be too much already."
     if excess - DOUBT < error / 2:  # more requests than anybody would simulate to find out
         return text
     enough = len(run.requests) * (SURE * error / (excess - DOUBT)) ** 2
@@ -193,30 +212,27 @@ def _law(run: RunRecord) -> str | None:
     return None if arrivals is None else arrivals.kind
 
 
-def _when(run: RunRecord) -> str:
-    """At which of several rates the traffic is judged; empty where there is but one."""
+def _when(run: RunRecord, top: Peak | None) -> str:
+    """At which of several rates the traffic is judged, and what it takes at the peak; empty where
+    there is but one."""
     if _law(run) == "ramp":
-        return " at the end of the ramp"
-    return " on average" if _law(run) == "diurnal" else ""
+        text = " at the end of the ramp"
+    else:
+        text = " on average" if top is not None or _law(run) == "diurnal" else ""
+    return text if top is None else f"{text}, {show_utilisation(top.utilisation)} {top.when}"
 
 
 def _growth(run: RunRecord, found: Load) -> str:
     """What a rate that changes did to the queue for a while; empty where it does not change."""
-    arrivals = run.scenario.workload.arrivals
-    text = ""
-    if arrivals is not None:
-        if arrivals.kind not in ("ramp", "diurnal"):
-            return ""
-        if arrivals.kind == "diurnal":
-            peak = found.utilisation * 2 * arrivals.peak_rate / (arrivals.rate + arrivals.peak_rate)
-            text = f" At the peak it takes {peak:.0%}."
+    if _law(run) not in ("ramp", "diurnal", None):
+        return ""
     accepted = run.requests[run.requests["status"] != REJECTED]
     front_end = run.deployment.engine.front_end
     grown = longest_growth(accepted["arrival"] + front_end, accepted["scheduled"])
     lasted, span = grown.until - grown.since, float(np.ptp(accepted["arrival"]))
     if grown.requests <= found.batch or lasted < LASTING * span:
-        return text
+        return ""
     return (
-        f"{text} The queue was longest {show_time(grown.until)} after the start: "
+        f" The queue was longest {show_time(grown.until)} after the start: "
         f"{grown.requests:,} requests, after it had grown for {show_time(lasted)}."
     )

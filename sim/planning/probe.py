@@ -22,6 +22,7 @@ from sim.metrics.promises import (
     Attained,
     Promise,
     Seen,
+    breaks_first,
     look,
     pooled,
     shown_shares,
@@ -274,17 +275,8 @@ def _severity(state: str) -> int:
 
 
 def _breaks(attained: tuple[Attained, ...], too_much: bool) -> str:
-    """What breaks first: of promises that are broken before those kept, the one that the most
-    requests miss, measured by how many may."""
-    if too_much or not attained:
-        return STABILITY
-
-    def strain(each: Attained) -> tuple[bool, bool, float, float]:
-        allowed = 1 - each.promise.share
-        missed = (1 - each.share) / allowed if allowed else 1 - each.share
-        return not each.kept, each.hopeless, missed, max(each.pressure.values())
-
-    return max(attained, key=strain).tightest
+    """What breaks first, or comes closest to it."""
+    return STABILITY if too_much or not attained else breaks_first(attained).tightest
 
 
 def _costs(summaries: Sequence[dict[str, Any]]) -> dict[str, float | None]:

@@ -1,0 +1,118 @@
+"""Whether a run met its SLO: met, missed or too close to call, and which limit breaks first.
+
+Shares are of the judged requests, 0 to 1; times in milliseconds. Rejected and unfinished requests
+are beyond every limit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sim.metrics.precision import share_interval
+from sim.metrics.promises import (
+    Promise,
+    breaks_first,
+    held_by,
+    look,
+    pooled,
+    promised,
+    slo_promises,
+)
+
+if TYPE_CHECKING:
+    from sim.metrics.run_record import RunRecord
+
+MET, MISSED, OPEN = "met", "missed", "too close to call"
+"""States of an SLO: of the first two the 95 % interval leaves no doubt."""
+
+UNJUDGED: Mapping[str, Any] = {
+    "slo_met": None,
+    "slo_state": None,
+    "requests_to_decide": None,
+    "attainment": None,
+    "attainment_low": None,
+    "attainment_high": None,
+    "target": None,
+    "first_limit": None,
+    "limits": {},
+}
+"""The verdict of a run without limits, or without a request to judge by."""
+
+
+def judge_slo(run: RunRecord) -> dict[str, Any]:
+    """The part of the verdict about the SLO; keys as in ``UNJUDGED``.
+
+    ``attainment``, ``attainment_low``, ``attainment_high`` and ``target`` are those of the limits
+    that hold together; without such, those of the percentile that breaks first.
+    """
+    promises = slo_promises(run.scenario)
+    if not promises or run.warmup.all():
+        return dict(UNJUDGED)
+    found = [pooled(promise, [look(run, promise)]) for promise in promises]
+    first = breaks_first(found)
+    shown = found[0] if found[0].promise.percentile is None else first
+    wanted = [each.to_decide for each in found if not each.sure]
+    state = slo_state((each.share, each.low, each.high, each.promise.share) for each in found)
+    return {
+        "slo_met": all(each.kept for each in found),
+        "slo_state": state,
+        "requests_to_decide": _most(wanted) if state == OPEN else None,
+        "attainment": shown.share,
+        "attainment_low": shown.low,
+        "attainment_high": shown.high,
+        "target": shown.promise.share,
+        "first_limit": first.tightest,
+        "limits": {
+            promise.name(metric): _limit(run, promise, metric)
+            for promise in promises
+            for metric in promise.limits
+        },
+    }
+
+
+def slo_state(shares: Any) -> str:
+    """What (share, low, high, target) of every promise say together.
+
+    A target of 1 is judged by the share alone, since no number of requests proves that all will.
+
+    >>> slo_state([(0.995, 0.992, 0.998, 0.99)]), slo_state([(0.995, 0.98, 0.999, 0.99)])
+    ('met', 'too close to call')
+    >>> slo_state([(0.7, 0.6, 0.8, 0.99), (0.995, 0.98, 0.999, 0.99)])
+    'missed'
+    """
+    states = {_state(*each) for each in shares}
+    return next(state for state in (MISSED, OPEN, MET) if state in states)
+
+
+def _state(share: float, low: float, high: float, target: float) -> str:
+    if target == 1:
+        return MET if share == 1 else MISSED
+    if low >= target:
+        return MET
+    return MISSED if high < target else OPEN
+
+
+def _most(wanted: Sequence[int | None]) -> int | None:
+    """The most of several numbers; None if one of them is not known."""
+    known = [number for number in wanted if number is not None]
+    return max(known, default=None) if len(known) == len(wanted) else None
+
+
+def _limit(run: RunRecord, promise: Promise, metric: str) -> dict[str, Any]:
+    """One limit: the share of requests within it with its interval, and the latency at the
+    promised percentile (None if more requests than that were not served)."""
+    limit = promise.limits[metric]
+    held = held_by(run, metric, limit)
+    low, high = share_interval(held)
+    value = promised(run, metric, promise.share)
+    return {
+        "limit_ms": limit * 1e3,
+        "attainment": float(held.mean()),
+        "low": low,
+        "high": high,
+        "target": promise.share,
+        "percentile": float(f"{100 * promise.share:.9g}"),
+        "value_ms": value * 1e3 if math.isfinite(value) else None,
+    }

@@ -1,0 +1,97 @@
+"""What the verdict says of SLO and headroom, in words: the same in the terminal and on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sim.metrics.attainment import MISSED, OPEN
+from sim.units import show_share, show_time, show_utilisation
+
+FIND = "`infersim find` gives the load that meets the SLO"
+
+
+def limit_title(name: str) -> str:
+    """What a limit, or another entry of ``first_limit``, is called.
+
+    >>> limit_title("ttft"), limit_title("tpot_p95"), limit_title("rejected")
+    ('TTFT', 'TPOT p95', 'rejected requests')
+    """
+    if name == "rejected":
+        return "rejected requests"
+    metric, _, percentile = name.partition("_")
+    return f"{metric.upper()} {percentile}".strip()
+
+
+def is_apart(name: str) -> bool:
+    """Whether a limit is that of a single percentile, judged apart from the others."""
+    return "_p" in name
+
+
+def slo_text(verdict: Mapping[str, Any], plus_minus: str = "") -> str:
+    """Whether the SLO is met, with the share that decides and every limit; ``plus_minus`` stands
+    behind the share.
+
+    >>> limits = {"ttft": {"limit_ms": 500.0, "attainment": 0.98, "target": 0.99}}
+    >>> verdict = {"slo_met": False, "slo_state": "missed", "first_limit": "ttft", "target": 0.99}
+    >>> slo_text(verdict | {"attainment": 0.98, "limits": limits})
+    'SLO missed, first by TTFT: only 98% of requests, 99% wanted (TTFT <= 500 ms 98%)'
+    """
+    limits, target = verdict["limits"], verdict["target"]
+    listed = ", ".join(_limit(name, entry) for name, entry in limits.items())
+    if verdict["slo_met"] is None:
+        return f"SLO: not judged ({listed})"
+    if all(map(is_apart, limits)):
+        text = listed
+    else:
+        only = "" if verdict["slo_met"] else "only "
+        share = f"{only}{show_share(verdict['attainment'], target)}{plus_minus}"
+        text = f"{share} of requests, {show_share(target)} wanted ({listed})"
+    first = verdict["first_limit"]
+    word = "met" if verdict["slo_met"] else "missed"
+    if word == "missed" and first:
+        word += f", first by {limit_title(first)}"
+    if verdict["slo_state"] != OPEN:
+        return f"SLO {word}: {text}"
+    return f"SLO too close to call: {word}, {text}.{deciding(verdict)}"
+
+
+def _limit(name: str, entry: Mapping[str, Any]) -> str:
+    limit = show_time(entry["limit_ms"] / 1e3)
+    if not is_apart(name):
+        share = entry["attainment"]
+        shown = "" if share is None else f" {show_share(share, entry['target'])}"
+        return f"{name.upper()} <= {limit}{shown}"
+    value = entry["value_ms"]
+    found = "not reached" if value is None else show_time(value / 1e3)
+    return f"{limit_title(name)} {found}, limit {limit}"
+
+
+def deciding(verdict: Mapping[str, Any]) -> str:
+    """Why an SLO is too close to call, and what would tell."""
+    low, high, target = (verdict[key] for key in ("attainment_low", "attainment_high", "target"))
+    text = ""
+    if low < target <= high:
+        span = f"{show_share(low, target)} to {show_share(high, target)}"
+        text = f" With 95% confidence the share is {span}."
+    if verdict["requests_to_decide"] is not None:
+        text += f" About {verdict['requests_to_decide']:,} requests would decide."
+    return text or " The error band of the predicted times leaves it open."
+
+
+def headroom_text(verdict: Mapping[str, Any]) -> str:
+    """By how much the traffic could grow; empty where that is no question."""
+    used, top, room = (verdict[key] for key in ("utilisation", "peak_utilisation", "slo_headroom"))
+    if used is None:
+        return ""
+    if verdict["slo_state"] == MISSED:
+        return "None: the SLO is missed already."
+    if used >= 1:
+        return f"None: the traffic would have to shrink by {show_utilisation(1 - 1 / used)}."
+    if verdict["slo_state"] == OPEN:
+        return "None that is sure: the SLO is too close to call."
+    where = "the traffic" if top is None or top <= used else "its peak"
+    if room is None:
+        return f"Not known: {where} takes {show_utilisation(top)} of the capacity already. {FIND}."
+    text = f"At most {1 + room:.3g} times the traffic: then {where} takes the whole capacity"
+    return f"{text}. {FIND}." if verdict["slo_met"] is not None else f"{text}."
