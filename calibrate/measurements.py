@@ -1,4 +1,4 @@
-"""What is a measurement, and how is a table of them read?
+"""Defines a measurement, and reads tables of them.
 
 A CSV file with one line for each point, and a JSON file beside it (``FILE.meta.json``) that says
 what was measured on. A file that was cut off in the middle of a line is read up to there
@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from calibrate.bench.base import Key
 from calibrate.device import DeviceFacts
-from sim.errors import UsageError
+from sim.errors import UsageError, shorten
+from sim.model import precision_bytes
+from sim.stored import NUMBER, TEXT, Shape, check, read_object
 
 Status = Literal["ok", "noisy", "out-of-memory", "unsupported", "failed"]
 Purpose = Literal["", "again", "anchor"]
@@ -32,9 +34,28 @@ COLUMNS = (
     *("operator", "precision", "kernel", *SHAPE, "seconds", "low", "high", "repeats"),
     *("status", "message", "clock_mhz", "at", "purpose"),
 )
+PURPOSES = ("", "again", "anchor")
+LARGEST = 1e18
+"""No size, number of bytes, clock or time of a point comes near it."""
+
 STATUSES = ("ok", "noisy", "out-of-memory", "unsupported", "failed")
 USABLE = ("ok", "noisy")
 SEPARATOR = ": "
+NOTED = 5
+"""Lines that are left out of which each has a note of its own; of more, their number is told."""
+
+META: Mapping[str, Shape] = {
+    "device": {
+        **dict.fromkeys(("memory", "units", "cache"), NUMBER),
+        **dict.fromkeys(("kind", "name"), TEXT),
+        "details": {"*": TEXT},
+    },
+    "models": [TEXT],
+    "precisions": [TEXT],
+    "kernels": TEXT,
+    "started": TEXT,
+}
+"""What of a meta file is read back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,26 +123,35 @@ def read(path: Path) -> Table:
     UsageError if the file cannot be read or is no table of measurements.
     """
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = path.read_text(encoding="utf-8-sig", errors="replace")
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
     whole, torn = _complete(text)
     notes = [f"{path}: the last line was cut off and is left out"] if torn else []
     lines = csv.reader(io.StringIO(whole))
-    header = next(lines, None)
-    if header is None:
+    if not whole:
         return Table((), tuple(notes))
-    if tuple(header) != COLUMNS:
+    try:
+        header = tuple(next(lines))
+    except csv.Error:
+        header = ()
+    if header != COLUMNS:
         raise UsageError(
             f"{path}: not a table of measurements (first line is not the column names)"
         )
-    rows = []
-    for number, cells in enumerate(lines, start=2):
+    rows, wrong = list[Measurement](), list[str]()
+    while True:
         try:
+            cells = next(lines)
             rows.append(_parsed(dict(zip(COLUMNS, cells, strict=True))))
-        except ValueError as error:
-            notes.append(f"{path}:{number}: left out ({error})")
-    return Table(tuple(rows), tuple(notes))
+        except StopIteration:
+            break
+        except (ValueError, csv.Error) as error:
+            wrong.append(f"{path}:{lines.line_num}: left out ({error})")
+    further = len(wrong) - NOTED
+    if further > 0:
+        wrong[NOTED:] = [f"{path}: {further:,} further lines are left out"]
+    return Table(tuple(rows), (*notes, *wrong))
 
 
 def _complete(text: str) -> tuple[str, bool]:
@@ -131,30 +161,50 @@ def _complete(text: str) -> tuple[str, bool]:
 
 
 def _parsed(cells: Mapping[str, str]) -> Measurement:
-    if cells["status"] not in STATUSES:
-        raise ValueError(f"unknown status {cells['status']!r}")
-    seconds = _float(cells["seconds"])
+    """The measurement of a line; ValueError, in words, for whatever no timing can be."""
+    for name, known in (("status", STATUSES), ("purpose", PURPOSES)):
+        if cells[name] not in known:
+            raise ValueError(f"unknown {name} {shorten(repr(cells[name]))}")
+    precision_bytes(cells["precision"].removesuffix("-weights"))
+    seconds = _number(cells, "seconds")
     if (cells["status"] in USABLE) != (seconds is not None and seconds > 0):
         raise ValueError(f"status {cells['status']} with seconds {cells['seconds']!r}")
+    _check_time(cells["at"])
+    sizes = {name: _number(cells, name) for name in SHAPE}
     return Measurement(
         operator=cells["operator"],
         precision=cells["precision"],
         kernel=cells["kernel"],
-        shape={name: float(cells[name]) for name in SHAPE if cells[name]},
+        shape={name: size for name, size in sizes.items() if size is not None},
         seconds=seconds,
-        low=_float(cells["low"]),
-        high=_float(cells["high"]),
+        low=_number(cells, "low"),
+        high=_number(cells, "high"),
         repeats=int(cells["repeats"] or 0),
         status=cells["status"],  # type: ignore[arg-type]
         message=cells["message"],
-        clock_mhz=_float(cells["clock_mhz"]),
+        clock_mhz=_number(cells, "clock_mhz"),
         at=cells["at"],
         purpose=cells["purpose"],  # type: ignore[arg-type]
     )
 
 
-def _float(text: str) -> float | None:
-    return float(text) if text else None
+def _number(cells: Mapping[str, str], name: str) -> float | None:
+    """The number in a cell, None in an empty one; ValueError for one that measures nothing."""
+    if not cells[name]:
+        return None
+    value = float(cells[name])
+    if not 0 <= value <= LARGEST:
+        raise ValueError(f"{name} is {cells[name]}; expected a number from 0 to {LARGEST:g}")
+    return value
+
+
+def _check_time(at: str) -> None:
+    """Raise ValueError unless ``at`` is empty or a time that has a place on the clock."""
+    try:
+        if at:
+            datetime.fromisoformat(at).timestamp()
+    except (ValueError, OverflowError):
+        raise ValueError(f"at is {shorten(repr(at))}; expected a time as in ISO 8601") from None
 
 
 def meta_path(path: Path) -> Path:
@@ -165,20 +215,24 @@ def meta_path(path: Path) -> Path:
 def read_meta(path: Path) -> dict[str, Any]:
     """What the meta file of the table at ``path`` says; UsageError if it is not there or broken."""
     meta = meta_path(path)
-    try:
-        document = json.loads(meta.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{meta}: cannot be read ({error.strerror})") from None
-    except ValueError:
-        raise UsageError(f"{meta}: not JSON") from None
-    if not isinstance(document, dict) or not isinstance(document.get("device"), dict):
+    document = read_object(meta)
+    if not isinstance(document.get("device"), dict):
         raise UsageError(f"{meta}: does not say on which device was measured")
+    check(str(meta), document, META)
     return document
 
 
 def facts_of(path: Path) -> DeviceFacts:
     """The device that the table at ``path`` was measured on."""
+    device = read_meta(path)["device"]
     try:
-        return DeviceFacts.from_document(read_meta(path)["device"])
+        facts = DeviceFacts.from_document(device)
     except ValueError as error:
         raise UsageError(f"{meta_path(path)}: {error}") from None
+    unknown = [name for name, value in device.items() if value is None]
+    if unknown or facts.kind not in ("cpu", "cuda") or facts.units < 1:
+        raise UsageError(
+            f"{meta_path(path)}: device: expected kind cpu or cuda, a name, and numbers of memory, "
+            "cache and units, of which there is at least one"
+        )
+    return facts

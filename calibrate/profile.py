@@ -1,4 +1,4 @@
-"""How do measurements of a device become a profile that can be named as ``gpu:``?
+"""Makes a profile of the measurements of a device, to be named as ``gpu:``.
 
 Every operator and precision that was measured often enough is fitted on its own. What a data sheet
 would say of a known GPU comes from the catalogue; of any other device it is the best that was
@@ -26,7 +26,7 @@ from sim.catalog.profile_file import to_document, to_yaml
 from sim.cost.kernels import serial, stream
 from sim.cost.kernels.choice import FORMS, MOVERS
 from sim.cost.kernels.form import Ceilings, Floats, Form
-from sim.errors import InfersimError
+from sim.errors import InfersimError, UsageError
 from sim.hardware import GpuSpec
 from sim.profile import KernelFit, Profile
 
@@ -102,7 +102,11 @@ def _limits(
         for row in measurements
         if row.operator in MOVING and row.seconds and "bytes" in row.shape
     ]
-    products = [row for row in measurements if row.operator == "gemm" and row.seconds]
+    products = [
+        row
+        for row in measurements
+        if row.operator == "gemm" and row.seconds and {"m", "n", "k"} <= row.shape.keys()
+    ]
     peaks: dict[str, float] = {}
     for row in products:
         if row.precision.endswith("-weights") or row.seconds is None:
@@ -143,15 +147,21 @@ def _fitted(
     if len(data) < LEAST_POINTS or groups(form, data).max() + 1 < LEAST_SHAPES:
         return None
     jumpy = device.kind == "cpu" and operator == "gemm"
-    found = fit(
-        form,
-        data,
-        limits.of(precision if operator == "gemm" else "bf16"),
-        axes=(jumpy_axes_of if jumpy else axes_of)(form, data),
-        kernel=", ".join(sorted({row.kernel for row in rows})),
-        judged=np.ones(len(data), dtype=bool),
-        trial=JUMPY if jumpy else SMOOTH,
-    )
+    try:
+        found = fit(
+            form,
+            data,
+            limits.of(precision if operator == "gemm" else "bf16"),
+            axes=(jumpy_axes_of if jumpy else axes_of)(form, data),
+            kernel=", ".join(sorted({row.kernel for row in rows})),
+            judged=np.ones(len(data), dtype=bool),
+            trial=JUMPY if jumpy else SMOOTH,
+        )
+    except (ArithmeticError, ValueError, np.linalg.LinAlgError) as error:
+        raise UsageError(
+            f"{operator} in {precision}: no form can be fitted to these {len(data)} timings "
+            f"({error}); they are not as a device was measured"
+        ) from None
     return replace(found, form=serial.NAME) if device.kind == "cpu" else found
 
 

@@ -1,4 +1,4 @@
-"""How well does the machine agree with itself, and a layer with the sum of its parts?
+"""Compares the machine with itself, and a layer with the sum of its parts.
 
 An error on held-out shapes means little without the noise beside it: if a second look at the same
 point differs by 5 %, no fit can do better. All figures are relative (0.05 is 5 %).
@@ -84,6 +84,8 @@ def sums(table: Table, models: Sequence[ModelSpec]) -> list[Sum]:
     found = []
     for row in table.usable():
         if row.operator not in ("layer", "step") or row.variant.rsplit(" ", 1)[0] not in known:
+            continue
+        if not {"batch", "tokens", "context"} <= row.shape.keys():
             continue
         made = parts_of(_point(row), models)
         if all(part.key in seconds for part, _ in made):

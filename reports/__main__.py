@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from reports import write_report
-from reports.run_directory import read
-from sim.errors import InfersimError
+from reports.run_directory import Run, read
+from sim.errors import InfersimError, printable, shorten
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -20,7 +20,20 @@ def main(arguments: list[str] | None = None) -> int:
     directory: Path = parser.parse_args(arguments).run_dir
     try:
         run = read(directory)
-        path = write_report(
+        path = _written(directory, run)
+    except InfersimError as error:
+        print(f"error: {printable(str(error))}", file=sys.stderr)
+        return error.exit_code
+    if run.status != "complete":
+        print(f"{directory}: status of the run: {run.status}", file=sys.stderr)
+    print(path)
+    return 0
+
+
+def _written(directory: Path, run: Run) -> Path:
+    """The report of ``run``; InfersimError where its files, each good in itself, do not agree."""
+    try:
+        return write_report(
             directory,
             summary=run.summary,
             requests=run.requests,
@@ -28,13 +41,12 @@ def main(arguments: list[str] | None = None) -> int:
             scenario_yaml=run.scenario_yaml,
             charts=run.charts,
         )
-    except InfersimError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    if run.status != "complete":
-        print(f"{directory}: status of the run: {run.status}", file=sys.stderr)
-    print(path)
-    return 0
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        told = shorten(" ".join(str(error).split()))
+        raise InfersimError(
+            f"{directory}: no page can be made of these files: they are not as a run left them "
+            f"({type(error).__name__}: {told}); an earlier report.html is still there"
+        ) from error
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""What does a run directory hold that a report needs?"""
+"""Reads what a report needs of a run directory."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +10,15 @@ from typing import Any
 import pandas as pd
 
 from sim.errors import UsageError
+from sim.stored import CHARTS as CHART_SHAPES
+from sim.stored import check, read_object, read_summary, read_table
 
 MANIFEST, CHARTS = "manifest.json", "charts.json"
+SERIES = (
+    *("replica", "start_s", "end_s", "iterations", "decode_seqs", "prefill_seqs"),
+    *("prefill_tokens", "running", "kv_used_tokens", "kv_reserved_tokens", "preemptions"),
+)
+"""Columns of the timeseries that every version wrote."""
 REQUIRED = ("summary.json", "requests.parquet", "timeseries.parquet", "resolved.yaml")
 """The files of a run that a report is made from; older versions wrote no ``CHARTS``."""
 
@@ -33,7 +39,8 @@ class Run:
 
 
 def read(directory: Path) -> Run:
-    """The run in ``directory``; UsageError when a file of ``REQUIRED`` is missing or unreadable."""
+    """The run in ``directory``; UsageError when a file of ``REQUIRED`` is missing, or holds what no
+    run writes."""
     found = status(directory)
     missing = [name for name in REQUIRED if not (directory / name).is_file()]
     if missing and found == "incomplete":
@@ -43,24 +50,21 @@ def read(directory: Path) -> Run:
         )
     if missing:
         raise UsageError(f"{directory} is not a run directory: it has no {', '.join(missing)}")
-    return Run(
-        summary=_document(directory / "summary.json"),
-        requests=pd.read_parquet(directory / "requests.parquet"),
-        timeseries=pd.read_parquet(directory / "timeseries.parquet"),
-        scenario_yaml=(directory / "resolved.yaml").read_text(encoding="utf-8"),
-        status=found,
-        charts=_document(directory / CHARTS) if (directory / CHARTS).is_file() else {},
-    )
-
-
-def _document(path: Path) -> dict[str, Any]:
+    charts = directory / CHARTS
+    drawn = read_object(charts) if charts.is_file() else {}
+    check(str(charts), drawn, CHART_SHAPES)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UsageError(f"{path} is not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise UsageError(f"{path} is no JSON object")
-    return found
+        scenario = (directory / "resolved.yaml").read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{directory / 'resolved.yaml'}: cannot be read ({error})") from None
+    return Run(
+        summary=read_summary(directory / "summary.json"),
+        requests=read_table(directory / "requests.parquet", ("request_id", "status")),
+        timeseries=read_table(directory / "timeseries.parquet", SERIES),
+        scenario_yaml=scenario,
+        status=found,
+        charts=drawn,
+    )
 
 
 def status(directory: Path) -> str:
@@ -69,9 +73,8 @@ def status(directory: Path) -> str:
     ``unknown`` where there is no manifest, or one that says nothing of it.
     """
     try:
-        manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-        return str(pick(manifest, "status"))
-    except (OSError, ValueError, UsageError):
+        return str(pick(read_object(directory / MANIFEST), "status"))
+    except UsageError:
         return "unknown"
 
 

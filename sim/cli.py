@@ -25,7 +25,7 @@ from sim import (
     trace_commands,
     validate_command,
 )
-from sim.errors import InfersimError
+from sim.errors import InfersimError, printable
 from sim.exits import told_errors
 from sim.options import AsJson, Overrides
 from sim.planning_commands.ablate import ablate
@@ -90,7 +90,7 @@ def validate(
         try:
             make_replica_scheduler(prepare(load_scenario(file, overrides)))
         except InfersimError as error:
-            typer.echo(f"error: {error}", err=True)
+            typer.echo(f"error: {printable(str(error))}", err=True)
             code = max(code, error.exit_code)
         else:
             typer.echo(f"{file}: ok")

@@ -12,7 +12,10 @@ A user's mistake always surfaces as one of these and never as a traceback.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 class InfersimError(Exception):
@@ -65,6 +68,17 @@ def shorten(text: str) -> str:
     'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...xxxxxyz'
     """
     return text if len(text) <= 60 else f"{text[:50]}...{text[-7:]}"
+
+
+def printable(text: str) -> str:
+    r"""``text`` with control characters, and those that turn the direction of text, as escapes.
+
+    What a file holds must not steer a terminal. Line ends and tabs stay.
+
+    >>> printable("a\x1b[2Jb\nc")
+    'a\\x1b[2Jb\nc'
+    """
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import typer
 
-from sim.errors import InfersimError
+from sim.errors import InfersimError, printable
 
 INFEASIBLE = 3
 SLO_MISSED = 99
@@ -26,7 +26,7 @@ def told_errors() -> Iterator[None]:
     try:
         yield
     except InfersimError as error:
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(f"error: {printable(str(error))}", err=True)
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)

@@ -1,4 +1,4 @@
-"""How does a run directory come into being, and how does one see whether it is complete?
+"""Makes run directories, and marks in each of them whether it is complete.
 
 It appears with the scenario and a ``manifest.json`` that says ``incomplete``, is filled, and last
 of all its manifest says ``complete`` or ``interrupted``. Every file appears whole or not at all
@@ -128,6 +128,11 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 
 def _write_text(path: Path, text: str) -> None:
     write_whole(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+
+
+def new_manifest(scenario: Scenario) -> dict[str, Any]:
+    """The manifest of a directory for ``scenario``, without a status."""
+    return _manifest(scenario, scenario.to_yaml())
 
 
 def _manifest(scenario: Scenario, resolved: str) -> dict[str, Any]:

@@ -248,6 +248,9 @@ TRACES = [
     trace("gzip cut off", gzip.compress((PLAIN + "1,2,3\n" * 5000).encode())[:-20],
           "t.gz: damaged or " "incomplete gzip file", file="t.gz"),
     trace("gzip with another sum", gzip.compress(ROWS.encode())[:-8] + bytes(8), "incomplete gzip"),
+    trace("gzip with another sum, behind bytes that are no text",
+          gzip.compress(ROWS.encode() + b"3,\xff,1\n" + b"4,1,1\n" * 9)[:-8] + bytes(8),
+          "t.csv:5: not a text file in UTF-8 (byte 0xff)"),
     trace("gzip and more", gzip.compress(ROWS.encode()) + b"more",
           "damaged or incomplete gzip file"),
     trace("gzip by name only, with a mistake", PLAIN + "1,2,x\n",
@@ -500,6 +503,10 @@ CATALOGUE = [
     model("a key missing", json.dumps({"architectures": ["LlamaForCausalLM"]}), "is missing"),
     model("another family", {"architectures": ["GPT2LMHeadModel"]},
           "found GPT2LMHeadModel, which is not"),
+    model("a class that clears the screen", {"architectures": ["\x1b[2J\x9bmGPT\u202e"]},
+          "architectures: found \\x1b[2J\\x9bmGPT\\u202e, which is not supported"),
+    gpu("a title that clears the screen", GPU + 'title: "\\e[2J"',
+        "title: expected text without control characters, found '\\x1b[2J'"),
     model("a list", "[]", "m/config.json: expected a mapping of keys to values, found a list"),
 ]  # fmt: skip
 

@@ -159,7 +159,7 @@ def test_other_files_are_refused_with_their_name(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"a\.csv\.meta\.json: cannot be read"):
         facts_of(tmp_path / "a.csv")
     meta_path(tmp_path / "a.csv").write_text("[1")
-    with pytest.raises(UsageError, match="not JSON"):
+    with pytest.raises(UsageError, match="is not valid JSON"):
         facts_of(tmp_path / "a.csv")
     meta_path(tmp_path / "a.csv").write_text('{"device": {"kind": "cpu"}}')
     with pytest.raises(UsageError, match="not a description of a device"):

@@ -336,11 +336,11 @@ def test_closed_loops_meet_the_same_requests_at_other_times() -> None:
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("summary.json", "{", "cannot be read as a run"),
-        ("summary.json", '{"infersim": {}}', "cannot be read as a run"),
+        ("summary.json", "{", "summary.json:1:2: is not valid JSON"),
+        ("summary.json", '{"infersim": {}}', "infersim.verdict: expected a mapping, found nothing"),
         ("manifest.json", None, "manifest.json is missing"),
-        ("requests.parquet", "no table", "cannot be read as a run"),
-        ("repetitions.csv", "a,b\n1,2\n", "cannot be read as a run"),
+        ("requests.parquet", "no table", "cannot be read as a Parquet table"),
+        ("repetitions.csv", "a,b\n1,2\n", "seed: expected a whole number in each row"),
     ],
 )
 def test_what_is_no_run(name: str, content: str | None, says: str) -> None:

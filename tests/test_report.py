@@ -365,7 +365,7 @@ def test_a_failing_report_keeps_the_old_one(tmp_path: Path) -> None:
 def test_read_says_what_is_broken(tmp_path: Path, run: Run) -> None:
     save(run, tmp_path)
     (tmp_path / "summary.json").write_text("{")
-    with pytest.raises(UsageError, match="not JSON"):
+    with pytest.raises(UsageError, match="not valid JSON"):
         read(tmp_path)
     assert pick({"a": {"b": None}}, "a.b") is None
     with pytest.raises(UsageError, match=r"a\.c"):

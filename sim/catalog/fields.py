@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from sim import units
-from sim.errors import UsageError, did_you_mean, shorten
+from sim.errors import UsageError, did_you_mean, printable, shorten
 
 LARGEST = 10**15
 """No count of parameters, layers or cores comes near it."""
@@ -89,6 +89,8 @@ class Fields:
         value = self.value(key)
         if not isinstance(value, str) or not value.strip():
             raise self.error(key, f"expected some text, {_found(value)}")
+        if value != printable(value):
+            raise self.error(key, f"expected text without control characters, {_found(value)}")
         return value.strip()
 
     def whole(self, key: str) -> int:

@@ -1,4 +1,4 @@
-"""How a Hugging Face ``config.json`` becomes a ModelSpec.
+"""Reads a Hugging Face ``config.json`` as a ModelSpec.
 
 Four dense architectures are understood. Where the file is silent, the value is the one that the
 transformers configuration class of that architecture assumes, so that the model described is the
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sim.catalog.fields import Fields
 from sim.catalog.files import read_json
-from sim.errors import shorten
+from sim.errors import printable, shorten
 from sim.model import ModelSpec
 
 
@@ -94,7 +94,7 @@ def _architecture(config: Fields) -> str:
     for name in listed:
         if isinstance(name, str) and name in FAMILIES:
             return name
-    found = shorten(", ".join(map(str, listed)))
+    found = shorten(printable(", ".join(map(str, listed))))
     raise config.error(
         "architectures",
         f"found {found}, which is not supported; supported are the dense text models "

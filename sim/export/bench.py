@@ -67,6 +67,10 @@ class Seen:
         return self.output_tokens > 0
 
 
+JOINT = ("ttft", "tpot", "e2el")
+"""Limits that a request keeps or breaks; those of a percentile are no matter of a single one."""
+
+
 def seen(source: Source) -> Seen:
     """The requests of ``source`` as their clients saw them; UsageError if they have too many
     tokens for a file."""
@@ -199,13 +203,17 @@ def _totals(source: Source, requests: Seen) -> dict[str, Any]:
 
 def _good(source: Source, requests: Seen) -> int | None:
     """How many requests kept every limit; None without limits."""
-    limits = source.summary["infersim"]["verdict"]["limits"]
+    limits = {
+        name: limit["limit_ms"]
+        for name, limit in source.summary["infersim"]["verdict"]["limits"].items()
+        if name in JOINT and limit.get("limit_ms") is not None
+    }
     if not limits:
         return None
     kept = requests.served
     measured = {"ttft": requests.ttft, "tpot": _tpot(requests), "e2el": requests.latency}
     for name, limit in limits.items():
-        kept = kept & (measured[name] <= limit["limit_ms"] / 1e3)
+        kept = kept & (measured[name] <= limit / 1e3)
     return int(kept.sum())
 
 

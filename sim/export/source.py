@@ -5,20 +5,33 @@ It is only read. Times in seconds since the start of the run.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from sim.catalog.files import read_yaml
 from sim.errors import UsageError
 from sim.results import REQUESTS, SUMMARY, TIMESERIES
 from sim.run_directory import MANIFEST, RESOLVED
+from sim.stored import NUMBER, TEXT, check, read_object, read_summary, read_table
 from sim.trails import iterations, seats
 from sim.units import parse
+
+COUNTED = ("running", "kv_used_tokens", "kv_reserved_tokens")
+"""Columns of the timeseries that exports show beside those that trails are read from."""
+
+SETTINGS = {
+    "workload": {
+        "arrivals": {**dict.fromkeys(("rate", "cv", "concurrency"), NUMBER), "kind": TEXT}
+    },
+    "fleet": [{"tensor_parallel": NUMBER, "pipeline_parallel": NUMBER}],
+}
+"""What exports read of a resolved scenario."""
 
 
 class Window(NamedTuple):
@@ -80,22 +93,35 @@ def read(directory: Path) -> Source:
         for name in (MANIFEST, SUMMARY, REQUESTS, TIMESERIES, RESOLVED)
         if not (directory / name).is_file()
     ]
-    manifest = {} if MANIFEST in missing else _json(directory / MANIFEST)
+    manifest = {} if MANIFEST in missing else read_object(directory / MANIFEST)
     if manifest.get("status") == "incomplete":
         raise UsageError(f"{directory}: is incomplete: its run still goes on, or was killed")
     if missing:
         raise UsageError(f"{directory}: is no run directory: it has no {', '.join(missing)}")
     found = Source(
         path=directory,
-        summary=_json(directory / SUMMARY),
+        summary=read_summary(directory / SUMMARY),
         manifest=manifest,
-        scenario=_scenario(directory / RESOLVED),
-        requests=_table(directory / REQUESTS, seats.REQUESTS),
-        timeseries=_table(directory / TIMESERIES, iterations.PLANS),
+        scenario=read_yaml(directory / RESOLVED),
+        requests=read_table(directory / REQUESTS, (*seats.REQUESTS, "status", "reason")),
+        timeseries=read_table(directory / TIMESERIES, (*iterations.PLANS, *COUNTED)),
     )
-    if not isinstance(found.summary.get("infersim"), Mapping):
-        raise UsageError(f"{directory / SUMMARY}: has no entry 'infersim'")
+    check(str(directory / RESOLVED), found.scenario, SETTINGS)
+    _check_order(directory / REQUESTS, found.requests, ("arrival_s", "first_token_s", "finish_s"))
+    _check_order(directory / TIMESERIES, found.timeseries, ("start_s", "end_s"))
     return found
+
+
+def _check_order(path: Path, frame: pd.DataFrame, names: tuple[str, ...]) -> None:
+    """Raise UsageError where something ends before it begins."""
+    for one, other in pairwise(names):
+        wrong = (frame[other] < frame[one]).to_numpy()
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise UsageError(
+                f"{path}: {other}: expected a time after {one} ({frame[one].iloc[row]:g} s), found "
+                f"{frame[other].iloc[row]:g} s in row {row + 1}"
+            )
 
 
 def columns(frame: pd.DataFrame) -> dict[str, Any]:
@@ -121,36 +147,3 @@ def window_of(text: str) -> Window:
     if not 0 <= start < end:
         raise UsageError(f"--window {text}: START must not be negative, and less than END")
     return Window(start, end)
-
-
-def _json(path: Path) -> Mapping[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: cannot be read as JSON ({error})") from None
-    if not isinstance(found, Mapping):
-        raise UsageError(f"{path}: holds no JSON object")
-    return found
-
-
-def _scenario(path: Path) -> Mapping[str, Any]:
-    import yaml  # noqa: PLC0415 - only this needs it
-
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UsageError(f"{path}: cannot be read as YAML ({error})") from None
-    if not isinstance(found, Mapping):
-        raise UsageError(f"{path}: holds no scenario")
-    return found
-
-
-def _table(path: Path, needed: tuple[str, ...]) -> pd.DataFrame:
-    try:
-        frame = pd.read_parquet(path)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: cannot be read ({error})") from None
-    lacking = [name for name in needed if name not in frame.columns]
-    if lacking:
-        raise UsageError(f"{path}: has no column {', '.join(lacking)}")
-    return frame

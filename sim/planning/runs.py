@@ -6,7 +6,6 @@ figures as in ``summary.json``.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -15,8 +14,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
-from sim.errors import UsageError
+from sim.errors import UsageError, shorten
 from sim.metrics.repetitions import CONFIDENCE, headlines
 from sim.planning.contrast import Column, Contrast, contrasts
 from sim.planning.figures import FIGURES
@@ -24,9 +24,11 @@ from sim.planning.paired import Difference, difference
 from sim.planning.resampling import bootstrap
 from sim.results import REPETITIONS, REQUESTS, SUMMARY
 from sim.run_directory import MANIFEST
+from sim.stored import read_object, read_summary, read_table
 
 LATENCIES = {"ttft": "ttft_s", "tpot": "tpot_s", "e2el": "e2el_s"}
 TRAFFIC = ["prompt_tokens", "output_tokens"]
+NEEDED = ("request_id", *TRAFFIC, "arrival_s", "status", "warmup", *LATENCIES.values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,25 +44,37 @@ class Run:
 
 
 def read_run(path: Path) -> Run:
-    """The run in a directory; UsageError if there is none."""
+    """The run in a directory; UsageError if there is none, or what is in it is no run's."""
     for name in (MANIFEST, SUMMARY, REQUESTS):
         if not (path / name).is_file():
             raise UsageError(f"{path}: is no complete run directory ({name} is missing)")
+    manifest = read_object(path / MANIFEST)
+    summary = read_summary(path / SUMMARY)
+    requests = read_table(path / REQUESTS, NEEDED).set_index("request_id", drop=False)
     try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
-        requests = pd.read_parquet(path / REQUESTS).set_index("request_id", drop=False)
-        table = path / REPETITIONS
-        repetitions = pd.read_csv(table).set_index("seed") if table.exists() else None
         figures = headlines(summary)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        told = f"{type(error).__name__}: {error}"
-        raise UsageError(f"{path}: cannot be read as a run ({told})") from None
-    for column in (*TRAFFIC, "arrival_s", "status", "warmup", *LATENCIES.values()):
-        if column not in requests:
-            raise UsageError(f"{path / REQUESTS}: has no column {column}")
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"{path / SUMMARY}: has no entry {error}") from None
     complete = manifest.get("status") == "complete"
-    return Run(path, complete, summary, figures, requests, repetitions)
+    return Run(path, complete, summary, figures, requests, _repetitions(path / REPETITIONS))
+
+
+def _repetitions(path: Path) -> pd.DataFrame | None:
+    """The table of repetitions by their seeds, None where there is none."""
+    if not path.exists():
+        return None
+    try:
+        table = pd.read_csv(path)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(f"{path}: cannot be read as a table ({shorten(reason)})") from None
+    seeds = table.get("seed")
+    if seeds is None or not is_integer_dtype(seeds) or seeds.duplicated().any():
+        raise UsageError(f"{path}: seed: expected a whole number in each row, all different")
+    for figure in FIGURES:
+        if figure.key in table and not is_numeric_dtype(table[figure.key]):
+            raise UsageError(f"{path}: {figure.key}: expected numbers, or nothing")
+    return table.replace([np.inf, -np.inf], np.nan).set_index("seed")
 
 
 def compare_runs(paths: Sequence[Path]) -> dict[str, Any]:

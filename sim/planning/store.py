@@ -1,9 +1,10 @@
-"""Where does a long series of points keep what it has? In a directory, one line for each outcome.
+"""Keeps the outcomes of a long series of points in a directory, one line for each.
 
 ``question.json`` says what is asked, ``points.jsonl`` has the outcomes in the order in which they
 came. A line is on the disk before the next one is begun, so that a process that is killed loses
 the point it was at and none that had finished; a line that was cut off is dropped on resuming.
-``result.json`` comes last, sorted, and is the same however the outcomes came about.
+``result.json`` comes last, sorted, and is the same however the outcomes came about. Every file is
+checked before anything is simulated or written; what is damaged is named and left as it is.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
-from sim.errors import InfersimError, UsageError
+from sim.errors import InfersimError, UsageError, shorten
+from sim.metrics.repetitions import headlines
 from sim.planning.points import Outcome, Point
-from sim.run_directory import MANIFEST, RunDirectory, write_json
+from sim.run_directory import MANIFEST, RunDirectory, new_manifest, write_json
 from sim.scenario import Scenario
+from sim.stored import check_finite, check_summary, read_object
 
 QUESTION, POINTS, RESULT = "question.json", "points.jsonl", "result.json"
 
@@ -48,13 +51,19 @@ class Store:
         return cls(path, _opened(path), [])
 
     @classmethod
-    def resume(cls, path: Path, grid: Sequence[Point]) -> Self:
+    def resume(cls, path: Path, grid: Sequence[Point], scenario: Scenario) -> Self:
         """The directory of a series over ``grid`` that was cut short, or is complete.
 
-        UsageError if it holds another series, or another process is writing to it.
+        A manifest that is gone is written anew. UsageError if the directory holds another series,
+        if a file in it is damaged, or if another process is writing to it.
         """
         file = _opened(path)
-        return cls(path, file, _outcomes(path, file, grid))
+        try:
+            _check_manifest(path, scenario)
+            return cls(path, file, _outcomes(path, file, grid))
+        except BaseException:
+            file.close()
+            raise
 
     def add(self, outcome: Outcome) -> None:
         """Keep an outcome; it is on the disk when this returns."""
@@ -76,7 +85,7 @@ class Store:
         """
         try:
             write_json(self.path / RESULT, dict(document))
-            manifest = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
+            manifest = read_object(self.path / MANIFEST)
             kept = {key: value for key, value in manifest.items() if key != "pid"}
             write_json(self.path / MANIFEST, kept | {"status": "complete"})
         except OSError as error:
@@ -99,13 +108,26 @@ class Store:
 
 def question_of(path: Path) -> dict[str, Any]:
     """What the series in a directory asks; UsageError if there is none."""
+    if not (path / QUESTION).is_file():
+        raise UsageError(f"{path}: holds no sweep to resume ({QUESTION} is not there)")
+    return read_object(path / QUESTION)
+
+
+def _check_manifest(path: Path, scenario: Scenario) -> None:
+    """Write the manifest if it is gone; UsageError if it is damaged."""
+    manifest = path / MANIFEST
+    if not manifest.exists():
+        try:
+            write_json(manifest, new_manifest(scenario) | {"status": "incomplete"})
+        except OSError as error:
+            raise UsageError(f"cannot write to {path}: {error.strerror}") from None
+        return
     try:
-        found = json.loads((path / QUESTION).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise UsageError(f"{path}: holds no sweep to resume ({QUESTION} is not there)") from None
-    if not isinstance(found, dict):
-        raise UsageError(f"{path / QUESTION}: is not what a sweep writes")
-    return found
+        read_object(manifest)
+    except UsageError as error:
+        raise UsageError(
+            f"{error}; remove {MANIFEST} and resume: it is written anew, and all points are kept"
+        ) from None
 
 
 def to_row(outcome: Outcome) -> dict[str, Any]:
@@ -134,21 +156,54 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _outcomes(path: Path, file: BinaryIO, grid: Sequence[Point]) -> list[Outcome]:
-    """The outcomes in the file; what was cut off at its end is cut off for good."""
+    """The outcomes in the file; what was cut off at its end is cut off for good, once all that
+    stands before it is known to be of this series."""
     file.seek(0)
     content = file.read()
     whole = content.rfind(b"\n") + 1
-    file.truncate(whole)
     found: dict[int, Outcome] = {}
-    for number, line in enumerate(content[:whole].splitlines(), 1):
-        try:
-            row = json.loads(line)
-            point = grid[row["index"]]
-            if row["settings"] != point.settings:
-                raise ValueError
-            outcome = Outcome(point, row["summary"], row["error"], row["exit_code"])
-        except (ValueError, KeyError, IndexError, TypeError):
-            file.close()
-            raise UsageError(f"{path / POINTS}:{number}: is not a point of this sweep") from None
-        found[point.index] = outcome
+    for number, line in enumerate(content[:whole].split(b"\n")[:-1], 1):
+        outcome = _outcome(f"{path / POINTS}:{number}", line, grid)
+        found[outcome.point.index] = outcome
+    torn = content[whole:]
+    if torn:
+        begins = _BEGINS[: len(torn)]
+        if not torn.startswith(begins):
+            number = content.count(b"\n") + 1
+            raise UsageError(f"{path / POINTS}:{number}: {_NOT_A_POINT}; {_REMEDY}")
+        file.truncate(whole)
     return list(found.values())
+
+
+_BEGINS = b'{"index": '
+"""How every line begins, one that was cut off too."""
+
+_NOT_A_POINT = "is not a point of this sweep"
+_REMEDY = "remove the line and resume: the point is simulated again"
+
+
+def _outcome(where: str, line: bytes, grid: Sequence[Point]) -> Outcome:
+    """The outcome in a line; UsageError, beginning with ``where``, if it is none of this series."""
+    try:
+        row = json.loads(line.decode("utf-8-sig"))
+        check_finite(where, row)
+        index = row["index"]
+        if type(index) is not int or not 0 <= index < len(grid):
+            raise ValueError("the index is not one of this sweep")
+        point = grid[index]
+        if row["settings"] != point.settings:
+            raise ValueError("its settings are not those of this sweep")
+        outcome = Outcome(point, row["summary"], row["error"], row["exit_code"])
+        if type(outcome.exit_code) is not int or not isinstance(outcome.error, str | None):
+            raise TypeError("expected a number as exit_code and a text as error")
+        if outcome.summary is not None:
+            check_summary(f"{where}: summary", outcome.summary)
+            headlines(outcome.summary)
+    except UsageError as error:
+        raise UsageError(f"{error}; {_REMEDY}") from None
+    except KeyError as error:
+        raise UsageError(f"{where}: {_NOT_A_POINT} (has no entry {error}); {_REMEDY}") from None
+    except (ValueError, TypeError, RecursionError) as error:
+        told = shorten(" ".join(str(error).split()))
+        raise UsageError(f"{where}: {_NOT_A_POINT} ({told}); {_REMEDY}") from None
+    return outcome

@@ -5,6 +5,7 @@ Outcomes are stored as they come; the document in the end is a function of the q
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -13,10 +14,10 @@ from typing import Any
 
 from sim.errors import UsageError
 from sim.planning.executors import Executor
-from sim.planning.grid import Axis, check_values, points
+from sim.planning.grid import MOST_POINTS, Axis, check_values, points
 from sim.planning.inputs import digests
 from sim.planning.points import Outcome, Point, show
-from sim.planning.store import Store, question_of, to_row
+from sim.planning.store import QUESTION, Store, question_of, to_row
 from sim.planning.wording import short_keys
 from sim.scenario import Scenario, load_scenario
 
@@ -73,7 +74,7 @@ class Sweep:
                     f"{path}: was begun with another {_WORDS[key]}; {_instead(key)}begin a new "
                     "directory"
                 )
-        return Store.resume(path, self.grid)
+        return Store.resume(path, self.grid, self.scenario)
 
     def run(self, store: Store, executor: Executor, progress: Progress | None = None) -> None:
         """Evaluate what the store does not have yet, and store it."""
@@ -106,12 +107,22 @@ def _instead(key: str) -> str:
 
 def begun_in(path: Path) -> Sweep:
     """The sweep that a directory holds; UsageError if it holds none."""
-    question = question_of(path)
+    where, question = path / QUESTION, question_of(path)
+    for key, kind, what in (("scenario", dict, "a mapping"), ("axes", list, "a list")):
+        if not isinstance(question.get(key), kind):
+            raise UsageError(f"{where}: {key}: expected {what}, as a sweep writes it")
     try:
         axes = tuple(Axis(axis["key"], tuple(axis["values"])) for axis in question["axes"])
-        return Sweep(load_scenario(question["scenario"]), axes)
     except (KeyError, TypeError):
-        raise UsageError(f"{path}: holds no sweep to resume") from None
+        raise UsageError(f"{where}: axes: expected mappings with key and values") from None
+    if not all(isinstance(axis.key, str) and axis.values for axis in axes):
+        raise UsageError(f"{where}: axes: expected a text as key and a list of values")
+    if math.prod(len(axis.values) for axis in axes) > MOST_POINTS:
+        raise UsageError(f"{where}: axes: span more than {MOST_POINTS:,} points")
+    try:
+        return Sweep(load_scenario(question["scenario"]), axes)
+    except UsageError as error:
+        raise UsageError(f"{where}: holds no sweep that can be resumed: {error}") from None
 
 
 def document(sweep: Sweep, outcomes: Sequence[Outcome]) -> dict[str, Any]:

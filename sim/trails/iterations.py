@@ -42,7 +42,9 @@ class Iterations:
         self.passes = plans[RUNNING][own] > served if RUNNING in plans else served < 0
         """Whether somebody in the batch got no token: queues with ranks deal out few tokens so."""
         alone = plans["prefill_seqs"][own] == 1
-        self.chunk = np.where(alone, plans["prefill_tokens"][own], 0).astype(np.int64)
+        self.chunk = np.nan_to_num(np.where(alone, plans["prefill_tokens"][own], 0)).astype(
+            np.int64
+        )
         """Tokens of the prompt in each plan that has just one; 0 elsewhere."""
         self._times = plans["iterations"][own].astype(np.int64)
         self._growth: Floats = plans[GROWTH][own] if GROWTH in plans else np.zeros(len(own))

@@ -1,4 +1,4 @@
-"""How does a trace file become lines? Plain or gzipped UTF-8 text, with every failure explained.
+"""Reads trace files as lines: plain or gzipped UTF-8 text, with every failure explained.
 
 A file is never held in memory as a whole: lines are handed on one by one. The exception is a file
 that is a single JSON document, for which ``whole`` sets a limit.
@@ -11,7 +11,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sim.errors import TraceError, did_you_mean
@@ -23,6 +23,8 @@ MAX_DOCUMENT = 1 << 28
 """Characters in the longest file that is read as one document."""
 
 _PART = 1 << 16
+_CHUNK = 1 << 13
+"""Bytes that Python's own text files read at once."""
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -109,11 +111,14 @@ def _opened(path: Path) -> Iterator[io.TextIOWrapper]:
 
 
 def _undecodable(path: Path) -> int:
-    """The number of the first line that is not UTF-8; it is known that there is one."""
-    with path.open("rb") as raw:
+    """The number of the first line that is not UTF-8; it is known that there is one.
+
+    Read in the same small parts as the text was: a damaged end of a gzip file is not met before.
+    """
+    decoder, number = codecs.getincrementaldecoder("utf-8")(), 1
+    with path.open("rb") as raw, suppress(EOFError, zlib.error, gzip.BadGzipFile):
         data = gzip.GzipFile(fileobj=raw) if _is_zipped(raw) else raw
-        decoder, number = codecs.getincrementaldecoder("utf-8")(), 1
-        while part := data.read(_PART):
+        while part := data.read1(_CHUNK):
             held = len(decoder.getstate()[0])  # the start of a character that goes on in this part
             try:
                 decoder.decode(part)
