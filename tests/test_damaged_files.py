@@ -179,7 +179,8 @@ def rewritten(damage: Damage) -> Callable[[random.Random, Path], None]:
 @pytest.fixture(scope="module")
 def sweep_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("sweeps") / "it"
-    asked = Sweep(small(run__requests=5), (Axis("workload.arrivals.rate", (5, -1, 10)),))
+    axes = (Axis("workload.arrivals.rate", (5, 10)), Axis("kv_cache.num_gpu_blocks", (99, 1)))
+    asked = Sweep(small(run__requests=5), axes)
     with asked.create(path) as store:
         asked.run(store, InProcess())
     return path
@@ -243,7 +244,7 @@ def test_a_point_that_is_no_number_is_named_and_simulated_again(
     (path / "points.jsonl").write_text("".join(lines[:2]))
     (path / "manifest.json").unlink()
     resumed(path)
-    assert json.loads((path / "result.json").read_text())["points"] == 3
+    assert json.loads((path / "result.json").read_text())["points"] == 4
     assert json.loads((path / "manifest.json").read_text())["status"] == "complete"
 
 
