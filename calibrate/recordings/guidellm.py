@@ -1,0 +1,236 @@
+"""Reads the ``benchmarks.json`` of guidellm, one benchmark of those it holds.
+
+Reports of guidellm 0.4 and later (schema version 1 in ``metadata``) and of 0.3: a list of
+``benchmarks``, each with ``requests`` as ``successful``, ``incomplete`` and ``errored`` (times are
+Unix seconds), and ``metrics`` that sum them up. Tokens between the first and the last one have no
+times of their own. ``--sample-requests`` may have kept a part of the requests only: then the
+metrics alone are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from calibrate.recordings import clients
+from calibrate.recordings.clients import Seen, mapping, reason, time, tokens
+from calibrate.recordings.entries import Entry, chosen, note
+from calibrate.recordings.recording import (
+    Choice,
+    Recording,
+    RecordingFormat,
+    Stated,
+    in_order,
+)
+from calibrate.recordings.summaries import Summary, no_requests
+from sim.errors import TraceError
+from sim.workload.traces.head import document
+from sim.workload.traces.rows import listed, shown
+
+GROUPS = ("successful", "errored", "incomplete")
+
+CUT_OFF = "failed: cut off when the benchmark ended"
+
+
+def _read(path: Path, choice: Choice) -> Recording:
+    report = document(path)
+    benchmarks = report.get("benchmarks")
+    if not isinstance(benchmarks, list) or not all(isinstance(b, dict) for b in benchmarks):
+        raise TraceError(
+            f"{path}: no list 'benchmarks': this is no report of guidellm; it writes one with "
+            f"`--outputs json`; this file has {listed(report)}"
+        )
+    if not benchmarks:
+        raise TraceError(f"{path}: benchmarks is an empty list: nothing was measured")
+    taken = chosen(path, benchmarks, choice.entry, "benchmark")
+    place = f"{path}: benchmarks[{taken.number - 1}]"
+    kept = _kept(place, taken.found)
+    stated = _stated(place, report, taken.found)
+    start = taken.found.get("start_time")
+    date = clients.day(start) if isinstance(start, float) and start > 0 else None
+    notes = [*note(taken, "benchmark"), clients.ENGINE_ASSUMED]
+    total = _total(place, taken.found)
+    if total is not None and len(kept["successful"]) < total:
+        return _summary(path, taken, stated, date, notes, len(kept["successful"]))
+    seen = [
+        _seen(f"{place}.requests.{group}[{number}]", each, group)
+        for group in GROUPS
+        for number, each in enumerate(kept[group])
+    ]
+    if not seen:
+        raise TraceError(f"{place}: has no requests; run guidellm without --sample-requests")
+    ranked, _ = in_order(clients.columns(path, seen))
+    return Recording(
+        files=(path,),
+        requests=ranked,
+        gaps=None,
+        samples=None,
+        stated=stated,
+        ttft=clients.TTFT,
+        front_end="server",
+        notes=tuple(notes),
+        date=date,
+    )
+
+
+def _kept(place: str, found: Mapping[str, object]) -> dict[str, list[dict[str, Any]]]:
+    """The single requests by what became of them."""
+    requests = mapping(place, found, "requests")
+    kept = {}
+    for group in GROUPS:
+        each = requests.get(group) or []
+        if not isinstance(each, list) or not all(isinstance(one, dict) for one in each):
+            raise TraceError(f"{place}: requests.{group} is {shown(each)}; allowed: a list of them")
+        kept[group] = each
+    return kept
+
+
+def _total(place: str, found: Mapping[str, object]) -> int | None:
+    """How many requests were served, sampled or not; None where nothing says it."""
+    metrics = mapping(place, found, "metrics")
+    for holder, name in ((metrics, "request_totals"), (found, "request_totals"),
+                         (found, "total_count")):  # fmt: skip
+        count = mapping(place, holder, name).get("successful")
+        if isinstance(count, int):
+            return count
+    return None
+
+
+def _seen(place: str, found: dict[str, Any], group: str) -> Seen:
+    start = "request_start_time" if "request_start_time" in found else "start_time"
+    sent = time(place, found, start)
+    if group != "successful":
+        info = mapping(place, found, "info")
+        why = reason(found.get("error") or info.get("error")) if group == "errored" else CUT_OFF
+        return Seen(sent, sent, sent, 0, 0, why)
+    outputs = tokens(place, found, "output_tokens")
+    if found.get("time_to_first_token_ms") is None:
+        raise TraceError(
+            f"{place}: no time_to_first_token_ms: the answers were not streamed; run guidellm with "
+            "streaming to tell TTFT from the rest"
+        )
+    first = sent + time(place, found, "time_to_first_token_ms") / 1e3
+    rest = (
+        time(place, found, "inter_token_latency_ms") / 1e3 * (outputs - 1) if outputs > 1 else 0.0
+    )
+    return Seen(sent, first, first + rest, tokens(place, found, "prompt_tokens"), outputs, None)
+
+
+def _stated(place: str, report: Mapping[str, object], found: Mapping[str, object]) -> Stated:
+    """The model, and what is told of the client."""
+    config, worker = mapping(place, found, "config"), mapping(place, found, "worker")
+    backend = mapping(place, config, "backend")
+    args = report.get("args")
+    asked = args.get("model") if isinstance(args, dict) else None
+    model = backend.get("model") or worker.get("backend_model") or asked
+    metadata = report.get("metadata")
+    version = metadata.get("guidellm_version") if isinstance(metadata, dict) else None
+    conditions = {"client": "guidellm", "client_version": version}
+    conditions |= {"strategy": dict(_strategy(place, found))}
+    return Stated(
+        model=model if isinstance(model, str) else None,
+        gpu=None,
+        engine=clients.ENGINE,
+        conditions=conditions,
+    )
+
+
+def _strategy(place: str, found: Mapping[str, object]) -> Mapping[str, object]:
+    holder = "config" if "config" in found else "args"
+    return mapping(place, mapping(place, found, holder), "strategy")
+
+
+def _arrivals(strategy: Mapping[str, object]) -> dict[str, Any] | None:
+    """How requests came, as a scenario has it; None for a strategy that is not known."""
+    kind, rate = strategy.get("type_"), strategy.get("rate")
+    streams = strategy.get("streams") or strategy.get("max_concurrency")
+    if kind == "synchronous":
+        return {"kind": "closed", "concurrency": 1}
+    if kind in ("concurrent", "throughput") and type(streams) is int and streams > 0:
+        return {"kind": "closed", "concurrency": streams}
+    if kind == "throughput":
+        return {"kind": "burst"}
+    if kind in ("constant", "poisson") and isinstance(rate, int | float) and rate > 0:
+        return {"kind": str(kind), "rate": float(rate)}
+    return None
+
+
+def _summary(
+    path: Path, taken: Entry, stated: Stated, date: str | None, notes: list[str], kept: int
+) -> Recording:
+    """The metrics alone, of a report that has a sample of the requests."""
+    place = f"{path}: benchmarks[{taken.number - 1}]"
+    found = mapping(place, taken.found, "metrics")
+    total = _total(place, taken.found) or 0
+
+    def part(name: str) -> Mapping[str, object]:
+        return mapping(place, mapping(place, found, name), "successful")
+
+    known: dict[str, float] = {}
+    for theirs, ours, factor in (("time_to_first_token_ms", "ttft", 1), ("request_latency", "e2el",
+                                                                         1e3)):  # fmt: skip
+        known |= _distribution(place, part(theirs), ours, factor)
+    mean = part("inter_token_latency_ms").get("mean")
+    if isinstance(mean, float) and mean > 0:
+        known["mean_itl_ms"] = mean
+    for theirs, ours in (("requests_per_second", "request_throughput"),
+                         ("output_tokens_per_second", "output_throughput"),
+                         ("tokens_per_second", "total_token_throughput")):  # fmt: skip
+        rate = part(theirs).get("mean")
+        if isinstance(rate, float) and rate > 0:
+            known[ours] = rate
+    duration = taken.found.get("duration")
+    known |= {"duration": duration} if isinstance(duration, float) and duration > 0 else {}
+    came = _arrivals(_strategy(place, taken.found))
+    summary = Summary(
+        metrics=known,
+        completed=total,
+        failed=0,
+        prompt_tokens=time(
+            f"{place}.metrics.prompt_token_count", part("prompt_token_count"), "mean"
+        ),
+        output_tokens=time(
+            f"{place}.metrics.output_token_count", part("output_token_count"), "mean"
+        ),
+        arrivals=came,
+    )
+    unclear = {} if came is not None else {"workload.arrivals": "the strategy is not a known one"}
+    sampled = f"The report has {kept:,} of {total:,} requests (--sample-requests)."
+    return Recording(
+        files=(path,),
+        requests=no_requests(),
+        gaps=None,
+        samples=None,
+        stated=Stated(stated.model, None, stated.engine, unclear=unclear,
+                      conditions=stated.conditions),
+        ttft=clients.TTFT,
+        front_end="server",
+        notes=(*notes, sampled, *summary.assumptions()),
+        date=date,
+        summary=summary,
+    )  # fmt: skip
+
+
+def _distribution(
+    place: str, found: Mapping[str, object], name: str, factor: float
+) -> dict[str, float]:
+    """Mean, median, deviation and percentiles (ms) of one metric."""
+    ranks = mapping(place, found, "percentiles")
+    values = {
+        **{"mean": found.get("mean"), "median": found.get("median"), "std": found.get("std_dev")},
+        **{rank: ranks.get(rank) for rank in ("p50", "p90", "p95", "p99")},
+    }
+    return {
+        f"{rank}_{name}_ms": value * factor
+        for rank, value in values.items()
+        if isinstance(value, int | float) and value > 0
+    }
+
+
+FORMAT = RecordingFormat(
+    name="guidellm",
+    layout="the benchmarks.json of guidellm, with all requests or a sample of them",
+    read=_read,
+    several=True,
+)
