@@ -202,7 +202,7 @@ def test_bursts_are_said_to_be_why_where_they_are(tmp_path: Path) -> None:
     late = ~result.record.within_slo
     assert late.sum() > 100
     assert "The SLO is missed all the same, and bursts are why: in 2% of the" in verdict["text"]
-    assert "100% of the requests beyond the SLO come then or right after." in verdict["text"]
+    assert "94% of the requests beyond the SLO come then or right after." in verdict["text"]
 
 
 def test_a_limit_that_no_request_keeps_is_not_put_down_to_bursts(tmp_path: Path) -> None:
