@@ -144,6 +144,7 @@ def _tables(summary: Mapping[str, Any]) -> list[tables.Table]:
         tables.facts(summary, "throughput", "Throughput", tables.THROUGHPUT),
         tables.facts(summary, "requests", "Requests and tokens", tables.requests(summary)),
         tables.rejections(summary),
+        tables.own_metrics(summary),
         tables.facts(summary, "kv-cache", "KV cache", tables.MEMORY),
         tables.facts(summary, "batch", "Batch and utilisation", tables.BATCH),
     ]

@@ -128,6 +128,19 @@ def facts(summary: Mapping[str, Any], name: str, caption: str, lines: Sequence[L
     return Table(name, caption, columns, tuple(rows))
 
 
+def own_metrics(summary: Mapping[str, Any]) -> Table:
+    """Metrics of one's own, one a row; none without any."""
+    columns = (Column("Metric", numeric=False), Column("Value"))
+    rows = []
+    for name, value in (known(summary, "infersim.metrics") or {}).items():
+        spread = known(summary, "infersim.repetitions.intervals") or {}
+        half = (spread.get(f"metrics.{name}") or {}).get("half_width")
+        shown = show(value, "number")
+        text = f"{shown.text} ± {show(half, 'number').text}" if half else shown.text
+        rows.append((Cell(name, name), Cell(text, shown.value)))
+    return Table("own-metrics", "Metrics of your own", columns, tuple(rows))
+
+
 def costs(summary: Mapping[str, Any]) -> Table:
     """What the run costs, stated and derived: by the token, the request and the hour."""
     made = facts(summary, "cost-table", "Cost", COST)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sim.metrics.attainment import OPEN
 from sim.metrics.charts import charts
 from sim.metrics.latency_parts import latency_parts
+from sim.metrics.own import load_metrics, own_metrics
 from sim.metrics.repetitions import combine, headlines
 from sim.metrics.run_record import RunRecord
 from sim.metrics.summary import summarise
@@ -56,10 +57,13 @@ class Result:
     the other ones that finished.
     """
 
-    def __init__(self, record: RunRecord, further: Sequence[dict[str, Any]] = ()) -> None:
+    def __init__(
+        self, record: RunRecord, further: Sequence[dict[str, Any]] = (), *, own: bool = True
+    ) -> None:
         self.record = record
         self.scenario = record.scenario
         self._further = further
+        self._own = own
 
     @property
     def interrupted(self) -> bool:
@@ -69,7 +73,17 @@ class Result:
     @cached_property
     def summaries(self) -> list[dict[str, Any]]:
         """The figures of each repetition; those of the run, if there is but one."""
-        return [summarise(self.record), *self._further]
+        return [self._measured(), *self._further]
+
+    def _measured(self) -> dict[str, Any]:
+        """The figures of the first repetition, and metrics of one's own where they are wanted."""
+        summary = summarise(self.record)
+        if self._own and self.scenario.metrics:
+            functions = load_metrics(self.scenario.metrics, self.scenario.folders)
+            values, notes = own_metrics(functions, lambda: Result(self.record, own=False))
+            summary["infersim"]["metrics"] = values
+            summary["infersim"]["notes"] += notes
+        return summary
 
     @cached_property
     def summary(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sim.console import SLO_STYLES, STATE_STYLES
+from sim.metrics.own import PREFIX
 from sim.metrics.slo_text import headroom_text, slo_text
 from sim.metrics.timeline import Timeline
 from sim.prices import PER_OUTPUT_TOKENS, PER_TOKENS, dollars
@@ -44,6 +45,8 @@ def _run_parts(summary: dict[str, Any], timeline: Timeline | None) -> Iterator[R
         yield _classes_table(own["classes"])
     yield _facts_table(summary, spread)
     yield from _cost_lines(own["cost"], spread)
+    if own.get("metrics"):
+        yield _own_table(own["metrics"], spread)
     if spread.known:
         yield Text(spread.legend, style="dim")
     if _observed(summary):
@@ -224,6 +227,16 @@ def _facts_table(summary: dict[str, Any], spread: Spread) -> Table:
     ]
     for left, right in zip(rows[::2], rows[1::2], strict=True):
         table.add_row(*left, *right)
+    return table
+
+
+def _own_table(metrics: dict[str, float | None], spread: Spread) -> Table:
+    """Metrics of one's own."""
+    table = Table(title="Metrics of your own", title_justify="left", expand=True, show_header=False)
+    table.add_column(ratio=3, overflow="fold")
+    table.add_column(ratio=2, justify="right")
+    for name, value in metrics.items():
+        table.add_row(Text(name), _number(value) + spread.of(PREFIX + name))
     return table
 
 

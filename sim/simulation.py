@@ -23,8 +23,8 @@ from sim.cost import CostModel, Deployment
 from sim.errors import InfeasibleError, InfersimError, UsageError
 from sim.fleet import Fleet, Progress, make_fleet
 from sim.memory import Allocator, ContiguousAllocator, PagedAllocator
+from sim.metrics.own import load_metrics
 from sim.metrics.run_record import RunRecord
-from sim.metrics.summary import summarise
 from sim.recorder import Recorder
 from sim.replica import Replica
 from sim.request import Request
@@ -116,6 +116,7 @@ def _check_own_parts(scenario: Scenario) -> None:
     scheduler_class(scenario.scheduler.batching, folders=folders)
     make_order(scenario.scheduler.order, folders)
     router_class(scenario.router, folders)
+    load_metrics(scenario.metrics or (), folders)
 
 
 def _does_not_fit(d: Deployment, memory: Capacity) -> str:
@@ -206,7 +207,7 @@ def simulate(
             if number == 0:
                 first = record
             elif not record.interrupted:
-                further.append(summarise(record))
+                further.append(Result(record).summaries[0])
             if heeded.requested:
                 break
     return Result(first, further)

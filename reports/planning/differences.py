@@ -98,8 +98,8 @@ def _layout(rows: int) -> dict[str, Any]:
     }
 
 
-def _colour(apart: Mapping[str, Any], better: str) -> str:
-    if not apart["certain"]:
+def _colour(apart: Mapping[str, Any], better: str | None) -> str:
+    if not apart["certain"] or better is None:
         return theme.GREY.light
     good = (apart["mean"] > 0) == (better == "higher")
     return (theme.GREEN if good else theme.VERMILLION).light

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -190,14 +190,30 @@ def _values(values: list[Any]) -> str:
 
 def _points(document: Mapping[str, Any]) -> Table:
     axes = tuple(Column(axis["name"], _numeric(axis)) for axis in document["axes"])
+    own = _own_names(document)
     shown = document["results"][:MOST_ROWS]
     rows = tuple(
-        (*(_setting(value) for value in row["settings"].values()), *_cells(row)) for row in shown
+        (*map(_setting, row["settings"].values()), *_cells(row), *_own(row, own)) for row in shown
     )
     caption = "Every point"
     if document["points"] > MOST_ROWS:
         caption = f"The first {MOST_ROWS:,} of {document['points']:,} points"
-    return Table("points", caption, (*axes, *COLUMNS), rows)
+    return Table("points", caption, (*axes, *COLUMNS, *map(Column, own)), rows)
+
+
+def _own_names(document: Mapping[str, Any]) -> list[str]:
+    """The metrics of one's own that any of the points has."""
+    found = [_metrics(row) for row in document["results"]]
+    return list(dict.fromkeys(name for metrics in found for name in metrics))
+
+
+def _own(row: Mapping[str, Any], names: Sequence[str]) -> list[Cell]:
+    metrics = _metrics(row)
+    return [Cell(*show(metrics.get(name), "number")) for name in names]
+
+
+def _metrics(row: Mapping[str, Any]) -> Mapping[str, float | None]:
+    return {} if row["summary"] is None else row["summary"]["infersim"].get("metrics") or {}
 
 
 def _setting(value: Any) -> Cell:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sim.metrics.attainment import MISSED, OPEN, slo_state
+from sim.metrics.own import PREFIX, headline_metrics, mean_metrics
 from sim.metrics.precision import conclusion, rounded_up
 
 CONFIDENCE = 0.95
@@ -60,7 +61,7 @@ def headlines(summary: Mapping[str, Any]) -> dict[str, float | None]:
         for step in path.split("."):
             value = None if value is None else value[step]
         figures[path] = value
-    return figures
+    return figures | headline_metrics(summary["infersim"])
 
 
 def _further(summary: Mapping[str, Any]) -> Iterator[str]:
@@ -90,6 +91,7 @@ def combine(summaries: Sequence[Mapping[str, Any]], wanted: int | None = None) -
     found = intervals([headlines(summary) for summary in summaries])
     own["seed"] = first["seed"]
     own["error_band"] = first["error_band"]
+    own["metrics"] = mean_metrics(details)
     own["verdict"] = _verdict([detail["verdict"] for detail in details])
     _widen(own["verdict"], found)
     _decide(own["verdict"], sum(detail["requests"]["submitted"] for detail in details))
@@ -117,19 +119,20 @@ def intervals(
     """``mean``, ``low``, ``high`` and ``half_width`` of each figure, by Student's t.
 
     The bounds are None with fewer than two defined values; they do not leave the range of the
-    figure, none of which is negative.
+    figure: none is negative, but metrics of one's own.
     """
     keys = dict.fromkeys(key for figures in repetitions for key in figures)
     return {
         key: _interval(
             [value for figures in repetitions if (value := figures.get(key)) is not None],
+            0.0 if not key.startswith(PREFIX) else -math.inf,
             1.0 if key.startswith(SHARES) else math.inf,
         )
         for key in keys
     }
 
 
-def _interval(values: list[float], most: float) -> dict[str, float | None]:
+def _interval(values: list[float], least: float, most: float) -> dict[str, float | None]:
     n = len(values)
     if n < 2:
         mean = values[0] if values else None
@@ -139,7 +142,7 @@ def _interval(values: list[float], most: float) -> dict[str, float | None]:
     mean = math.fsum(values) / n
     variance = math.fsum((value - mean) ** 2 for value in values) / (n - 1)
     half = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * math.sqrt(variance / n)
-    low, high = max(0.0, mean - half), min(most, mean + half)
+    low, high = max(least, mean - half), min(most, mean + half)
     return {"mean": mean, "low": low, "high": high, "half_width": half}
 
 

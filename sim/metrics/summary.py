@@ -97,6 +97,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
             "errors": [error._asdict() for error in whole_run_errors(scenario.engine)],
         },
         "precision": sure,
+        "metrics": {},
         "repetitions": None,
         "provenance": provenance(d),
         "notes": [*_notes(run), *([sure["text"]] if sure["sufficient"] is False else [])],

@@ -14,6 +14,7 @@ from importlib.metadata import version
 from typing import Any
 
 from sim.errors import InfersimError, UsageError
+from sim.metrics.own import failures
 from sim.metrics.repetitions import CONFIDENCE, headlines
 from sim.planning.contrast import Column, contrasts
 from sim.planning.executors import Executor
@@ -86,7 +87,9 @@ class Comparison:
         for variant in self.variants:
             mine = [found[variant.index * count + number] for number in range(count)]
             columns.append(_column(_named(variant, names), variant.settings, mine))
-        return self._document(columns, seeds)
+        document = self._document(columns, seeds)
+        document["notes"] += failures(o.summary for o in found.values() if o.summary is not None)
+        return document
 
     def _names(self) -> dict[str, str]:
         return short_keys([axis.key for axis in self.axes])

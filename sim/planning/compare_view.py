@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sim.console import WIDTH
+from sim.metrics.own import PREFIX
 from sim.planning.axis_columns import axis_columns
 from sim.planning.points import show
 from sim.planning.wording import milliseconds, number, share
@@ -19,6 +20,9 @@ from sim.planning.wording import milliseconds, number, share
 SHOWN = ("request_goodput", "output_throughput", "mean_ttft_ms", "p99_ttft_ms", "p99_tpot_ms")
 WITHOUT_SLO = (*SHOWN[1:], "p99_e2el_ms")
 """Figures that a terminal is shown; all of them are on the page and in the result."""
+
+MOST_OWN = 4
+"""Metrics of one's own beside each other; more go into a table below."""
 
 OVERLOADED = "overloaded"
 
@@ -32,7 +36,14 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     variants = document["variants"]
     yield Text.assemble((document["name"], "bold"), f"  {len(variants)} compared")
     if document["base"] is not None:
-        yield _table(document)
+        by_key = {figure["key"]: figure for figure in document["figures"]}
+        attained = by_key.get("verdict.attainment")
+        limited = attained and any(mean is not None for mean in attained["means"])
+        yield _table(document, SHOWN if limited else WITHOUT_SLO)
+        own = [key for key in by_key if key.startswith(PREFIX)]
+        for at in range(0, len(own), MOST_OWN):
+            yield Text("Metrics of your own", style="bold")
+            yield _table(document, own[at : at + MOST_OWN])
         base = variants[document["base"]]["label"]
         yield Text(f"Differences to {base}: {document['pairing']}.", style="dim")
         yield Text(
@@ -48,10 +59,9 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield Text(f"Note: {note}", style="yellow")
 
 
-def _table(document: Mapping[str, Any]) -> Table:
+def _table(document: Mapping[str, Any], wanted: Sequence[str]) -> Table:
+    """The variants, and the figures of these keys."""
     by_key = {figure["key"]: figure for figure in document["figures"]}
-    attained = by_key.get("verdict.attainment")
-    wanted = SHOWN if attained and any(m is not None for m in attained["means"]) else WITHOUT_SLO
     figures = [by_key[key] for key in wanted if key in by_key]
     table = Table(expand=True, box=box.SIMPLE, padding=(0, 1, 0, 0))
     names = [_names(variant) for variant in document["variants"]]

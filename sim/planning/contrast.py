@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sim.planning.figures import FIGURES, Figure, best_of
+from sim.planning.figures import FIGURES, Figure, best_of, own_figures
 from sim.planning.paired import Difference, difference
 
 Values = Mapping[str, Sequence[float | None]]
@@ -46,7 +46,7 @@ def contrasts(columns: Sequence[Column], contrast: Contrast | None = None) -> di
     served = [index for index, column in enumerate(columns) if column.error is None]
     base = served[0] if served else None
     figures = []
-    for figure in FIGURES:
+    for figure in _figures(columns):
         means = [column.mean(figure.key) for column in columns]
         if base is None or all(mean is None for mean in means):
             continue
@@ -65,10 +65,18 @@ def contrasts(columns: Sequence[Column], contrast: Contrast | None = None) -> di
     return {"base": base, "variants": [_variant(column) for column in columns], "figures": figures}
 
 
+def _figures(columns: Sequence[Column]) -> list[Figure]:
+    """What is compared: the usual figures, and metrics of one's own."""
+    return [*FIGURES, *own_figures(key for column in columns for key in column.values)]
+
+
 def _by_repetition(columns: Sequence[Column]) -> Contrast:
-    return lambda key, one, other: difference(
-        list(columns[one].values[key]), list(columns[other].values[key])
-    )
+    def apart(key: str, one: int, other: int) -> Difference:
+        mine, theirs = columns[one].values.get(key, ()), columns[other].values.get(key, ())
+        none = [None] * max(len(mine), len(theirs))  # of a metric that one of them lacks
+        return difference(list(mine) or none, list(theirs) or none)
+
+    return apart
 
 
 def _best(
@@ -94,7 +102,7 @@ def _variant(column: Column) -> dict[str, Any]:
         "states": dict(states),
         "values": {
             figure.key: list(column.values[figure.key])
-            for figure in FIGURES
+            for figure in _figures([column])
             if figure.key in column.values
         },
     }

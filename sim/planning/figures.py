@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
+from sim.metrics.own import PREFIX
 from sim.prices import PER_OUTPUT_TOKENS
 
 
@@ -17,7 +18,7 @@ class Figure(NamedTuple):
     key: str
     title: str
     unit: str
-    better: Literal["higher", "lower"]
+    better: Literal["higher", "lower"] | None
 
 
 FIGURES = (
@@ -35,14 +36,27 @@ FIGURES = (
 )
 
 
-def best_of(values: Iterable[float | None], better: Literal["higher", "lower"]) -> int | None:
-    """The index of the best value, the first of equals; None if none is defined.
+def own_figures(keys: Iterable[str]) -> list[Figure]:
+    """The metrics of one's own among ``keys``; nothing says which way they are better.
+
+    >>> own_figures(["duration", "metrics.fairness"])
+    [Figure(key='metrics.fairness', title='fairness', unit='', better=None)]
+    """
+    own = [key for key in dict.fromkeys(keys) if key.startswith(PREFIX)]
+    return [Figure(key, key.removeprefix(PREFIX), "", None) for key in own]
+
+
+def best_of(
+    values: Iterable[float | None], better: Literal["higher", "lower"] | None
+) -> int | None:
+    """The index of the best value, the first of equals; None if none is defined, or no way is
+    better.
 
     >>> best_of([3.0, None, 2.0], "lower"), best_of([None], "lower")
     (2, None)
     """
     known = [(index, value) for index, value in enumerate(values) if value is not None]
-    if not known:
+    if not known or better is None:
         return None
     sign = 1 if better == "higher" else -1
     return max(known, key=lambda pair: (sign * pair[1], -pair[0]))[0]

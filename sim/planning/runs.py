@@ -19,7 +19,7 @@ from pandas.api.types import is_integer_dtype, is_numeric_dtype
 from sim.errors import UsageError, shorten
 from sim.metrics.repetitions import CONFIDENCE, headlines
 from sim.planning.contrast import Column, Contrast, contrasts
-from sim.planning.figures import FIGURES
+from sim.planning.figures import FIGURES, own_figures
 from sim.planning.paired import Difference, difference
 from sim.planning.resampling import bootstrap
 from sim.results import REPETITIONS, REQUESTS, SUMMARY
@@ -156,7 +156,7 @@ def _repeated(label: str, run: Run, seeds: Sequence[int]) -> Column:
     table = run.repetitions.loc[list(seeds)]
     values = {
         figure.key: [None if np.isnan(value) else float(value) for value in table[figure.key]]
-        for figure in FIGURES
+        for figure in (*FIGURES, *own_figures(table.columns))
         if figure.key in table
     }
     return Column(label, {}, values, None, 0, (_state(run),))

@@ -11,12 +11,16 @@ from rich.table import Table
 from rich.text import Text
 
 from sim.console import STATE_STYLES, WIDTH
+from sim.metrics.own import failures
 from sim.planning.axis_columns import axis_columns
 from sim.planning.points import show
 from sim.planning.wording import milliseconds, number, share
 
 MOST_ROWS = 60
 """Points that a terminal is shown; all of them are in the result."""
+
+MOST_OWN = 4
+"""Metrics of one's own beside each other; more go into a table below."""
 
 TITLES = ("req/s", "tokens/s", "TTFT p50", "TTFT p99", "TPOT p99", "in SLO", "state")
 
@@ -37,9 +41,39 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield Text(answer["text"])
     rows = document["results"]
     yield _table([axis["name"] for axis in document["axes"]], rows[:MOST_ROWS])
+    names = own_names(rows)
+    for at in range(0, len(names), MOST_OWN):
+        yield Text("Metrics of your own", style="bold")
+        yield _own_table(document, names[at : at + MOST_OWN])
     if len(rows) > MOST_ROWS:
         yield Text(f"{len(rows) - MOST_ROWS:,} more points in result.json", style="dim")
     yield from _failures(rows)
+    for note in failures(row["summary"] for row in rows if row["summary"] is not None):
+        yield Text(f"Note: {note}", style="yellow")
+
+
+def own_names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The metrics of one's own that any of the points has."""
+    summaries = [row["summary"] for row in rows if row["summary"] is not None]
+    return list(
+        dict.fromkeys(name for one in summaries for name in one["infersim"].get("metrics") or {})
+    )
+
+
+def _own_table(document: Mapping[str, Any], names: Sequence[str]) -> Table:
+    """Some metrics of one's own, point by point."""
+    rows = document["results"][:MOST_ROWS]
+    heads = [axis["name"] for axis in document["axes"]]
+    table = Table(expand=True, box=box.SIMPLE, padding=(0, 1, 0, 0))
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    for name in names:
+        table.add_column(name, justify="right", overflow="fold")
+    for row in rows:
+        own = {} if row["summary"] is None else row["summary"]["infersim"].get("metrics") or {}
+        settings = [Text(show(value)) for value in row["settings"].values()]
+        table.add_row(*settings, *(number(own.get(name)) for name in names))
+    return table
 
 
 def _table(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:

@@ -195,6 +195,14 @@ def _batching(value: str) -> str:
     raise ValueError(f"{show(value)} is none of {allowed}{did_you_mean(value, _BATCHING)}")
 
 
+def _metric(value: str) -> str:
+    if is_own(value):
+        return value
+    raise ValueError(
+        f"expected a function of your own as package.module:function, got {show(value)}"
+    )
+
+
 def _catalogue(kind: catalog.Kind, path_to: str) -> AfterValidator:
     """A catalogue name, or else a path that exists; kept as written."""
 
@@ -283,6 +291,8 @@ Line = Annotated[str, BeforeValidator(_text), AfterValidator(_line)]
 """One line of text that is not empty."""
 Batching = Annotated[Line, AfterValidator(_batching)]
 """A batching policy of infersim, or ``package.module:Class``."""
+Metric = Annotated[Line, AfterValidator(_metric)]
+"""A function of one's own, as ``package.module:function``."""
 ModelName = Annotated[Line, _catalogue("models", "the path of a config.json")]
 """A model of the catalogue, or the path of a Hugging Face config.json or of its folder."""
 GpuName = Annotated[Line, _catalogue("gpus", "the path of a profile")]

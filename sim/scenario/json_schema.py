@@ -37,7 +37,7 @@ ALSO: Mapping[tuple[str, str], _Schema] = {
     ("Scheduler", "long_prefill_token_threshold"): {"const": 0},
 }
 """Spellings that a section itself reads, beside those of the key's type."""
-ONE_FOR_ALL = {("Scenario", "fleet")}
+ONE_FOR_ALL = {("Scenario", "fleet"), ("Scenario", "metrics")}
 """Lists for which a single entry may stand."""
 _NUMBER = r"\+?([0-9][0-9_]*(\.[0-9_]*)?|\.[0-9][0-9_]*)([eE][-+]?[0-9]+)?"
 _WHOLE = r"\+?[0-9]+(_[0-9]+)*"
@@ -110,6 +110,7 @@ def _values() -> Sequence[tuple[str, Any, _Schema]]:
         ("text", fields.Text, {"type": "string"}),
         ("line", fields.Line, line),
         ("file", fields.File, line),
+        ("metric", fields.Metric, own_class),
         ("model", fields.ModelName, _named("models")),
         ("gpu", fields.GpuName, _named("gpus")),
         ("engine", fields.EngineName, _named("engines")),
@@ -290,6 +291,8 @@ def _needs(hint: Any, section: str = "", key: str = "") -> _Schema:
     origin, inner_hints = get_origin(hint), get_args(hint)
     if origin is tuple:
         item = _needs(inner_hints[0])
+        if not item:
+            return {}
         items = {"type": "array", "items": item}
         one = {"type": "object", **item}
         return {"anyOf": [one, items]} if (section, key) in ONE_FOR_ALL else items

@@ -27,6 +27,7 @@ VALUES: Mapping[str, tuple[str, str | None]] = {
     "file": ("a path", None),
     "gpu": ("a name from `infersim list gpus`, or the path of a GPU file", None),
     "line": ("a text in one line", None),
+    "metric": ("a function of the result, as package.module:function", None),
     "model": ("a name from `infersim list models`, or the path of a config.json", None),
     "nonnegative": ("a number, 0 or more", None),
     "router": (

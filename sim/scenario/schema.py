@@ -24,6 +24,7 @@ from sim.scenario.document import Document, Problem, failure
 from sim.scenario.fields import (
     EngineName,
     Line,
+    Metric,
     ModelName,
     Seed,
     Switch,
@@ -91,11 +92,23 @@ class Scenario(LimitedSection):
         description="Traffic.",
         examples=["{trace: {path: azure_conv.csv}}"],
     )
+    metrics: tuple[Metric, ...] | None = Field(
+        default=None,
+        description="Metrics of your own: functions of the result, as package.module:function; one "
+        "is short for a list of one. null: none.",
+        examples=["[mine:fairness]"],
+    )
     slo: Slo = Field(default_factory=Slo, description="Latency that most requests must see.")
     run: Run = Field(default_factory=Run, description="How much is simulated.")
     assume: Assume = Field(default_factory=Assume, description="What if? Factors; 1: as it is.")
 
     _document: Document | None = PrivateAttr(None)
+
+    @field_validator("metrics", mode="before")
+    @classmethod
+    def _one_metric(cls, value: Any) -> Any:
+        """A single metric as a list of it; an empty list as none."""
+        return [value] if isinstance(value, str) else value or None
 
     @field_validator("precision", "scheduler", "kv_cache", "slo", "run", "assume", mode="before")
     @classmethod
@@ -229,7 +242,7 @@ PATHS: Mapping[tuple[str, ...], catalog.Kind | None] = {
 """The keys that hold a path, and the part of the catalogue whose names may stand there instead."""
 
 
-OWN = (("scheduler", "batching"), ("scheduler", "order"), ("router",))
+OWN = (("scheduler", "batching"), ("scheduler", "order"), ("router",), ("metrics",))
 """The keys at which a part of one's own may stand."""
 
 
@@ -239,8 +252,13 @@ def absolute_paths(data: dict[str, Any], base: Path, folders: Sequence[Path]) ->
     data = copy.deepcopy(data)
     for *steps, key in OWN:
         for section in _sections_at(data, steps):
-            if isinstance(section.get(key), str):
-                section[key] = absolute(section[key], folders)
+            value = section.get(key)
+            if isinstance(value, str):
+                section[key] = absolute(value, folders)
+            elif isinstance(value, list):
+                section[key] = [
+                    absolute(item, folders) if isinstance(item, str) else item for item in value
+                ]
     for (*steps, key), kind in PATHS.items():
         for section in _sections_at(data, steps):
             value = section.get(key)
