@@ -76,6 +76,13 @@ has 126,195)'
         return f"are rejected: {reason}"
 
     @property
+    def wanted_length(self) -> int | None:
+        """The ``max_model_len`` that admits what is rejected for its length, as far as the model
+        goes; None where it would not help."""
+        wanted = min(self.longest, self.room.longest)
+        return wanted if TOO_LONG in self.reasons and wanted > self.room.max_model_len else None
+
+    @property
     def remedy(self) -> str:
         """The setting that would admit them, as an instruction; empty for reasons of others.
 
@@ -85,7 +92,7 @@ has 126,195)'
         """
         told = []
         wanted = min(self.longest, self.room.longest)
-        if TOO_LONG in self.reasons and wanted > self.room.max_model_len:
+        if self.wanted_length is not None:
             told.append(f"set max_model_len to {wanted:,} or more")
         if TOO_LONG in self.reasons and self.longest > self.room.longest:
             told.append(

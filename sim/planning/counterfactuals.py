@@ -1,7 +1,7 @@
-"""What could be otherwise? Changes of a scenario that a diagnosis tries, and what each would cost.
+"""Changes of a scenario that a diagnosis tries, and the effort that each takes.
 
-``PROBES`` are changes that nobody can buy one by one; they show what bounds a run. Everything else
-is an action: a flag, another number format, or more hardware.
+What-ifs are changes that cannot be bought one by one; they show what limits a run. Everything else
+is an action: a setting, another precision, more hardware, or less of it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
+from sim.metrics.rejection import Rejection
 from sim.model import precision_bytes
 from sim.planning.points import Settings
+from sim.planning.wording import counted
 from sim.scenario import Scenario
 from sim.scenario.support import refusal
 
@@ -25,19 +27,20 @@ class Effort(NamedTuple):
     weight: float
 
 
-FLAG = Effort("flag", "a flag, at the next start of the engine", 1.0)
-FORMAT = Effort("format", "another number format: a new checkpoint, and quality to be checked", 2.0)
+FLAG = Effort("setting", "a setting of the engine, at its next start", 1.0)
+FORMAT = Effort("precision", "another precision: a new checkpoint, and quality to be checked", 2.0)
 HARDWARE = Effort("hardware", "twice the GPUs, and so twice the cost", 4.0)
-PROBE = Effort("probe", "not to be had alone: it shows what bounds the run", 0.0)
+SAVING = Effort("saving", "fewer GPUs, and so a lower cost", 4.0)
+PROBE = Effort("what-if", "cannot be bought alone: it shows what limits the run", 0.0)
 SPECULATION: Mapping[str, object] = MappingProxyType(
     {"method": "ngram", "num_tokens": 4, "acceptance_rate": 0.6}
 )
-EFFORTS = (FLAG, FORMAT, HARDWARE, PROBE)
+EFFORTS = (FLAG, FORMAT, HARDWARE, SAVING, PROBE)
 
 
 @dataclass(frozen=True)
 class Counterfactual:
-    """One change: its ``settings``, and of a probe what the run is ``bound`` by if it helps."""
+    """One change: its ``settings``, and of a what-if what the run is ``bound`` by if it helps."""
 
     name: str
     title: str
@@ -46,21 +49,30 @@ class Counterfactual:
     bound: str = ""
 
 
-def counterfactuals(scenario: Scenario) -> list[Counterfactual]:
-    """Everything to try, probes first."""
+def counterfactuals(scenario: Scenario, rejection: Rejection | None = None) -> list[Counterfactual]:
+    """Everything to try, what-ifs first; ``rejection`` has the requests that the scenario rejects,
+    if it does."""
     parts: tuple[Callable[[Scenario], Iterator[Counterfactual]], ...]
-    parts = (_probes, _seats, _memory, _formats, _guesses, _hardware)
-    return [change for part in parts for change in part(scenario)]
+    parts = (_seats, _memory, _formats, _guesses, _hardware)
+    found = [change for part in parts for change in part(scenario)]
+    return [*_probes(scenario), *_longer(rejection), *found]
+
+
+def _longer(rejection: Rejection | None) -> Iterator[Counterfactual]:
+    """The ``max_model_len`` that admits what is rejected for its length."""
+    length = None if rejection is None else rejection.wanted_length
+    if length is not None:
+        yield _flag("max-model-len", f"max_model_len {length:,}", {"max_model_len": length})
 
 
 def _probes(scenario: Scenario) -> Iterator[Counterfactual]:
     a, pool = scenario.assume, scenario.fleet[0]
-    yield _probe("memory", "twice the GPU memory", "memory", 2 * a.memory, "memory capacity")
-    yield _probe("bandwidth", "twice the memory bandwidth", "bandwidth", 2 * a.bandwidth,
+    yield _probe("memory", "2x GPU memory", "memory", 2 * a.memory, "memory capacity")
+    yield _probe("bandwidth", "2x memory bandwidth", "bandwidth", 2 * a.bandwidth,
                  "memory bandwidth")  # fmt: skip
-    yield _probe("compute", "twice the arithmetic", "compute", 2 * a.compute, "arithmetic")
+    yield _probe("compute", "2x compute", "compute", 2 * a.compute, "compute")
     if pool.tensor_parallel > 1:
-        yield _probe("link", "twice the link bandwidth", "link", 2 * a.link, "links between GPUs")
+        yield _probe("link", "2x link bandwidth", "link", 2 * a.link, "links between GPUs")
     yield _probe("host", "no host time", "host_time", 0.0, "the engine's host time")
 
 
@@ -79,16 +91,16 @@ def _seats(scenario: Scenario) -> Iterator[Counterfactual]:
     more: dict[str, object] = {"scheduler.max_num_seqs": 2 * seats}
     if tokens < 2 * seats:
         more["scheduler.max_num_batched_tokens"] = 2 * seats
-    yield _flag("more-seats", f"batches of up to {2 * seats:,}", more)
+    yield _flag("more-seats", f"max_num_seqs {2 * seats:,}", more)
     if seats > 1:
-        yield _flag("fewer-seats", f"batches of up to {seats // 2:,}",
+        yield _flag("fewer-seats", f"max_num_seqs {seats // 2:,}",
                     {"scheduler.max_num_seqs": seats // 2})  # fmt: skip
     if knobs.batching != "continuous":
         return
-    yield _flag("more-tokens", f"{2 * tokens:,} tokens an iteration",
+    yield _flag("more-tokens", f"max_num_batched_tokens {2 * tokens:,}",
                 {"scheduler.max_num_batched_tokens": 2 * tokens})  # fmt: skip
     if tokens // 2 >= seats:
-        yield _flag("fewer-tokens", f"{tokens // 2:,} tokens an iteration",
+        yield _flag("fewer-tokens", f"max_num_batched_tokens {tokens // 2:,}",
                     {"scheduler.max_num_batched_tokens": tokens // 2})  # fmt: skip
     word = "whole prompts" if knobs.chunked_prefill else "prompts in chunks"
     yield _flag("chunks", word, {"scheduler.chunked_prefill": not knobs.chunked_prefill})
@@ -119,9 +131,9 @@ def _formats(scenario: Scenario) -> Iterator[Counterfactual]:
         yield Counterfactual("kv-fp8", "KV cache in fp8", {"precision.kv_cache": "fp8"}, FORMAT)
     if precision_bytes(p.weights) >= 2:
         eight: Settings = {"precision.weights": "fp8", "precision.activations": "fp8"}
-        yield Counterfactual("fp8", "weights and products in fp8", eight, FORMAT)
+        yield Counterfactual("fp8", "weights and activations in fp8", eight, FORMAT)
         four: Settings = {"precision.weights": "int4", "precision.activations": "bf16"}
-        yield Counterfactual("int4", "weights in int4, products in bf16", four, FORMAT)
+        yield Counterfactual("int4", "weights in int4, activations in bf16", four, FORMAT)
 
 
 def _guesses(scenario: Scenario) -> Iterator[Counterfactual]:
@@ -147,6 +159,10 @@ def lacking() -> list[str]:
 
 def _hardware(scenario: Scenario) -> Iterator[Counterfactual]:
     pool = scenario.fleet[0]
+    if pool.replicas > 1:
+        fewer = pool.replicas - 1
+        yield Counterfactual("fewer-replicas", counted(fewer, "replica"),
+                             {"fleet.0.replicas": fewer}, SAVING)  # fmt: skip
     yield Counterfactual("replicas", f"{2 * pool.replicas} replicas",
                          {"fleet.0.replicas": 2 * pool.replicas}, HARDWARE)  # fmt: skip
     yield Counterfactual(

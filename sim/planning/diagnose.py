@@ -1,8 +1,12 @@
-"""What bounds a run, and what should be changed first? Shown by runs in which it is otherwise.
+"""What limits a run, and what should be changed first, if anything: shown by runs with the change.
 
 Each counterfactual meets the same traffic. Its **effect** is the mean of its gains in the figures
-of ``planning.gains`` (natural logarithms; each within a factor of ten). A probe with the largest
-effect names what binds; actions are ranked by effect per effort.
+of ``planning.gains`` (natural logarithms; each within a factor of ten). The what-if that helps a
+figure most names what limits it.
+
+Where the SLO is missed, advice begins with what meets it, the least effort first, then what brings
+the most requests within it per effort. Where it is met, or there is none, advice is ranked by
+effect per effort.
 """
 
 from __future__ import annotations
@@ -13,17 +17,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim.errors import InfeasibleError
-from sim.planning.counterfactuals import PROBE, Counterfactual, counterfactuals
+from sim.metrics.rejection import Rejection, rejection
+from sim.planning.counterfactuals import PROBE, SAVING, Counterfactual, counterfactuals
 from sim.planning.evaluate import check_served
 from sim.planning.executors import Executor
 from sim.planning.gains import figures_of, gains, in_order, mean_gain
 from sim.planning.latency import Means, mean_parts
 from sim.planning.points import Outcome, Point
+from sim.planning.sweep import meets
 from sim.scenario import Scenario
 from sim.simulation import simulate
 
 WORTH = math.log(1.02)
 """Effects below 2 % are not worth a word: the order of events alone makes as much."""
+
+WORTH_SHARE = 0.01
+"""Requests within the SLO, as a share of all, that make a change worth a word whatever else it
+does."""
 
 Tell = Callable[[int, int], None]
 
@@ -44,30 +54,88 @@ class Trial:
         """Effect per effort."""
         return (self.effect or 0.0) / (self.change.effort.weight or math.inf)
 
+    @property
+    def verdict(self) -> Mapping[str, Any] | None:
+        """The verdict of its run; None if it does not run."""
+        summary = self.outcome.summary
+        return None if summary is None else summary["infersim"]["verdict"]
+
+    @property
+    def meets(self) -> bool:
+        """Whether its run is within the SLO."""
+        return meets(self.outcome.summary)
+
 
 @dataclass(frozen=True)
 class Diagnosis:
     """``base`` is the summary of the scenario as it is, ``latency`` where the time of its requests
-    went; ``target`` is what commands in advice name, ``given`` the overrides that they repeat."""
+    went, ``rejection`` the requests that it rejects (None without any); ``target`` is what commands
+    in advice name, ``given`` the overrides that they repeat."""
 
     scenario: Scenario
     target: str
     given: Sequence[str]
     base: Mapping[str, Any]
     latency: Mapping[str, Means]
+    rejection: Rejection | None
     trials: Sequence[Trial]
 
     @property
+    def verdict(self) -> Mapping[str, Any]:
+        """That of the scenario as it is."""
+        found: Mapping[str, Any] = self.base["infersim"]["verdict"]
+        return found
+
+    @property
+    def misses(self) -> bool:
+        """Whether the SLO is missed, or the traffic cannot be held."""
+        return self.verdict["slo_met"] is not None and not meets(self.base)
+
+    @property
+    def at_ease(self) -> bool:
+        """Whether nothing needs to change: the SLO is met beyond doubt and there is room."""
+        low, target = self.verdict["attainment_low"], self.verdict["target"]
+        sure = low is not None and low >= target
+        return meets(self.base) and sure and self.verdict["state"] == "stable"
+
+    @property
     def probes(self) -> list[Trial]:
-        """The probes that ran, the largest effect first."""
+        """The what-ifs that ran, the largest effect first."""
         ran = [t for t in self.trials if t.change.effort is PROBE and t.effect is not None]
         return sorted(ran, key=lambda trial: -(trial.effect or 0.0))
 
+    def helping(self, key: str) -> Trial | None:
+        """The what-if that helps one figure most; None if none is worth a word."""
+        ran = [t for t in self.probes if (t.gains.get(key) or 0.0) > WORTH]
+        return max(ran, key=lambda trial: trial.gains[key] or 0.0, default=None)
+
+    def gained(self, trial: Trial) -> float:
+        """The requests that a change brings within the SLO, as a share of all."""
+        before, verdict = self.verdict["attainment"], trial.verdict
+        if before is None or verdict is None:
+            return 0.0
+        return float(verdict["attainment"] or 0.0) - float(before)
+
     @property
     def advice(self) -> list[Trial]:
-        """The actions that are worth it, the largest effect per effort first."""
-        worth = [t for t in self.trials if t.change.effort is not PROBE and (t.effect or 0) > WORTH]
-        return sorted(worth, key=lambda trial: -trial.rank)
+        """The actions that are worth it, best first."""
+        worth = [
+            t
+            for t in self.trials
+            if t.change.effort not in (PROBE, SAVING)
+            and ((t.effect or 0) > WORTH or self.gained(t) > WORTH_SHARE)
+        ]
+        return sorted(worth, key=self._order if self.misses else lambda trial: -trial.rank)
+
+    def _order(self, trial: Trial) -> tuple[float, ...]:
+        weight = trial.change.effort.weight
+        shares = round(self.gained(trial) / weight, 3)
+        return not trial.meets, weight if trial.meets else 0.0, -shares, -trial.rank
+
+    @property
+    def savings(self) -> list[Trial]:
+        """The smaller fleets that were tried."""
+        return [t for t in self.trials if t.change.effort is SAVING]
 
 
 def diagnose(
@@ -88,7 +156,8 @@ def diagnose(
         check_served(base)
     except InfeasibleError as error:
         raise InfeasibleError(f"the scenario does not run as it is: {error}") from None
-    changes = counterfactuals(scenario)
+    rejected = rejection(result.record)
+    changes = counterfactuals(scenario, rejected)
     points = [Point(i, change.settings, change.title) for i, change in enumerate(changes)]
     outcomes = []
     for done, outcome in enumerate(executor.run(scenario, points), 1):
@@ -98,7 +167,8 @@ def diagnose(
     before = figures_of(base)
     ordered = in_order(outcomes, len(points))
     trials = [_trial(change, o, before) for change, o in zip(changes, ordered, strict=True)]
-    return Diagnosis(scenario, target, given, base, mean_parts(result.record), trials)
+    parts = mean_parts(result.record)
+    return Diagnosis(scenario, target, given, base, parts, rejected, trials)
 
 
 def _trial(change: Counterfactual, outcome: Outcome, before: Mapping[str, float | None]) -> Trial:

@@ -1,4 +1,4 @@
-"""What does a diagnosis say? One plain mapping, for JSON, the terminal and the page.
+"""A diagnosis as one plain mapping, for JSON, the terminal and the page.
 
 Changes of figures are relative (0.1: a tenth more); ``effect`` is a factor less 1 (0.1: a tenth
 better, over all figures).
@@ -14,6 +14,7 @@ from typing import Any
 
 from sim.planning.counterfactuals import EFFORTS, PROBE, lacking
 from sim.planning.diagnose import WORTH, Diagnosis, Trial
+from sim.planning.diagnose_words import bound_text, headline, told
 from sim.planning.gains import FIGURES, figures_of
 from sim.planning.points import Settings, show
 
@@ -30,15 +31,21 @@ def document(found: Diagnosis) -> dict[str, Any]:
         "target": found.target,
         "setup": f"{own['model']} on {own['gpus']} x {own['gpu']}, {own['engine']}",
         "verdict": own["verdict"],
+        "headline": headline(found),
+        "at_ease": found.at_ease,
+        "rejection": None if found.rejection is None else found.rejection.document(),
         "figures": [
             {"key": f.key, "title": f.title, "unit": f.unit, "more": f.more, "value": base[f.key]}
             for f in FIGURES
         ],
         "bound": _bound(found),
+        "busy_time": own["bound_by"],
         "latency": {name: dict(means) for name, means in found.latency.items()},
         "efforts": [e._asdict() for e in EFFORTS],
         "trials": [_trial(found, trial, base) for trial in found.trials],
         "advice": [trial.change.name for trial in found.advice],
+        "savings": [trial.change.name for trial in found.savings],
+        "plan": _plan_command(found),
         "not_tried": _not_tried(),
         "notes": [*own["notes"], *_not_tried()],
     }
@@ -77,6 +84,8 @@ def _trial(found: Diagnosis, trial: Trial, base: Mapping[str, float | None]) -> 
         "changes": {key: _relative(base[key], value) for key, value in trial.figures.items()},
         "effect": None if trial.effect is None else math.expm1(trial.effect),
         "per_effort": None if change.effort is PROBE or trial.effect is None else trial.rank,
+        "attainment": _verdict(trial, "attainment"),
+        "told": told(found, trial),
         "slo_met": _verdict(trial, "slo_met"),
         "state": _verdict(trial, "state"),
     }
@@ -91,28 +100,23 @@ def _relative(before: float | None, after: float | None) -> float | None:
     return after / before - 1 if before and after is not None else None
 
 
+def _plan_command(found: Diagnosis) -> str:
+    """The command that looks for the cheapest fleet instead of twice the one there is."""
+    sets = "".join(f" --set {shlex.quote(text)}" for text in found.given)
+    gpu = shlex.quote(found.scenario.fleet[0].gpu)
+    return f"infersim plan {shlex.quote(found.target)} --gpus {gpu}{sets}"
+
+
 def _bound(found: Diagnosis) -> dict[str, Any]:
-    """What binds, in words: the probe that helps most, and the batch if that helps more."""
+    """What limits each figure: the what-if that helps it most."""
     helping = [trial for trial in found.probes if (trial.effect or 0.0) > WORTH]
-    if not helping:
-        text = (
-            "Neither memory, bandwidth, arithmetic nor host time binds: twice as much of any "
-            "changes less than 2 %. What is left is the traffic itself, or a setting."
-        )
-        return {"by": None, "text": text}
-    first = helping[0]
-    text = f"Bound by {first.change.bound}: {_told(first)}."
-    if len(helping) > 1:
-        others = "; ".join(_told(trial) for trial in helping[1:])
-        text += f" For comparison: {others}."
-    return {"by": first.change.bound, "text": text}
-
-
-def _told(trial: Trial) -> str:
-    """``twice the memory: output tokens/s +20 %, p99 TTFT -31 %``."""
-    told = []
+    figures = {}
     for figure in FIGURES:
-        gain = trial.gains.get(figure.key)
-        if gain is not None and abs(gain) > WORTH:
-            told.append(f"{figure.title} {math.expm1(gain if figure.more else -gain):+.0%}")
-    return f"{trial.change.title}: {', '.join(told) or 'next to nothing'}"
+        trial = found.helping(figure.key)
+        if trial is not None:
+            figures[figure.key] = {"by": trial.change.bound, "shown_by": trial.change.title}
+    return {
+        "by": helping[0].change.bound if helping else None,
+        "figures": figures,
+        "text": bound_text(found),
+    }

@@ -1,4 +1,4 @@
-"""What does a diagnosis look like in a terminal of 88 columns?"""
+"""A diagnosis in a terminal of 88 columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from rich.text import Text
 
 from sim.console import STATE_STYLES
 from sim.planning.ablate_view import HEADS, value_text
+from sim.planning.wording import share
 from sim.units import show_time
+
+LARGE = 2.0
+"""Relative changes beyond this are shown as factors."""
 
 PARTS = {
     "front_end": "front end",
@@ -37,6 +41,11 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     verdict = document["verdict"]
     yield Text.assemble((document["scenario"], "bold"), f"  {document['setup']}")
     yield Text(verdict["text"], style=STATE_STYLES.get(verdict["state"], ""))
+    refused = document["rejection"]
+    if refused is not None:
+        cure = "" if refused["remedy"] is None else f" First of all, {refused['remedy']}."
+        yield Text(f"Rejected: {refused['text']}{cure}", style="yellow")
+    yield Text(document["headline"], style="bold")
     yield Text(document["bound"]["text"])
     yield _trials(document)
     if document["latency"]:
@@ -49,25 +58,34 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 
 def _trials(document: Mapping[str, Any]) -> Table:
-    table = Table(title="If it were otherwise", title_justify="left", expand=True, box=box.SIMPLE,
-                  padding=(0, 1))  # fmt: skip
+    table = Table(title="Changes tried, one at a time", title_justify="left", expand=True,
+                  box=box.SIMPLE, padding=(0, 1, 0, 0))  # fmt: skip
     table.add_column("", ratio=1, overflow="fold")
-    for head in HEADS.values():
+    for head in (*HEADS.values(), "in SLO"):
         table.add_column(head, justify="right", no_wrap=True)
     table.add_column("effort", no_wrap=True)
     figures = document["figures"]
-    table.add_row("as it is", *(value_text(f["key"], f["value"]) for f in figures), "")
+    now = (value_text(f["key"], f["value"]) for f in figures)
+    table.add_row("as it is", *now, _kept(document["verdict"]), "")
     for trial in document["trials"]:
         if trial["error"] is None:
             cells = [_change(trial["changes"][f["key"]], f["more"]) for f in figures]
-            table.add_row(trial["title"], *cells, trial["effort"])
+            table.add_row(trial["title"], *cells, _kept(trial), trial["effort"])
     return table
+
+
+def _kept(trial: Mapping[str, Any]) -> Text:
+    """The share within the SLO, green where that meets it."""
+    style = {True: "green", False: "red", None: ""}[trial["slo_met"]]
+    return Text(share(trial["attainment"]), style=style)
 
 
 def _change(change: float | None, more: bool) -> Text:
     if change is None:
         return Text("-")
     style = "" if abs(change) < 0.02 else "green" if (change > 0) == more else "red"
+    if change > LARGE:
+        return Text(f"x {1 + change:.3g}", style=style)
     return Text(f"{change:+.0%}" if round(change, 2) else "0%", style=style)
 
 
@@ -97,14 +115,18 @@ def advice_view(document: Mapping[str, Any]) -> Text:
 def _advice(document: Mapping[str, Any]) -> Iterator[Text]:
     trials = {trial["name"]: trial for trial in document["trials"]}
     efforts = {effort["name"]: effort for effort in document["efforts"]}
+    missed = document["verdict"]["slo_met"] is False
     if not document["advice"]:
         yield Text("Advice: none of what was tried makes it 2 % better.")
-        return
-    yield Text("Advice, by effect per effort:", style="bold")
+    elif missed:
+        yield Text("Advice, what meets the SLO with the least effort first:", style="bold")
+    else:
+        word = "If more is wanted" if document["at_ease"] else "Advice"
+        yield Text(f"{word}, the most for its effort first:", style="bold")
     for number, name in enumerate(document["advice"], 1):
         trial = trials[name]
-        met = {True: ", SLO met", False: ", SLO missed", None: ""}[trial["slo_met"]]
-        effort = efforts[trial["effort"]]["title"]
-        yield Text(f"{number}. {trial['title']}: {trial['effect']:+.0%}{met}")
-        yield Text(f"   {effort}")
+        yield Text(f"{number}. {trial['title']}: {trial['told']}")
+        yield Text(f"   {efforts[trial['effort']]['title']}")
         yield Text(f"   {trial['command']}", style="dim")
+    yield Text("For the cheapest fleet that meets the SLO (add other GPUs to choose from):")
+    yield Text(f"   {document['plan']}", style="dim")
