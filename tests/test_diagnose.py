@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import sim
+from reports.planning.diagnose import render_diagnosis
 from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
 from sim.planning.counterfactuals import EFFORTS, PROBE, SPECULATION, counterfactuals
 from sim.planning.diagnose import Diagnosis, diagnose
 from sim.planning.diagnose_document import document
+from sim.planning.diagnose_view import advice_view, diagnose_view
 from sim.planning.executors import local
 from sim.planning.gains import gains, mean_gain
 from sim.scenario import Scenario
@@ -56,7 +60,10 @@ def test_a_run_bound_by_memory_gains_from_memory_and_not_from_arithmetic() -> No
     gained = effects(told)
     assert gained["memory"] > 0.3
     assert abs(gained["compute"]) < 0.05
-    assert "twice the GPU memory: output tokens/s +" in document(told)["bound"]["text"]
+    bound = document(told)["bound"]
+    limited = {"by": "memory capacity", "shown_by": "2x GPU memory"}
+    assert bound["figures"]["output_throughput"] == limited
+    assert "output tokens/s: memory capacity (2x GPU memory: +" in bound["text"]
     assert "utilization" in [trial.change.name for trial in told.advice]
 
 
@@ -89,7 +96,7 @@ def test_prompts_gain_from_arithmetic() -> None:
     gained = effects(told)
     assert gained["compute"] > 0.8 * math.log(2)
     assert max(abs(gained[name]) for name in ("memory", "bandwidth")) < 0.1
-    assert document(told)["bound"]["by"] == "arithmetic"
+    assert document(told)["bound"]["by"] == "compute"
 
 
 def test_an_engine_that_dawdles_is_told() -> None:
@@ -140,19 +147,31 @@ def test_an_idle_fleet_is_bound_by_its_traffic() -> None:
     assert max(abs(value) for value in gained.values()) < 0.02
 
 
-def test_advice_is_in_order_of_effect_per_effort_and_its_commands_work(tmp_path: Path) -> None:
+def test_advice_begins_with_the_least_that_meets_the_slo_and_its_commands_work(
+    tmp_path: Path,
+) -> None:
     scenario = tmp_path / "small scenario.yaml"
-    scenario.write_text(
-        small(scheduler__max_num_seqs=8, workload__arrivals__rate=150).to_yaml(), encoding="utf-8"
-    )
-    asked = ["diagnose", str(scenario), "--jobs", "1", "--set", "run.requests=40"]
+    slo = {"ttft": "100ms", "tpot": "20ms", "attainment": 0.9}
+    short = small(scheduler__max_num_seqs=8, workload__arrivals__rate=60, slo=slo)
+    scenario.write_text(short.to_yaml(), encoding="utf-8")
+    asked = ["diagnose", str(scenario), "--jobs", "1", "--set", "run.requests=100"]
     done = CliRunner().invoke(app, [*asked, "-o", str(tmp_path / "out"), "--no-report", "--json"])
     assert done.exit_code == 0, done.stderr
     told = json.loads(done.stdout)
+    assert told["verdict"]["slo_met"] is False
     trials = {trial["name"]: trial for trial in told["trials"]}
-    ranks = [trials[name]["per_effort"] for name in told["advice"]]
-    assert ranks == sorted(ranks, reverse=True)
-    assert min(ranks) > 0
+    advised = [trials[name] for name in told["advice"]]
+    effort = {each["name"]: each["weight"] for each in told["efforts"]}
+    met = [trial["slo_met"] for trial in advised]
+    assert True in met
+    assert met == sorted(met, reverse=True)
+    meeting = [effort[trial["effort"]] for trial in advised if trial["slo_met"]]
+    assert meeting == sorted(meeting)
+    assert f"The least that meets it: {advised[0]['title']}." in told["headline"]
+    before = told["verdict"]["attainment"]
+    assert all(trial["attainment"] > before for trial in advised)
+    missing = [t["attainment"] / effort[t["effort"]] for t in advised if not t["slo_met"]]
+    assert missing == sorted(missing, reverse=True)
     weights = {effort["name"]: effort["weight"] for effort in told["efforts"]}
     for name in told["advice"]:
         effect, weight = trials[name]["effect"], weights[trials[name]["effort"]]
@@ -166,6 +185,84 @@ def test_advice_is_in_order_of_effect_per_effort_and_its_commands_work(tmp_path:
     summary = json.loads(run.stdout)
     assert summary["output_throughput"] == best["figures"]["output_throughput"]
     assert summary["p99_ttft_ms"] == best["figures"]["p99_ttft_ms"]
+
+
+def test_where_the_slo_is_met_with_room_nothing_needs_to_change() -> None:
+    asked = small(run__requests=1500, fleet__0__replicas=2, slo={"ttft": "1s", "tpot": "50ms"})
+    told = document(found(asked))
+    assert told["at_ease"]
+    assert told["headline"] == (
+        "Nothing needs to change: 100% of requests are within the limits, 99% are asked for. "
+        "1 replica would also meet it."
+    )
+    assert told["savings"] == ["fewer-replicas"]
+    assert "fewer-replicas" not in told["advice"]
+    ranks = [t["per_effort"] for n in told["advice"] for t in told["trials"] if t["name"] == n]
+    assert ranks == sorted(ranks, reverse=True)
+    text = advice_view(told).plain
+    assert text.startswith("If more is wanted, the most for its effort first:")
+    assert "infersim plan x.yaml --gpus h100-sxm" in text
+
+
+def test_an_slo_that_chance_decides_is_no_reason_to_change_anything() -> None:
+    told = document(found(small(run__requests=60)))
+    assert told["verdict"]["slo_met"]
+    assert not told["at_ease"]
+    assert told["headline"].startswith("The SLO is too close to call: ")
+
+
+def test_rejected_requests_are_named_first_with_the_setting_that_admits_them() -> None:
+    asked = small(
+        run__requests=300,
+        workload__prompt_tokens={"kind": "uniform", "low": 10, "high": 2000},
+        slo={"ttft": "300ms", "tpot": "40ms", "attainment": 0.95},
+    )
+    told = document(found(asked))
+    assert "are longer than max_model_len (1,024 tokens" in told["rejection"]["text"]
+    assert told["advice"] == ["max-model-len"]  # nothing else brings them within the limits
+    (trial,) = [each for each in told["trials"] if each["name"] == "max-model-len"]
+    assert trial["settings"] == {"max_model_len": told["rejection"]["longest_tokens"]}
+    assert trial["slo_met"]
+    assert trial["told"].startswith("SLO met, ")
+    shown = [line for line in str(told["headline"]).split(". ") if "least" in line]
+    assert shown == [f"The least that meets it: {trial['title']}."]
+    console = Console(width=88, color_system=None)
+    with console.capture() as captured:
+        console.print(diagnose_view(told))
+    text = captured.get()
+    assert text.index("Rejected: ") < text.index("The SLO is missed") < text.index("What limits")
+
+
+def test_each_figure_has_its_own_limit_and_busy_time_another() -> None:
+    # few sequences decode at the speed of the memory, and long prompts compute
+    asked = small(
+        engine="ideal",
+        max_model_len=8192,
+        workload__arrivals={"kind": "closed", "concurrency": 1},
+        workload__prompt_tokens=fixed(6000),
+        workload__output_tokens=fixed(100),
+        run__requests=20,
+    )
+    told = document(found(asked))
+    limited = {key: each["by"] for key, each in told["bound"]["figures"].items()}
+    assert limited["p99_ttft_ms"] == "compute"
+    assert limited["p99_tpot_ms"] == "memory bandwidth"
+    text = told["bound"]["text"]
+    assert "p99 TTFT: compute (2x compute: -" in text
+    assert "p99 TPOT: memory bandwidth (2x memory bandwidth: -" in text
+    assert "(what a run calls 'Bound by')" in text
+
+
+def test_large_changes_are_told_by_both_values() -> None:
+    asked = small(scheduler__max_num_seqs=2, workload__arrivals__rate=100, run__requests=300)
+    told = document(found(asked))
+    trial = next(each for each in told["trials"] if each["name"] == "replicas")
+    assert trial["changes"]["request_goodput"] > 2
+    assert re.search(r"goodput [\d.]+ requests/s -> [\d.]+ requests/s", trial["told"])
+    assert not re.search(r"\+([3-9]\d\d|\d{4,})%", trial["told"])
+    page = render_diagnosis(told)
+    assert "SLO missed, " in page
+    assert "What limits each figure" in page
 
 
 def test_a_run_directory_is_diagnosed_as_its_scenario(tmp_path: Path) -> None:

@@ -1,5 +1,4 @@
-"""How does a diagnosis become one HTML page? From what ``infersim diagnose`` has in its
-``result.json``."""
+"""The page of ``infersim diagnose``, made of its ``result.json``."""
 
 from __future__ import annotations
 
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.content import Plot, to_json
+from reports.formats import show
 from reports.planning import parts, tornado
 from reports.planning.study import HEADS, Headline, page, percent, reasons, text, values
 from reports.tables import Cell, Column, Table
@@ -15,7 +15,7 @@ from reports.whole_file import write_whole
 
 SECTIONS: Mapping[str, str] = {
     "summary": "Summary",
-    "advice": "What to change first",
+    "advice": "What could be changed",
     "figures": "Figures",
     "numbers": "Numbers",
     "failures": "Not possible",
@@ -34,13 +34,14 @@ def write_diagnose_report(target: Path, document: Mapping[str, Any]) -> Path:
 
 def render_diagnosis(document: Mapping[str, Any]) -> str:
     """The page as HTML; a function of its argument alone."""
-    bound = document["bound"]
-    title = f"Bound by {bound['by']}" if bound["by"] else "Bound by none of the hardware"
+    tone = {True: "good", False: "bad"}.get(document["verdict"]["slo_met"], "neutral")
+    tone = "warn" if tone == "good" and not document["at_ease"] else tone
+    texts = (document["bound"]["text"], document["verdict"]["text"])
     return page(
-        document,
+        {**document, "notes": [*_rejected(document), *document["notes"]]},
         kind="diagnosis",
         sections=SECTIONS,
-        headline=Headline("neutral", title, f"{bound['text']} {document['verdict']['text']}"),
+        headline=Headline(tone, document["headline"], " ".join(texts)),
         setup=[("Setup", document["setup"])],
         wide=_latency(document),
         plots=tornado.plots(document, NOTE),
@@ -52,24 +53,37 @@ def render_diagnosis(document: Mapping[str, Any]) -> str:
     )
 
 
+def _rejected(document: Mapping[str, Any]) -> list[str]:
+    """The requests that are rejected, and what admits them."""
+    found = document["rejection"]
+    if found is None:
+        return []
+    cure = "" if found["remedy"] is None else f" First of all, {found['remedy']}."
+    return [f"Rejected: {found['text']}{cure}"]
+
+
 def _advice(document: Mapping[str, Any]) -> list[dict[str, str]]:
     trials = {trial["name"]: trial for trial in document["trials"]}
-    titles = {figure["key"]: figure["title"] for figure in document["figures"]}
     efforts = {effort["name"]: effort["title"] for effort in document["efforts"]}
-    return [
+    words = {True: "SLO met", False: "SLO missed", None: "No SLO"}
+    advised = [
         {
-            "effect": f"{trials[name]['effect']:+.0%}",
+            "effect": words[trials[name]["slo_met"]],
             "effort": efforts[trials[name]["effort"]],
             "title": trials[name]["title"],
-            "text": ", ".join(
-                f"{titles[key]} {change:+.0%}"
-                for key, change in trials[name]["changes"].items()
-                if change is not None and abs(change) >= 0.02
-            ),
+            "text": trials[name]["told"],
             "command": trials[name]["command"],
         }
         for name in document["advice"]
     ]
+    cheapest = {
+        "effect": "Cheapest fleet",
+        "effort": "",
+        "title": "Which GPUs, and how many of them, meet the SLO at the lowest cost",
+        "text": "Add other GPUs to choose from.",
+        "command": document["plan"],
+    }
+    return [*advised, cheapest]
 
 
 def _latency(document: Mapping[str, Any]) -> list[Plot]:
@@ -85,20 +99,20 @@ def _latency(document: Mapping[str, Any]) -> list[Plot]:
 
 def _trials(document: Mapping[str, Any]) -> Table:
     now = {figure["key"]: figure["value"] for figure in document["figures"]}
-    blank = Cell("", None)
-    rows = [(text("as it is"), *values(now), blank, text(""))]
+    share = Cell(*show(document["verdict"]["attainment"], "share"))
+    rows = [(text("as it is"), *values(now), share, text(""))]
     for trial in document["trials"]:
         if trial["error"] is None:
             changes = (percent(trial["changes"][key]) for key in HEADS)
-            effect = percent(trial["effect"])
-            rows.append((text(trial["title"]), *changes, effect, text(trial["effort"])))
+            share = Cell(*show(trial["attainment"], "share"))
+            rows.append((text(trial["title"]), *changes, share, text(trial["effort"])))
     columns = (
-        Column("If it were", False),
+        Column("Change tried", False),
         *HEADS.values(),
-        Column("Effect (%)"),
+        Column("Within SLO (%)"),
         Column("Effort", False),
     )
-    caption = "Every counterfactual: changes in percent, below the figures as they are"
+    caption = "All changes tried: in percent of the run as it is, and the share within the SLO"
     return Table("trials", caption, columns, tuple(rows))
 
 

@@ -66,16 +66,19 @@ def _figures(of: Callable[[str], dict[str, Any]]) -> list[dict[str, Any]]:
 
 def diagnosis() -> Document:
     """A run that memory bandwidth binds."""
-    effects = {"twice the bandwidth": 0.4, "twice the memory": 0.02, "half the seats": -0.3}
+    effects = {"2x memory bandwidth": 0.4, "2x GPU memory": 0.02, "half the slots": -0.3}
     trials = [
         {
             "name": title,
             "title": title,
-            "effort": "flag",
+            "effort": "setting",
             "command": "infersim run made-up.yaml",
             "error": None,
             "changes": _changes(effect),
             "effect": effect,
+            "attainment": 0.97 + effect / 20,
+            "slo_met": effect > 0.1,
+            "told": f"SLO {'met' if effect > 0.1 else 'missed'}; p99 TTFT {-effect:+.0%}",
         }
         for title, effect in effects.items()
     ]
@@ -87,12 +90,19 @@ def diagnosis() -> Document:
         **HEAD,
         "kind": "diagnosis",
         "setup": "llama-3.1-8b on 1 x h100-sxm",
-        "bound": {"by": "memory bandwidth", "text": "Twice the bandwidth: p99 TTFT -40%."},
-        "verdict": {"text": "Stable."},
+        "bound": {
+            "by": "memory bandwidth",
+            "text": "p99 TTFT: memory bandwidth (2x memory bandwidth: -40%).",
+        },
+        "verdict": {"text": "Stable.", "slo_met": False, "attainment": 0.97},
+        "headline": "The SLO is missed: only 97% of requests are within the limits.",
+        "at_ease": False,
+        "rejection": None,
+        "plan": "infersim plan made-up.yaml --gpus h100-sxm",
         "figures": _figures(lambda key: {"value": 100.0}),
-        "efforts": [{"name": "flag", "title": "a flag"}],
+        "efforts": [{"name": "setting", "title": "a setting"}],
         "trials": trials,
-        "advice": ["twice the bandwidth"],
+        "advice": ["2x memory bandwidth"],
         "latency": latency | slowest,
         "notes": [],
     }

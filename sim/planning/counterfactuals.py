@@ -105,7 +105,7 @@ def _seats(scenario: Scenario) -> Iterator[Counterfactual]:
     word = "whole prompts" if knobs.chunked_prefill else "prompts in chunks"
     yield _flag("chunks", word, {"scheduler.chunked_prefill": not knobs.chunked_prefill})
     if knobs.chunked_prefill and knobs.long_prefill_token_threshold is None:
-        yield _flag("threshold", "at most 1,024 tokens of one prompt an iteration",
+        yield _flag("threshold", "long_prefill_token_threshold 1,024",
                     {"scheduler.long_prefill_token_threshold": 1024})  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def _memory(scenario: Scenario) -> Iterator[Counterfactual]:
     if kv.allocator == "contiguous":
         yield _flag("paging", "paged KV cache", {"kv_cache.allocator": "paged"})
     if kv.gpu_memory_utilization < 0.95 and kv.num_gpu_blocks is None:
-        yield _flag("utilization", "95 % of the GPU memory for the engine",
+        yield _flag("utilization", "gpu_memory_utilization 0.95",
                     {"kv_cache.gpu_memory_utilization": 0.95})  # fmt: skip
     if scenario.fleet[0].replicas > 1 and scenario.router != "least-outstanding":
         yield _flag("router", "router least-outstanding", {"router": "least-outstanding"})

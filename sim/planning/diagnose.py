@@ -5,8 +5,8 @@ of ``planning.gains`` (natural logarithms; each within a factor of ten). The wha
 figure most names what limits it.
 
 Where the SLO is missed, advice begins with what meets it, the least effort first, then what brings
-the most requests within it per effort. Where it is met, or there is none, advice is ranked by
-effect per effort.
+the most requests within it per effort. Where it is met, where there is none, or where no change
+brings requests within it, advice is ranked by effect per effort.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sim.planning.executors import Executor
 from sim.planning.gains import figures_of, gains, in_order, mean_gain
 from sim.planning.latency import Means, mean_parts
 from sim.planning.points import Outcome, Point
-from sim.planning.sweep import meets
+from sim.planning.slo_state import MET, meets, slo_state
 from sim.scenario import Scenario
 from sim.simulation import simulate
 
@@ -87,16 +87,19 @@ class Diagnosis:
         return found
 
     @property
+    def slo(self) -> str | None:
+        """Whether the SLO is met, missed, or too close to call; None without one."""
+        return slo_state(self.verdict)
+
+    @property
     def misses(self) -> bool:
-        """Whether the SLO is missed, or the traffic cannot be held."""
+        """Whether the SLO is missed, or the traffic cannot be held, sure or not."""
         return self.verdict["slo_met"] is not None and not meets(self.base)
 
     @property
     def at_ease(self) -> bool:
         """Whether nothing needs to change: the SLO is met beyond doubt and there is room."""
-        low, target = self.verdict["attainment_low"], self.verdict["target"]
-        sure = low is not None and low >= target
-        return meets(self.base) and sure and self.verdict["state"] == "stable"
+        return meets(self.base) and self.slo == MET and self.verdict["state"] == "stable"
 
     @property
     def probes(self) -> list[Trial]:
@@ -119,13 +122,11 @@ class Diagnosis:
     @property
     def advice(self) -> list[Trial]:
         """The actions that are worth it, best first."""
-        worth = [
-            t
-            for t in self.trials
-            if t.change.effort not in (PROBE, SAVING)
-            and ((t.effect or 0) > WORTH or self.gained(t) > WORTH_SHARE)
-        ]
-        return sorted(worth, key=self._order if self.misses else lambda trial: -trial.rank)
+        actions = [t for t in self.trials if t.change.effort not in (PROBE, SAVING)]
+        serving = [t for t in actions if self.gained(t) > WORTH_SHARE]
+        if self.misses and serving:
+            return sorted(serving, key=self._order)
+        return sorted((t for t in actions if (t.effect or 0) > WORTH), key=lambda t: -t.rank)
 
     def _order(self, trial: Trial) -> tuple[float, ...]:
         weight = trial.change.effort.weight

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from textwrap import wrap
 from typing import Any
 
 from rich import box
@@ -10,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sim.console import STATE_STYLES
+from sim.console import STATE_STYLES, WIDTH
 from sim.planning.ablate_view import HEADS, value_text
 from sim.planning.wording import share
 from sim.units import show_time
@@ -58,19 +59,23 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 
 def _trials(document: Mapping[str, Any]) -> Table:
-    table = Table(title="Changes tried, one at a time", title_justify="left", expand=True,
+    title = "Changes tried, one at a time; above the line what cannot be bought alone"
+    table = Table(title=title, title_justify="left", expand=True,
                   box=box.SIMPLE, padding=(0, 1, 0, 0))  # fmt: skip
     table.add_column("", ratio=1, overflow="fold")
     for head in (*HEADS.values(), "in SLO"):
         table.add_column(head, justify="right", no_wrap=True)
-    table.add_column("effort", no_wrap=True)
     figures = document["figures"]
     now = (value_text(f["key"], f["value"]) for f in figures)
-    table.add_row("as it is", *now, _kept(document["verdict"]), "")
+    table.add_row("as it is", *now, _kept(document["verdict"]))
+    wished = False
     for trial in document["trials"]:
         if trial["error"] is None:
             cells = [_change(trial["changes"][f["key"]], f["more"]) for f in figures]
-            table.add_row(trial["title"], *cells, _kept(trial), trial["effort"])
+            if trial["bound"] is None and wished:
+                table.add_section()
+            wished = trial["bound"] is not None
+            table.add_row(trial["title"], *cells, _kept(trial))
     return table
 
 
@@ -125,7 +130,9 @@ def _advice(document: Mapping[str, Any]) -> Iterator[Text]:
         yield Text(f"{word}, the most for its effort first:", style="bold")
     for number, name in enumerate(document["advice"], 1):
         trial = trials[name]
-        yield Text(f"{number}. {trial['title']}: {trial['told']}")
+        yield Text(f"{number}. {trial['title']}")
+        lines = wrap(trial["told"], WIDTH, initial_indent="   ", subsequent_indent="   ")
+        yield Text("\n".join(lines))
         yield Text(f"   {efforts[trial['effort']]['title']}")
         yield Text(f"   {trial['command']}", style="dim")
     yield Text("For the cheapest fleet that meets the SLO (add other GPUs to choose from):")

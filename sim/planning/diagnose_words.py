@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from sim.planning.diagnose import WORTH, Diagnosis, Trial
-from sim.planning.gains import FIGURES, Figure, figures_of
+from sim.planning.gains import CAPACITY, FIGURES, Figure, figures_of
+from sim.planning.slo_state import OPEN
 from sim.planning.wording import milliseconds, number, share
 
 FACTOR = math.log(3)
@@ -21,15 +22,21 @@ def headline(found: Diagnosis) -> str:
     wanted = f"{share(verdict['target'])} are asked for"
     if found.at_ease:
         return f"Nothing needs to change: {kept}, {wanted}.{_saving(found)}"
+    if found.slo == OPEN:
+        between = f"{share(verdict['attainment_low'])} to {share(verdict['attainment_high'])}"
+        first = f"The SLO is too close to call: {between} of requests are within the limits"
+        return (
+            f"{first} (95 % interval), {wanted}. Simulate more requests before changing anything."
+        )
     if not found.misses:
         return f"The SLO is met, with little room: {kept}, {wanted}.{_saving(found)}"
     meeting = [trial for trial in found.advice if trial.meets]
-    cure = f"The least that meets it: {meeting[0].change.title}." if meeting else _nothing_meets()
+    cure = (
+        f"The least that meets it: {meeting[0].change.title}."
+        if meeting
+        else "No single change that was tried meets it."
+    )
     return f"The SLO is missed: only {kept}, {wanted}. {cure}"
-
-
-def _nothing_meets() -> str:
-    return "No single change that was tried meets it."
 
 
 def _saving(found: Diagnosis) -> str:
@@ -93,4 +100,6 @@ def _change(figure: Figure, found: Diagnosis, trial: Trial) -> str:
 def _value(figure: Figure, value: float | None) -> str:
     if figure.key.endswith("_ms"):
         return milliseconds(value)
+    if figure.key == CAPACITY.key:
+        return f"{number(value)}x the traffic"
     return f"{number(value)} {figure.unit}"

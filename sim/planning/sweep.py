@@ -17,6 +17,7 @@ from sim.planning.executors import Executor
 from sim.planning.grid import MOST_POINTS, Axis, check_values, points
 from sim.planning.inputs import digests
 from sim.planning.points import Outcome, Point, show
+from sim.planning.slo_state import meets
 from sim.planning.store import QUESTION, Store, question_of, to_row
 from sim.planning.wording import short_keys
 from sim.scenario import Scenario, load_scenario
@@ -216,11 +217,3 @@ def _number(outcome: Outcome, axis: Axis) -> float:
     value = outcome.point.settings[axis.key]
     assert isinstance(value, int | float)
     return value
-
-
-def meets(summary: Mapping[str, Any] | None) -> bool:
-    """Whether a point was served within its SLO and was not overloaded."""
-    if summary is None:
-        return False
-    verdict = summary["infersim"]["verdict"]
-    return bool(verdict["slo_met"]) and verdict["state"] != "overloaded"
