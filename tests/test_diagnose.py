@@ -230,7 +230,7 @@ def test_rejected_requests_are_named_first_with_the_setting_that_admits_them() -
     with console.capture() as captured:
         console.print(diagnose_view(told))
     text = captured.get()
-    assert text.index("Rejected: ") < text.index("The SLO is missed") < text.index("What limits")
+    assert text.index("Rejected: ") < text.index("The SLO is missed: ") < text.index("What limits")
 
 
 def test_each_figure_has_its_own_limit_and_busy_time_another() -> None:

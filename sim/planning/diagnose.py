@@ -18,6 +18,7 @@ from typing import Any
 
 from sim.errors import InfeasibleError
 from sim.metrics.rejection import Rejection, rejection
+from sim.metrics.verdict import FULL
 from sim.planning.counterfactuals import PROBE, SAVING, Counterfactual, counterfactuals
 from sim.planning.evaluate import check_served
 from sim.planning.executors import Executor
@@ -99,7 +100,9 @@ class Diagnosis:
     @property
     def at_ease(self) -> bool:
         """Whether nothing needs to change: the SLO is met beyond doubt and there is room."""
-        return meets(self.base) and self.slo == MET and self.verdict["state"] == "stable"
+        peak = self.verdict["peak_utilisation"]
+        room = self.verdict["state"] == "stable" and (peak is None or peak < FULL)
+        return meets(self.base) and self.slo == MET and room
 
     @property
     def probes(self) -> list[Trial]:

@@ -41,11 +41,11 @@ def diagnose_view(document: Mapping[str, Any]) -> Group:
 def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     verdict = document["verdict"]
     yield Text.assemble((document["scenario"], "bold"), f"  {document['setup']}")
-    yield Text(verdict["text"], style=STATE_STYLES.get(verdict["state"], ""))
     refused = document["rejection"]
     if refused is not None:
         cure = "" if refused["remedy"] is None else f" First of all, {refused['remedy']}."
         yield Text(f"Rejected: {refused['text']}{cure}", style="yellow")
+    yield Text(verdict["text"], style=STATE_STYLES.get(verdict["state"], ""))
     yield Text(document["headline"], style="bold")
     yield Text(document["bound"]["text"])
     yield _trials(document)

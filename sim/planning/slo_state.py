@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-MET, MISSED, OPEN = "met", "missed", "too close to call"
+from sim.metrics.attainment import MET, MISSED, OPEN
+
+__all__ = ["MET", "MISSED", "OPEN", "meets", "slo_state"]
 
 
 def slo_state(verdict: Mapping[str, Any]) -> str | None:
-    """``MET``, ``MISSED``, or ``OPEN`` where the 95 % interval holds both; None without an SLO, or
-    without a request to judge by."""
-    low, high, target = (verdict[key] for key in ("attainment_low", "attainment_high", "target"))
-    if verdict["slo_met"] is None or low is None:
-        return None
-    if low >= target:
-        return MET
-    return MISSED if high < target else OPEN
+    """``MET``, ``MISSED`` or ``OPEN``; None without an SLO, or without a request to judge by."""
+    found: str | None = verdict["slo_state"]
+    return found
 
 
 def meets(summary: Mapping[str, Any] | None) -> bool:
