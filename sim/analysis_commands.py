@@ -1,13 +1,16 @@
-"""What do ``infersim roofline`` and ``infersim fit`` accept? A thin shell over ``sim.analysis``."""
+"""The commands ``infersim roofline`` and ``infersim fit``: a thin shell over ``sim.analysis``."""
 
 from __future__ import annotations
 
+import json
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sim.errors import UsageError
 from sim.exits import INFEASIBLE, told_errors
+from sim.options import AsJson
 
 if TYPE_CHECKING:
     from sim.cost import Deployment
@@ -70,13 +73,18 @@ def roofline(
     activations: Activations = "bf16",
     kv_cache: KvCache = "bf16",
     tensor_parallel: Tp = 1,
+    as_json: AsJson = False,
 ) -> None:
     """Which operations can be batched? FLOPs, bytes, time and bound of every operator."""
     with told_errors():
-        from sim.analysis import roofline_view
+        from sim.analysis import roofline_document, roofline_view
         from sim.console import stdout
 
         d = _deployment(model, gpu, "ideal", weights, activations, kv_cache, tensor_parallel)
+        if as_json:
+            document = roofline_document(d, batch, context, prompt)
+            typer.echo(json.dumps(document, allow_nan=False))
+            return
         stdout().print(roofline_view(d, batch, context, prompt))
 
 
@@ -93,22 +101,30 @@ def fit(
     gpu_memory_utilization: Annotated[float, typer.Option(min=0.01, max=1.0)] = 0.9,
     max_num_batched_tokens: Annotated[int, typer.Option(min=1, max=LARGEST)] = 8192,
     max_num_seqs: Annotated[int, typer.Option(min=1, max=LARGEST)] = 256,
+    as_json: AsJson = False,
 ) -> None:
     """How many requests fit? The memory arithmetic, line by line."""
     with told_errors():
-        from sim.analysis import fit_view
+        from sim.analysis import fit_document, fit_view
         from sim.capacity import capacity
         from sim.console import stdout
 
         d = _deployment(model, gpu, engine, weights, activations, kv_cache, tensor_parallel)
-        memory = capacity(
-            d,
+        capacity_of = partial(
+            capacity,
             block_size=block_size,
             gpu_memory_utilization=gpu_memory_utilization,
             num_gpu_blocks=None,
             max_num_batched_tokens=max_num_batched_tokens,
             max_num_seqs=max_num_seqs,
         )
-        stdout().print(fit_view(d, memory, context))
+        document = fit_document(d, capacity_of, context)
+        memory = capacity_of(d)
+        if as_json:
+            typer.echo(json.dumps(document, allow_nan=False))
+        else:
+            console = stdout()
+            console.print(fit_view(d, memory, context))
+            console.print(document["text"], style="" if document["fits"] else "red")
         if memory.usable_blocks == 0:
             raise typer.Exit(INFEASIBLE)

@@ -154,6 +154,15 @@ def show_rate(value: float, unit: str) -> str:
     return f"{_digits(value)} {unit}"
 
 
+def show_number(value: float) -> str:
+    """A number without a unit, three significant digits.
+
+    >>> show_number(0.001234), show_number(1243.4), show_number(16.0)
+    ('0.00123', '1,243', '16')
+    """
+    return _digits(value)
+
+
 def _digits(value: float) -> str:
     """Three significant digits without a trailing point, nor an exponent at any usual size."""
     if value == 0:

@@ -1,0 +1,126 @@
+"""``infersim roofline`` and ``fit``: units, what would fit, JSON, and batches that are slow."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from sim.cli import app
+from sim.units import show_bytes
+
+
+def infersim(command: str) -> Any:
+    return CliRunner().invoke(app, command.split())
+
+
+SHARDED = "roofline llama-3.1-70b --gpu h100-sxm --tensor-parallel 4 --weights fp8"
+
+
+def test_a_roofline_of_several_gpus_keeps_its_numbers_and_units() -> None:
+    done = infersim(f"{SHARDED} --activations fp8 --batch 32 --context 4000")
+    assert done.exit_code == 0
+    assert max(len(line) for line in done.stdout.splitlines()) <= 88
+    assert "…" not in done.stdout
+    (row,) = re.findall(r"gate and up projection +([\d.,]+) +([\d.,]+) .* memory", done.stdout)[:1]
+    assert row == ("601", "9,050")
+    assert re.search(r"GFLOP +MiB +per byte +us", done.stdout)
+
+
+@pytest.mark.parametrize("batch", [1, 32, 100_000])
+def test_a_column_of_a_roofline_is_the_number_of_the_json_in_its_unit(batch: int) -> None:
+    arguments = f"{SHARDED} --activations fp8 --batch {batch}"
+    shown = infersim(arguments).stdout
+    document = json.loads(infersim(f"{arguments} --json").stdout)
+    (decode, prefill) = document["passes"]
+    assert (decode["phase"], decode["batch"], prefill["phase"]) == ("decode", batch, "prefill")
+    assert decode["seconds"] == pytest.approx(sum(o["seconds"] for o in decode["operators"]))
+    heads = re.findall(r"operator +(\w?)FLOP +(\w*B) +per byte +(us|ms|s) ", shown)
+    scale = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+    binary = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+    times = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+    for head, each in zip(heads, document["passes"], strict=True):
+        flop, size, time = scale[head[0]], binary[head[1]], times[head[2]]
+        (operator,) = [o for o in each["operators"] if o["name"] == "down projection"]
+        cells = [operator["flops"] / flop, operator["bytes"] / size, operator["seconds"] / time]
+        rows = re.findall(r"down projection +([\d.,]+) +([\d.,]+) +[\d.,]+ +([\d.,]+)", shown)
+        found = [float(cell.replace(",", "")) for cell in rows[document["passes"].index(each)]]
+        assert found == pytest.approx(cells, rel=5e-3)
+
+
+def test_a_small_batch_that_is_slower_is_explained_by_the_kernel_timings() -> None:
+    slow = "roofline llama-3.1-70b --gpu b200-sxm --weights fp8 --activations fp8 --batch 1"
+    document = json.loads(infersim(f"{slow} --batch 16 --json").stdout)
+    one, sixteen = document["passes"][0]["seconds"], document["passes"][1]["seconds"]
+    assert one > sixteen
+    (note,) = document["notes"]
+    assert note.startswith("A batch of 1 takes 18.8 ms, longer than one of ")
+    assert "kernel timings of this GPU" in note
+    assert note in " ".join(infersim(slow).stdout.split())
+
+
+def test_nothing_is_said_where_larger_batches_take_longer() -> None:
+    arguments = "roofline llama-3.1-8b --gpu h100-sxm --batch 1 --batch 64 --json"
+    assert json.loads(infersim(arguments).stdout)["notes"] == []
+
+
+def test_nothing_is_said_of_kernels_that_nobody_measured() -> None:
+    arguments = "roofline llama-3.1-8b --gpu rtx-4090 --batch 1 --json"
+    assert json.loads(infersim(arguments).stdout)["notes"] == []
+
+
+# -- what fits -----------------------------------------------------------------------------------
+
+
+def test_what_does_not_fit_says_so_and_what_would() -> None:
+    done = infersim("fit llama-3.1-70b --gpu h100-sxm")
+    assert done.exit_code == 3
+    told = " ".join(done.stdout.split())
+    assert "Does not fit: 63 GiB short on each GPU; it fits with 2 GPUs" in told
+    assert "--weights int4" in told
+
+
+@pytest.mark.parametrize("context", [1000, 8192, 100_000])
+def test_what_would_fit_does_fit_and_nothing_smaller_does(context: int) -> None:
+    asked = f"fit llama-3.1-70b --gpu h100-sxm --context {context}"
+    document = json.loads(infersim(f"{asked} --json").stdout)
+    assert document["fits"] is False
+    assert document["remedies"]
+    for change in document["remedies"]:
+        (name, value), *_ = change.items()
+        option = f"{asked} --{name.replace('_', '-')} {value}"
+        done = infersim(f"{option} --json")
+        assert done.exit_code == 0
+        assert json.loads(done.stdout)["fits"] is True
+        assert json.loads(done.stdout)["max_concurrency"] >= 1
+        if name == "tensor_parallel" and value > 2:
+            fewer = f"{asked} --tensor-parallel {value // 2} --json"
+            assert json.loads(infersim(fewer).stdout)["fits"] is False
+
+
+def test_a_cache_too_small_for_one_request_is_told_from_a_model_that_does_not_fit() -> None:
+    asked = "fit llama-3.1-70b --gpu h100-sxm --weights fp8"
+    done = infersim(asked)
+    assert done.exit_code == 0  # as ever: there is a cache
+    assert "No request of 8,192 tokens fits: " in done.stdout
+    document = json.loads(infersim(f"{asked} --json").stdout)
+    blocks = -(-8192 // 16) * 16 * document["kv_bytes_per_token"]
+    missing = blocks - document["kv_cache_bytes"]
+    assert document["short_bytes"] == pytest.approx(missing, rel=0.01)
+    assert show_bytes(document["short_bytes"]) in done.stdout
+    assert "Fits, with " in infersim(f"{asked} --context 1000").stdout
+
+
+def test_nothing_helps_where_nothing_would() -> None:
+    done = infersim("fit llama-3.1-405b --gpu l4")
+    assert "take a GPU with more memory." in done.stdout
+
+
+def test_weights_say_that_embedding_and_head_are_not_quantised() -> None:
+    quantised = " ".join(infersim("fit llama-3.1-8b --gpu l40s --weights fp8").stdout.split())
+    assert "in fp8, embedding" in quantised
+    assert "and LM head in bf16" in quantised
+    assert "LM head" not in infersim("fit llama-3.1-8b --gpu l40s").stdout
