@@ -17,7 +17,7 @@ from reports.repetitions import count as repetition_count
 from reports.repetitions import explanation, plus_minus
 from reports.run_directory import pick
 from reports.sections.missing import is_measured
-from sim.prices import PER_OUTPUT_TOKENS, PER_TOKENS
+from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
 
 
 class Plot(NamedTuple):

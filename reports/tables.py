@@ -14,7 +14,7 @@ from reports.formats import Kind, Shown, show
 from reports.repetitions import plus_minus
 from reports.run_directory import known, pick
 from reports.sections.missing import is_observed
-from sim.prices import PER_OUTPUT_TOKENS, PER_TOKENS
+from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
 
 
 class Column(NamedTuple):

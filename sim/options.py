@@ -11,6 +11,14 @@ Overrides = Annotated[
     list[str],
     typer.Option("--set", metavar="KEY=VALUE", help="Override a value, as a.b.0.c=value."),
 ]
+Prices = Annotated[
+    list[str],
+    typer.Option("--price", metavar="GPU=USD", help="Your price of a GPU hour, as h100-sxm=2.40."),
+]
+PriceFile = Annotated[
+    Path | None,
+    typer.Option("--prices", metavar="FILE", help="Your prices: YAML (gpu: usd) or CSV (gpu,usd)."),
+]
 Seed = Annotated[int | None, typer.Option(help="Random seed; else the scenario's.")]
 Jobs = Annotated[
     int, typer.Option(help="Processes that simulate side by side; -1: one for each core.")

@@ -1,22 +1,20 @@
 """What a GPU hour costs in a scenario, and whose price that is. "Price" means money here, as
 everywhere; what iterations take is time.
 
-A price that the user gives goes before that of the GPU's file: ``fleet.0.price_per_gpu_hour``, then
-``prices`` (by GPU), then ``price_per_hour`` of the catalogue or of a GPU file.
+A price that the user gives (``price_per_gpu_hour`` of the fleet, a number or one by GPU) goes
+before ``price_per_hour`` of the catalogue or of a GPU file.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Literal
 
 from sim.hardware import GpuSpec
 from sim.scenario import Scenario
-
-PER_OUTPUT_TOKENS = "USD per 1M output tokens"
-PER_TOKENS = "USD per 1M tokens (prompt + output)"
-"""What the two costs of a token are called, in every table and on every page."""
 
 Origin = Literal["given", "list", "file"]
 """The user's own price; a provider's list price; a number in a GPU's file that names no provider.
@@ -88,14 +86,29 @@ def shown_date(date: str | None) -> str | None:
     return f"{day}{month:%b %Y}"
 
 
+def named(prices: Mapping[str, float]) -> dict[str, float]:
+    """Prices by the names that GPUs have: that of a file is its own, without folder and ending."""
+    return {name_of(gpu): usd for gpu, usd in prices.items()}
+
+
+def name_of(gpu: str) -> str:
+    """The name that a GPU has in results, from how a scenario spells it.
+
+    >>> name_of("h100-sxm"), name_of("./ours/h100.2026.yaml")
+    ('h100-sxm', 'h100.2026')
+    """
+    return Path(gpu).stem if Path(gpu).suffix in (".yaml", ".yml") else gpu
+
+
 def price_of(scenario: Scenario, gpu: GpuSpec) -> GpuPrice | None:
     """The price of a GPU hour in ``scenario``, whose pool has ``gpu``; None where none is known or
     none is wanted."""
     given = scenario.fleet[0].price_per_gpu_hour
     if given is None:
         return None
-    if given != "catalogue":
-        return GpuPrice(given, "given")
+    usd = named(given).get(gpu.name) if isinstance(given, dict) else given
+    if isinstance(usd, float):
+        return GpuPrice(usd, "given")
     if gpu.price is None:
         return None
     p = gpu.price

@@ -15,7 +15,7 @@ import typer
 
 from sim.errors import InfersimError, UsageError
 from sim.exits import INFEASIBLE, SIGNALLED, SLO_MISSED, told_errors
-from sim.options import AsJson, Overrides, Report, RunOutput, Seed
+from sim.options import AsJson, Overrides, PriceFile, Prices, Report, RunOutput, Seed
 from sim.run_output import progress, save, show, write_page
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ ScenarioFile = Annotated[Path, typer.Argument(help="A scenario, as in scenarios/
 def run(
     scenario: ScenarioFile,
     overrides: Overrides = [],
+    price: Prices = [],
+    prices: PriceFile = None,
     seed: Seed = None,
     output: RunOutput = None,
     as_json: AsJson = False,
@@ -40,10 +42,12 @@ def run(
     """Simulate a scenario, write a run directory and print what came of it."""
     with told_errors():
         from sim.clock import Stop
+        from sim.given_prices import with_prices
         from sim.run_directory import new_run_directory
         from sim.scenario import load_scenario
 
         loaded = load_scenario(scenario, overrides)
+        loaded = with_prices(loaded, price, prices, [loaded.fleet[0].gpu])
         if seed is not None:
             loaded = loaded.override({"seed": seed})
         if check and not loaded.slo.stated:

@@ -14,9 +14,9 @@ from sim.console import SLO_STYLES, STATE_STYLES
 from sim.metrics.own import PREFIX
 from sim.metrics.slo_text import headroom_text, slo_text
 from sim.metrics.timeline import Timeline
-from sim.prices import PER_OUTPUT_TOKENS, PER_TOKENS, dollars
+from sim.prices import dollars
 from sim.sparkline import Sparks
-from sim.units import show_time
+from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, show_time
 
 RANKS = ("mean", "p50", "p90", "p95", "p99")
 

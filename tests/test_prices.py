@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from calendar import month_name
 from pathlib import Path
@@ -10,13 +11,17 @@ from typing import Any
 import pytest
 import yaml
 from rich.console import Console
+from typer.testing import CliRunner
 
 from reports.verdict import verdict
 from sim import catalog, simulate
+from sim.cli import app
 from sim.errors import UsageError
 from sim.planning.figures import FIGURES
-from sim.prices import PER_OUTPUT_TOKENS, PER_TOKENS, price_of
+from sim.prices import price_of
 from sim.run_view import run_view
+from sim.scenario import load_scenario
+from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
 from tests.planning_fixtures import small
 
 GPUS = catalog.names("gpus")
@@ -157,3 +162,106 @@ def test_a_price_saved_as_yaml_is_the_same_price(tmp_path: Path) -> None:
     entry = catalog.raw("gpus", "h100-sxm")
     (tmp_path / "copy.yaml").write_text(yaml.safe_dump(entry), encoding="utf-8")
     assert catalog.gpu("./copy.yaml", base=tmp_path).price == catalog.gpu("h100-sxm").price
+
+
+class TestGiven:
+    def command(self, folder: Path, *arguments: str, name: str = "run") -> Any:
+        path = folder / "small.yaml"
+        path.write_text(small().to_yaml(), encoding="utf-8")
+        out = str(folder / f"out{len(list(folder.iterdir()))}")
+        wanted = [name, str(path), "-o", out, "--json", "--no-report", *arguments]
+        return CliRunner().invoke(app, wanted)
+
+    @pytest.mark.parametrize(
+        ("name", "text"),
+        [
+            ("p.yaml", "h100-sxm: 2.40\nl40s: 0.5\n"),
+            ("p.csv", "gpu,usd\nl40s,0.5\nh100-sxm,2.40\n"),
+            ("q.csv", "usd, gpu, note\n$2.40,h100-sxm,ours\n"),
+        ],
+    )
+    def test_a_file_of_prices(self, name: str, text: str, tmp_path: Path) -> None:
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        done = self.command(tmp_path, "--prices", str(tmp_path / name))
+        cost = json.loads(done.stdout)["infersim"]["cost"]
+        assert (cost["usd_per_gpu_hour"], cost["origin"], cost["text"]) == (
+            *(2.4, "given"),
+            "your price",
+        )
+        both = self.command(tmp_path, "--prices", str(tmp_path / name), "--price", "h100-sxm=3")
+        assert json.loads(both.stdout)["infersim"]["cost"]["usd_per_gpu_hour"] == 3
+
+    def test_a_price_goes_before_that_of_the_scenario(self, tmp_path: Path) -> None:
+        own = ("--set", "fleet.0.price_per_gpu_hour=9")
+        given = self.command(tmp_path, *own, "--price", "h100-sxm=2")
+        assert json.loads(given.stdout)["infersim"]["cost"]["usd_per_gpu_hour"] == 2
+        (tmp_path / "p.yaml").write_text("l40s: 1\n", encoding="utf-8")
+        other = self.command(tmp_path, *own, "--prices", str(tmp_path / "p.yaml"))
+        assert json.loads(other.stdout)["infersim"]["cost"]["usd_per_gpu_hour"] == 9
+
+    def test_a_gpu_file_is_named_like_its_results(self, tmp_path: Path) -> None:
+        (tmp_path / "ours.yaml").write_text("extends: h100-sxm\n", encoding="utf-8")
+        gpu = ("--set", "fleet.0.gpu=./ours.yaml")
+        for name in ("ours", "./ours.yaml"):
+            done = self.command(tmp_path, *gpu, "--price", f"{name}=1.25")
+            assert done.exit_code == 0, done.output
+            assert json.loads(done.stdout)["infersim"]["cost"]["usd_per_gpu_hour"] == 1.25
+
+    def test_prices_follow_the_gpus_of_a_sweep(self, tmp_path: Path) -> None:
+        swept = ("--sweep", "fleet.gpu=h100-sxm,l40s", "--price", "l40s=0.5", "--jobs", "1")
+        done = self.command(tmp_path, *swept, name="sweep")
+        assert done.exit_code == 0, done.output
+        rows = json.loads(done.stdout)["results"]
+        costs = [row["summary"]["infersim"]["cost"] for row in rows]
+        assert [(c["usd_per_gpu_hour"], c["origin"]) for c in costs] == [
+            (3.99, "list"),
+            (0.5, "given"),
+        ]
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ("h100=2", "--price 'h100=2': unknown GPU 'h100' (did you mean 'h100-sxm'?)"),
+            ("h100-sxm", "--price 'h100-sxm': expected GPU=USD, such as h100-sxm=2.40"),
+            ("h100-sxm=cheap", "expected US dollars for a GPU hour, such as 2.40, got 'cheap'"),
+            ("h100-sxm=-1", "expected US dollars for a GPU hour"),
+            ("h100-sxm=nan", "expected US dollars for a GPU hour"),
+            ("l40s=1", "--price l40s: not looked at here, where the GPUs are h100-sxm"),
+        ],
+    )
+    def test_a_bad_price_is_one_clear_error(self, given: str, message: str, tmp_path: Path) -> None:
+        done = self.command(tmp_path, "--price", given)
+        assert done.exit_code == 2
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr
+
+    @pytest.mark.parametrize(
+        ("name", "text", "message"),
+        [
+            ("p.yaml", "l40s: 1\nh100: 2\n", "p.yaml:2:7: unknown GPU 'h100' (did you mean"),
+            ("p.yaml", "h100-sxm: free\n", "p.yaml:1:11: expected US dollars"),
+            ("p.csv", "gpu,usd\n\nh100,2\n", "p.csv:3: unknown GPU 'h100'"),
+            ("p.csv", "gpu,price\nh100-sxm,2\n", "p.csv:1: expected the columns gpu and usd"),
+            ("p.csv", "gpu,usd\nl40s,1\nl40s,2\n", "p.csv:3: l40s is given twice"),
+            ("p.csv", "", "p.csv:1: expected the columns gpu and usd"),
+        ],
+    )
+    def test_a_bad_file_is_one_clear_error(
+        self, name: str, text: str, message: str, tmp_path: Path
+    ) -> None:
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        done = self.command(tmp_path, "--prices", str(tmp_path / name))
+        assert done.exit_code == 2
+        assert message in done.stderr
+        missing = self.command(tmp_path, "--prices", str(tmp_path / "none.csv"))
+        assert missing.exit_code == 2
+        assert "cannot be read" in missing.stderr
+
+    def test_a_scenario_may_have_prices_by_gpu(self) -> None:
+        asked = small(fleet__0__price_per_gpu_hour={"l40s": 0.5, "h100-sxm": 2})
+        assert load_scenario(asked.resolved()) == asked
+        price = price_of(asked, catalog.gpu("h100-sxm"))
+        assert price is not None
+        assert (price.usd, price.origin) == (2, "given")
+        with pytest.raises(UsageError, match=re.escape("(did you mean 'l40s'?)")):
+            small(fleet__0__price_per_gpu_hour={"l40": 0.5})

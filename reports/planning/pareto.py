@@ -17,7 +17,7 @@ from reports.planning.layout import known, times
 from reports.planning.naming import plain
 from reports.planning.series import MOST_LINES, Row, styles, written
 from reports.profile.axes import legend
-from sim.prices import PER_TOKENS
+from sim.units import PER_TOKENS
 
 Kind = Literal["speed", "cost"]
 

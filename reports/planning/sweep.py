@@ -20,7 +20,7 @@ from reports.planning.series import MOST_LINES, lines, written
 from reports.planning.study import Headline
 from reports.tables import Cell, Column, Table
 from reports.whole_file import write_whole
-from sim.prices import PER_OUTPUT_TOKENS, PER_TOKENS
+from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
 
 SECTIONS: Mapping[str, str] = {
     "summary": "Summary",

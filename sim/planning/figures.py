@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from sim.metrics.own import PREFIX
-from sim.prices import PER_OUTPUT_TOKENS
+from sim.units import PER_OUTPUT_TOKENS
 
 
 class Figure(NamedTuple):

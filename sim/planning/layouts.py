@@ -74,7 +74,8 @@ class Layout:
             "fleet.0.tensor_parallel": self.tensor_parallel,
             "fleet.0.replicas": 1,
         }
-        if self.gpu != scenario.fleet[0].gpu:
+        by_gpu = isinstance(scenario.fleet[0].price_per_gpu_hour, dict)
+        if self.gpu != scenario.fleet[0].gpu and not by_gpu:
             changes["fleet.0.price_per_gpu_hour"] = "catalogue"  # its price is of another GPU
         if scenario.kv_cache.num_gpu_blocks is not None:
             changes["kv_cache.num_gpu_blocks"] = None  # those of another layout

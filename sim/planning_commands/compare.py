@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sim.errors import UsageError
 from sim.exits import told_errors
-from sim.options import AnswerOutput, AsJson, Jobs, Overrides, Report
+from sim.options import AnswerOutput, AsJson, Jobs, Overrides, PriceFile, Prices, Report
 from sim.planning_commands.answer import Document, exit_code, present, save
 from sim.run_output import progress
+
+if TYPE_CHECKING:
+    from sim.scenario import Scenario
 
 RUNS = Path("runs")
 
@@ -33,6 +36,8 @@ def compare(
         int | None, typer.Option(help="Runs of each variant under other seeds; else 5.")
     ] = None,
     overrides: Overrides = [],
+    price: Prices = [],
+    prices: PriceFile = None,
     jobs: Jobs = -1,
     output: AnswerOutput = None,
     as_json: AsJson = False,
@@ -45,12 +50,13 @@ def compare(
 
         check_free(output or new_run_directory(RUNS, "compare"))
         if len(paths) == 1 and not paths[0].is_dir():
-            found = _of_scenario(paths[0], varied, repetitions, overrides, jobs)
+            scenario = _scenario(paths[0], overrides, price, prices)
+            found = _of_scenario(scenario, varied, repetitions, jobs)
         else:
-            if varied or overrides or repetitions is not None:
+            if varied or overrides or price or prices or repetitions is not None:
                 raise UsageError(
-                    "--vary, --set and --repetitions are of a scenario; run directories are "
-                    "compared as they are"
+                    "--vary, --set, --price, --prices and --repetitions are of a scenario; run "
+                    "directories are compared as they are"
                 )
             found = _of_runs(paths)
         place = output or new_run_directory(RUNS, f"{found['name']}-compare")
@@ -61,15 +67,20 @@ def compare(
     raise typer.Exit(code)
 
 
+def _scenario(path: Path, overrides: list[str], price: list[str], prices: Path | None) -> Scenario:
+    from sim.given_prices import with_prices
+    from sim.scenario import load_scenario
+
+    return with_prices(load_scenario(path, overrides), price, prices)
+
+
 def _of_scenario(
-    path: Path, varied: list[str], repetitions: int | None, overrides: list[str], jobs: int
+    scenario: Scenario, varied: list[str], repetitions: int | None, jobs: int
 ) -> dict[str, Any]:
     from sim.planning.compare import REPETITIONS, Comparison
     from sim.planning.executors import local
     from sim.planning.grid import read_axes
-    from sim.scenario import load_scenario
 
-    scenario = load_scenario(path, overrides)
     wanted = repetitions
     if wanted is None:
         wanted = scenario.run.repetitions if scenario.run.repetitions > 1 else REPETITIONS

@@ -9,7 +9,7 @@ import typer
 
 from sim.errors import UsageError
 from sim.exits import told_errors
-from sim.options import AnswerOutput, AsJson, Overrides, Report, ScaleTrace
+from sim.options import AnswerOutput, AsJson, Overrides, PriceFile, Prices, Report, ScaleTrace
 from sim.planning_commands.answer import Document, free_directory, present, save, tell
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ def find(
         typer.Option("--max", help="The load: requests per second, or users of a closed loop."),
     ] = "rate",
     overrides: Overrides = [],
+    price: Prices = [],
+    prices: PriceFile = None,
     tolerance: Annotated[
         float, typer.Option(help="Relative distance of the loads that hold and fail.")
     ] = 0.02,
@@ -33,6 +35,7 @@ def find(
 ) -> None:
     """Find the highest load that meets the SLO, and what breaks first above it."""
     with told_errors():
+        from sim.given_prices import with_prices
         from sim.planning import find as finding
         from sim.planning.find_view import find_view
         from sim.scenario import load_scenario
@@ -40,6 +43,7 @@ def find(
         if not 0.001 <= tolerance <= 0.5:
             raise UsageError(f"--tolerance {tolerance:g}: expected 0.001 to 0.5")
         loaded = load_scenario(scenario, overrides)
+        loaded = with_prices(loaded, price, prices, [loaded.fleet[0].gpu])
         directory = free_directory(output, f"{loaded.name}-find")
         found = finding.find(loaded, what, tolerance=tolerance, tell=_tell, scale=scale)
         page = _write_page if report else None

@@ -9,7 +9,7 @@ import typer
 
 from sim.errors import UsageError
 from sim.exits import told_errors
-from sim.options import AnswerOutput, AsJson, Jobs, Overrides, Report, ScaleTrace
+from sim.options import AnswerOutput, AsJson, Jobs, Overrides, PriceFile, Prices, Report, ScaleTrace
 from sim.planning_commands.answer import Document, free_directory, present, save, tell
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ def plan(
         typer.Option(metavar="LIMITS", help="Further limits: 'ttft:p95<500ms;cost<20/h;gpus<=16'."),
     ] = None,
     overrides: Overrides = [],
+    price: Prices = [],
+    prices: PriceFile = None,
     jobs: Jobs = -1,
     output: AnswerOutput = None,
     as_json: AsJson = False,
@@ -51,6 +53,7 @@ def plan(
 ) -> None:
     """Find the cheapest fleets that hold a load within the SLO, and what speaks against others."""
     with told_errors():
+        from sim.given_prices import with_prices
         from sim.planning.choose import choose
         from sim.planning.plan_document import document
         from sim.planning.plan_view import plan_view
@@ -59,6 +62,7 @@ def plan(
         if jobs == 0 or jobs < -1:
             raise UsageError(f"--jobs {jobs}: expected a number of processes, or -1 for all cores")
         loaded = load_scenario(scenario, overrides)
+        loaded = with_prices(loaded, price, prices, _listed("--gpus", gpus))
         question = _question(
             loaded, (gpus, tensor_parallel, precision), rate, headroom, top, constraint, scale
         )

@@ -12,7 +12,7 @@ import typer
 
 from sim.errors import UsageError
 from sim.exits import INTERRUPTED, told_errors
-from sim.options import AnswerOutput, AsJson, Jobs, Overrides, Report
+from sim.options import AnswerOutput, AsJson, Jobs, Overrides, PriceFile, Prices, Report
 from sim.planning_commands.answer import Document, exit_code, present
 from sim.run_output import progress
 
@@ -43,6 +43,8 @@ def sweep(
         ),
     ] = [],
     overrides: Overrides = [],
+    price: Prices = [],
+    prices: PriceFile = None,
     jobs: Jobs = -1,
     where: Where = "local",
     address: Address = None,
@@ -55,11 +57,17 @@ def sweep(
 ) -> None:
     """Simulate every point of a grid of values, in parallel, and show how the figures change."""
     with told_errors():
+        from dataclasses import replace
+
+        from sim.given_prices import with_prices
         from sim.planning.sweep import document
         from sim.planning.sweep_view import sweep_view
 
         executor = _executor(where, address, jobs)
+        if resume is not None and (price or prices):
+            raise UsageError("--price and --prices: what is resumed has the prices it began with")
         asked = _asked(scenario, swept, overrides, resume)
+        asked = replace(asked, scenario=with_prices(asked.scenario, price, prices))
         with _store(asked, resume, output) as store:
             _run(asked, store, executor)
             found = document(asked, store.known)

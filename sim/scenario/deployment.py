@@ -97,7 +97,8 @@ class Pool(LimitedSection):
     )
     price_per_gpu_hour: Price = Field(
         default="catalogue",
-        description="US dollars. Left out, the catalogue's price; null, no cost is shown.",
+        description="US dollars, or dollars by GPU such as {h100-sxm: 2.40}. Left out, the "
+        "catalogue's price; null, no cost is shown.",
     )
 
 

@@ -86,10 +86,30 @@ def _share(value: object) -> float:
     return result
 
 
-def _price(value: object) -> float | Literal["catalogue"] | None:
+def _price(value: object) -> float | Literal["catalogue"] | dict[str, float] | None:
     if value is None or value == "catalogue":
         return value
-    allowed = f"US dollars per hour (0 to {_DEAREST:.0e}), null (no cost shown) or 'catalogue'"
+    if isinstance(value, dict):
+        return {_priced_gpu(name): _dollars(price) for name, price in value.items()}
+    return _dollars(value)
+
+
+def _priced_gpu(name: object) -> str:
+    """The name of a GPU with a price: one of the catalogue, or a file's, with its ending."""
+    known = catalog.names("gpus")
+    if isinstance(name, str) and (name in known or Path(name).suffix in (".yaml", ".yml")):
+        return name
+    raise ValueError(
+        f"unknown GPU {show(name)}{did_you_mean(str(name), known)}; expected the file of a GPU, or "
+        f"one of {', '.join(known)}"
+    )
+
+
+def _dollars(value: object) -> float:
+    allowed = (
+        f"US dollars per hour (0 to {_DEAREST:.0e}), null (no cost shown) or 'catalogue', or "
+        "dollars by GPU, as in {h100-sxm: 2.40}"
+    )
     result = _plain_number(value, allowed)
     if not 0 <= result <= _DEAREST:
         raise ValueError(f"expected {allowed}, got {show(value)}")
@@ -273,8 +293,9 @@ Ratio = Annotated[float, BeforeValidator(read_ratio), between(1e-6, 1e6)]
 """What traffic is multiplied by: like ``Factor``, or a fraction."""
 Share = Annotated[float, BeforeValidator(_share)]
 """A share in (0, 1]."""
-Price = Annotated[float | Literal["catalogue"] | None, PlainValidator(_price)]
-"""US dollars, 0 or more; ``catalogue`` takes the catalogue's price, None shows no cost."""
+Price = Annotated[float | Literal["catalogue"] | dict[str, float] | None, PlainValidator(_price)]
+"""US dollars, 0 or more, also by GPU; ``catalogue`` takes the catalogue's price, as do GPUs
+not listed; None shows no cost."""
 Duration = Annotated[float, _quantity("time", "time", most=LONGEST_TIME)]
 """Seconds, above 0."""
 Wait = Annotated[float, _quantity("time", "time", zero=True, most=LONGEST_TIME)]

@@ -82,7 +82,22 @@ def _values() -> Sequence[tuple[str, Any, _Schema]]:
     ratio = _whole_text(rf"{_NUMBER}(\s*/\s*{_NUMBER})?")
     line = {"type": "string", "pattern": r"\S"}
     time = f"{_NUMBER}\\s*({_units('time')})"
-    price = {"type": ["number", "string", "null"], "minimum": 0}
+    dollars = {
+        "description": "US dollars for an hour of one such GPU.",
+        "type": ["number", "string"],
+        "minimum": 0,
+        "pattern": _whole_text(_NUMBER),
+    }
+    price = {
+        "anyOf": [
+            {
+                "type": ["number", "string", "null"],
+                "minimum": 0,
+                "pattern": _whole_text(f"{_NUMBER}|catalogue"),
+            },
+            {"type": "object", "properties": dict.fromkeys(catalog.names("gpus"), dollars)},
+        ]
+    }
     warmup = {"type": ["integer", "string"], "minimum": 0, "maximum": fields.LARGEST_COUNT}
     switch = "|".join(_any_case(word) for word in ("true", "yes", "on", "false", "no", "off"))
     orders = [name for name in ORDERS if refusal("Scheduler", "order", name) is None]
@@ -98,7 +113,7 @@ def _values() -> Sequence[tuple[str, Any, _Schema]]:
         ("nonnegative", fields.Nonnegative, {**number, "minimum": 0}),
         ("ratio", fields.Ratio, {**number, "exclusiveMinimum": 0, "pattern": ratio}),
         ("share", fields.Share, {**number, "exclusiveMinimum": 0, "maximum": 1}),
-        ("price", fields.Price, {**price, "pattern": _whole_text(f"{_NUMBER}|catalogue")}),
+        ("price", fields.Price, price),
         ("duration", fields.Duration, _quantity("time", zero=False)),
         ("ttft_limit", slo.TtftLimit, _limit("ttft")),
         ("tpot_limit", slo.TpotLimit, _limit("tpot")),

@@ -36,7 +36,10 @@ VALUES: Mapping[str, tuple[str, str | None]] = {
     ),
     "order": ("fcfs, sjf, priority, edf, or a class as package.module:Class", None),
     "positive": ("a number above 0", None),
-    "price": ("a number, 0 or more; catalogue; null", "US dollars per GPU hour"),
+    "price": (
+        "a number, 0 or more; such numbers by GPU; catalogue; null",
+        "US dollars per GPU hour",
+    ),
     "priority": ("a whole number, 0 or more", None),
     "rate": ("a number or a rate such as 6, 90/min or 300/h, more than 0", "per second"),
     "ratio": ("a number above 0, or a fraction such as 1/3", None),
