@@ -156,14 +156,14 @@ def test_find_says_it_in_its_first_lines(tmp_path: Path, monkeypatch: pytest.Mon
     assert max(map(len, shown.splitlines())) <= 88
 
 
-def test_a_study_of_the_rate_says_that_gaps_are_scaled(tmp_path: Path) -> None:
+def test_a_study_of_the_rate_says_what_becomes_of_a_trace(tmp_path: Path) -> None:
     plain = {each.name: each for each in uncertain(traced(tmp_path), 0.1, {})}["rate"]
-    assert plain.title == "request rate, by scaling the gaps"
+    assert plain.texts == ("x 0.9 (time stretched)", "x 1.1 (time compressed)")
     asked = traced(tmp_path, workload__trace__rate=5)
     paced = {each.name: each for each in uncertain(asked, 0.1, {})}["rate"]
     assert paced.low == {"workload.trace.rate": 4.5}
     made_up = {each.name: each for each in uncertain(small(), 0.1, {})}["rate"]
-    assert made_up.title == "request rate"
+    assert made_up.texts == ("x 0.9", "x 1.1")
 
 
 def test_a_trace_with_a_rate_can_be_saturated(tmp_path: Path) -> None:

@@ -96,9 +96,9 @@ def _none(name: str, why: str) -> Input:
 def _rate(scenario: Scenario, ends: tuple[float, float]) -> Input:
     arrivals, trace = scenario.workload.arrivals, scenario.workload.trace
     settings: list[dict[str, object]]
-    title = TITLES["rate"]
+    texts = _texts(ends)
     if trace is not None:
-        title += ", by scaling the gaps"
+        texts = _paced(texts[0], ends[0]), _paced(texts[1], ends[1])
         settings = [
             {"workload.trace.rate": trace.rate * end}
             if trace.rate is not None
@@ -113,7 +113,12 @@ def _rate(scenario: Scenario, ends: tuple[float, float]) -> Input:
         ]
     else:
         return _none("rate", "these arrivals have no rate")
-    return Input("rate", title, settings[0], settings[1], _texts(ends))
+    return Input("rate", TITLES["rate"], settings[0], settings[1], texts)
+
+
+def _paced(text: str, end: float) -> str:
+    """The end of a trace's rate, and what becomes of its time."""
+    return f"{text} (time {'stretched' if end < 1 else 'compressed'})"
 
 
 def _burstiness(scenario: Scenario, ends: tuple[float, float]) -> Input:
