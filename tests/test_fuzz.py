@@ -77,7 +77,12 @@ LENGTHS = {
 JOINT = kind("joint", path=one_of(str(DATA / "lengths-small.csv"), str(DATA / "plain-small.csv")))
 TRACE = st.fixed_dictionaries(
     {"path": st.sampled_from([str(DATA / name) for name in TRACES])},
-    optional={"time_scale": one_of(1e-6, 0.01, 3), "limit": st.integers(1, 5), "spread": TIMES},
+    optional={
+        "time_scale": one_of(1e-6, 0.01, 3),
+        "overlay": one_of(0.3, 2, 2.5),
+        "limit": st.integers(1, 5),
+        "spread": TIMES,
+    },
 )
 CLASSES = one_of(
     None,
