@@ -48,6 +48,14 @@ app.command()(verify_command.verify)
 Out = Annotated[Path, typer.Option("--out", "-o", help="The profile to write, as my-gpu.yaml.")]
 
 
+AcceptDrift = Annotated[
+    bool,
+    typer.Option(
+        "--accept-drift", help="Write a profile although the machine was busy or not steady."
+    ),
+]
+
+
 @app.command()
 def run(
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:INDEX.")],
@@ -75,6 +83,7 @@ def run(
     fitted: Annotated[
         bool, typer.Option("--fit/--no-fit", help="Fit a profile when all is measured.")
     ] = True,
+    accept_drift: AcceptDrift = False,
 ) -> None:
     """Measure a device for some minutes, then fit and write its profile."""
     with told_errors():
@@ -97,28 +106,38 @@ def run(
             scratch=table_path.absolute().parent,
             kernels=kernels,
         )
-        write = session.load_fit() if fitted else None
+        if fitted:
+            session.load_fit()  # or what it needs would be missed only after all is measured
         _measure(session.prepare(request))
-        if write is None:
+        if not fitted:
             _show(table_path, None)
             return
-        profile, _ = session.fit(table_path, out, write)
-        _show(table_path, profile, out)
+        _fit(table_path, out, accept_drift)
 
 
 @app.command()
 def fit(
     measurements: Annotated[Path, typer.Argument(help="A table that run has written.")],
     out: Out = Path("my-gpu.yaml"),
+    accept_drift: AcceptDrift = False,
 ) -> None:
     """Fit a profile to measurements made earlier, on whichever machine."""
     with told_errors():
-        from calibrate import session
-
         if out.exists():
             raise UsageError(f"--out {out}: exists; give another name, or remove it")
-        profile, _ = session.fit(measurements, out, session.load_fit())
-        _show(measurements, profile, out)
+        _fit(measurements, out, accept_drift)
+
+
+def _fit(table_path: Path, out: Path, accept_drift: bool) -> None:
+    """Write a profile and show its errors; of a machine that was not steady show just that."""
+    from calibrate import session
+
+    try:
+        profile, _ = session.fit(table_path, out, session.load_fit(), accept_drift=accept_drift)
+    except session.UnsteadyError:
+        _show(table_path, None)
+        raise
+    _show(table_path, profile, out)
 
 
 def _measure(session: Session) -> None:

@@ -117,11 +117,20 @@ def _parts(
         )
     if drifts:
         told = ", ".join(f"{entry.operator} {entry.change:+.1%}" for entry in drifts)
-        yield Text(f"Drift from start to end: {told}")
+        yield Text(f"Drift from start to end: {told}{_carried(profile)}")
     if layers:
         yield _layers(layers)
     for note in table.notes:
         yield Text(f"Note: {note}", style="yellow")
+
+
+def _carried(profile: Profile | None) -> str:
+    """By how much drift widens the errors that predictions carry."""
+    fits = [] if profile is None else [f for by in profile.kernels.values() for f in by.values()]
+    drift = max((fit.drift for fit in fits), default=0.0)
+    if not drift:
+        return ""
+    return f"; the speed wandered by {drift:.1%}, which predictions carry beside these errors"
 
 
 def _fits(profile: Profile, again: dict[str, Noise]) -> Grid:

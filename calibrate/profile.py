@@ -50,10 +50,13 @@ ROTATED = {
 in a cache again, and the conversion of inputs is an operator of its own (``quantise``)."""
 
 
-def write_profile(measurements: Sequence[Measurement], device: DeviceFacts, path: Path) -> Profile:
+def write_profile(
+    measurements: Sequence[Measurement], device: DeviceFacts, path: Path, *, drift: float = 0.0
+) -> Profile:
     """Fit all there is to fit, write a GPU file with the profile in it to ``path``, return it.
 
-    Raises InfersimError if nothing was measured often enough to be fitted.
+    ``drift`` is how much the speed of the device wandered meanwhile, as a share. Raises
+    InfersimError if nothing was measured often enough to be fitted.
     """
     like = KNOWN.get(device.name)
     known = catalog.gpu(like) if like is not None else None
@@ -62,7 +65,7 @@ def write_profile(measurements: Sequence[Measurement], device: DeviceFacts, path
     for operator, precision, rows in _by_kernel(measurements):
         found = _fitted(operator, precision, rows, device, limits)
         if found is not None:
-            kernels[operator][precision] = found
+            kernels[operator][precision] = replace(found, drift=drift)
     if not kernels:
         raise InfersimError(
             f"nothing to fit: no operator has {LEAST_POINTS} timings of {LEAST_SHAPES} shapes; "

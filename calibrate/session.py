@@ -1,4 +1,4 @@
-"""How do device, families, plan, store and fit come together in one calibration?
+"""Brings device, families, plan, store and fit together in one calibration.
 
 The composition root of measuring, without anything of the command line: ``prepare`` checks all
 there is to check, ``measure`` takes the time, ``fit`` writes the profile.
@@ -7,8 +7,9 @@ there is to check, ``measure`` takes the time, ``fit`` writes the profile.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +24,11 @@ from calibrate.measurement_store import Store, now
 from calibrate.measurements import Measurement, Table, facts_of, read, read_meta
 from calibrate.plan import Plan, crude_rates
 from calibrate.settle import settled
-from calibrate.stability import drift, noise, sums
+from calibrate.stability import MOST, Steadiness, drift, noise, steadiness, sums
 from calibrate.suite import Bench, Report, Suite
 from calibrate.timing import timer_for
 from sim import catalog
-from sim.errors import UsageError, did_you_mean
+from sim.errors import InfersimError, UsageError, did_you_mean
 from sim.model import ModelSpec
 from sim.profile import Profile
 
@@ -69,10 +70,19 @@ class WriteProfile(Protocol):
     """Fits every form to the measurements and writes the profile."""
 
     def __call__(
-        self, measurements: Sequence[Measurement], device: DeviceFacts, path: Path
+        self,
+        measurements: Sequence[Measurement],
+        device: DeviceFacts,
+        path: Path,
+        *,
+        drift: float = 0.0,
     ) -> Profile:
-        """The profile that was written to ``path``."""
+        """The profile that was written to ``path``; ``drift`` widens its errors."""
         ...
+
+
+class UnsteadyError(InfersimError):
+    """The machine differed from itself too much while it was measured; the table is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +138,7 @@ def prepare(request: Request) -> Session:
         "precisions": list(scope.precisions),
         "time_budget_s": budget,
         "kernels": request.kernels,
+        "processors": os.cpu_count(),
     }
     store = Store(request.measurements, device.facts, context, resume=request.resume)
     found = families(scope)
@@ -214,6 +225,7 @@ def _agreement(table: Table, models: Sequence[ModelSpec]) -> dict[str, object]:
     return {
         "noise": {e.operator: [e.median, e.p90, e.points] for e in noise(table)},
         "drift": {e.operator: e.change for e in drift(table)},
+        "wandered": steadiness(table).drift,
         "layers": [[e.operator, e.variant, e.shape, e.excess] for e in sums(table, models)],
     }
 
@@ -231,13 +243,39 @@ def load_fit() -> WriteProfile:
     return write
 
 
-def fit(measurements: Path, out: Path, write: Callable[..., Profile]) -> tuple[Profile, Table]:
-    """Fit a table measured earlier, on whichever machine, and write the profile to ``out``."""
+def fit(
+    measurements: Path, out: Path, write: WriteProfile, *, accept_drift: bool = False
+) -> tuple[Profile, Table]:
+    """Fit a table measured earlier, on whichever machine, and write the profile to ``out``.
+
+    UnsteadyError, and no profile, where the machine drifted or was disturbed too much; with
+    ``accept_drift`` a profile all the same, whose errors say so.
+    """
     table = read(measurements)
     usable = settled(table)
     if not usable:
         raise UsageError(f"{measurements}: holds no timing to fit")
-    return write(usable, facts_of(measurements), out), table
+    found = steadiness(table)
+    if found.problems and not accept_drift:
+        raise UnsteadyError(_unsteady(measurements, found))
+    return write(usable, facts_of(measurements), out, drift=found.drift), table
+
+
+def _unsteady(measurements: Path, found: Steadiness) -> str:
+    """Why there is no profile, and what to do about it."""
+    meta = read_meta(measurements)
+    load = (meta["device"].get("details") or {}).get("load")
+    processors = meta.get("processors")
+    busy = f"; its load was {load} when it began" if load is not None else ""
+    busy += f", on {processors} processors" if busy and processors else ""
+    again = f"infersim calibrate fit {measurements} --accept-drift"
+    return (
+        "no profile is written, for the machine was busy or not steady: "
+        f"{' and '.join(found.problems)}{busy}. Beyond {MOST:.1%} a profile is worth no more than "
+        f"no calibration. The measurements are kept in {measurements}. Measure again when the "
+        f"machine is idle (under another name, or without that file); or `{again}` writes a "
+        "profile, whose predictions carry the drift in their error"
+    )
 
 
 def models_of(measurements: Path) -> list[ModelSpec]:

@@ -1,4 +1,4 @@
-"""Which time of a point is believed, when it was measured twice and the machine drifted? Seconds.
+"""Chooses the time of each point that was measured twice or while the machine drifted. Seconds.
 
 Two looks at one point that agree are averaged; of two that do not the shorter counts, for whatever
 disturbs a measurement makes it longer. Anchors are timed over and over: where all of them say that
@@ -67,7 +67,7 @@ def drift_levels(table: Table) -> list[Level]:
     times = sorted(time for looks in usable for time, _ in looks)
     for looks in usable:
         middle = median(level for _, level in looks)
-        smooth = _smoothed([level - middle for _, level in looks])
+        smooth = smoothed([level - middle for _, level in looks])
         curves.append(np.interp(times, [time for time, _ in looks], smooth))
     together = np.array(curves)
     agreed = np.where(
@@ -76,7 +76,7 @@ def drift_levels(table: Table) -> list[Level]:
     return list(zip(times, agreed.tolist(), strict=True))
 
 
-def _smoothed(values: Sequence[float]) -> list[float]:
+def smoothed(values: Sequence[float]) -> list[float]:
     """Each value's median with its neighbours: one bad look at an anchor is no drift."""
     padded = [values[0], *values, values[-1]]
     return [median(padded[i : i + 3]) for i in range(len(values))]

@@ -6,14 +6,25 @@ point differs by 5 %, no fit can do better. All figures are relative (0.05 is 5 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median, quantiles
+from statistics import fmean, median, quantiles
 
 from calibrate.bench.base import Key, Point
 from calibrate.bench.layer import parts_of
 from calibrate.measurements import Measurement, Table
+from calibrate.settle import smoothed
+from sim.cost.trust import PROJECTION_ERROR
 from sim.model import ModelSpec
+
+MOST = PROJECTION_ERROR
+"""Drift and noise from which on a calibration is refused: a GPU of which nothing was measured is
+predicted with about this error, so a profile of a machine that differs from itself by more is worth
+no more than none. Machines left alone show noise of 2 to 6 %, and drift of as much."""
+
+LEAST_AGAIN = 8
+"""Second looks that are needed before their noise counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +60,50 @@ class Sum:
     def excess(self) -> float:
         """What lies between the parts, as a share of their sum."""
         return self.measured / self.summed - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Steadiness:
+    """How steady the machine was: ``drift``, by which the speed of its anchors wandered around
+    their median (root mean square; 0 without anchors), the ``changes`` of each from start to end,
+    and the ``noise`` of second looks."""
+
+    drift: float
+    changes: tuple[Drift, ...]
+    noise: Noise | None
+
+    @property
+    def problems(self) -> list[str]:
+        """Why no profile should be made of it, in words; empty if it was steady enough."""
+        found = []
+        if self.drift > MOST:
+            told = ", ".join(f"{each.operator} {each.change:+.0%}" for each in self.changes)
+            found.append(
+                f"its speed wandered by {self.drift:.0%} around the median (from start to end: "
+                f"{told})"
+            )
+        if self.noise is not None and self.noise.median > MOST:
+            found.append(
+                f"second looks at {self.noise.points} points differed by {self.noise.median:.0%} "
+                "in the median"
+            )
+        return found
+
+
+def steadiness(table: Table) -> Steadiness:
+    """How steady the machine was while ``table`` was measured."""
+    series: dict[Key, list[float]] = {}
+    for row in table.of("anchor"):
+        if row.seconds:
+            series.setdefault(row.key, []).append(math.log(row.seconds))
+    squares = []
+    for levels in series.values():
+        middle = median(levels)
+        squares += [(level - middle) ** 2 for level in smoothed(levels)]
+    found = next((each for each in noise(table) if each.operator == "all"), None)
+    enough = found is not None and found.points >= LEAST_AGAIN
+    drifted = math.sqrt(fmean(squares)) if squares else 0.0
+    return Steadiness(drifted, tuple(drift(table)), found if enough else None)
 
 
 def noise(table: Table) -> list[Noise]:

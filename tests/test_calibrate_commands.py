@@ -35,7 +35,9 @@ def invoke(*arguments: str | Path) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def fake_fit(measurements: Sequence[Measurement], facts: DeviceFacts, path: Path) -> Profile:
+def fake_fit(
+    measurements: Sequence[Measurement], facts: DeviceFacts, path: Path, *, drift: float = 0.0
+) -> Profile:
     """What fitting looks like from here: as many points as it was given."""
     path.write_text("version: 1\n")
     error = Score(0.051, 0.123, -0.02, len(measurements))
@@ -162,6 +164,7 @@ def test_measure_fit_and_measure_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ticking = partial(suite.Suite, clock=lambda: TICK * next(readings))
     monkeypatch.setattr(session, "Suite", ticking)
     common = ("--device", "cpu", "--models", "llama-3.2-1b", "--precision", "fp32")
+    common += ("--accept-drift",)  # how noisy this machine is now is no matter here
     code, stdout, stderr = invoke(*common, "--time-budget", "6s", "--out", "mine.yaml")
     assert code == 0, stderr
     assert "Error on held-out shapes" in stdout

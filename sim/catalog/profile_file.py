@@ -22,6 +22,7 @@ _KERNEL_KEYS = (
     "intervals",
     "ranges",
     "holdout",
+    "drift",
     "regimes",
     "residual",
 )
@@ -88,6 +89,8 @@ def _fit_document(fit: KernelFit) -> dict[str, object]:
         document["intervals"] = {name: _pair(pair) for name, pair in fit.intervals.items()}
     document["ranges"] = {name: _pair(pair) for name, pair in fit.ranges.items()}
     document["holdout"] = _score_document(fit.holdout)
+    if fit.drift:
+        document["drift"] = round(fit.drift, 4)
     if fit.regimes:
         document["regimes"] = {name: _score_document(s) for name, s in fit.regimes.items()}
     if fit.residual is not None:
@@ -114,7 +117,15 @@ def _fit(fields: Fields) -> KernelFit:
         residual=_residual(fields.inner("residual")) if fields.has("residual") else None,
         kernel=fields.text("kernel") if fields.has("kernel") else "",
         form=fields.text("form") if fields.has("form") else "",
+        drift=_share(fields, "drift") if fields.has("drift") else 0.0,
     )
+
+
+def _share(fields: Fields, key: str) -> float:
+    value = fields.number(key)
+    if value < 0:
+        raise fields.error(key, f"expected a share of at least 0, found {value:g}")
+    return value
 
 
 def _score(fields: Fields) -> Score:

@@ -240,7 +240,7 @@ def prompts_of(
     kind = SerialPrompts if fit.form == serial.NAME else Prompts
     shape = _shape(**dict(zip(HEADS, heads, strict=True)))
     top = "context" in fit.ranges and fit.ranges["context"][1] > 0
-    trust = PromptTrust(float(inside(fit, shape)), top, fit.holdout.median)
+    trust = PromptTrust(float(inside(fit, shape)), top, fit.error)
     return kind(fit, ceilings, precision, *heads), trust
 
 
@@ -267,5 +267,5 @@ def _trusted(fit: KernelFit, shape: Shape, unmeasured: float) -> tuple[Amount, A
     """Relative error, and whether it was measured: the hold-out error inside the ranges, at least
     the data sheet's outside."""
     within = inside(fit, shape)
-    outside = max(unmeasured, fit.holdout.median)
-    return np.where(within, fit.holdout.median, outside), within.astype(np.float64)
+    outside = max(unmeasured, fit.error)
+    return np.where(within, fit.error, outside), within.astype(np.float64)

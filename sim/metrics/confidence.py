@@ -65,9 +65,11 @@ def provenance(d: Deployment) -> str:
         f"{name} {fit.holdout.median:.1%}" for name, fit in used.items() if fit is not None
     )
     missing = ", ".join(name for name, fit in used.items() if fit is None)
+    drift = max((fit.drift for fit in used.values() if fit is not None), default=0.0)
     return (
         f"{gpu.title}: {profile.source.rstrip('.')}; fitted {profile.date}, median error on shapes "
         f"held out: {errors or 'none measured'}"
+        + (f"; the machine's speed wandered by {drift:.1%} meanwhile" if drift else "")
         + (f"; from the data sheet: {missing}" if missing else "")
     )
 
