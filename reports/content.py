@@ -12,11 +12,12 @@ import plotly.graph_objects as go
 from markupsafe import Markup
 
 from reports import tables, theme
+from reports.asked import question
 from reports.formats import Kind, phrase, show
 from reports.repetitions import count as repetition_count
 from reports.repetitions import explanation, plus_minus
-from reports.run_directory import pick
-from reports.sections.missing import is_measured
+from reports.run_directory import known, pick
+from reports.sections.missing import is_measured, is_observed
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
 
 
@@ -59,7 +60,13 @@ def header(summary: Mapping[str, Any]) -> dict[str, Any]:
     batching = str(pick(summary, "infersim.batching"))
     return {
         "name": str(pick(summary, "infersim.scenario") or "unnamed run"),
-        "description": str(pick(summary, "infersim.description") or ""),
+        **question(
+            str(pick(summary, "infersim.scenario") or "unnamed run"),
+            "observed run" if is_observed(summary) else "predicted run",
+            known(summary, "infersim.asked"),
+            str(pick(summary, "infersim.description") or ""),
+            on=f"{phrase(gpus, 'count')} × {pick(summary, 'infersim.gpu')}",
+        ),
         "batching": batching,
         "policy": batching if batching in theme.POLICIES else "other",
         "brand": "measured, not predicted" if is_measured(summary) else "predicted, not measured",

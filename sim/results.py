@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.metrics.asked import asked
 from sim.metrics.attainment import OPEN
 from sim.metrics.charts import charts
 from sim.metrics.latency_parts import latency_parts
@@ -89,7 +90,9 @@ class Result:
     def summary(self) -> dict[str, Any]:
         """The figures, as in ``summary.json``: of several repetitions, their means."""
         wanted = self.scenario.run.repetitions
-        return combine(self.summaries, wanted) if wanted > 1 else self.summaries[0]
+        summary = combine(self.summaries, wanted) if wanted > 1 else self.summaries[0]
+        summary["infersim"]["asked"] = asked(self.scenario)
+        return summary
 
     def add_ends(self, ends: dict[str, Any]) -> None:
         """Put what was found at both ends of the error band (``sim.ends``) into the summary.

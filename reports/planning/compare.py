@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from reports.asked import question
 from reports.content import Plot, to_json
 from reports.definitions import DEFINITIONS as OF_RUNS
 from reports.definitions import Definition
@@ -75,8 +76,9 @@ def render_compare(document: Mapping[str, Any]) -> str:
         header={
             "name": document["name"],
             "kind": "comparison",
-            "lead": "",
+            **question(document["name"], "comparison", document.get("asked"), ""),
             "setup": [
+                *([("Model", document["model"])] if "model" in document else []),
                 ("Compared", f"{len(variants)}"),
                 ("Base", MISSING if base is None else variants[base]["label"]),
                 ("Traffic", "the same" if document["same_traffic"] else "not the same"),

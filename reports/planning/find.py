@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from reports.asked import question
 from reports.content import Card, Plot, to_json
 from reports.formats import MISSING, phrase, show
 from reports.page import fill
@@ -39,7 +40,13 @@ def render_find(document: Mapping[str, Any]) -> str:
         header={
             "name": document["scenario"],
             "kind": "highest load",
-            "lead": document["description"],
+            **question(
+                document["scenario"],
+                "highest load",
+                document.get("asked"),
+                document["description"],
+                on=f"{document['gpus']} × {document['gpu']}",
+            ),
             "setup": [
                 ("Model", document["model"]),
                 ("GPUs", f"{document['gpus']} × {document['gpu']}"),

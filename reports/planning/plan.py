@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from reports.asked import question
 from reports.content import Plot, to_json
 from reports.formats import phrase, show
 from reports.page import fill
@@ -42,7 +43,12 @@ def render_plan(document: Mapping[str, Any]) -> str:
         header={
             "name": document["scenario"],
             "kind": "fleets",
-            "lead": document["description"],
+            **question(
+                document["scenario"],
+                "fleets",
+                document.get("asked"),
+                document["description"],
+            ),
             "setup": [
                 ("Model", document["model"]),
                 ("Rate", phrase(document["rate"], "number", "requests/s")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from reports.asked import question
 from reports.content import Plot
 from reports.definitions import DEFINITIONS as OF_RUNS
 from reports.definitions import Definition
@@ -81,7 +82,7 @@ def page(
         header={
             "name": document["scenario"],
             "kind": kind,
-            "lead": document["description"],
+            **question(document["scenario"], kind, document.get("asked"), document["description"]),
             "setup": setup,
         },
         headline=headline,

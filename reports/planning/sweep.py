@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from reports.asked import question
 from reports.content import Plot, to_json
 from reports.definitions import DEFINITIONS as OF_RUNS
 from reports.definitions import Definition
@@ -82,8 +83,9 @@ def render_sweep(document: Mapping[str, Any]) -> str:
         header={
             "name": document["name"],
             "kind": "sweep",
-            "lead": "",
+            **question(document["name"], "sweep", document.get("asked"), ""),
             "setup": [
+                *([("Model", document["model"])] if "model" in document else []),
                 ("Points", f"{document['points']:,}"),
                 ("Failed", f"{failed:,}"),
                 *((axis["name"], _values(axis["values"])) for axis in document["axes"]),

@@ -14,6 +14,7 @@ from importlib.metadata import version
 from typing import Any
 
 from sim.errors import InfersimError, UsageError
+from sim.metrics.asked import asked
 from sim.metrics.own import failures
 from sim.metrics.repetitions import CONFIDENCE, headlines
 from sim.planning.contrast import Column, contrasts
@@ -124,6 +125,8 @@ class Comparison:
             "command": "compare",
             "infersim": version("infersim"),
             "name": self.scenario.name,
+            "model": self.scenario.model,
+            "asked": asked(self.scenario, [axis.key for axis in self.axes]),
             "axes": [
                 {"key": axis.key, "name": names[axis.key], "values": list(axis.values)}
                 for axis in self.axes

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import Any
 
 from sim.catalog.whole_runs import whole_runs_text
+from sim.metrics.asked import asked
 from sim.metrics.promises import limits_ms, shown_shares
 from sim.planning.choose import Plan
 from sim.planning.launch import launch_commands
@@ -40,6 +41,9 @@ def document(plan: Plan, *, file: str = "SCENARIO", given: Sequence[str] = ()) -
         "infersim": version("infersim"),
         "scenario": plan.scenario.name,
         "description": plan.scenario.description,
+        "asked": asked(
+            plan.scenario, () if question.rate == plan.own_rate else ("workload.arrivals",)
+        ),
         "file": file,
         "model": plan.scenario.model,
         "engine": plan.scenario.engine,

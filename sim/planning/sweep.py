@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import UsageError
+from sim.metrics.asked import asked
 from sim.planning.executors import Executor
 from sim.planning.grid import MOST_POINTS, Axis, check_values, points
 from sim.planning.inputs import digests
@@ -138,6 +139,8 @@ def document(sweep: Sweep, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "axes": axes,
         "load": None if load is None else load.key,
         "name": sweep.scenario.name,
+        "model": sweep.scenario.model,
+        "asked": asked(sweep.scenario, [axis.key for axis in sweep.axes]),
         "points": len(ordered),
         "failed": sum(outcome.summary is None for outcome in ordered),
         "answers": _answers(sweep, ordered, names),

@@ -160,6 +160,11 @@ class Scenario(LimitedSection):
         return scenario
 
     @property
+    def document(self) -> Document | None:
+        """The scenario as it was written, with the places of its values; None for plain data."""
+        return self._document
+
+    @property
     def base(self) -> Path:
         """The folder at which relative paths of the scenario start."""
         return Path.cwd() if self._document is None else self._document.base

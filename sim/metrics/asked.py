@@ -1,0 +1,131 @@
+"""Describes what a resolved scenario asks: traffic, SLO, and what was changed in its file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import yaml
+
+from sim.metrics.promises import slo_promises
+from sim.scenario import Scenario
+from sim.scenario.arrivals import Arrivals
+from sim.scenario.document import KeyPath, dotted
+from sim.scenario.parsing import parse
+from sim.units import show_time
+
+NO_QUESTION = ("run", "seed", "name", "description")
+"""Sections whose changes leave the scenario's question as it was."""
+
+LENGTHS = ("workload.prompt_tokens", "workload.output_tokens", "workload.lengths")
+
+
+def asked(scenario: Scenario, varied: Sequence[str] = ()) -> dict[str, Any]:
+    """``traffic``, ``lengths`` and ``slo`` in words (empty where there is no such thing), the
+    ``changes`` made to the scenario's file, and whether its description ``still_asks``.
+
+    What a study itself varies, by the dotted keys ``varied``, is not the scenario's any more.
+    """
+    changes = list(_changes(scenario))
+
+    def own(text: str, *keys: str) -> str:
+        return "" if any(key.startswith(keys) for key in varied) else text
+
+    slo = "; ".join(promise.text for promise in slo_promises(scenario))
+    return {
+        "traffic": own(_traffic(scenario), "workload.arrivals", "workload.trace"),
+        "lengths": own(_lengths(scenario), *LENGTHS),
+        "slo": own(slo, "slo"),
+        "changes": [text for _, text in changes],
+        "still_asks": not varied and all(path[0] in NO_QUESTION for path, _ in changes),
+    }
+
+
+def _traffic(scenario: Scenario) -> str:
+    trace, arrivals = scenario.workload.trace, scenario.workload.arrivals
+    if arrivals is not None:
+        return _law(scenario, arrivals)
+    assert trace is not None
+    text = f"trace {scenario.path(trace.path).name}"
+    if trace.limit is not None:
+        text += f", its first {trace.limit:,} requests"
+    if trace.overlay != 1:
+        text += f", {trace.overlay:g} copies overlaid"
+    if trace.rate is not None:
+        text += f", scaled to {trace.rate:g} requests/s"
+    elif trace.time_scale != 1:
+        text += f", gaps multiplied by {trace.time_scale:.4g}"
+    return text
+
+
+def _law(scenario: Scenario, law: Arrivals) -> str:
+    match law.kind:
+        case "burst":
+            text = f"{scenario.run.requests:,} requests at once"
+        case "closed":
+            text = f"{law.concurrency:,} users in a closed loop"
+            text += f", thinking {show_time(law.think_time)}" if law.think_time else ""
+        case "ramp":
+            text = f"{law.rate:g} to {law.final_rate:g} requests/s over {show_time(law.duration)}"
+        case "diurnal":
+            text = f"{law.rate:g} to {law.peak_rate:g} requests/s each {show_time(law.period)}"
+        case "gamma":
+            text = f"{law.rate:g} requests/s, bursty (CV {law.cv:g})"
+        case "constant":
+            text = f"{law.rate:g} requests/s, evenly spaced"
+        case "poisson":
+            text = f"{law.rate:g} requests/s, Poisson"
+    return text
+
+
+def _lengths(scenario: Scenario) -> str:
+    work = scenario.workload
+    means = [_mean(work.prompt_tokens), _mean(work.output_tokens)]
+    if work.trace is not None:
+        return ""
+    if None in means:
+        return "lengths from a file"
+    same = {law.kind for law in (work.prompt_tokens, work.output_tokens) if law} == {"fixed"}
+    text = f"prompts {means[0]:g}, answers {means[1]:g} tokens"
+    return text if same else f"{text} (mean)"
+
+
+def _mean(law: Any) -> float | None:
+    """The mean length, tokens; None where a file has it."""
+    if law is None or law.kind == "empirical":
+        return None
+    if law.kind == "fixed":
+        return float(law.value)
+    return (law.low + law.high) / 2 if law.kind == "uniform" else float(law.mean)
+
+
+def _changes(scenario: Scenario) -> Iterator[tuple[KeyPath, str]]:
+    """Each value that an override gave, with what stood in the scenario's file instead."""
+    document = scenario.document
+    if document is None or document.text is None:
+        return
+    places = [path for path, place in document.values.items() if path and place.line is None]
+    written = parse(document.text, "").data if places else {}
+    for path in places:
+        new, old = _at(document.data, path), _at(written, path)
+        if new != old:
+            before = "" if old is None else f"{_short(old)} -> "
+            yield path, f"{dotted(path)}: {before}{_short(new)}"
+
+
+def _at(data: Any, path: KeyPath) -> Any:
+    """The value at ``path``, None where there is none; a single pool may stand without a list."""
+    for step in path:
+        if isinstance(data, dict) and step == 0:
+            continue
+        try:
+            data = data[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data
+
+
+def _short(value: Any) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, width=1000).strip()
+    text = text.removesuffix("...").strip()
+    return text if len(text) <= 60 else f"{text[:57]}..."
