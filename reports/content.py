@@ -86,8 +86,6 @@ def header(summary: Mapping[str, Any]) -> dict[str, Any]:
 def cards(summary: Mapping[str, Any]) -> list[Card]:
     """The six numbers that most readers look for."""
     limits = tables.limits(summary)
-    band = pick(summary, "infersim.error_band")
-    spread = pick(band, "throughput") if band else None
     cost = pick(summary, "infersim.cost")
     total = pick(summary, "total_token_throughput")
     per_token = pick(cost, "usd_per_million_tokens") if cost else None
@@ -102,7 +100,7 @@ def cards(summary: Mapping[str, Any]) -> list[Card]:
             _lines(
                 _between(summary, "output_throughput"),
                 _given(total, "number", "with prompts"),
-                _plus_minus(spread),
+                at_ends(summary, "output_throughput"),
             ),
         ),
         Card(
@@ -141,8 +139,7 @@ def cards(summary: Mapping[str, Any]) -> list[Card]:
 
 def _latency_card(summary: Mapping[str, Any], name: str, limit: tables.Limit | None) -> Card:
     p99 = pick(summary, f"p99_{name}_ms")
-    band = pick(summary, "infersim.error_band")
-    spread = _plus_minus(pick(band, name) if band else None)
+    spread = at_ends(summary, f"p99_{name}_ms", "ms")
     between = _between(summary, f"p99_{name}_ms")
     parts = [between, _median(pick(summary, f"median_{name}_ms")), spread]
     tone = "neutral"
@@ -164,8 +161,16 @@ def _median(milliseconds: float | None) -> str:
     return "" if milliseconds is None else f"p50 {phrase(milliseconds, 'number', 'ms')}"
 
 
-def _plus_minus(share: float | None) -> str:
-    return "" if share is None else f"±{phrase(round(share, 2), 'share')} error band"
+def at_ends(summary: Mapping[str, Any], key: str, unit: str = "") -> str:
+    """A metric of the summary with iterations faster and slower by the error band; empty where
+    those were not simulated."""
+    ends = known(summary, "infersim.ends")
+    if ends is None:
+        return ""
+    low, high = sorted((ends["faster"][key] or 0.0, ends["slower"][key] or 0.0))
+    error = phrase(round(ends["error"], 2), "share")
+    span = f"{show(low, 'number').text} to {phrase(high, 'number', unit)}"
+    return f"{span} if iterations are {error} off"
 
 
 def _between(summary: Mapping[str, Any], path: str, kind: Kind = "number") -> str:

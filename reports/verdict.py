@@ -228,14 +228,13 @@ def _cost_of_good(summary: Mapping[str, Any]) -> str:
 
 
 def _sure(summary: Mapping[str, Any]) -> Answer:
-    band = pick(summary, "infersim.error_band") or {"throughput": None, "ttft": None, "tpot": None}
-    names = {"throughput": "throughput", "ttft": "TTFT", "tpot": "TPOT"}
-    parts = [
-        f"±{phrase(round(band[key], 2), 'share')} {name}"
-        for key, name in names.items()
-        if band[key] is not None
-    ]
+    band = pick(summary, "infersim.error_band") or {"throughput": None}
+    error, ends = band["throughput"], known(summary, "infersim.ends")
     detail = str(band["text"]) if band.get("text") else ""
+    if ends is not None:
+        detail = f"{ends['text']} {detail}"
+    if known(summary, "infersim.whole_runs.text"):
+        detail += f" {pick(summary, 'infersim.whole_runs.text')}"
     half = plus_minus(summary, "p99_ttft_ms")
     if half:
         runs = phrase(count(summary), "count", "repetitions")
@@ -243,7 +242,9 @@ def _sure(summary: Mapping[str, Any]) -> Answer:
     chance = known(summary, "infersim.precision.text")
     if not half and chance:
         detail += f" {chance}"
-    short = ", ".join(parts) + "." if parts else "No error band is known."
+    short = "No error band is known."
+    if error is not None:
+        short = f"Iteration times are within about {phrase(round(error, 2), 'share')}."
     if is_observed(summary):
         simulated = known(summary, "infersim.simulated_by")
         short = "Measured, not predicted." if simulated is None else "Predicted, not measured."
