@@ -407,7 +407,7 @@ def test_the_verdict_names_the_limit_that_breaks_first() -> None:
     run.summary["infersim"]["verdict"] |= {"slo_met": False, "first_limit": "tpot"}
     answers = {answer.key: answer for answer in verdict(run.summary).answers}
     assert "TPOT breaks first" in answers["slo"].detail
-    assert "±10" in answers["band"].short
+    assert "within about 10" in answers["band"].short
 
 
 @pytest.mark.parametrize("met", [True, None])
