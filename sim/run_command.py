@@ -16,7 +16,7 @@ import typer
 from sim.errors import InfersimError, UsageError
 from sim.exits import INFEASIBLE, SIGNALLED, SLO_MISSED, told_errors
 from sim.options import AsJson, Overrides, PriceFile, Prices, Report, RunOutput, Seed
-from sim.run_output import progress, save, show, write_page
+from sim.run_output import note_size, progress, save, show, write_page
 
 if TYPE_CHECKING:
     from sim.clock import Stop
@@ -38,6 +38,9 @@ def run(
         bool, typer.Option("--check", help="Exit with 99 if the SLO is missed.")
     ] = False,
     report: Report = True,
+    keep: Annotated[
+        bool, typer.Option("--save/--no-save", help="Write a run directory, or nothing at all.")
+    ] = True,
 ) -> None:
     """Simulate a scenario, write a run directory and print what came of it."""
     with told_errors():
@@ -55,14 +58,18 @@ def run(
                 "--check needs a limit to check: the scenario has none in slo (ttft, tpot, e2el or "
                 "a percentile such as ttft_p95)"
             )
+        if output is not None and not keep:
+            raise UsageError("--no-save writes nothing, so there is no --output")
         _tell_front_end(scenario, loaded)
-        directory = output or new_run_directory(Path("runs"), loaded.name)
+        directory = (output or new_run_directory(Path("runs"), loaded.name)) if keep else None
         with Stop(signal.SIGINT, signal.SIGTERM) as stop:
             result = _simulate_and_save(loaded, directory, stop)
             _add_ends(result, directory, stop)
-            page = write_page(result, directory) if report else None
+            page = write_page(result, directory) if report and directory is not None else None
         show(result, directory, page, as_json)
-    raise typer.Exit(_exit_code(result, check, stop.signal))
+        if directory is not None:
+            note_size(directory)
+    raise typer.Exit(_exit_code(result, check, stop.signal, saved=directory is not None))
 
 
 def _tell_front_end(path: Path, scenario: Scenario) -> None:
@@ -78,13 +85,17 @@ def _tell_front_end(path: Path, scenario: Scenario) -> None:
         typer.echo(note, err=True)
 
 
-def _simulate_and_save(scenario: Scenario, directory: Path, stop: Stop) -> Result:
-    """The result, which is in ``directory`` by then. A run that cannot start leaves nothing there,
-    one that is killed a directory marked ``incomplete``."""
+def _simulate_and_save(scenario: Scenario, directory: Path | None, stop: Stop) -> Result:
+    """The result, which is in ``directory``, if there is one, by then. A run that cannot start
+    leaves nothing there, one that is killed a directory marked ``incomplete``."""
     from sim.run_directory import RunDirectory
     from sim.simulation import prepare
 
     prepare(scenario)
+    if directory is None:
+        result = _simulate(scenario, stop)
+        stop.renew()
+        return result
     place = RunDirectory.create(directory, scenario)
     try:
         result = _simulate(scenario, stop)
@@ -102,7 +113,7 @@ def _simulate(scenario: Scenario, stop: Stop) -> Result:
         return simulate(scenario, progress=tell, stop=stop)
 
 
-def _add_ends(result: Result, directory: Path, stop: Stop) -> None:
+def _add_ends(result: Result, directory: Path | None, stop: Stop) -> None:
     """Simulate both ends of the error band where they matter, unless a signal came; the run is on
     disk by then, and whatever goes wrong costs the ends alone."""
     from sim.ends import run_ends
@@ -113,16 +124,17 @@ def _add_ends(result: Result, directory: Path, stop: Stop) -> None:
         ends = run_ends(result.scenario, result.summary, stop=stop)
         if ends is not None:
             result.add_ends(ends)
-            result.save_summary(directory)
+            if directory is not None:
+                result.save_summary(directory)
     except (InfersimError, OSError) as error:
         typer.echo(f"warning: the ends of the error band are missing ({error})", err=True)
 
 
-def _exit_code(result: Result, check: bool, signalled: int | None) -> int:
+def _exit_code(result: Result, check: bool, signalled: int | None, *, saved: bool) -> int:
     if signalled is not None:
         kept = "what had finished by then is" if result.interrupted else "the whole run is"
         word = "terminated" if signalled == signal.SIGTERM else "interrupted"
-        typer.echo(f"{word}: {kept} kept", err=True)
+        typer.echo(f"{word}: {kept} {'kept' if saved else 'shown'}", err=True)
         return SIGNALLED + signalled
     summary = result.summary
     if not summary["completed"]:

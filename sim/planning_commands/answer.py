@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from sim.errors import InfersimError
+from sim.run_output import Paced, note_size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -74,6 +75,7 @@ def present(
     if advice is not None:
         console.print(advice(document), soft_wrap=True)
     console.print(paths_view(directory, page), soft_wrap=True)
+    note_size(directory)
 
 
 def _page(write_page: WritePage, target: Path, document: Document) -> Path | None:
@@ -96,7 +98,9 @@ def exit_code(codes: Iterable[int], which: str) -> int:
     return found.pop() if len(found) == 1 else 1
 
 
-def tell(text: str) -> None:
-    """A line of progress on stderr, if that is a terminal."""
+def teller(command: str) -> Callable[[str], None]:
+    """What prints each step on stderr if that is a terminal, else one now and then."""
     if sys.stderr.isatty():
-        typer.echo(text, err=True)
+        return lambda text: typer.echo(text, err=True)
+    paced = Paced()
+    return lambda text: paced.tell(f"{command}: {text}")

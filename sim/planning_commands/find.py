@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,7 +12,7 @@ import typer
 from sim.errors import UsageError
 from sim.exits import told_errors
 from sim.options import AnswerOutput, AsJson, Overrides, PriceFile, Prices, Report, ScaleTrace
-from sim.planning_commands.answer import Document, free_directory, present, save, tell
+from sim.planning_commands.answer import Document, free_directory, present, save, teller
 
 if TYPE_CHECKING:
     from sim.planning.probe import Probe
@@ -45,18 +47,23 @@ def find(
         loaded = load_scenario(scenario, overrides)
         loaded = with_prices(loaded, price, prices, [loaded.fleet[0].gpu])
         directory = free_directory(output, f"{loaded.name}-find")
-        found = finding.find(loaded, what, tolerance=tolerance, tell=_tell, scale=scale)
+        found = finding.find(loaded, what, tolerance=tolerance, tell=_probes(), scale=scale)
         page = _write_page if report else None
         answer = finding.document(found)
         save(answer, directory)
         present(answer, directory, view=find_view, write_page=page, as_json=as_json)
 
 
-def _tell(probe: Probe) -> None:
-    word = "holds" if probe.holds else f"fails ({probe.breaks})"
-    tell(
-        f"{probe.load:.4g}: {word}, {probe.runs} runs of {probe.requests // probe.runs:,} requests"
-    )
+def _probes() -> Callable[[Probe], None]:
+    """What tells each load that was tried, and how many there were."""
+    say, tried = teller("find"), count(1)
+
+    def tell(probe: Probe) -> None:
+        word = "holds" if probe.holds else f"fails ({probe.breaks})"
+        runs = f"{probe.runs} runs of {probe.requests // probe.runs:,} requests"
+        say(f"load {next(tried)}: {probe.load:.4g}: {word}, {runs}")
+
+    return tell
 
 
 def _write_page(target: Path, document: Document) -> Any:

@@ -10,7 +10,7 @@ import typer
 from sim.errors import UsageError
 from sim.exits import told_errors
 from sim.options import AnswerOutput, AsJson, Jobs, Overrides, PriceFile, Prices, Report, ScaleTrace
-from sim.planning_commands.answer import Document, free_directory, present, save, tell
+from sim.planning_commands.answer import Document, free_directory, present, save, teller
 
 if TYPE_CHECKING:
     from sim.planning.choose import Question
@@ -67,7 +67,7 @@ def plan(
             loaded, (gpus, tensor_parallel, precision), rate, headroom, top, constraint, scale
         )
         directory = free_directory(output, f"{loaded.name}-plan")
-        plan = choose(loaded, question, jobs=jobs, tell=tell)
+        plan = choose(loaded, question, jobs=jobs, tell=teller("plan"))
         found = document(plan, file=str(scenario), given=overrides)
         page = _write_page if report else None
         save(found, directory)
