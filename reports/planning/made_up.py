@@ -221,7 +221,14 @@ def fleet_plan() -> Document:
         "shares": {"ttft": 0.99, "tpot": 0.99, "e2el": 0.99},
         "layouts": len(rows) + 1,
         "fleets": [_fleet(rank, *row) for rank, row in enumerate(rows[:4], 1)],
-        "ranking": {"survives": False, "text": "4 x h200-sxm could then be cheaper."},
+        "ranking": {
+            "survives": False,
+            "text": "4 x h200-sxm could then be cheaper.",
+            "prices": {"survives": None, "conditions": [], "text": "No range is known."},
+        },
+        "hours": {"month": 730, "year": 8760},
+        "break_even": {"gpu": "b200-sxm", "usd_per_gpu_hour": 7.1, "proven": True, "next": None},
+        "prices": [_price("b200-sxm", 6.0, None), _price("h200-sxm", 4.0, 3.8)],
         "sized": [
             {
                 **_layout(layout, cost, ttft, tpot),
@@ -233,6 +240,12 @@ def fleet_plan() -> Document:
         "whole_runs": "No published run of vllm was compared with its prediction.",
         "rejected": [rejected | {"text": "the weights need 141 GB, one GPU has 48"}],
     }
+
+
+def _price(gpu: str, usd: float, wins_below: float | None) -> dict[str, Any]:
+    said = {"gpu": gpu, "usd_per_gpu_hour": usd, "origin": "list", "text": "list price, Acme, 2026"}
+    whose = {"provider": "Acme", "date": "2026", "low": None, "high": 2 * usd}
+    return {**said, **whose, "gpus": 32, "gpus_proven": True, "wins_below": wins_below}
 
 
 def _layout(layout: str, cost: float, ttft: float, tpot: float) -> dict[str, Any]:
@@ -261,6 +274,9 @@ def _fleet(rank: int, layout: str, cost: float, ttft: float, tpot: float) -> dic
             "slo_ttft_ms": ttft,
             "slo_tpot_ms": tpot,
         },
+        "usd_per_month": 730 * cost,
+        "usd_per_year": 8760 * cost,
+        "usd_per_million_output_tokens": cost / 30,
         "usd_per_million_tokens": cost / 200,
         "joules_per_output_token": 0.4,
         "error_band": {

@@ -16,6 +16,7 @@ from reports.planning.study import Headline
 from reports.tables import Cell, Column, Table
 from reports.whole_file import write_whole
 from sim.planning.wording import limit_name, rank
+from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
 
 SECTIONS: Mapping[str, str] = {
     "summary": "Summary",
@@ -61,6 +62,7 @@ def render_plan(document: Mapping[str, Any]) -> str:
         promises=promises(document),
         fleets=fleets(document),
         bands=bands(document),
+        prices=prices(document),
         plots=plots(document),
         launches=fleets_found,
         notes=_notes(document),
@@ -92,14 +94,17 @@ def promises(document: Mapping[str, Any]) -> list[str]:
 
 
 def headline(document: Mapping[str, Any]) -> Headline:
-    """The cheapest fleet, and whether it stays so within the error of the prices."""
+    """The cheapest fleet, and whether it stays so within the error of predicted times, and at
+    listed prices."""
     if not document["fleets"]:
         return Headline("bad", "No fleet holds it", "What speaks against each is listed below.")
     best, ranking = document["fleets"][0], document["ranking"]
     cost = phrase(best["usd_per_hour"], "usd")
     replicas = phrase(best["replicas"], "count", "replica" + "s" * (best["replicas"] != 1))
-    tone = "good" if ranking["survives"] else "warn"
-    return Headline(tone, f"{replicas} of {best['layout']}: {cost} per hour", ranking["text"])
+    paid = ranking["prices"]
+    tone = "good" if ranking["survives"] and paid["survives"] is not False else "warn"
+    text = f"{ranking['text']} {paid['text']}"
+    return Headline(tone, f"{replicas} of {best['layout']}: {cost} per hour", text)
 
 
 def plots(document: Mapping[str, Any]) -> list[Plot]:
@@ -128,7 +133,9 @@ def fleets(document: Mapping[str, Any]) -> Table:
         Column("#"),
         Column("Fleet", False),
         Column("GPUs"),
-        Column("USD/h", definition="cost"),
+        Column("USD/h", definition="plan_cost"),
+        Column("USD a month", definition="plan_cost"),
+        Column("USD a year", definition="plan_cost"),
         Column("Rate at SLO (1/s)", definition="rate_at_slo"),
         Column("Headroom (%)", definition="headroom"),
         Column("Within SLO (%)", definition="attainment"),
@@ -137,7 +144,8 @@ def fleets(document: Mapping[str, Any]) -> Table:
             Column(f"{name.upper()} {rank(document['shares'][name])} (ms)", definition=name)
             for name in ("ttft", "tpot")
         ),
-        Column("USD/M tokens", definition="cost"),
+        Column(PER_OUTPUT_TOKENS, definition="cost"),
+        Column(PER_TOKENS, definition="cost"),
         Column("J/token", definition="energy"),
         Column("Breaks first", False, "binds"),
     )
@@ -154,16 +162,45 @@ def _fleet(fleet: Mapping[str, Any]) -> tuple[Cell, ...]:
         Cell(str(fleet["rank"]), fleet["rank"]),
         Cell(name, name),
         Cell(*show(fleet["gpus"], "count")),
-        Cell(*show(fleet["usd_per_hour"], "usd")),
+        *(Cell(*show(fleet[f"usd_per_{span}"], "usd")) for span in ("hour", "month", "year")),
         Cell(*show(fleet["rate_at_slo"], "number")),
         Cell(*show(fleet["headroom"], "share")),
         Cell(*show(None if kept is None else kept["attainment"], "share")),
         Cell(seen["outcome"], seen["outcome"]),
         *(Cell(*show(seen[f"slo_{name}_ms"], "number")) for name in ("ttft", "tpot")),
+        Cell(*show(fleet["usd_per_million_output_tokens"], "usd")),
         Cell(*show(fleet["usd_per_million_tokens"], "usd")),
         Cell(*show(fleet["joules_per_output_token"], "number")),
         Cell(first, first),
     )
+
+
+def prices(document: Mapping[str, Any]) -> Table:
+    """Whose price of each GPU was used, and below which another fleet would be the cheapest."""
+    first = document["break_even"]["gpu"]
+    rows = []
+    for each in document["prices"]:
+        below = show(each["wins_below"], "usd")
+        bound = below.text if each["gpus_proven"] else f"at most {below.text}"
+        wins = "the cheapest" if each["gpu"] == first else bound if below.value else below.text
+        rows.append(
+            (
+                Cell(each["gpu"], each["gpu"]),
+                Cell(*show(each["usd_per_gpu_hour"], "usd")),
+                Cell(each["text"], each["text"]),
+                *(Cell(*show(each[end], "usd")) for end in ("low", "high")),
+                Cell(wins, below.value),
+            )
+        )
+    columns = (
+        Column("GPU", False),
+        Column("USD/GPU-h", definition="price"),
+        Column("Whose price", False, "price", prose=True),
+        Column("Others from", definition="price"),
+        Column("to", definition="price"),
+        Column("Wins below (USD/GPU-h)", definition="break_even"),
+    )
+    return Table("prices", "Prices of GPUs", columns, tuple(rows))
 
 
 def bands(document: Mapping[str, Any]) -> Table:

@@ -41,6 +41,22 @@ DEFINITIONS: Mapping[str, Definition] = {
         "How far iterations may be faster or slower than predicted. The fleet was simulated at "
         "both ends: it then needs fewer or more replicas, and costs less or more.",
     ),
+    "plan_cost": Definition(
+        "Cost of a fleet",
+        "All GPUs at the price of a GPU hour, used or not: a month of 730 hours, a year of 8,760.",
+    ),
+    "price": Definition(
+        "Price of a GPU hour",
+        "On demand, whose offer and of when as stated. The range is that of other prices that the "
+        "catalogue's source names, from other providers or at another time; a price that was given "
+        "to the command has none.",
+    ),
+    "break_even": Definition(
+        "Wins below",
+        "The price of a GPU hour below which the smallest fleet of this GPU costs less than the "
+        "cheapest fleet, all other prices as they are; at most, where it is not known whether so "
+        "few GPUs hold the load.",
+    ),
     "survives": Definition(
         "Could be overtaken by",
         "Fleets that could be cheaper if predicted times err in their favour and against this one.",
@@ -51,6 +67,7 @@ DEFINITIONS: Mapping[str, Definition] = {
 FIND = ("highest", "interval", "knee", "ttft", "tpot", "attainment", "output_throughput")
 PLAN = (
     *("rate_at_slo", "headroom", "binds", "error_band", "survives"),
+    *("plan_cost", "price", "break_even"),
     *("attainment", "ttft", "tpot", "cost", "energy"),
 )
 

@@ -16,6 +16,7 @@ from sim.metrics.promises import limits_ms, shown_shares
 from sim.planning.choose import Plan
 from sim.planning.launch import launch_commands
 from sim.planning.loads import Axis
+from sim.planning.plan_prices import HOURS, gpu_prices, money
 from sim.planning.points import show
 from sim.planning.ranking import Band, bands, front
 from sim.planning.sizing import Confirmed, Sized
@@ -31,9 +32,11 @@ def document(plan: Plan, *, file: str = "SCENARIO", given: Sequence[str] = ()) -
     """The answer, whole. ``file`` is what commands in it name, ``given`` the overrides with which
     it was read."""
     question, limits = plan.question, plan.question.constraints
-    trusted = bands(plan)
+    trusted, paid = bands(plan), money(plan)
+    wins = {(each["gpu"], each["fleet"]): each["wins_below"] for each in paid["prices"]}
     fleets = [
         _fleet(plan, rank, each, band, given)
+        | {"wins_below": wins.get((each.sized.layout.gpu, each.sized.layout.text))}
         for rank, (each, band) in enumerate(zip(plan.best, trusted, strict=True), 1)
     ]
     return {
@@ -67,7 +70,11 @@ def document(plan: Plan, *, file: str = "SCENARIO", given: Sequence[str] = ()) -
         "layouts": len(question.layouts),
         "format_notes": _format_notes(plan),
         "fleets": fleets,
-        "ranking": _ranking(fleets, trusted),
+        "hours": HOURS,
+        "prices": paid["prices"],
+        "break_even": paid["break_even"],
+        "ranking": _ranking(fleets, trusted)
+        | {"prices": {key: paid[key] for key in ("survives", "conditions", "text")}},
         "whole_runs": whole_runs_text(plan.scenario.engine),
         "sized": _points(plan),
         "rejected": [each.document() for each in plan.rejected],
@@ -78,6 +85,9 @@ def settings(plan: Plan, sized: Sized, rate: float) -> dict[str, object]:
     """What makes the plan's scenario this fleet under this load."""
     found = dict(sized.layout.settings(plan.scenario))
     found["fleet.0.replicas"] = sized.replicas
+    if isinstance(plan.scenario.fleet[0].price_per_gpu_hour, dict):
+        price = gpu_prices(plan)[sized.layout.gpu]
+        found["fleet.0.price_per_gpu_hour"] = price.usd if price.origin == "given" else "catalogue"
     axis = Axis(plan.scenario, "rate", plan.own_rate, plan.question.scale)
     return found | dict(axis.settings(rate))
 
@@ -98,6 +108,7 @@ def _fleet(
         "replicas": sized.replicas,
         "gpus": sized.gpus,
         "usd_per_hour": sized.cost,
+        **{f"usd_per_{name}": sized.cost * hours for name, hours in HOURS.items()},
         "rate_alone": sized.alone,
         "rate_at_slo": each.best.load,
         "headroom": each.best.load / plan.question.rate - 1,

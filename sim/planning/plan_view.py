@@ -14,6 +14,7 @@ from rich.text import Text
 from sim.console import WIDTH
 from sim.planning.sentences import traffic_text
 from sim.planning.wording import counted, limit_name, milliseconds, rank, share
+from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
 
 BREAKS = "breaks first"
 """The heading over the limit that breaks first when more load comes."""
@@ -43,6 +44,10 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         f"${best['usd_per_hour']:,.2f}/h",
         style="bold",
     )
+    yield Text(
+        f"That is ${best['usd_per_month']:,.0f} a month ({document['hours']['month']:,} hours), "
+        f"${best['usd_per_year']:,.0f} a year ({document['hours']['year']:,} hours)."
+    )
     yield Text(f"Under {document['target']:.4g} requests/s, the rate with its headroom:")
     yield _fleets(document)
     for fleet in fleets:
@@ -53,6 +58,9 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield Text(
         document["ranking"]["text"], style="" if document["ranking"]["survives"] else "yellow"
     )
+    of_prices = document["ranking"]["prices"]
+    yield Text(of_prices["text"], style="yellow" if of_prices["survives"] is False else "")
+    yield _prices(document)
     yield Text(document["whole_runs"], style="dim")
     if document["rejected"]:
         yield Text("Not recommended", style="bold")
@@ -118,7 +126,8 @@ def _fleets(document: Mapping[str, Any]) -> Table:
 
 def _costs(fleets: list[dict[str, Any]]) -> Table:
     table = _table(
-        "#", "$/M tokens", "J/token", "times off by", "replicas", "$/h", "could be overtaken by"
+        *("#", PER_OUTPUT_TOKENS, PER_TOKENS, "J/token"),
+        *("times off by", "replicas", "$/h", "could be overtaken by"),
     )
     for fleet in fleets:
         band = fleet["error_band"]
@@ -127,6 +136,7 @@ def _costs(fleets: list[dict[str, Any]]) -> Table:
         )
         table.add_row(
             str(fleet["rank"]),
+            _number(fleet["usd_per_million_output_tokens"]),
             _number(fleet["usd_per_million_tokens"]),
             _number(fleet["joules_per_output_token"]),
             f"± {band['error']:.0%}",
@@ -134,6 +144,22 @@ def _costs(fleets: list[dict[str, Any]]) -> Table:
             _span(*("?" if cost is None else _dollars(cost) for cost in band["usd_per_hour"])),
             rivals or "none",
         )
+    return table
+
+
+def _prices(document: Mapping[str, Any]) -> Table:
+    """Whose price of each GPU was used, and below which it would win."""
+    table = Table(expand=True, box=box.SIMPLE, padding=(0, 1, 0, 0))
+    table.add_column("GPU", no_wrap=True)
+    table.add_column("$/GPU-h", justify="right")
+    table.add_column("whose price", ratio=1)
+    table.add_column("wins below", justify="right")
+    for each in document["prices"]:
+        below, first = each["wins_below"], each["gpu"] == document["break_even"]["gpu"]
+        sure = "" if each["gpus_proven"] else "at most "
+        wins = "cheapest" if first else "-" if below is None else f"{sure}${below:,.2f}"
+        usd = f"{each['usd_per_gpu_hour']:,.2f}"
+        table.add_row(Text(each["gpu"]), usd, Text(each["text"]), wins)
     return table
 
 
