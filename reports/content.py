@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import plotly.graph_objects as go
 from markupsafe import Markup
 
-from reports import tables, theme
+from reports import slo, theme
 from reports.asked import question
 from reports.formats import Kind, phrase, show
 from reports.repetitions import count as repetition_count
@@ -85,7 +85,7 @@ def header(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 def cards(summary: Mapping[str, Any]) -> list[Card]:
     """The six numbers that most readers look for."""
-    limits = tables.limits(summary)
+    limited = bool(slo.limits(summary))
     cost = pick(summary, "infersim.cost")
     total = pick(summary, "total_token_throughput")
     per_token = pick(cost, "usd_per_million_tokens") if cost else None
@@ -109,11 +109,12 @@ def cards(summary: Mapping[str, Any]) -> list[Card]:
             show(requests, "number").text,
             "requests/s",
             _lines(
-                _between(summary, "request_throughput"), _given(goodput, "number", "within limits")
+                _between(summary, "request_throughput"),
+                _given(goodput, "number", "within limits") if limited else "",
             ),
         ),
-        _latency_card(summary, "ttft", limits.get("ttft")),
-        _latency_card(summary, "tpot", limits.get("tpot")),
+        _latency_card(summary, "ttft"),
+        _latency_card(summary, "tpot"),
         Card(
             "queue",
             "Queue time, p99",
@@ -137,20 +138,23 @@ def cards(summary: Mapping[str, Any]) -> list[Card]:
     ]
 
 
-def _latency_card(summary: Mapping[str, Any], name: str, limit: tables.Limit | None) -> Card:
-    p99 = pick(summary, f"p99_{name}_ms")
-    spread = at_ends(summary, f"p99_{name}_ms", "ms")
-    between = _between(summary, f"p99_{name}_ms")
-    parts = [between, _median(pick(summary, f"median_{name}_ms")), spread]
-    tone = "neutral"
+def _latency_card(summary: Mapping[str, Any], name: str) -> Card:
+    """The percentile that the SLO limits, judged; the p99 without a limit."""
+    limit = slo.shown_limit(summary, name)
+    rank = "p99" if limit is None else limit.rank
+    stated = known(summary, f"{rank}_{name}_ms")
+    value = stated if limit is None or limit.value_ms is None else limit.value_ms
+    between = _between(summary, f"{rank}_{name}_ms")
+    parts = [between, _median(pick(summary, f"median_{name}_ms"))]
+    if stated is not None:
+        parts.append(at_ends(summary, f"{rank}_{name}_ms", "ms"))
     if limit is not None:
-        text = f"limit {phrase(limit.limit_ms, 'number', 'ms')}"
-        if p99 is not None:
-            tone = "good" if p99 <= limit.limit_ms else "bad"
-            text += ", kept" if tone == "good" else ", missed"
-        parts.insert(2, text)
-    title = f"{name.upper()}, p99"
-    return Card(name, title, show(p99, "number").text, "ms", _lines(*parts), tone)
+        text = f"limit {slo.milliseconds(limit.limit_ms)}"
+        told = {"good": ", kept", "bad": ", missed", "warn": ", too close to call"}
+        parts.insert(2, text + told.get(limit.tone, ""))
+    tone = "neutral" if limit is None else limit.tone
+    title = f"{name.upper()}, {rank}"
+    return Card(name, title, show(value, "number").text, "ms", _lines(*parts), tone)
 
 
 def _given(number: float | None, kind: Kind, what: str) -> str:

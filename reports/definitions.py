@@ -61,12 +61,15 @@ DEFINITIONS: Mapping[str, Definition] = {
     ),
     "slo": Definition(
         "Latency limit (SLO)",
-        "The largest TTFT and TPOT that the scenario accepts for a request to count as good.",
+        "The largest TTFT, TPOT and E2EL that the scenario accepts. Limits without a percentile "
+        "must hold together for the wanted share of the requests; TTFT p95 and its like are judged "
+        "one by one. Rejected and unfinished requests are beyond every limit.",
     ),
     "attainment": Definition(
         "Attainment",
         "Share of requests that are completed within the limit. The target is the share that the "
-        "scenario asks for; the limit with the lowest attainment breaks first.",
+        "scenario asks for. First to break is the limit that the most requests exceed, measured by "
+        "how many may. Where the 95 % interval holds the target, it is too close to call.",
     ),
     "wilson": Definition(
         "Interval of the attainment",
@@ -76,8 +79,8 @@ DEFINITIONS: Mapping[str, Definition] = {
     ),
     "used_up": Definition(
         "Limit used up",
-        "The latency that the wanted share of completed requests keeps, and that over the limit. "
-        "Above 100 % the limit is broken; the one with the most breaks first.",
+        "The latency that the wanted share of the requests keeps, and that over the limit. Above "
+        "100 % the limit is broken.",
     ),
     "latency_parts": Definition(
         "Parts of a latency",
@@ -173,7 +176,11 @@ DEFINITIONS: Mapping[str, Definition] = {
         "Sequences that decode in the same iteration. All share one reading of the weights: the "
         "larger the batch, the cheaper a token.",
     ),
-    "busy": Definition("Busy", "Share of the time in which a replica runs an iteration."),
+    "busy": Definition(
+        "Busy",
+        "Share of the time in which a replica runs an iteration, of one request or of a full "
+        "batch: a busy replica may have capacity left.",
+    ),
     "mfu": Definition(
         "MFU", "Model FLOP utilisation: FLOPs the model needs / what the GPUs could do at peak."
     ),
@@ -224,8 +231,9 @@ DEFINITIONS: Mapping[str, Definition] = {
     "power": Definition("Power", "Energy over the duration: the mean that all GPUs draw."),
     "headroom": Definition(
         "Headroom",
-        "By how much the traffic could grow until it takes the whole capacity of the fleet, which "
-        "is what full batches of such requests would serve.",
+        "By how much the traffic could grow until its peak takes the whole capacity of the fleet, "
+        "which is what full batches of such requests would serve; none where the SLO is missed. "
+        "The peak is the highest rate of a curve, or the busiest minute of a trace.",
     ),
     "energy": Definition("Energy", "Energy that the GPUs draw, divided by the output tokens."),
     "interval": Definition(

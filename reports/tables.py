@@ -14,6 +14,7 @@ from reports.formats import Kind, Shown, show
 from reports.repetitions import plus_minus
 from reports.run_directory import known, pick
 from reports.sections.missing import is_observed
+from reports.slo import Limit, digits, limits, shown_limit
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
 
 
@@ -53,13 +54,6 @@ class Line(NamedTuple):
     kind: Kind = "number"
     unit: str = ""
     detail: str = ""
-
-
-class Limit(NamedTuple):
-    """A latency limit in ms and the share of requests, 0..1, that keep it."""
-
-    limit_ms: float
-    attainment: float | None
 
 
 THROUGHPUT = (
@@ -185,11 +179,10 @@ def _fact(definition: str, detail: str, shown: Shown, unit: str) -> tuple[Cell, 
 
 def latencies(summary: Mapping[str, Any]) -> Table:
     """Mean, deviation and percentiles of every latency, with its limit, in milliseconds."""
-    given = limits(summary)
     rows = []
     for name in ("ttft", "tpot", "itl", "e2el"):
         paths = [f"{statistic}_{name}_ms" for statistic in _STATISTICS]
-        rows.append(_latency_row(summary, name, paths, given.get(name)))
+        rows.append(_latency_row(summary, name, paths, shown_limit(summary, name)))
     of_queue = [f"infersim.queue_ms.{p}" for p in ("mean", "p50", "p90", "p95", "p99")]
     rows.append(_latency_row(summary, "queue", [of_queue[0], None, *of_queue[1:]], None))
     columns = (
@@ -199,16 +192,6 @@ def latencies(summary: Mapping[str, Any]) -> Table:
         Column("Within limit (%)", definition="attainment"),
     )
     return Table("latency", "Latency of completed requests, ms", columns, tuple(rows))
-
-
-def limits(summary: Mapping[str, Any]) -> dict[str, Limit]:
-    """Metric -> its limit, for those that the scenario limits; may be empty."""
-    given = pick(summary, "infersim.verdict.limits") or {}
-    return {
-        name: Limit(limit["limit_ms"], limit["attainment"])
-        for name, limit in given.items()
-        if limit is not None and limit["limit_ms"] is not None
-    }
 
 
 def requests(summary: Mapping[str, Any]) -> tuple[Line, ...]:
@@ -239,9 +222,14 @@ def _latency_row(
         else Cell(*_beside(show(pick(summary, path), "number"), summary, path, "number"))
         for path in paths
     ]
-    cells.append(Cell(*show(limit.limit_ms if limit else None, "number")))
+    shown = show(limit.limit_ms if limit else None, "number")
+    if limit is not None and limit.name != name:
+        shown = shown._replace(text=f"{limit.rank} {shown.text}")
+    cells.append(Cell(*shown))
     attained = show(limit.attainment if limit else None, "share")
-    path = f"infersim.verdict.limits.{name}.attainment"
+    if limit is not None and attained.value is not None:
+        attained = attained._replace(text=digits(limit.attainment, limit.target))
+    path = f"infersim.verdict.limits.{limit.name if limit else name}.attainment"
     cells.append(Cell(*_beside(attained, summary, path, "share")))
     title = DEFINITIONS[name].title
     return (Cell(title, title, name), *cells)

@@ -8,12 +8,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from reports.definitions import DEFINITIONS
 from reports.formats import phrase, show
 from reports.repetitions import count, plus_minus
 from reports.run_directory import known, pick
 from reports.sections.missing import is_observed
-from reports.tables import limits
+from reports.slo import (
+    OPEN,
+    Limit,
+    judged,
+    limits,
+    milliseconds,
+    page_text,
+    percent,
+)
+from sim.metrics.slo_text import deciding, headroom_text, is_apart, limit_title
 
 Tone = Literal["good", "warn", "bad", "neutral"]
 
@@ -57,13 +65,22 @@ def verdict(summary: Mapping[str, Any]) -> Verdict:
         *(_fits(summary), _keeps_up(summary), _limits(summary)),
         *(_headroom(summary), _cost(summary), _sure(summary)),
     )
-    slo_met = pick(summary, "infersim.verdict.slo_met")
-    if slo_met is not None:
-        title += ", latency limits met" if slo_met else ", latency limits missed"
+    slo_state = judged(summary)["slo_state"]
+    if slo_state is not None:
+        title += f", latency limits {slo_state}"
     tones = [tone, *(answer.tone for answer in answers[:3])]
     worst = max(tones, key=lambda each: _SEVERITY[each])
     text = _without_state(str(pick(summary, "infersim.verdict.text") or ""), state)
-    return Verdict(worst, title, text, answers)
+    return Verdict(worst, title, page_text(f"{_rejected(summary)}{text}"), answers)
+
+
+def _rejected(summary: Mapping[str, Any]) -> str:
+    """Which requests were rejected, and what would admit them; empty where none were."""
+    refused = known(summary, "infersim.rejection")
+    if refused is None:
+        return ""
+    remedy = f"To serve them, {refused['remedy']}. " if refused["remedy"] else ""
+    return f"{refused['text']} {remedy}"
 
 
 def _state(state: str) -> tuple[Tone, str, str]:
@@ -85,9 +102,13 @@ def _fits(summary: Mapping[str, Any]) -> Answer:
     rejected = pick(summary, "infersim.requests.rejected")
     submitted = pick(summary, "infersim.requests.submitted")
     cache = pick(summary, "infersim.kv_cache")
-    detail = _cache_size(cache)
-    if pick(cache, "peak_used") is not None:
-        detail += f" At most {phrase(pick(cache, 'peak_used'), 'share')} of it was in use."
+    detail = page_text(_rejected(summary)) + _cache_size(cache)
+    reserved, used = known(cache, "peak_reserved"), pick(cache, "peak_used")
+    if reserved is not None and used is not None:
+        detail += f" At most {phrase(reserved, 'share')} of it was reserved"
+        detail += f", and {phrase(used, 'share')} filled."
+    elif used is not None:
+        detail += f" At most {phrase(used, 'share')} of it was in use."
     were = "was" if rejected == 1 else "were"
     why = "failed" if is_observed(summary) else f"{were} rejected"
     if submitted and rejected == submitted:
@@ -122,7 +143,8 @@ def _keeps_up(summary: Mapping[str, Any]) -> Answer:
     waiting = pick(summary, "infersim.batch.mean_waiting")
     sentences = []
     if busy is not None:
-        sentences.append(f"Busy {phrase(round(busy, 2), 'share')} of the time.")
+        share = phrase(round(busy, 2), "share")
+        sentences.append(f"Some request was running {share} of the time, in batches of any size.")
     if running is not None and waiting is not None:
         runs, waits = phrase(running, "number"), phrase(waiting, "number")
         sentences.append(f"On average a replica runs {runs} requests, and {waits} wait for it.")
@@ -134,49 +156,66 @@ def _keeps_up(summary: Mapping[str, Any]) -> Answer:
 
 def _limits(summary: Mapping[str, Any]) -> Answer:
     question = "Are the latency limits met?"
-    slo_met = pick(summary, "infersim.verdict.slo_met")
-    given = limits(summary)
-    if slo_met is None:
+    found, given = judged(summary), limits(summary)
+    state = found["slo_state"]
+    if state is None:
         short = "There was nothing to judge." if given else "No limits were set."
-        detail = "Give the scenario an slo (ttft, tpot, attainment) to have it judged."
+        detail = "Give the scenario an slo (ttft, tpot, e2el or ttft_p95 ...) to have it judged."
         return Answer("slo", question, "neutral", short, "" if given else detail)
-    attained = phrase(pick(summary, "infersim.verdict.attainment"), "share")
-    target = phrase(pick(summary, "infersim.verdict.target"), "share")
-    word = "Yes" if slo_met else "No"
-    short = f"{word}, for {attained} of requests (target {target})."
-    parts = [
-        f"{DEFINITIONS[name].title} within {phrase(limit.limit_ms, 'number', 'ms')}: "
-        f"{phrase(limit.attainment, 'share')}"
-        for name, limit in given.items()
-    ]
-    first = pick(summary, "infersim.verdict.first_limit")
+    word = {"met": "Yes", "missed": "No"}.get(state, "Too close to call")
+    tones: Mapping[str, Tone] = {"met": "good", "missed": "bad"}
+    parts = [_within(limit) for limit in given.values()]
     detail = "; ".join(parts) + "." if parts else ""
+    if state == OPEN:
+        detail = deciding(found).strip() + " " + detail
+    first = found["first_limit"]
     if first is not None:
-        title = DEFINITIONS[first].title
-        detail += f" {title} is closest to its limit." if slo_met else f" {title} breaks first."
-    return Answer("slo", question, "good" if slo_met else "bad", short, detail)
+        title = limit_title(first).replace("rejected", "Rejected")
+        breaks = "break" if first not in given else "breaks"
+        close = f" {title} is closest to its limit."
+        detail += close if found["slo_met"] else f" {title} {breaks} first."
+    short = f"{word}: {_share_within(found, given)}"
+    return Answer("slo", question, tones.get(state, "warn"), short, page_text(detail))
+
+
+def _within(limit: Limit) -> str:
+    if is_apart(limit.name):
+        value = "is not reached" if limit.value_ms is None else f"is {milliseconds(limit.value_ms)}"
+        return f"{limit.title} {value} (limit {milliseconds(limit.limit_ms)})"
+    within = f"{limit.title} within {milliseconds(limit.limit_ms)}"
+    return f"{within}: {percent(limit.attainment, limit.target)}"
+
+
+def _share_within(found: Mapping[str, Any], given: Mapping[str, Limit]) -> str:
+    """How many requests are within the limits that hold together; else which percentile is not."""
+    together = [name for name in given if not is_apart(name)]
+    if not together:
+        if found["slo_met"]:
+            return "every percentile that is limited is within its limit."
+        first = given.get(found["first_limit"])
+        return "requests were rejected." if first is None else f"{_within(first)}."
+    only = "" if found["slo_met"] else "only "
+    share = percent(found["attainment"], found["target"])
+    counted = {1: "the limit", 2: "both limits"}.get(len(together), "all limits")
+    wanted = percent(found["target"])
+    return f"{only}{share} of requests are within {counted} ({wanted} wanted)."
 
 
 def _headroom(summary: Mapping[str, Any]) -> Answer:
     question = "How much headroom is there?"
-    headroom = known(summary, "infersim.verdict.headroom")
-    used = known(summary, "infersim.verdict.utilisation")
-    if headroom is None or used is None:
+    found = judged(summary)
+    text, used = headroom_text(found), found["utilisation"]
+    if not text or known(summary, "infersim.verdict.headroom") is None:
         return Answer("headroom", question, "neutral", _no_headroom(summary), "")
+    short, _, rest = text.partition(". ")
+    short = short.removesuffix(".") + "."
     error = known(summary, "infersim.verdict.utilisation_error")
     detail = f"The traffic takes {phrase(round(used, 3), 'share')} of what full batches would serve"
     if error:
         detail += f", ±{phrase(round(2 * error, 3), 'share')} by chance in the lengths (95 %)"
-    if headroom < 0:
-        short = f"None: the traffic would have to shrink by {phrase(1 - 1 / used, 'share')}."
-        return Answer("headroom", question, "bad", short, f"{detail}.")
-    growth = f"by {phrase(round(headroom, 3), 'share')}"
-    if headroom > 1:
-        growth = f"to {show(1 + headroom, 'number').text} times what it is"
-    short = f"The traffic could grow {growth} before the fleet is full."
-    if pick(summary, "infersim.verdict.slo_met") is not None:
-        detail += "; limits of latency may be missed at less: infersim find looks for that load"
-    return Answer("headroom", question, "neutral", short, f"{detail}.")
+    tone: Tone = "bad" if used >= 1 else "neutral"
+    told = f"{detail}. {rest.replace('`', '')}".strip()
+    return Answer("headroom", question, tone, page_text(short), page_text(told))
 
 
 def _no_headroom(summary: Mapping[str, Any]) -> str:

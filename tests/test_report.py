@@ -415,9 +415,7 @@ def test_headroom_is_not_said_to_keep_the_limits(met: bool | None) -> None:
     run = make_run(50)
     run.summary["infersim"]["verdict"] |= {"slo_met": met, "headroom": 3.0, "utilisation": 0.25}
     headroom = {answer.key: answer for answer in verdict(run.summary).answers}["headroom"]
-    assert (
-        headroom.short == "The traffic could grow to 4 times what it is before the fleet is full."
-    )
+    assert headroom.short == "At most 4 times the traffic: then it takes the whole capacity."
     assert ("infersim find" in headroom.detail) == (met is not None)
 
 

@@ -145,8 +145,9 @@ def test_the_limit_that_breaks_first_is_named_with_its_margin(run: Run) -> None:
     used = {row[0].text: float(str(row[6].value)) for row in table.rows}
     first = max(used, key=lambda title: used[title])
     assert limits.sentence(run.summary, run.requests).startswith(f"{first} ")
-    done = run.requests[(run.requests["status"] == "completed") & ~run.requests["warmup"]]
-    assert used["TTFT"] == pytest.approx(done["ttft_s"].quantile(0.9) / 0.15 * 100)
+    judged = np.sort(run.requests["ttft_s"][~run.requests["warmup"]])
+    promised = judged[math.ceil(0.9 * len(judged)) - 1]  # nine in ten requests are as fast
+    assert used["TTFT"] == pytest.approx(promised / 0.15 * 100)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Which share of requests keeps each limit, how sure is that, and is it the share that is wanted?
+"""The share of requests that keeps each limit, its interval, and the share that is wanted.
 
 A dot is what was seen, its bar the 95 % interval, the dashed line the target. The axis does not
 begin at 0: it shows what lies between. Run it: ``python -m reports.figures.attainment [RUN_DIR]``.
@@ -21,23 +21,27 @@ SYMBOLS = {"good": "circle", "bad": "x", "warn": "diamond"}
 
 
 class Attained(NamedTuple):
-    """The share of requests, 0..1, that keep a limit called ``title``; bounds None if unknown."""
+    """The share of requests, 0..1, that keep a limit called ``title``; bounds None if unknown.
+    ``target`` is the share that is wanted, None for that of the figure."""
 
     title: str
     share: float
     low: float | None
     high: float | None
+    target: float | None = None
 
     def tone(self, target: float) -> str:
         """``good`` or ``bad``; ``warn`` where the interval leaves open which."""
+        target = target if self.target is None else self.target
         if self.low is not None and self.high is not None and self.low < target <= self.high:
             return "warn"
         return "good" if self.share >= target else "bad"
 
 
 def figure(limits: Sequence[Attained], target: float) -> go.Figure:
-    """The limits below each other, in the order given, with the ``target`` of all of them."""
-    least = min([target, *(limit.share if limit.low is None else limit.low for limit in limits)])
+    """The limits below each other, in the order given, each with its target, or ``target``."""
+    targets = [target if limit.target is None else limit.target for limit in limits]
+    least = min([*targets, *(limit.share if limit.low is None else limit.low for limit in limits)])
     room = max((1 - least) * 0.12, 0.0005)
     left = 0.0 if least - room < 0.15 else least - room
     layout = theme.layout() | {
@@ -56,8 +60,8 @@ def figure(limits: Sequence[Attained], target: float) -> go.Figure:
         },
     }
     layout["margin"] = layout["margin"] | {"t": 24}
-    layout["annotations"] = [_label(target, left)]
-    traces = [_target(target, len(limits))]
+    layout["annotations"] = [_label(each, left) for each in sorted(set(targets))]
+    traces = [_targets(targets)]
     traces += [_dot(limit, row, target) for row, limit in enumerate(limits)]
     return go.Figure(data=traces, layout=layout)
 
@@ -96,12 +100,22 @@ def _dot(limit: Attained, row: int, target: float) -> dict[str, Any]:
     }
 
 
-def _target(target: float, rows: int) -> dict[str, Any]:
+def _targets(targets: Sequence[float]) -> dict[str, Any]:
+    """A dashed line through the rows, from the bottom to the top; it steps where targets differ."""
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for row in reversed(range(len(targets))):
+        top = -0.75 if row == 0 else row - 0.5
+        if x and x[-1] == targets[row]:
+            y[-1] = top
+            continue
+        x += [None, targets[row], targets[row]] if x else [targets[row], targets[row]]
+        y += [None, row + 0.5, top] if y else [row + 0.5, top]
     return {
         "type": "scatter",
         "mode": "lines",
-        "x": [target, target],
-        "y": [rows - 0.5, -0.75],
+        "x": x,
+        "y": y,
         "line": {"color": theme.PAGE["ink"].light, "width": 1.5, "dash": "dash"},
         "hoverinfo": "skip",
     }

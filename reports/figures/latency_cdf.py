@@ -1,8 +1,8 @@
-"""Which share of requests is at least how fast? One latency as a cumulative distribution.
+"""One latency as a cumulative distribution: the share of requests that is at least so fast.
 
-Percentiles are marked, the latency limit is a dashed line. The figure takes seconds and shows
-milliseconds, or seconds where the values are long. Run it: ``python -m
-reports.figures.latency_cdf [RUN_DIR]``.
+Percentiles are marked, the latency limit is a dashed line, the share that must keep it a dotted
+one. The figure takes seconds and shows milliseconds, or seconds where the values are long. Run it:
+``python -m reports.figures.latency_cdf [RUN_DIR]``.
 """
 
 from __future__ import annotations
@@ -46,11 +46,18 @@ def sample(requests: pd.DataFrame, metric: str) -> Floats:
     return np.sort(values[np.isfinite(values)])
 
 
-def figure(requests: pd.DataFrame, metric: str, *, limit_s: float | None = None) -> go.Figure:
+def figure(
+    requests: pd.DataFrame,
+    metric: str,
+    *,
+    limit_s: float | None = None,
+    target: float | None = None,
+) -> go.Figure:
     """The distribution of ``metric`` (a key of ``TITLES``) over completed requests.
 
-    ``limit_s`` is the latency limit in seconds, if there is one. Without any request the figure
-    is empty and says so. KeyError for an unknown metric.
+    ``limit_s`` is the latency limit in seconds, if there is one, and ``target`` the share of
+    requests that must keep it. Without any request the figure is empty and says so. KeyError for an
+    unknown metric.
     """
     title = TITLES[metric]
     values = sample(requests, metric)
@@ -59,8 +66,24 @@ def figure(requests: pd.DataFrame, metric: str, *, limit_s: float | None = None)
     drawn = ranks(values.size, POINTS)
     x = np.concatenate([values[:1], values[drawn]])
     y = np.concatenate([[0.0], (drawn + 1) / values.size])
-    marks = np.percentile(values, MARKS)
-    return distribution(metric, title, Curve(x, y, "hv", "requests"), marks, limit_s)
+    marks = np.percentile(values, marked(target))
+    return distribution(metric, title, Curve(x, y, "hv", "requests"), marks, limit_s, target)
+
+
+def marked(target: float | None) -> tuple[float, ...]:
+    """The percentiles that are marked: ``MARKS``, and that of the ``target`` in the place of the
+    nearest of them.
+
+    >>> marked(None), marked(0.95), marked(0.99), marked(0.5)
+    ((50, 90, 99), (50, 95, 99), (50, 90, 99), (50, 90, 99))
+    """
+    if target is None:
+        return MARKS
+    wanted = float(f"{100 * target:.9g}")
+    nearest = min(MARKS, key=lambda mark: abs(mark - wanted))
+    if nearest == 99 and wanted != 99:
+        nearest = 90  # the tail stays
+    return tuple(sorted({*MARKS, wanted} - ({nearest} - {wanted})))
 
 
 class Curve(NamedTuple):
@@ -74,9 +97,15 @@ class Curve(NamedTuple):
 
 
 def distribution(
-    metric: str, title: str, curve: Curve, marks: Floats, limit_s: float | None = None
+    metric: str,
+    title: str,
+    curve: Curve,
+    marks: Floats,
+    limit_s: float | None = None,
+    target: float | None = None,
 ) -> go.Figure:
-    """``curve`` in the colour of ``metric``, its percentiles ``MARKS`` (``marks``, s) and limit."""
+    """``curve`` in the colour of ``metric``, its percentiles ``marked(target)`` (``marks``, s), its
+    limit and the share ``target`` that must keep it."""
     longest = max(limit_s or 0.0, float(curve.x[-1]))
     scale = Scale("s", 1.0) if longest >= 10.0 else Scale("ms", 1e3)
     shown = curve._replace(x=curve.x * scale.factor)
@@ -96,7 +125,10 @@ def distribution(
     if limit is not None:
         place = float(_place(np.array([limit]), shown.x, limit, wide)[0])
         traces.append(_limit(limit, scale, place))
-    traces.append(_marks(at, _place(at, shown.x, limit, wide), metric, scale))
+    if target is not None and target < 1:
+        layout["shapes"] = [_wanted(target)]
+        layout["annotations"] = [_wanted_label(target)]
+    traces.append(_marks(at, marked(target), _place(at, shown.x, limit, wide), metric, scale))
     return go.Figure(data=traces, layout=layout)
 
 
@@ -139,14 +171,42 @@ def _place(x: Floats, shown: Floats, limit: float | None, wide: bool) -> Floats:
     return place
 
 
-def _marks(x: Floats, place: Floats, metric: str, scale: Scale) -> dict[str, Any]:
+def _wanted(target: float) -> dict[str, Any]:
+    """A dotted line at the share that must keep the limit."""
+    return {
+        "type": "line",
+        "xref": "paper",
+        "x0": 0,
+        "x1": 1,
+        "y0": target,
+        "y1": target,
+        "line": {"color": theme.PAGE["muted"].light, "width": 1, "dash": "dot"},
+    }
+
+
+def _wanted_label(target: float) -> dict[str, Any]:
+    return {
+        "xref": "paper",
+        "x": 0,
+        "y": target,
+        "text": f"{100 * target:.6g} % wanted",
+        "showarrow": False,
+        "xanchor": "left",
+        "yanchor": "top",
+        "font": {"color": theme.PAGE["muted"].light, "size": 11},
+    }
+
+
+def _marks(
+    x: Floats, ranks: tuple[float, ...], place: Floats, metric: str, scale: Scale
+) -> dict[str, Any]:
     """The percentiles; each label stands beside the curve where there is room."""
     return {
         "type": "scatter",
         "mode": "markers+text",
         "x": x,
-        "y": np.asarray(MARKS) / 100,
-        "text": [f" p{p}  {_short(v)} {scale.unit} " for p, v in zip(MARKS, x, strict=True)],
+        "y": np.asarray(ranks) / 100,
+        "text": [f" p{p:g}  {_short(v)} {scale.unit} " for p, v in zip(ranks, x, strict=True)],
         "textposition": ["top left" if p > 0.6 else "bottom right" for p in place],
         "textfont": {"color": theme.PAGE["ink"].light, "size": 12},
         "cliponaxis": False,

@@ -7,13 +7,13 @@ from typing import Any
 
 import pandas as pd
 
-from reports import tables
 from reports.content import Plot, to_json
 from reports.figures import itl_cdf, latency_cdf, latency_parts
 from reports.formats import phrase, show
 from reports.latency_bands import PARTS, TITLES, Bands, Of, bands
 from reports.run_directory import pick
 from reports.sections.missing import reason
+from reports.slo import shown_limit
 from reports.tables import Cell, Column, Table
 
 NOT_RECORDED = "An observed run does not tell what the latency of a request consisted of."
@@ -33,8 +33,13 @@ def _cdf(summary: Mapping[str, Any], requests: pd.DataFrame, name: str) -> Plot:
     if not count:
         note = f"No completed request has a {title}, so there is nothing to draw."
         return Plot(f"cdf-{name}", title, name, note, None)
-    limit = tables.limits(summary).get(name)
-    drawn = latency_cdf.figure(requests, name, limit_s=limit.limit_ms / 1e3 if limit else None)
+    limit = shown_limit(summary, name)
+    drawn = latency_cdf.figure(
+        requests,
+        name,
+        limit_s=limit.limit_ms / 1e3 if limit else None,
+        target=limit.target if limit else None,
+    )
     caption = f"{phrase(count, 'count')} completed request{'s' if count > 1 else ''}"
     if requests["warmup"].any():
         caption += " after the warm-up"

@@ -1,4 +1,4 @@
-"""Are the latency limits kept, how sure is that, and which breaks first?"""
+"""The section about the latency limits: the share within each, its interval, what breaks first."""
 
 from __future__ import annotations
 
@@ -9,35 +9,31 @@ import numpy as np
 import pandas as pd
 
 from reports.content import Plot, to_json
-from reports.definitions import DEFINITIONS
 from reports.figures import attainment
 from reports.figures.attainment import Attained
 from reports.figures.latency_cdf import sample
-from reports.formats import phrase, show
+from reports.formats import show
 from reports.run_directory import known, pick
-from reports.tables import Cell, Column, Table, limits
+from reports.slo import Limit, digits, judged, limits, milliseconds
+from reports.tables import Cell, Column, Table
+from sim.metrics.slo_text import is_apart
 
 VERDICT = "infersim.verdict"
 
 
 def attained(summary: Mapping[str, Any]) -> list[Attained]:
-    """Each limit and, if there are several, all of them together; those that could be judged."""
+    """Each limit and, if several hold together, all of those; as far as they could be judged."""
+    given = [limit for limit in limits(summary).values() if limit.attainment is not None]
     found = [
-        _of(summary, DEFINITIONS[name].title, f"{VERDICT}.limits.{name}.attainment")
-        for name, limit in limits(summary).items()
+        Attained(limit.title, limit.attainment, limit.low, limit.high, limit.target)
+        for limit in given
         if limit.attainment is not None
     ]
-    if len(found) > 1:
-        found.append(_of(summary, "all limits", f"{VERDICT}.attainment"))
+    if sum(not is_apart(limit.name) for limit in given) > 1:
+        verdict = judged(summary)
+        keys = ("attainment", "attainment_low", "attainment_high", "target")
+        found.append(Attained("all limits", *(verdict[key] for key in keys)))
     return found
-
-
-def _of(summary: Mapping[str, Any], title: str, path: str) -> Attained:
-    """The share at ``path``, with its interval if the run directory states one."""
-    base = path if path == f"{VERDICT}.attainment" else path.removesuffix("attainment")
-    joint = "_" if base == path else ""
-    low, high = (known(summary, f"{base}{joint}{end}") for end in ("low", "high"))
-    return Attained(title, pick(summary, path), low, high)
 
 
 def plot(summary: Mapping[str, Any]) -> Plot:
@@ -45,7 +41,7 @@ def plot(summary: Mapping[str, Any]) -> Plot:
     title = "Share of requests within each limit"
     found = attained(summary)
     if not found:
-        note = "No limits were set: give the scenario an slo (ttft, tpot, attainment)."
+        note = "No limits were set: give the scenario an slo (ttft, tpot, e2el or ttft_p95 ...)."
         if limits(summary):
             note = "No request could be judged."
         return Plot("attainment", title, "attainment", note, None)
@@ -63,53 +59,58 @@ def plot(summary: Mapping[str, Any]) -> Plot:
 
 
 def table(summary: Mapping[str, Any], requests: pd.DataFrame) -> Table:
-    """Each limit: the share within it with its bounds, and how close the wanted share comes."""
-    target = pick(summary, f"{VERDICT}.target")
-    given = limits(summary)
+    """Each limit: the share within it with its bounds, and the wanted percentile beside it."""
     rows = []
-    for name, limit in given.items():
-        if limit.attainment is None or target is None:
+    for limit in limits(summary).values():
+        if limit.attainment is None or limit.target is None:
             continue
-        title = DEFINITIONS[name].title
-        each = _of(summary, title, f"{VERDICT}.limits.{name}.attainment")
-        latency = _latency(requests, name, target)
+        latency = _promised(limit, requests)
         used = None if latency is None else latency / limit.limit_ms
-        shares = [show(share, "share") for share in (each.share, each.low, each.high)]
-        numbers = [show(value, "number") for value in (latency, limit.limit_ms)]
-        cells = [Cell(*shown) for shown in (*shares, *numbers, show(used, "share"))]
-        rows.append((Cell(title, title, name), *cells))
-    wanted = "" if target is None else f"{100 * target:.6g} % keep (ms)"
+        shares = [
+            show(share, "share")._replace(text=digits(share, limit.target))
+            for share in (limit.attainment, limit.low, limit.high)
+        ]
+        reached = show(latency, "number")
+        reached = reached._replace(text=f"{limit.rank} {reached.text}")
+        cells = [Cell(*shown) for shown in (*shares, reached, show(limit.limit_ms, "number"))]
+        rows.append(
+            (Cell(limit.title, limit.title, limit.metric), *cells, Cell(*show(used, "share")))
+        )
     columns = (
         Column("Limit", False, "slo"),
         Column("Within (%)", definition="attainment"),
         Column("from", definition="wilson"),
         Column("to", definition="wilson"),
-        Column(wanted, definition="used_up"),
+        Column("Wanted percentile (ms)", definition="used_up"),
         Column("Limit (ms)", definition="slo"),
-        Column("Used up (%)", definition="used_up"),
+        Column("Of the limit (%)", definition="used_up"),
     )
     return Table("limits", "The limits, one by one", columns, tuple(rows))
 
 
-def _latency(requests: pd.DataFrame, name: str, share: float) -> float | None:
-    """The latency (ms) that this share of the completed requests keeps."""
-    values = sample(requests, name)
-    return float(np.quantile(values, share)) * 1e3 if values.size else None
+def _promised(limit: Limit, requests: pd.DataFrame) -> float | None:
+    """The latency (ms) at the wanted percentile; of completed requests where the run directory is
+    of an older version, which does not state it."""
+    if limit.value_ms is not None or limit.target is None:
+        return limit.value_ms
+    values = sample(requests, limit.metric)
+    judged_requests = int((~requests["warmup"].astype(bool)).sum())
+    served_enough = values.size >= limit.target * judged_requests
+    return float(np.quantile(values, limit.target)) * 1e3 if values.size and served_enough else None
 
 
 def sentence(summary: Mapping[str, Any], requests: pd.DataFrame) -> str:
     """Which limit breaks first, and by how much; empty without limits that could be judged."""
-    first = pick(summary, f"{VERDICT}.first_limit")
-    target = pick(summary, f"{VERDICT}.target")
-    given = limits(summary)
-    if first is None or target is None or first not in given:
+    verdict = judged(summary)
+    first, given = verdict["first_limit"], limits(summary)
+    if first is None:
         return ""
-    title, limit = DEFINITIONS[first].title, given[first].limit_ms
-    latency = _latency(requests, first, target)
+    if first not in given:
+        return "The SLO is missed first by requests that were rejected."
+    limit = given[first]
+    word = "is closest to its limit" if verdict["slo_met"] else "breaks first"
+    latency = _promised(limit, requests)
+    wanted = milliseconds(limit.limit_ms)
     if latency is None:
-        return f"{title} breaks first."
-    kept = phrase(latency, "number", "ms")
-    told = f"{phrase(target, 'share')} of the completed requests keep {kept}"
-    told += f", and the limit is {phrase(limit, 'number', 'ms')}"
-    word = "is broken first" if latency > limit else "is closest to its limit"
-    return f"{title} {word}: {told}."
+        return f"{limit.title} {word}: more requests than may were not served within {wanted}."
+    return f"{limit.title} {word}: its {limit.rank} is {milliseconds(latency)}, the limit {wanted}."

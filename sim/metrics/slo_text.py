@@ -90,7 +90,7 @@ def headroom_text(verdict: Mapping[str, Any]) -> str:
         return f"None: the traffic would have to shrink by {show_utilisation(1 - 1 / used)}."
     if verdict["slo_state"] == OPEN:
         return "None that is sure: the SLO is too close to call."
-    where = "the traffic" if top is None or top <= used else "its peak"
+    where = "it" if top is None or top <= used else "its peak"
     if room is None:
         return f"Not known: {where} takes {show_utilisation(top)} of the capacity already. {FIND}."
     text = f"At most {1 + room:.3g} times the traffic: then {where} takes the whole capacity"
