@@ -291,7 +291,8 @@ def _checked(path: Path, column: pd.Series[Any], known: Column) -> pd.Series[Any
     elif known.kind == FLAG:
         wrong = np.full(len(column), not types.is_bool_dtype(column))
     else:
-        wrong = ~(column.isna() | column.map(lambda cell: isinstance(cell, str))).to_numpy(bool)
+        missing = column.isna().to_numpy(dtype=bool)
+        wrong = ~missing & np.array([not isinstance(cell, str) for cell in column], dtype=bool)
     if wrong.any():
         row = int(np.argmax(wrong))
         found = _told(column.iloc[row])
