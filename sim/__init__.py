@@ -17,7 +17,7 @@
 >>> result.summary["completed"]
 8
 >>> result
-<Result of scenario: 8 requests completed, too short to tell>
+<Result of scenario: 8 requests completed, offline>
 
 ``print(result)`` shows what ``infersim run`` prints, and so does every answer. ``find``, ``plan``,
 ``compare`` and ``sweep`` decide as the commands of these names do.

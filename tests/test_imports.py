@@ -90,7 +90,8 @@ def loaded_after(code: str) -> set[str]:
         "rich": {
             "sim.run_output",
             "sim.run_command",
-            *("sim.console", "sim.run_view", "sim.sparkline"),
+            "sim.questions",
+            *("sim.console", "sim.run_view", "sim.sparkline", "sim.reference_view"),
             "sim.analysis",
             "sim.calibration.console",
             "sim.scoring.document",
@@ -102,12 +103,13 @@ def loaded_after(code: str) -> set[str]:
         },
         "pandas": {
             *("sim.results", "sim.validation.observed", "sim.planning.runs"),
-            *("sim.export.source", "sim.export.files"),
+            *("sim.export.source", "sim.export.files", "sim.stored"),
         },
         "pyarrow": {"sim.results"},
         "calibrate": {"sim.calibrate_commands"},
         "reports": {
             *("sim.run_output", "sim.calibrate_commands", "sim.validate_command"),
+            "sim.questions",
             *("sim.planning_commands.sweep", "sim.planning_commands.compare"),
             *(f"sim.planning_commands.{name}" for name in ("ablate", "diagnose", "sensitivity")),
             *("sim.planning_commands.find", "sim.planning_commands.plan"),
@@ -133,6 +135,7 @@ def test_reports_know_runs_but_not_how_they_are_made() -> None:
         "sim.units",
         "sim.trails.iterations",
         "sim.trails.seats",
+        "sim.planning.wording",
     }
     for _, path in modules("reports"):
         ours = {name for name in imports(path) if name == "sim" or name.startswith("sim.")}
