@@ -18,6 +18,16 @@ class FittedTo(NamedTuple):
     requests: str
 
 
+class GpuDefaults(NamedTuple):
+    """What an engine takes for ``max_num_batched_tokens`` and ``max_num_seqs``, if nobody says, on
+    GPUs of ``memory`` bytes and more whose name does not hold ``other_than``."""
+
+    memory: float
+    other_than: str
+    max_num_batched_tokens: int
+    max_num_seqs: int
+
+
 @dataclass(frozen=True, slots=True)
 class Factors:
     """What the times of kernels are multiplied by.
@@ -80,6 +90,8 @@ class EngineSpec:
     ``factors``          what its kernels take as multiples of their price, where they were fitted
                          to observed runs, on the device of those runs
     ``fitted_to``        the observed runs that its times were fitted to, if they were
+    ``gpu_defaults``     its own limits of a batch by GPU, the first that applies; a scenario has
+                         other ones, the same for every GPU
     """
 
     name: str
@@ -106,6 +118,19 @@ class EngineSpec:
     grouped_kernels: tuple[int, ...] = ()
     factors: Factors = AS_PRICED
     fitted_to: tuple[FittedTo, ...] = ()
+    gpu_defaults: tuple[GpuDefaults, ...] = ()
+
+    def defaults_on(self, title: str, memory: float) -> GpuDefaults | None:
+        """Its own limits of a batch on a GPU of that name and ``memory``; None if unknown."""
+        return next(
+            (
+                each
+                for each in self.gpu_defaults
+                if memory >= each.memory
+                and not (each.other_than and each.other_than.lower() in title.lower())
+            ),
+            None,
+        )
 
     def scaled(self, factor: float) -> EngineSpec:
         """The same engine with ``factor`` times all of its times; 0 for one that costs nothing."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sim.catalog.extends import Entry
 from sim.catalog.fields import Fields
-from sim.engine import EngineSpec, Factors, FittedTo
+from sim.engine import EngineSpec, Factors, FittedTo, GpuDefaults
 
 _TIMES = (
     "per_iteration",
@@ -48,6 +48,9 @@ _OPTIONAL = (
     *FACTORS,
 )
 
+_GPU_DEFAULTS = "gpu_defaults"
+"""The key of an engine that lists its own limits of a batch by GPU."""
+
 _FITTED_TO = "fitted_to"
 """The key of an engine that lists the runs it was fitted to; only a fitted one has it."""
 
@@ -60,7 +63,7 @@ def read_engine(file: Entry) -> EngineSpec:
     if file.base is not None:
         read_engine(file.base)  # whose mistakes are its own
     entry, path = Fields(file.where, file.document), file.path
-    entry.only((*_NEEDED, *_OPTIONAL, _FITTED_TO))
+    entry.only((*_NEEDED, *_OPTIONAL, _GPU_DEFAULTS, _FITTED_TO))
     unsourced = None if file.base is None else file.unsourced
     values, sources = entry.without(_FITTED_TO).sourced(unsourced)
     times = {key: _time(values, key) for key in _TIMES}
@@ -91,6 +94,7 @@ def read_engine(file: Entry) -> EngineSpec:
         grouped_kernels=_groups(values),
         factors=_factors(values),
         fitted_to=_fitted_to(entry) if entry.has(_FITTED_TO) else (),
+        gpu_defaults=_gpu_defaults(values) if values.has(_GPU_DEFAULTS) else (),
     )
 
 
@@ -114,6 +118,22 @@ def _fitted_to(entry: Fields) -> tuple[FittedTo, ...]:
     for run in runs:
         run.only(FittedTo._fields)
     return tuple(FittedTo(*map(run.text, FittedTo._fields)) for run in runs)
+
+
+def _gpu_defaults(values: Fields) -> tuple[GpuDefaults, ...]:
+    """The limits of a batch that an engine takes on its own, by GPU."""
+    found = []
+    for each in values.mappings(_GPU_DEFAULTS):
+        each.only(GpuDefaults._fields)
+        found.append(
+            GpuDefaults(
+                memory=_not_negative(each, "memory", each.quantity("memory", "bytes")),
+                other_than=each.text("other_than") if each.has("other_than") else "",
+                max_num_batched_tokens=each.whole("max_num_batched_tokens"),
+                max_num_seqs=each.whole("max_num_seqs"),
+            )
+        )
+    return tuple(found)
 
 
 def _optional_time(values: Fields, key: str) -> float:

@@ -17,6 +17,7 @@ import numpy as np
 from sim.catalog.whole_runs import whole_run_errors, whole_runs_text
 from sim.metrics.classes import by_class, order_notes
 from sim.metrics.confidence import error_band, provenance
+from sim.metrics.engine_defaults import engine_defaults_note
 from sim.metrics.gaps import Gaps
 from sim.metrics.percentiles import describe, describe_gaps
 from sim.metrics.precision import precision
@@ -263,6 +264,10 @@ def _notes(run: RunRecord) -> list[str]:
             f"The KV cache holds {memory.tokens:,} tokens, less than max_model_len "
             f"({limits.max_model_len:,}): vLLM would refuse to start; longer requests are rejected."
         )
+    peak = int(run.plans["running"].max()) if len(run.plans) else None
+    own_defaults = engine_defaults_note(run.scenario, run.deployment, peak)
+    if own_defaults is not None:
+        notes.append(own_defaults)
     skipped = int((run.warmup & run.completed).sum())
     if skipped:
         notes.append(f"Latency statistics leave out the first {skipped:,} requests (warm-up).")

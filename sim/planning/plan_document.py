@@ -12,6 +12,7 @@ from typing import Any
 
 from sim.catalog.whole_runs import whole_runs_text
 from sim.metrics.asked import asked
+from sim.metrics.engine_defaults import engine_defaults_note
 from sim.metrics.promises import limits_ms, shown_shares
 from sim.planning.choose import Plan
 from sim.planning.launch import launch_commands
@@ -21,6 +22,8 @@ from sim.planning.points import show
 from sim.planning.ranking import Band, bands, front
 from sim.planning.sizing import Confirmed, Sized
 from sim.planning.wording import share
+from sim.scenario import Scenario
+from sim.simulation import prepare
 
 LATENCIES = ("slo_ttft_ms", "slo_tpot_ms")
 """Latencies at the shares of requests that the SLO asks for, under the load with its headroom."""
@@ -123,7 +126,7 @@ def _fleet(
             "survives": band.survives,
             "rivals": list(band.rivals),
         },
-        "notes": _fleet_notes(each),
+        "notes": _fleet_notes(each, plan.scenario.override(changes)),
         "settings": changes,
         "run": _run_command(given, changes),
         "launch": launch_commands(plan.scenario.override(changes)),
@@ -132,9 +135,10 @@ def _fleet(
     }
 
 
-def _fleet_notes(fleet: Confirmed) -> list[str]:
+def _fleet_notes(fleet: Confirmed, scenario: Scenario) -> list[str]:
     """What to know of a fleet that is ranked: a KV cache that is small, requests that it rejects,
-    and whether chance may have decided that it holds."""
+    whether chance may have decided that it holds, and limits that the engine would choose
+    otherwise; ``scenario`` is that fleet's."""
     found, sized = fleet.sized.at_target, fleet.sized
     notes = [sized.note] if sized.note else []
     if found.rejection is not None:
@@ -149,7 +153,8 @@ def _fleet_notes(fleet: Confirmed) -> list[str]:
             f"{share(worst.high)} of requests are within the limits, {share(worst.promise.share)} "
             f"are asked for{enough}"
         )
-    return notes
+    own_defaults = engine_defaults_note(scenario, prepare(scenario).deployment, None)
+    return notes if own_defaults is None else [*notes, own_defaults]
 
 
 def _format_notes(plan: Plan) -> list[str]:

@@ -1,0 +1,43 @@
+"""Says where an engine's own limits of a batch are others than the defaults of a scenario.
+
+An engine may choose them by GPU; a scenario of version 1 has the same ones for every GPU.
+"""
+
+from __future__ import annotations
+
+from sim.cost import Deployment
+from sim.scenario import Scenario
+
+
+def engine_defaults_note(
+    scenario: Scenario, deployment: Deployment, peak_running: int | None
+) -> str | None:
+    """A note on the limits that ``scenario`` leaves out and the engine would choose otherwise.
+
+    ``max_num_seqs`` is named only where ``peak_running`` requests reached it: below it makes no
+    difference. None where nothing differs, or the engine's choice is unknown.
+    """
+    knobs = scenario.scheduler
+    own = deployment.engine.defaults_on(deployment.gpu.title, deployment.gpu.memory)
+    if own is None or knobs.batching != "continuous":
+        return None
+    differing = []
+    left_out = {"max_num_batched_tokens", "max_num_seqs"} - knobs.model_fields_set
+    if "max_num_batched_tokens" in left_out and (
+        own.max_num_batched_tokens != knobs.max_num_batched_tokens
+    ):
+        differing.append(
+            ("max_num_batched_tokens", own.max_num_batched_tokens, knobs.max_num_batched_tokens)
+        )
+    reached = peak_running is not None and peak_running >= min(knobs.max_num_seqs, own.max_num_seqs)
+    if "max_num_seqs" in left_out and own.max_num_seqs != knobs.max_num_seqs and reached:
+        differing.append(("max_num_seqs", own.max_num_seqs, knobs.max_num_seqs))
+    if not differing:
+        return None
+    theirs = " and ".join(f"{name} {value:,}" for name, value, _ in differing)
+    ours = " and ".join(f"{value:,}" for _, _, value in differing)
+    keys = " and ".join(f"scheduler.{name}" for name, _, _ in differing)
+    return (
+        f"{deployment.engine.title} on this GPU would choose {theirs}; infersim simulates {ours}. "
+        f"Set {keys} to what your server has."
+    )
