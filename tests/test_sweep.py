@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 import yaml
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
+from reports.planning import knee
+from reports.planning.sweep import render_sweep
 from sim.cli import app
 from sim.errors import UsageError
 from sim.planning.evaluate import evaluate
@@ -21,6 +24,8 @@ from sim.planning.grid import Axis, points, read_axes
 from sim.planning.points import Outcome, Point
 from sim.planning.store import Store
 from sim.planning.sweep import Sweep, begun_in, document
+from sim.planning.sweep_view import sweep_view
+from sim.planning.wording import milliseconds, share
 from sim.scenario import load_scenario
 from tests.planning_fixtures import SMALL, small
 
@@ -423,3 +428,88 @@ def test_a_sweep_of_which_nothing_fits(tmp_path: Path) -> None:
     assert "all 1 points failed" in done.stderr
     assert "infeasible" in done.stdout
     assert "there is nothing to draw" in (tmp_path / "it/report.html").read_text()
+
+
+# ---- what is decided, and what is not --------------------------------------------------------
+
+
+def told(rates: str, **changes: Any) -> dict[str, Any]:
+    """The document of a sweep over rates, of runs that are short for their SLO."""
+    slo = {"ttft": "60ms", "tpot": "14ms", "attainment": 0.95}
+    scenario = small(run__requests=400, slo=slo, **changes)
+    sweep = Sweep(scenario, tuple(read_axes([f"{RATE}={rates}"])))
+    return document(sweep, [evaluate(scenario, point) for point in sweep.grid])
+
+
+def shown(found: dict[str, Any]) -> str:
+    console = Console(width=88, color_system=None)
+    with console.capture() as captured:
+        console.print(sweep_view(found))
+    return captured.get()
+
+
+def test_a_load_that_chance_decides_is_too_close_to_call() -> None:
+    found = told("60,120,240")
+    verdicts = [row["summary"]["infersim"]["verdict"] for row in found["results"]]
+    assert [verdict["slo_state"] for verdict in verdicts] == ["met", "too close to call", "missed"]
+    (answer,) = found["answers"]
+    assert answer["open"] == [120]
+    assert answer["text"].endswith("; too close to call at 120")
+    text = shown(found)
+    doubted = [line for line in text.splitlines() if "%" in line and " ?" in line]
+    assert [line.split()[0] for line in doubted] == ["120"]
+    count = verdicts[1]["requests_to_decide"]
+    assert f"{count:,} requests (run.requests) would decide" in " ".join(text.split())
+    drawn = knee.figure(found, "tpot")
+    assert list(drawn.data[0].marker.symbol)[:2] == ["circle", "diamond"]
+    page = render_sweep(found)
+    assert "too close to call at 120" in page
+
+
+def test_one_seed_decides_a_sweep_and_it_says_so() -> None:
+    found = told("60,240")
+    (note,) = found["notes"]
+    assert "one run under one seed" in note
+    assert "`infersim find`" in note
+    assert note.split()[0] in shown(found)
+    assert told("60", workload__arrivals={"kind": "constant", "rate": 5},
+                workload__prompt_tokens={"kind": "fixed", "value": 50},
+                workload__output_tokens={"kind": "fixed", "value": 5},
+                )["notes"] == [
+        "Each point is one run. `infersim find` brackets the highest load that meets the SLO to "
+        "2 %."
+    ]  # fmt: skip
+    assert told("60,240", run__repetitions=2)["notes"] == []
+
+
+def test_latencies_of_a_sweep_are_those_that_the_slo_judges() -> None:
+    found = told("60,240")
+    summary = found["results"][0]["summary"]
+    text = shown(found)
+    assert "TPOT p95" in text
+    assert "p99" not in text
+    assert milliseconds(summary["p95_tpot_ms"]) in text
+    drawn = knee.figure(found, "tpot")
+    assert drawn.data[0].y[0] == pytest.approx(summary["p95_tpot_ms"] / 1e3)
+    assert "TPOT p95 (ms)" in render_sweep(found)
+
+
+def test_more_than_the_capacity_is_probably_an_overload() -> None:
+    found = told("60,190,240")
+    verdict = found["results"][1]["summary"]["infersim"]["verdict"]
+    verdict |= {"state": "near saturation", "utilisation": 1.05}
+    text = shown(found)
+    line = next(line for line in text.splitlines() if line.split()[:1] == ["190"])
+    assert line.split()[-1] == "overload?"
+    assert "probably overloaded" in " ".join(text.split())
+    verdict |= {"utilisation": 0.95}
+    assert "overload?" not in shown(found)
+
+
+def test_the_digits_of_a_share_show_on_which_side_of_the_target_it_is() -> None:
+    assert [share(value) for value in (0.98666, 0.98999, 0.99, 0.9997)] == [
+        "98.66%",
+        "98.99%",
+        "99%",
+        "99.97%",
+    ]

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from reports.content import Plot, to_json
-from reports.formats import show
 from reports.planning import parts, tornado
-from reports.planning.study import HEADS, Headline, page, percent, reasons, text, values
+from reports.planning.study import HEADS, Headline, page, percent, reasons, text, values, within
 from reports.tables import Cell, Column, Table
 from reports.whole_file import write_whole
 
@@ -99,12 +98,12 @@ def _latency(document: Mapping[str, Any]) -> list[Plot]:
 
 def _trials(document: Mapping[str, Any]) -> Table:
     now = {figure["key"]: figure["value"] for figure in document["figures"]}
-    share = Cell(*show(document["verdict"]["attainment"], "share"))
+    share = within(document["verdict"]["attainment"])
     rows = [(text("as it is"), *values(now), share, text(""))]
     for trial in document["trials"]:
         if trial["error"] is None:
             changes = (percent(trial["changes"][key]) for key in HEADS)
-            share = Cell(*show(trial["attainment"], "share"))
+            share = within(trial["attainment"])
             rows.append((text(trial["title"]), *changes, share, text(trial["effort"])))
     columns = (
         Column("Change tried", False),

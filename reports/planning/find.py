@@ -8,11 +8,11 @@ from typing import Any
 
 from reports.asked import question
 from reports.content import Card, Plot, to_json
-from reports.formats import MISSING, phrase, show
+from reports.formats import phrase, show
 from reports.page import fill
 from reports.planning import find_attainment, find_curve
 from reports.planning.plan_words import FIND, chosen
-from reports.planning.study import Headline
+from reports.planning.study import Headline, within
 from reports.tables import Cell, Column, Table
 from reports.whole_file import write_whole
 from sim.planning.wording import FAILS, HOLDS, OPEN, outcome_text, rank
@@ -126,10 +126,7 @@ def probes(document: Mapping[str, Any]) -> Table:
 def _row(probe: Mapping[str, Any]) -> tuple[Cell, ...]:
     word = outcome_text(probe)
     kept = min(probe["promises"], key=lambda each: each["low"] - each["target"], default=None)
-    shares = [
-        Cell(MISSING, None) if kept is None else Cell(*show(kept[key], "share"))
-        for key in ("attainment", "low", "high")
-    ]
+    shares = [within(None if kept is None else kept[key]) for key in ("attainment", "low", "high")]
     figures = ("slo_ttft_ms", "slo_tpot_ms", "output_throughput")
     return (
         Cell(f"{probe['load']:.4g}", probe["load"]),

@@ -1,4 +1,4 @@
-"""Up to which load do latencies stay low? One latency's p99 over the load, a line for each variant.
+"""Draws a latency over the load of a sweep, at the percentile of the SLO: a line for each variant.
 
 Seconds, on a logarithmic axis; what is within the SLO is shaded. Overloaded points are hollow: with
 more requests they would be slower still. Run it: ``python -m reports.planning.knee
@@ -17,20 +17,26 @@ from reports.planning.layout import known, limit_line, times, within
 from reports.planning.naming import plain
 from reports.planning.series import MOST_LINES, Line, Style, limits, lines, styles
 from reports.profile.axes import legend
+from sim.planning.percentile import latency_ms, percentile
+from sim.planning.wording import OPEN, rank
 
 UNITS = {"rate": "requests/s", "concurrency": "users"}
 """What a load is counted in, by the last step of its key."""
 
 
 def figure(document: Mapping[str, Any], latency: str) -> go.Figure:
-    """The p99 of ``latency`` (ttft, tpot) over the load of a sweep that has one."""
+    """``latency`` (ttft, tpot) over the load of a sweep that has one."""
     key = document["load"]
     found = lines(document, key)[:MOST_LINES]
+    rows = [row["summary"] for row in document["results"] if row["summary"] is not None]
+    at = percentile(rows, latency)
     looks = styles([line.rows[0]["settings"] for line in found])
-    traces = [_trace(line, look, key, latency) for line, look in zip(found, looks, strict=True)]
+    traces = [
+        _trace(line, look, key, (latency, at)) for line, look in zip(found, looks, strict=True)
+    ]
     allowed = limits([row for line in found for row in line.rows], latency)
     drawn = [1e3 * value for trace in traces for value in trace["y"]]
-    axis = times(f"{latency.upper()} p99", [*drawn, *allowed])
+    axis = times(f"{latency.upper()} {rank(at / 100)}", [*drawn, *allowed])
     bottom = 10 ** axis["range"][0]
     shapes = [limit_line(limit / 1e3) for limit in allowed]
     layout = theme.layout() | {
@@ -44,25 +50,39 @@ def figure(document: Mapping[str, Any], latency: str) -> go.Figure:
     return go.Figure(data=traces, layout=layout)
 
 
-def _trace(line: Line, look: Style, key: str, latency: str) -> dict[str, Any]:
-    name = f"p99_{latency}_ms"
-    rows = [row for row in line.rows if known(row["summary"][name])]
-    states = [row["summary"]["infersim"]["verdict"]["state"] for row in rows]
+def _trace(line: Line, look: Style, key: str, latency: tuple[str, float]) -> dict[str, Any]:
+    found = [(row, latency_ms(row["summary"], *latency)) for row in line.rows]
+    rows = [row for row, value in found if known(value)]
+    verdicts = [row["summary"]["infersim"]["verdict"] for row in rows]
+    states = [_said(verdict) for verdict in verdicts]
     return {
         "type": "scatter",
         "mode": "lines+markers",
         "name": plain(line.label),
         "x": [row["settings"][key] for row in rows],
-        "y": [row["summary"][name] / 1e3 for row in rows],
+        "y": [value / 1e3 for _, value in found if value is not None and known(value)],
         "customdata": states,
         "line": {"color": look.color, "width": 2, "dash": look.dash},
         "marker": {
             "size": 7,
             "color": look.color,
-            "symbol": ["circle-open" if state == "overloaded" else "circle" for state in states],
+            "symbol": [_symbol(verdict) for verdict in verdicts],
         },
         "hovertemplate": "%{x:.4~g}: %{y:.4~s}s, %{customdata}",
     }
+
+
+def _said(verdict: Mapping[str, Any]) -> str:
+    """The state of the fleet, and of its SLO if there is one."""
+    slo = verdict["slo_state"]
+    return str(verdict["state"]) if slo is None else f"{verdict['state']}, SLO {slo}"
+
+
+def _symbol(verdict: Mapping[str, Any]) -> str:
+    """Hollow if overloaded; else a diamond if the SLO is too close to call, a cross if missed."""
+    if verdict["state"] == "overloaded":
+        return "circle-open"
+    return {OPEN: "diamond", "missed": "x"}.get(verdict["slo_state"], "circle")
 
 
 if __name__ == "__main__":

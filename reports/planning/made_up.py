@@ -76,6 +76,7 @@ def _sweep(
         "points": len(results),
         "failed": 0,
         "answers": answers,
+        "notes": [],
         "results": results,
     }
 
@@ -93,8 +94,14 @@ def _summary(rate: float, capacity: float) -> dict[str, Any]:
     kept = 1.0 if holds else 0.8 / load
     verdict = {
         "state": "overloaded" if load > 1 else "stable",
-        "limits": {name: {"limit_ms": at, "attainment": kept} for name, at in LIMITS.items()},
+        "limits": {
+            name: {"limit_ms": at, "attainment": kept, "percentile": 99.0}
+            for name, at in LIMITS.items()
+        },
         "slo_met": holds,
+        "slo_state": "met" if holds else "missed",
+        "requests_to_decide": None,
+        "utilisation": load,
         "attainment": kept,
     }
     return {

@@ -12,7 +12,7 @@ from reports.formats import phrase, show
 from reports.page import fill
 from reports.planning import plan_pareto
 from reports.planning.plan_words import PLAN, chosen
-from reports.planning.study import Headline
+from reports.planning.study import Headline, within
 from reports.tables import Cell, Column, Table
 from reports.whole_file import write_whole
 from sim.planning.wording import limit_name, rank
@@ -165,7 +165,7 @@ def _fleet(fleet: Mapping[str, Any]) -> tuple[Cell, ...]:
         *(Cell(*show(fleet[f"usd_per_{span}"], "usd")) for span in ("hour", "month", "year")),
         Cell(*show(fleet["rate_at_slo"], "number")),
         Cell(*show(fleet["headroom"], "share")),
-        Cell(*show(None if kept is None else kept["attainment"], "share")),
+        within(None if kept is None else kept["attainment"]),
         Cell(seen["outcome"], seen["outcome"]),
         *(Cell(*show(seen[f"slo_{name}_ms"], "number")) for name in ("ttft", "tpot")),
         Cell(*show(fleet["usd_per_million_output_tokens"], "usd")),

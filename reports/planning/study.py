@@ -12,6 +12,7 @@ from reports.definitions import Definition
 from reports.formats import MISSING, show
 from reports.page import fill
 from reports.tables import Cell, Column, Table
+from sim.planning.wording import share
 
 DEFINITIONS: Mapping[str, Definition] = {
     **{name: OF_RUNS[name] for name in ("ttft", "tpot", "goodput", "output_throughput")},
@@ -114,6 +115,13 @@ def factor(value: float | None) -> Cell:
     if value is None:
         return Cell(MISSING, None)
     return Cell(f"x {value:,.3g}", round(value, 6))
+
+
+def within(value: float | None) -> Cell:
+    """A share of requests within the SLO in percent, with the digits that decide."""
+    if value is None:
+        return Cell(MISSING, None)
+    return Cell(share(value).rstrip("%"), round(100 * value, 6))
 
 
 def text(value: str) -> Cell:

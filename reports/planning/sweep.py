@@ -1,4 +1,4 @@
-"""How does a sweep become one HTML page?
+"""The page of ``infersim sweep``.
 
 ``write_sweep_report`` takes what ``infersim sweep`` has in its ``result.json``.
 """
@@ -18,9 +18,11 @@ from reports.page import fill
 from reports.planning import heat, knee, pareto
 from reports.planning.pareto import Kind
 from reports.planning.series import MOST_LINES, lines, written
-from reports.planning.study import Headline
+from reports.planning.study import Headline, within
 from reports.tables import Cell, Column, Table
 from reports.whole_file import write_whole
+from sim.planning.percentile import latency_ms, percentile
+from sim.planning.wording import rank
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
 
 SECTIONS: Mapping[str, str] = {
@@ -57,9 +59,10 @@ COLUMNS = (
     Column("Requests/s", definition="request_throughput"),
     Column("Output tokens/s", definition="output_throughput"),
     Column("TTFT p50 (ms)", definition="ttft"),
-    Column("TTFT p99 (ms)", definition="ttft"),
-    Column("TPOT p99 (ms)", definition="tpot"),
+    Column("TTFT (ms)", definition="ttft"),
+    Column("TPOT (ms)", definition="tpot"),
     Column("Within SLO (%)", definition="attainment"),
+    Column("SLO", False),
     Column(PER_OUTPUT_TOKENS, definition="cost"),
     Column(PER_TOKENS, definition="cost"),
     Column("State", False, "state"),
@@ -92,7 +95,7 @@ def render_sweep(document: Mapping[str, Any]) -> str:
             ],
         },
         headline=headline(document),
-        answers=[answer["text"] for answer in document["answers"]],
+        answers=[*(answer["text"] for answer in document["answers"]), *document["notes"]],
         plots=plots(document),
         points=_points(document),
         failures=_failures(document) if failed else None,
@@ -148,14 +151,15 @@ def plots(document: Mapping[str, Any]) -> list[Plot]:
 
 def _knee(document: Mapping[str, Any], latency: str) -> Plot:
     count = len(lines(document, document["load"]))
-    caption = "Hollow: overloaded, and slower still with more requests."
+    caption = "Hollow: overloaded, and slower still with more requests. Cross: SLO missed."
+    caption += " Diamond: too close to call."
     drawn = knee.figure(document, latency)
     if drawn.layout.shapes:
         shaded = any(shape.type == "rect" for shape in drawn.layout.shapes)
         caption += " Shaded: within the limit of the SLO." if shaded else " Dashed: the limits."
     if count > MOST_LINES:
         caption += f" The first {MOST_LINES} of {count:,} lines."
-    title = f"{latency.upper()} p99 over load"
+    title = f"{latency.upper()} {rank(_percentiles(document)[latency] / 100)} over load"
     return Plot(f"knee-{latency}", title, latency, caption, to_json(drawn), kind="tall")
 
 
@@ -192,15 +196,28 @@ def _values(values: list[Any]) -> str:
 
 def _points(document: Mapping[str, Any]) -> Table:
     axes = tuple(Column(axis["name"], _numeric(axis)) for axis in document["axes"])
-    own = _own_names(document)
+    own, ranks = _own_names(document), _percentiles(document)
     shown = document["results"][:MOST_ROWS]
     rows = tuple(
-        (*map(_setting, row["settings"].values()), *_cells(row), *_own(row, own)) for row in shown
+        (*map(_setting, row["settings"].values()), *_cells(row, ranks), *_own(row, own))
+        for row in shown
     )
     caption = "Every point"
     if document["points"] > MOST_ROWS:
         caption = f"The first {MOST_ROWS:,} of {document['points']:,} points"
-    return Table("points", caption, (*axes, *COLUMNS, *map(Column, own)), rows)
+    return Table("points", caption, (*axes, *_columns(document), *map(Column, own)), rows)
+
+
+def _columns(document: Mapping[str, Any]) -> list[Column]:
+    """``COLUMNS``, those of latencies with the percentile that the SLO judges."""
+    titles = {f"{name.upper()} (ms)": f"{name.upper()} {rank(value / 100)} (ms)"
+              for name, value in _percentiles(document).items()}  # fmt: skip
+    return [column._replace(title=titles.get(column.title, column.title)) for column in COLUMNS]
+
+
+def _percentiles(document: Mapping[str, Any]) -> dict[str, float]:
+    rows = [row["summary"] for row in document["results"] if row["summary"] is not None]
+    return {name: percentile(rows, name) for name in ("ttft", "tpot")}
 
 
 def _own_names(document: Mapping[str, Any]) -> list[str]:
@@ -223,16 +240,20 @@ def _setting(value: Any) -> Cell:
     return Cell(written(value), value if numeric else written(value))
 
 
-def _cells(row: Mapping[str, Any]) -> list[Cell]:
+def _cells(row: Mapping[str, Any], ranks: Mapping[str, float]) -> list[Cell]:
     summary = row["summary"]
     if summary is None:
         word = "infeasible" if row["exit_code"] == 3 else "failed"
         return [*([Cell(MISSING, None)] * (len(COLUMNS) - 1)), Cell(word, word)]
     verdict, cost = _verdict(row), summary["infersim"]["cost"]
-    keys = ("request_throughput", "output_throughput", "p50_ttft_ms", "p99_ttft_ms", "p99_tpot_ms")
+    keys = ("request_throughput", "output_throughput", "p50_ttft_ms")
+    latencies = (latency_ms(summary, name, value) for name, value in ranks.items())
+    state = verdict["slo_state"] or MISSING
     return [
         *(Cell(*show(summary[key], "number")) for key in keys),
-        Cell(*show(verdict["attainment"], "share")),
+        *(Cell(*show(latency, "number")) for latency in latencies),
+        within(verdict["attainment"]),
+        Cell(state, state),
         Cell(*show(cost and cost["usd_per_million_output_tokens"], "usd")),
         Cell(*show(cost and cost["usd_per_million_tokens"], "usd")),
         Cell(verdict["state"], verdict["state"]),

@@ -7,7 +7,7 @@ from typing import Any
 
 from sim.metrics.attainment import MET, MISSED, OPEN
 
-__all__ = ["MET", "MISSED", "OPEN", "meets", "slo_state"]
+__all__ = ["MET", "MISSED", "OPEN", "is_open", "meets", "slo_state"]
 
 
 def slo_state(verdict: Mapping[str, Any]) -> str | None:
@@ -22,3 +22,8 @@ def meets(summary: Mapping[str, Any] | None) -> bool:
         return False
     verdict = summary["infersim"]["verdict"]
     return bool(verdict["slo_met"]) and verdict["state"] != "overloaded"
+
+
+def is_open(summary: Mapping[str, Any] | None) -> bool:
+    """Whether chance leaves open if a run was within its SLO."""
+    return summary is not None and slo_state(summary["infersim"]["verdict"]) == OPEN

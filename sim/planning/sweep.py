@@ -18,10 +18,11 @@ from sim.planning.executors import Executor
 from sim.planning.grid import MOST_POINTS, Axis, check_values, points
 from sim.planning.inputs import digests
 from sim.planning.points import Outcome, Point, show
-from sim.planning.slo_state import meets
+from sim.planning.slo_state import is_open, meets
 from sim.planning.store import QUESTION, Store, question_of, to_row
 from sim.planning.wording import short_keys
 from sim.scenario import Scenario, load_scenario
+from sim.simulation import is_random
 
 LOADS = ("workload.arrivals.rate", "workload.arrivals.concurrency")
 """Keys that say how much traffic there is, and nothing else."""
@@ -134,6 +135,7 @@ def document(sweep: Sweep, outcomes: Sequence[Outcome]) -> dict[str, Any]:
     question = sweep.question()
     axes = [{**axis, "name": names[axis["key"]]} for axis in question["axes"]]
     load = load_axis(sweep.axes)
+    answers = _answers(sweep, ordered, names)
     return {
         **question,
         "axes": axes,
@@ -143,7 +145,8 @@ def document(sweep: Sweep, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "asked": asked(sweep.scenario, [axis.key for axis in sweep.axes]),
         "points": len(ordered),
         "failed": sum(outcome.summary is None for outcome in ordered),
-        "answers": _answers(sweep, ordered, names),
+        "answers": answers,
+        "notes": _notes(sweep, answers),
         "results": [
             {**to_row(outcome), "label": _named(outcome.point.settings, names)}
             for outcome in ordered
@@ -181,39 +184,72 @@ def _others(settings: Mapping[str, object], axis: Axis) -> dict[str, object]:
 
 def _answer(axis: Axis, label: str, line: Sequence[Outcome]) -> dict[str, Any]:
     """How far up the load of one combination goes. A load that could not be tried (a mistake, a
-    failure) says nothing; one that is infeasible is missed."""
+    failure) says nothing; one that is infeasible is missed.
+
+    ``meets`` and ``misses`` compare the share within the SLO alone; ``open`` are the loads at which
+    its interval leaves open which.
+    """
     highest = missed = None
     tried = [outcome for outcome in line if outcome.summary is not None or outcome.infeasible]
+    tried.sort(key=lambda outcome: _number(outcome, axis))
     if any(outcome.summary is not None for outcome in tried):
-        for outcome in sorted(tried, key=lambda outcome: _number(outcome, axis)):
+        for outcome in tried:
             if not meets(outcome.summary):
                 missed = _number(outcome, axis)
                 break
             highest = _number(outcome, axis)
-    text = answer_text(axis.key, highest, missed)
+    open_at = [_number(outcome, axis) for outcome in tried if is_open(outcome.summary)]
+    text = answer_text(axis.key, highest, missed, open_at)
     return {
         "settings": _others(line[0].point.settings, axis),
         "label": label,
         "meets": highest,
         "misses": missed,
+        "open": open_at,
         "text": f"{label}: {text}" if label else text,
     }
 
 
-def answer_text(load: str, meets: float | None, misses: float | None) -> str:
+def answer_text(
+    load: str, meets: float | None, misses: float | None, open_at: Sequence[float] = ()
+) -> str:
     """How much load is held, in a sentence.
 
     >>> answer_text("workload.arrivals.rate", 8, 10)
     'SLO met up to 8 requests/s, missed at 10'
+    >>> answer_text("workload.arrivals.rate", 8, 10, [8, 10])
+    'SLO met up to 8 requests/s, missed at 10; too close to call at 8 and 10'
     """
     unit = "users" if load.endswith("concurrency") else "requests/s"
     if meets is None and misses is None:
         return "no point could be simulated"
     if meets is None:
-        return f"SLO missed at {misses:.4g} {unit}, the least that was tried"
-    if misses is None:
-        return f"SLO met up to {meets:.4g} {unit}, the most that was tried"
-    return f"SLO met up to {meets:.4g} {unit}, missed at {misses:.4g}"
+        text = f"SLO missed even at {misses:.4g} {unit}, the lowest load that was tried"
+    elif misses is None:
+        text = f"SLO met up to {meets:.4g} {unit}, the highest load that was tried"
+    else:
+        text = f"SLO met up to {meets:.4g} {unit}, missed at {misses:.4g}"
+    if not open_at:
+        return text
+    *first, last = (f"{number:.4g}" for number in open_at)
+    loads = f"{', '.join(first)} and {last}" if first else last
+    return f"{text}; too close to call at {loads}"
+
+
+def _notes(sweep: Sweep, answers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What one run of each point does not say, and what does."""
+    if not answers or sweep.scenario.run.repetitions > 1:
+        return []
+    if not is_random(sweep.scenario):
+        return [
+            "Each point is one run. `infersim find` brackets the highest load that meets the SLO "
+            "to 2 %."
+        ]
+    return [
+        "Each point is one run under one seed, so chance may move the highest load. `infersim "
+        "find` repeats runs under other seeds until their intervals decide, and brackets the "
+        "highest load to 2 %."
+    ]
 
 
 def _number(outcome: Outcome, axis: Axis) -> float:

@@ -1,4 +1,4 @@
-"""What does a sweep look like in a terminal of 88 columns?"""
+"""A sweep in a terminal of 88 columns."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from rich.text import Text
 from sim.console import STATE_STYLES, WIDTH
 from sim.metrics.own import failures
 from sim.planning.axis_columns import axis_columns
+from sim.planning.percentile import latency_ms, percentile
 from sim.planning.points import show
-from sim.planning.wording import milliseconds, number, share
+from sim.planning.slo_state import MET, MISSED, OPEN
+from sim.planning.wording import milliseconds, number, rank, share
 
 MOST_ROWS = 60
 """Points that a terminal is shown; all of them are in the result."""
@@ -22,10 +24,13 @@ MOST_ROWS = 60
 MOST_OWN = 4
 """Metrics of one's own beside each other; more go into a table below."""
 
-TITLES = ("req/s", "tokens/s", "TTFT p50", "TTFT p99", "TPOT p99", "in SLO", "state")
-
 STATES = {"near saturation": "near", "too short to tell": "unclear", "no traffic served": "none"}
 """Verdicts that are too long for a column."""
+
+TOO_MUCH = "overload?"
+"""Near saturation, with more arriving than can be served: probably overloaded."""
+
+SLO_STYLES = {MET: "green", MISSED: "red", OPEN: "yellow", None: ""}
 
 
 def sweep_view(document: Mapping[str, Any]) -> Group:
@@ -41,6 +46,10 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield Text(answer["text"])
     rows = document["results"]
     yield _table([axis["name"] for axis in document["axes"]], rows[:MOST_ROWS])
+    for line in legend(rows[:MOST_ROWS]):
+        yield Text(line, style="dim")
+    for line in document["notes"]:
+        yield Text(line, style="dim")
     names = own_names(rows)
     for at in range(0, len(names), MOST_OWN):
         yield Text("Metrics of your own", style="bold")
@@ -76,23 +85,45 @@ def _own_table(document: Mapping[str, Any], names: Sequence[str]) -> Table:
     return table
 
 
+def legend(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the short words in a table mean, of those that it has."""
+    found = [row["summary"]["infersim"]["verdict"] for row in rows if row["summary"] is not None]
+    lines = []
+    open_ones = [verdict for verdict in found if verdict["slo_state"] == OPEN]
+    if open_ones:
+        counts = [verdict["requests_to_decide"] for verdict in open_ones]
+        known = [count for count in counts if count is not None]
+        enough = f"; up to {max(known):,} requests (run.requests) would decide" if known else ""
+        lines.append(f"?: too close to call, the interval contains the target{enough}.")
+    if any(_state(verdict) == TOO_MUCH for verdict in found):
+        lines.append(
+            f"{TOO_MUCH}: more than 100 % of the capacity arrives, so the fleet is probably "
+            "overloaded; a longer run would tell."
+        )
+    return lines
+
+
 def _table(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
-    cells = [_cells(row) for row in rows]
-    figures = [max(map(len, column)) for column in zip(TITLES, *cells, strict=True)]
+    summaries = [row["summary"] for row in rows if row["summary"] is not None]
+    ranks = {metric: percentile(summaries, metric) for metric in ("ttft", "tpot")}
+    latencies = [f"{metric.upper()} {rank(value / 100)}" for metric, value in ranks.items()]
+    titles = ("req/s", "tokens/s", "TTFT p50", *latencies, "in SLO", "state")
+    cells = [_cells(row, ranks) for row in rows]
+    figures = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
     values = [[show(value) for value in row["settings"].values()] for row in rows]
     of_each = list(zip(*values, strict=True)) or [()] * len(names)
     blank, columns = axis_columns(names, of_each, figures, WIDTH)
     table = Table(expand=True, box=box.SIMPLE, padding=(0, blank, 0, 0))
     for width, head in columns:
         table.add_column(head, overflow="fold", width=width)
-    for title in TITLES:
+    for title in titles:
         table.add_column(title, justify="right" if title != "state" else "left", no_wrap=True)
     for row, shown in zip(values, cells, strict=True):
         table.add_row(*map(Text, row), *shown)
     return table
 
 
-def _cells(row: Mapping[str, Any]) -> list[Text]:
+def _cells(row: Mapping[str, Any], ranks: Mapping[str, float]) -> list[Text]:
     summary = row["summary"]
     if summary is None:
         word = "infeasible" if row["exit_code"] == 3 else "failed"
@@ -102,13 +133,23 @@ def _cells(row: Mapping[str, Any]) -> list[Text]:
         number(summary["request_throughput"]),
         number(summary["output_throughput"]),
         milliseconds(summary["p50_ttft_ms"]),
-        milliseconds(summary["p99_ttft_ms"]),
-        milliseconds(summary["p99_tpot_ms"]),
+        *(milliseconds(latency_ms(summary, metric, value)) for metric, value in ranks.items()),
     )
-    met = {True: "green", False: "red", None: ""}[verdict["slo_met"]]
-    state = verdict["state"]
-    shown = Text(STATES.get(state, state), style=STATE_STYLES.get(state, ""))
-    return [*map(Text, figures), Text(share(verdict["attainment"]), style=met), shown]
+    doubt = " ?" if verdict["slo_state"] == OPEN else ""
+    kept = Text(f"{share(verdict['attainment'])}{doubt}", style=SLO_STYLES[verdict["slo_state"]])
+    return [*map(Text, figures), kept, Text(_state(verdict), style=_style(verdict))]
+
+
+def _state(verdict: Mapping[str, Any]) -> str:
+    """The state in a word that fits a column."""
+    state = str(verdict["state"])
+    if state == "near saturation" and (verdict["utilisation"] or 0.0) > 1:
+        return TOO_MUCH
+    return STATES.get(state, state)
+
+
+def _style(verdict: Mapping[str, Any]) -> str:
+    return STATE_STYLES.get(verdict["state"], "")
 
 
 def _failures(rows: Sequence[Mapping[str, Any]]) -> Iterator[Text]:
