@@ -109,9 +109,11 @@ def enough_to_decide(share: float, target: float) -> float:
     1521
     >>> wilson(0.985, 1522)[1] < 0.99 <= wilson(0.985, 1521)[1]
     True
+    >>> enough_to_decide(0.0, 1e-200) > 1e200  # the square of their distance is 0
+    True
     """
     apart = share - target
-    return Z95 * Z95 * target * (1 - target) / (apart * apart) if apart else math.inf
+    return Z95 * Z95 * (target / apart) * ((1 - target) / apart) if apart else math.inf
 
 
 def share_interval(held: NDArray[np.bool_]) -> tuple[float, float]:
