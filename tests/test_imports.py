@@ -136,6 +136,7 @@ def test_reports_know_runs_but_not_how_they_are_made() -> None:
         "sim.trails.iterations",
         "sim.trails.seats",
         "sim.planning.wording",
+        "sim.stored",
     }
     for _, path in modules("reports"):
         ours = {name for name in imports(path) if name == "sim" or name.startswith("sim.")}
