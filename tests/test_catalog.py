@@ -579,3 +579,35 @@ class TestHuggingFace:
     def test_a_folder_without_a_config(self, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=r"holds no config\.json"):
             catalog.model(tmp_path)
+
+
+class TestInSample:
+    """What was adjusted to a log is no prediction of it, and says so wherever it is quoted."""
+
+    def test_the_rtx_4090_says_what_its_efficiencies_are(self) -> None:
+        from tests.planning_fixtures import small
+
+        asked = small(fleet__0__gpu="rtx-4090", max_model_len=1024)
+        told = sim.simulate(asked).summary["infersim"]["provenance"]
+        assert "default" not in told
+        assert "adjusted to one vLLM 0.19 log of this card" in told
+        assert "in sample" in told
+        assert "adjusted to the same log" in catalog.gpu("rtx-4090").sources["attention"]
+
+    def test_a_gpu_of_ones_own_has_the_default_efficiencies(self, tmp_path: Path) -> None:
+        from tests.planning_fixtures import small
+
+        (tmp_path / "mine.yaml").write_text(PLAIN, encoding="utf-8")
+        asked = small(fleet__0__gpu=str(tmp_path / "mine.yaml"))
+        told = sim.simulate(asked).summary["infersim"]["provenance"]
+        assert "GEMM at 60% of the peak compute and 70% of the peak bandwidth" in told
+        assert "default, not measured" in told
+
+    def test_the_log_is_not_quoted_as_a_test_of_them(self) -> None:
+        from sim.catalog.whole_runs import whole_run_errors, whole_runs_text
+
+        assert "closed loop" in whole_runs_text("vllm")
+        assert "replay" not in whole_runs_text("vllm")
+        assert {e.kind for e in whole_run_errors("vllm") if e.in_sample} == {"replay"}
+        page = Path(__file__).parents[1] / "calibrate" / "VALIDATION.md"
+        assert "The log of `replay, vllm` is in sample" in page.read_text("utf-8")

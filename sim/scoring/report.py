@@ -29,6 +29,12 @@ class Split(NamedTuple):
     halves: tuple[str, str]
 
 
+IN_SAMPLE = (
+    "The log of `replay, vllm` is in sample as a whole: the efficiencies of `rtx-4090` were "
+    "adjusted to it, so that its errors say nothing of other runs."
+)
+"""What was fitted to all rows of a kind, so that none is left to judge it on."""
+
 SPLITS = (
     Split(
         "closed loop, vllm",
@@ -74,6 +80,7 @@ def markdown(rows: Sequence[Scored]) -> str:
         "Kernels come from profiles, which know nothing of these rows. A few constants of engine "
         "presets were fitted to some of them (the sources are in `sim/catalog/engines`):",
         _splits(predicted),
+        IN_SAMPLE,
         "## By source, engine, GPU and model",
         _table(("source", "engine", "version", "GPU", "model"), groups(predicted, source)),
         "## Where predictions are worst",
