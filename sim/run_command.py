@@ -35,7 +35,7 @@ def run(
     output: RunOutput = None,
     as_json: AsJson = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Exit with 99 if the SLO is missed.")
+        bool, typer.Option("--check", help="Exit with 99 if the SLO is missed, however closely.")
     ] = False,
     report: Report = True,
     keep: Annotated[

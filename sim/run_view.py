@@ -112,7 +112,7 @@ class Spread:
         if self.known:
             self.legend = (
                 f"Means of {repetitions['count']:,} runs under different seeds, ± 95 % confidence: "
-                "the chance in the traffic, without the error of the prices, which all runs share."
+                "the chance in the traffic, not the error of predicted times, which all runs share."
                 if repetitions["count"] > 1
                 else "Of one repetition alone: there is no interval without a second one."
             )
@@ -202,6 +202,8 @@ def _facts_table(summary: dict[str, Any], spread: Spread) -> Table:
     used = _share(kv["mean_used"]) + spread.of_share("kv_cache.mean_used")
     between = " /\n" if spread.known else " / "
     mfu, mbu = (_share(use[key]) + spread.of_share(f"utilisation.{key}") for key in ("mfu", "mbu"))
+    a_replica = "/replica" if own["replicas"] > 1 else ""
+    waiting = f"{_mean(batch['mean_waiting'])} ({_count(batch['peak_waiting'])})"
     rows = [
         ("completed", f"{requests['completed']:,}{spread.of('completed')}"),
         ("of requests", f"{requests['submitted']:,}"),
@@ -218,11 +220,11 @@ def _facts_table(summary: dict[str, Any], spread: Spread) -> Table:
         ("preemptions", _count(own["preemptions"]) + spread.of("preemptions")),
         ("iterations", _count(batch["iterations"])),
         ("mean iteration", _ms(batch["mean_iteration_ms"])),
-        ("running (peak)", f"{running} ({_count(batch['peak_running'])})"),
-        ("waiting (peak)", f"{_mean(batch['mean_waiting'])} ({_count(batch['peak_waiting'])})"),
+        (f"running{a_replica} (peak)", f"{running} ({_count(batch['peak_running'])})"),
+        (f"waiting{a_replica} (peak)", waiting),
         ("KV used (peak)", f"{used} ({_share(kv['peak_used'])})"),
-        ("reserved KV empty", _share(kv["fragmentation"])),
-        ("time busy", _share(use["busy"]) + spread.of_share("utilisation.busy")),
+        ("KV reserved, unused", _share(kv["fragmentation"])),
+        ("busy, any batch size", _share(use["busy"]) + spread.of_share("utilisation.busy")),
         ("MFU / MBU", f"{mfu}{between}{mbu}"),
     ]
     for left, right in zip(rows[::2], rows[1::2], strict=True):

@@ -56,7 +56,7 @@ def test_an_observed_run_is_not_called_simulated(simulated: dict[str, Any]) -> N
 
 def test_a_simulated_run_is_called_so(simulated: dict[str, Any]) -> None:
     text = printed(simulated)
-    for word in ("simulated time", "Prices: ", "Bound by: ", "KV cache size: "):
+    for word in ("simulated time", "Kernel timings: ", "Bound by: ", "KV cache size: "):
         assert word in text
     assert "observed" not in text
 

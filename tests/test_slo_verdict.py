@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 import sim
+from sim.metrics.precision import percentile_interval
 from sim.metrics.promises import slo_promises
 from sim.metrics.repetitions import combine
 from sim.metrics.slo_text import headroom_text, slo_text
@@ -230,3 +231,36 @@ def test_without_an_slo_the_headroom_is_that_of_the_capacity() -> None:
     assert verdict["slo_state"] is verdict["slo_met"] is None
     assert verdict["slo_headroom"] == verdict["headroom"]
     assert "infersim find" not in headroom_text(verdict)
+
+
+# -- the terminal ----------------------------------------------------------------------------------
+
+
+def test_figures_of_one_replica_are_labelled_so() -> None:
+    one, two = (sim.simulate(small(fleet__replicas=count)) for count in (1, 2))
+    assert any("running (peak)" in line for line in shown(one))
+    assert any("running/replica (peak)" in line for line in shown(two))
+    assert any("waiting/replica (peak)" in line for line in shown(two))
+    assert max(map(len, shown(two))) <= 88
+
+
+def test_too_few_requests_speak_of_the_percentile_that_the_slo_asks_for() -> None:
+    own = with_slo({"ttft": "1s", "attainment": 0.95}).summary["infersim"]["precision"]
+    assert own["percentile"] == "p95"
+    assert own["text"].startswith("Too few requests for a p95; with 95 % confidence it is TTFT ")
+    assert own["p95_ttft_ms"]["samples"] == own["p99_ttft_ms"]["samples"] == 60
+    assert own["p95_ttft_ms"]["low"] <= own["p99_ttft_ms"]["low"]
+    enough = with_slo({"ttft": "1s", "attainment": 0.95}, **{"run.requests": 3000})
+    assert enough.summary["infersim"]["precision"]["sufficient"]
+    assert with_slo({}).summary["infersim"]["precision"]["percentile"] == "p99"
+
+
+def test_an_interval_of_any_percentile_covers_the_truth_at_its_rate() -> None:
+    random = np.random.default_rng(5)
+    for share in (0.5, 0.9, 0.95):
+        truth, covered = -math.log(1 - share), 0
+        for _ in range(400):
+            found = percentile_interval(random.exponential(size=300), share)
+            assert found.low is not None
+            covered += found.low <= truth <= (math.inf if found.high is None else found.high)
+        assert covered >= 0.93 * 400

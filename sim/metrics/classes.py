@@ -22,7 +22,7 @@ def by_class(run: RunRecord) -> list[dict[str, Any]] | None:
 
     Latencies are of its completed requests, the warm-up left out, as those of the whole run.
     ``attainment`` is the share of its requests whose first token came by the class's own deadline
-    and that kept slo.tpot; None without either. (The run's SLO has one limit for all.)
+    and that kept slo.tpot and slo.e2el; None without any. (The run's SLO has one limit for all.)
     """
     if not run.classes:
         return None
@@ -49,7 +49,9 @@ def _entry(run: RunRecord, item: TrafficClass, mine: NDArray[np.bool_]) -> dict[
 
 def _attainment(run: RunRecord, item: TrafficClass, judged: NDArray[np.bool_]) -> float | None:
     held = run.completed.copy()
-    limits = [(item.deadline, run.ttft), (run.scenario.slo.tpot or math.inf, run.tpot)]
+    slo = run.scenario.slo
+    limits = [(item.deadline, run.ttft)]
+    limits += [(slo.tpot or math.inf, run.tpot), (slo.e2el or math.inf, run.e2el)]
     if not judged.any() or all(math.isinf(limit) for limit, _ in limits):
         return None
     for limit, latency in limits:

@@ -1,4 +1,4 @@
-"""How sure are the figures, and where do the prices behind them come from?"""
+"""How sure the metrics are, and where the kernel timings behind them come from."""
 
 from __future__ import annotations
 

@@ -34,8 +34,10 @@ BATCHES = 30
 LEAST = math.ceil(math.log(TAIL) / math.log(SHARE))
 """Independent values from which on the largest of them is a bound for p99: 368."""
 
+METRICS = ("ttft", "tpot", "e2el")
+
 WIDE = 0.25
-"""A run is too short for its p99 if the interval is wider than this share of the value."""
+"""A run is too short for a percentile if the interval is wider than this share of the value."""
 
 NO_PERCENTILE = {
     "offline": "with all requests there from the start, latencies depend on their number",
@@ -57,11 +59,17 @@ class Interval(NamedTuple):
 
 def p99_interval(values: Floats) -> Interval:
     """The interval of the p99 of ``values``, in the order in which they came."""
+    return percentile_interval(values, SHARE)
+
+
+def percentile_interval(values: Floats, share: float) -> Interval:
+    """The interval of the latency that ``share`` of ``values`` keep, in the order in which they
+    came."""
     n = len(values)
     if not n:
         return Interval(None, None, 0, 0)
-    effective = max(1, int(n / inflation(values > np.percentile(values, 100 * SHARE))))
-    few, many = _exceedances(effective)
+    effective = max(1, int(n / inflation(values > np.percentile(values, 100 * share))))
+    few, many = _exceedances(effective, share)
     scale = n / effective
     # so many values lie above each bound
     above_low = min(n, math.ceil(many * scale)) - 1
@@ -130,77 +138,109 @@ def share_interval(held: NDArray[np.bool_]) -> tuple[float, float]:
     return wilson(float(held.mean()), len(held) / inflation(held))
 
 
-def _exceedances(n: int) -> tuple[int | None, int]:
-    """Of ``n`` independent values, how many lie above their true p99?
+def _exceedances(n: int, share: float) -> tuple[int | None, int]:
+    """Of ``n`` independent values, how many lie above what the ``share`` of all of them keeps?
 
     The largest number that is too few to be likely (None: no number is) and the smallest that is
     too many: each is exceeded towards its side with a chance of at most ``TAIL``.
     """
-    mean = n * (1 - SHARE)
+    mean = n * (1 - share)
     top = min(n, int(mean + 12 * math.sqrt(mean) + 30))
     k = np.arange(top)
-    steps = np.log((n - k) / (k + 1) * (1 - SHARE) / SHARE)
-    logarithm = n * math.log(SHARE) + np.concatenate([[0.0], np.cumsum(steps)])
+    steps = np.log((n - k) / (k + 1) * (1 - share) / share)
+    logarithm = n * math.log(share) + np.concatenate([[0.0], np.cumsum(steps)])
     chance = np.cumsum(np.exp(logarithm))  # of at most so many
     few = int(np.searchsorted(chance, TAIL, side="right")) - 1
     return (None if few < 0 else few), int(np.searchsorted(chance, 1 - TAIL)) + 1
 
 
 def precision(run: RunRecord, state: str) -> dict[str, Any]:
-    """The ``precision`` entry of the summary: an interval (ms) for each p99, and what it says.
+    """The ``precision`` entry of the summary: an interval (ms) for each p99 and for the percentile
+    that the SLO asks for, and what they say.
 
-    ``sufficient`` is None where the p99 of the run is no property of the system (``state`` is that
-    of the verdict), ``requests_needed`` a number where the run is too short.
+    ``sufficient`` is about that percentile, ``percentile`` its name (p99 without an SLO). It is
+    None where the percentile of the run is no property of the system (``state`` is that of the
+    verdict), ``requests_needed`` a number where the run is too short.
     """
+    share = _asked(run)
+    rank = rank_of(share)
     counted = run.completed & ~run.warmup
+    several = counted & (run.requests["output_tokens"] > 1)
     latencies = {
-        "p99_ttft_ms": run.ttft[counted],
-        "p99_tpot_ms": run.tpot[counted & (run.requests["output_tokens"] > 1)],
-        "p99_e2el_ms": run.e2el[counted],
+        name: run.latency(name)[several if name == "tpot" else counted] for name in METRICS
     }
-    arrivals = run.scenario.workload.arrivals
-    why = NO_PERCENTILE.get(state)
-    if arrivals is not None and arrivals.kind in ("ramp", "diurnal"):
-        why = "the rate of arrivals changes"
-    if why is None and not counted.any():
-        why = "no request counts beside the warm-up"
+    asked = dict.fromkeys([("p99", SHARE), (rank, share)])
+    why = _unstated(run, state, counted)
     if why is not None:
         empty = {"low": None, "high": None, "effective_samples": None}
         entries: dict[str, Any] = {
-            key: {**empty, "samples": len(values)} for key, values in latencies.items()
+            f"{each}_{name}_ms": {**empty, "samples": len(values)}
+            for each, _ in asked
+            for name, values in latencies.items()
         }
-        text = f"Not stated for p99: {why}."
-        return entries | {"sufficient": None, "requests_needed": None, "text": text}
-    entries, p99 = {}, {}
-    for key, values in latencies.items():
-        found = p99_interval(values)
-        entries[key] = {
-            "low": None if found.low is None else found.low * 1e3,
-            "high": None if found.high is None else found.high * 1e3,
-            "samples": found.samples,
-            "effective_samples": found.effective,
-        }
-        if found.samples:
-            p99[key] = float(np.percentile(values, 100 * SHARE)) * 1e3
-    return entries | conclusion(entries, p99, len(run.requests))
+        told = {"sufficient": None, "requests_needed": None}
+        return entries | told | {"percentile": rank, "text": f"Not stated for {rank}: {why}."}
+    entries, values_at = {}, {}
+    for each, wanted in asked:
+        for name, values in latencies.items():
+            key = f"{each}_{name}_ms"
+            found = percentile_interval(values, wanted)
+            entries[key] = {
+                "low": None if found.low is None else found.low * 1e3,
+                "high": None if found.high is None else found.high * 1e3,
+                "samples": found.samples,
+                "effective_samples": found.effective,
+            }
+            if found.samples and each == rank:
+                values_at[key] = float(np.percentile(values, 100 * wanted)) * 1e3
+    return entries | {"percentile": rank} | conclusion(entries, values_at, len(run.requests))
+
+
+def _asked(run: RunRecord) -> float:
+    """The share of requests for which the SLO sets limits; of several percentiles the highest."""
+    slo = run.scenario.slo
+    shares = [slo.attainment] if slo.together else []
+    shares += [each.percentile / 100 for each in slo.apart]
+    return max((share for share in shares if share < 1), default=SHARE)
+
+
+def rank_of(share: float) -> str:
+    """What the percentile of a share is called.
+
+    >>> rank_of(0.95), rank_of(0.999)
+    ('p95', 'p99.9')
+    """
+    return f"p{100 * share:.9g}"
+
+
+def _unstated(run: RunRecord, state: str, counted: NDArray[np.bool_]) -> str | None:
+    """Why a percentile of the run is no property of the system; None if it is."""
+    arrivals = run.scenario.workload.arrivals
+    if arrivals is not None and arrivals.kind in ("ramp", "diurnal"):
+        return "the rate of arrivals changes"
+    why = NO_PERCENTILE.get(state)
+    return "no request counts beside the warm-up" if why is None and not counted.any() else why
 
 
 def conclusion(
     entries: Mapping[str, Mapping[str, Any]],
-    p99: Mapping[str, float],
+    values: Mapping[str, float],
     requests: int,
     repetitions: int = 1,
 ) -> dict[str, Any]:
-    """``sufficient``, ``requests_needed`` and ``text`` for intervals of the values ``p99`` (ms).
+    """``sufficient``, ``requests_needed`` and ``text`` for intervals of ``values`` (ms), all of one
+    percentile: ``p99_ttft_ms`` and so on.
 
     They come of ``requests`` requests, sent in so many ``repetitions``.
     """
+    rank = next((key.split("_")[0] for key in values), "p99")
+    least = math.ceil(math.log(TAIL) / math.log(float(rank[1:]) / 100))
     found, factor, bounded = [], 1.0, True
-    for key, value in p99.items():
+    for key, value in values.items():
         low, high = entries[key]["low"], entries[key]["high"]
         name = key.split("_")[1].upper()
         if high is None:
-            more = LEAST / entries[key]["effective_samples"]
+            more = least / entries[key]["effective_samples"]
             found.append((True, f"{name} above {_ms(low)}"))
         else:
             more = ((high - low) / (WIDE * value)) ** 2 if value else 1.0
@@ -209,7 +249,7 @@ def conclusion(
             factor, bounded = more, high is not None
     if not any(short for short, _ in found):
         listed = ", ".join(text for _, text in found)
-        text = f"Long enough for its p99: {listed} (95 % confidence)."
+        text = f"Enough requests for a {rank}: {listed} (95 % confidence)."
         return {"sufficient": True, "requests_needed": None, "text": text}
     listed = ", ".join(text for short, text in found if short)
     if repetitions > 1:
@@ -220,7 +260,7 @@ def conclusion(
     return {
         "sufficient": False,
         "requests_needed": rounded_up(requests * factor),
-        "text": f"Too short for its p99: all that is sure (95 %) is {listed}. {enough} "
+        "text": f"Too few requests for a {rank}; with 95 % confidence it is {listed}. {enough} "
         f"{'would do' if bounded else 'are needed'}.",
     }
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from sim.metrics.attainment import MISSED, OPEN, slo_state
 from sim.metrics.own import PREFIX, headline_metrics, mean_metrics
-from sim.metrics.precision import conclusion, rounded_up
+from sim.metrics.precision import METRICS, conclusion, rounded_up
 
 CONFIDENCE = 0.95
 
@@ -261,7 +261,9 @@ def _precision(
     unstated = [precision for precision in precisions if precision["sufficient"] is None]
     if unstated or len(precisions) < 2:
         return dict((unstated or precisions)[0])
-    defined = [key for key in P99 if combined[key] is not None]
+    asked = [f"{precisions[0]['percentile']}_{name}_ms" for name in METRICS]
+    keys = asked if all(key in found for key in asked) else list(P99)
+    defined = [key for key in keys if combined[key] is not None]
     for precision in precisions:
         if any(precision[key]["high"] is None for key in defined if precision[key]["samples"]):
             text = (
@@ -275,8 +277,9 @@ def _precision(
             "samples": sum(p[key]["samples"] for p in precisions),
             "effective_samples": sum(p[key]["effective_samples"] for p in precisions),
         }
-        for key in P99
+        for key in dict.fromkeys([*P99, *keys])
     }
+    entries["percentile"] = keys[0].split("_")[0]
     bounded = {key: combined[key] for key in defined if found[key]["high"] is not None}
     requests = sum(detail["requests"]["submitted"] for detail in details)
     return entries | conclusion(entries, bounded, requests, len(details))

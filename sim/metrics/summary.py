@@ -73,6 +73,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         "model": d.model.name,
         "gpu": d.gpu.name,
         "gpus": run.gpus,
+        "replicas": run.replicas,
         "engine": d.engine.name,
         "batching": scenario.scheduler.batching,
         "verdict": verdict,
