@@ -26,6 +26,7 @@ from sim import (
     validate_command,
 )
 from sim.errors import InfersimError, printable
+from sim.examples import add_examples
 from sim.exits import told_errors
 from sim.options import AsJson, Overrides
 from sim.planning_commands.ablate import ablate
@@ -160,6 +161,7 @@ app.add_typer(trace_commands.app, name="trace", rich_help_panel=FILES)
 app.command(rich_help_panel=FILES)(export_command.export)
 app.command(rich_help_panel=FILES)(schema)
 app.command(rich_help_panel=FILES)(selftest)
+add_examples(app)
 
 
 if __name__ == "__main__":

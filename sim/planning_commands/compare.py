@@ -30,7 +30,13 @@ def compare(
     ],
     varied: Annotated[
         list[str],
-        typer.Option("--vary", metavar="KEY=A,B", help="Values to compare; repeat for a grid."),
+        typer.Option(
+            "--vary",
+            metavar="KEY=A,B",
+            help="Values to compare; repeat for a grid. Any key of a scenario, such as "
+            "scheduler.max_num_batched_tokens, fleet.0.gpu, precision.weights, router or "
+            "workload.arrivals.rate; `infersim explain scenario` has them all.",
+        ),
     ] = [],
     repetitions: Annotated[
         int | None, typer.Option(help="Runs of each variant under other seeds; else 5.")

@@ -39,7 +39,9 @@ def sweep(
             "--sweep",
             metavar="KEY=VALUES",
             help="Values for a key: 2:40:10 (10 of them, evenly), log:1:64:7, or a list; repeat "
-            "for a grid.",
+            "for a grid. Any key of a scenario, such as workload.arrivals.rate, "
+            "scheduler.max_num_seqs or fleet.0.tensor_parallel; `infersim explain scenario` has "
+            "them all.",
         ),
     ] = [],
     overrides: Overrides = [],
