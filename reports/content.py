@@ -78,9 +78,17 @@ def header(summary: Mapping[str, Any]) -> dict[str, Any]:
             ("GPU", f"{phrase(gpus, 'count')} × {pick(summary, 'infersim.gpu')}"),
             ("Engine", str(pick(summary, "infersim.engine"))),
             ("Batching", batching),
-            ("Seed", str(pick(summary, "infersim.seed"))),
+            _when(summary),
         ],
     }
+
+
+def _when(summary: Mapping[str, Any]) -> tuple[str, str]:
+    """The day of a run that was taken in from a record; the seed of any other."""
+    own = pick(summary, "infersim")
+    if "observed_on" not in own:
+        return "Seed", str(pick(summary, "infersim.seed"))
+    return "Observed", str(own["observed_on"] or "date not recorded")
 
 
 def cards(summary: Mapping[str, Any]) -> list[Card]:

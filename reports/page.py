@@ -21,6 +21,7 @@ from reports.definitions import DEFINITIONS, Definition
 from reports.formats import phrase
 from reports.run_directory import known, pick
 from reports.sections import latency, limits, memory, moments, traffic, work
+from reports.sections.missing import absent, is_observed
 from reports.verdict import verdict
 
 SECTIONS: Mapping[str, str] = {
@@ -71,17 +72,22 @@ def render(
         work.operators(summary),
         work.operating_points(summary, charts),
     ]
+    distributions = latency.distributions(summary, requests, charts)
+    figures = [*plots, *parts, *distributions]
+    drawn = {figure.name: figure.spec is not None for figure in figures}
+    left_out = absent(summary, drawn, [figure.title for figure in figures])
     return fill(
         "report.html.j2",
-        SECTIONS,
+        {name: title for name, title in SECTIONS.items() if name not in left_out.sections},
         DEFINITIONS,
         header=content.header(summary),
         verdict=verdict(summary),
         cards=content.cards(summary),
         first_limit=limits.sentence(summary, requests),
         plots={plot.name: plot for plot in plots},
-        distributions=latency.distributions(summary, requests, charts),
-        parts=parts,
+        distributions=[each for each in distributions if each.name not in left_out.figures],
+        parts=[each for each in parts if each.name not in left_out.figures],
+        absent=left_out,
         workload=traffic.workload(requests),
         bounds=content.bounds(summary),
         tables={table.name: table for table in listed if table.rows},
@@ -166,6 +172,7 @@ def _provenance(summary: Mapping[str, Any]) -> dict[str, Any]:
         "chance": str(known(summary, "infersim.precision.text") or ""),
         "version": str(pick(summary, "infersim.version")),
         "seed": str(pick(summary, "infersim.seed")),
+        "observed": is_observed(summary),
         "profile": str(pick(summary, "infersim.provenance") or "not stated"),
         "band": str(band["text"]) if band else "",
         "notes": notes,

@@ -121,6 +121,8 @@ def _fits(summary: Mapping[str, Any]) -> Answer:
         return Answer("fits", question, "warn", short, detail)
     if not completed:
         return Answer("fits", question, "neutral", "No request was completed.", detail)
+    if is_observed(summary):
+        return Answer("fits", question, "neutral", "It ran: every request was answered.", detail)
     return Answer("fits", question, "good", "Yes, weights and KV cache fit.", detail)
 
 

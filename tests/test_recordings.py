@@ -466,6 +466,46 @@ def test_the_command_prints_and_draws_what_was_observed(tmp_path: Path, kind: st
     assert "Simulated seconds" not in page
 
 
+def panels(page: str) -> list[str]:
+    """The titles of the timeline's panels, top to bottom."""
+    (spec,) = re.findall(r'id="spec-timeline">(.*?)</script>', page, re.DOTALL)
+    layout = json.loads(spec)["layout"]
+    axes = sorted((name for name in layout if name.startswith("yaxis")), key=lambda n: n[5:] or "1")
+    return [layout[name]["title"]["text"] for name in axes]
+
+
+def test_ticks_are_not_drawn_as_iterations(tmp_path: Path) -> None:
+    command(log(tmp_path), "--from", "log", "-o", tmp_path / "run")
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert panels(page) == ["requests/s", "requests", "share of KV cache", "tokens/s"]
+    assert "KV blocks in use" in page  # how full they are is not in the record
+    assert "KV used" not in re.findall(r'id="spec-timeline">(.*?)</script>', page, re.DOTALL)[0]
+    assert "Not in this record" in page
+
+
+def test_memory_that_was_not_recorded_is_not_zero(tmp_path: Path) -> None:
+    empty = SERIES.replace(",40.0", ",0.0").replace(",20.0", ",0.0")
+    command(log(tmp_path, series=empty), "--from", "log", "-o", tmp_path / "run")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    cache = summary["infersim"]["kv_cache"]
+    assert cache["mean_reserved"] is cache["peak_reserved"] is None
+    assert panels((tmp_path / "run" / "report.html").read_text()) == [
+        *("requests/s", "requests", "tokens/s"),
+    ]
+    done = CliRunner().invoke(app, ["validate-run", str(tmp_path / "run"), "--json", "-o",
+                                    str(tmp_path / "page.html")])  # fmt: skip
+    levels = {row["name"]: row for row in json.loads(done.output)["composition"]["levels"]}
+    assert levels["KV reserved, peak"]["observed"] is None
+    assert "share of KV cache" not in (tmp_path / "page.html").read_text()
+
+
+def test_the_page_has_the_day_of_the_record(tmp_path: Path) -> None:
+    command(bench(tmp_path), "--from", "vllm-bench", "--gpu", "h100-sxm", "-o", tmp_path / "run")
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "<dt>Observed</dt><dd>2026-01-02</dd>" in page
+    assert "<dt>Seed</dt>" not in page
+
+
 def test_the_command_prints_one_object(tmp_path: Path) -> None:
     arguments = ("--from", "log", "-o", tmp_path / "run", "--json", "--no-report")
     done = command(log(tmp_path), *arguments)

@@ -430,13 +430,16 @@ def test_an_observed_run_says_what_it_cannot_know(run: Run) -> None:
     assert {name for name in FIGURES if f'data-spec="spec-{name}"' not in html} == missing
     for expected in (
         "measured, not predicted",
-        latency.NOT_RECORDED,
-        memory.UNKNOWN,
-        work.NOT_COUNTED,
+        "Not in this record",
+        "What TTFT consists of; What E2EL consists of",
         "By phase of an iteration, as measured.",
         "the capacity of a real engine was not measured",
     ):
         assert expected in text
+    for frame in (latency.NOT_RECORDED, memory.UNKNOWN, work.NOT_COUNTED):
+        assert frame not in text  # one line for all, no empty frames
+    for section in ("parts", "roofline"):
+        assert f'id="{section}"' not in html
 
 
 def test_a_cache_of_unknown_size_is_not_mapped(run: Run) -> None:

@@ -213,11 +213,11 @@ def test_nothing_to_change_says_what_it_assumes(tmp_path):
     run = observe(write_scenario(tmp_path), tmp_path / "run")
     told = " ".join(invoke(run, "--no-page").output.split())
     assert "20 of 20 metrics are within the predicted band of ±" in told
-    assert "Nothing to change: the mean error, 0.0 %, is no larger than two runs" in told
+    assert "means and throughput are off by 0.0 % at most, within twice the 2 %" in told
     assert "assumed, not measured here" in told
     assert "noise" not in told.split("Batches and memory")[0]
     twice = " ".join(invoke(run, "--no-page", "--repeat", run).output.split())
-    assert "within what the 2 observed runs differ by" in twice
+    assert "off by 0.0 % at most, and 2 runs differ as much" in twice
     assert "noise: relative standard deviation" in twice
 
 

@@ -239,6 +239,7 @@ def _own(own: dict[str, Any], recording: Recording, run: RunRecord) -> dict[str,
         "energy": None,
         "error_band": no_band | {"text": sure},
         SIMULATED_BY: None if maker is None else dict(maker),
+        OBSERVED_ON: recording.date,
         "provenance": f"{stated.engine}{version}{place}, recorded in {recording.files[0].name}",
     }
 
@@ -253,7 +254,7 @@ def _kv_cache(kv: dict[str, Any], recording: Recording, run: RunRecord) -> dict[
         unknown += ["max_model_len", "max_concurrency"]
     known = kv | dict.fromkeys(unknown)
     samples = recording.samples
-    if samples is None:
+    if samples is None or not samples.used.any():  # requests ran: a 0 was written for unknown
         return known
     taken = {
         "mean_reserved": _over_time(samples.used, recording),

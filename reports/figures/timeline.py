@@ -88,8 +88,8 @@ def _traffic(requests: pd.DataFrame, edges: Floats, duration: float) -> Panel:
 
 def _states(
     timeseries: pd.DataFrame, requests: pd.DataFrame, capacity: float | None
-) -> tuple[Panel, Panel]:
-    """Requests in the system, and the KV cache."""
+) -> list[Panel]:
+    """Requests in the system, and the KV cache where anything is known of it."""
     steps = fleet_steps(timeseries, requests)
     levels = steps.levels
     counts = Panel(
@@ -100,15 +100,20 @@ def _states(
     share = capacity or 1.0
     told = "%{y:.1%}" if capacity else "%{y:,.0f} tokens"
     used, reserved = levels["kv_used_tokens"] / share, levels["kv_reserved_tokens"] / share
+    if not (reserved > 0).any():  # requests ran, and they cannot have run without memory
+        return [counts]
+    traces = [
+        _steps(steps.time, reserved, "KV reserved", "kv_reserved", told) | {"fill": "none"},
+        _steps(steps.time, used, "KV used", "kv_used", told),
+    ]
+    if (used == reserved).all():  # the blocks in use are known, not how full they are
+        traces = [_steps(steps.time, used, "KV blocks in use", "kv_used", told)]
     cache = Panel(
         "share of KV cache" if capacity else "KV cache (tokens)",
         {"tickformat": ".0%", "range": [0, 1.02]} if capacity else {},
-        [
-            _steps(steps.time, reserved, "KV reserved", "kv_reserved", told) | {"fill": "none"},
-            _steps(steps.time, used, "KV used", "kv_used", told),
-        ],
+        traces,
     )
-    return counts, cache
+    return [counts, cache]
 
 
 COUNTED = ("running", "waiting")
@@ -129,7 +134,10 @@ def _preemptions(timeseries: pd.DataFrame, edges: Floats) -> list[Panel]:
 
 
 def _iterations(timeseries: pd.DataFrame, edges: Floats) -> list[Panel]:
-    """What an iteration of one replica has in it; nothing where that was not recorded."""
+    """What an iteration of one replica has in it; nothing where rows are no iterations (the ticks
+    of a log say how much was done in them, not in how many batches)."""
+    if not timeseries["prefill_seqs"].notna().any():
+        return []
     return [
         Panel(
             "tokens/iteration",

@@ -14,11 +14,11 @@ from reports.figures import kv_map
 from reports.formats import phrase, show
 from reports.gpu_memory import TITLES, Memory, gpu_memory
 from reports.run_directory import known, pick
-from reports.sections.missing import reason
+from reports.sections.missing import is_observed, reason
 from reports.steps import replica_count
 from reports.tables import Cell, Column, Table
 
-UNKNOWN = "Nobody measured what is in the memory of a GPU while a real engine runs."
+UNKNOWN = "What was in the memory of the GPU is not in the record."
 
 
 def whole_gpu(summary: Mapping[str, Any], timeseries: pd.DataFrame) -> tuple[Plot, Table | None]:
@@ -84,6 +84,9 @@ def cache_over_time(
     tokens = pick(summary, "infersim.kv_cache.tokens")
     if not len(timeseries):
         note = "No iteration is known, so that there is nothing to draw."
+        return Plot("kv-map", title, "kv_map", note, None)
+    if is_observed(summary) and pick(summary, "infersim.kv_cache.mean_used") is None:
+        note = "How full the blocks in use were is not in the record."
         return Plot("kv-map", title, "kv_map", note, None)
     if not tokens:
         note = "The size of the KV cache was not recorded: the timeline has it in tokens."

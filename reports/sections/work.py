@@ -14,7 +14,7 @@ from reports.sections.missing import is_observed, reason
 from reports.tables import Cell, Column, Table
 
 NOT_COUNTED = (
-    "Nobody counts the FLOP and the bytes of a real device, so that it has no points here."
+    "The FLOP and the bytes of a real device are not counted, so that it has no points here."
 )
 
 PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))

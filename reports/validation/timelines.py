@@ -1,11 +1,12 @@
-"""Did as much run, wait and fill the memory, at the same time? Both runs on one time axis.
+"""Both runs on one time axis: what ran, waited and filled the memory at the same time.
 
-Panels, top to bottom: requests running, requests waiting, KV cache, output tokens per second.
+Panels, top to bottom: requests running, requests waiting, KV cache, output tokens per second. The
+KV cache is left out where the record says nothing of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,8 @@ from reports.profile.axes import legend
 from reports.steps import fleet_steps, nice_width, token_rates
 from reports.validation import Frames
 
-PANELS = ((0.79, 0.97), (0.54, 0.72), (0.29, 0.47), (0.04, 0.22))
-"""Bottom and top of each panel, as shares of the plot's height."""
+GAP, FOOT = 0.07, 0.04
+"""Between panels, and below the last one, as shares of the plot's height."""
 
 
 def figure(observed: Frames, predicted: Frames, kv_tokens: Mapping[str, float | None]) -> go.Figure:
@@ -30,17 +31,23 @@ def figure(observed: Frames, predicted: Frames, kv_tokens: Mapping[str, float | 
     is_share = all(kv_tokens[name] for name in drawn)
     longest = max((float(f.timeseries["end_s"].max()) for f in drawn.values()), default=1.0)
     traces = []
+    memory = all((frames.timeseries["kv_reserved_tokens"] > 0).any() for frames in drawn.values())
     for name, frames in drawn.items():
         steps = fleet_steps(frames.timeseries, frames.requests)
-        kv = steps.levels["kv_used_tokens"] / ((kv_tokens[name] or 1.0) if is_share else 1.0)
+        kv = steps.levels["kv_reserved_tokens"] / ((kv_tokens[name] or 1.0) if is_share else 1.0)
         rates = token_rates(frames.timeseries, frames.requests, nice_width(longest, BINS))
         traces += [
             _steps(name, steps.time, steps.levels["running"], 1, "%{y:,.0f}"),
             _steps(name, steps.time, steps.levels["waiting"], 2, "%{y:,.0f}"),
-            _steps(name, steps.time, kv, 3, "%{y:.1%}" if is_share else "%{y:,.0f}"),
-            _steps(name, rates.edges, np.append(rates.output, rates.output[-1:]), 4, "%{y:,.0f}/s"),
         ]
-    return go.Figure(data=traces, layout=_layout(longest, is_share=is_share))
+        if memory:
+            told = "%{y:.1%}" if is_share else "%{y:,.0f}"
+            traces.append(_steps(name, steps.time, kv, 3, told))
+        output = np.append(rates.output, rates.output[-1:])
+        traces.append(_steps(name, rates.edges, output, 4 if memory else 3, "%{y:,.0f}/s"))
+    share = "share of KV cache" if is_share else "KV tokens"
+    titles = ["running", "waiting", *([share] if memory else []), "tokens/s"]
+    return go.Figure(data=traces, layout=_layout(longest, titles, is_share=memory and is_share))
 
 
 def _steps(name: str, time: Floats, level: Floats, panel: int, hover: str) -> dict[str, Any]:
@@ -59,17 +66,19 @@ def _steps(name: str, time: Floats, level: Floats, panel: int, hover: str) -> di
     }
 
 
-def _layout(duration: float, *, is_share: bool) -> dict[str, Any]:
-    titles = ("running", "waiting", "share of KV cache" if is_share else "KV tokens", "tokens/s")
+def _layout(duration: float, titles: Sequence[str], *, is_share: bool) -> dict[str, Any]:
     layout = theme.layout() | {"hovermode": "x unified", "hoversubplots": "axis"}
     layout |= {"showlegend": True, "legend": legend()}
     layout["xaxis"] = theme.axis("time since the start") | {
-        "anchor": "y4",
+        "anchor": f"y{len(titles)}",
         "range": [0, duration],
         "hoverformat": ",.4~g",
         "ticksuffix": " s",
     }
-    for panel, (title, (bottom, top)) in enumerate(zip(titles, PANELS, strict=True), start=1):
+    height = (1 - FOOT - 0.03 - GAP * (len(titles) - 1)) / len(titles)
+    for panel, title in enumerate(titles, start=1):
+        bottom = FOOT + (len(titles) - panel) * (height + GAP)
+        top = bottom + height
         layout[f"yaxis{panel if panel > 1 else ''}"] = theme.axis(title) | {
             "domain": [bottom, top],
             "rangemode": "tozero",

@@ -18,7 +18,7 @@ from sim.validation import wording
 from sim.validation.advice import Advice, Change, advise
 from sim.validation.composition import COLUMNS, Agreement, agreement, levels
 from sim.validation.engine_file import sampled
-from sim.validation.figures import Figure, figures
+from sim.validation.figures import HEADLINES, Figure, figures
 from sim.validation.observed import ObservedRun
 from sim.validation.prediction import Prediction, Question, predict
 from sim.validation.pricing import Prices, priced
@@ -142,7 +142,7 @@ class Validation:
         advice = self.advice
         text = ""
         if advice.quiet:
-            text = wording.quiet(1 + len(self.repeats), advice.before)
+            text = wording.quiet(1 + len(self.repeats), self._worst())
         elif not advice.changes:
             text = wording.ONLY_A_SUMMARY if self.run.summary_only else wording.NOTHING_FOUND
         measured = len(self.repeats) > 0
@@ -157,6 +157,10 @@ class Validation:
             else "",
             "changes": [self._change(change) for change in advice.changes],
         }
+
+    def _worst(self) -> float:
+        """The largest error of the main metrics, without its sign."""
+        return max((abs(row.error) for row in self.rows if row.key in HEADLINES), default=0.0)
 
     def _change(self, change: Change) -> dict[str, Any]:
         cause, setup = change.cause, self.asked.setup

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sim.engine import EngineSpec
 from sim.units import show_time
 from sim.validation import proposals
-from sim.validation.figures import TYPICAL_NOISE, TYPICAL_TAIL_NOISE, Figure
+from sim.validation.figures import TYPICAL_NOISE, Figure
 from sim.validation.proposals import Cause
 from sim.validation.residuals import HOST
 
@@ -116,18 +116,17 @@ def _rivals(cause: Cause) -> str:
 
 def quiet(runs: int, error: float) -> str:
     """Why nothing is to be changed, and what that assumes; ``runs`` of the engine were observed,
-    ``error`` is the mean error, as a logarithm of a ratio.
+    ``error`` is the largest of the main metrics.
 
     >>> print(quiet(3, 0.012))
-    Nothing to change: the mean error, 1.2 %, is within what the 3 observed runs differ by.
+    Nothing to change: means and throughput are off by 1.2 % at most, and 3 runs differ as much.
     """
-    size = f"the mean error, {100 * (exp(error) - 1):.1f} %"
+    size = f"Nothing to change: means and throughput are off by {100 * error:.1f} % at most"
     if runs > 1:
-        return f"Nothing to change: {size}, is within what the {runs} observed runs differ by."
+        return f"{size}, and {runs} runs differ as much."
     return (
-        f"Nothing to change: {size}, is no larger than two runs of one engine usually differ "
-        f"({100 * TYPICAL_NOISE:.0f} % in means, {100 * TYPICAL_TAIL_NOISE:.0f} % in 99th "
-        "percentiles). That is assumed, not measured here: give a second run with --repeat to "
+        f"{size}, within twice the {100 * TYPICAL_NOISE:.0f} % by which two runs of one engine "
+        "usually differ. That is assumed, not measured here: give a second run with --repeat to "
         "measure it."
     )
 
