@@ -23,6 +23,7 @@ from calibrate.recordings.recording import Floats, Recording
 from calibrate.recordings.summaries import METRICS, Summary
 from sim.cost import CostModel
 from sim.export.bench import SIMULATED_BY
+from sim.metrics.asked import asked
 from sim.metrics.run_record import RunRecord
 from sim.recorder import COMPLETED, GAP, PLAN, REJECTED, REQUEST
 from sim.results import Result
@@ -55,7 +56,8 @@ class RecordedResult(Result):
     def summary(self) -> dict[str, Any]:
         """As of a simulated run; what nobody has told is null or empty."""
         figures = dict(self.summaries[0])
-        figures["infersim"] = _own(figures["infersim"], self.recording, self.record)
+        own = _own(figures["infersim"], self.recording, self.record)
+        figures["infersim"] = own | {"asked": asked(self.scenario)}
         if self.recording.summary is not None:
             return summed_up(figures, self.recording.summary)
         return {**figures, **self.recording.totals}
