@@ -177,7 +177,13 @@ def test_the_corrected_engine_is_said_on_the_screen_and_on_the_page(benchmark, t
     assert there.read_text() == "in use"
     assert f"--set engine={written}" in (tmp_path / "page.html").read_text()
     assert catalog.engine(written).factors.kernels == pytest.approx(1.16, abs=0.02)
+    assert "extends: vllm" in written.read_text()
     assert catalog.engine(written).memory_reserve == catalog.engine("vllm").memory_reserve
+    # a correction of the corrected one extends the file, wherever it is used from
+    done = invoke(benchmark, "--set", f"engine={written}", "--set", "assume.host_time=3", "-o",
+                  tmp_path / "sub.html")  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert f"extends: {written}" in (tmp_path / "sub-engine.yaml").read_text()
 
 
 def test_without_a_page_nothing_is_written_unless_it_is_named(benchmark, tmp_path, monkeypatch):

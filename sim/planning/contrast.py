@@ -40,7 +40,8 @@ def contrasts(columns: Sequence[Column], contrast: Contrast | None = None) -> di
 
     ``contrast`` says how two of them differ, by default by the pairs of their repetitions. The
     base is the first variant with figures. Best of a figure are the variant with the best mean
-    and those that cannot be told from it; none if that is all of them.
+    (``first``) and those that cannot be told from it; none if that is all of them. ``to_first`` has
+    what ``differences`` has, against ``first``.
     """
     apart = contrast or _by_repetition(columns)
     served = [index for index, column in enumerate(columns) if column.error is None]
@@ -54,12 +55,21 @@ def contrasts(columns: Sequence[Column], contrast: Contrast | None = None) -> di
             None if index == base or index not in served else apart(figure.key, index, base)
             for index in range(len(columns))
         ]
+        first = best_of(means, figure.better)
+        behind = [
+            None
+            if first is None or index == first or means[index] is None
+            else apart(figure.key, index, first)
+            for index in range(len(columns))
+        ]
         figures.append(
             {
                 **figure._asdict(),
                 "means": means,
-                "best": _best(figure, means, served, apart),
-                "differences": [None if each is None else each.document() for each in against],
+                "first": first,
+                "best": _best(first, means, behind),
+                "differences": _documents(against),
+                "to_first": _documents(behind),
             }
         )
     return {"base": base, "variants": [_variant(column) for column in columns], "figures": figures}
@@ -80,15 +90,20 @@ def _by_repetition(columns: Sequence[Column]) -> Contrast:
 
 
 def _best(
-    figure: Figure, means: Sequence[float | None], served: Sequence[int], apart: Contrast
+    first: int | None, means: Sequence[float | None], behind: Sequence[Difference | None]
 ) -> list[int]:
-    """The best variants of a figure."""
-    first = best_of(means, figure.better)
-    if first is None:
-        return []
-    known = [index for index in served if means[index] is not None]
-    good = [i for i in known if i == first or not apart(figure.key, i, first).certain]
+    """The variant with the best mean, and those that cannot be told from it."""
+    known = [index for index, mean in enumerate(means) if mean is not None]
+    good = [
+        index
+        for index, apart in enumerate(behind)
+        if index == first or (apart is not None and not apart.certain)
+    ]
     return [] if len(good) == len(known) > 1 else good
+
+
+def _documents(found: Sequence[Difference | None]) -> list[dict[str, Any] | None]:
+    return [None if each is None else each.document() for each in found]
 
 
 def _variant(column: Column) -> dict[str, Any]:

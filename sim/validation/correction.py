@@ -20,7 +20,7 @@ from sim.results import REQUESTS
 from sim.run_directory import SCENARIO
 from sim.validation import Called
 from sim.validation.advice import Advice, Change, all_changes
-from sim.validation.engine_file import NO_ITERATIONS, inherited
+from sim.validation.engine_file import NO_ITERATIONS
 from sim.validation.observed import ITERATIONS, ObservedRun
 from sim.validation.prediction import Question
 from sim.validation.proposals import BLOCKS, FRONT_END
@@ -65,7 +65,7 @@ def _engine(
     priced = asked.setup.deployment.engine
     wanted = changed_engine(priced, all_changes(Advice(changes, False, 0.0, 0.0)))
     title = base.title.removesuffix(CORRECTED)
-    document: dict[str, object] = {"title": f"{title}{CORRECTED}"}
+    document: dict[str, object] = {"extends": _named(asked), "title": f"{title}{CORRECTED}"}
     keys = {name: key for key, name in FACTORS.items()}
     for name, change in of_engine.items():
         told = words(change.cause, priced, asked.setup.capacity.num_gpu_blocks).title
@@ -76,7 +76,15 @@ def _engine(
         else:
             value = float(f"{getattr(wanted.factors, name):.5g}")
             document[keys[name]] = {"value": value, "source": source}
-    return inherited(document, base) | {"fitted_to": _fitted_to(run, base)}
+    return document | {"fitted_to": _fitted_to(run, base)}
+
+
+def _named(asked: Question) -> str:
+    """The engine that is predicted with, as an engine file anywhere can name it."""
+    name = asked.scenario.engine
+    if name in catalog.names("engines"):
+        return name
+    return str(((asked.scenario.base or Path()) / name).absolute())
 
 
 CORRECTED = ", corrected after an observed run"

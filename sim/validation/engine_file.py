@@ -14,7 +14,7 @@ from typing import Literal
 import yaml
 
 from sim.catalog.engine_file import FACTORS
-from sim.engine import AS_PRICED, EngineSpec, FittedTo
+from sim.engine import AS_PRICED, EngineSpec, FittedTo, GpuDefaults
 from sim.errors import UsageError
 from sim.results import REQUESTS
 from sim.run_directory import write_whole
@@ -105,7 +105,9 @@ def _value(engine: EngineSpec, key: str) -> object:
 
 def _plain(value: object) -> object:
     """A value as YAML has it, in SI units."""
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, GpuDefaults):
+        return {key: each for key, each in value._asdict().items() if each != ""}
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
 def write_engine(path: Path, document: Mapping[str, object], option: str = "--fit-engine") -> None:
