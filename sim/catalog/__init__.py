@@ -147,17 +147,21 @@ def _gpu(entry: Entry, kernels: str) -> GpuSpec:
 def _as_copied(spec: GpuSpec, kernels: str) -> GpuSpec:
     """The GPU of a user's file; with the profile of the catalogue's part that it is a copy of, or
     else, if it has the title of one, with a word on what it lacks."""
-    for name in names("gpus"):
-        if not frameworks(name):
-            continue
-        part = read_gpu(read_entry("gpus", FOLDER / "gpus" / f"{name}.yaml"))
+    for part in _profiled_parts():
         if is_copy(spec, part):
-            profile = _shipped(name, kernels)
+            profile = _shipped(part.name, kernels)
             assert profile is not None
             return replace(spec, profile=taken_over(inherited(profile, part, spec), spec, part))
         if spec.title == part.title:
             return replace(spec, sources={**spec.sources, "profile": not_taken_over(spec, part)})
     return spec
+
+
+@cache
+def _profiled_parts() -> tuple[GpuSpec, ...]:
+    """The catalogue's GPUs that have profiles, without these."""
+    paths = (FOLDER / "gpus" / f"{name}.yaml" for name in names("gpus") if frameworks(name))
+    return tuple(read_gpu(read_entry("gpus", path)) for path in paths)
 
 
 def _shipped(name: str, kernels: str) -> Profile | None:
