@@ -22,6 +22,7 @@ from calibrate.knots import axes_of, jumpy_axes_of
 from calibrate.known_gpus import KNOWN
 from calibrate.measurements import Measurement
 from sim import catalog
+from sim.catalog.gpu_file import LEAST
 from sim.catalog.profile_file import to_document, to_yaml
 from sim.cost.kernels import serial, stream
 from sim.cost.kernels.choice import FORMS, MOVERS
@@ -115,7 +116,7 @@ def _limits(
         if row.precision.endswith("-weights") or row.seconds is None:
             continue
         rate = 2 * row.shape["m"] * row.shape["n"] * row.shape["k"] / row.seconds
-        peaks[row.precision] = max(rate, peaks.get(row.precision, 0.0))
+        peaks[row.precision] = max(rate, peaks.get(row.precision, LEAST["FLOP/s"]))
     if not moved or not peaks:
         raise InfersimError(
             "the measurements hold no copy and no product, from which the ceilings of a device "
@@ -123,7 +124,7 @@ def _limits(
         )
     if "bf16" not in peaks and "fp16" not in peaks:
         peaks["bf16"] = max(peaks.values())
-    return _Limits(max(moved), peaks, device.units)
+    return _Limits(max(*moved, LEAST["bytes per second"]), peaks, device.units)
 
 
 def _by_kernel(

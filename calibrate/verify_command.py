@@ -32,8 +32,12 @@ Names = Annotated[str, typer.Option(help="Separated by commas.")]
 def verify(
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:INDEX.")],
     model: Annotated[
-        str, typer.Option(help="Catalogue name, or path of a config.json; it must fit.")
-    ] = "llama-3.2-1b",
+        str | None,
+        typer.Option(
+            help="Catalogue name, or path of a config.json; it must fit. Else llama-3.2-1b on a "
+            "GPU, and a made-up model of 31 million parameters on a CPU."
+        ),
+    ] = None,
     output: Annotated[
         Path, typer.Option("-o", "--output", help="Folder of all results; goes on in it.")
     ] = Path("verification"),
@@ -44,8 +48,15 @@ def verify(
     chunk: Annotated[int, typer.Option(min=1, help="max_num_batched_tokens.")] = 256,
     prompt: Annotated[str, typer.Option(help="Tokens, LOW:HIGH, drawn evenly.")] = "32:224",
     answer: Annotated[str, typer.Option(help="Tokens, LOW:HIGH, drawn evenly.")] = "8:56",
-    run_time: Annotated[str, typer.Option(help="About how long one run takes.")] = "20s",
-    time_budget: Annotated[str, typer.Option(help="Of one calibration.")] = "45s",
+    total_time: Annotated[
+        str, typer.Option(help="About how long all of it takes; sets the two below.")
+    ] = "10min",
+    run_time: Annotated[
+        str | None, typer.Option(help="About how long one run takes; at most 20s by itself.")
+    ] = None,
+    time_budget: Annotated[
+        str | None, typer.Option(help="Of one calibration; at most 45s by itself.")
+    ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Runs of each kind.")] = 3,
     threads: Annotated[int | None, typer.Option(help="CPU threads; else as torch likes.")] = None,
     as_json: AsJson = False,
@@ -57,16 +68,23 @@ def verify(
         from calibrate.verify import traffic
         from calibrate.verify.console import view, write_csv
         from calibrate.verify.harness import Plans, verify
+        from calibrate.verify.pace import lengths
         from sim.console import stdout
 
+        kinds, ways = (
+            _chosen("--traces", traces, TRACES),
+            _chosen("--batching", batching, BATCHINGS),
+        )
+        total = _seconds("--total-time", total_time)
+        calibration, run = lengths(total, len(kinds), len(ways), repeats)
         setting = traffic.Setting(
-            model=traffic.absolute(model),
+            model=traffic.absolute(model or traffic.default_model(device, output)),
             precision=precision,
             batch=batch,
             chunk=max(chunk, batch),
             prompt=_bounds("--prompt", prompt),
             output=_bounds("--answer", answer),
-            seconds=_seconds("--run-time", run_time),
+            seconds=run if run_time is None else _seconds("--run-time", run_time),
             repeats=repeats,
         )
         _check(setting)
@@ -74,9 +92,9 @@ def verify(
             open_device(device, threads),
             setting,
             output,
-            _chosen("--traces", traces, TRACES),
-            _chosen("--batching", batching, BATCHINGS),
-            _seconds("--time-budget", time_budget),
+            kinds,
+            ways,
+            calibration if time_budget is None else _seconds("--time-budget", time_budget),
         )
         document = verify(plans, lambda line: typer.echo(line, err=True))
         text = json.dumps(document, indent=2, allow_nan=False) + "\n"

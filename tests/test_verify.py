@@ -6,8 +6,10 @@ No speed is asserted: a tiny model runs for moments, on a machine that others us
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,9 @@ from typer.testing import CliRunner
 from calibrate.commands import app
 from calibrate.lazy_torch import torch
 from calibrate.measurements import Measurement, Purpose, Table
-from calibrate.verify import host, score, shapes, traffic
+from calibrate.verify import harness, host, score, shapes, traffic
 from calibrate.verify.disturbance import Counts, Watch
+from calibrate.verify.pace import Pace, lengths, trace_length
 from sim import catalog
 from tests.engine_fixtures import llama
 
@@ -34,6 +37,18 @@ CONFIG = llama(
     max_position_embeddings=256,
     tie_word_embeddings=True,
 )
+
+
+TICK = 0.001
+"""Seconds that pass from one reading of a calibration's clock to the next: a busy machine measures
+as many points as an idle one."""
+
+
+@pytest.fixture(autouse=True)
+def _ticking(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings = itertools.count()
+    ticking = partial(harness.Suite, clock=lambda: TICK * next(readings))
+    monkeypatch.setattr(harness, "Suite", ticking)
 
 
 @pytest.fixture
@@ -68,6 +83,10 @@ def test_a_verification_from_beginning_to_end(model: Path) -> None:
     assert done.exit_code == 0, done.output
     assert max(map(len, done.stdout.splitlines())) <= 88
     assert "Anchor step:" in done.stdout
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith("burst: calibration; about ")
+    assert all(line.endswith(" left") for line in lines)
+    assert next(line for line in lines if "run" in line).startswith("burst: static, run 1")
     document = json.loads((out / "summary.json").read_text())
     (result,) = document["traces"]
     assert [run["batching"] for run in result["runs"]] == ["static", "continuous"]
@@ -231,3 +250,40 @@ def test_where_nothing_counts_nothing_is_known() -> None:
     now[0] = 5.0
     watch.done()
     assert watch.disturbed is None
+
+
+def test_the_time_left_follows_what_steps_took() -> None:
+    """Ten steps of 10 s planned; the first two take 15 s each, so the other eight will as well."""
+    now, said = [0.0], list[str]()
+    pace = Pace(100.0, said.append, clock=lambda: now[0])
+    pace.begin("one", 10.0)
+    assert said == ["one; about 100 s left"]
+    now[0] = 9.0
+    pace.tick()
+    assert len(said) == 1
+    now[0] = 12.0
+    pace.tick()
+    assert said[-1] == "one; about 88 s left"
+    now[0] = 15.0
+    pace.begin("two", 10.0)
+    now[0] = 30.0
+    pace.begin("three", 10.0)
+    assert pace.left() == 120.0
+    now[0] = 1000.0
+    pace.begin("the end", 0.0)
+    assert pace.left() >= 0.0
+
+
+def test_all_of_it_fits_the_time_there_is() -> None:
+    for total, traces, batchings, repeats in ((600.0, 3, 3, 3), (90.0, 1, 2, 1), (1e5, 3, 3, 3)):
+        calibration, run = lengths(total, traces, batchings, repeats)
+        assert calibration <= 45
+        assert run <= 20
+        assert traces * trace_length(calibration, run, batchings, repeats) <= total * (1 + 1e-9)
+
+
+def test_the_default_model_of_a_cpu_is_small(tmp_path: Path) -> None:
+    assert traffic.default_model("cuda:1", tmp_path) == "llama-3.2-1b"
+    assert list(tmp_path.iterdir()) == []
+    found = catalog.model(traffic.default_model("cpu", tmp_path / "out"))
+    assert 30e6 < found.parameters < 32e6

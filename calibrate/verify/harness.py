@@ -36,6 +36,7 @@ from calibrate.suite import Bench, Suite
 from calibrate.timing import timer_for
 from calibrate.verify import host, iterations, score, shapes, traffic
 from calibrate.verify.disturbance import Watch
+from calibrate.verify.pace import AROUND, Pace, trace_length
 from calibrate.verify.traffic import BATCHINGS, Setting, Trace
 from sim import catalog
 from sim.errors import UsageError
@@ -78,6 +79,10 @@ def verify(plans: Plans, say: Say = lambda line: None) -> dict[str, Any]:
     """
     plans.folder.mkdir(parents=True, exist_ok=True)
     _same_setting(plans)
+    open_traces = [n for n in plans.traces if not (plans.folder / n / RESULT).exists()]
+    setting = plans.setting
+    one = trace_length(plans.budget, setting.seconds, len(plans.batchings), setting.repeats)
+    pace = Pace(one * len(open_traces), say)
     for name in plans.traces:
         folder = plans.folder / name
         if (folder / RESULT).exists():
@@ -85,7 +90,7 @@ def verify(plans: Plans, say: Say = lambda line: None) -> dict[str, Any]:
             continue
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        _write_json(folder / RESULT, _trace(plans, name, folder, say))
+        _write_json(folder / RESULT, _trace(plans, name, folder, pace))
     return score.document(plans.setting, plans.device.facts, list(_results(plans.folder)))
 
 
@@ -96,25 +101,28 @@ def _results(folder: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(path.read_text(encoding="utf-8"))
 
 
-def _trace(plans: Plans, name: str, folder: Path, say: Say) -> dict[str, Any]:
+def _trace(plans: Plans, name: str, folder: Path, pace: Pace) -> dict[str, Any]:
     """Everything about one trace, and its result as JSON."""
     device, setting = plans.device, plans.setting
     started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     model = catalog.model(setting.model)
-    say(f"{name}: calibration")
-    tables = [_calibrate(plans, model, folder / "calibration-0.csv")]
+    again = f"{name}: calibration"
+    pace.begin(again, plans.budget)
+    tables = [_calibrate(plans, model, folder / "calibration-0.csv", pace)]
     profile = write_profile(settled(tables[0]), device.facts, folder / PROFILE)
+    pace.begin(f"{name}: host terms", AROUND * plans.budget)
     terms = [_host(plans, folder)]
     trace = traffic.trace_of(name, setting, folder / PROFILE, folder / ENGINE)
     anchors = [_anchor(plans, folder)]
     shutil.copy(folder / PROFILE, folder / "profile-0.yaml")
     told: list[dict[str, Any]] = []
     for number in range(1, setting.repeats + 1):
-        runs = list(_round(plans, trace, number, folder, say))
+        runs = list(_round(plans, trace, number, folder, pace))
         anchors.append(_anchor(plans, folder))
-        say(f"{name}: calibration")
-        tables.append(_calibrate(plans, model, folder / f"calibration-{number}.csv"))
+        pace.begin(again, plans.budget)
+        tables.append(_calibrate(plans, model, folder / f"calibration-{number}.csv", pace))
         profile = write_profile(settled(tables[-1]), device.facts, folder / PROFILE)
+        pace.begin(f"{name}: host terms", AROUND * plans.budget)
         terms.append(_host(plans, folder))
         host.write_engine(folder / ENGINE, _between(*terms[-2:]), device)
         profile = write_profile(score.joined(*tables[-2:]), device.facts, folder / PROFILE)
@@ -134,7 +142,7 @@ def _trace(plans: Plans, name: str, folder: Path, say: Say) -> dict[str, Any]:
 
 
 def _round(
-    plans: Plans, trace: Trace, number: int, folder: Path, say: Say
+    plans: Plans, trace: Trace, number: int, folder: Path, pace: Pace
 ) -> Iterator[tuple[str, Observed, float | None]]:
     """Every discipline once; each run is on disk before the next begins. Discipline, run, and the
     share of its time in which others used the processors."""
@@ -142,15 +150,21 @@ def _round(
         scenario = traffic.scenario(
             plans.setting, trace, batching, folder / PROFILE, folder / ENGINE
         )
-        say(f"{trace.name}: {batching}, run {number}, {trace.requests} requests")
-        observed, disturbed = _watched(plans.device, scenario)
+        run = f"{trace.name}: {batching}, run {number}, {trace.requests} requests"
+        pace.begin(run, plans.setting.seconds)
+        observed, disturbed = _watched(plans.device, scenario, pace)
         ObservedResult(observed).save(folder / "observed" / f"{batching}-{number}")
         yield batching, observed, disturbed
 
 
-def _watched(device: Device, scenario: Scenario) -> tuple[Observed, float | None]:
+def _watched(device: Device, scenario: Scenario, pace: Pace) -> tuple[Observed, float | None]:
     watch = Watch()
-    observed = run(scenario, device, sampling="random", progress=lambda done, total: watch.tick())
+
+    def tick(done: int, total: int) -> None:
+        watch.tick()
+        pace.tick()
+
+    observed = run(scenario, device, sampling="random", progress=tick)
     watch.done()
     return observed, watch.disturbed
 
@@ -200,7 +214,7 @@ def _anchor(plans: Plans, folder: Path) -> float:
     return median(steps)
 
 
-def _calibrate(plans: Plans, model: ModelSpec, path: Path) -> Table:
+def _calibrate(plans: Plans, model: ModelSpec, path: Path, pace: Pace) -> Table:
     """Measure the model's shapes; operands take turns as they do in the model."""
     device, setting = plans.device, plans.setting
     kind = device.facts.kind
@@ -218,7 +232,8 @@ def _calibrate(plans: Plans, model: ModelSpec, path: Path) -> Table:
     arena = Arena(device, turnover=model.weight_bytes(setting.precision))
     with Store(path, device.facts, {"models": [model.name]}) as store:
         timer = timer_for(device, model.linear_parameters() / MATRICES * element(setting.precision))
-        Suite(plan, owners, Bench(device, arena), timer, store, first_pass=0.9).run()
+        bench, report = Bench(device, arena), lambda progress: pace.tick()
+        Suite(plan, owners, bench, timer, store, report=report, first_pass=0.9).run()
     arena.release()
     return read(path)
 

@@ -6,6 +6,7 @@ knee what a user sees. Seconds and tokens.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -121,6 +122,32 @@ def anchor(setting: Setting, gpu: Path | str, engine: Path | str) -> Scenario:
     alone = Trace("anchor", {"kind": "burst"}, 1)
     short = {"workload.prompt_tokens": {"kind": "fixed", "value": min(16, setting.prompt[1])}}
     return scenario(setting, alone, "continuous", gpu, engine).override(short)
+
+
+SMALL = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 512,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "intermediate_size": 1408,
+    "vocab_size": 16000,
+    "max_position_embeddings": 2048,
+    "tie_word_embeddings": True,
+}
+"""A made-up model of 31 million parameters: two cores compute a token of a batch in some 20 ms, so
+that a run of three full batches takes seconds."""
+
+
+def default_model(device: str, folder: Path) -> str:
+    """The model to run where none is named: one that is done in time on such a device."""
+    if device.strip().lower() != "cpu":
+        return "llama-3.2-1b"
+    path = folder / "model.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(SMALL, indent=2) + "\n", encoding="utf-8")
+    return str(path)
 
 
 def absolute(model: str) -> str:

@@ -41,7 +41,7 @@ DEFAULTS: Mapping[str, tuple[object, str]] = {
 """For each key that a file may leave out, the value assumed and why that one."""
 
 _REQUIRED = ("memory", "bandwidth", "peak_flops")
-_LEAST = {"bytes": 1e9, "bytes per second": 1e9, "FLOP/s": 1e10}
+LEAST = {"bytes": 1e9, "bytes per second": 1e9, "FLOP/s": 1e10}
 """What no GPU is below: a smaller number was meant in another unit."""
 _MOST = {"bytes": 1e15, "bytes per second": 1e18, "FLOP/s": 1e21}
 """What no GPU is above, by far."""
@@ -131,7 +131,7 @@ def _peaks(values: Fields) -> dict[str, float]:
 def _plausible(fields: Fields, key: str, dimension: str) -> float:
     """The quantity, which a bare number in giga or tera would make absurdly small."""
     value = fields.quantity(key, dimension)
-    if 0 < value < _LEAST[dimension]:
+    if 0 < value < LEAST[dimension]:
         raise fields.error(
             key,
             f"{fields.value(key)!r} is too small for a GPU; write the unit, as in "
