@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from typer.testing import CliRunner
 
 import sim
 from sim import catalog
+from sim.cli import app
 from sim.errors import UsageError
+from sim.validation.engine_file import inherited
 
 SCENARIO: dict[str, Any] = {
     "model": "llama-3.1-8b",
@@ -112,3 +117,28 @@ def test_a_preset_of_ones_own_may_have_them_and_is_checked(tmp_path: Path) -> No
     (tmp_path / "bad.yaml").write_text(text.replace("max_num_seqs: 1024", "max_num_seqs: many"))
     with pytest.raises(UsageError, match=r"gpu_defaults\.0\.max_num_seqs"):
         catalog.engine(tmp_path / "bad.yaml")
+
+
+def test_a_recorded_run_that_does_not_state_its_limits_says_what_is_assumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = sim.simulate(SCENARIO).save(tmp_path / "run")
+    commands = [
+        f"export {made} --to vllm-bench --output bench.json",
+        "observe bench.json --from vllm-bench --gpu l40s --set model=llama-3.1-8b "
+        "--no-report --json -o observed",
+    ]
+    for command in commands:
+        done = CliRunner().invoke(app, command.split())
+        assert done.exit_code == 0, done.stderr
+    found = json.loads((tmp_path / "observed" / "summary.json").read_text())["infersim"]
+    assert found["kind"] == "observed"
+    assert any(TOKENS in note for note in found["notes"])
+
+
+def test_a_preset_that_takes_over_another_one_keeps_them(tmp_path: Path) -> None:
+    vllm = catalog.engine("vllm")
+    document = inherited({"title": "Mine"}, vllm)
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(document))
+    assert catalog.engine(tmp_path / "mine.yaml").gpu_defaults == vllm.gpu_defaults
