@@ -88,6 +88,7 @@ def test_of_each_gpu_the_fewest_count(monkeypatch: pytest.MonkeyPatch) -> None:
         (listed(4, 3, 4.5), listed(2), None, "but no lower price of b is"),
         (listed(4), listed(2, 1.9), None, "but no higher price of a is"),
         (GpuPrice(4, "given"), listed(2, 1.9), True, "is the cheapest at any listed price"),
+        (GpuPrice(4, "file"), listed(2, 1.9), True, "is the cheapest at any listed price"),
         (GpuPrice(4, "given"), GpuPrice(2, "given"), True, "is the cheapest at any listed price"),
     ],
 )  # fmt: skip

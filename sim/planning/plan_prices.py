@@ -154,7 +154,7 @@ def _unknown(mine: Rival, rivals: Sequence[Rival]) -> list[str]:
     return [
         f"no {side} price of {each.gpu}"
         for each, end, side in ends
-        if end is None and each.price.origin != "given"
+        if end is None and each.price.origin == "list"
     ]
 
 
