@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from reports.formats import NARROW_SPACE
+from reports.formats import MISSING, NARROW_SPACE, show
 from reports.run_directory import known, pick
 from sim.metrics.slo_text import is_apart, limit_title
 from sim.units import show_share, show_time
@@ -111,8 +111,17 @@ def percent(share: float | None, target: float | None = None) -> str:
 
 
 def digits(share: float | None, target: float | None) -> str:
-    """A share for a table in percent, with the digits that tell it from ``target``."""
-    return "" if share is None else show_share(share, target).removesuffix("%")
+    """A share for a table in percent: one decimal, or as many as tell it from ``target``.
+
+    >>> digits(0.8861, 0.99), digits(0.98996, 0.99)
+    ('88.6', '98.996')
+    """
+    if share is None:
+        return MISSING
+    text = show(share, "share").text
+    if target is None or share == target or text != show(target, "share").text:
+        return text
+    return show_share(share, target).removesuffix("%")
 
 
 def page_text(text: str) -> str:
