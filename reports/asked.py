@@ -13,18 +13,19 @@ def question(
 ) -> dict[str, Any]:
     """The entries ``title``, ``lead``, ``asked`` and ``changes`` of a page's header.
 
-    ``asked`` is that of ``sim.metrics.asked`` (None in results of older versions), ``on`` the
-    GPUs. The description of the scenario is shown while what it asks is what was run.
+    ``asked`` is that of ``sim.metrics.asked`` (None in results of older versions), with what was
+    ``changed`` where that is known, ``on`` the GPUs. The scenario's description is shown while
+    what it asks is what was run.
     """
     if asked is None:
         return {"title": f"{name}, {kind}", "lead": description, "asked": "", "changes": ""}
     said = [asked["traffic"], asked["lengths"], asked["slo"] and f"SLO: {asked['slo']}"]
-    changes = "; ".join(asked["changes"]).replace("->", ARROW)
+    changes = "; ".join(asked.get("changes", ())).replace("->", ARROW)
     place = f" on {on}" if on else ""
     load = f": {asked['traffic']}" if asked["traffic"] else ""
     return {
         "title": f"{name}{load}{place}, {kind}",
-        "lead": description if asked["still_asks"] else "",
+        "lead": description if asked.get("still_asks") else "",
         "asked": " \u00b7 ".join(text for text in said if text),
         "changes": f"Changed in the scenario file: {changes}" if changes else "",
     }

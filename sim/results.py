@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.metrics.asked import asked
+from sim.metrics.asked import changed
 from sim.metrics.attainment import OPEN
 from sim.metrics.charts import charts
 from sim.metrics.latency_parts import latency_parts
@@ -90,9 +90,11 @@ class Result:
     def summary(self) -> dict[str, Any]:
         """The figures, as in ``summary.json``: of several repetitions, their means."""
         wanted = self.scenario.run.repetitions
-        summary = combine(self.summaries, wanted) if wanted > 1 else self.summaries[0]
-        summary["infersim"]["asked"] = asked(self.scenario)
-        return summary
+        return combine(self.summaries, wanted) if wanted > 1 else self.summaries[0]
+
+    def add_changes(self) -> None:
+        """Put into the summary how the scenario differs from its file."""
+        self.summary["infersim"]["asked"] |= changed(self.scenario)
 
     def add_ends(self, ends: dict[str, Any]) -> None:
         """Put what was found at both ends of the error band (``sim.ends``) into the summary.
@@ -154,6 +156,7 @@ class Result:
 
     def page_contents(self) -> dict[str, Any]:
         """What the page is drawn from, by the parameters of ``reports.render``."""
+        self.add_changes()
         return {
             "summary": self.summary,
             "requests": self.requests,

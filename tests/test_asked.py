@@ -10,14 +10,14 @@ import sim
 from reports import render
 from reports.asked import question
 from sim.ends import run_ends
-from sim.metrics.asked import asked
+from sim.metrics.asked import asked, changed
 
 CHAT = Path(__file__).parents[1] / "scenarios" / "chat.yaml"
 
 
 def test_the_load_is_that_of_the_run_and_the_change_is_named() -> None:
     scenario = sim.load_scenario(CHAT, ["workload.arrivals.rate=25", "fleet.0.gpu=l40s"])
-    found = asked(scenario)
+    found = asked(scenario) | changed(scenario)
     assert found["traffic"] == "25 requests/s, Poisson"
     assert found["lengths"] == "prompts 800, answers 220 tokens (mean)"
     assert found["slo"] == "99% of requests within TTFT 500 ms and TPOT 40 ms"
@@ -29,14 +29,15 @@ def test_the_load_is_that_of_the_run_and_the_change_is_named() -> None:
 
 
 def test_the_description_stands_while_only_the_length_of_the_run_changes() -> None:
-    found = asked(sim.load_scenario(CHAT, ["run.requests=100", "seed=7"]))
+    found = changed(sim.load_scenario(CHAT, ["run.requests=100", "seed=7"]))
     assert found["still_asks"]
     assert found["changes"] == ["run.requests: 5000 -> 100", "seed: 42 -> 7"]
-    assert asked(sim.load_scenario(CHAT))["changes"] == []
+    assert changed(sim.load_scenario(CHAT))["changes"] == []
 
 
 def test_what_a_study_varies_is_not_the_scenarios() -> None:
-    found = asked(sim.load_scenario(CHAT), ["workload.arrivals.rate"])
+    chat, varied = sim.load_scenario(CHAT), ["workload.arrivals.rate"]
+    found = asked(chat, varied) | changed(chat, varied)
     assert found["traffic"] == ""
     assert found["lengths"]
     assert not found["still_asks"]
@@ -65,13 +66,7 @@ def test_a_page_shows_the_load_and_not_an_outdated_question() -> None:
     ends = run_ends(scenario, result.summary)
     assert ends is not None
     result.add_ends(ends)
-    page = render(
-        summary=result.summary,
-        requests=result.requests,
-        timeseries=result.timeseries,
-        scenario_yaml=scenario.to_yaml(),
-        charts=result.charts,
-    )
+    page = render(**result.page_contents())
     head = page.split("<main")[0]
     assert "25 requests/s, Poisson" in head
     assert "at 6 requests per second" not in head

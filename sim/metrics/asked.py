@@ -21,12 +21,10 @@ LENGTHS = ("workload.prompt_tokens", "workload.output_tokens", "workload.lengths
 
 
 def asked(scenario: Scenario, varied: Sequence[str] = ()) -> dict[str, Any]:
-    """``traffic``, ``lengths`` and ``slo`` in words (empty where there is no such thing), the
-    ``changes`` made to the scenario's file, and whether its description ``still_asks``.
+    """``traffic``, ``lengths`` and ``slo`` in words, empty where there is no such thing.
 
     What a study itself varies, by the dotted keys ``varied``, is not the scenario's any more.
     """
-    changes = list(_changes(scenario))
 
     def own(text: str, *keys: str) -> str:
         return "" if any(key.startswith(keys) for key in varied) else text
@@ -36,6 +34,14 @@ def asked(scenario: Scenario, varied: Sequence[str] = ()) -> dict[str, Any]:
         "traffic": own(_traffic(scenario), "workload.arrivals", "workload.trace"),
         "lengths": own(_lengths(scenario), *LENGTHS),
         "slo": own(slo, "slo"),
+    }
+
+
+def changed(scenario: Scenario, varied: Sequence[str] = ()) -> dict[str, Any]:
+    """The ``changes`` made to the scenario's file, and whether its description ``still_asks`` what
+    was run: how a scenario came about, which its results do not depend on."""
+    changes = list(_changes(scenario))
+    return {
         "changes": [text for _, text in changes],
         "still_asks": not varied and all(path[0] in NO_QUESTION for path, _ in changes),
     }

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from sim.catalog.whole_runs import whole_run_errors, whole_runs_text
+from sim.metrics.asked import asked
 from sim.metrics.classes import by_class, order_notes
 from sim.metrics.confidence import error_band, provenance
 from sim.metrics.engine_defaults import engine_defaults_note
@@ -69,6 +70,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         "version": version("infersim"),
         "scenario": scenario.name,
         "description": scenario.description,
+        "asked": asked(scenario),
         "seed": scenario.seed,
         "model": d.model.name,
         "gpu": d.gpu.name,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
-from sim.metrics.asked import asked
+from sim.metrics.asked import asked, changed
 from sim.planning.ablate import MOST_EXACT, SAMPLED_ORDERS, Ablation
 from sim.planning.gains import FIGURES, Figure
 from sim.planning.shapley import Coalition, contributions
@@ -29,7 +29,7 @@ def document(found: Ablation) -> dict[str, Any]:
         "infersim": version("infersim"),
         "scenario": found.scenario.name,
         "description": found.scenario.description,
-        "asked": asked(found.scenario),
+        "asked": asked(found.scenario) | changed(found.scenario),
         "saturated": found.saturated,
         "baseline": {"text": _baseline(found), "settings": dict(found.settings(frozenset()))},
         "techniques": [

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from sim.metrics.asked import asked
+from sim.metrics.asked import asked, changed
 from sim.planning.counterfactuals import EFFORTS, PROBE, lacking
 from sim.planning.diagnose import WORTH, Diagnosis, Trial
 from sim.planning.diagnose_words import bound_text, headline, told
@@ -29,7 +29,7 @@ def document(found: Diagnosis) -> dict[str, Any]:
         "infersim": version("infersim"),
         "scenario": found.scenario.name,
         "description": found.scenario.description,
-        "asked": asked(found.scenario),
+        "asked": asked(found.scenario) | changed(found.scenario),
         "target": found.target,
         "setup": f"{own['model']} on {own['gpus']} x {own['gpu']}, {own['engine']}",
         "verdict": own["verdict"],

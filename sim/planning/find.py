@@ -15,7 +15,7 @@ from sim.catalog.whole_runs import whole_runs_text
 from sim.cost import CostModel
 from sim.ends import at_factor, end_factors
 from sim.errors import InfeasibleError, UsageError
-from sim.metrics.asked import asked
+from sim.metrics.asked import asked, changed
 from sim.metrics.promises import REJECTED, Promise, limits_ms, shown_shares, slo_promises
 from sim.planning.attained_words import missed, refused
 from sim.planning.knee import Knee, knee
@@ -319,7 +319,7 @@ def document(found: Found) -> dict[str, Any]:
         "infersim": version("infersim"),
         "scenario": found.scenario.name,
         "description": found.scenario.description,
-        "asked": asked(found.scenario),
+        "asked": asked(found.scenario) | changed(found.scenario),
         "model": found.scenario.model,
         "gpu": found.scenario.fleet[0].gpu,
         "gpus": found.scenario.fleet[0].replicas * found.scenario.fleet[0].tensor_parallel,

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from typing import Any
 
 from sim.catalog.whole_runs import whole_runs_text
-from sim.metrics.asked import asked
+from sim.metrics.asked import asked, changed
 from sim.metrics.engine_defaults import engine_defaults_note
 from sim.metrics.promises import limits_ms, shown_shares
 from sim.planning.choose import Plan
@@ -36,6 +36,7 @@ def document(plan: Plan, *, file: str = "SCENARIO", given: Sequence[str] = ()) -
     it was read."""
     question, limits = plan.question, plan.question.constraints
     trusted, paid = bands(plan), money(plan)
+    varied = () if question.rate == plan.own_rate else ("workload.arrivals",)
     wins = {(each["gpu"], each["fleet"]): each["wins_below"] for each in paid["prices"]}
     fleets = [
         _fleet(plan, rank, each, band, given)
@@ -47,9 +48,7 @@ def document(plan: Plan, *, file: str = "SCENARIO", given: Sequence[str] = ()) -
         "infersim": version("infersim"),
         "scenario": plan.scenario.name,
         "description": plan.scenario.description,
-        "asked": asked(
-            plan.scenario, () if question.rate == plan.own_rate else ("workload.arrivals",)
-        ),
+        "asked": asked(plan.scenario, varied) | changed(plan.scenario, varied),
         "file": file,
         "model": plan.scenario.model,
         "engine": plan.scenario.engine,

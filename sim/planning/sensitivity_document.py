@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
-from sim.metrics.asked import asked
+from sim.metrics.asked import asked, changed
 from sim.planning.gains import FIGURES, figures_of
 from sim.planning.sensitivity import End, Sensitivity, Swing
 
@@ -26,7 +26,7 @@ def document(found: Sensitivity) -> dict[str, Any]:
         "infersim": version("infersim"),
         "scenario": found.scenario.name,
         "description": found.scenario.description,
-        "asked": asked(found.scenario),
+        "asked": asked(found.scenario) | changed(found.scenario),
         "setup": f"{own['model']} on {own['gpus']} x {own['gpu']}, {own['engine']}",
         "verdict": own["verdict"],
         "holds": found.holds,
