@@ -20,21 +20,24 @@ from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
 
 class Column(NamedTuple):
     """A heading; ``definition`` is the key of the definition that it links to, ``prose`` text that
-    may take several lines."""
+    may take several lines, ``unit`` that of the values that are copied, where cells show others."""
 
     title: str
     numeric: bool = True
     definition: str | None = None
     prose: bool = False
+    unit: str = ""
 
 
 class Cell(NamedTuple):
-    """What to read, what to sort by (None comes last) and the width of a bar, 0..1, if any."""
+    """What to read, what to sort by (None comes last), the width of a bar, 0..1, if any, and what
+    is shown under the pointer."""
 
     text: str
     value: float | str | None
     definition: str | None = None
     bar: float | None = None
+    hint: str = ""
 
 
 class Table(NamedTuple):

@@ -12,8 +12,10 @@ from typer.testing import CliRunner, Result
 
 import sim
 from sim.cli import app
+from sim.console import as_text
 from sim.errors import UsageError
 from sim.planning.compare import Comparison, traffic_digest
+from sim.planning.compare_words import change
 from sim.planning.contrast import Column, contrasts
 from sim.planning.evaluate import evaluate
 from sim.planning.executors import InProcess, local
@@ -120,7 +122,45 @@ def test_what_is_not_random_is_played_once() -> None:
     )
     assert len(found["seeds"]) == 1
     assert "nothing" in found["notes"][0].lower()
+    assert "Predicted iteration times are good to about" in found["notes"][0]
+    assert "exact" not in found["notes"][0]
     assert figure(found, "mean_ttft_ms")["differences"][1]["low"] is None
+
+
+def test_one_run_of_a_trace_is_called_a_sample(tmp_path: Path) -> None:
+    rows = [f"{second / 2},20,10" for second in range(20)]
+    (tmp_path / "t.csv").write_text("\n".join(["arrival_s,prompt_tokens,output_tokens", *rows]))
+    trace = {"path": str(tmp_path / "t.csv"), "format": "csv"}
+    scenario = {**SMALL, "workload": {"trace": trace}}
+    axes = tuple(read_axes(["scheduler.max_num_seqs=2,8"], "--vary"))
+    found = Comparison(sim.load_scenario(scenario), axes, 3).run(InProcess())
+    assert "a trace is itself one sample" in found["notes"][0]
+    assert "no intervals" in found["notes"][0]
+
+
+def test_a_value_that_all_share_is_in_no_label() -> None:
+    found = compared("engine=vllm", "scheduler.max_num_seqs=2,8", repetitions=1)
+    assert [variant["label"] for variant in found["variants"]] == ["2", "8"]
+    assert [axis["name"] for axis in found["axes"]] == ["engine", "max_num_seqs"]
+
+
+def test_each_variant_is_compared_with_the_best_one() -> None:
+    found = compared("scheduler.max_num_seqs=2,8,64", repetitions=3)
+    entry = figure(found, "mean_ttft_ms")
+    first = entry["first"]
+    assert entry["means"][first] == min(entry["means"])
+    assert entry["to_first"][first] is None
+    for index, apart in enumerate(entry["to_first"]):
+        assert apart is None or (not apart["certain"]) == (index in entry["best"])
+
+
+def test_large_differences_are_multiples() -> None:
+    from sim.planning.compare_view import compare_view
+
+    shown = as_text(compare_view(compared("scheduler.max_num_seqs=1,64", repetitions=3)))
+    assert "%" in shown
+    found = change({"mean": 8.0, "relative": 8.88, "relative_half_width": None})
+    assert found == "9.88x"
 
 
 def test_a_variant_that_fails_is_told_and_the_rest_compared() -> None:

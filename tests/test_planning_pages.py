@@ -248,12 +248,87 @@ def test_differences_are_coloured_by_what_is_better() -> None:
 
 def test_what_the_summary_of_a_comparison_says() -> None:
     document = dict(made_up.comparison())
-    assert headlines(document)[0] == "TTFT p99: best is continuous, 165 ms"
+    assert headlines(document) == [
+        "All 3 keep up with the traffic.",
+        "continuous has the lowest TTFT p99, 165 ms (static: 49 times as long; request: 48 times "
+        "as long).",
+        "continuous has the highest goodput, 5.6 requests/s: 11x static, 14x request.",
+    ]
+    for entry in document["figures"]:
+        entry["best"] = []
+    assert headlines(document)[1] == "TTFT p99: no difference that is sure, about 165 ms."
+
+
+def test_overloaded_variants_are_ranked_by_throughput() -> None:
+    document = made_up.comparison()
+    for variant in document["variants"]:
+        variant["state"] = "overloaded"
+    told = headlines(document)
+    assert told[0] == (
+        "All 3 are overloaded; continuous serves the most output tokens, 1,310 tokens/s: "
+        "1.46x static, 1.45x request."
+    )
+    assert not any("lowest TTFT" in line for line in told)
+    assert told[0] in render_compare(document)
+    document["variants"][1]["state"] = "stable"
+    assert headlines(document)[0] == (
+        "continuous keeps up with the traffic; static and request are overloaded."
+    )
+
+
+def test_variants_that_tie_are_not_stars_and_say_why() -> None:
+    document = made_up.comparison()
     entry = next(figure for figure in document["figures"] if figure["key"] == "p99_ttft_ms")
-    document["figures"] = [{**entry, "best": [1, 2]}]
-    assert headlines(document) == ["TTFT p99: best are continuous; request; about 165 ms"]
-    document["figures"] = [{**entry, "best": []}]
-    assert headlines(document) == ["TTFT p99: no variant can be told from the others"]
+    entry["best"] = [1, 2]
+    entry["to_first"][2] = {**entry["to_first"][2], "relative": 0.02, "certain": False}
+    page = render_compare(document)
+    row = page[page.index('id="table-means"') :]
+    assert row.count("★ 165 ms") == 1
+    assert "~ 7.98 s" in row
+    assert "★ 7.98 s" not in row
+    assert 'title="cannot be told from continuous (+2.0% ±3.0%)"' in row
+
+
+def test_labels_of_many_variants_have_room() -> None:
+    document = made_up.comparison()
+    keys = ("scheduler.max_num_seqs", "scheduler.order")
+    orders = ("first come, first served", "shortest job first", "by their priority")
+    settings = [dict(zip(keys, (n, o), strict=True)) for n in (8, 16, 32) for o in orders]
+    document["axes"] = [
+        {"key": keys[0], "name": "max_num_seqs", "values": [8, 16, 32]},
+        {"key": keys[1], "name": "order", "values": list(orders)},
+    ]
+    state = document["variants"][0]
+    document["variants"] = [
+        {**state, "settings": each, "label": ", ".join(map(str, each.values()))}
+        for each in settings
+    ]
+    for entry in document["figures"]:
+        entry["means"] = [float(value) for value in (5, 3, 9, 1, 2, 4, 8, 7, 6)]
+        entry["differences"] = [None, *entry["differences"][1:2] * 8]
+        entry |= {"first": 3, "best": [3], "to_first": [None] * 9}
+    drawn = differences.means(document, "p99_ttft_ms")
+    assert drawn.data[0].x == (1, 2, 3, 4, 5, 6, 7, 8, 9)  # the best on top
+    assert drawn.data[0].y[0] == "#4"
+    assert drawn.data[0].y[1] == "#5 16 · shortest job first"
+    assert max(label.count("<br>") for label in drawn.data[0].y) == 0
+    head = render_compare(document).partition('id="table-means"')[2].partition("</thead>")[0]
+    assert [head.index(f">{name}<") for name in ("#", "max_num_seqs", "order", "State")] == sorted(
+        head.index(f">{name}<") for name in ("#", "max_num_seqs", "order", "State")
+    )
+
+
+def test_rows_are_as_tall_as_their_labels() -> None:
+    document = made_up.comparison()
+    before = differences.means(document, "p99_ttft_ms").layout.height
+    for variant, long in zip(document["variants"], "abc", strict=True):
+        variant["settings"] = {
+            "scheduler.batching": f"{long} package with words.module:Class of it"
+        }
+    after = differences.means(document, "p99_ttft_ms")
+    lines = max(label.count("<br>") for label in after.data[0].y)
+    assert lines >= 1
+    assert after.layout.height - before >= 3 * 12 * lines  # 12 pixels a line of text
 
 
 def test_hostile_names_stay_text() -> None:

@@ -1,4 +1,4 @@
-"""How does a comparison become one HTML page?
+"""The page of a comparison.
 
 ``write_compare_report`` takes what ``infersim compare`` has in its ``result.json``.
 """
@@ -13,12 +13,23 @@ from reports.asked import question
 from reports.content import Plot, to_json
 from reports.definitions import DEFINITIONS as OF_RUNS
 from reports.definitions import Definition
-from reports.formats import MISSING, Kind, phrase, show
+from reports.formats import MISSING, NARROW_SPACE, Kind, show
 from reports.page import fill
-from reports.planning import differences
+from reports.planning import differences, variants
 from reports.planning.study import Headline, reasons
 from reports.tables import Cell, Column, Table
 from reports.whole_file import write_whole
+from sim.planning.compare_words import (
+    change,
+    head,
+    headlines,
+    limited,
+    mark,
+    reason,
+    values_of,
+    varied,
+)
+from sim.planning.wording import milliseconds
 
 SECTIONS: Mapping[str, str] = {
     "summary": "Summary",
@@ -43,19 +54,26 @@ DEFINITIONS: Mapping[str, Definition] = {
     **{name: OF_RUNS[name] for name in dict.fromkeys(DEFINED.values())},
     "difference": Definition(
         "Difference",
-        "The mean of the variant over that of the base, less one, in percent. The interval comes "
+        "The mean of the variant over that of the base: less one, in percent, or from twice on as "
+        "a multiple (9.9x). The interval comes "
         "of pairs that met the same traffic, for each figure by itself: of twenty intervals one "
         "may miss the truth.",
+    ),
+    "tied": Definition(
+        "Best and tied",
+        "★ has the best mean of a column. ~ is tied with it: the interval of their difference "
+        "contains 0. Each is compared with the best one alone, by pairs of runs on the same "
+        "traffic, so that a variant whose mean is nearer can still be worse for sure. The pointer "
+        "on a value shows the difference.",
     ),
 }
 
 DRAWN = ("output_throughput", "p99_ttft_ms", "p99_tpot_ms", "request_goodput")
 """Figures whose means and differences are drawn."""
 
-_TOLD = ("p99_ttft_ms", "output_throughput")
-"""Figures of which the summary names the best variants."""
 
-_MOST_NAMED = 3
+_OF_SLO = ("request_goodput", "verdict.attainment")
+"""Metrics that say nothing without an SLO."""
 
 
 def write_compare_report(target: Path, document: Mapping[str, Any]) -> Path:
@@ -66,8 +84,11 @@ def write_compare_report(target: Path, document: Mapping[str, Any]) -> Path:
 
 def render_compare(document: Mapping[str, Any]) -> str:
     """The page as HTML; a function of its argument alone."""
-    variants, base = document["variants"], document["base"]
-    failed = reasons([(v["label"], v["error"]) for v in variants if v["error"] is not None])
+    if not limited(document):
+        kept = [entry for entry in document["figures"] if entry["key"] not in _OF_SLO]
+        document = {**document, "figures": kept}
+    found, base = document["variants"], document["base"]
+    failed = reasons([(v["label"], v["error"]) for v in found if v["error"] is not None])
     told = headlines(document)
     return fill(
         "compare.html.j2",
@@ -79,8 +100,8 @@ def render_compare(document: Mapping[str, Any]) -> str:
             **question(document["name"], "comparison", document.get("asked"), ""),
             "setup": [
                 *([("Model", document["model"])] if "model" in document else []),
-                ("Compared", f"{len(variants)}"),
-                ("Base", MISSING if base is None else variants[base]["label"]),
+                ("Compared", f"{len(found)}"),
+                ("Base", MISSING if base is None else found[base]["label"]),
                 ("Traffic", "the same" if document["same_traffic"] else "not the same"),
             ],
         },
@@ -99,30 +120,10 @@ def render_compare(document: Mapping[str, Any]) -> str:
 def _definitions(document: Mapping[str, Any]) -> dict[str, Definition]:
     """Those of the figures that are compared."""
     names = [DEFINED[f["key"]] for f in document["figures"] if f["key"] in DEFINED]
-    return {name: DEFINITIONS[name] for name in (*dict.fromkeys(names), "difference")}
+    return {name: DEFINITIONS[name] for name in (*dict.fromkeys(names), "tied", "difference")}
 
 
-def headlines(document: Mapping[str, Any]) -> list[str]:
-    """Which variants are best, in the figures that matter most."""
-    entries = {figure["key"]: figure for figure in document["figures"]}
-    return [_headline(document, entries[key]) for key in _TOLD if key in entries]
-
-
-def _headline(document: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
-    title, best = entry["title"], entry["best"]
-    if not best:
-        return f"{title}: no variant can be told from the others"
-    labels = [document["variants"][index]["label"] for index in best]
-    value = phrase(entry["means"][best[0]], "number", "ms" if entry["unit"] == "ms" else "per s")
-    if len(best) == 1:
-        return f"{title}: best is {labels[0]}, {value}"
-    named = f"{'; '.join(labels[:_MOST_NAMED])}{_more(labels)}"
-    return f"{title}: best are {named}; about {value}"
-
-
-def _more(labels: list[str]) -> str:
-    left = len(labels) - _MOST_NAMED
-    return f" and {left} more" if left > 0 else ""
+_MEAN = "Mean of each variant; pale: overloaded."
 
 
 def _plots(document: Mapping[str, Any], *, of_means: bool) -> list[Plot]:
@@ -132,7 +133,7 @@ def _plots(document: Mapping[str, Any], *, of_means: bool) -> list[Plot]:
     for entry in (entries[key] for key in DRAWN if key in entries):
         key, title = entry["key"], entry["title"]
         if of_means and any(value is not None for value in entry["means"]):
-            spec, note = differences.means(document, key), _cut("Mean of each variant.", document)
+            spec, note = differences.means(document, key), _cut(_MEAN, document)
             found.append(Plot(f"mean-{key}", title, DEFINED[key], note, to_json(spec), kind="own"))
         elif not of_means and any(d and d["relative"] is not None for d in entry["differences"]):
             spec = differences.figure(document, key)
@@ -144,65 +145,79 @@ def _plots(document: Mapping[str, Any], *, of_means: bool) -> list[Plot]:
 
 
 def _cut(note: str, document: Mapping[str, Any]) -> str:
-    most, count = differences.MOST_ROWS, len(document["variants"])
-    return note if count <= most else f"{note} The first {most} of {count:,}."
+    axes = varied(document)
+    if len(axes) > 1:
+        note += f" Labels: {' · '.join(axis['name'] for axis in axes)}."
+    most, count = variants.MOST_ROWS, len(document["variants"])
+    return note if count <= most else f"{note} The best {most} of {count:,}."
 
 
 def _kind(unit: str) -> Kind:
     return "share" if unit == "share" else "usd" if unit == "USD" else "number"
 
 
-def _title(entry: Mapping[str, Any]) -> str:
-    if entry["unit"] == "USD":
-        return str(entry["title"])  # which begins with the unit
-    return f"{entry['title']} ({'%' if entry['unit'] == 'share' else entry['unit']})"
+def _column(entry: Mapping[str, Any]) -> Column:
+    of = "ms" if entry["unit"] == "ms" else ""
+    return Column(head(entry), definition=DEFINED.get(entry["key"]), unit=of)
+
+
+def _names(document: Mapping[str, Any], index: int) -> list[Cell]:
+    """What tells a variant from the others, its number first where it has one."""
+    shown = [Cell(value, value) for value in values_of(document, index)]
+    if variants.numbered(document):
+        shown.insert(0, Cell(f"#{index + 1}", index + 1))
+    return shown
+
+
+def _heads(document: Mapping[str, Any]) -> list[Column]:
+    heads = [Column(axis["name"], False) for axis in varied(document)] or [Column("Variant", False)]
+    return [*([Column("#", False)] if variants.numbered(document) else []), *heads]
 
 
 def _means(document: Mapping[str, Any]) -> Table:
-    """Every figure of every variant, the best ones marked."""
+    """Every metric of every variant, the best ones marked."""
     rows = []
     for index, variant in enumerate(document["variants"]):
-        cells = [Cell(variant["label"], variant["label"])]
+        state = variant["state"] or "failed"
+        cells = [*_names(document, index), Cell(state, state)]
         for entry in document["figures"]:
             shown = show(entry["means"][index], _kind(entry["unit"]))
-            mark = "★ " if index in entry["best"] else ""
-            cells.append(Cell(f"{mark}{shown.text}", shown.value))
-        state = variant["state"] or "failed"
-        rows.append((*cells, Cell(state, state)))
-    columns = (
-        Column("Variant", False),
-        *(
-            Column(_title(entry), definition=DEFINED.get(entry["key"]))
-            for entry in document["figures"]
-        ),
-        Column("State", False),
-    )
-    caption = "Means; ★ is the best of a column, and what cannot be told from it"
+            sign = {"best": "★ ", "tied": "~ ", "": ""}[mark(entry, index)]
+            timed = entry["unit"] == "ms" and shown.value is not None
+            text = milliseconds(shown.value) if timed else shown.text
+            hint = reason(document, entry, index)
+            cells.append(Cell(f"{sign}{text}", shown.value, hint=hint))
+        rows.append(tuple(cells))
+    heads = _heads(document)
+    heads[-1] = heads[-1]._replace(definition="tied")
+    columns = (*heads, Column("State", False), *map(_column, document["figures"]))
+    caption = "Means; ★ is the best of a column, ~ is tied with it"
     return Table("means", caption, columns, tuple(rows))
 
 
 def _differences(document: Mapping[str, Any]) -> Table:
-    """The difference to the base in percent, with its interval, figure by figure."""
+    """The difference to the base, with its interval, metric by metric."""
     rows = []
     for index, variant in enumerate(document["variants"]):
         if index == document["base"] or variant["error"] is not None:
             continue
-        cells = [Cell(variant["label"], variant["label"])]
+        cells = _names(document, index)
         cells += [_apart(entry["differences"][index]) for entry in document["figures"]]
         rows.append(tuple(cells))
     columns = (
-        Column("Variant", False),
-        *(Column(entry["title"], definition="difference") for entry in document["figures"]),
+        *_heads(document),
+        *(
+            Column(entry["title"], definition="difference", unit="%")
+            for entry in document["figures"]
+        ),
     )
-    return Table("differences", "Differences to the base (%)", columns, tuple(rows))
+    caption = "Differences to the base: in percent, from twice on as multiples of its value"
+    return Table("differences", caption, columns, tuple(rows))
 
 
 def _apart(apart: Mapping[str, Any] | None) -> Cell:
-    if apart is None or apart["relative"] is None:
-        same = apart is not None and apart["mean"] == 0
-        return Cell("0", 0.0) if same else Cell(MISSING, None)
-    value, half = 100 * apart["relative"], apart["relative_half_width"]
-    if value == 0 and not half:
-        return Cell("0", 0.0)
-    text = f"{value:+,.1f}" if half is None else f"{value:+,.1f} ± {100 * half:,.1f}"
-    return Cell(text, round(value, 4))
+    if apart is None or change(apart) in ("", "-"):
+        return Cell(MISSING, None)
+    text = change(apart)
+    value = 100 * apart["relative"] if apart["relative"] is not None else 0.0
+    return Cell(text.replace("%", f"{NARROW_SPACE}%"), round(value, 4))

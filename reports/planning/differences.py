@@ -1,87 +1,122 @@
-"""How do variants compare in one figure? Their means, and how far each is from the base.
+"""Draws how variants compare in one metric: their means, and how far each is from the base.
 
-Relative differences in percent of the base's value, with intervals; the line at 0 is the base. Run
-it: ``python -m reports.planning.differences [RESULT_JSON]``.
+Differences as ratios to the base with their intervals, in percent or, where they are large, as
+multiples on a logarithmic axis. The best variant is on top. Run it:
+``python -m reports.planning.differences [RESULT_JSON]``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import ceil, floor, log10
 from typing import Any
 
 import plotly.graph_objects as go
 
 from reports import theme
-from reports.planning.layout import height, times, zero
-from reports.planning.naming import label
-from reports.planning.series import styles
-
-MOST_ROWS = 24
-"""Variants that one figure shows."""
+from reports.planning import variants
+from reports.planning.layout import times, zero
+from sim.planning.compare_words import change, head, with_unit
 
 WIDE = 30.0
 """Largest over smallest latency from which on means are drawn on a logarithmic axis."""
 
+FAR = 3.0
+"""A ratio to the base from which on differences are multiples on a logarithmic axis."""
+
 
 def means(document: Mapping[str, Any], key: str) -> go.Figure:
-    """The mean of the figure called ``key`` of every variant that has one, in its own colour."""
+    """The mean of the metric called ``key`` of every variant that has one, the best on top."""
     found = _entry(document, key)
-    looks = styles([variant["settings"] for variant in document["variants"]])
-    rows = [
-        (label(variant["label"]), value, look)
-        for variant, value, look in zip(document["variants"], found["means"], looks, strict=True)
-        if value is not None
-    ][:MOST_ROWS]
-    values = [value for _, value, _ in rows]
+    rows = variants.best_first(found, found["means"])
+    values = [found["means"][index] for index in rows]
     wide = found["unit"] == "ms" and min(values, default=1) > 0 < len(values)
     wide = wide and max(values) > WIDE * min(values)
-    unit = "s" if wide else found["unit"]
-    shown = [value / 1e3 for value in values] if wide else values
-    shape: dict[str, Any] = {
-        "y": [name for name, _, _ in rows],
-        "x": shown,
-        "hovertemplate": f"%{{y}}: %{{x:,.4~g}} {unit}<extra></extra>",
+    seconds = found["unit"] == "ms" and max(values, default=0) >= variants.IN_SECONDS
+    factor = 1e-3 if wide or seconds else 1.0
+    labels = [variants.names(document)[index] for index in rows]
+    tones, edges = variants.tones(document), variants.edges(document)
+    marker = {
+        "color": [tones[index] for index in rows],
+        "line": {"color": [edges[index] for index in rows], "width": 1.5},
     }
-    colours = [look.color for _, _, look in rows]
+    shape: dict[str, Any] = {
+        "y": labels,
+        "x": [factor * value for value in values],
+        "customdata": [
+            [variants.hover(document, found, index), with_unit(found, found["means"][index])]
+            for index in rows
+        ],
+        "hovertemplate": "%{customdata[1]}<br>%{customdata[0]}<extra></extra>",
+    }
     if wide:  # a bar on a logarithmic axis would begin nowhere
-        shape |= {"type": "scatter", "mode": "markers", "marker": {"size": 13, "color": colours}}
+        shape |= {"type": "scatter", "mode": "markers", "marker": marker | {"size": 13}}
     else:
-        shape |= {"type": "bar", "orientation": "h", "width": 0.6, "marker": {"color": colours}}
-    title = f"{found['title']} ({found['unit']})"
+        shape |= {"type": "bar", "orientation": "h", "width": 0.6, "marker": marker}
+    title = (
+        f"{found['title']} ({'s' if seconds else 'ms'})" if found["unit"] == "ms" else head(found)
+    )
     axis = times(found["title"], values) if wide else theme.axis(title) | {"rangemode": "tozero"}
-    layout = _layout(len(rows)) | {"xaxis": axis}
-    return go.Figure(data=[shape], layout=layout)
+    return go.Figure(data=[shape], layout=_layout(labels) | {"xaxis": axis})
 
 
 def figure(document: Mapping[str, Any], key: str) -> go.Figure:
-    """The differences of the figure called ``key`` (of the document's ``figures``).
+    """The differences of the metric called ``key`` (of the document's ``figures``).
 
     Green is better than the base, red is worse, grey cannot be told from it.
     """
     found = _entry(document, key)
-    rows = [
-        (label(variant["label"]), apart)
-        for variant, apart in zip(document["variants"], found["differences"], strict=True)
-        if apart is not None and apart["relative"] is not None
-    ][:MOST_ROWS]
+    parts = [None if each is None else each["relative"] for each in found["differences"]]
+    rows = variants.best_first(found, parts)
+    apart = [found["differences"][index] for index in rows]
+    ratios = [1 + each["relative"] for each in apart]
+    far = min(ratios, default=0.0) > 0 and max(*ratios, 1 / min(ratios)) >= FAR
+    halves = [each["relative_half_width"] or 0.0 for each in apart]
+    labels = [variants.names(document)[index] for index in rows]
+    bars = {"type": "data", "color": theme.GREY.light, "thickness": 1.5, "width": 4}
+    if far:
+        lows = [min(half, 0.999 * ratio) for half, ratio in zip(halves, ratios, strict=True)]
+        bars |= {"symmetric": False, "array": halves, "arrayminus": lows}
+    else:
+        bars |= {"array": [100 * half for half in halves]}
     trace = {
         "type": "scatter",
         "mode": "markers",
-        "x": [100 * apart["relative"] for _, apart in rows],
-        "y": [name for name, _ in rows],
-        "marker": {"size": 9, "color": [_colour(apart, found["better"]) for _, apart in rows]},
-        "error_x": {
-            "type": "data",
-            "array": [100 * (apart["relative_half_width"] or 0.0) for _, apart in rows],
-            "color": theme.GREY.light,
-            "thickness": 1.5,
-            "width": 4,
-        },
-        "hovertemplate": "%{y}: %{x:+.3~g} % ± %{error_x.array:.2~g}<extra></extra>",
+        "x": ratios if far else [100 * each["relative"] for each in apart],
+        "y": labels,
+        "marker": {"size": 9, "color": [_colour(each, found["better"]) for each in apart]},
+        "error_x": bars,
+        "customdata": [
+            [variants.hover(document, found, index), change(found["differences"][index])]
+            for index in rows
+        ],
+        "hovertemplate": "%{customdata[1]} against the base<br>%{customdata[0]}<extra></extra>",
     }
-    axis = theme.axis(f"{found['title']}, difference (%)")
-    layout = _layout(len(rows)) | {"xaxis": axis, "shapes": [zero()]}
+    if far:
+        axis = _multiples(f"{found['title']}, times that of the base", ratios)
+        lines = [zero() | {"x0": 1, "x1": 1}]
+    else:
+        axis, lines = theme.axis(f"{found['title']}, difference (%)"), [zero()]
+    layout = _layout(labels) | {"xaxis": axis, "shapes": lines}
     return go.Figure(data=[trace], layout=layout)
+
+
+def _multiples(title: str, ratios: Sequence[float]) -> dict[str, Any]:
+    """A logarithmic axis around these ratios and 1, with ticks that read as multiples.
+
+    >>> _multiples("Goodput", [0.5, 9.9])["ticktext"]
+    ['0.5x', '1x', '2x', '5x', '10x']
+    """
+    low, high = log10(min(1.0, *ratios) / 1.333), log10(max(1.0, *ratios) * 1.333)
+    steps = (1, 2, 5) if high - low < 2 else (1,)
+    ticks = [step * 10.0**n for n in range(floor(low), ceil(high) + 1) for step in steps]
+    shown = [tick for tick in ticks if low <= log10(tick) <= high]
+    return theme.axis(title) | {
+        "type": "log",
+        "range": [low, high],
+        "tickvals": shown,
+        "ticktext": [f"{tick:,.10g}x" for tick in shown],
+    }
 
 
 def _entry(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -89,11 +124,14 @@ def _entry(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return entry
 
 
-def _layout(rows: int) -> dict[str, Any]:
-    upwards = {"type": "category", "range": [max(rows, 1) - 0.4, -0.6]}  # the first one on top
+def _layout(labels: Sequence[str]) -> dict[str, Any]:
+    rows = max(len(labels), 1)
+    upwards = {"type": "category", "range": [rows - 0.4, -0.6]}  # the first one on top
     return theme.layout() | {
-        "height": height(rows),
-        "yaxis": theme.axis(None) | upwards,
+        "height": variants.tall(labels),
+        "yaxis": theme.axis(None)
+        | upwards
+        | {"tickmode": "array", "tickvals": list(range(rows)), "ticktext": list(labels)},
         "hovermode": "closest",
     }
 

@@ -135,7 +135,9 @@ def comparison() -> Document:
     for key, (title, unit, better, values) in means.items():
         apart = [None, *(_apart(value, values[0]) for value in values[1:])]
         figure = {"key": key, "title": title, "unit": unit, "better": better, "means": values}
-        figures.append({**figure, "best": [1], "differences": apart})
+        behind = [None if value == values[1] else _apart(value, values[1]) for value in values]
+        best = {"first": 1, "best": [1], "to_first": behind}
+        figures.append({**figure, **best, "differences": apart})
     variants: list[dict[str, Any]] = [
         {"label": label, "settings": {"scheduler.batching": label}, "error": None}
         for label in ("static", "continuous", "request")
@@ -144,6 +146,13 @@ def comparison() -> Document:
         "command": "compare",
         "infersim": "made up",
         "name": "made up",
+        "axes": [
+            {
+                "key": "scheduler.batching",
+                "name": "batching",
+                "values": ["static", "continuous", "request"],
+            }
+        ],
         "pairing": "5 runs of each variant",
         "same_traffic": True,
         "base": 0,

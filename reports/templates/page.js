@@ -201,7 +201,10 @@
 
   function csv(table) {
     const quote = (text) => (/[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-    const heading = [...table.tHead.rows[0].cells].map((cell) => cell.querySelector(".name").textContent.trim());
+    const heading = [...table.tHead.rows[0].cells].map((cell) => {
+      const name = cell.querySelector(".name");
+      return name.textContent.trim() + (name.dataset.unit ? ` (${name.dataset.unit})` : "");
+    });
     const body = [...table.tBodies[0].rows].map((row) =>
       [...row.cells].map((cell, index) => cellValue(row, index)),
     );

@@ -1,4 +1,4 @@
-"""Which variant of a scenario is better, on the same traffic? Repetitions, paired by their seeds.
+"""Compares variants of a scenario on the same traffic: repetitions, paired by their seeds.
 
 Every variant is played under the same seeds, so it meets the same traffic as the others unless the
 workload itself is varied. The first variant is the base to which the others are compared.
@@ -7,7 +7,7 @@ workload itself is varied. The first variant is the base to which the others are
 from __future__ import annotations
 
 import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import version
@@ -89,11 +89,15 @@ class Comparison:
             mine = [found[variant.index * count + number] for number in range(count)]
             columns.append(_column(_named(variant, names), variant.settings, mine))
         document = self._document(columns, seeds)
+        if self.wanted != count:
+            document["notes"].insert(0, self._fixed(found.values()))
         document["notes"] += failures(o.summary for o in found.values() if o.summary is not None)
         return document
 
     def _names(self) -> dict[str, str]:
-        return short_keys([axis.key for axis in self.axes])
+        """The keys that have several values (all if none has), and how they are written."""
+        several = [axis.key for axis in self.axes if len(axis.values) > 1]
+        return short_keys(several or [axis.key for axis in self.axes])
 
     def _settings(self, variant: Point, seed: int) -> dict[str, object]:
         return {**variant.settings, "seed": seed, "run.repetitions": 1}
@@ -109,14 +113,14 @@ class Comparison:
         return found
 
     def _document(self, columns: Sequence[Column], seeds: Sequence[int]) -> dict[str, Any]:
-        same, names = self._same_traffic(), self._names()
+        same, every = self._same_traffic(), short_keys([axis.key for axis in self.axes])
         repeated = (
             f"{len(seeds)} runs of each variant under the same seeds; ± is the "
             f"{CONFIDENCE:.0%} interval of the paired differences by Student's t"
             if len(seeds) > 1
             else "1 run of each variant: without repetitions there are no intervals"
         )
-        notes = [] if self.wanted == len(seeds) else [_NOT_RANDOM]
+        notes = []
         if not same:
             notes.append(
                 "The traffic differs: what is varied changes it. Only the seeds are equal."
@@ -128,7 +132,7 @@ class Comparison:
             "model": self.scenario.model,
             "asked": asked(self.scenario, [axis.key for axis in self.axes]),
             "axes": [
-                {"key": axis.key, "name": names[axis.key], "values": list(axis.values)}
+                {"key": axis.key, "name": every[axis.key], "values": list(axis.values)}
                 for axis in self.axes
             ],
             "paired_by": "repetition" if len(seeds) > 1 else None,
@@ -139,6 +143,24 @@ class Comparison:
             "notes": notes,
         }
 
+    def _fixed(self, outcomes: Iterable[Outcome]) -> str:
+        """What the differences mean where nothing is drawn at random."""
+        bands = [
+            outcome.summary["infersim"]["error_band"]["throughput"]
+            for outcome in outcomes
+            if outcome.summary is not None
+        ]
+        error = max((float(band) for band in bands if band), default=None)
+        text = "Nothing is drawn at random, so each variant ran once and there are no intervals."
+        if self.scenario.workload.trace is not None:
+            text += (
+                " The differences are those on these requests: a trace is itself one sample of the "
+                "traffic, and at another hour they would differ."
+            )
+        if error is None:
+            return text
+        return f"{text} Predicted iteration times are good to about {error:.0%}."
+
     def _same_traffic(self) -> bool:
         """Whether all variants that can be read meet the same requests."""
         found = set()
@@ -148,11 +170,6 @@ class Comparison:
             except InfersimError:
                 continue
         return len(found) <= 1
-
-
-_NOT_RANDOM = (
-    "Nothing in this scenario is drawn at random: one run says it all, and differences are exact."
-)
 
 
 def traffic_digest(scenario: Scenario) -> str:
@@ -176,8 +193,8 @@ def _packed(code: str, *columns: Sequence[float]) -> bytes:
 def _named(variant: Point, names: Mapping[str, str]) -> str:
     """A variant's values, with their keys if there are several."""
     if len(names) == 1:
-        return show(next(iter(variant.settings.values())))
-    return ", ".join(f"{names[key]}={show(value)}" for key, value in variant.settings.items())
+        return show(variant.settings[next(iter(names))])
+    return ", ".join(f"{name}={show(variant.settings[key])}" for key, name in names.items())
 
 
 def _column(label: str, settings: Mapping[str, object], runs: Sequence[Outcome]) -> Column:

@@ -1,8 +1,7 @@
-"""What does a comparison look like in a terminal of 88 columns? Best in bold."""
+"""A comparison in a terminal of 88 columns: the best in bold, what is tied with it marked ~."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,8 +13,17 @@ from rich.text import Text
 from sim.console import WIDTH
 from sim.metrics.own import PREFIX
 from sim.planning.axis_columns import axis_columns
-from sim.planning.points import show
-from sim.planning.wording import milliseconds, number, share
+from sim.planning.compare_words import (
+    OVERLOADED,
+    change,
+    head,
+    headlines,
+    limited,
+    mark,
+    values_of,
+    varied,
+    written,
+)
 
 SHOWN = ("request_goodput", "output_throughput", "mean_ttft_ms", "p99_ttft_ms", "p99_tpot_ms")
 WITHOUT_SLO = (*SHOWN[1:], "p99_e2el_ms")
@@ -23,8 +31,6 @@ WITHOUT_SLO = (*SHOWN[1:], "p99_e2el_ms")
 
 MOST_OWN = 4
 """Metrics of one's own beside each other; more go into a table below."""
-
-OVERLOADED = "overloaded"
 
 
 def compare_view(document: Mapping[str, Any]) -> Group:
@@ -35,11 +41,10 @@ def compare_view(document: Mapping[str, Any]) -> Group:
 def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     variants = document["variants"]
     yield Text.assemble((document["name"], "bold"), f"  {len(variants)} compared")
+    yield from map(Text, headlines(document))
     if document["base"] is not None:
         by_key = {figure["key"]: figure for figure in document["figures"]}
-        attained = by_key.get("verdict.attainment")
-        limited = attained and any(mean is not None for mean in attained["means"])
-        yield _table(document, SHOWN if limited else WITHOUT_SLO)
+        yield _table(document, SHOWN if limited(document) else WITHOUT_SLO)
         own = [key for key in by_key if key.startswith(PREFIX)]
         for at in range(0, len(own), MOST_OWN):
             yield Text("Metrics of your own", style="bold")
@@ -47,8 +52,8 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         base = variants[document["base"]]["label"]
         yield Text(f"Differences to {base}: {document['pairing']}.", style="dim")
         yield Text(
-            "Bold: the best of a column, and what cannot be told from it. Dim: perhaps no "
-            "difference.",
+            "Bold: the best of a column; ~: tied with it. 2x: twice that of the base. Dim: perhaps "
+            "no difference.",
             style="dim",
         )
     for variant in variants:
@@ -64,8 +69,8 @@ def _table(document: Mapping[str, Any], wanted: Sequence[str]) -> Table:
     by_key = {figure["key"]: figure for figure in document["figures"]}
     figures = [by_key[key] for key in wanted if key in by_key]
     table = Table(expand=True, box=box.SIMPLE, padding=(0, 1, 0, 0))
-    names = [_names(variant) for variant in document["variants"]]
-    heads = [axis["name"] for axis in document["axes"]] or [""]
+    names = [_names(document, index) for index in range(len(document["variants"]))]
+    heads = [axis["name"] for axis in varied(document)] or [""]
     titles = [_title(figure) for figure in figures]
     cells = [[_cell(figure, index) for figure in figures] for index in range(len(names))]
     wide = [
@@ -78,8 +83,8 @@ def _table(document: Mapping[str, Any], wanted: Sequence[str]) -> Table:
     ]
     blank, columns = axis_columns(heads, values, wide, WIDTH)
     table = Table(expand=True, box=box.SIMPLE, padding=(0, blank, 0, 0))
-    for width, head in columns:
-        table.add_column(head, overflow="fold", width=width)
+    for width, axis in columns:
+        table.add_column(axis, overflow="fold", width=width)
     for title in titles:
         table.add_column(title, justify="right")
     for row, shown in zip(names, cells, strict=True):
@@ -88,8 +93,8 @@ def _table(document: Mapping[str, Any], wanted: Sequence[str]) -> Table:
 
 
 def _title(figure: Mapping[str, Any]) -> str:
-    unit = "/s" if figure["unit"] == "1/s" else ""
-    return f"{figure['title']}{unit}".replace(" ", "\n", 1)
+    title = figure["title"] if figure["unit"] == "share" else head(figure)
+    return title.replace(" ", "\n", 1)
 
 
 def _longest(text: str) -> int:
@@ -97,63 +102,21 @@ def _longest(text: str) -> int:
     return max(map(len, text.splitlines()), default=0)
 
 
-def _names(variant: Mapping[str, Any]) -> list[Text]:
+def _names(document: Mapping[str, Any], index: int) -> list[Text]:
     """What tells a variant from the others, and below it that it is overloaded."""
-    names = [Text(show(value)) for value in variant["settings"].values()]
-    names = names or [Text(variant["label"])]
-    if variant["state"] == OVERLOADED:
+    names = [Text(value) for value in values_of(document, index)]
+    if document["variants"][index]["state"] == OVERLOADED:
         names[0].append(f"\n{OVERLOADED}", style="red")
     return names
 
 
 def _cell(figure: Mapping[str, Any], index: int) -> Text:
     """The mean, and below it the difference to the base."""
-    mean = figure["means"][index]
-    text = Text(written(mean, figure["unit"]), style="bold" if index in figure["best"] else "")
+    found = mark(figure, index)
+    tied = "~" if found == "tied" else ""
+    shown = written(figure["means"][index], figure["unit"])
+    text = Text(f"{tied}{shown}", style="bold" if found == "best" else "")
     apart = figure["differences"][index]
     if apart is not None:
-        text.append(
-            f"\n{relative(apart)}", style="not bold" if apart["certain"] else "not bold dim"
-        )
+        text.append(f"\n{change(apart)}", style="not bold" if apart["certain"] else "not bold dim")
     return text
-
-
-def written(value: float | None, unit: str) -> str:
-    """A figure with the unit that its column does not have."""
-    if unit == "ms":
-        return milliseconds(value)
-    return share(value) if unit == "share" else number(value)
-
-
-def relative(apart: Mapping[str, Any]) -> str:
-    """A difference in percent of the base, with half its interval.
-
-    >>> relative({"mean": -3.0, "relative": -0.123, "relative_half_width": 0.0214})
-    '-12 ±2.1%'
-    >>> relative({"mean": 0.0, "relative": 0.0, "relative_half_width": 0.0})
-    '0%'
-    """
-    if apart["relative"] is None:
-        return "" if apart["mean"] is None else "0%" if apart["mean"] == 0 else "-"
-    if apart["mean"] == 0 and not apart["relative_half_width"]:
-        return "0%"
-    half = apart["relative_half_width"]
-    told = _percent(apart["relative"], signed=True)
-    return f"{told}%" if half is None else f"{told} ±{_percent(half)}%"
-
-
-def _percent(part: float, *, signed: bool = False) -> str:
-    """Two or three digits: never all of it unless it is all, nor nothing unless it is nothing.
-
-    >>> _percent(-0.9999, signed=True), _percent(0.0004), _percent(0.00001), _percent(1.234)
-    ('-99.9', '0.04', '0.01', '123')
-    """
-    value = 100 * part
-    size = abs(value)
-    digits = 0 if size >= 10 else 1 if size >= 1 or size == 0 else 2
-    if 99 <= size < 100:
-        size, digits = math.floor(size * 10) / 10, 1
-    if 0 < size < 0.01:
-        size = 0.01
-    value = math.copysign(size, value)
-    return f"{value:+,.{digits}f}" if signed else f"{value:,.{digits}f}"
