@@ -177,19 +177,23 @@ def _broken_comparison(made: dict[str, dict[str, Any]]) -> None:
     one["variants"] = one["variants"][:1]
     for figure in one["figures"]:
         figure.update(means=figure["means"][:1], differences=[None], best=[0])
+        figure.update(first=0, to_first=[None])
     for variant in made["failed"]["variants"]:
         variant.update(error="does not fit", exit_code=3, state=None)
     made["failed"]["base"] = None
     for figure in made["failed"]["figures"]:
         figure.update(means=[None] * 3, differences=[None] * 3, best=[])
+        figure.update(first=None, to_first=[None] * 3)
     for figure in made["no SLO"]["figures"]:
         if figure["key"] in ("request_goodput", "verdict.attainment"):
             figure.update(means=[None] * 3, differences=[None] * 3, best=[])
+            figure.update(first=None, to_first=[None] * 3)
     for variant in made["same"]["variants"]:
         variant["label"] = "the same"
     for figure in made["same"]["figures"]:
         none = {"mean": 0.0, "relative": 0.0, "relative_half_width": 0.0, "certain": False}
         figure.update(means=[0.0] * 3, differences=[None, none, none], best=[])
+        figure.update(first=0, to_first=[None, none, none])
 
 
 def _broken_search(made: dict[str, dict[str, Any]]) -> None:
