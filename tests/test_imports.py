@@ -135,6 +135,7 @@ def test_reports_know_runs_but_not_how_they_are_made() -> None:
         "sim.units",
         "sim.trails.iterations",
         "sim.trails.seats",
+        "sim.metrics.slo_text",
         "sim.planning.percentile",
         "sim.planning.wording",
         "sim.stored",

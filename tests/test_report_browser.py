@@ -109,7 +109,7 @@ def test_every_figure_draws_and_nothing_is_fetched(tmp_path: Path) -> None:
     for section, labels in AXES.items():
         for label in labels:
             assert label in opened.section(section), label
-    for label in ("seats of the batch", "not in the batch", "waits in the queue", "prefill chunk"):
+    for label in ("slots of the batch", "not in the batch", "waits in the queue", "prefill chunk"):
         assert label in opened.section("slots")
     assert theme.METRICS["ttft"].dark not in opened.section("latency")
 
