@@ -75,7 +75,7 @@ def marked(target: float | None) -> tuple[float, ...]:
     nearest of them.
 
     >>> marked(None), marked(0.95), marked(0.99), marked(0.5)
-    ((50, 90, 99), (50, 95, 99), (50, 90, 99), (50, 90, 99))
+    ((50, 90, 99), (50, 95.0, 99), (50, 90, 99), (50, 90, 99))
     """
     if target is None:
         return MARKS
