@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+from reports.planning.sensitivity import render_sensitivity
 from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
 from sim.planning.executors import local
 from sim.planning.sensitivity import sensitivity
 from sim.planning.sensitivity_document import document
+from sim.planning.sensitivity_view import sensitivity_view
 from sim.planning.uncertain import RANGES, read_range, read_ranges, uncertain
 from sim.scenario import Scenario
 from tests.planning_fixtures import small
@@ -54,7 +57,7 @@ def test_a_verdict_on_the_edge_names_what_flips_it() -> None:
     assert inputs(found)["kernel_time"]["low"]["holds"] is True
     assert inputs(found)["kv_blocks"]["flips"] is False
     assert "but it flips with" in found["answer"]
-    assert "prices of kernels x 1." in found["answer"]
+    assert "kernel times x 1." in found["answer"]
     assert found["together"]["holds"] is False
 
 
@@ -165,3 +168,18 @@ def test_the_command_says_it_in_88_columns(tmp_path: Path) -> None:
     wrong = CliRunner().invoke(app, [*asked, "--range", "x=1:2"])
     assert wrong.exit_code == 2
     assert wrong.stderr.startswith("error: --range: no input is called 'x'")
+
+
+def test_a_verdict_that_chance_decides_is_marked_so() -> None:
+    told = document(sensitivity(small(run__requests=60), local(1)))
+    assert told["verdict"]["slo_state"] == "too close to call"
+    console = Console(width=88, color_system=None)
+    with console.capture() as captured:
+        console.print(sensitivity_view(told))
+    text = captured.get()
+    first = next(line for line in text.splitlines() if line.strip().startswith("as it is"))
+    assert first.rstrip().endswith("met ?")
+    assert "?: too close to call" in text
+    sure = document(sensitivity(small(run__requests=1500), local(1)))
+    assert sure["verdict"]["slo_state"] == "met"
+    assert "met ?" not in render_sensitivity(sure).split("as it is")[1][:400]

@@ -124,7 +124,12 @@ def uncertainty() -> Document:
         **HEAD,
         "kind": "sensitivity",
         "setup": "llama-3.1-8b on 1 x h100-sxm",
-        "verdict": {"text": "Stable.", "attainment": 0.995},
+        "verdict": {
+            "text": "Stable.",
+            "attainment": 0.995,
+            "slo_state": "met",
+            "limits": {"ttft": {}},
+        },
         "holds": True,
         "answer": "Is the SLO met? Yes, but burstiness x 1.2 flips it",
         "flips": ["burstiness"],
@@ -142,5 +147,7 @@ def _changes(effect: float) -> dict[str, float]:
 
 
 def _end(text: str, effect: float) -> dict[str, Any]:
-    state = {"holds": effect > -0.3, "attainment": 0.995 if effect > -0.3 else 0.9}
+    holds = effect > -0.3
+    slo = "met" if holds else "missed"
+    state = {"holds": holds, "attainment": 0.995 if holds else 0.9, "slo_state": slo}
     return {"text": text, "error": None, "changes": _changes(effect), **state}

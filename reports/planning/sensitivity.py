@@ -1,5 +1,4 @@
-"""How does a study of sensitivity become one HTML page? From what ``infersim sensitivity`` has in
-its ``result.json``."""
+"""The page of ``infersim sensitivity``, made of its ``result.json``."""
 
 from __future__ import annotations
 
@@ -7,24 +6,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from reports.formats import show
 from reports.planning import tornado
-from reports.planning.study import HEADS, Headline, page, percent, reasons, text, values
+from reports.planning.study import HEADS, Headline, page, percent, reasons, text, values, within
 from reports.tables import Cell, Column, Table
 from reports.whole_file import write_whole
+from sim.planning.wording import verdict_word
 
 SECTIONS: Mapping[str, str] = {
     "summary": "Summary",
     "figures": "Figures",
     "numbers": "Numbers",
-    "failures": "What does not run, or has no range",
+    "failures": "Not varied",
     "definitions": "Definitions",
 }
 """Anchor -> heading, in the order of the page."""
 
 NOTE = "Each input at its low and its high end, everything else as it is."
-
-WORDS = {True: "yes", False: "no", None: "–"}
 
 
 def write_sensitivity_report(target: Path, document: Mapping[str, Any]) -> Path:
@@ -41,7 +38,10 @@ def render_sensitivity(document: Mapping[str, Any]) -> str:
         kind="sensitivity",
         sections=SECTIONS,
         headline=Headline(tone or "neutral", document["answer"], document["verdict"]["text"]),
-        setup=[("Setup", document["setup"]), ("Prices", f"within ± {document['band']:.0%}")],
+        setup=[
+            ("Setup", document["setup"]),
+            ("Iteration times", f"within ± {document['band']:.0%}"),
+        ],
         plots=tornado.plots(document, NOTE),
         tables=[_inputs(document)],
         failures=reasons(_reasons(document)),
@@ -51,8 +51,8 @@ def render_sensitivity(document: Mapping[str, Any]) -> str:
 def _inputs(document: Mapping[str, Any]) -> Table:
     now = {figure["key"]: figure["value"] for figure in document["figures"]}
     verdict = document["verdict"]
-    first = (*values(now), Cell(*show(verdict["attainment"], "share")))
-    rows = [(text("as it is"), *first, text(WORDS[document["holds"]]))]
+    first = (*values(now), within(verdict["attainment"]))
+    rows = [(text("as it is"), *first, text(verdict_word(verdict["slo_state"], document["holds"])))]
     for entry in document["inputs"]:
         for end in (entry["low"], entry["high"]):
             if end is not None and end["error"] is None:
@@ -64,16 +64,16 @@ def _inputs(document: Mapping[str, Any]) -> Table:
         Column("Input", False),
         *HEADS.values(),
         Column("Within SLO (%)"),
-        Column("Holds", False),
+        Column("SLO" if verdict["limits"] else "Traffic", False),
     )
-    caption = "Every input: changes in percent, below the figures as they are"
+    caption = "Every input: changes in percent of the run as it is, and the share within the SLO"
     return Table("inputs", caption, columns, tuple(rows))
 
 
 def _row(title: str, end: Mapping[str, Any]) -> tuple[Cell, ...]:
     changes = (percent(end["changes"][key]) for key in HEADS)
-    attained = Cell(*show(end["attainment"], "share"))
-    return (text(title), *changes, attained, text(WORDS[end["holds"]]))
+    attained = within(end["attainment"])
+    return (text(title), *changes, attained, text(verdict_word(end["slo_state"], end["holds"])))
 
 
 def _reasons(document: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -30,7 +30,7 @@ def small_cache(setup: Setup) -> str:
         return ""
     return (
         f"the KV cache holds {tokens:,} tokens, less than max_model_len ({longest:,}), so vLLM "
-        "would refuse to start"
+        "would refuse to start without more memory or a lower max_model_len"
     )
 
 

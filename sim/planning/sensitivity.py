@@ -1,4 +1,4 @@
-"""How far does a decision depend on what is not known for sure? One input at a time, then all.
+"""How far a decision depends on what is not known for sure: one input at a time, then all.
 
 The decision is whether the SLO is met, or without one whether the traffic is held. Each input is
 moved to its low and to its high end, everything else as it is and the traffic the same. In the end

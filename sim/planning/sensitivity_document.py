@@ -1,4 +1,4 @@
-"""What does a study of sensitivity say? One plain mapping, for JSON, the terminal and the page.
+"""A study of sensitivity as one plain mapping, for JSON, the terminal and the page.
 
 Changes of figures are relative (0.1: a tenth more); ``effect`` is a factor less 1 (0.1: a tenth
 better, over all figures).
@@ -98,6 +98,7 @@ def _end(end: End, base: Figures) -> dict[str, Any]:
         "holds": end.holds,
         "attainment": None if verdict is None else verdict["attainment"],
         "state": None if verdict is None else verdict["state"],
+        "slo_state": None if verdict is None else verdict["slo_state"],
     }
 
 

@@ -1,4 +1,4 @@
-"""What does a study of sensitivity look like in a terminal of 88 columns?"""
+"""A study of sensitivity in a terminal of 88 columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sim.planning.ablate_view import HEADS, value_text
-from sim.planning.wording import share
+from sim.planning.wording import OPEN, share, verdict_word
 
 SHOWN = ("output_throughput", "p99_ttft_ms", "p99_tpot_ms", "capacity")
 
@@ -26,6 +26,8 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     flips, holds = document["flips"], document["holds"]
     yield Text(document["answer"], style="yellow" if flips else "green" if holds else "")
     yield _table(document)
+    if any(state == OPEN for state in _states(document)):
+        yield Text("?: too close to call with so many requests (run.requests)", style="dim")
     for entry in document["inputs"]:
         if entry["missing"] is not None:
             yield Text(f"{entry['title']}: {entry['missing']}", style="dim")
@@ -35,17 +37,24 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
                 yield Text(f"Does not run: {told}", style="yellow")
 
 
+def _states(document: Mapping[str, Any]) -> Iterator[str | None]:
+    """What is said of the SLO in each row of the table."""
+    yield document["verdict"]["slo_state"]
+    ends = [end for entry in document["inputs"] for end in (entry["low"], entry["high"])]
+    yield from (end["slo_state"] for end in [*ends, document["together"]] if end is not None)
+
+
 def _table(document: Mapping[str, Any]) -> Table:
     table = Table(expand=True, box=box.SIMPLE, padding=(0, 1, 0, 0))
     table.add_column("", ratio=1, overflow="fold")
     for key in SHOWN:
         table.add_column(HEADS[key], justify="right", no_wrap=True)
     table.add_column("in SLO", justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
+    table.add_column("SLO" if document["verdict"]["limits"] else "traffic", no_wrap=True)
     values = {figure["key"]: figure["value"] for figure in document["figures"]}
     attained = share(document["verdict"]["attainment"])
     table.add_row("as it is", *(value_text(key, values[key]) for key in SHOWN), attained,
-                  _word(document["holds"]))  # fmt: skip
+                  verdict_word(document["verdict"]["slo_state"], document["holds"]))  # fmt: skip
     for entry in document["inputs"]:
         for end in (entry["low"], entry["high"]):
             if end is not None:
@@ -58,14 +67,11 @@ def _table(document: Mapping[str, Any]) -> Table:
 def _add(table: Table, title: str, end: Mapping[str, Any], holds: bool | None) -> None:
     style = "yellow" if end["holds"] != holds else ""
     cells = [_change(end["changes"].get(key)) for key in SHOWN]
-    table.add_row(title, *cells, share(end["attainment"]), _word(end["holds"]), style=style)
+    word = verdict_word(end["slo_state"], end["holds"])
+    table.add_row(title, *cells, share(end["attainment"]), word, style=style)
 
 
 def _change(change: float | None) -> str:
     if change is None:
         return "-"
     return f"{change:+.0%}" if round(change, 2) else "0%"
-
-
-def _word(holds: bool | None) -> str:
-    return {True: "yes", False: "no", None: "-"}[holds]

@@ -1,4 +1,4 @@
-"""Which inputs of a prediction are not known for sure, and within which range? Stated, not hidden.
+"""The inputs of a prediction that are not known for sure, each with its range.
 
 Each input has a low and a high end as settings; where it has no end on one side, or none at all,
 that is said. Ranges are those of ``RANGES`` unless others are asked for.
@@ -25,10 +25,10 @@ RANGES: Mapping[str, tuple[float, float]] = {
 }
 """Factors at the low and the high end. Twice the error of fitted host times, since few engines were
 fitted on the hardware at hand; a tenth for the blocks that an engine finds at start; what a
-forecast of traffic may be off by. Prices have the error band of the run itself."""
+forecast of traffic may be off by. Kernel times have the error band of the run itself."""
 
 TITLES: Mapping[str, str] = {
-    "kernel_time": "prices of kernels",
+    "kernel_time": "kernel times",
     "host_time": "host overhead",
     "kv_blocks": "KV blocks",
     "prompt_tokens": "prompt lengths",
@@ -55,7 +55,7 @@ class Input:
 def uncertain(
     scenario: Scenario, band: float, ranges: Mapping[str, tuple[float, float]]
 ) -> list[Input]:
-    """Every uncertain input of ``scenario``; ``band`` is the relative error of its prices,
+    """Every uncertain input of ``scenario``; ``band`` is the relative error of its kernel times,
     ``ranges`` replace the usual ones. UsageError for a range of nothing."""
     for name in ranges:
         if name not in TITLES:
@@ -137,7 +137,7 @@ def _burstiness(scenario: Scenario, ends: tuple[float, float]) -> Input:
         {"workload.arrivals": {"kind": "gamma", "rate": arrivals.rate, "cv": now * end}}
         for end in ends
     )
-    texts = f"cv {now * ends[0]:g}", f"cv {now * ends[1]:g}"
+    texts = f"CV {now * ends[0]:g}", f"CV {now * ends[1]:g}"
     return Input("burstiness", TITLES["burstiness"], low, high, texts)
 
 

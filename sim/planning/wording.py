@@ -103,3 +103,20 @@ def outcome_text(probe: Mapping[str, Any]) -> str:
     if probe["outcome"] != FAILS:
         return str(probe["outcome"])
     return f"{FAILS}: {limit_name(probe['breaks'])}"
+
+
+def verdict_word(slo: str | None, holds: bool | None) -> str:
+    """``met`` or ``missed``, with a ``?`` where chance leaves it open; without an SLO whether the
+    traffic is held.
+
+    >>> verdict_word("met", True), verdict_word("too close to call", False)
+    ('met', 'missed ?')
+    >>> verdict_word(None, True)
+    'held'
+    """
+    if holds is None:
+        return "-"
+    if slo is None:
+        return "held" if holds else "not held"
+    word = "met" if holds else "missed"
+    return f"{word} ?" if slo == OPEN else word

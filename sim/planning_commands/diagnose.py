@@ -1,4 +1,4 @@
-"""What does ``infersim diagnose`` accept and print? A thin shell over ``sim.planning.diagnose``."""
+"""``infersim diagnose``: a thin shell over ``sim.planning.diagnose``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def diagnose(
     as_json: AsJson = False,
     report: Report = True,
 ) -> None:
-    """What bounds a run, and what to change first: shown by runs in which it is otherwise."""
+    """What limits a run, and what to change first, if anything: shown by runs with the change."""
     with told_errors():
         from sim.planning.diagnose import diagnose as run
         from sim.planning.diagnose_document import document

@@ -1,4 +1,4 @@
-"""What does ``infersim find`` accept and print? A thin shell over ``sim.planning.find``."""
+"""``infersim find``: a thin shell over ``sim.planning.find``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def find(
     price: Prices = [],
     prices: PriceFile = None,
     tolerance: Annotated[
-        float, typer.Option(help="Relative distance of the loads that hold and fail.")
+        float, typer.Option(help="How close the load that holds is to one that fails.")
     ] = 0.02,
     scale: ScaleTrace = "compress",
     output: AnswerOutput = None,
@@ -59,8 +59,10 @@ def _probes() -> Callable[[Probe], None]:
     say, tried = teller("find"), count(1)
 
     def tell(probe: Probe) -> None:
+        from sim.planning.wording import counted
+
         word = "holds" if probe.holds else f"fails ({probe.breaks})"
-        runs = f"{probe.runs} runs of {probe.requests // probe.runs:,} requests"
+        runs = f"{counted(probe.runs, 'run')} of {probe.requests // probe.runs:,} requests"
         say(f"load {next(tried)}: {probe.load:.4g}: {word}, {runs}")
 
     return tell

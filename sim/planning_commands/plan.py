@@ -1,4 +1,4 @@
-"""What does ``infersim plan`` accept and print? A thin shell over ``sim.planning.choose``."""
+"""``infersim plan``: a thin shell over ``sim.planning.choose``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def plan(
     ] = "1x",
     scale: ScaleTrace = "compress",
     headroom: Annotated[
-        float, typer.Option(help="Share by which the fleet must hold more than the rate.")
+        float, typer.Option(help="Spare capacity: 0.2 sizes fleets for 20 % more than the rate.")
     ] = 0.2,
     precision: Annotated[
         str | None,
@@ -51,7 +51,7 @@ def plan(
     as_json: AsJson = False,
     report: Report = True,
 ) -> None:
-    """Find the cheapest fleets that hold a load within the SLO, and what speaks against others."""
+    """The cheapest fleets that hold a load within the SLO, and why others are not among them."""
     with told_errors():
         from sim.given_prices import with_prices
         from sim.planning.choose import choose

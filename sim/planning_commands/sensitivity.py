@@ -1,5 +1,4 @@
-"""What does ``infersim sensitivity`` accept and print? A thin shell over
-``sim.planning.sensitivity``."""
+"""``infersim sensitivity``: a thin shell over ``sim.planning.sensitivity``."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ def sensitivity(
     as_json: AsJson = False,
     report: Report = True,
 ) -> None:
-    """How far the verdict depends on what is not known for sure: prices, overhead, lengths, ..."""
+    """How far the verdict depends on what is not known for sure: times, overhead, lengths, ..."""
     with told_errors():
         from sim.planning.executors import local
         from sim.planning.sensitivity import sensitivity as run

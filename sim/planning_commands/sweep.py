@@ -1,4 +1,4 @@
-"""What does ``infersim sweep`` accept and print? A thin shell over ``sim.planning.sweep``.
+"""``infersim sweep``: a thin shell over ``sim.planning.sweep``.
 
 The directory fills point by point; the table, and only then the page, are made of what is in it.
 """
@@ -31,7 +31,7 @@ Address = Annotated[
 
 def sweep(
     scenario: Annotated[
-        Path | None, typer.Argument(help="A scenario; with --resume it may be left away.")
+        Path | None, typer.Argument(help="A scenario; optional with --resume.")
     ] = None,
     swept: Annotated[
         list[str],
