@@ -17,8 +17,7 @@ from reports.planning.layout import known, limit_line, times, within
 from reports.planning.naming import plain
 from reports.planning.series import MOST_LINES, Line, Style, limits, lines, styles
 from reports.profile.axes import legend
-from sim.planning.percentile import latency_ms, percentile
-from sim.planning.wording import OPEN, rank
+from sim.planning.wording import OPEN, latency_ms, rank, slo_percentile
 
 UNITS = {"rate": "requests/s", "concurrency": "users"}
 """What a load is counted in, by the last step of its key."""
@@ -29,7 +28,7 @@ def figure(document: Mapping[str, Any], latency: str) -> go.Figure:
     key = document["load"]
     found = lines(document, key)[:MOST_LINES]
     rows = [row["summary"] for row in document["results"] if row["summary"] is not None]
-    at = percentile(rows, latency)
+    at = slo_percentile(rows, latency)
     looks = styles([line.rows[0]["settings"] for line in found])
     traces = [
         _trace(line, look, key, (latency, at)) for line, look in zip(found, looks, strict=True)

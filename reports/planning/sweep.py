@@ -21,8 +21,7 @@ from reports.planning.series import MOST_LINES, lines, written
 from reports.planning.study import Headline, within
 from reports.tables import Cell, Column, Table
 from reports.whole_file import write_whole
-from sim.planning.percentile import latency_ms, percentile
-from sim.planning.wording import rank
+from sim.planning.wording import latency_ms, rank, slo_percentile
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
 
 SECTIONS: Mapping[str, str] = {
@@ -217,7 +216,7 @@ def _columns(document: Mapping[str, Any]) -> list[Column]:
 
 def _percentiles(document: Mapping[str, Any]) -> dict[str, float]:
     rows = [row["summary"] for row in document["results"] if row["summary"] is not None]
-    return {name: percentile(rows, name) for name in ("ttft", "tpot")}
+    return {name: slo_percentile(rows, name) for name in ("ttft", "tpot")}
 
 
 def _own_names(document: Mapping[str, Any]) -> list[str]:

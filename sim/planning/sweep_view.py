@@ -13,10 +13,9 @@ from rich.text import Text
 from sim.console import STATE_STYLES, WIDTH
 from sim.metrics.own import failures
 from sim.planning.axis_columns import axis_columns
-from sim.planning.percentile import latency_ms, percentile
 from sim.planning.points import show
 from sim.planning.slo_state import MET, MISSED, OPEN
-from sim.planning.wording import milliseconds, number, rank, share
+from sim.planning.wording import latency_ms, milliseconds, number, rank, share, slo_percentile
 
 MOST_ROWS = 60
 """Points that a terminal is shown; all of them are in the result."""
@@ -105,7 +104,7 @@ def legend(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _table(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
     summaries = [row["summary"] for row in rows if row["summary"] is not None]
-    ranks = {metric: percentile(summaries, metric) for metric in ("ttft", "tpot")}
+    ranks = {metric: slo_percentile(summaries, metric) for metric in ("ttft", "tpot")}
     latencies = [f"{metric.upper()} {rank(value / 100)}" for metric, value in ranks.items()]
     titles = ("req/s", "tokens/s", "TTFT p50", *latencies, "in SLO", "state")
     cells = [_cells(row, ranks) for row in rows]

@@ -11,6 +11,9 @@ from sim.units import show_time
 HOLDS, FAILS, OPEN = "holds", "fails", "too close to call"
 """What is said of a load; the last where the intervals leave open whether it holds."""
 
+USUAL_PERCENTILE = 99.0
+"""Percentile that is shown where the SLO says nothing of it."""
+
 
 def short_keys(keys: Sequence[str]) -> dict[str, str]:
     """Each dotted key, and the shortest end of it that no other one has.
@@ -120,3 +123,22 @@ def verdict_word(slo: str | None, holds: bool | None) -> str:
         return "held" if holds else "not held"
     word = "met" if holds else "missed"
     return f"{word} ?" if slo == OPEN else word
+
+
+def slo_percentile(summaries: Sequence[Mapping[str, Any]], metric: str) -> float:
+    """The percentile of ``metric`` to show for these runs: the one that limits it in all of them,
+    else p99."""
+    limits = [summary["infersim"]["verdict"]["limits"].get(metric) for summary in summaries]
+    asked = {limit["percentile"] for limit in limits if limit is not None}
+    return float(asked.pop()) if len(asked) == 1 else USUAL_PERCENTILE
+
+
+def latency_ms(summary: Mapping[str, Any], metric: str, value: float) -> float | None:
+    """The latency at a percentile that ``slo_percentile`` gave; None where it is not defined."""
+    key = f"{rank(value / 100)}_{metric}_ms"
+    if key in summary:
+        found = summary[key]
+    else:
+        limit = summary["infersim"]["verdict"]["limits"].get(metric)
+        found = None if limit is None else limit["value_ms"]
+    return None if found is None else float(found)
