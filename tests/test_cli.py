@@ -609,7 +609,7 @@ def documented() -> list[str]:
 
 
 def test_there_are_commands_in_the_readme() -> None:
-    assert {command.split()[1] for command in documented()} >= {"run", "fit", "roofline"}
+    assert {command.split()[1] for command in documented()} >= {"run", "find", "plan", "compare"}
 
 
 LONG = {"calibrate", "observe", "score", "validate-run", "find", "plan", "ablate", "diagnose"}
