@@ -1,6 +1,6 @@
-"""Does the event loop agree with queueing theory? Checks with a known answer, each a few seconds.
+"""Checks the event loop against queueing theory, where answers are known, in a few seconds each.
 
-The fleet, the replica, the schedulers and the recorder are the real ones; only the price of an
+The fleet, the replica, the schedulers and the recorder are the real ones; only the duration of an
 iteration is a formula simple enough for theory (``loop``). Random runs are compared within four
 standard errors (``queues``), sums and identities to nine digits (``exact``). Times in seconds.
 """

@@ -1,4 +1,4 @@
-"""What is one comparison of a run with theory, how sure is it, and how does it look as a row?"""
+"""Defines one comparison of a run with theory: its error, its tolerance, and its row of a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold to the last digits? Conservation laws of any run, and bursts in closed form.
+"""Checks what must hold to the last digits: conservation laws of any run, bursts in closed form.
 
 Times in seconds, contexts in KV tokens.
 """

@@ -1,4 +1,4 @@
-"""How is the real event loop run at a price that theory can handle? Times in seconds.
+"""Runs the real event loop with iteration times that theory can handle, in seconds.
 
 ``play`` puts the parts together as ``sim.simulation`` does, with a stub in place of the cost model.
 """

@@ -1,11 +1,11 @@
-"""Do runs with random arrivals behave as queueing theory says? Times in seconds.
+"""Checks runs with random arrivals against queueing theory. Times in seconds.
 
 A request is a job whose size is its output tokens: the prefill gives the first of them, and every
-iteration gives one to each request in the batch. What an iteration costs makes the queue:
+iteration gives one to each request in the batch. The duration of an iteration makes the queue:
 
-- a constant and one seat: M/D/1 and M/G/1, first come first served, or by priority;
-- a constant and seats for all: M/G/infinity, entered at iteration boundaries;
-- a constant *per request* and seats for all: processor sharing.
+- a constant and one slot: M/D/1 and M/G/1, first come first served, or by priority;
+- a constant and slots for all: M/G/infinity, entered at iteration boundaries;
+- a constant *per request* and slots for all: processor sharing.
 
 Times are whole tokens, so the sizes here are discrete laws; the formulas below hold for them
 exactly, except for processor sharing (see there).

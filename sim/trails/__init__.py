@@ -1,1 +1,1 @@
-"""What did each request go through? Read from the tables of a run, simulated or observed."""
+"""Reconstructs what each request went through from the tables of a run, simulated or observed."""

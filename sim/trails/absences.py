@@ -1,11 +1,11 @@
-"""When was a preempted request out of the batch?
+"""Reconstructs when preempted requests were out of the batch, in seconds.
 
-A run records how often each request was preempted, and which plans preempted somebody, but not who
-was out when. It can often be told: a request that decodes gets a token from every iteration of its
-replica, and one more from the prefill that makes up for a preemption. So an absence from the start
-of a plan that preempted until the end of one that prefilled must leave exactly its number of
-tokens, and last as long as is recorded, where that is. If just one pair of plans does, it is
-known; it is not where somebody in the batch was passed over meanwhile. Times in seconds.
+A run records how often each request was preempted, and which plans preempted a request, but not
+which request was out when. It can often be inferred: a request that decodes gets a token from every
+iteration of its replica, and one more from the prefill that makes up for a preemption. So an
+absence from the start of a plan that preempted until the end of one that prefilled must leave
+exactly its number of tokens, and last as long as is recorded, where that is. If exactly one pair of
+plans does, the absence is known; it is not if a request of the batch was passed over meanwhile.
 """
 
 from __future__ import annotations

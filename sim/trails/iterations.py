@@ -1,4 +1,4 @@
-"""When did the iterations of a replica end, and which of them gave tokens?
+"""Computes when the iterations of a replica ended, and which of them produced tokens.
 
 One row of the timeseries may stand for a thousand iterations, each longer than the one before by
 the same: iteration ``i`` of ``k`` (from 0) lasts ``first + growth * i``, and all of them fill

@@ -1,13 +1,13 @@
-"""Who had which seat of the batch, doing what, and when?
+"""Assigns each request a slot of its replica's batch, and says what it did there and when.
 
-A seat is a place in the batch of one replica: as many are taken at once as requests run. The
-engines have no numbered seats; here each request takes the lowest one that is free, which is how
+A slot is a place in the batch of one replica: as many are taken at once as requests run. The
+engines have no numbered slots; here each request takes the lowest one that is free, which is how
 batching is drawn by hand. Requests that wait stand in lanes, numbered in the same way. Times in
 seconds since the start of the run.
 
-What the tables of a run say is drawn, and nothing else: an iteration that prefills anything between
-a request's scheduling and its first token has a chunk of its prompt; when a preempted request was
-out is in ``absences``, where it can be told.
+Only what the tables of a run say is drawn: an iteration that prefills anything between a request's
+scheduling and its first token has a chunk of its prompt; when a preempted request was out comes
+from ``absences``, where it can be inferred.
 """
 
 from __future__ import annotations

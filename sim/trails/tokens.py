@@ -1,9 +1,9 @@
-"""When did each token of a request come?
+"""Computes when each token of a request came, in seconds.
 
 Every sequence that decodes gets a token at the end of every iteration of its replica, so the times
-follow from the first token, the last one and the iterations between. Where the count does not come
-out even the request was preempted and it is not known when, or passed over for lack of tokens, or
-nobody recorded iterations. Times in seconds.
+follow from the first token, the last one and the iterations between. If the count does not come out
+even, the request was preempted at an unknown time, or passed over for lack of tokens, or the run
+has no record of iterations.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Which requests come, and when? From a scenario's workload to columns of requests.
+"""Builds the requests of a run from a scenario's workload, as columns.
 
 ``build`` is the door for the simulator. The functions it calls know nothing of scenarios: laws of
 arrival and length (``arrivals``, ``varying``, ``lengths``) or a recorded trace (``traces``) become
-traffic.
-Times are in seconds since the start of the run, lengths in tokens.
+traffic. Times are in seconds since the start of the run, lengths in tokens.
 """
 
 from __future__ import annotations

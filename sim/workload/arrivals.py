@@ -1,4 +1,4 @@
-"""When do requests arrive at a steady rate? Times in seconds since the start of the run.
+"""Draws arrivals at a steady rate, in seconds since the start of the run.
 
 A law draws its gaps one after the other from a single generator and adds them one after the other,
 so the sequence of times does not depend, to the last bit, on how it is cut into chunks. Rates

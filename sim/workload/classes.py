@@ -1,6 +1,6 @@
-"""Of which class is each request? Drawn by shares, or told by the priorities that a trace records.
+"""Assigns each request to a class, by shares or by the priorities that a trace records.
 
-Deadlines in seconds after arrival.
+Deadlines are in seconds after arrival.
 """
 
 from __future__ import annotations

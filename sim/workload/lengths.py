@@ -1,4 +1,4 @@
-"""How long are prompts and answers? Laws of length, in tokens, always whole and at least 1.
+"""Draws the lengths of prompts and answers in tokens, always whole and at least 1.
 
 A law takes one value from its generator per request, in order (``Fixed`` takes none). So request i
 keeps its place in the distribution when a parameter changes (a larger mean makes the same requests

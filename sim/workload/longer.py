@@ -1,7 +1,7 @@
-"""What if prompts or answers were longer? The same requests with their lengths multiplied.
+"""Multiplies the lengths of the prompts or answers of the same requests.
 
-Lengths in tokens. A request that kept within the longest sequence does so afterwards too: what does
-not fit is cut off the prompt if that was lengthened, else off the answer.
+Lengths in tokens. A request that fitted the longest sequence still does afterwards: what does not
+fit is cut off the prompt if that was lengthened, else off the answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which requests does a vLLM server's log hold, and when was each of them where?
+"""Reads the requests of a vLLM server's log, and the times at which each passed its stages.
 
 ``requests.jsonl`` has a line per request: its tokens, and its times by two clocks, which are never
 mixed.

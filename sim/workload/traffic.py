@@ -1,4 +1,4 @@
-"""What does the rest of the simulator receive? Columns of requests, a chunk at a time.
+"""Provides the traffic that the simulator receives: columns of requests, a chunk at a time.
 
 Arrivals are in seconds since the start of the run, lengths in tokens. No object per request ever
 exists here, and a million requests need the memory of one chunk.

@@ -1,4 +1,4 @@
-"""How do requests arrive at a rate that changes? Poisson arrivals under a rate law; seconds.
+"""Draws Poisson arrivals under a rate that changes over time, in seconds.
 
 Requests are counted first and timed afterwards. Unit exponential gaps, added up, say how many
 requests are *expected* by the time of each; the law of the rate turns that into the time. So

@@ -1,4 +1,4 @@
-"""Which requests were recorded in this file? Formats, how they are told apart, and one reader.
+"""Reads recorded requests from trace files, whose format it recognises.
 
 A new format is one file here with a ``FORMAT``, and its entry in ``FORMATS``.
 """

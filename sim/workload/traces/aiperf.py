@@ -1,10 +1,10 @@
-"""How are the traces of AIPerf read, which extend Mooncake's?
+"""Reads the traces of AIPerf, which extend Mooncake's.
 
 JSON lines: ``timestamp`` in milliseconds, ``input_length`` and ``output_length`` in tokens. In a
-session (``session_id``) a later turn may have a ``delay`` instead of a timestamp: so long after the
-answer to the turn before. When it arrives is then a result of the simulation, not a part of the
-trace, so only files are read in which every row has a timestamp. What the prefix blocks
-(``hash_ids``, of 512 tokens unless AIPerf was told otherwise) share is counted, and prompts are
+session (``session_id``) a later turn may have a ``delay`` instead of a timestamp: the time between
+the answer to the previous turn and this one. Its arrival is then a result of the simulation, not a
+part of the trace, so only files are read in which every row has a timestamp. What the prefix blocks
+(``hash_ids``, of 512 tokens unless AIPerf was set otherwise) share is counted, and prompts are
 computed in full all the same.
 """
 

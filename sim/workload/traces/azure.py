@@ -1,4 +1,4 @@
-"""How are Azure's LLM inference traces (2023 and 2024) read?
+"""Reads Azure's LLM inference traces (2023 and 2024).
 
 CSV: TIMESTAMP is a date and time with up to nine fractional digits (2023 has seven) and, in 2024,
 a UTC offset; ContextTokens is the prompt and GeneratedTokens the output, in tokens. Without an

@@ -1,4 +1,4 @@
-"""How are Alibaba Bailian's (Qwen) traces read?
+"""Reads Alibaba Bailian's (Qwen) traces.
 
 JSON lines: ``timestamp`` in seconds, ``input_length`` and ``output_length`` in tokens. Turns of a
 conversation name each other (``chat_id``, ``parent_chat_id``, ``turn``), but each has a time of its

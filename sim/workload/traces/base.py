@@ -1,4 +1,4 @@
-"""What is a trace, and what must a trace format say about itself?"""
+"""Defines what a trace is, and what each trace format declares about itself."""
 
 from __future__ import annotations
 

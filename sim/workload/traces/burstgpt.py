@@ -1,4 +1,4 @@
-"""How are BurstGPT's traces read, both versions?
+"""Reads BurstGPT's traces, both versions.
 
 CSV: ``Timestamp`` in whole seconds, ``Request tokens`` and ``Response tokens``. The second version
 inserts columns (``Session ID``, ``Elapsed time``), so columns are found by name. A response of zero

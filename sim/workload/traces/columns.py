@@ -1,4 +1,4 @@
-"""Which lengths does a file record, whatever the arrivals? Columns of token counts.
+"""Reads columns of token counts from a file, whatever the arrivals.
 
 CSV, JSON lines, a JSON document of lists, or a file of bare numbers.
 """

@@ -1,4 +1,4 @@
-"""How is a file written, and what are its columns called? Told from its first line.
+"""Recognises the container of a file and its column names from its first line.
 
 Three containers: CSV with a header, JSON lines (an object per request), and one JSON document (an
 object whose lists are the columns, as benchmark tools save their results).

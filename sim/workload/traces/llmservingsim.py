@@ -1,4 +1,4 @@
-"""How are the traces of LLMServingSim read?
+"""Reads the traces of LLMServingSim.
 
 JSON lines: ``arrival_time_ns`` in nanoseconds, ``input_toks`` and ``output_toks``. Rows of agents
 (``sub_requests``) hold several requests, each waiting for the one before: they are refused.

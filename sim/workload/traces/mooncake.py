@@ -1,9 +1,9 @@
-"""How are Mooncake's traces read?
+"""Reads Mooncake's traces.
 
 JSON lines: ``timestamp`` in milliseconds, ``input_length`` and ``output_length`` in tokens, and
 ``hash_ids``, which name the prefix blocks of 512 tokens: what they share is counted, and prompts
 are computed in full all the same. Other services publish the same three keys with timestamps in
-seconds, beside keys of their own (``chat_id``). So a file with any further key is not recognised
+seconds, next to keys of their own (``chat_id``). So a file with any further key is not recognised
 as Mooncake's; naming the format says that it is.
 """
 

@@ -1,7 +1,7 @@
-"""How is the plain format read, the one to write for traffic of your own?
+"""Reads the plain format, the one to write for traffic of your own.
 
-CSV: ``arrival_s`` in seconds from any origin, ``prompt_tokens`` and ``output_tokens``, and perhaps
-``priority``, a whole number of which lower ones go first. Other columns may stand beside them. The
+CSV: ``arrival_s`` in seconds from any origin, ``prompt_tokens`` and ``output_tokens``, and
+optionally ``priority``, a whole number of which lower ones go first. Other columns are ignored. The
 table of requests that a run writes has these names too.
 """
 

@@ -1,7 +1,7 @@
-"""How do the rows of a file become checked columns? CSV or JSON in, arrays out, errors with place.
+"""Turns the rows of a CSV or JSON file into checked columns, with errors that name the place.
 
-Rows are taken in blocks, so that the memory needed beside the resulting arrays is that of one
-block. Columns are found by name, in any order; further columns are ignored; blank lines are
+Rows are read in blocks, so that the memory needed in addition to the resulting arrays is that of
+one block. Columns are found by name, in any order; further columns are ignored; blank lines are
 skipped.
 """
 

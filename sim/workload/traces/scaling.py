@@ -1,6 +1,6 @@
 """Scales a trace: overlaid copies for more users, multiplied gaps for the same users in less time.
 
-Times in seconds. Overlaying keeps a burst as long as it was recorded and adds others beside it;
+Times in seconds. Overlaying leaves a burst as long as it was recorded and adds others next to it;
 multiplying gaps makes each burst denser and shorter. With twice the users the first is what comes.
 """
 

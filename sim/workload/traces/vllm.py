@@ -1,4 +1,4 @@
-"""How are the results of ``vllm bench serve --save-detailed`` read, to replay a measured run?
+"""Reads the results of ``vllm bench serve --save-detailed``, to replay a measured run.
 
 One JSON document with a list per quantity: ``input_lens`` and ``output_lens`` in tokens,
 ``start_times`` in seconds by the client's clock, when each request was sent. (The figures in the
