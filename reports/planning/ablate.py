@@ -1,5 +1,4 @@
-"""How does an ablation become one HTML page? From what ``infersim ablate`` has in its
-``result.json``."""
+"""The page of an ablation, from what ``infersim ablate`` has in its ``result.json``."""
 
 from __future__ import annotations
 
@@ -8,20 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from reports.content import Plot, to_json
+from reports.formats import MISSING
 from reports.planning import waterfall
 from reports.planning.study import (
     DEFINED,
     HEADS,
     TITLES,
     Headline,
-    factor,
     page,
     reasons,
     text,
-    values,
+    value,
 )
-from reports.tables import Column, Table
+from reports.tables import Cell, Column, Table
 from reports.whole_file import write_whole
+from sim.planning.ablate_words import adds_up, figures, headline, kind, part_text
 
 SECTIONS: Mapping[str, str] = {
     "summary": "Summary",
@@ -47,10 +47,10 @@ def render_ablation(document: Mapping[str, Any]) -> str:
         sections=SECTIONS,
         headline=_headline(document),
         setup=[
-            ("Techniques", ", ".join(entry["title"] for entry in document["techniques"])),
+            ("Techniques", str(len(document["techniques"]))),
             ("Traffic", "all at once" if document["saturated"] else "as the scenario has it"),
         ],
-        plots=[_plot(document, f) for f in document["figures"] if f["full"] is not None],
+        plots=[_plot(document, f) for f in figures(document) if f["full"] is not None],
         tables=[_steps(document), _parts(document), _subsets(document)],
         failures=reasons(
             [(", ".join(e["with"]) or "the baseline", e["why"]) for e in document["infeasible"]]
@@ -59,12 +59,8 @@ def render_ablation(document: Mapping[str, Any]) -> str:
 
 
 def _headline(document: Mapping[str, Any]) -> Headline:
-    found = {figure["key"]: figure for figure in document["figures"]}
-    ratio = found["output_throughput"]["factor"]
-    told = "not comparable" if ratio is None else f"{ratio:.3g} times the throughput"
-    title = f"{told} of the naive baseline"
     text = f"The baseline: {document['baseline']['text']}. {document['orders']['text']}"
-    return Headline("neutral", title[0].upper() + title[1:], text)
+    return Headline("neutral", headline(document), text)
 
 
 def _plot(document: Mapping[str, Any], figure: Mapping[str, Any]) -> Plot:
@@ -77,31 +73,49 @@ def _plot(document: Mapping[str, Any], figure: Mapping[str, Any]) -> Plot:
     return Plot(f"waterfall-{key}", TITLES[key], DEFINED[key], note, drawn)
 
 
+def _columns(document: Mapping[str, Any], first: str) -> tuple[Column, ...]:
+    return (Column(first, False), *(HEADS[figure["key"]] for figure in figures(document)))
+
+
 def _steps(document: Mapping[str, Any]) -> Table:
-    figures = document["figures"]
-    rows = [(text("baseline"), *values({f["key"]: f["baseline"] for f in figures}))]
-    for index, step in enumerate(figures[0]["steps"]):
-        found = {f["key"]: f["steps"][index]["value"] for f in figures}
-        rows.append((text(f"+ {step['title']}"), *values(found)))
-    columns = (Column("Configuration", False), *HEADS.values())
+    found = figures(document)
+    rows = [(text("baseline"), *(value(f["key"], f["baseline"]) for f in found))]
+    for index, step in enumerate(found[0]["steps"]):
+        reached = (value(f["key"], f["steps"][index]["value"]) for f in found)
+        rows.append((text(f"+ {step['title']}"), *reached))
+    columns = _columns(document, "Configuration")
     return Table("steps", "Added one after the other", columns, tuple(rows))
 
 
 def _parts(document: Mapping[str, Any]) -> Table:
-    figures = document["figures"]
+    found = figures(document)
     rows = [
-        (text(part["title"]), *(factor(f["parts"][index]["factor"]) for f in figures))
-        for index, part in enumerate(figures[0]["parts"])
+        (text(part["title"]), *(_part(f, f["parts"][index]) for f in found))
+        for index, part in enumerate(found[0]["parts"])
     ]
-    rows.append((text("all together"), *(factor(f["factor"]) for f in figures)))
+    rows.append((text("all together"), *(_part(f, f) for f in found)))
     caption = "What each brings, whatever the order: factors, whose product is the whole"
-    return Table("parts", caption, (Column("Technique", False), *HEADS.values()), tuple(rows))
+    if any(map(adds_up, found)):
+        caption += ", or differences (+, -), which add up to it"
+    first, *columns = _columns(document, "Technique")
+    plain = (column._replace(title=column.title.partition(" (")[0], unit="") for column in columns)
+    return Table("parts", caption, (first, *plain), tuple(rows))
+
+
+def _part(figure: Mapping[str, Any], part: Mapping[str, Any]) -> Cell:
+    told = part_text(figure, part)
+    return Cell(MISSING if told == "-" else told, part[kind(figure)])
 
 
 def _subsets(document: Mapping[str, Any]) -> Table:
     rows = tuple(
-        (text(", ".join(row["with"]) or "baseline"), *values(row["figures"]), text(row["state"]))
+        (
+            text(", ".join(row["with"]) or "baseline"),
+            text(row["state"]),
+            *(value(f["key"], row["figures"][f["key"]]) for f in figures(document)),
+        )
         for row in document["subsets"]
     )
-    columns = (Column("With", False), *HEADS.values(), Column("State", False))
-    return Table("subsets", "Every set that was simulated", columns, rows)
+    first, *columns = _columns(document, "With")
+    columns = [first, Column("State", False), *columns]
+    return Table("subsets", "Every set that was simulated", tuple(columns), rows)

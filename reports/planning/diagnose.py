@@ -8,7 +8,17 @@ from typing import Any
 
 from reports.content import Plot, to_json
 from reports.planning import parts, tornado
-from reports.planning.study import HEADS, Headline, page, percent, reasons, text, values, within
+from reports.planning.study import (
+    CHANGES,
+    HEADS,
+    Headline,
+    page,
+    percent,
+    reasons,
+    text,
+    values,
+    within,
+)
 from reports.tables import Cell, Column, Table
 from reports.whole_file import write_whole
 
@@ -107,11 +117,11 @@ def _trials(document: Mapping[str, Any]) -> Table:
             rows.append((text(trial["title"]), *changes, share, text(trial["effort"])))
     columns = (
         Column("Change tried", False),
-        *HEADS.values(),
+        *CHANGES.values(),
         Column("Within SLO (%)"),
         Column("Effort", False),
     )
-    caption = "All changes tried: in percent of the run as it is, and the share within the SLO"
+    caption = "All changes tried, against the run as it is, and the share within the SLO"
     return Table("trials", caption, columns, tuple(rows))
 
 

@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 
 from reports import theme
 from reports.planning import variants
-from reports.planning.layout import times, zero
+from reports.planning.layout import IN_SECONDS, times, zero
 from sim.planning.compare_words import change, head, with_unit
 
 WIDE = 30.0
@@ -32,7 +32,7 @@ def means(document: Mapping[str, Any], key: str) -> go.Figure:
     values = [found["means"][index] for index in rows]
     wide = found["unit"] == "ms" and min(values, default=1) > 0 < len(values)
     wide = wide and max(values) > WIDE * min(values)
-    seconds = found["unit"] == "ms" and max(values, default=0) >= variants.IN_SECONDS
+    seconds = found["unit"] == "ms" and max(values, default=0) >= IN_SECONDS
     factor = 1e-3 if wide or seconds else 1.0
     labels = [variants.names(document)[index] for index in rows]
     tones, edges = variants.tones(document), variants.edges(document)

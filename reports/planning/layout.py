@@ -15,6 +15,9 @@ from reports import theme
 ROW_HEIGHT, FRAME_HEIGHT = 26, 84
 """Pixels of a row of bars, and of what is around all of them."""
 
+IN_SECONDS = 10_000.0
+"""Latencies (ms) from which on an axis is in seconds."""
+
 FEW_DECADES = 2.0
 """A range of fewer decades has ticks between them."""
 

@@ -35,8 +35,12 @@ def ablation() -> Document:
             "baseline": base[key],
             "full": reached[key],
             "factor": reached[key] / base[key],
+            "difference": reached[key] - base[key],
             "steps": [{"title": name, "value": values[key]} for name, values in every[1:]],
-            "parts": [{"title": n, "factor": f} for n, f in zip(names, grown, strict=True)],
+            "parts": [
+                {"title": name, "factor": factor, "difference": None}
+                for name, factor in zip(names, grown, strict=True)
+            ],
         }
 
     subsets = [
@@ -127,6 +131,7 @@ def uncertainty() -> Document:
         "verdict": {
             "text": "Stable.",
             "attainment": 0.995,
+            "target": 0.99,
             "slo_state": "met",
             "limits": {"ttft": {}},
         },
@@ -150,4 +155,4 @@ def _end(text: str, effect: float) -> dict[str, Any]:
     holds = effect > -0.3
     slo = "met" if holds else "missed"
     state = {"holds": holds, "attainment": 0.995 if holds else 0.9, "slo_state": slo}
-    return {"text": text, "error": None, "changes": _changes(effect), **state}
+    return {"text": text, "settings": {}, "error": None, "changes": _changes(effect), **state}

@@ -6,8 +6,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from reports.planning import tornado
-from reports.planning.study import HEADS, Headline, page, percent, reasons, text, values, within
+from reports.content import Plot
+from reports.definitions import DEFINITIONS as OF_RUNS
+from reports.planning import attained, tornado
+from reports.planning.study import (
+    CHANGES,
+    DEFINITIONS,
+    HEADS,
+    Headline,
+    page,
+    percent,
+    reasons,
+    text,
+    values,
+    within,
+)
 from reports.tables import Cell, Column, Table
 from reports.whole_file import write_whole
 from sim.planning.wording import verdict_word
@@ -21,7 +34,7 @@ SECTIONS: Mapping[str, str] = {
 }
 """Anchor -> heading, in the order of the page."""
 
-NOTE = "Each input at its low and its high end, everything else as it is."
+NOTE = "Each input at its low and its high end, everything else unchanged."
 
 
 def write_sensitivity_report(target: Path, document: Mapping[str, Any]) -> Path:
@@ -33,6 +46,7 @@ def write_sensitivity_report(target: Path, document: Mapping[str, Any]) -> Path:
 def render_sensitivity(document: Mapping[str, Any]) -> str:
     """The page as HTML; a function of its argument alone."""
     tone = "warn" if document["flips"] else {True: "good", False: "bad"}.get(document["holds"])
+    decides = attained.plot(document)
     return page(
         document,
         kind="sensitivity",
@@ -42,17 +56,26 @@ def render_sensitivity(document: Mapping[str, Any]) -> str:
             ("Setup", document["setup"]),
             ("Iteration times", f"within ± {document['band']:.0%}"),
         ],
-        plots=tornado.plots(document, NOTE),
+        wide=[] if decides is None else [decides],
+        plots=_plots(document, decided=decides is not None),
         tables=[_inputs(document)],
         failures=reasons(_reasons(document)),
+        definitions={**DEFINITIONS, "attainment": OF_RUNS["attainment"]},
     )
+
+
+def _plots(document: Mapping[str, Any], *, decided: bool) -> list[Plot]:
+    """What strains the fleet; throughput and goodput, which follow the traffic where it is held,
+    only where no share of requests decides."""
+    unread = ("tornado-output_throughput", "tornado-request_goodput") if decided else ()
+    return [plot for plot in tornado.plots(document, NOTE) if plot.name not in unread]
 
 
 def _inputs(document: Mapping[str, Any]) -> Table:
     now = {figure["key"]: figure["value"] for figure in document["figures"]}
     verdict = document["verdict"]
-    first = (*values(now), within(verdict["attainment"]))
-    rows = [(text("as it is"), *first, text(verdict_word(verdict["slo_state"], document["holds"])))]
+    holds = text(verdict_word(verdict["slo_state"], document["holds"]))
+    rows = [(text("unchanged"), within(verdict["attainment"]), holds, *values(now))]
     for entry in document["inputs"]:
         for end in (entry["low"], entry["high"]):
             if end is not None and end["error"] is None:
@@ -62,18 +85,18 @@ def _inputs(document: Mapping[str, Any]) -> Table:
         rows.append(_row(together["text"], together))
     columns = (
         Column("Input", False),
-        *HEADS.values(),
-        Column("Within SLO (%)"),
+        Column("Within SLO (%)", definition="attainment"),
         Column("SLO" if verdict["limits"] else "Traffic", False),
+        *CHANGES.values(),
     )
-    caption = "Every input: changes in percent of the run as it is, and the share within the SLO"
+    caption = "Every input: changes against the unchanged run, whose metrics are on top"
     return Table("inputs", caption, columns, tuple(rows))
 
 
 def _row(title: str, end: Mapping[str, Any]) -> tuple[Cell, ...]:
     changes = (percent(end["changes"][key]) for key in HEADS)
-    attained = within(end["attainment"])
-    return (text(title), *changes, attained, text(verdict_word(end["slo_state"], end["holds"])))
+    word = text(verdict_word(end["slo_state"], end["holds"]))
+    return (text(title), within(end["attainment"]), word, *changes)
 
 
 def _reasons(document: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -9,10 +9,11 @@ from reports.asked import question
 from reports.content import Plot
 from reports.definitions import DEFINITIONS as OF_RUNS
 from reports.definitions import Definition
-from reports.formats import MISSING, show
+from reports.formats import MISSING, NARROW_SPACE, show
 from reports.page import fill
 from reports.tables import Cell, Column, Table
-from sim.planning.wording import share
+from sim.planning.ablate_words import multiple
+from sim.planning.wording import milliseconds, share
 
 DEFINITIONS: Mapping[str, Definition] = {
     **{name: OF_RUNS[name] for name in ("ttft", "tpot", "goodput", "output_throughput")},
@@ -53,11 +54,17 @@ DEFINED: Mapping[str, str] = {
 HEADS: Mapping[str, Column] = {
     "output_throughput": Column("Output tokens/s", definition="output_throughput"),
     "request_goodput": Column("Goodput (requests/s)", definition="goodput"),
-    "p99_ttft_ms": Column("TTFT p99 (ms)", definition="ttft"),
-    "p99_tpot_ms": Column("TPOT p99 (ms)", definition="tpot"),
+    "p99_ttft_ms": Column("TTFT p99", definition="ttft", unit="ms"),
+    "p99_tpot_ms": Column("TPOT p99", definition="tpot", unit="ms"),
     "capacity": Column("Capacity (x traffic)", definition="capacity"),
 }
-"""A column for each figure, in the order of tables."""
+"""A column for each figure, in the order of tables; latencies have their units in the cells."""
+
+CHANGES: Mapping[str, Column] = {
+    key: column._replace(title=column.title.partition(" (")[0], unit="%")
+    for key, column in HEADS.items()
+}
+"""The same where the cells are changes."""
 
 
 def page(
@@ -98,23 +105,26 @@ def page(
 
 
 def values(found: Mapping[str, float | None]) -> list[Cell]:
-    """A cell for each figure."""
-    return [Cell(*show(found[key], "number")) for key in HEADS]
+    """A cell for each figure of ``HEADS``."""
+    return [value(key, found[key]) for key in HEADS]
+
+
+def value(key: str, number: float | None) -> Cell:
+    """A cell of one figure: a latency with its unit."""
+    shown = show(number, "number")
+    return Cell(milliseconds(shown.value) if key.endswith("_ms") and shown.value is not None
+                else shown.text, shown.value)  # fmt: skip
 
 
 def percent(change: float | None) -> Cell:
-    """A relative change in percent, with its sign."""
+    """A relative change: in percent with its sign, from twice on as a multiple."""
     if change is None:
         return Cell(MISSING, None)
     value = 100 * change
-    return Cell(f"{value:+,.1f}" if round(value, 1) else "0.0", round(value, 4))
-
-
-def factor(value: float | None) -> Cell:
-    """A factor, by which a figure is multiplied."""
-    if value is None:
-        return Cell(MISSING, None)
-    return Cell(f"x {value:,.3g}", round(value, 6))
+    if change >= 1:
+        return Cell(f"{multiple(1 + change)}x", round(value, 4))
+    told = f"{value:+,.1f}{NARROW_SPACE}%" if round(value, 1) else f"0{NARROW_SPACE}%"
+    return Cell(told, round(value, 4))
 
 
 def within(value: float | None) -> Cell:

@@ -1,4 +1,4 @@
-"""How far does each change move one figure? Bars to both sides of what it is now, widest on top.
+"""Draws how far each change moves one figure: bars to both sides of what it is now, widest on top.
 
 Run it: ``python -m reports.planning.tornado [RESULT_JSON]`` with the result of a diagnosis or of a
 study of sensitivity.
@@ -30,20 +30,29 @@ THICK = 0.7
 """Share of a row that its bar fills; two bars to the same side have half of it each."""
 
 
+FOLLOWS = ("output_throughput", "request_goodput")
+"""Figures that grow with the traffic itself."""
+
+LOADS = ("assume.prompt_tokens", "assume.output_tokens")
+"""Assumptions that are about the traffic."""
+
+
 class Bar(NamedTuple):
     """``change`` is relative: 0.1 is a tenth more. Bars of the same ``row`` share it; ``text`` says
-    which change it is, ``end`` does in a word beside the bar."""
+    which change it is, ``end`` does in a word beside the bar; what is not ``judged`` is neither
+    better nor worse."""
 
     row: str
     change: float
     text: str
     end: str = ""
+    judged: bool = True
 
 
 def figure(title: str, more: bool, bars: Sequence[Bar]) -> go.Figure:
     """The changes of the figure called ``title``, of which ``more`` is better or not.
 
-    Green is better, red is worse.
+    Green is better, red is worse, grey is neither.
     """
     drawn = [bar for own in rows(bars)[:MOST_ROWS] for bar in own]
     shape = [side for own in rows(bars)[:MOST_ROWS] for side in _sides(own)]
@@ -54,7 +63,7 @@ def figure(title: str, more: bool, bars: Sequence[Bar]) -> go.Figure:
         "x": [100 * bar.change for bar in drawn],
         "offset": [offset for offset, _ in shape],
         "width": [width for _, width in shape],
-        "marker": {"color": [_colour(bar.change, more) for bar in drawn]},
+        "marker": {"color": [_colour(bar, more) for bar in drawn]},
         "text": [plain(bar.end) if abs(bar.change) >= NOTHING else "" for bar in drawn],
         "textposition": "outside",
         "constraintext": "none",
@@ -139,15 +148,28 @@ def of_trials(document: Mapping[str, Any], key: str) -> list[Bar]:
 def of_inputs(document: Mapping[str, Any], key: str) -> list[Bar]:
     """The bars of a study of sensitivity, two for each input."""
     return [
-        Bar(entry["title"], end["changes"][key], f"{entry['title']} {end['text']}", end["text"])
+        Bar(
+            entry["title"],
+            end["changes"][key],
+            f"{entry['title']} {end['text']}",
+            end["text"],
+            judged=not (key in FOLLOWS and _is_load(end)),
+        )
         for entry in document["inputs"]
         for end in (entry["low"], entry["high"])
         if end is not None and end["changes"].get(key) is not None
     ]
 
 
-def _colour(change: float, more: bool) -> str:
-    return (theme.GREEN if (change > 0) == more else theme.VERMILLION).light
+def _is_load(end: Mapping[str, Any]) -> bool:
+    """Whether an end is other traffic: more requests or longer answers are not better work."""
+    return any(key.startswith("workload.") or key in LOADS for key in end["settings"])
+
+
+def _colour(bar: Bar, more: bool) -> str:
+    if not bar.judged:
+        return theme.GREY.light
+    return (theme.GREEN if (bar.change > 0) == more else theme.VERMILLION).light
 
 
 def _of(document: Mapping[str, Any]) -> go.Figure:

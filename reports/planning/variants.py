@@ -21,9 +21,6 @@ FEW = 6
 LINE_HEIGHT = 15
 """Pixels that each further line of a label takes."""
 
-IN_SECONDS = 10_000.0
-"""Latencies (ms) from which on an axis is in seconds."""
-
 Document = Mapping[str, Any]
 
 

@@ -1,4 +1,4 @@
-"""How does one figure grow, technique by technique? Bars that begin where the last one ended.
+"""Draws how one figure grows, technique by technique: bars that begin where the last one ended.
 
 Run it: ``python -m reports.planning.waterfall [RESULT_JSON]`` with the result of an ablation.
 """
@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import plotly.graph_objects as go
 
 from reports import theme
-from reports.formats import significant
+from reports.planning.layout import IN_SECONDS
 from reports.planning.naming import label
 from reports.planning.study import TITLES
+from sim.planning.ablate_words import SAME, value_text
 
 
 class Bar(NamedTuple):
@@ -53,28 +54,30 @@ def figure(document: Mapping[str, Any], key: str) -> go.Figure:
     entry = next(each for each in document["figures"] if each["key"] == key)
     drawn = bars(entry)
     highest = max([bar.end for bar in drawn], default=1.0) or 1.0
+    seconds = entry["unit"] == "ms" and highest >= IN_SECONDS
+    scale, unit = (1e-3, "s") if seconds else (1.0, entry["unit"])
     trace = {
         "type": "bar",
         "x": [label(bar.name) for bar in drawn],
-        "y": [bar.end - bar.start for bar in drawn],
-        "base": [bar.start for bar in drawn],
+        "y": [scale * (bar.end - bar.start) for bar in drawn],
+        "base": [scale * bar.start for bar in drawn],
         "marker": {"color": [bar.tone.light for bar in drawn]},
-        "customdata": [bar.end for bar in drawn],
-        "hovertemplate": "%{x}: %{customdata:,.4~g}<extra></extra>",
+        "customdata": [value_text(key, bar.end) for bar in drawn],
+        "hovertemplate": "%{x}: %{customdata}<extra></extra>",
     }
     words = {
         "type": "scatter",
         "mode": "text",
         "x": [label(bar.name) for bar in drawn],
-        "y": [max(bar.start, bar.end) for bar in drawn],
-        "text": [_told(bar) for bar in drawn],
+        "y": [scale * max(bar.start, bar.end) for bar in drawn],
+        "text": [_told(key, bar) for bar in drawn],
         "textposition": "top center",
         "textfont": {"color": theme.PAGE["ink"].light, "size": 12},
         "hoverinfo": "skip",
     }
     layout = theme.layout() | {
         "xaxis": theme.axis(None) | {"type": "category"},
-        "yaxis": theme.axis(_axis(key, entry["unit"])) | {"range": [0, 1.1 * highest]},
+        "yaxis": theme.axis(_axis(key, unit)) | {"range": [0, 1.1 * scale * highest]},
         "bargap": 0.3,
     }
     return go.Figure(data=[trace, words], layout=layout)
@@ -85,12 +88,14 @@ def _axis(key: str, unit: str) -> str:
     return title if unit in title else f"{title} ({unit})"
 
 
-def _told(bar: Bar) -> str:
+def _told(key: str, bar: Bar) -> str:
     """The value of a whole, the change of a step."""
     change = bar.end - bar.start
-    if bar.whole or not change:
-        return significant(bar.end if bar.whole else 0.0)
-    return f"{'+' if change >= 0 else '−'}{significant(abs(change))}"
+    if bar.whole:
+        return value_text(key, bar.end)
+    if abs(change) <= SAME * max(abs(bar.start), abs(bar.end)):
+        return "no change"
+    return f"{'+' if change >= 0 else '−'}{value_text(key, abs(change))}"
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from sim.console import STATE_STYLES, WIDTH
-from sim.planning.ablate_view import HEADS, value_text
+from sim.planning.ablate_view import HEADS
+from sim.planning.ablate_words import value_text
 from sim.planning.wording import share
 from sim.units import show_time
 

@@ -1,4 +1,4 @@
-"""A study of sensitivity in a terminal of 88 columns."""
+"""A study of sensitivity in a terminal of 88 columns: the share that decides comes first."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sim.planning.ablate_view import HEADS, value_text
+from sim.planning.ablate_view import HEADS
+from sim.planning.ablate_words import multiple, value_text
 from sim.planning.wording import OPEN, share, verdict_word
 
-SHOWN = ("output_throughput", "p99_ttft_ms", "p99_tpot_ms", "capacity")
+SHOWN = ("p99_ttft_ms", "p99_tpot_ms", "capacity", "output_throughput")
 
 
 def sensitivity_view(document: Mapping[str, Any]) -> Group:
@@ -47,14 +48,14 @@ def _states(document: Mapping[str, Any]) -> Iterator[str | None]:
 def _table(document: Mapping[str, Any]) -> Table:
     table = Table(expand=True, box=box.SIMPLE, padding=(0, 1, 0, 0))
     table.add_column("", ratio=1, overflow="fold")
-    for key in SHOWN:
-        table.add_column(HEADS[key], justify="right", no_wrap=True)
     table.add_column("in SLO", justify="right", no_wrap=True)
     table.add_column("SLO" if document["verdict"]["limits"] else "traffic", no_wrap=True)
+    for key in SHOWN:
+        table.add_column(HEADS[key], justify="right", no_wrap=True)
     values = {figure["key"]: figure["value"] for figure in document["figures"]}
     attained = share(document["verdict"]["attainment"])
-    table.add_row("as it is", *(value_text(key, values[key]) for key in SHOWN), attained,
-                  verdict_word(document["verdict"]["slo_state"], document["holds"]))  # fmt: skip
+    word = verdict_word(document["verdict"]["slo_state"], document["holds"])
+    table.add_row("unchanged", attained, word, *(value_text(key, values[key]) for key in SHOWN))
     for entry in document["inputs"]:
         for end in (entry["low"], entry["high"]):
             if end is not None:
@@ -68,10 +69,12 @@ def _add(table: Table, title: str, end: Mapping[str, Any], holds: bool | None) -
     style = "yellow" if end["holds"] != holds else ""
     cells = [_change(end["changes"].get(key)) for key in SHOWN]
     word = verdict_word(end["slo_state"], end["holds"])
-    table.add_row(title, *cells, share(end["attainment"]), word, style=style)
+    table.add_row(title, share(end["attainment"]), word, *cells, style=style)
 
 
 def _change(change: float | None) -> str:
     if change is None:
         return "-"
+    if change >= 1:
+        return f"{multiple(1 + change)}x"
     return f"{change:+.0%}" if round(change, 2) else "0%"
