@@ -9,7 +9,15 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 # Folders and files, each with everything below it: add what is written in statements.
-STATED = ("sim/workload", "sim/trails", "sim/selftest")
+STATED = (
+    "sim/memory",
+    "sim/routers",
+    "sim/scenario",
+    "sim/schedulers",
+    "sim/selftest",
+    "sim/trails",
+    "sim/workload",
+)
 
 MODULES = sorted(
     path

@@ -1,4 +1,4 @@
-"""KV-cache memory: how much there is (``capacity``) and who holds it (the allocators)."""
+"""Models KV-cache memory: how much there is (``capacity``) and who holds it (the allocators)."""
 
 from sim.memory.allocator import Allocator
 from sim.memory.contiguous import ContiguousAllocator

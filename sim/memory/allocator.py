@@ -1,9 +1,9 @@
-"""What every KV-cache allocator can be asked. Amounts are tokens of one sequence.
+"""Defines what a KV-cache allocator can be asked, and its commands. Amounts are tokens.
 
 Schedulers speak to memory in predicate and verb: ``fits`` / ``allocate`` for a sequence being
-prefilled, ``can_grow`` / ``grow`` for all decoding sequences at once. Sequences are told apart by
-how many tokens they hold, not by name: blocks are interchangeable, so counting them is enough. A
-verb that finds no room says so and changes nothing, so that nobody has to ask first.
+prefilled, ``can_grow`` / ``grow`` for all decoding sequences at once. Sequences are distinguished
+by how many tokens they hold, not by name: blocks are interchangeable, so counting them is enough. A
+verb that finds no room says so and changes nothing, so that a caller need not ask first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How engines before paging reserved KV memory: one slab of the maximum length per sequence.
+"""Allocates KV memory as engines did before paging: one slab of the maximum length per sequence.
 
-Nobody knows at admission how long an output will be, so the slab must hold ``max_model_len`` tokens
-and most of it stays empty: the waste that paged attention removed.
+The length of an output is unknown at admission, so the slab must hold ``max_model_len`` tokens and
+most of it stays empty: the waste that paged attention removed.
 """
 
 from __future__ import annotations

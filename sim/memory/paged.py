@@ -1,4 +1,4 @@
-"""How paged attention hands out KV memory: fixed blocks on demand, nothing reserved ahead.
+"""Allocates KV memory as paged attention does: fixed blocks on demand, nothing reserved ahead.
 
 A decoding sequence needs a new block each time its length crosses a multiple of ``block_size``.
 Which sequences cross in which iteration depends only on their length modulo ``block_size``, so the

@@ -1,5 +1,7 @@
-"""Which replica of a pool a request goes to; one file per policy, found by name or as
-``package.module:Class``."""
+"""Provides the routers, which choose the replica of a pool that a request goes to.
+
+One file per policy, found by name or as ``package.module:Class``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a router sees and answers."""
+"""Defines what a router sees and what it answers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""How do routers draw? One number at a time, out of blocks: a NumPy call for each would cost more
-than the rest of the routing."""
+"""Draws random numbers for routers one at a time, out of blocks: a NumPy call for each is slow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The replica with the fewest unfinished requests."""
+"""Routes each request to the replica with the fewest unfinished requests."""
 
 from __future__ import annotations
 

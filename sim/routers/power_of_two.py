@@ -1,4 +1,4 @@
-"""The less loaded of two replicas that are drawn at random."""
+"""Routes each request to the less loaded of two replicas that are drawn at random."""
 
 from __future__ import annotations
 

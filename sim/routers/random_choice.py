@@ -1,4 +1,4 @@
-"""Any replica, whatever it is doing."""
+"""Routes each request to a random replica, whatever it is doing."""
 
 from __future__ import annotations
 

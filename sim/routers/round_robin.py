@@ -1,4 +1,4 @@
-"""Each replica in turn, whatever it is doing."""
+"""Routes requests to the replicas in turn, whatever they are doing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scenario: one YAML file that says what is served, by what, to whom, within which limits.
+"""Provides the scenario: one YAML file that states model, fleet, traffic and SLO.
 
 >>> from sim.scenario import load_scenario
 >>> scenario = load_scenario({

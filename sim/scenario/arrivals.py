@@ -1,4 +1,4 @@
-"""What is asked of arrivals: when do requests come, by which law?
+"""Describes the laws of arrivals in a scenario.
 
 Rates are per second, times in seconds.
 """

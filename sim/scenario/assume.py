@@ -1,7 +1,7 @@
-"""What if? Factors on what is known of hardware, engine and traffic; 1 leaves it as it is.
+"""Describes factors on what is known of hardware, engine and traffic; 1 changes nothing.
 
-So a run can ask what twice the memory bandwidth would bring, or how much depends on an overhead
-that nobody measured, without a GPU of that kind in the catalogue.
+So a run can show what twice the memory bandwidth would bring, or how much depends on an overhead
+that was never measured, without a GPU of that kind in the catalogue.
 """
 
 from __future__ import annotations

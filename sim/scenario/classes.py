@@ -1,4 +1,4 @@
-"""What kinds of requests does the traffic hold, and how soon is each due? Times in seconds."""
+"""Describes the classes of requests in the traffic, and the deadline of each. Times in seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What serves the requests: precision, GPUs, scheduler, KV cache, speculation.
+"""Describes what serves the requests: precision, GPUs, scheduler, KV cache, speculation.
 
 Defaults follow vLLM's V1 engine, and each description says why the default is what it is.
 Numbers are SI once validated (seconds, bytes).

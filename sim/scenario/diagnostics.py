@@ -1,4 +1,4 @@
-"""What does a refused value mean in the words of somebody who writes a scenario?
+"""Explains refused values in the words of somebody who writes a scenario.
 
 The schema library reports errors in terms and paths of its own (its paths name the variant of a
 union beside the keys). Here each becomes a ``Problem``: the path as written, what was given, what

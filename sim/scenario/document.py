@@ -1,4 +1,4 @@
-"""Where did each value of a scenario come from, and how is a problem with it shown?
+"""Records where each value of a scenario was written, and shows a problem with it in that place.
 
 A ``Document`` is plain data (mappings, lists, numbers, texts) plus, for every key and value, the
 ``Place`` it was written at: a line and column of a file, or an override. Data handed over

@@ -1,8 +1,8 @@
-"""How does a scenario take over what other scenario files say?
+"""Merges a scenario with the scenario files that it extends.
 
 ``extends: base.yaml`` at the top, or a list of files of which a later one wins over an earlier.
 Mappings are merged key by key; anything else replaces what the parent says. Every value keeps the
-place where it was written, and a relative path the folder of the file that it stands in.
+place where it was written, and a relative path is relative to the folder of the file that has it.
 """
 
 from __future__ import annotations

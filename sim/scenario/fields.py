@@ -1,4 +1,4 @@
-"""What may a single value be? The field types that the schema is made of.
+"""Provides the field types that the schema is made of.
 
 Each type reads what people write (``500ms``, ``1e3``, ``on``) and yields what the program
 computes with: SI floats, ints, bools, texts. A refusal is always a ValueError whose text states

@@ -1,9 +1,9 @@
-"""What does an editor need to know to complete and check a scenario while it is written?
+"""Generates the JSON Schema with which an editor completes and checks a scenario.
 
 A JSON Schema (draft 2020-12), made from the classes of the contract: keys with their description,
 default and examples, and only values that the simulator supports. Rules between keys (``p95``
-beside ``cv``, a trace beside arrivals) and the existence of files are left to
-``infersim validate``. With ``extends`` nothing is required, since a parent may say it.
+with ``cv``, a trace with arrivals) and the existence of files are left to ``infersim validate``.
+With ``extends`` nothing is required, since a parent may say it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is asked of lengths: how long are prompts and answers, apart or together? In tokens."""
+"""Describes the laws of prompt and answer lengths, apart or together, in tokens."""
 
 from __future__ import annotations
 

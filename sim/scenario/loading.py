@@ -1,6 +1,6 @@
-"""How does a scenario file, or a mapping from Python, become a ``Document``?
+"""Loads a scenario file, or a mapping from Python, as a ``Document``.
 
-Everything that can go wrong before a single key is looked at is found here: a missing file, a
+Everything that can go wrong before a single key is examined is found here: a missing file, a
 directory, an encoding, an empty file, a value that no YAML file could hold.
 """
 

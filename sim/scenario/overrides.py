@@ -1,4 +1,4 @@
-"""How do ``--set a.b.0.c=value`` arguments change a scenario before it is validated?
+"""Applies ``--set a.b.0.c=value`` arguments to a scenario before it is validated.
 
 An override replaces one value, or adds one; what it replaced loses its position in the file, and
 a problem with the new value is reported at the argument.

@@ -1,4 +1,4 @@
-"""How does a YAML text become plain data, each key and value with its place?
+"""Parses a YAML text into plain data, with the place of each key and value.
 
 Scenarios use a small, predictable part of YAML: mappings, lists and scalars. Anchors, aliases,
 tags and several documents in one file are refused, so a file cannot expand and cannot build

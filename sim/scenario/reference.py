@@ -1,4 +1,4 @@
-"""Every key of a scenario as a reference: meaning, unit, default, allowed values, example.
+"""Provides a reference of every key of a scenario: meaning, unit, default, values, example.
 
 The entries come from the JSON Schema, and with it from the classes of the contract; a key that is
 added there is in the reference too.

@@ -1,4 +1,4 @@
-"""How much is simulated, and what of it counts. Times in seconds."""
+"""Describes how much is simulated, and which part of it counts. Times in seconds."""
 
 from __future__ import annotations
 

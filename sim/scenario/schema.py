@@ -1,4 +1,4 @@
-"""What is a scenario? The whole of the YAML contract, version 1, as one frozen object.
+"""Defines the scenario: the whole of the YAML contract, version 1, as one frozen object.
 
 ``Scenario`` is built by ``load_scenario`` and changed by ``Scenario.override``; both validate
 everything and report every problem at the place where it was written. All numbers are SI.

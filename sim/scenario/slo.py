@@ -1,4 +1,4 @@
-"""The SLO: limits of latency, judged together or each by a percentile. Times in seconds.
+"""Describes the SLO: limits of latency, judged together or each by a percentile. Times in seconds.
 
 A limit needs a unit where a number alone could be read in two ways: engines and benchmarks count in
 milliseconds, this format in seconds.

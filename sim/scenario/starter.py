@@ -1,6 +1,6 @@
-"""With what does somebody begin who has no scenario yet?
+"""Provides the templates from which a first scenario is written.
 
-Each template is a complete scenario in which every section is explained; it is copied as it is.
+Each template is a complete scenario in which every section is explained; it is copied unchanged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What does the format describe that the simulator cannot do yet?
+"""Lists what the format describes and the simulator cannot do yet.
 
 Each row of ``LIMITS`` is one refusal. Lifting it is deleting the row: the schema already knows
 the key, and the messages that list what is allowed leave out what a row refuses.

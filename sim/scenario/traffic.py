@@ -1,4 +1,4 @@
-"""What is asked of the deployment: arrivals with lengths and shared prefixes, or a recorded trace.
+"""Describes the traffic: arrivals with lengths and shared prefixes, or a recorded trace.
 
 Times are in seconds, lengths in tokens.
 """

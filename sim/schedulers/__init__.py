@@ -1,4 +1,4 @@
-"""Batching policies, found by name or as ``package.module:Class``."""
+"""Provides the batching policies, found by name or as ``package.module:Class``."""
 
 from __future__ import annotations
 

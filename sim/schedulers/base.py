@@ -1,13 +1,13 @@
-"""What a scheduler decides, and the bookkeeping that all of them share.
+"""Defines what a scheduler decides, and the bookkeeping that all of them share.
 
-One engine step reads ``schedule -> run -> complete``. ``schedule`` looks at who waits, who runs and
-what memory is free, commits one iteration and says what is in it; the replica (or a real engine)
-runs it, and ``complete`` writes down what it brought. A scheduler never sees a clock advance by
-itself and knows nothing of prices, so its tests need neither.
+One engine step reads ``schedule -> run -> complete``. ``schedule`` looks at the waiting requests,
+the running ones and the free memory, commits one iteration and says what is in it; the replica (or
+a real engine) runs it, and ``complete`` writes down what it brought. A scheduler never sees a clock
+advance by itself and knows nothing of iteration times, so its tests need neither.
 
 Leaps are not the scheduler's business. It only says whether its plan is ``stationary``: would be
-the same again as long as nobody finishes, no arrival matters (``submit`` says so) and memory lasts.
-The replica then repeats the plan as often as ``repeats`` allows.
+the same again as long as no request finishes, no arrival matters (``submit`` says so) and memory
+lasts. The replica then repeats the plan as often as ``repeats`` allows.
 """
 
 from __future__ import annotations

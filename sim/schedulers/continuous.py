@@ -1,4 +1,4 @@
-"""Continuous (iteration-level) batching: the batch is made anew for every iteration.
+"""Batches continuously (at iteration level): the batch is made anew for every iteration.
 
 ``ChunkedPrefill`` is vLLM V1's rule: running requests first, each decode costing one token of
 ``max_num_batched_tokens``; what is left of the budget goes to prompts, cut into chunks. Prompts and
@@ -7,8 +7,8 @@ whenever a prompt can enter, an iteration of whole prompts runs and all decodes 
 
 When memory runs out, both preempt as vLLM does: the request admitted last loses all its KV, keeps
 the tokens it has delivered, and goes to the *front* of the queue, from where it is prefilled again,
-delivered tokens included. An iteration that had to preempt admits nobody. (Orders that preempt by
-rank choose somebody else; see ``ranked``.)
+delivered tokens included. An iteration that had to preempt admits no request. (Orders that preempt
+by rank choose another victim; see ``ranked``.)
 """
 
 from __future__ import annotations

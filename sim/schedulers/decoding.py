@@ -1,5 +1,4 @@
-"""The sequences that decode together, held as aggregates so that a step costs the same for 1 or
-1,000.
+"""Holds the sequences that decode together as aggregates: a step costs the same for 1 or 1,000.
 
 No iteration walks this batch. A member remembers the iteration at which it joined, so its progress
 is a subtraction; the next one to finish is on top of a heap keyed by iteration.

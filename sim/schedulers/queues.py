@@ -1,8 +1,9 @@
-"""What do requests wait in? The queues behind ``scheduler.order``.
+"""Provides the queues in which requests wait, behind ``scheduler.order``.
 
-All are used alike: ``queue[0]`` is who leaves next, ``popleft`` takes it, ``append`` adds a
-newcomer, ``appendleft`` takes back a preempted request, and iterating goes in the order of leaving.
-A queue also knows its order backwards: ``victim`` is who leaves the batch when memory runs out.
+All are used alike: ``queue[0]`` is the request that leaves next, ``popleft`` takes it, ``append``
+adds a newcomer, ``appendleft`` takes back a preempted request, and iterating goes in the order of
+leaving. A queue also knows its order backwards: ``victim`` is the request that leaves the batch
+when memory runs out.
 """
 
 from __future__ import annotations

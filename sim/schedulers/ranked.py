@@ -1,14 +1,13 @@
-"""Continuous batching under an order that preempts by rank: whom to throw out, and who is passed
-over.
+"""Batches continuously under an order that preempts by rank.
 
 vLLM V1 deals out memory along the batch, in order of admission. Under first come, first served the
 victim is always the last of the batch, so it does not matter where memory ran out, and
-``ChunkedPrefill`` need not walk. By rank the victim can be anybody:
+``ChunkedPrefill`` need not walk. By rank the victim can be any request:
 
 - one that has had its share of this iteration gives it back, tokens and memory;
 - if it is the very request that asked, vLLM stops dealing there. Those behind it are passed over:
-  they keep their KV and get no token in this iteration. If nobody was served before it, the engine
-  plans again at once.
+  they keep their KV and get no token in this iteration. If no request was served before it, the
+  engine plans again at once.
 
 Only iterations that run out of memory are walked; all others are those of ``ChunkedPrefill``.
 """

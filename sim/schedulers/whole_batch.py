@@ -1,4 +1,4 @@
-"""Batching before iterations were scheduled: a batch starts together and nobody joins it later.
+"""Batches as engines did before iterations were scheduled: whole batches that none joins later.
 
 ``Static`` waits for exactly ``max_num_seqs`` requests, pads all prompts to the longest, and
 computes every slot until the longest output is done. ``RequestLevel`` launches, once the previous

@@ -1,4 +1,4 @@
-"""Who leaves the queue first; one file per order, found by name or as ``package.module:Class``."""
+"""Provides the orders of the queue, one file each, found by name or as ``package.module:Class``."""
 
 from __future__ import annotations
 

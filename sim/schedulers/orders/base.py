@@ -1,4 +1,4 @@
-"""What an order decides: who of those that wait goes first."""
+"""Defines an order: which of the waiting requests goes first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Earliest deadline first."""
+"""Orders requests by the earliest deadline first."""
 
 from __future__ import annotations
 

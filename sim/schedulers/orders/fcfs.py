@@ -1,4 +1,4 @@
-"""First come, first served: vLLM's default."""
+"""Orders requests first come, first served: vLLM's default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Priority scheduling, as vLLM's ``--scheduling-policy priority``."""
+"""Orders requests by priority, as vLLM's ``--scheduling-policy priority``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shortest job first, by an oracle."""
+"""Orders requests by the shortest job first, with lengths from an oracle."""
 
 from __future__ import annotations
 
