@@ -1,4 +1,4 @@
-"""Pages to look at: one offline HTML file per run.
+"""Provides the report of a run: one HTML page that opens offline.
 
 ``write_report`` puts ``report.html`` into a run directory, ``render`` makes the same page as text.
 """

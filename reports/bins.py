@@ -1,4 +1,4 @@
-"""How much happened in each stretch of a run: arrivals, completions, preemptions, tokens?
+"""Counts arrivals, completions, preemptions and tokens in equal stretches of a run.
 
 Everything is counted in Python, so that a page draws a few hundred bins whatever the run's length.
 Times in seconds since the start.

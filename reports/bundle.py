@@ -1,4 +1,4 @@
-"""How does plotly.js get into a page that opens offline and stays small?
+"""Packs plotly.js into a page, so that the page opens offline and stays small.
 
 The library that the installed plotly package ships is gzipped and written as base64 text; the page
 inflates and runs it. Nothing is fetched.

@@ -1,6 +1,6 @@
-"""What are the parts that pages are made of, and what stands at the head of a run's report?
+"""Defines the parts that pages are made of, and builds the head of a run's report.
 
-Plain data for the templates. What stands in its sections is in ``sections``.
+Plain data for the templates. The content of the sections is in ``sections``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which points of a long series must be drawn so that it looks as if all of them were?
+"""Thins out a long series without changing how it looks when drawn.
 
 A screen has about a thousand columns. Of all points that fall into one column only the first, the
-lowest, the highest and the last can be seen, so those are kept: no spike is ever lost.
+lowest, the highest and the last can be seen, so only those are drawn: no spike is ever lost.
 """
 
 from __future__ import annotations

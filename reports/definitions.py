@@ -1,4 +1,4 @@
-"""What does each figure on the page mean, exactly, and in which unit?"""
+"""Definitions, with units, of every metric on the page of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How is a number written for people: how many digits, and what if it does not exist?"""
+"""Writes numbers for people to read: with the right number of digits, and a dash for none."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What is in the memory of one GPU at the moment when its KV cache is fullest? Bytes.
+"""Adds up what the memory of one GPU holds when its KV cache is fullest. Bytes.
 
-All parts together are the memory of the GPU.
+The parts together are the whole memory of the GPU.
 """
 
 from __future__ import annotations

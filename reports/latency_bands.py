@@ -1,4 +1,4 @@
-"""What did the latency of fast and of slow requests consist of?
+"""Splits the latency of fast and of slow requests into its parts, by bands of percentiles.
 
 Requests are sorted by a latency and cut into bands of percentiles; each band has the mean of every
 part over its requests. Since the parts of each request add up to its latency, the means of a band

@@ -1,4 +1,4 @@
-"""How do the parts of a report become one HTML page?
+"""Renders the parts of a report as one HTML page.
 
 Everything is inside the page: styles, scripts, plotly.js, data. Text passes through jinja2's
 autoescape, figures travel as JSON that cannot end its script element, and a

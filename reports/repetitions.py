@@ -1,6 +1,6 @@
-"""How far apart are the repetitions of a run, and where does the page say so?
+"""Computes how far apart the repetitions of a run are, for the page to show beneath its metrics.
 
-Half-widths of 95 % intervals, in the unit of the figure beside which they stand.
+Half-widths of 95 % intervals, in the unit of the metric that they belong to.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads what a report needs of a run directory."""
+"""Reads the files of a run directory that a report needs."""
 
 from __future__ import annotations
 

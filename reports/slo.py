@@ -1,4 +1,4 @@
-"""The SLO part of a summary, for pages: complete for run directories of older versions too."""
+"""Provides the SLO part of a summary, complete for run directories of older versions too."""
 
 from __future__ import annotations
 

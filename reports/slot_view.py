@@ -1,4 +1,4 @@
-"""Chooses the part of a run that is drawn as a slot chart, so that requests can be told apart.
+"""Chooses the part of a run that a slot chart shows, so that single requests stay visible.
 
 The whole of a small run; of a larger one the first replica, a stretch around the middle of its
 service and the lowest slots, which the caption says. Times in seconds.

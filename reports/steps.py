@@ -1,7 +1,7 @@
-"""How many requests ran and waited, how full was the KV cache, how many tokens came, and when?
+"""Turns the rows of ``timeseries`` (one per plan of one replica) into step functions of the fleet.
 
-Turns the rows of ``timeseries`` (one per plan of one replica) into step functions of the whole
-fleet. Times in seconds since the start, sizes in tokens.
+Requests running and waiting, fill of the KV cache, and tokens, each over time. Times in seconds
+since the start, sizes in tokens.
 """
 
 from __future__ import annotations

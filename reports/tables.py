@@ -1,4 +1,4 @@
-"""Which numbers does the page list, and in which table?
+"""Builds the tables of a run's page.
 
 A table is plain data here (text to read, number to sort by and to copy); it becomes HTML in
 ``templates/tables.html.j2``. Latencies in milliseconds, shares in percent.

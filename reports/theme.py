@@ -1,4 +1,4 @@
-"""Which colour and typeface does each thing have, in light and in dark?
+"""Provides the colours and typefaces of all pages and figures, in light and in dark.
 
 Colours are the Okabe-Ito set (safe for the common colour-vision deficiencies), shifted a little so
 that each has contrast against its background. Figures are always built in the light colours; the

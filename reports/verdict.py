@@ -1,4 +1,4 @@
-"""What is the answer, in words: does it fit, keep up, meet its limits, what does it cost?
+"""Answers in words whether a model fits, keeps up and meets its limits, and what it costs.
 
 Every answer is a short sentence, a detail, and a tone (good, warn, bad, neutral) for its colour.
 """

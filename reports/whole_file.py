@@ -1,4 +1,4 @@
-"""How does a page get onto the disk whole or not at all?"""
+"""Writes a page to disk whole or not at all."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ STATED = (
     "sim/selftest",
     "sim/trails",
     "sim/workload",
+    "reports",
 )
 
 MODULES = sorted(

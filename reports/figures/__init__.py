@@ -1,4 +1,4 @@
-"""Which figures are there? One file each, with a pure ``figure(...)`` and a runnable demo."""
+"""The figures of a run's report: one file each, with a pure ``figure(...)`` and a runnable demo."""
 
 from __future__ import annotations
 

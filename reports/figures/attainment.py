@@ -1,7 +1,8 @@
-"""The share of requests that keeps each limit, its interval, and the share that is wanted.
+"""Draws the share of requests within each limit, its 95 % interval, and the target.
 
-A dot is what was seen, its bar the 95 % interval, the dashed line the target. The axis does not
-begin at 0: it shows what lies between. Run it: ``python -m reports.figures.attainment [RUN_DIR]``.
+A dot is the observed share, its bar the interval, the dashed line the target. The axis does not
+begin at 0: it covers only the range of the values. Run it:
+``python -m reports.figures.attainment [RUN_DIR]``.
 """
 
 from __future__ import annotations

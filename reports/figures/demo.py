@@ -1,4 +1,4 @@
-"""How can one figure be looked at alone? From a run directory, or from made-up data.
+"""Writes one figure of a run to a page of its own, from a run directory or from made-up data.
 
 ``python -m reports.figures.<name> [RUN_DIR] [-o FILE] [--open]`` writes one offline HTML file.
 """

@@ -1,4 +1,4 @@
-"""What is in the memory of one GPU when its KV cache is fullest? A bar for each part.
+"""Draws what the memory of one GPU holds when its KV cache is fullest: a bar for each part.
 
 Each bar begins where the one above it ends, so that together they reach from nothing to the whole
 memory. Run it: ``python -m reports.figures.gpu_memory [RUN_DIR]``.

@@ -1,4 +1,4 @@
-"""How are the lengths of the traffic, or the gaps between arrivals, distributed? One histogram.
+"""Draws the distribution of the traffic's lengths, or of the gaps between arrivals, as a histogram.
 
 Values are counted into bins here, so that a page is as small for a million requests as for ten.
 Run it: ``python -m reports.figures.histogram [RUN_DIR]``.

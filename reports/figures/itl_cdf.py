@@ -1,4 +1,4 @@
-"""Which share of the gaps between tokens is at most how long? The distribution of ITL.
+"""Draws the cumulative distribution of the gaps between tokens (ITL).
 
 The gaps of a whole run are too many for a table, so the run directory has their distribution at
 exact points (``charts.json``). Run it: ``python -m reports.figures.itl_cdf [RUN_DIR]``.

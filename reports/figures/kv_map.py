@@ -1,7 +1,7 @@
 """Draws what the KV cache holds over time, as areas: used, reserved but empty, free.
 
-The areas of any moment add up to the cache of the whole fleet. Of a long run each column of the
-screen is the mean over its time, with a line for the most that was reserved in it. Run it:
+The areas at any moment add up to the KV cache of the whole fleet. In a long run each column of the
+screen shows the mean over its time, with a line for the most that was reserved in it. Run it:
 ``python -m reports.figures.kv_map [RUN_DIR]``.
 """
 

@@ -1,6 +1,6 @@
-"""One latency as a cumulative distribution: the share of requests that is at least so fast.
+"""Draws one latency as a cumulative distribution: the share of requests at or below each value.
 
-Percentiles are marked, the latency limit is a dashed line, the share that must keep it a dotted
+Percentiles are marked, the latency limit is a dashed line, the share that must meet it a dotted
 one. The figure takes seconds and shows milliseconds, or seconds where the values are long. Run it:
 ``python -m reports.figures.latency_cdf [RUN_DIR]``.
 """

@@ -1,4 +1,4 @@
-"""What did the latency of fast and slow requests consist of? Stacked bars over percentiles.
+"""Draws what the latency of fast and slow requests consists of: stacked bars over percentiles.
 
 Each bar is the mean over the requests between two percentiles; its parts add up to it. Run it:
 ``python -m reports.figures.latency_parts [RUN_DIR]``.

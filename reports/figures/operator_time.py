@@ -1,4 +1,4 @@
-"""Which operators took the time, and what bound each of them? Stacked bars, the longest on top.
+"""Draws the time of each operator by what bound it: stacked bars, the longest on top.
 
 Run it: ``python -m reports.figures.operator_time [RUN_DIR]``.
 """

@@ -1,6 +1,6 @@
-"""How close did a run come to what its GPU can do? Its operating points under the roofline.
+"""Draws a run's operating points under the roofline of its GPU.
 
-A circle stands for iterations of like arithmetic intensity; its area is their share of the busy
+A circle stands for iterations of similar arithmetic intensity; its area is their share of the busy
 time, its height their FLOP/s, the host's part of an iteration included. Left of the ridge the
 memory bandwidth is the limit, right of it arithmetic. Run it: ``python -m
 reports.figures.roofline [RUN_DIR]``.

@@ -1,8 +1,8 @@
 """Draws the slots of the batch over time: which request each serves, and what it does.
 
-Above, the slots, numbered upwards as each request takes the lowest free one; below, the requests
-that wait, or where many do their number. Colours are the phases of a request. Long runs are shown
-in part (see ``slot_view``). Run it: ``python -m reports.figures.slots [RUN_DIR]``.
+Above are the slots, numbered upwards, since each request takes the lowest free one; below are the
+waiting requests, or their number where there are many. Colours are the phases of a request. Long
+runs are shown in part (see ``slot_view``). Run it: ``python -m reports.figures.slots [RUN_DIR]``.
 """
 
 from __future__ import annotations

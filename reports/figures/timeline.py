@@ -1,4 +1,4 @@
-"""What happened when? A whole run on one time axis, a panel for each of its quantities.
+"""Draws a whole run on one time axis, a panel for each of its quantities.
 
 Top to bottom: arrivals and completions; requests running and waiting; share of the KV cache used
 and reserved; preemptions, if there were any; tokens prefilled and decoded per iteration; tokens per

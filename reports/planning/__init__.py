@@ -1,1 +1,1 @@
-"""The pages of decisions: sweeps, comparisons and what else is asked of many runs of a scenario."""
+"""Provides the pages of commands that need many runs of a scenario: sweeps, comparisons, plans."""

@@ -1,4 +1,4 @@
-"""The page of an ablation, from what ``infersim ablate`` has in its ``result.json``."""
+"""Renders the ``result.json`` of ``infersim ablate`` as one HTML page."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The page of a comparison.
-
-``write_compare_report`` takes what ``infersim compare`` has in its ``result.json``.
-"""
+"""Renders the ``result.json`` of ``infersim compare`` as one HTML page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How can one figure of a decision be looked at alone? From a result.json, or from made-up data.
+"""Writes one figure of a planning command to a page of its own, from result.json or made-up data.
 
 ``python -m reports.planning.<name> [RESULT_JSON] [-o FILE]`` writes one offline HTML file.
 """

@@ -1,4 +1,4 @@
-"""The page of ``infersim diagnose``, made of its ``result.json``."""
+"""Renders the ``result.json`` of ``infersim diagnose`` as one HTML page."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Draws how variants compare in one metric: their means, and how far each is from the base.
 
-Differences as ratios to the base with their intervals, in percent or, where they are large, as
+Differences are ratios to the base with their intervals, in percent or, where they are large, as
 multiples on a logarithmic axis. The best variant is on top. Run it:
 ``python -m reports.planning.differences [RESULT_JSON]``.
 """

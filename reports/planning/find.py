@@ -1,4 +1,4 @@
-"""The page of ``infersim find``."""
+"""Renders the ``result.json`` of ``infersim find`` as one HTML page."""
 
 from __future__ import annotations
 

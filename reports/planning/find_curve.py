@@ -1,4 +1,4 @@
-"""Draws a latency over the load, at the share of requests that the SLO asks for: all probes.
+"""Draws a latency over the load, at the share of requests that the SLO asks for, for all probes.
 
 Latencies in milliseconds, or seconds where they are long.
 """

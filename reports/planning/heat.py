@@ -1,4 +1,4 @@
-"""Where in a grid of two values is it good? One figure of the summary as colour.
+"""Draws one metric of a sweep over a grid of two values, as colours.
 
 Run it: ``python -m reports.planning.heat [RESULT_JSON]``.
 """

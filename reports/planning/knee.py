@@ -1,7 +1,7 @@
 """Draws a latency over the load of a sweep, at the percentile of the SLO: a line for each variant.
 
-Seconds, on a logarithmic axis; what is within the SLO is shaded. Overloaded points are hollow: with
-more requests they would be slower still. Run it: ``python -m reports.planning.knee
+Seconds, on a logarithmic axis; the area within the SLO is shaded. Overloaded points are hollow:
+with more requests they would be slower still. Run it: ``python -m reports.planning.knee
 [RESULT_JSON]``.
 """
 

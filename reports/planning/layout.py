@@ -1,4 +1,4 @@
-"""What do the figures of decisions share? Lines across, times on logarithmic axes, heights.
+"""Provides what the planning figures share: lines across, logarithmic time axes, heights.
 
 Figures are given milliseconds and draw seconds where the axis is logarithmic, so that its labels
 read ``10 ms``, ``1 s``, ``100 s``.

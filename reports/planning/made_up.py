@@ -1,8 +1,8 @@
-"""What do the pages of decisions show when nobody has simulated? A whole result of each command
-that searches; ``made_up_studies`` has those of studies.
+"""Makes up a whole result of each searching command, so that its page can be shown without a run.
 
-Plausible and consistent, and it predicts nothing: one toy server, whose latencies grow as it fills.
-Every function gives what its command would have in ``result.json``, anew each time.
+``made_up_studies`` has the results of studies. The numbers are plausible and consistent, and they
+predict nothing: one toy server, whose latencies grow as it fills. Every function returns what its
+command would have in ``result.json``, anew each time.
 """
 
 from __future__ import annotations

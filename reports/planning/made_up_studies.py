@@ -1,7 +1,7 @@
-"""What do the pages of studies show when nobody has simulated? A whole result of each study.
+"""Makes up a whole result of each study, so that its page can be shown without a run.
 
-Plausible and consistent, and it predicts nothing. Every function gives what its command would have
-in ``result.json``, anew each time.
+The numbers are plausible and consistent, and they predict nothing. Every function returns what its
+command would have in ``result.json``, anew each time.
 """
 
 from __future__ import annotations

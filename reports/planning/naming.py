@@ -1,4 +1,4 @@
-"""How is a setting, a name that users chose, written in a figure? Plotly reads markup in texts."""
+"""Writes setting names that users chose into figures, without Plotly reading them as markup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which points of a sweep does no other one beat? Two figures of each, and the front of the best.
+"""Draws the points of a sweep by two metrics, with the Pareto front of those that none beats.
 
 ``speed``: output tokens per second of a GPU against those that a user sees (1 over the median
 TPOT); more of both is better. ``cost``: USD per 1M tokens (prompt + output) against p99 TTFT; less

@@ -1,4 +1,4 @@
-"""The page of ``infersim plan``."""
+"""Renders the ``result.json`` of ``infersim plan`` as one HTML page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draws the cost of every fleet that holds against a latency, with the Pareto front."""
+"""Draws the cost of every fleet that meets the SLO against a latency, with the Pareto front."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of ``infersim sensitivity``, made of its ``result.json``."""
+"""Renders the ``result.json`` of ``infersim sensitivity`` as one HTML page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which points of a sweep make a line, and in which colour and dash is each variant drawn?"""
+"""Groups the points of a sweep into lines, and gives each variant its colour and dash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What do the pages of studies share? Sections, definitions, headline and the way into HTML."""
+"""Provides what the pages of studies share: sections, definitions, headline, rendering to HTML."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The page of ``infersim sweep``.
-
-``write_sweep_report`` takes what ``infersim sweep`` has in its ``result.json``.
-"""
+"""Renders the ``result.json`` of ``infersim sweep`` as one HTML page."""
 
 from __future__ import annotations
 

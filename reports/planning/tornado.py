@@ -1,7 +1,7 @@
-"""Draws how far each change moves one figure: bars to both sides of what it is now, widest on top.
+"""Draws how far each change moves one metric: bars on both sides of its value now, widest on top.
 
 Run it: ``python -m reports.planning.tornado [RESULT_JSON]`` with the result of a diagnosis or of a
-study of sensitivity.
+sensitivity study.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the variants of a comparison are drawn: their order, labels and colours."""
+"""Orders, labels and colours the variants of a comparison for its figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draws how one figure grows, technique by technique: bars that begin where the last one ended.
+"""Draws how one metric grows technique by technique: each bar begins where the last one ended.
 
 Run it: ``python -m reports.planning.waterfall [RESULT_JSON]`` with the result of an ablation.
 """

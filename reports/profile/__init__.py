@@ -1,4 +1,4 @@
-"""The page of a profile: what is known of a GPU's kernels, and how well.
+"""Provides the page of a profile: what is known of a GPU's kernels, and how well.
 
 ``render_profile`` makes it as text, ``write_profile_report`` writes it to a file. Both take what
 ``infersim calibrate report`` has gathered: a mapping of texts, numbers and lists, and the measured

@@ -1,4 +1,4 @@
-"""How do the axes of a profile's figures look? Logarithmic, a line and a label at each decade."""
+"""Provides the axes of a profile's figures: logarithmic, with a line and a label at each decade."""
 
 from __future__ import annotations
 

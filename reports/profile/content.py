@@ -1,4 +1,4 @@
-"""What stands in each section of a profile's page, as plain data for the template?"""
+"""Builds the sections of a profile's page, as plain data for the template."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does an operator's time grow? The fitted form as lines, and what was measured on them."""
+"""Draws how an operator's time grows: the fitted form as lines, the measurements as points."""
 
 from __future__ import annotations
 

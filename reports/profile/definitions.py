@@ -1,4 +1,4 @@
-"""What does each figure on a profile's page mean, exactly?"""
+"""Definitions of every metric on a profile's page."""
 
 from __future__ import annotations
 

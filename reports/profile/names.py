@@ -1,4 +1,4 @@
-"""What are operators, variables and points called on a page, and how are times written?"""
+"""Provides the names of operators, variables and points on a profile's page, and formats times."""
 
 from __future__ import annotations
 

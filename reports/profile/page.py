@@ -1,4 +1,4 @@
-"""How does what is known of a profile become one HTML page?"""
+"""Renders what is known of a profile as one HTML page."""
 
 from __future__ import annotations
 

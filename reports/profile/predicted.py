@@ -1,4 +1,4 @@
-"""Do predictions lie where the measurements are? One against the other, in seconds, on log axes."""
+"""Draws predicted against measured times of an operator, in seconds, on logarithmic axes."""
 
 from __future__ import annotations
 

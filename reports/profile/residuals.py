@@ -1,4 +1,4 @@
-"""What does the fit leave over, kind of shape by kind of shape? Predicted over measured."""
+"""Draws the errors that the fit leaves (predicted over measured) for each kind of shape."""
 
 from __future__ import annotations
 

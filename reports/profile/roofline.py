@@ -1,7 +1,8 @@
-"""How close do kernels come to what the device can do? Rooflines of arithmetic, and of traffic.
+"""Draws how close kernels come to the device's limits: rooflines of arithmetic and of traffic.
 
-The grey dashed roofs are the device's ceilings, the solid ones what the fits of products say is
-reached of them. Without measurements the lines of the fitted forms stand in for the points.
+The grey dashed roofs are the device's ceilings, the solid ones the share of them that products
+reach according to the fits. Without measurements the lines of the fitted forms stand in for the
+points.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which numbers of a profile are listed, and in which table? Errors and shares in percent."""
+"""Builds the tables of a profile's page; errors and shares in percent."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What stands in each section of the report of one run? One module per group of sections."""
+"""The sections of the report of one run: one module per group of sections."""

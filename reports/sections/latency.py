@@ -1,4 +1,4 @@
-"""How long did requests take, and what of? The distributions, and the parts band by band."""
+"""Builds the latency section: the distributions, and what latencies consist of, band by band."""
 
 from __future__ import annotations
 

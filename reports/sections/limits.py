@@ -1,4 +1,4 @@
-"""The section about the latency limits: the share within each, its interval, what breaks first."""
+"""Builds the section on latency limits: the share within each, its interval, what breaks first."""
 
 from __future__ import annotations
 

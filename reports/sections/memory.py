@@ -1,4 +1,4 @@
-"""What was in the memory of a GPU, and how full was the KV cache over time?"""
+"""Builds the memory section: what a GPU's memory holds, and how full the KV cache is over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page cannot show: why a figure is empty, and what an observed run leaves out."""
+"""States what a page cannot show: why a figure is empty, and what an observed run leaves out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timeline of the fleet, and the slots of a batch."""
+"""Builds the section with the timeline of the fleet and the slots of a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came in? Lengths of prompts and outputs, and the gaps between arrivals."""
+"""Builds the traffic section: lengths of prompts and outputs, and the gaps between arrivals."""
 
 from __future__ import annotations
 

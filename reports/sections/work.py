@@ -1,4 +1,4 @@
-"""Where did the time go? By operator, by what bound it, and under the roofline of the GPU."""
+"""Builds the section about the time of operators, what bound them, and the roofline of the GPU."""
 
 from __future__ import annotations
 

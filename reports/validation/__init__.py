@@ -1,4 +1,4 @@
-"""The page of a validation: an observed run and its prediction side by side.
+"""Provides the page of a validation: an observed run and its prediction side by side.
 
 ``render_validation`` makes it as text, ``write_validation_report`` writes it to a file. They take
 what ``infersim validate-run`` has gathered: a mapping of texts, numbers and lists, the tables of

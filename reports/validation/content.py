@@ -1,4 +1,4 @@
-"""The sections of the page of a validation, as plain data for the template."""
+"""Builds the sections of a validation's page, as plain data for the template."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do as many requests take as long as predicted? Observed and predicted latencies as two curves.
+"""Draws observed and predicted latencies as two cumulative distributions.
 
 Takes seconds and shows milliseconds, or seconds where the values are long.
 """

@@ -1,4 +1,4 @@
-"""A figure of all errors of a prediction: a dot for each metric, beside the predicted band."""
+"""Draws all errors of a prediction: a dot for each metric, and the predicted error band."""
 
 from __future__ import annotations
 

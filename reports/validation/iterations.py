@@ -1,4 +1,4 @@
-"""Two figures of iteration times: predicted against observed, and their ratio over time."""
+"""Draws two figures of iteration times: predicted against observed, and their ratio over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables on the page of a validation; errors and shares in percent."""
+"""Builds the tables of a validation's page; errors and shares in percent."""
 
 from __future__ import annotations
 

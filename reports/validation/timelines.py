@@ -1,7 +1,7 @@
-"""Both runs on one time axis: what ran, waited and filled the memory at the same time.
+"""Draws both runs on one time axis, to compare what ran, waited and filled the memory.
 
 Panels, top to bottom: requests running, requests waiting, KV cache, output tokens per second. The
-KV cache is left out where the record says nothing of it.
+KV cache is left out where the record has no data on it.
 """
 
 from __future__ import annotations
