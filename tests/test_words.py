@@ -10,6 +10,10 @@ ROOT = Path(__file__).parents[1]
 
 # Folders and files, each with everything below it: add what is written in statements.
 STATED = (
+    "sim/calibration",
+    "sim/catalog",
+    "sim/cost",
+    "sim/export",
     "sim/memory",
     "sim/routers",
     "sim/scenario",

@@ -1,1 +1,1 @@
-"""What is in a profile: for a terminal, for a page, and beside another profile."""
+"""Reads what is in a profile: for a terminal, for a page, and compared with another profile."""

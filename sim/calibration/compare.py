@@ -1,4 +1,4 @@
-"""How do two profiles differ? Ratios of predicted times over a common grid of shapes.
+"""Compares two profiles: ratios of predicted times over a common grid of shapes.
 
 Ratios are of the second profile over the first: 2 means that the second takes twice as long. The
 grid has usual shapes only, and of those the ones that both profiles have measured.

@@ -1,4 +1,4 @@
-"""What a profile, and two of them side by side, look like in a terminal of 88 columns."""
+"""Renders a profile, or two of them side by side, in a terminal of 88 columns."""
 
 from __future__ import annotations
 

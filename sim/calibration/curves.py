@@ -1,4 +1,4 @@
-"""How does an operator's time grow with one variable, the others held? Lines to draw, in seconds.
+"""Computes how an operator's time grows with one variable, the others fixed: lines in seconds.
 
 Where measurements exist the lines pass through the shapes measured most often, and come with the
 measurements on them; else they are of usual layers within the measured ranges.

@@ -1,7 +1,7 @@
-"""What is there to see in a profile? Plain data, ready for a page or a table.
+"""Describes a profile as plain data, ready for a page or a table.
 
-The mapping holds texts, numbers, lists and mappings only, so that it could be written to a file as
-it is. Errors are shares (0.05 is 5 %), times seconds, work FLOP and bytes.
+The mapping holds texts, numbers, lists and mappings only, so that it can be written to a file
+unchanged. Errors are shares (0.05 is 5 %), times seconds, work FLOP and bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which profile is meant by a name or a path, and are there measurements beside it?"""
+"""Finds the profile that a name or a path stands for, and the measurements next to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""At which shapes are kernels looked at: along a curve, or to compare two of them?
+"""Chooses the shapes at which kernels are shown along a curve, or compared in two profiles.
 
 Only shapes within the measured ranges, and of those only what a GPU's memory holds.
 """

@@ -1,4 +1,4 @@
-"""Which fits does a profile hold, what prices each, and how far is it from what was measured?"""
+"""Lists the fits of a profile: the form of each, and its distance from what was measured."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What did a calibration measure? Its table of timings as columns, and what it says of itself.
+"""Reads what a calibration measured: its table of timings as columns, and its own description.
 
 Seconds and the variables of shapes; NaN where a variable does not apply. Read from the files alone,
-so that a profile can be looked at where nothing can be measured.
+so that a profile can be examined where nothing can be measured.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What are a fit's parameters, how sure is each, and what does it mean? Plain data, SI units."""
+"""Describes a fit's parameters: values, uncertainties and meanings. Plain data, SI units."""
 
 from __future__ import annotations
 

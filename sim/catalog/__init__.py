@@ -1,6 +1,6 @@
-"""What GPUs and models infersim knows by name, and how to read one that it does not.
+"""Provides the GPUs and models that infersim knows by name, and reads those that it does not.
 
-One YAML file per entry, each value beside its source (see the README of this folder). A user's own
+One YAML file per entry, each value with its source (see the README of this folder). A user's own
 GPU or model is the same kind of file, given by path; a GPU's may be shorter (see ``gpu_file``), and
 a model may also be a Hugging Face ``config.json``.
 """

@@ -1,4 +1,4 @@
-"""Tells whether a user's GPU file is a copy of a part of the catalogue, whose kernels then hold."""
+"""Recognises a user's GPU file that copies a part of the catalogue, whose kernels then hold."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Reads GPU and engine files that extend another: ``extends: h100-sxm``, or a path.
 
-What a file does not say is taken over, with its source. A mapping is merged key by key
+What a file does not state is taken over, with its source. A mapping is merged key by key
 (``peak_flops: {fp8: 900TFLOP/s}`` leaves the other precisions), unless it is of another ``kind``;
-``price_per_hour`` is replaced whole, since half of an offer is nobody's offer.
+``price_per_hour`` is replaced whole, since a mixture of two offers is no provider's offer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How one mapping read from a file is taken apart, with complaints that name the file and the key.
+"""Reads the fields of one mapping from a file, with complaints that name the file and the key.
 
 Values come from people or from other programs, so every read states what it expects; whatever
 comes back is checked and in SI units. A key that is absent and a key that is null are different:

@@ -1,4 +1,4 @@
-"""How is a file of the catalogue, or one that somebody wrote like it, read into plain data?
+"""Reads a file of the catalogue, or a user's file of the same form, into plain data.
 
 YAML and JSON, in UTF-8. Whatever a file may hold, the answer is data or one UsageError that names
 the file, and where in it: it can neither exhaust the memory nor build objects.

@@ -1,4 +1,4 @@
-"""How one YAML file becomes a GpuSpec, and what is assumed where a user's own file is silent.
+"""Turns one YAML file into a GpuSpec, with assumptions where a user's own file is silent.
 
 The catalogue's own files state everything with its source. A user's file may give bare values, and
 needs only ``memory``, ``bandwidth`` and the 16-bit entry of ``peak_flops``. What it leaves out is

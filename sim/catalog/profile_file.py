@@ -1,7 +1,8 @@
-"""How is a profile written down? As one mapping of plain YAML, and back.
+"""Writes a profile as one mapping of plain YAML, and reads it back.
 
-Calibration writes it, into a GPU file of its own or into the catalogue; pricing reads it. Numbers
-are in SI units without a unit, errors are shares, and every number has as many digits as it means.
+Calibration writes it, into a GPU file of its own or into the catalogue; the cost model reads it.
+Numbers are in SI units without a unit, errors are shares, and every number has as many digits as it
+means.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Transfers the profile of one GPU to another, or to a file that changes it.
 
-Fitted forms take the peaks, the bandwidth and the SMs of the GPU that they price, so those
-of a chip of the same design carry over. None of it was measured on the part itself: the ranges are
-left empty, and every price counts as unmeasured.
+Fitted forms take the peaks, the bandwidth and the SMs of the GPU whose kernels they predict, so
+those of a chip of the same design carry over. Nothing was measured on the part itself: the ranges
+are left empty, and every predicted time counts as unmeasured.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How far off predictions of whole runs were, engine by engine, on published measurements.
+"""Provides the errors of predictions of whole runs, engine by engine, on published measurements.
 
-The figures are those of ``calibrate/VALIDATION.md``; ``whole_runs.yaml`` holds them for the
+The numbers are those of ``calibrate/VALIDATION.md``; ``whole_runs.yaml`` holds them for the
 program, and a test compares both.
 """
 

@@ -1,4 +1,4 @@
-"""The cost model: what one iteration of one replica takes, operator by operator."""
+"""Predicts the time of one iteration of one replica, operator by operator: the cost model."""
 
 from sim.cost.deployment import Deployment, missing_format
 from sim.cost.iteration import CostModel

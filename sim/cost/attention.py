@@ -1,10 +1,10 @@
-"""What attention takes on one GPU, for all layers of a pass. Contexts in tokens, times in seconds.
+"""Predicts attention's time on one GPU, for all layers of a pass. Contexts in tokens, seconds.
 
 Decode attention reads the KV cache of every sequence; nothing is shared, so a batch amortises
 nothing. One layer takes a floor, and then the longer of two things: the bytes over the bandwidth,
 and the work of an SM per sequence and KV head over the number of SMs, which binds for many short
 contexts. That is a flat and a rising line in the context, and it has to be made of lines, because a
-leap needs the price of many iterations at once. Prefill attention is arithmetic over the causal
+leap needs the times of many iterations at once. Prefill attention is arithmetic over the causal
 query-key pairs, at a rate that grows with the number of keys each query sees; in fp32 up to what
 products in fp32 reach.
 """

@@ -1,4 +1,4 @@
-"""What collectives between the GPUs of one replica take. Sizes in bytes, times in seconds."""
+"""Predicts the time of collectives between the GPUs of one replica. Sizes in bytes, seconds."""
 
 from __future__ import annotations
 

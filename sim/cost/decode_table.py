@@ -1,6 +1,6 @@
-"""Decode attention of a profile as lines: what a leap needs, and what the fitted form is not.
+"""Tabulates a profile's decode attention as lines: leaps need lines, which the fitted form is not.
 
-Contexts double from knot to knot above the shortest, and between two knots the price is a straight
+Contexts double from knot to knot above the shortest, and between two knots the time is a straight
 line in the tokens held. All batch sizes up to a power of two are tabulated at once. Seconds of all
 layers.
 """

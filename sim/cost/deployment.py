@@ -1,5 +1,4 @@
-"""What one replica is made of: a model in some precision on tensor-parallel GPUs under an
-engine."""
+"""Describes one replica: a model in some precision on tensor-parallel GPUs under an engine."""
 
 from __future__ import annotations
 

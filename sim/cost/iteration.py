@@ -1,9 +1,9 @@
-"""What one iteration takes: kernels of the pass, plus the host. Seconds; contexts in KV tokens.
+"""Predicts the time of one iteration: kernels of the pass plus the host, in seconds.
 
 Almost everything depends on a few aggregates of the batch: the number of tokens (projections,
 norms, all-reduce), of sampled positions (LM head), of decoding sequences and the context they hold
-(decode attention), and the chunks (prefill attention). The first two are priced for all sizes at
-once.
+(decode attention, in KV tokens), and the chunks (prefill attention). The first two are tabulated
+for all sizes at once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What do the kernels of a profile take in one deployment? Seconds of one layer's operator.
+"""Predicts one layer's operators in a deployment from the kernels of a profile. Seconds.
 
 Each class stands for one fitted operator of the GPU's profile; where the profile has none, the
-operators fall back to the data sheet. Ranges are not enforced: a price outside is given, marked as
+operators fall back to the data sheet. Ranges are not enforced: a time outside is given, marked as
 not measured, and trusted no more than one from a data sheet.
 """
 

@@ -1,7 +1,7 @@
-"""Every operator of one forward pass on one GPU: its FLOPs, its bytes and its time.
+"""Lists every operator of one forward pass on one GPU with its FLOPs, bytes and time.
 
 An operator is a roofline: the longer of arithmetic and memory traffic, plus a fixed latency, plus
-what it waits for the links. All figures are for the whole pass: an operator of each layer counts
+what it waits for the links. All numbers are for the whole pass: an operator of each layer counts
 ``num_layers`` times. ``m`` is the number of tokens in the pass, prompts and decodes together. FLOP
 and bytes are of one GPU; a multiply-add is two FLOP. Activations move at 16 bits, or at 32 where
 the deployment computes in fp32.

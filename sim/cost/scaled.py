@@ -1,4 +1,4 @@
-"""What do kernels take that an engine was found to run at a multiple of their price?
+"""Scales predicted kernel times by the multiples that an engine was found to take.
 
 The multiples are the engine's (``sim.engine.Factors``). Seconds.
 """

@@ -1,6 +1,6 @@
-"""How sure is the price of an operator that was not measured in this shape? Relative errors.
+"""Provides the uncertainty of operators that were not measured in a shape. Relative errors.
 
-Where it was, the hold-out error of its profile says so. These are for everything else.
+Where one was measured, the hold-out error of its profile says so. These are for everything else.
 """
 
 from __future__ import annotations

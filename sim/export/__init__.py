@@ -1,1 +1,1 @@
-"""How do other programs see a run? Each module writes one of their formats."""
+"""Writes runs in the formats of other programs, one format a module."""

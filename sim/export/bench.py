@@ -1,4 +1,4 @@
-"""The result that ``vllm bench serve --save-result --save-detailed`` would have written of a run.
+"""Writes a run as the result that ``vllm bench serve --save-result --save-detailed`` would write.
 
 One JSON object with the keys of vLLM 0.32, in its order, and its definitions: lists in seconds, one
 entry per request in order of arrival; summaries in milliseconds, of all completed requests (vLLM

@@ -1,4 +1,4 @@
-"""How is a page opened in a Chromium that is already there, without a window and without a network?
+"""Opens pages in an installed Chromium, without a window and without a network.
 
 The browser is driven by Chrome's DevTools protocol over two pipes (JSON objects that end in a zero
 byte), so that no port is opened and no library is needed. One browser opens any number of pages.

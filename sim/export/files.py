@@ -1,4 +1,4 @@
-"""Which files does an export write, and where? Each appears whole or not at all."""
+"""Writes each export to its files, which appear whole or not at all."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""How does a run look in a trace viewer (ui.perfetto.dev, chrome://tracing)?
+"""Writes a run as a trace for a viewer (ui.perfetto.dev, chrome://tracing).
 
 Chrome's trace event format: a JSON object whose ``traceEvents`` have times in microseconds (here
 with three decimals, so that they are whole nanoseconds). A replica is a process; its threads are
-its iterations, the seats of its batch and, below them, those that wait. A request is a slice
+its iterations, the slots of its batch and, below them, the waiting requests. A request is a slice
 ("request 17") with what it does inside: queue, prefill (one slice per chunk), decode, stalled,
-preempted. Arrows (flows) lead from where a request waits to where it sits. Counters stand beside
-them. Names come first, then everything by time.
+preempted. Arrows (flows) lead from where a request waits to its slot. Counters stand next to them.
+Names come first, then everything by time.
 """
 
 from __future__ import annotations

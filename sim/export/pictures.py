@@ -1,7 +1,7 @@
-"""Which pictures are drawn of a page? Each of its figures, with its title and caption, as PNG.
+"""Draws each figure of a page, with its title and caption, as a PNG.
 
 The page is one that a run, a planning command, ``calibrate report`` or ``validate-run`` has
-written; a browser that is already there shows it, and what it shows is kept.
+written; an installed browser shows it, and the picture is what it shows.
 """
 
 from __future__ import annotations

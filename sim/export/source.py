@@ -1,6 +1,6 @@
-"""What does a run directory, simulated or observed, hold that can be exported?
+"""Reads the parts of a run directory, simulated or observed, that can be exported.
 
-It is only read. Times in seconds since the start of the run.
+The directory is not changed. Times in seconds since the start of the run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which files does ``vllm bench sweep plot`` read, and what do runs look like in them?
+"""Writes runs as the files that ``vllm bench sweep plot`` reads.
 
 A folder per combination of settings (here: per run) with ``run=0.json``, one result of ``vllm bench
-serve`` with its settings beside the figures, and ``summary.json``, the list of those results; over
+serve`` with its settings next to the metrics, and ``summary.json``, the list of those results; over
 all of them ``summary.csv``. The plots read every ``summary.json`` below the folder. Keys are those
 of vLLM 0.32, of a result saved without ``--save-detailed`` and summed up by ``--percentile-metrics
 ttft,tpot,itl,e2el``, which is how its sweeps are run.

@@ -1,4 +1,4 @@
-"""Forms of kernel times, one file per operator: what the simulator prices and calibration fits."""
+"""Provides the forms of kernel times, one an operator, that prediction and calibration share."""
 
 from sim.cost.kernels.form import Ceilings, Form, Parameter, inside
 

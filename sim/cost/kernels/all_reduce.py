@@ -1,4 +1,4 @@
-"""What does the sum of a tensor over the GPUs of one node take, the result on each? Seconds.
+"""Predicts the time of an all-reduce: the sum of a tensor over the GPUs of one node, in seconds.
 
 Three ways to do it, ``g`` GPUs and ``S`` bytes on each:
 

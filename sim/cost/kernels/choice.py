@@ -1,7 +1,7 @@
-"""Which form prices an operator of a profile, under which ceilings, and how much work is a shape?
+"""Chooses the form of an operator of a profile and its ceilings, and counts the work of a shape.
 
-The ceilings are those under which the simulator prices: the GPU's own, and no cache that a
-benchmark left warm. FLOP, bytes, seconds.
+The ceilings are those that the simulator uses: the GPU's own, and no cache that a benchmark left
+warm. FLOP, bytes, seconds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What does one layer's attention take when every sequence adds a single token? Seconds.
+"""Predicts the time of one layer's attention when every sequence adds one token, in seconds.
 
 One KV head of one sequence is a unit of work: the query heads that share it are packed into a tile
 of up to 64 rows. An SM takes ``unit`` to start and finish it and then walks the context; a kernel

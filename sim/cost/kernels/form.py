@@ -1,6 +1,6 @@
-"""What a kernel's form is: seconds as a formula of shape, parameters and the device's ceilings.
+"""Defines a kernel's form: seconds as a formula of shape, parameters and the device's ceilings.
 
-The simulator prices with a form and ``calibrate`` fits the same one, so both mean the same thing.
+The simulator uses a form and ``calibrate`` fits the same one, so both mean the same thing.
 Shapes are mappings of variable names to numpy arrays that broadcast against each other.
 """
 

@@ -1,4 +1,4 @@
-"""What does one layer's attention take over the new tokens of prompts? Seconds.
+"""Predicts the time of one layer's attention over the new tokens of prompts, in seconds.
 
 Queries are cut into tiles of 128 rows. A kernel either gives each query head tiles of its own or
 packs the heads that share a KV head into the rows of one tile, which saves tiles when prompts are

@@ -1,4 +1,4 @@
-"""What do several prompts of different lengths take in one call of prefill attention? Seconds.
+"""Predicts the time of one prefill attention over prompts of different lengths, in seconds.
 
 The scalar twin of ``sim.cost.kernels.prefill_attention``, for the event loop: work, reads and
 writes of the chunks add up, of the longest tiles the longest counts, and one call of ``seconds``

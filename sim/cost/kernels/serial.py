@@ -1,4 +1,4 @@
-"""Kernels that do one thing after the other: a CPU's, or an engine's that loops over sequences.
+"""Predicts kernels that do one thing after the other: a CPU's, or an engine's loop over sequences.
 
 There are no tiles spread over many processors here. Work is proportional to FLOP and bytes, a call
 costs what it costs, and a few rows at a time use vector units badly (``half``, ``least``).

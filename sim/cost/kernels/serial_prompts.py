@@ -1,4 +1,4 @@
-"""What do several prompts of different lengths take, one after the other? Seconds.
+"""Predicts the time of attention over prompts of different lengths, one by one, in seconds.
 
 The scalar twin of ``serial.prefill``, for the event loop: what ``prompts.Prompts`` is to kernels
 with tiles. Chunks add up; the two agree to rounding for equal ones.

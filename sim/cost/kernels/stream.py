@@ -1,4 +1,4 @@
-"""Operators that only move data: norms, activations, rotary embedding, residuals, copies.
+"""Predicts operators that only move data: norms, activations, rotary embedding, residuals, copies.
 
 A launch, and then bytes at a bandwidth that small tensors do not reach: ``latency + bytes /
 (bandwidth * share)``, smoothed where the first bytes travel while the launch is still paid for.
