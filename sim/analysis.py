@@ -1,4 +1,4 @@
-"""Two questions that need no simulation: what fits in memory, and what bounds each operator."""
+"""Analyses without simulating what fits in memory, and what bounds each operator."""
 
 from __future__ import annotations
 

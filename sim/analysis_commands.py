@@ -1,4 +1,4 @@
-"""The commands ``infersim roofline`` and ``infersim fit``: a thin shell over ``sim.analysis``."""
+"""Provides the commands ``infersim roofline`` and ``infersim fit``, on top of ``sim.analysis``."""
 
 from __future__ import annotations
 

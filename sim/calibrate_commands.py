@@ -1,7 +1,7 @@
-"""Which commands come from ``calibrate``, and what do ``calibrate report`` and ``diff`` print?
+"""Adds the commands of ``calibrate``, with ``calibrate report`` and ``diff`` among them.
 
-They join what other packages know of a profile, and add themselves to the commands that measure
-and fit: a profile can be looked at where nothing can be measured.
+These two join what other packages know of a profile to the commands that measure and fit: a
+profile can be examined where nothing can be measured.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many KV blocks a replica has: the memory of one GPU, line by line. All sizes in bytes.
+"""Computes how many KV blocks a replica has: the memory of one GPU, line by line, in bytes.
 
 The order is an engine's own at start: take a share of the memory, load the weights, run one largest
 pass to see what activations need, and give what is left to the KV cache.

@@ -1,4 +1,4 @@
-"""The commands that look something up: ``infersim list``, ``show`` and ``explain scenario``."""
+"""Provides the commands that look something up: ``infersim list``, ``show``, ``explain scenario``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ``infersim`` command: a thin shell over the Python API.
+"""Provides the ``infersim`` command, a thin layer over the Python API.
 
 Results go to stdout, everything else to stderr; ``sim.exits`` has the exit codes. Whatever takes
 long to import is imported by the command that needs it.

@@ -1,8 +1,9 @@
-"""The only lines that touch SimPy's internals: waits that can be moved, and the order of a tie.
+"""Extends SimPy's clock: waits that can be moved, and a fixed order of simultaneous events.
 
-At one instant everything happens in this order, whatever was scheduled first: iterations complete,
-then requests arrive, then schedulers plan. Within a kind, replicas go by their number. SimPy orders
-events by (time, priority, insertion); the priorities here make insertion irrelevant.
+Only these lines touch SimPy's internals. At one instant everything happens in this order, whatever
+was scheduled first: iterations complete, then requests arrive, then schedulers plan. Within a kind,
+replicas go by their number. SimPy orders events by (time, priority, insertion); the priorities here
+make insertion irrelevant.
 """
 
 from __future__ import annotations

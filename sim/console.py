@@ -1,4 +1,4 @@
-"""How do results get onto a terminal? Two consoles, of 88 columns at the most, and their styles."""
+"""Provides the consoles for results and messages, of at most 88 columns, and their styles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a serving engine adds to the kernels: host time, launches, memory, and its front end.
+"""Describes what a serving engine adds to the kernels: host time, launches, memory, front end.
 
 Seconds and bytes. The values of each engine, with their sources, are in ``catalog/engines``.
 """

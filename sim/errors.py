@@ -1,4 +1,4 @@
-"""What can go wrong, as one tree; each error knows the exit code of the command it ends.
+"""Defines what can go wrong, as one tree; each error knows the exit code of the command it ends.
 
     InfersimError                1  anything infersim itself reports
     ├── UsageError               2  an argument, a catalogue name or an option is wrong

@@ -1,4 +1,4 @@
-"""With which exit code does a command end, and what does it say before?
+"""Defines the exit codes of the commands, and the messages before them.
 
 0 ok, 1 failure, 2 usage or invalid scenario, 3 infeasible, 99 SLO missed under ``--check``, 130
 interrupted (Ctrl-C), 143 terminated (SIGTERM); after both, partial results are kept.

@@ -1,4 +1,4 @@
-"""What does ``infersim export`` accept and print? A thin shell over ``sim.export``."""
+"""Provides the ``infersim export`` command, on top of ``sim.export``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How traffic reaches the replicas: arrivals, the router, and clients that wait for their answer.
+"""Brings traffic to the replicas: arrivals, the router, and clients that wait for their answer.
 
 Requests become objects only when they arrive and are forgotten when they finish.
 """

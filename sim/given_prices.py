@@ -1,5 +1,4 @@
-"""Reads the prices of GPU hours that a command is given: ``--price h100-sxm=2.40``, and
-``--prices FILE`` with many."""
+"""Reads the prices of GPU hours from ``--price h100-sxm=2.40``, or ``--prices FILE`` with many."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a GPU can do: memory, arithmetic and links, as one frozen record per part.
+"""Describes what a GPU can do: memory, arithmetic and links, as one frozen record per part.
 
 SI units throughout: bytes, bytes/s, FLOP/s (OP/s for integer precisions), seconds, watts. Peak
-arithmetic is always the dense figure; data sheets often print the one with 2:4 structured sparsity,
+arithmetic is always the dense value; data sheets often print the one with 2:4 structured sparsity,
 which is twice as large and which no dense model reaches.
 """
 

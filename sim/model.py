@@ -1,9 +1,9 @@
-"""What a dense decoder-only transformer weighs and computes, from its shape alone.
+"""Computes what a dense decoder-only transformer weighs and computes, from its shape alone.
 
 Covers the Llama, Mistral, Qwen2 and Qwen3 dense families: rotary positions (no parameters), RMS
 norms, grouped-query attention and a gated MLP of three matrices; and GPT-J, whose MLP has two
-matrices and runs beside attention. Sizes are in bytes, work in FLOP, and one multiply-add counts as
-two FLOP. Each formula says what it counts and what it ignores.
+matrices and runs parallel to attention. Sizes are in bytes, work in FLOP, and one multiply-add
+counts as two FLOP. Each formula says what it counts and what it ignores.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What do the options look like that several commands have?"""
+"""Provides the options that several commands share."""
 
 from __future__ import annotations
 

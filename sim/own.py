@@ -1,8 +1,8 @@
-"""Parts of one's own: the class or function that ``module:Name`` or ``file.py:Name`` names.
+"""Loads a user's own parts: the class or function that ``module:Name`` or ``file.py:Name`` names.
 
 A module is looked for in the folders of the question first (the scenario's, then the working
 directory), then among all that Python can import. A file from such a folder is loaded under a
-private name: it never hides a module of that name from anybody, and two scenarios in two folders
+private name: it never hides a module of that name from other code, and two scenarios in two folders
 may each have their own ``policy.py``. It is loaded once a process, as modules are. While it is, it
 can import its neighbours: their folder stands at the end of ``sys.path`` for as long, behind the
 standard library and every package.

@@ -1,4 +1,4 @@
-"""Plans of iterations: the words in which a scheduler, a cost model and an engine agree."""
+"""Defines plans of iterations: the words in which a scheduler, a cost model and an engine agree."""
 
 from __future__ import annotations
 

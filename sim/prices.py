@@ -1,5 +1,4 @@
-"""What a GPU hour costs in a scenario, and whose price that is. "Price" means money here, as
-everywhere; what iterations take is time.
+"""Finds what a GPU hour costs in a scenario, and whose price that is. "Price" always means money.
 
 A price that the user gives (``price_per_gpu_hour`` of the fleet, a number or one by GPU) goes
 before ``price_per_hour`` of the catalogue or of a GPU file.

@@ -1,4 +1,4 @@
-"""What a calibration knows of a device: fitted kernels, how wrong they were, and where from.
+"""Describes what a calibration knows of a device: fitted kernels, their errors, and their origin.
 
 A profile holds, for each operator and precision, the parameters of a form of ``sim.cost.kernels``,
 the ranges they were measured in, and the error on shapes that were held out of the fit. Errors are

@@ -1,4 +1,4 @@
-"""What a run leaves behind while it runs: one packed row per plan and one per request, no objects.
+"""Records what a run does: one packed row per plan and one per request, no objects.
 
 Rows are C structs appended to a bytearray: a million requests cost memory in the hundreds of
 megabytes and no garbage collection. numpy reads them afterwards without a copy. Times in seconds.

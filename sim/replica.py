@@ -1,4 +1,4 @@
-"""One replica: the SimPy process that plans, prices, waits and accounts, iteration after iteration.
+"""Runs one replica: a SimPy process that plans, times, waits and accounts, iteration by iteration.
 
 While nothing can change the batch, the next k decode iterations are one *leap*: one plan, one
 event. Within a run of decodes of the same sequences the iteration boundaries are a closed form,

@@ -1,5 +1,4 @@
-"""What the simulator knows of one request while it is alive. Times in seconds, lengths in
-tokens."""
+"""Describes what the simulator knows of one live request. Times in seconds, lengths in tokens."""
 
 from __future__ import annotations
 

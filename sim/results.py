@@ -1,4 +1,4 @@
-"""The result of a run: metrics, tables, and the run directory they are written to."""
+"""Holds the result of a run: metrics, tables, and the run directory they are written to."""
 
 from __future__ import annotations
 

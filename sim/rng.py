@@ -1,4 +1,4 @@
-"""Where does randomness come from? One named stream per purpose, all from the scenario's seed.
+"""Provides random generators: one named stream per purpose, all from the scenario's seed.
 
 Streams are independent of one another, so that drawing more from one ("routing") never shifts
 another ("arrivals"): two scenarios that differ in one policy see the same traffic. The state of a

@@ -1,4 +1,4 @@
-"""What does ``infersim run`` do, in which order?
+"""Runs ``infersim run`` from the check of the scenario to the printed results.
 
 The scenario is checked, the run directory appears, the simulation fills it, and only then is
 anything printed. Ctrl-C and SIGTERM end the simulation and keep its results; while these are

@@ -1,4 +1,4 @@
-"""How is a run shown while it goes on, saved, and told in the end, simulated or observed?"""
+"""Shows a run while it goes on, saves it, and prints its results, simulated or observed."""
 
 # ruff: noqa: PLC0415 - heavy imports are deferred so that --help stays fast
 

@@ -1,4 +1,4 @@
-"""What does a run look like in a terminal of 88 columns?"""
+"""Renders a run in a terminal of 88 columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ``infersim score`` command: published measurements beside predictions.
+"""Provides the ``infersim score`` command: published measurements next to predictions.
 
 Results go to stdout, progress and complaints to stderr, exit codes as everywhere (``sim.exits``).
 What takes long to import is imported when it is used.

@@ -1,4 +1,4 @@
-"""``simulate(scenario) -> Result``: where the parts are put together, top-down as the data flows.
+"""Provides ``simulate(scenario) -> Result``, where the parts are put together as the data flows.
 
 Reads the catalogue and the traffic, builds the replicas, runs the event loop, and hands the
 recorded rows to the metrics. Writes nothing, prints nothing; a run is a pure function of the

@@ -1,8 +1,8 @@
-"""How is a series drawn in one line of text?
+"""Draws a series in one line of text.
 
-Each value is one character, as high as its share of the most: the most is a full block, whatever is
-more than nothing is seen, and nothing is a dot on the ground. Where a terminal has no blocks,
-digits from 1 to 8 count eighths of the most.
+Each value is one character, as high as its share of the largest: the largest is a full block,
+anything above zero is visible, and zero is a dot on the ground. Where a terminal has no blocks,
+digits from 1 to 8 count eighths of the largest.
 """
 
 from __future__ import annotations

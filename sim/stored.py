@@ -2,7 +2,7 @@
 
 Somebody may have edited a file, or a disk may have damaged it. Whatever is in it, the answer is
 data of the kinds that a run writes, or one UsageError that names the file, the entry and what is
-allowed there. Entries that are not known are let through: later versions may write more.
+allowed there. Unknown entries are let through: later versions may write more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What do the ``infersim trace`` commands accept and print? A thin shell over ``trace_tools``."""
+"""Provides the ``infersim trace`` commands, on top of ``sim.trace_tools``."""
 
 from __future__ import annotations
 

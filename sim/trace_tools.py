@@ -1,4 +1,4 @@
-"""What is in a trace, and how is a smaller or plainer one made of it?
+"""Describes a trace, and makes a smaller or plainer one of it.
 
 Times in seconds, lengths in tokens. Traces are written in the plain format: a CSV file with
 columns arrival_s, prompt_tokens, output_tokens, and priority where the trace has priorities.

@@ -1,5 +1,4 @@
-"""How quantities cross the border: people write ``500ms`` or ``80GiB``, the program holds SI
-floats.
+"""Converts quantities at the border: people write ``500ms`` or ``80GiB``, the program has SI floats.
 
 Inside the program every time is in seconds, every size in bytes, every rate per second; units
 exist only in YAML files and on the screen.

@@ -1,6 +1,6 @@
-"""The ``infersim validate-run`` command: a thin shell over ``sim.validation``.
+"""Provides the ``infersim validate-run`` command, on top of ``sim.validation``.
 
-The prediction of an observed run beside the run itself, with an engine file that puts it right; or,
+The prediction of an observed run next to the run itself, with an engine file that corrects it; or,
 with ``--fit-engine``, an engine preset made of observed runs. An observed directory is never
 changed.
 """

@@ -15,13 +15,15 @@ STATED = (
     "sim/cost",
     "sim/export",
     "sim/memory",
+    "sim/metrics",
     "sim/routers",
     "sim/scenario",
     "sim/schedulers",
+    "sim/scoring",
     "sim/selftest",
     "sim/trails",
+    "sim/validation",
     "sim/workload",
-    "reports",
 )
 
 MODULES = sorted(

@@ -1,1 +1,1 @@
-"""What happened, as columns while the run goes on (``recorder``) and as figures afterwards."""
+"""Turns what happened in a run into metrics, from the columns that it recorded."""

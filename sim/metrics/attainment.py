@@ -1,4 +1,4 @@
-"""Whether a run met its SLO: met, missed or too close to call, and which limit breaks first.
+"""Decides whether a run met its SLO, missed it or came too close to call, and what breaks first.
 
 Shares are of the judged requests, 0 to 1; times in milliseconds. Rejected and unfinished requests
 are beyond every limit.

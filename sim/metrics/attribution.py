@@ -1,7 +1,7 @@
-"""Where the busy time of a run went: by operator, and by what bounds it. Seconds, FLOP and bytes.
+"""Attributes the busy time of a run to operators, and to what bounds them. Seconds, FLOP and bytes.
 
 Nothing is accumulated while the run goes on. The recorded plans say how large each pass was, and
-the same cost model that priced them says what is in it.
+the cost model that timed them says what is in it.
 """
 
 from __future__ import annotations

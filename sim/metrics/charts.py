@@ -1,4 +1,4 @@
-"""What do charts of a run need that is neither a figure nor in a table? ``charts.json``.
+"""Provides what charts of a run need that is neither a metric nor in a table: ``charts.json``.
 
 ``itl``       the distribution of the gaps between tokens: at each of ``ms`` the ``share`` that is
               at most as long; null where no gap is known

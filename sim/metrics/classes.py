@@ -1,4 +1,4 @@
-"""How was each class of the traffic served? Latencies in milliseconds."""
+"""Computes how each class of the traffic was served. Latencies in milliseconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How sure the metrics are, and where the kernel timings behind them come from."""
+"""States how sure the metrics are, and where the kernel timings behind them come from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Says where an engine's own limits of a batch are others than the defaults of a scenario.
+"""Names the limits of a batch in which an engine differs from the defaults of a scenario.
 
 An engine may choose them by GPU; a scenario of version 1 has the same ones for every GPU.
 """

@@ -1,4 +1,4 @@
-"""Which latency limit breaks first: one rule for the verdict of a run and for every decision."""
+"""Decides which latency limit breaks first: one rule for every verdict and decision."""
 
 from __future__ import annotations
 

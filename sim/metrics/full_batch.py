@@ -1,6 +1,6 @@
-"""What could a replica serve if its batches were full? The capacity that traffic is compared with.
+"""Computes what a replica serves with full batches: the capacity that traffic is compared with.
 
-Found by pricing iterations with the run's own cost model, not by simulating: the iterations that a
+Found by timing iterations with the run's own cost model, not by simulating: the iterations that a
 full batch of requests of these lengths would need, over and over. Times in seconds, lengths in
 tokens, contexts in KV tokens.
 """

@@ -1,7 +1,7 @@
-"""Every inter-token gap of a run, as rows of evenly growing ones, and exact statistics of them.
+"""Provides every inter-token gap of a run as rows of evenly growing ones, with exact statistics.
 
 A leap of a thousand iterations over thirty sequences is thirty thousand gaps and one row here. The
-statistics are those of the gaps written out one by one, at the price of the rows. Seconds.
+statistics are those of the gaps written out one by one, at the cost of the rows. Seconds.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
-"""Where did the latency of each request go? Parts in seconds that add up to it exactly.
+"""Splits the latency of each request into parts in seconds that add up to it exactly.
 
 The parts of a request, in order of time; the first five make its TTFT, all its E2EL:
 
 ``front_end``          outside the engine: HTTP, tokeniser, hand-over
 ``queue``              in the scheduler's queue, until it was first in a batch
 ``prefill``            its own prompt: what the iterations with a chunk of it would have taken
-                       without the prompts of others in them
+                       without other requests' prompts in them
 ``prefill_delay``      what they took longer because of those, and iterations it was passed over in
-``prefill_preempted``  thrown out before its first token: until its prompt was complete
+``prefill_preempted``  preempted before its first token: until its prompt was complete
 ``decode``             its tokens after the first, at the speed of the batches it was in
-``decode_delay``       what iterations took longer, or were put off, for prompts of others
-``decode_preempted``   thrown out after its first token: until all it had was computed again
+``decode_delay``       what iterations took longer, or were put off, for other requests' prompts
+``decode_preempted``   preempted after its first token: until all it had was computed again
 ``transfer``           KV on its way between replicas: 0, as each serves its requests alone
 
-What an iteration would have taken without others' prompts is asked of the cost model that priced
-it. Nothing is accumulated while a run goes on: its plans, their chunks and who was thrown out when
-are recorded, and that is enough.
+What an iteration would have taken without other requests' prompts is computed by the cost model
+that timed it. Nothing is accumulated while a run goes on: its plans, their chunks and which request
+was preempted when are recorded, and that is enough.
 """
 
 from __future__ import annotations

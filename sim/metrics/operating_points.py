@@ -1,4 +1,4 @@
-"""At which points of the roofline did a run work, and for how long at each?
+"""Locates a run on the roofline: the points at which it worked, and for how long at each.
 
 An iteration has an arithmetic intensity (FLOP per byte it must move) and a speed (FLOP per second
 of it, the host's part included). Iterations of like intensity are one point here. FLOP and bytes

@@ -1,7 +1,7 @@
-"""Metrics of one's own: functions of a result that give a number, or a mapping of numbers.
+"""Evaluates a user's own metrics: functions of a result that give a number or several by name.
 
-A scenario names them in ``metrics``. They are asked after a run, of each repetition by itself; one
-that fails has no value and leaves a note, and everything else stays as it is.
+A scenario names them in ``metrics``. They are called after a run, for each repetition by itself;
+one that fails has no value and leaves a note, and everything else stays the same.
 """
 
 from __future__ import annotations

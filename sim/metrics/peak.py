@@ -1,4 +1,4 @@
-"""The busiest stretch of the traffic, and whether bursts are why requests miss the SLO.
+"""Finds the busiest stretch of the traffic, and whether bursts are why requests miss the SLO.
 
 Times in seconds; utilisation as a share of what full batches serve.
 """

@@ -1,4 +1,4 @@
-"""Mean, spread and percentiles of latencies. Seconds in, milliseconds out."""
+"""Computes mean, spread and percentiles of latencies. Seconds in, milliseconds out."""
 
 from __future__ import annotations
 

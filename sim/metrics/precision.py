@@ -1,9 +1,9 @@
-"""Is a run long enough for its p99? How far that may lie from the one of an endless run.
+"""Decides whether a run is long enough for its p99, by the distance to that of an endless run.
 
 The 95 % interval of a percentile is one between two of the values, whatever their distribution:
 the number of values above the true p99 is binomial. But neighbouring requests share a queue, so
-that n of them tell less than n independent ones would: batch means of the indicator "above p99"
-say how many. This is the chance in the traffic of one run, not the error of the cost model.
+that n of them say less than n independent ones would: batch means of the indicator "above p99"
+say how much. This is the chance in the traffic of one run, not the error of the cost model.
 Seconds in, milliseconds out.
 """
 

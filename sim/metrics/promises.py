@@ -1,5 +1,7 @@
-"""The latencies that a scenario promises, and how runs kept them: for the verdict of a run and for
-every decision. Seconds; shares of requests, 0 to 1."""
+"""Provides the SLO's limits, and how runs met them: for the verdict and for every decision.
+
+Seconds; shares of requests, 0 to 1.
+"""
 
 from __future__ import annotations
 

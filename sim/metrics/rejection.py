@@ -1,4 +1,4 @@
-"""Which requests a replica can never serve, why, and the setting that would admit them.
+"""Names the requests that a replica can never serve, why, and the setting that would admit them.
 
 Such requests are rejected when they arrive, whatever the load: no faster GPU serves them. Lengths
 are in tokens, prompt and answer together.

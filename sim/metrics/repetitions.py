@@ -1,4 +1,4 @@
-"""What do independent repetitions of a run say together, and how sure are their means?
+"""Combines independent repetitions of a run, with the uncertainty of their means.
 
 A repetition is the same scenario under another seed. The spread between repetitions is the chance
 in the traffic; the error of the cost model, which all of them share, is not in it (``error_band``

@@ -1,4 +1,4 @@
-"""What does a run leave behind, simulated or real, and which latencies are in it?
+"""Holds what a run leaves behind, simulated or real, and computes its latencies.
 
 Columns of one value a request or a plan; times in seconds. Definitions are those of ``vllm bench
 serve``; the metrics of ``sim.metrics`` and the tables of a run directory are made of these.

@@ -1,4 +1,4 @@
-"""What the verdict says of SLO and headroom, in words: the same in the terminal and on the page."""
+"""Words what the verdict says of SLO and headroom: the same in the terminal and on the page."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""How does the traffic compare with what the fleet can serve, how does its queue move, and which
-start of a run is not typical of the rest? Times in seconds, rates per second."""
+"""Compares the traffic with what the fleet can serve, and analyses how its queue moves.
+
+Also finds which start of a run is not typical of the rest. Times in seconds, rates per second.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of one run: vLLM's benchmark keys at the top, everything else under ``infersim``.
+"""Computes the summary of one run: vLLM's benchmark keys, and everything else under ``infersim``.
 
 Definitions are those of ``vllm bench serve``. TTFT, TPOT, E2EL and queue time leave the warm-up and
 unfinished requests out; ITL has every gap of the run; counts, tokens and throughput are of the

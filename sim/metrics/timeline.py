@@ -1,4 +1,4 @@
-"""How many requests ran, and how many waited, as time went on?
+"""Counts how many requests ran, and how many waited, over time.
 
 Step functions of the whole fleet, and the most that they came to in stretches of time. Times in
 seconds.

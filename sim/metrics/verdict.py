@@ -1,4 +1,8 @@
-"""The plain answer of a run: whether it holds its traffic and meets its SLO, and what breaks first.
+"""Gives the plain answer of a run: whether it holds its traffic, meets its SLO, what breaks first.
+
+What *holds* means is decided by two metrics. The **utilisation** is the work that arrives, as a
+share of what full batches could serve (``full_batch``, ``stability``). The **backlog** is what the
+drift of the queue came to: requests still waiting at the last arrival.
 
 What *holds* means is decided by two figures. The **utilisation** is the work that arrives, as a
 share of what full batches could serve (``full_batch``, ``stability``). The **backlog** is what the

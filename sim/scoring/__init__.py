@@ -1,4 +1,4 @@
-"""Published measurements, each beside its prediction: how good predictions are.
+"""Compares published measurements with their predictions: how good predictions are.
 
 table, published     what a row says, and what its notes add
 names, conditions    the same in the catalogue's words and in numbers, or why not

@@ -1,6 +1,6 @@
-"""Under which conditions was a published figure measured? Words of a row, turned into numbers.
+"""Turns the words of a published row into the conditions of its measurement, in numbers.
 
-What a publisher leaves out is assumed, and every assumption is said (``Conditions.assumed``): how
+What a publisher leaves out is assumed, and every assumption is stated (``Conditions.assumed``): how
 requests were sent matters more for the time to first token than any kernel.
 """
 

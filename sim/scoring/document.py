@@ -1,4 +1,4 @@
-"""How are scored rows told? One JSON object, or tables for a terminal. Errors in %.
+"""Provides scored rows as one JSON object, or as tables for a terminal. Errors in %.
 
 The object: ``rows`` (each with its figures and their unit, seconds or per second, what was assumed,
 or the reason why there is none), ``groups`` by source, engine, GPU and model, ``kinds`` by kind of

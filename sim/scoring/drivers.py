@@ -1,4 +1,4 @@
-"""How is a measurement repeated in the simulator? Conditions, turned into a scenario.
+"""Turns the conditions of a measurement into a scenario that repeats it in the simulator.
 
 Requests of fixed lengths under TensorRT-LLM, which admits a request only with memory for its whole
 answer, are given contiguous memory of exactly their length: the same arithmetic.

@@ -1,4 +1,4 @@
-"""How far off are predictions, group by group? Relative errors in percent, and rank correlation.
+"""Computes how far off predictions are, by group: relative errors in percent, rank correlation.
 
 Groups have a source file, an engine and its release, a GPU and a model; classes are the kinds of
 measurement that a user would tell apart (``kind``).

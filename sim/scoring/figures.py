@@ -1,4 +1,4 @@
-"""Which figure of a prediction stands beside a published one? Seconds, and rates per second."""
+"""Matches a published metric with the one of a prediction. Seconds, and rates per second."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The conditions of a logged vLLM server: its ``meta.json``, and what is given by hand.
+"""Reads the conditions of a logged vLLM server: its ``meta.json``, and what is given by hand.
 
 Current logs state the engine's settings (``engine_kwargs``, ``resolved_config``), its KV cache
 (``kv_cache``) and the machine (``hardware``). Older ones lack parts, or the file: model and GPU
-must then be given; what else is missing is assumed, and every assumption is said.
+must then be given; what else is missing is assumed, and every assumption is stated.
 """
 
 from __future__ import annotations

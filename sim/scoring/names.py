@@ -1,4 +1,4 @@
-"""What does the catalogue call the models, GPUs and formats that publishers name in their own way?
+"""Finds the catalogue's names of models, GPUs and formats that publishers name in their own way.
 
 Names are compared without upper case, organisation, and the words that do not change the shape of a
 model (instruct, chat, the format of its weights).

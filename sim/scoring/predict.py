@@ -1,4 +1,4 @@
-"""What does the simulator predict for each published row? Rows of equal conditions share a run."""
+"""Predicts each published row. Rows of equal conditions share a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which engine preset of the catalogue stands for a published engine, release and way to run it?"""
+"""Chooses the engine preset that stands for a published engine, release and way to run it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What do the notes beside a published figure add to its columns, and where are columns known to be
-wrong?
+"""Corrects published rows: settings that their notes add, and columns known to be wrong.
 
 Notes are read for the few settings that change a prediction. ``KNOWN`` holds what is known of whole
-publications (never of single rows); whatever it changes is said as a remark.
+publications (never of single rows); whatever it changes is stated as a remark.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A log of single requests beside its prediction: the same requests, again.
+"""Compares a log of single requests with its prediction: the same requests, again.
 
 A log is a folder with ``requests.jsonl`` (``sim.workload.request_log``) and ``meta.json`` (the
 engine's settings and its GPU). Intervals are only taken within one clock. The engine's times begin

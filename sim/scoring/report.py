@@ -1,4 +1,4 @@
-"""How is a scoring told on a page of text? Markdown, regenerated whole. Errors in %.
+"""Writes a scoring as a page of text: Markdown, regenerated whole. Errors in %.
 
 Published settings made some constants of the engine presets; ``SPLITS`` says which rows those were
 fitted on, so that both halves stand side by side.

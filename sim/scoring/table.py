@@ -1,6 +1,6 @@
-"""What do published measurements say? One row is one metric under stated conditions.
+"""Reads published measurements from a CSV file: one row is one metric under stated conditions.
 
-The schema is a CSV file with the columns of ``NEEDED`` and, where known, of ``OPTIONAL``; cells are
+The schema is a file with the columns of ``NEEDED`` and, where known, of ``OPTIONAL``; cells are
 text, since publishers state conditions in words. Values are turned to seconds and tokens per
 second.
 """

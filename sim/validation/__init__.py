@@ -1,13 +1,14 @@
-"""Predictions beside observed runs: how far off they are, why, and what puts them right.
+"""Compares predictions with observed runs: how far off they are, why, and what corrects them.
 
 One directory of an observed run (``observed``, ``iterations``) is served once more by the
 simulator: the same requests at the same times (``traffic``, ``prediction``). Then both are laid
-side by side: figures (``figures``), batches (``composition``), and the observed iterations beside
-what the cost model asks for them (``pricing``, ``regimes``), which tells its errors from those of
-scheduling. ``residuals`` and ``proposals`` look for what may be wrong, ``advice`` plays the run
-again with each of these put right (``variant``), ``wording`` tells it, ``correction`` makes an
-engine file of it. ``engine_fit`` makes an engine preset of observed iterations, ``engine_file``
-writes it. ``document`` is all of it as plain data, ``console`` as tables, ``series`` what is drawn.
+side by side: metrics (``figures``), batches (``composition``), and the observed iterations next to
+the cost model's times for them (``pricing``, ``regimes``), which separates its errors from those
+of scheduling. ``residuals`` and ``proposals`` look for what may be wrong, ``advice`` runs the
+prediction again with each of these corrected (``variant``), ``wording`` words it, ``correction``
+makes an engine file of it. ``engine_fit`` makes an engine preset of observed iterations,
+``engine_file`` writes it. ``document`` is all of it as plain data, ``console`` as tables,
+``series`` what is drawn.
 """
 
 from __future__ import annotations

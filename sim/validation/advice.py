@@ -1,8 +1,8 @@
-"""What should be changed so that the prediction fits, and how much of the error does each explain?
+"""Advises what to change so that the prediction fits, with the share of the error each explains.
 
-Every cause that the data suggest is put right in turn, and the run is played again with it: what
-makes the table of figures better most goes first, the others are tried on top of it. So a share of
-the error is what the figures themselves gain.
+Every cause that the data suggest is corrected in turn, and the prediction runs again with it: what
+improves the table of metrics most goes first, the others are tried on top of it. So a share of
+the error is what the metrics themselves gain.
 """
 
 from __future__ import annotations

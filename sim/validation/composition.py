@@ -1,4 +1,4 @@
-"""Did the engine run the batches that the simulator runs?
+"""Compares the batches of the engine with those of the simulator.
 
 Step by step as long as both agree, then by what batches and memory were on the whole.
 """

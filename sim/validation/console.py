@@ -1,4 +1,4 @@
-"""A validation as tables and sentences for a terminal of 88 columns."""
+"""Renders a validation as tables and sentences for a terminal of 88 columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine file and the settings that put a prediction right, and the commands that use them.
+"""Builds the engine file and the settings that correct a prediction, and the commands to use them.
 
 The changes are those that the advice proposes together. An engine file holds all that concern the
 engine, multiples of its kernels' times included; the number of KV blocks is a setting of the

@@ -1,4 +1,4 @@
-"""The result of a validation as plain data: ready for JSON, a terminal or a page.
+"""Provides the result of a validation as plain data: ready for JSON, a terminal or a page.
 
 ``validate`` does all of it. Latencies in milliseconds under the keys of ``summary.json``, other
 times in seconds; errors are predicted over observed, less one.

@@ -1,7 +1,7 @@
-"""Writes a fitted engine as a file, and tells whether it was fitted to the run it is judged on.
+"""Writes a fitted engine as a file, and recognises one that was fitted to the run it is judged on.
 
-The file has the form of the catalogue's own: each value with its source. Beside them it names the
-runs that it was fitted to by the hashes of their files.
+The file has the form of the catalogue's own: each value with its source. It also names the runs
+that it was fitted to by the hashes of their files.
 """
 
 from __future__ import annotations

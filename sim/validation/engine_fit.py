@@ -1,9 +1,9 @@
-"""Which engine preset do observed iterations ask for?
+"""Fits an engine preset to observed iterations.
 
-What their kernels are priced at is taken off what they took; the rest is the host's, as so much an
-iteration, a sequence and a new request. Where the engine's kernels are not those that were priced,
-what depends on the batch is fitted as multiples of its price too. Robust least squares, none of the
-times negative. Seconds.
+The predicted time of their kernels is subtracted from what they took; the rest is the host's, as
+so much an iteration, a sequence and a new request. Where the engine's kernels are not those of the
+cost model, what depends on the batch is fitted as multiples of its predicted time too. Robust least
+squares, none of the times negative. Seconds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""By how much is each figure of the run off, and is that more than the engine's own noise?
+"""Computes how far off each metric of the run is, and whether by more than the engine's own noise.
 
-Figures are those of ``summary.json``; errors are predicted over observed, less one.
+Metrics are those of ``summary.json``; errors are predicted over observed, less one.
 """
 
 from __future__ import annotations

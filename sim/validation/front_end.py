@@ -1,4 +1,4 @@
-"""What stood in front of the engine that was observed, and what follows for a prediction of it?
+"""Determines which front end the observed engine had, and what follows for a prediction of it.
 
 An engine that is driven in process, or whose log begins at its own queue, has no server in front of
 it; a preset of the catalogue may have one. Seconds.

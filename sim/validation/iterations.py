@@ -1,4 +1,4 @@
-"""Which iterations did an engine run, how long did each take, and who was in it?
+"""Reads which iterations an engine ran, how long each took, and which requests were in it.
 
 The table ``iterations.csv`` of an observed run, as columns. Seconds and tokens.
 """

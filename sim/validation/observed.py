@@ -1,6 +1,6 @@
-"""What was observed? The directory of a run that a real engine served.
+"""Reads the directory of a run that a real engine served.
 
-It is only read, never changed. Times in seconds, lengths in tokens.
+Nothing in it is changed. Times in seconds, lengths in tokens.
 """
 
 from __future__ import annotations

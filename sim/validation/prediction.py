@@ -1,6 +1,6 @@
-"""What does the simulator say of the requests that were observed?
+"""Predicts the requests that were observed.
 
-``question`` is the scenario that is predicted with, ``predict`` plays the observed requests under
+``question`` is the scenario that is predicted with, ``predict`` runs the observed requests under
 it. Seconds.
 """
 

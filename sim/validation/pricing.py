@@ -1,6 +1,6 @@
-"""What does the cost model ask for the iterations that were observed?
+"""Predicts the times of the iterations that were observed, with the cost model.
 
-It prices their own composition, so that what differs is the cost model's doing and not that of
+It times their own composition, so that what differs is the cost model's doing and not that of
 another order of batches. Seconds.
 """
 

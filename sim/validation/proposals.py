@@ -1,6 +1,6 @@
-"""Changes that might put right a prediction that is off.
+"""Proposes changes that might correct a prediction that is off.
 
-Each cause comes with the variant of the prediction in which it is put right: memory, from what the
+Each cause comes with the variant of the prediction in which it is corrected: memory, from what the
 engine says of itself; terms of the iterations, from their residuals; without iterations, what the
 requests' own times suggest. Seconds.
 """

@@ -1,4 +1,4 @@
-"""In which kinds of iterations is the cost model off, and by how much? Seconds."""
+"""Computes in which kinds of iterations the cost model is off, and by how much. Seconds."""
 
 from __future__ import annotations
 

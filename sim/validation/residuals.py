@@ -1,7 +1,7 @@
-"""Which few terms of the cost model would explain what observed iterations took beside its price?
+"""Finds the few terms of the cost model that explain how observed iterations differ from it.
 
 Robust regression of the residuals, a term at a time as long as one helps. Terms that explain nearly
-as much as the one taken are named beside it: they cannot be told apart by this run. Seconds, and
+as much as the one taken are named with it: this run cannot tell them apart. Seconds, and
 relative changes of kernels.
 """
 

@@ -1,4 +1,4 @@
-"""How are changes fitted to iterations, of which some are odd and most are decodes?
+"""Fits changes to iterations, of which some are odd and most are decodes.
 
 Least squares on relative errors, in which large errors count by their size only (soft L1).
 Iterations with prompts and those without weigh the same in sum, however few there are of one kind:

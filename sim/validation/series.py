@@ -1,4 +1,4 @@
-"""What is drawn of a validation beside its tables: every iteration, and every gap between tokens?
+"""Provides what is drawn of a validation: every iteration, and every gap between tokens.
 
 Plain columns. Seconds.
 """

@@ -1,4 +1,4 @@
-"""The requests of an observed run, sent once more.
+"""Sends the requests of an observed run once more.
 
 At the times at which they came, with the lengths that they had; the clients of a closed loop wait
 for the simulator's answers, as they waited for the engine's. Seconds and tokens.

@@ -1,4 +1,4 @@
-"""How would the same prediction look with something in it put right?
+"""Defines a prediction with something in it corrected.
 
 A ``Variant`` is what would have to be changed: blocks of the KV cache, host times of the engine,
 speeds of kernels. Seconds; factors multiply a time.

@@ -1,8 +1,8 @@
 """Predicts the time of matrix products of ``m`` rows by ``n`` columns over ``k``.
 
 Projections and the LM head. Seconds, bytes and FLOP. The output is cut into tiles, each computed by
-one SM; for few tiles the sum over ``k`` may be split among several of them ("split-K"). For one tile
-size and one split
+one SM; for few tiles the sum over ``k`` may be split among several of them ("split-K"). For one
+tile size and one split
 
     waves    = tiles * splits / SMs, the last one costing between its share and a whole wave
     busy     = waves * k / splits * (a tile's FLOP per unit of k / the FLOP/s of an SM)
