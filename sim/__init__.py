@@ -1,4 +1,4 @@
-"""infersim: predict the throughput and latency of LLM inference serving.
+"""Predicts the throughput and latency of LLM inference serving: infersim's Python API.
 
 ``simulate`` plays one scenario: the path of a file, or a mapping like it.
 

@@ -1,4 +1,4 @@
-"""Provides the commands that look something up: ``infersim list``, ``show``, ``explain scenario``."""
+"""Provides the commands of the catalogue: ``infersim list``, ``show``, ``explain scenario``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converts quantities at the border: people write ``500ms`` or ``80GiB``, the program has SI floats.
+"""Converts quantities at the border: people write ``500ms`` or ``80GiB``, programs hold SI floats.
 
 Inside the program every time is in seconds, every size in bytes, every rate per second; units
 exist only in YAML files and on the screen.

@@ -1,9 +1,9 @@
-"""What did each technique bring? A speed-up taken apart, from the naive baseline up to a scenario.
+"""Computes what each technique of a scenario adds to its speed-up over a naive baseline.
 
 Every set of the techniques is simulated once, on the same traffic. What a technique brings depends
 on which others are there already, so each counts with its mean over orders (``shapley``). Speed-ups
 multiply, and so do the **factors** here: they are the exponentials of mean logarithms, and their
-product is the whole. A figure that is 0 or undefined somewhere on the way has differences only.
+product is the whole. A metric that is 0 or undefined somewhere on the way has differences only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What does an ablation say? One plain mapping, for JSON, the terminal and the page.
+"""Describes an ablation as one plain mapping, for JSON, the terminal and the page.
 
-``difference`` is in the figure's unit, ``factor`` the ratio of after to before (a latency that
+``difference`` is in the metric's unit, ``factor`` the ratio of after to before (a latency that
 halves has 0.5). Over ``parts`` the differences add up to that of the whole, and the factors
 multiply to its; over ``steps``, in the order asked for, likewise.
 """

@@ -1,4 +1,4 @@
-"""An ablation in a terminal of 88 columns."""
+"""Renders an ablation in a terminal of 88 columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentences on how far loads miss the SLO, and on requests that no replica accepts."""
+"""Words how far loads miss the SLO, and which requests no replica accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How wide are the columns of what was varied, so that values stay whole and long keys fold?
+"""Computes the widths of the columns of what was varied: values stay whole, long keys fold.
 
 Widths in characters, of tables with blank edges and a blank between any two columns.
 """

@@ -1,7 +1,7 @@
 """Compares variants of a scenario on the same traffic: repetitions, paired by their seeds.
 
-Every variant is played under the same seeds, so it meets the same traffic as the others unless the
-workload itself is varied. The first variant is the base to which the others are compared.
+Every variant is simulated under the same seeds, so it meets the same traffic as the others unless
+the workload itself is varied. The first variant is the base to which the others are compared.
 """
 
 from __future__ import annotations

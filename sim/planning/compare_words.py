@@ -1,6 +1,6 @@
-"""The words of a comparison: which variant is best, by how much, and in which state each is.
+"""Words a comparison: which variant is best, by how much, and in which state each is.
 
-The terminal and the page use the same ones. What they rank by is what means something in that
+The terminal and the page use the same sentences. What they rank by is what means something in that
 state: throughput where all are overloaded, the latencies of those that keep up otherwise.
 """
 

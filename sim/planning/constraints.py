@@ -1,4 +1,4 @@
-"""What else must a fleet keep to? ``ttft:p95<500ms;cost<20/h;gpus<=16`` as limits.
+"""Reads the other limits of a fleet: ``ttft:p95<500ms;cost<20/h;gpus<=16``.
 
 Latencies in seconds, cost in US dollars per hour.
 """

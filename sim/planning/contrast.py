@@ -1,4 +1,4 @@
-"""Columns of figures side by side: differences to the first, and the best of each figure."""
+"""Sets metrics side by side in columns: differences to the first, the best of each metric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of a scenario that a diagnosis tries, and the effort that each takes.
+"""Lists the changes of a scenario that a diagnosis tries, and the effort that each takes.
 
 What-ifs are changes that cannot be bought one by one; they show what limits a run. Everything else
 is an action: a setting, another precision, more hardware, or less of it.

@@ -1,8 +1,7 @@
-"""Points evaluated on a Dask cluster, whose workers need the same release of infersim.
+"""Evaluates points on a Dask cluster, whose workers need the same release of infersim.
 
-A worker that is lost takes nothing with it: what it was at is done again by another one. A point
-that loses worker after worker is given up, by Dask's ``allowed-failures``, and is recorded as
-failed.
+The loss of a worker loses nothing: its points are done again by another one. A point that loses
+worker after worker is given up, by Dask's ``allowed-failures``, and is recorded as failed.
 """
 
 from __future__ import annotations

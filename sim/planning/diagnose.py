@@ -1,8 +1,8 @@
-"""What limits a run, and what should be changed first, if anything: shown by runs with the change.
+"""Finds what limits a run and what to change first, if anything, by runs with each change.
 
-Each counterfactual meets the same traffic. Its **effect** is the mean of its gains in the figures
+Each counterfactual meets the same traffic. Its **effect** is the mean of its gains in the metrics
 of ``planning.gains`` (natural logarithms; each within a factor of ten). The what-if that helps a
-figure most names what limits it.
+metric most names what limits it.
 
 Where the SLO is missed, advice begins with what meets it, the least effort first, then what brings
 the most requests within it per effort. Where it is met, where there is none, or where no change

@@ -1,4 +1,4 @@
-"""A diagnosis in a terminal of 88 columns."""
+"""Renders a diagnosis in a terminal of 88 columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sentences of a diagnosis: whether anything needs to change, and what a change does."""
+"""Words a diagnosis: whether anything needs to change, and what a change does."""
 
 from __future__ import annotations
 

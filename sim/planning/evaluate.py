@@ -1,4 +1,4 @@
-"""What comes of one point? A pure function of scenario and point, for any process to call.
+"""Evaluates one point: a pure function of scenario and point, for any process to call.
 
 What a process has read of the catalogue, the profiles above all, it keeps for its next points.
 """

@@ -1,4 +1,4 @@
-"""Where are the points of a question evaluated? In this process, or in others on this machine.
+"""Evaluates the points of a question in this process, or in others on this machine.
 
 Whatever the executor, a point has the same outcome; only the order in which outcomes come differs.
 """

@@ -1,4 +1,4 @@
-"""Which figures of a run are compared, what is each called, and which way is better?
+"""Lists the metrics of a run that are compared, with their names and which way is better.
 
 Keys are those of ``summary.json``; one with a dot is a path below ``infersim``.
 """

@@ -1,4 +1,4 @@
-"""The highest load that a scenario holds, by doubling and halving from the analytic estimate.
+"""Finds the highest load that a scenario holds, by doubling and halving from the analytic estimate.
 
 Rates in requests per second; concurrency in users of a closed loop.
 """

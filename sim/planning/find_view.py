@@ -1,4 +1,4 @@
-"""The answer of ``find`` in a terminal of 88 columns."""
+"""Renders the answer of ``find`` in a terminal of 88 columns."""
 
 from __future__ import annotations
 

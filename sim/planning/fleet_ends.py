@@ -1,4 +1,4 @@
-"""How many replicas a fleet needs if iterations are faster or slower than predicted.
+"""Sizes a fleet again for iterations that are faster or slower than predicted.
 
 Simulated, with the fleet's router and traffic: a capacity within an SLO reacts more strongly than
 in proportion to the speed of iterations.

@@ -1,4 +1,4 @@
-"""Which figures does a decision look at, and how much better is one run than another?
+"""Computes how much better one run is than another, in the metrics that a decision looks at.
 
 Gains are natural logarithms of ratios, signed so that more is better: a throughput that doubles and
 a latency that halves gain both ``ln 2``. Logarithms add up where speed-ups multiply.

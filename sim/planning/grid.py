@@ -1,4 +1,4 @@
-"""Which points does ``KEY=VALUES`` mean? Axes, and the grid that they span.
+"""Turns ``KEY=VALUES`` into axes, and into the points of the grid that they span.
 
 ``VALUES`` is a range ``a:b:n`` (n values from a to b, both included, evenly apart), ``log:a:b:n``
 (each the same factor above the one before), or a list as YAML writes it, without its brackets:

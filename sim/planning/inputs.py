@@ -1,4 +1,4 @@
-"""What is in the files that a question names? A trace that is edited is another question.
+"""Fingerprints the files that a question names: with an edited trace it is another question.
 
 Files are known by their absolute paths, their contents by SHA-256.
 """

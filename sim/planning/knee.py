@@ -1,4 +1,4 @@
-"""From which load on does more load cost more latency than it brings throughput?
+"""Finds the knee: the load above which latency grows more than throughput.
 
 The knee is the load with the most *power*, throughput over mean end-to-end latency (Kleinrock,
 1979): below it the fleet is idle too much, above it requests wait for each other too long.

@@ -1,5 +1,4 @@
-"""Where did the latency of all requests go, and of the slowest? Means of the exact parts, in
-milliseconds."""
+"""Averages the parts of latency over all requests and over the slowest, in milliseconds."""
 
 from __future__ import annotations
 

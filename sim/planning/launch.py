@@ -1,4 +1,4 @@
-"""With which command does an engine start one replica of a fleet? Three engines, each in its words.
+"""Writes the commands with which three engines start one replica of a fleet, in each one's options.
 
 Option names as in the engines' own command-line references (vLLM ``vllm serve``, SGLang
 ``sglang.launch_server``, TensorRT-LLM ``trtllm-serve``), 2026. Engines count memory differently;

@@ -1,4 +1,4 @@
-"""How much do two variants differ, and how sure is that? Differences of what belongs together.
+"""Computes by how much two variants differ, and how sure that is, from paired differences.
 
 Two runs under the same seed meet the same traffic, so that their difference varies less than either
 of them. Student's t on the differences of the pairs, which assumes that they are about normal.

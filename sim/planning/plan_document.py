@@ -1,4 +1,4 @@
-"""A plan as plain data for ``--json``, the tables and the page.
+"""Describes a plan as plain data for ``--json``, the tables and the page.
 
 Rates in requests per second, costs in US dollars per hour, latencies in milliseconds.
 """

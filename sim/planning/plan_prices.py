@@ -1,7 +1,7 @@
-"""How a plan depends on what GPUs cost: whose prices it used, and at which another fleet wins.
+"""Shows how a plan depends on what GPUs cost: whose prices it used, and when another fleet wins.
 
-The price of a GPU moves all fleets of that GPU together, so that of each GPU the fleet with the
-fewest GPUs is the one that may win. All fleets are those of the predicted times.
+The price of a GPU moves all fleets of that GPU together, so for each GPU only the fleet with the
+fewest GPUs may win. All fleets are those of the predicted times.
 """
 
 from __future__ import annotations

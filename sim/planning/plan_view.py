@@ -1,4 +1,4 @@
-"""A plan in a terminal of 88 columns."""
+"""Renders a plan in a terminal of 88 columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is tried, and what came of it? The words in which everything that plans agrees."""
+"""Defines a point and its outcome: the words that all planning shares."""
 
 from __future__ import annotations
 

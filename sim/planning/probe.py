@@ -1,9 +1,9 @@
 """Simulates a scenario at one load until it is decided whether the load holds.
 
-A load holds if every promise is kept and no more arrives than full batches serve. A run of the
-scenario's own length is repeated under other seeds, and the requests of all are judged together,
-until the 95 % interval of each share leaves no doubt, or ``MOST`` runs were made; then the share
-itself decides. Where nothing is random, as with a trace, one run is all there is.
+A load holds if every limit of the SLO is met and no more arrives than full batches serve. A run of
+the scenario's own length is repeated under other seeds, and the requests of all are judged
+together, until the 95 % interval of each share leaves no doubt, or ``MOST`` runs were made; then
+the share itself decides. Where nothing is random, as with a trace, one run is all there is.
 
 The cost model and the catalogue are read once for all loads.
 """

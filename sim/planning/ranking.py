@@ -1,4 +1,4 @@
-"""How far can the ranking of fleets be trusted, and which of them are worth a look?
+"""Judges how far the ranking of fleets can be trusted, and which of them are worth a look.
 
 The error band of the cost model says how much faster or slower iterations may really be. A fleet
 whose replicas are slower needs more of them: so each has a range of costs, and a rank survives if

@@ -1,7 +1,7 @@
-"""How sure is the difference of two runs that met the same requests once each? A bootstrap.
+"""Estimates by bootstrap how sure the difference of two runs with the same requests is.
 
-Requests that were served at the same time have fates in common, so that whole blocks of
-neighbours are drawn, as long as the root of their number. Always the same draws.
+Requests that were served at the same time share their fate, so whole blocks of neighbours are
+drawn, as long as the root of their number. Always the same draws.
 """
 
 from __future__ import annotations

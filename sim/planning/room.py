@@ -1,4 +1,4 @@
-"""What a layout cannot accept, said before anything about its speed or cost."""
+"""Words what a layout cannot accept, before anything about its speed or cost."""
 
 from __future__ import annotations
 

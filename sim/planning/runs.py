@@ -1,7 +1,7 @@
-"""How do runs that are on disk differ? Paired by repetition, or request by request, or not at all.
+"""Compares runs that are on disk: paired by repetition, or request by request, or not at all.
 
-Which of these it is follows from the directories, and is said. Times in seconds in the tables,
-figures as in ``summary.json``.
+Which of these it is follows from the directories, and is stated. Times in seconds in the tables,
+metrics as in ``summary.json``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What could a replica serve at most, and how fast is a request that is alone? Without simulating.
+"""Computes without simulating what a replica serves at most, and how fast a lone request is.
 
-Everything is priced by the cost model that the simulation uses. Rates in requests per second,
-latencies in seconds.
+All times come from the cost model that the simulation uses. Rates in requests per second, latencies
+in seconds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Between which two loads does something stop holding? Doubling away from a guess, then halving."""
+"""Finds between which two loads something stops holding: doubles away from a guess, then halves."""
 
 from __future__ import annotations
 

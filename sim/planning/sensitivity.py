@@ -1,8 +1,8 @@
-"""How far a decision depends on what is not known for sure: one input at a time, then all.
+"""Shows how far a decision depends on uncertain inputs: one input at a time, then all.
 
 The decision is whether the SLO is met, or without one whether the traffic is held. Each input is
-moved to its low and to its high end, everything else as it is and the traffic the same. In the end
-all are moved together to the ends at which each of them alone was worse.
+moved to its low and to its high end, with everything else unchanged and the same traffic. In the
+end all are moved together to the ends at which each of them alone was worse.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A study of sensitivity as one plain mapping, for JSON, the terminal and the page.
+"""Describes a study of sensitivity as one plain mapping, for JSON, the terminal and the page.
 
-Changes of figures are relative (0.1: a tenth more); ``effect`` is a factor less 1 (0.1: a tenth
-better, over all figures).
+Changes of metrics are relative (0.1: a tenth more); ``effect`` is a factor less 1 (0.1: a tenth
+better, over all metrics).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A study of sensitivity in a terminal of 88 columns: the share that decides comes first."""
+"""Renders a study of sensitivity in a terminal of 88 columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The answer of ``find`` in words, for the terminal and the page."""
+"""Words the answer of ``find``, for the terminal and the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does a whole divide into the contributions of its parts, whatever the order they came in?
+"""Divides a whole into the contributions of its parts, whatever the order they came in.
 
 A coalition is a set of players, with a value. A player's contribution in one order is what the
 value grows by when it joins; its Shapley value is the mean of that over orders. Every order ends at

@@ -1,4 +1,4 @@
-"""Whether a run was within its SLO, from its summary: for sweeps, diagnoses and sensitivities."""
+"""Reads from a run's summary whether it met its SLO, for sweeps, diagnoses and sensitivities."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Keeps the outcomes of a long series of points in a directory, one line for each.
+"""Stores the outcomes of a long series of points in a directory, one line for each.
 
 ``question.json`` says what is asked, ``points.jsonl`` has the outcomes in the order in which they
 came. A line is on the disk before the next one is begun, so that a process that is killed loses
 the point it was at and none that had finished; a line that was cut off is dropped on resuming.
 ``result.json`` comes last, sorted, and is the same however the outcomes came about. Every file is
-checked before anything is simulated or written; what is damaged is named and left as it is.
+checked before anything is simulated or written; what is damaged is named and left unchanged.
 """
 
 from __future__ import annotations

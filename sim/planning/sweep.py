@@ -1,4 +1,4 @@
-"""What happens to a scenario's figures as some of its values change? Every point of a grid.
+"""Evaluates every point of a grid of a scenario's values: how its metrics change with them.
 
 Outcomes are stored as they come; the document in the end is a function of the question alone.
 """

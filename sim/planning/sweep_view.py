@@ -1,4 +1,4 @@
-"""A sweep in a terminal of 88 columns."""
+"""Renders a sweep in a terminal of 88 columns."""
 
 from __future__ import annotations
 

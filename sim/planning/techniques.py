@@ -1,4 +1,4 @@
-"""Which techniques does a scenario use, and what is it without them?
+"""Lists the techniques that a scenario uses, and makes the scenario without them.
 
 The naive baseline serves the same traffic with the same model on the same GPUs under the same
 engine: static batches of a few requests, the longest sequence reserved for each of them, 16 bits,

@@ -1,7 +1,7 @@
-"""The inputs of a prediction that are not known for sure, each with its range.
+"""Lists the inputs of a prediction that are not known for sure, each with its range.
 
 Each input has a low and a high end as settings; where it has no end on one side, or none at all,
-that is said. Ranges are those of ``RANGES`` unless others are asked for.
+that is stated. Ranges are those of ``RANGES`` unless others are asked for.
 """
 
 from __future__ import annotations

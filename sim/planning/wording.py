@@ -1,4 +1,4 @@
-"""Keys, limits and figures as the tables and sentences of decisions write them."""
+"""Formats keys, limits and metrics as the tables and sentences of decisions write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How are long calls made side by side, in this process or in several? Results in order."""
+"""Makes long calls side by side, in this process or in several. Results in order."""
 
 from __future__ import annotations
 

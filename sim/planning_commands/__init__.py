@@ -1,1 +1,1 @@
-"""The commands that decide: thin shells over ``sim.planning``, one file each."""
+"""Provides the commands that decide: thin layers over ``sim.planning``, one file each."""

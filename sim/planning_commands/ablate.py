@@ -1,4 +1,4 @@
-"""What does ``infersim ablate`` accept and print? A thin shell over ``sim.planning.ablate``."""
+"""Provides the ``infersim ablate`` command, on top of ``sim.planning.ablate``."""
 
 from __future__ import annotations
 

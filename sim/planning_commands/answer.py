@@ -1,4 +1,4 @@
-"""How does the answer to a question get onto the disk, into a page and onto the screen?
+"""Brings the answer to a question to the disk, into a page and onto the screen.
 
 ``result.json`` first, then the page, then the terminal: what fails later costs nothing that was
 found before.

@@ -1,4 +1,4 @@
-"""What does ``infersim compare`` accept and print? A thin shell over ``sim.planning``.
+"""Provides the ``infersim compare`` command, on top of ``sim.planning``.
 
 Variants of one scenario, which are simulated, or run directories, which are read.
 """

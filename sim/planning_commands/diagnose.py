@@ -1,4 +1,4 @@
-"""``infersim diagnose``: a thin shell over ``sim.planning.diagnose``."""
+"""Provides the ``infersim diagnose`` command, on top of ``sim.planning.diagnose``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``infersim find``: a thin shell over ``sim.planning.find``."""
+"""Provides the ``infersim find`` command, on top of ``sim.planning.find``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``infersim plan``: a thin shell over ``sim.planning.choose``."""
+"""Provides the ``infersim plan`` command, on top of ``sim.planning.choose``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``infersim sensitivity``: a thin shell over ``sim.planning.sensitivity``."""
+"""Provides the ``infersim sensitivity`` command, on top of ``sim.planning.sensitivity``."""
 
 from __future__ import annotations
 

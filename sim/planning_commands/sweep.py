@@ -1,4 +1,4 @@
-"""``infersim sweep``: a thin shell over ``sim.planning.sweep``.
+"""Provides the ``infersim sweep`` command, on top of ``sim.planning.sweep``.
 
 The directory fills point by point; the table, and only then the page, are made of what is in it.
 """
