@@ -1,4 +1,4 @@
-"""Renders a comparison in a terminal of 88 columns: the best bold, what is tied with it marked ~."""
+"""Renders a comparison in a terminal of 88 columns: the best bold, ties with it marked ~."""
 
 from __future__ import annotations
 
