@@ -110,7 +110,9 @@ def _simulate(scenario: Scenario, stop: Stop) -> Result:
     from sim.simulation import simulate
 
     with progress() as tell:
-        return simulate(scenario, progress=tell, stop=stop)
+        result = simulate(scenario, progress=tell, stop=stop)
+    result.add_changes()
+    return result
 
 
 def _add_ends(result: Result, directory: Path | None, stop: Stop) -> None:

@@ -106,7 +106,6 @@ def note_size(directory: Path) -> None:
 def save(result: Result, place: RunDirectory, stop: Stop) -> None:
     """Write ``result``, whatever was signalled before; InfersimError where it cannot be written."""
     stop.renew()
-    result.add_changes()
     try:
         result.save(place)
     except OSError as error:

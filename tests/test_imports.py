@@ -78,7 +78,7 @@ def loaded_after(code: str) -> set[str]:
         "typer": {
             *("sim.cli", "sim.run_command", "sim.trace_commands", "sim.calibrate_commands"),
             *("sim.analysis_commands", "sim.catalog_commands", "sim.validate_command"),
-            *("sim.options", "sim.run_output"),
+            *("sim.options", "sim.examples", "sim.run_output"),
             "sim.score_command",
             "sim.export_command",
             "sim.exits",
@@ -137,6 +137,7 @@ def test_reports_know_runs_but_not_how_they_are_made() -> None:
         "sim.trails.seats",
         "sim.metrics.slo_text",
         "sim.planning.percentile",
+        "sim.planning.ablate_words",
         "sim.planning.wording",
         "sim.stored",
     }
