@@ -1,4 +1,4 @@
-"""Microbenchmarks and roofline fits: what a device really does.
+"""Provides the microbenchmarks of a device and the roofline fits to their results.
 
 Only this package imports torch.
 """

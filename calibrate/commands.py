@@ -1,8 +1,8 @@
-"""The ``infersim calibrate`` command: measure this device, fit it, write a profile.
+"""Provides the ``infersim calibrate`` command: measure this device, fit it, write a profile.
 
-Results go to stdout, progress and complaints to stderr. Exit codes as everywhere: 0 ok, 1 failure,
-2 usage, 130 interrupted (all that was measured is kept, ``--resume`` goes on). What takes long to
-import is imported when something is measured.
+Results go to stdout, progress and warnings to stderr. Exit codes are the usual ones: 0 ok,
+1 failure, 2 usage, 130 interrupted (all measurements so far are saved, ``--resume`` continues).
+Slow imports are made when something is measured.
 """
 
 # ruff: noqa: PLC0415 - heavy imports are deferred so that --help stays fast

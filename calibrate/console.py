@@ -1,4 +1,4 @@
-"""What a calibration looks like in a terminal: the device, the progress, the errors."""
+"""Shows a calibration in a terminal: the device, the progress, the errors."""
 
 from __future__ import annotations
 

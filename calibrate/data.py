@@ -1,4 +1,4 @@
-"""What is a form fitted to? Columns of one operator's measurements. Seconds."""
+"""Defines the data that a form is fitted to: columns of one operator's measurements. Seconds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which device is measured, what is known of it, and how is it asked?
+"""Describes the device that is measured, and talks to it.
 
-``cpu`` or ``cuda[:index]``. Memory and caches in bytes, clocks in MHz. What a device is stands in
-``DeviceFacts``, which goes into the measurements and the profile; ``Device`` talks to it.
+``cpu`` or ``cuda[:index]``. Memory and caches in bytes, clocks in MHz. ``DeviceFacts`` describe the
+device and go into the measurements and the profile; ``Device`` talks to it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How are a form's parameters found, and how wrong is it on shapes it has not seen?
+"""Fits a form's parameters, and estimates its error on shapes that it has not seen.
 
 Errors are logarithms of predicted over measured, so that a microsecond and a second weigh the same
-and twice as slow is as bad as twice as fast. Least squares with a soft-L1 loss (scipy) keeps
-outliers from pulling. Points are held out by shape, never at random: neighbours of a held-out point
+and twice as slow is as bad as twice as fast. Least squares with a soft-L1 loss (scipy) limits the
+pull of outliers. Points are held out by shape, never at random: neighbours of a held-out point
 that share its shape would give the answer away.
 """
 

@@ -1,4 +1,4 @@
-"""``infersim calibrate import``: a profile from what others have measured."""
+"""Provides ``infersim calibrate import``: a profile from published measurements."""
 
 # ruff: noqa: PLC0415 - heavy imports are deferred so that --help stays fast
 

@@ -1,4 +1,4 @@
-"""Where do the knots of a residual table lie? Base-2 logarithms, as the forms' coordinates."""
+"""Places the knots of a residual table. Base-2 logarithms, as the forms' coordinates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which part of the catalogue is the GPU that a driver calls by some name?"""
+"""Maps the name that a driver reports for a GPU to its part in the catalogue."""
 
 from __future__ import annotations
 

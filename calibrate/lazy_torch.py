@@ -1,4 +1,4 @@
-"""How is PyTorch reached without paying for its import before something is measured?
+"""Provides PyTorch without importing it before something is measured.
 
 ``from calibrate.lazy_torch import torch`` costs nothing; the first attribute imports the package,
 and where it is not installed raises a UsageError that says what to do. It may be typed or not

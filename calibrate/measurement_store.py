@@ -1,7 +1,7 @@
-"""How is what was measured kept at once, so that nothing is ever lost?
+"""Writes each measurement to disk at once, so that an interruption loses nothing.
 
-One line is appended to the table for each point as it comes, and the JSON file beside it says what
-was measured on. Who was interrupted goes on behind what is there.
+One line is appended to the table for each point as it comes, and the JSON file next to it says what
+was measured on. A calibration that was interrupted continues after the lines that are there.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Defines a measurement, and reads tables of them.
 
-A CSV file with one line for each point, and a JSON file beside it (``FILE.meta.json``) that says
+A CSV file with one line for each point, and a JSON file next to it (``FILE.meta.json``) that says
 what was measured on. A file that was cut off in the middle of a line is read up to there
 (``measurement_store`` writes it). Seconds, bytes, MHz; cells are empty where a variable does not
 apply.

@@ -1,7 +1,7 @@
-"""The ``infersim observe`` and ``infersim explain`` commands: what a real engine does.
+"""Provides ``infersim observe`` and ``infersim explain``, which show what a real engine does.
 
-Results go to stdout, progress and complaints to stderr, exit codes as everywhere (``sim.exits``).
-What takes long to import is imported when it is used.
+Results go to stdout, progress and warnings to stderr, exit codes as everywhere (``sim.exits``).
+Slow imports are made when they are needed.
 """
 
 # ruff: noqa: PLC0415, B006 - heavy imports are deferred so that --help stays fast

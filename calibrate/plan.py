@@ -1,11 +1,11 @@
-"""Which points are measured in the time there is, and in which order?
+"""Chooses the points that are measured in the time available, and their order.
 
 Any prefix of the order is a balanced design. Operators take turns: next comes the one that has
 had least of its share of the time, so each is met early and none starves. Within an operator the
 next point is the one farthest from those already taken, in the logarithms of its shape, far and
-important ones first. What a point costs is guessed from a crude roofline and corrected by what
-points of the same operator really took; what is too long for the budget waits until it is not.
-Seconds throughout.
+important ones first. The time of a point is guessed from a crude roofline and corrected by the
+times that points of the same operator really took; a point too long for the budget waits until it
+is not. Seconds throughout.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Makes a profile of the measurements of a device, to be named as ``gpu:``.
 
-Every operator and precision that was measured often enough is fitted on its own. What a data sheet
-would say of a known GPU comes from the catalogue; of any other device it is the best that was
-measured: the bandwidth of large copies, the FLOP/s of large products. SI units.
+Every operator and precision that was measured often enough is fitted on its own. The data-sheet
+values of a known GPU come from the catalogue; of any other device they are the best measured: the
+bandwidth of large copies, the FLOP/s of large products. SI units.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a form leaves over, as a smooth table: how is it made? Errors are logarithms."""
+"""Makes a smooth table of the errors that a form leaves. Errors are logarithms."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Chooses the time of each point that was measured twice or while the machine drifted. Seconds.
 
-Two looks at one point that agree are averaged; of two that do not the shorter counts, for whatever
-disturbs a measurement makes it longer. Anchors are timed over and over: where all of them say that
-the machine was slower for a while than it mostly was, what was measured then is put right by as
+Two timings of one point that agree are averaged; of two that do not the shorter counts, since any
+disturbance makes a measurement longer. Anchors are timed over and over: where all of them say that
+the machine was slower for a while than it mostly was, the times measured then are reduced by as
 much.
 """
 

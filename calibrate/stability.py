@@ -1,7 +1,7 @@
 """Compares the machine with itself, and a layer with the sum of its parts.
 
-An error on held-out shapes means little without the noise beside it: if a second look at the same
-point differs by 5 %, no fit can do better. All figures are relative (0.05 is 5 %).
+An error on held-out shapes means little without the noise to compare it with: if a second timing of
+the same point differs by 5 %, no fit can do better. All numbers are relative (0.05 is 5 %).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How is a device measured from beginning to end?
+"""Measures a device from beginning to end.
 
 Anchors (one product, one attention) are timed at the start, at the end and a dozen times between,
 so that a drift of the device shows. Between them points come from the plan until a share of the

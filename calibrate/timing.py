@@ -1,8 +1,8 @@
-"""How long does a call take, and how sure is that?
+"""Times a call, and says how certain the time is.
 
 A timing is the median of samples with its quartiles, in seconds per call. Samples are taken until
-the median is known well enough or the time for the point is used up; none is thrown away. What
-remains unsure is marked as noisy and left to the fit's robust loss.
+the median is known well enough or the time for the point is used up; none is discarded. A median
+that stays uncertain is marked as noisy and left to the fit's robust loss.
 """
 
 from __future__ import annotations

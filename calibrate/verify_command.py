@@ -1,7 +1,7 @@
-"""The ``infersim calibrate verify`` command: predictions against the engine, on this device.
+"""Provides ``infersim calibrate verify``: predictions against the engine, on this device.
 
-Results go to stdout and into a folder, progress to stderr. What takes long to import is imported
-when something is measured.
+Results go to stdout and into a folder, progress to stderr. Slow imports are made when something is
+measured.
 """
 
 # ruff: noqa: PLC0415 - heavy imports are deferred so that --help stays fast

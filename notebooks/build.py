@@ -1,6 +1,6 @@
-"""How does ``NN_name.py`` become ``NN_name.ipynb``, run, with its figures drawn?
+"""Builds ``NN_name.ipynb`` from ``NN_name.py``: runs it and draws its figures.
 
-``python -m notebooks.build`` makes all of them, or those that it is given by name. The ``.py`` is
+``python -m notebooks.build`` makes all of them, or those whose names it is given. The ``.py`` is
 what people edit; the ``.ipynb`` is what GitHub shows. Whatever differs from run to run without
 meaning anything is left out of it, so that a fresh run of the same sources gives the same file.
 """

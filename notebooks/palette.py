@@ -1,4 +1,4 @@
-"""How does the picture of a chart become small?
+"""Makes the picture of a chart small by a table of its colours.
 
 Browsers write 32 bits a dot. A chart has few colours, and many shades of them along the edges of
 lines and letters. A table of the most frequent, and one byte a dot, look the same in a fraction of

@@ -1,4 +1,4 @@
-"""How does a Plotly figure become a picture? A browser draws it, as it does on the reports' pages.
+"""Draws a Plotly figure as a picture, in a browser, as the reports' pages draw it.
 
 The whole page is one local file and nothing is fetched.
 """

@@ -1,4 +1,4 @@
-"""The families of benchmarks: which there are, and who measures what."""
+"""Provides the families of benchmarks, by the operators that they measure."""
 
 from __future__ import annotations
 

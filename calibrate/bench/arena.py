@@ -1,4 +1,4 @@
-"""Where do operands come from? One pool of random numbers per type, cut into views.
+"""Provides operands as views into one pool of random numbers per type.
 
 Filling fresh tensors for each point would take longer than timing them. A pool is larger than the
 last-level cache, and views are cut from it one after another, so that calls made in turn on

@@ -1,4 +1,4 @@
-"""What is one thing to measure? A point, the work it becomes, and the family that knows both.
+"""Defines a point to measure, the work that it becomes, and the family that knows both.
 
 Seconds, bytes and FLOP; a multiply-add counts as two. A point is a plain description, cheap to make
 by the thousand and made without torch; a family turns it into calls on the device.

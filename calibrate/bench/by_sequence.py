@@ -1,7 +1,7 @@
-"""How does a CPU attend over a paged cache? A sequence at a time, for want of a paged kernel.
+"""Computes attention over a paged cache on a CPU, one sequence at a time, without a paged kernel.
 
 A sequence's blocks are copied side by side into a buffer that is used again and again, then
-PyTorch's attention runs. The engine and the benchmarks both call what is here, so that what is
+PyTorch's attention runs. Both the engine and the benchmarks call these functions, so that what is
 measured is what runs. Keys and values of a layer lie as block x slot x KV head x size.
 """
 

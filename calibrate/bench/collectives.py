@@ -1,4 +1,4 @@
-"""What does an all-reduce over several devices take?
+"""Measures an all-reduce over several devices.
 
 One process per device, as engines run them, each with PyTorch's NCCL group (gloo between CPU
 processes, for tests). Every process times the same calls; the slowest counts. ``bytes`` is the

@@ -1,4 +1,4 @@
-"""How fast do bytes move: within device memory, between host and device, between devices?
+"""Measures copies within device memory, between host and device, and between devices.
 
 ``memory`` (copies) and ``memory_read`` give the bandwidth that everything else is compared to.
 Copies between host and device are made from page-locked memory, as engines load weights and swap KV

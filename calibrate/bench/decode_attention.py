@@ -1,7 +1,7 @@
-"""What does attention of one new token per sequence take, over a paged KV cache?
+"""Measures attention of one new token per sequence over a paged KV cache.
 
 ``batch`` sequences of mean length ``context`` (the new token included), the longest ``skew`` times
-that. On CUDA the first kernel that is installed and right is timed: flashinfer, then the Triton
+that. On CUDA the first kernel that is installed and correct is timed: flashinfer, then the Triton
 kernel of ``paged_triton``, then PyTorch's variable-length flash attention, then a gather with dense
 attention; on a CPU a gather and dense attention sequence by sequence. ``kernel`` says which it was.
 """

@@ -1,8 +1,8 @@
-"""What do the operators around products and attention take? All of them only move data.
+"""Measures the operators around products and attention, all of which only move data.
 
 Norms with their residual, rotary embedding, the write to the KV cache, the gated activation, the
-embedding look-up, quantisation to 8 bits, and sampling: an operator each, for they differ
-severalfold in cost. ``bytes`` is the least a fused kernel must move, as the simulator counts it: an
+embedding look-up, quantisation to 8 bits, and sampling: an operator each, since their costs differ
+severalfold. ``bytes`` is the least a fused kernel must move, as the simulator counts it: an
 implementation in several kernels shows as a lower bandwidth. On CUDA the operators are compiled by
 ``torch.compile`` where it works, elsewhere they run as written.
 """

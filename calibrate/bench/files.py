@@ -1,9 +1,9 @@
-"""What does it take to bring weights from disk to the device?
+"""Measures loading weights from disk to the device.
 
-A file is written beside the output, pushed out of the page cache where the system allows that, and
-read back in pieces into memory and on to the device: ``file_to_device``. Where it cannot be pushed
-out (a memory file system, no ``posix_fadvise``) what can be measured is ``file_to_device_warm``,
-from the page cache. Sizes in bytes.
+A file is written to the output folder, pushed out of the page cache where the system allows that,
+and read back in pieces into memory and on to the device: ``file_to_device``. Where it cannot be
+pushed out (a memory file system, no ``posix_fadvise``) only ``file_to_device_warm``, from the page
+cache, can be measured. Sizes in bytes.
 """
 
 from __future__ import annotations

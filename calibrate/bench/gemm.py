@@ -1,9 +1,9 @@
-"""What does a matrix product take? ``m`` rows times an ``n`` x ``k`` weight, in every precision.
+"""Measures matrix products: ``m`` rows times an ``n`` x ``k`` weight, in every precision.
 
 Shapes are the four projections and the LM head of real models, shared out over 1 to 8 GPUs, and a
-grid beside them so that a fit is not led by a handful of widths. Weights take turns (they are read
-from memory in every pass); inputs stay where they are, and on a GPU so do outputs. Weights lie as
-``n`` x ``k``, the inner dimension contiguous, as engines keep them. bf16 results for quantised
+grid in addition, so that a handful of widths does not dominate a fit. Weights take turns (they are
+read from memory in every pass); inputs stay where they are, and on a GPU so do outputs. Weights lie
+as ``n`` x ``k``, the inner dimension contiguous, as engines store them. bf16 results for quantised
 inputs.
 """
 

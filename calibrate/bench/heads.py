@@ -1,7 +1,7 @@
-"""Which head layouts and lengths are attention measured at, and what does a right result look like?
+"""Provides the head layouts and lengths at which attention is measured, and checks its results.
 
-Layouts are those of the chosen models, shared out over GPUs, and a few beside them: multi-head,
-grouped, multi-query, and head sizes from 64 to 256. Lengths in tokens, sizes in bytes.
+Layouts are those of the chosen models, shared out over GPUs, and a few more: multi-head, grouped,
+multi-query, and head sizes from 64 to 256. Lengths in tokens, sizes in bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What does starting an operator cost, however little it does?
+"""Measures the cost of starting an operator that does next to nothing.
 
 ``launch`` is a constant for each variant: ``eager`` the host's time per operator started from
 Python, ``graph`` the device's time per operator inside a replayed CUDA graph.

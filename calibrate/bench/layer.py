@@ -1,4 +1,4 @@
-"""Is a layer the sum of its parts? Whole decoder layers and whole model steps.
+"""Measures whole decoder layers and whole model steps, to compare with the sum of their operators.
 
 A layer here is written with the operators that the other families time one by one, over the same
 paged KV cache. Comparing its time with the sum of theirs shows what lies between them: launches

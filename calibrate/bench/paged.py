@@ -1,4 +1,4 @@
-"""What does a paged KV cache look like, as an engine leaves it?
+"""Builds a paged KV cache in the state in which a running engine leaves it.
 
 Keys and values of one layer lie in blocks of ``BLOCK`` tokens (block x slot x KV head x size); a
 block table gives each sequence its blocks, in no order. Several tables over disjoint blocks take

@@ -1,4 +1,4 @@
-"""Attention by PyTorch's variable-length flash kernel, paged where the build supports it.
+"""Computes attention with PyTorch's variable-length flash kernel, paged if the build supports it.
 
 Newer versions of PyTorch take block tables (``torch.nn.attention.varlen``); older ones raise, and
 the next candidate is tried.

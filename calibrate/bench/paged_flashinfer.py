@@ -1,7 +1,7 @@
-"""Paged attention by flashinfer, if it is installed: the kernels that several engines use.
+"""Computes paged attention with flashinfer, whose kernels several engines use, if it is installed.
 
 ``plan`` splits the work over the device once per step and is not part of the time; ``run`` is.
-What is planned lies in memory of each wrapper, so only ``MOST_TABLES`` block tables take turns.
+Each wrapper has memory of its own for its plan, so only ``MOST_TABLES`` block tables take turns.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decode attention over a paged KV cache in Triton: split the context, then combine.
+"""Computes decode attention over a paged KV cache in Triton: split the context, then combine.
 
 One program takes one sequence, one KV head (with all query heads of its group, as rows of one tile)
 and one split of the context. It walks its part in tiles of ``TILE`` tokens with a running maximum

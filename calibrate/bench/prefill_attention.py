@@ -1,8 +1,8 @@
-"""What does causal attention of whole prompts take, or of a chunk behind what is already cached?
+"""Measures causal attention of whole prompts, and of a chunk on top of tokens already cached.
 
 ``batch`` prompts with ``tokens`` new tokens each, ``context`` tokens of each cached before them.
-Queries of a chunk see the whole cache and, of the chunk, what lies before them. On CUDA PyTorch's
-variable-length flash attention is timed where it is there and right, otherwise
+Queries of a chunk see the whole cache and the tokens of the chunk before them. On CUDA PyTorch's
+variable-length flash attention is timed where it is available and correct, otherwise
 ``scaled_dot_product_attention``; on a CPU a gather from a paged cache and that, sequence by
 sequence. ``kernel`` says which.
 """

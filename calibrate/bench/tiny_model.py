@@ -1,9 +1,9 @@
-"""The least code that runs a decoder layer: for timing, with random weights.
+"""Provides the least code that runs a decoder layer: for timing, with random weights.
 
 Norm, QKV, rotary embedding, KV write, attention, output projection, norm, gate and up, activation,
 down: as in the Llama family. Its operators are those that the other families time one by one, so
 that a layer can be compared with the sum of its parts. Nothing is learned and nothing is generated;
-``tests`` hold it against a plain written-out layer.
+``tests`` compare it with a plain written-out layer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How does vLLM compute on a CPU? Its own operators, as calls to be timed.
+"""Provides vLLM's own CPU operators as calls to be timed.
 
 Products run over matrices that were packed once, as vLLM does when it loads a model; attention runs
-over its paged cache, all sequences in one call, prompts and decodes alike. Which sequences a call
-is about is worked out once for a pass, not for each layer, so that this is not timed here.
+over its paged cache, all sequences in one call, prompts and decodes alike. The metadata about the
+sequences of a call is computed once for a pass, not for each layer, so it is not timed here.
 """
 
 from __future__ import annotations

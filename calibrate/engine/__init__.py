@@ -1,5 +1,5 @@
-"""A small engine in PyTorch that runs real tokens through the schedulers of the simulator.
+"""Provides a small engine in PyTorch that runs real tokens through the simulator's schedulers.
 
-It is there to be compared with: the same scenario, the same policy, once on the simulated clock and
-once on the wall clock. ``README.md`` beside this file is the map.
+It exists for comparison: the same scenario, the same policy, once on the simulated clock and once
+on the wall clock. ``README.md`` in this folder is the map.
 """

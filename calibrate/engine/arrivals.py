@@ -1,6 +1,6 @@
-"""Which requests are due by now, on a clock that nobody can stop?
+"""Delivers the requests that are due on the wall clock, which does not wait for the engine.
 
-Open traffic comes by its own times, however late the engine looks; a closed loop sends after each
+Open traffic arrives at its own times, however late the engine looks; a closed loop sends after each
 answer. Seconds since the start of the run.
 """
 

@@ -1,4 +1,4 @@
-"""What does every engine in this process ask of a scenario, and how does it refuse one?"""
+"""Checks what every engine here requires of a scenario, and refuses what does not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does each token see the keys and values of its own sequence, and of no other?
+"""Computes attention for each token over the keys and values of its own sequence only.
 
 This is the one part of a pass that cannot treat the batch as one matrix: every sequence has a cache
 of its own length in blocks of its own. ``Attention.of`` prepares what all layers of an iteration

@@ -1,4 +1,4 @@
-"""Which attention kernels does the engine run on CUDA?
+"""Provides the attention kernels that the engine runs on CUDA.
 
 Decodes: all sequences in one call of the Triton kernel that ``infersim calibrate`` measures, or,
 where that cannot run, caches gathered and masked. Prompts: PyTorch's variable-length flash kernel,

@@ -1,4 +1,4 @@
-"""What does one iteration compute, token by token? From a scheduler's plan to tensors.
+"""Turns a scheduler's plan into the tensors of one iteration, token by token.
 
 A ``Span`` is the share of one sequence: ``count`` tokens from place ``start`` of its cache on. All
 spans lie side by side in one flat list of tokens, decodes first, without padding between them.

@@ -1,7 +1,7 @@
-"""Which blocks of the KV cache does each request have, and where do its keys and values lie?
+"""Stores which KV blocks each request has, and where its keys and values lie.
 
 The scheduler's allocator (``sim.memory``) counts blocks; here they have numbers and contents. Both
-must agree after every decision, which ``BlockTables.used`` is there to show. Amounts are tokens.
+must agree after every decision, which ``BlockTables.used`` makes checkable. Amounts are tokens.
 """
 
 from __future__ import annotations

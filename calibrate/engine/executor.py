@@ -1,4 +1,4 @@
-"""What does the engine do with one plan? Blocks, tensors, the pass, the next tokens.
+"""Executes one plan: blocks, tensors, the forward pass, the next tokens.
 
 Times in seconds.
 """

@@ -1,11 +1,11 @@
-"""Which operations of a forward pass can be batched? Seen in the pass itself, not assumed.
+"""Finds which operations of a forward pass can be batched, by tracing the pass itself.
 
 A layer is traced twice, once with one request and once with several, and the operators that PyTorch
 dispatches are counted in each part of the pass. A part whose main operator is called as often both
-times runs once for the whole batch: its matrix only has more rows. One that is called as many times
-more as there are more requests runs once for each: every request has keys and values of its own, of
-its own length. Attention is traced request by request. A paged kernel puts that loop inside one
-launch, but what it computes remains as many separate products.
+times runs once for the whole batch: its matrix only has more rows. One whose calls grow with the
+number of requests runs once for each: every request has keys and values of its own, of its own
+length. Attention is traced request by request. A paged kernel puts that loop inside one launch, but
+what it computes remains as many separate products.
 """
 
 from __future__ import annotations

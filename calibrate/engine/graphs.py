@@ -1,8 +1,8 @@
-"""How are decodes run without launching each kernel from Python? By replaying CUDA graphs.
+"""Runs decodes by replaying CUDA graphs, without launching each kernel from Python.
 
-One graph for each size of ``SIZES``; a batch between two sizes is filled up with rows that read one
-place of a block that belongs to nobody and write there. The block tables are as wide as the longest
-request needs, so this pays only with an attention kernel that takes as long as the sequences are.
+One graph for each size of ``SIZES``; a batch between two sizes is padded with rows that read and
+write one place of a block that belongs to no request. The block tables are as wide as the longest
+request needs, so this pays only with an attention kernel whose time follows the true lengths.
 """
 
 from __future__ import annotations

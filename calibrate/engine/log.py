@@ -1,8 +1,8 @@
-"""What is written down of each iteration of the engine?
+"""Records each iteration of the engine.
 
 The same rows as the simulator's (``sim.recorder``), so that everything made from those can be made
-from these; and beside them who was in the iteration, and what each phase took. Seconds since the
-start of the run.
+from these; and in addition which requests were in the iteration, and how long each phase took.
+Seconds since the start of the run.
 """
 
 from __future__ import annotations

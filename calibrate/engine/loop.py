@@ -1,4 +1,4 @@
-"""The engine's loop: arrivals, schedule, forward, complete, against the wall clock.
+"""Runs the engine's loop against the wall clock: arrivals, schedule, forward, complete.
 
 An iteration begins when the one before it ended, unless the engine was idle, and ends when its
 tokens are in the host's memory; what ``complete`` takes after that belongs to the next one, as a

@@ -1,8 +1,8 @@
-"""A Llama-style transformer over a flat list of tokens, with random weights.
+"""Provides a Llama-style transformer over a flat list of tokens, with random weights.
 
 RMS norms, rotary positions, grouped-query attention and a gated MLP; biases on the query, key and
 value projections (Qwen2) and norms of queries and keys (Qwen3) where the model has them. Attention
-itself is handed in, so that the model does not know which sequence a token belongs to.
+itself is passed in, so that the model does not know which sequence a token belongs to.
 
 The weights are drawn so that the hidden state is of order one in any depth: what they compute means
 nothing, but it is as sensitive to a wrong position, block or mask as a trained model.

@@ -1,4 +1,4 @@
-"""What does a run of a real engine leave behind, whichever engine it was?"""
+"""Defines the record that a run of any real engine leaves behind."""
 
 from __future__ import annotations
 

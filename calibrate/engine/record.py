@@ -1,9 +1,9 @@
-"""What does a run of the engine look like in a directory? Like a simulated one.
+"""Writes a run of the engine into a directory of the same form as a simulated one.
 
-Same files, same columns, same keys; the manifest says ``kind: observed`` and on what. Figures that
-only a cost model has (bounds, shares of peaks, energy, an error band) are left open, and the time
-by operator is the measured time by phase. ``iterations.csv`` has who was in each iteration. Times
-in seconds.
+Same files, same columns, same keys; the manifest says ``kind: observed`` and names the device.
+Metrics that only a cost model has (bounds, shares of peaks, energy, an error band) are left empty,
+and the time by operator is the measured time by phase. ``iterations.csv`` has the requests of each
+iteration. Times in seconds.
 """
 
 from __future__ import annotations

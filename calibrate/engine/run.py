@@ -1,4 +1,4 @@
-"""``run(scenario, device)``: where the engine is put together, top-down as the data flows.
+"""Puts the engine together, top-down as the data flows: ``run(scenario, device)``.
 
 The scenario's traffic, scheduler and memory are those of the simulator; only time is real.
 """

@@ -1,9 +1,9 @@
-"""Who is in the batch, what has each been given, and which tokens does a plan mean?
+"""Maps a scheduler's plan to the tokens, blocks and padding of the requests in the batch.
 
-A scheduler counts; here are the tokens, the blocks and the padding behind its counts. Everything is
-derived from what the scheduler says of itself (``Plan``, ``members``, ``sequences``), so a policy
-of one's own runs as well. After every decision the blocks that requests really have are compared
-with those that the scheduler's allocator has counted.
+A scheduler only counts; this module has the things that it counts. Everything is derived from what
+the scheduler exposes (``Plan``, ``members``, ``sequences``), so a user's own policy runs as well.
+After every decision the blocks that requests really have are compared with those that the
+scheduler's allocator has counted.
 """
 
 from __future__ import annotations

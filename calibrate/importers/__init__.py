@@ -1,1 +1,1 @@
-"""Fits to kernel timings that others published, one package per source."""
+"""Fits to published kernel timings, one package per source."""

@@ -1,4 +1,4 @@
-"""Which fits make up a profile that was not measured here, and how is it put together?"""
+"""Builds profiles from published measurements, out of the fits of each operator family."""
 
 from __future__ import annotations
 

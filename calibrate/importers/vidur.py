@@ -1,8 +1,8 @@
-"""Fits from the profiling tables of the simulator Vidur: ``mlp.csv`` and ``attention.csv``.
+"""Fits to the profiling tables of the simulator Vidur: ``mlp.csv`` and ``attention.csv``.
 
 They lie below ``data/profiling/compute/GPU/MODEL/`` of its repository (microsoft/vidur), a file of
 each kind for a model. How they were measured: kernels of Sarathi-Serve on random 16-bit (fp16)
-tensors, one layer over and over, durations of kernels as the GPU's profiler tells them, in
+tensors, one layer over and over, durations of kernels as the GPU's profiler reports them, in
 milliseconds. So neither launches nor gaps between kernels are part of a timing, and durations are
 rounded to a microsecond.
 
@@ -17,7 +17,7 @@ rounded to a microsecond.
   of its own and was timed. Calls are repeated on the same tensors, which the last-level cache may
   hold (``L2_BYTES``)
 
-Rows of the attention kernel and the block size with most rows are used, and no others.
+Only rows of the attention kernel and the block size with most rows are used.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Engines of others, driven in this process and recorded as the reference engine records itself."""
+"""Runs third-party engines in this process, and records them like the reference engine."""

@@ -1,4 +1,4 @@
-"""An engine of others against the wall clock: arrivals, a step of it, what came of it, again.
+"""Runs a third-party engine against the wall clock: arrivals, one step, its results, again.
 
 An iteration begins when the one before it ended, unless the engine was idle, and ends when its
 tokens are in the host's memory, as in the reference engine (``calibrate.engine.loop``). Seconds

@@ -1,4 +1,4 @@
-"""How is a model of the catalogue told to an engine that reads Hugging Face configurations?
+"""Writes a model of the catalogue as the configuration that Hugging Face engines read.
 
 The reverse of ``sim.catalog.huggingface``: the shape of a model to the ``config.json`` of an
 architecture that has exactly these matrices, norms and biases. No weights and no tokeniser.

@@ -1,6 +1,6 @@
-"""How is Hugging Face transformers reached, which few have installed?
+"""Provides Hugging Face transformers, an optional package, without importing it early.
 
-Nothing of it is imported before ``module``; nothing of it goes to a network.
+Nothing of it is imported before ``module`` is called, and it makes no network request.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How is vLLM reached, which few have installed?
+"""Provides vLLM, an optional package, without importing it early.
 
-Nothing of it is imported before ``module``, and what it reads from the environment is set first.
+Nothing of it is imported before ``module`` is called; its environment variables are set first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How do the steps of an engine of others become the rows of a run?
+"""Turns the steps of a third-party engine into the rows of a run.
 
-The same rows as the simulator's and the reference engine's, from nothing but who was computed, how
-many tokens, and when. Requests by number, seconds since the start of the run.
+The same rows as the simulator's and the reference engine's, derived only from which requests were
+computed, how many tokens, and when. Requests by number, seconds since the start of the run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How does Hugging Face transformers serve a scenario? Its continuous batching, or static batches.
+"""Serves a scenario with Hugging Face transformers: continuous batching, or static batches.
 
 Traffic, prompts and the record are those of the reference engine; batches, memory and kernels are
 transformers' own. Weights are random, of the model's shape; no tokeniser, no network.
@@ -7,14 +7,14 @@ transformers' own. Weights are random, of the model's shape; no tokeniser, no ne
 then prompts begun, then new ones, in chunks of what is left of ``max_num_batched_tokens``, at most
 ``max_num_seqs`` requests. Unlike in vLLM, a prompt is admitted when its first chunk fits
 (``scheduler_reserve_full_isl`` is not known), only one prompt is taken into a batch while less than
-15 % of the blocks are free, and whoever finds no block is passed over until the newest of those is
-computed again from the start.
+15 % of the blocks are free, and a request that finds no block is passed over until the newest of
+those is computed again from the start.
 
 Its attention on any device without flash-attention packages, ``paged|sdpa``, is **not paged in
 cost**: it lays the keys and values of all requests of the batch side by side, repeats them for
 every query head, and runs one dense masked attention over (sum of queries) x (sum of KV tokens). A
-model that prices each request's own context is far too cheap for it. ``observe_by_request`` runs
-the same manager with PyTorch's attention for each request instead.
+model that times each request's own context is far too fast for it. ``observe_by_request`` runs the
+same manager with PyTorch's attention for each request instead.
 
 **Static batches** (``scheduler.batching: static``) run ``generate`` over prompts padded in front,
 with the simulator's own static scheduler forming the batches.

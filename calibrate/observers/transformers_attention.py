@@ -1,4 +1,4 @@
-"""Which attention does the continuous batching of transformers run?
+"""Provides the two kinds of attention that the continuous batching of transformers can run.
 
 ``DENSE`` is its own, ``paged|sdpa``: all keys and values of the batch side by side, repeated for
 every query head, and one masked attention of (sum of queries) x (sum of KV tokens). Its cost is

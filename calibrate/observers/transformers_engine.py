@@ -1,9 +1,9 @@
-"""How does the continuous batching of transformers run a step, and what was in it?
+"""Runs the continuous batching of transformers step by step, and records what each step computed.
 
 The manager's own batch processor is driven from this thread, step by step, as its background thread
 drives it: take in requests and schedule, lay out tensors, forward and sample, hand out tokens.
-Watching changes nothing: its scheduler and what frees the memory of requests are called through.
-Times are those of the clock that is given.
+Watching changes nothing: its scheduler and the code that frees the memory of requests are called
+through. Times are those of the clock that is given.
 """
 
 from __future__ import annotations

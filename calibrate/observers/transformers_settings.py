@@ -1,4 +1,4 @@
-"""What of a scenario can Hugging Face transformers be told, and what can it not honour?
+"""Translates a scenario into the settings of Hugging Face transformers, and refuses what has none.
 
 Decided without the package itself, so that a scenario that does not fit is refused before anything
 is loaded. Sizes in bytes, lengths in tokens.

@@ -1,8 +1,8 @@
-"""How does ``generate`` serve padded static batches, and when was each token there?
+"""Serves padded static batches with ``generate``, and records when each token was there.
 
-The simulator's static scheduler says who is in a batch; ``generate`` computes it to its longest
-answer, and calls back after every token: there the iteration is written down, the scheduler told,
-and arrivals taken in. Prompts are padded in front, and the padding is masked. Seconds since the
+The simulator's static scheduler decides who is in a batch; ``generate`` computes it to its longest
+answer, and calls back after every token: there the iteration is recorded, the scheduler updated,
+and arrivals are taken in. Prompts are padded in front, and the padding is masked. Seconds since the
 start of the run.
 """
 

@@ -1,4 +1,4 @@
-"""How does vLLM serve a scenario? Its V1 engine, in this process, a step at a time.
+"""Serves a scenario with vLLM: its V1 engine, in this process, a step at a time.
 
 Traffic, prompts and the record are those of the reference engine; batches, memory and kernels are
 vLLM's own. Weights are random, of the model's shape.

@@ -1,4 +1,4 @@
-"""Which batches does vLLM run for given requests? Recorded step by step, to be compared with ours.
+"""Records the batches that vLLM runs for given requests, to compare with the simulator's.
 
     python -m calibrate.observers.vllm_batches RECORDING.json... [--check]
 

@@ -1,7 +1,7 @@
-"""How is vLLM told what to be? A model of the given shape with random weights, and its settings.
+"""Builds a vLLM engine: a model of the given shape with random weights, and its settings.
 
 ``WholeEngine`` is a V1 engine in this process, ``SchedulerAlone`` only its scheduler, over blocks
-that hold nothing and a model that is not there. Both are driven alike.
+that hold nothing and without a model. Both are driven alike.
 """
 
 from __future__ import annotations

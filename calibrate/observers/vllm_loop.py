@@ -1,4 +1,4 @@
-"""vLLM as an engine that goes on by one step when told (``engine_loop``): what did the step do?"""
+"""Runs vLLM step by step as an engine (``engine_loop``), and reports what each step did."""
 
 from __future__ import annotations
 

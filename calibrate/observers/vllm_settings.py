@@ -1,4 +1,4 @@
-"""What of a scenario can vLLM be told, and what can it not honour?
+"""Translates a scenario into vLLM's settings, and refuses what vLLM cannot honour.
 
 Decided without vLLM itself, so that a scenario that does not fit is refused before anything is
 loaded.

@@ -1,4 +1,4 @@
-"""What did vLLM's scheduler do in one step, and when?
+"""Records what vLLM's scheduler does in one step, and when.
 
 ``Watch`` stands between the engine and its scheduler and writes down what passes. It changes
 nothing and decides nothing. Times are those of the clock it is given.

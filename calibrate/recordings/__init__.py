@@ -1,4 +1,4 @@
-"""Records of real runs, made by other programs, that become run directories.
+"""Turns records of real runs, made by other programs, into run directories.
 
 A format is one file here with a ``FORMAT``, and its entry in ``FORMATS``. What its reader returns
 is a ``Recording``: requests with their times, and what the file states of model, device and engine.

@@ -2,7 +2,7 @@
 
 The JSON lines have a record per request (``metadata``, ``metrics``, ``error``), as AIPerf
 0.13 writes them: times in Unix nanoseconds, each metric with its unit. The summary is that of its
-schema 1.0 to 1.5; beside the lines it tells the model. A folder stands for the lines in it, or
+schema 1.0 to 1.5; next to the lines it supplies the model. A folder stands for the lines in it, or
 else for the summary.
 """
 

@@ -1,4 +1,4 @@
-"""Requests as a benchmark's client saw them one by one, checked and turned into columns.
+"""Checks requests that a benchmark's client recorded one by one, and turns them into columns.
 
 Shared by formats that have an object per request. Seconds and tokens.
 """

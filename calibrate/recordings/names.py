@@ -1,4 +1,4 @@
-"""What does the catalogue call a model or a GPU that a record of a run names in its own way?"""
+"""Finds the catalogue's name of a model or GPU that a record names in its own way."""
 
 from __future__ import annotations
 

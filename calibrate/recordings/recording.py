@@ -1,4 +1,4 @@
-"""What a file says of a real run: its requests, and the conditions it states.
+"""Defines what a file states of a real run: its requests, and its conditions.
 
 Times are seconds since the first served request, lengths tokens; NaN is a time that the file does
 not have.

@@ -1,11 +1,11 @@
-"""How does a log of a vLLM server that has the engine's own times of each request become a record?
+"""Reads a log of a vLLM server with the engine's own times of each request.
 
-``sim.workload.request_log`` says what is in it. Everything in the run directory is of the engine's
-monotonic clock; of the front end's Unix times only differences are used, for a note. No gaps
-between tokens are known, hence no ITL.
+``sim.workload.request_log`` describes the format. All times in the run directory are of the
+engine's monotonic clock; of the front end's Unix times only differences are used, for a note. No
+gaps between tokens are known, hence no ITL.
 
-Beside it, where they are there: ``meta.json`` (``server_log_meta``), ``timeseries.csv`` (one row
-per tick; ``samples``) and ``workload_hash16.jsonl`` (prompts as ids of prefix blocks).
+Files next to it are read where they exist: ``meta.json`` (``server_log_meta``), ``timeseries.csv``
+(one row per tick; ``samples``) and ``workload_hash16.jsonl`` (prompts as ids of prefix blocks).
 """
 
 from __future__ import annotations

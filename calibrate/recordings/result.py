@@ -1,9 +1,9 @@
-"""The run directory of a recorded run: what an observed one has, and the trace to simulate it.
+"""Writes the run directory of a recorded run, and with it the trace to simulate the run.
 
-Same files, same columns, same keys as of a simulated run. What the record does not tell is null in
+Same files, same columns, same keys as of a simulated run. What the record does not state is null in
 the summary, and NaN in the tables. Where it has the engine's state tick by tick, a row of
-``timeseries.parquet`` is one tick, counted as one iteration: ``decode_seqs`` are the tokens that
-were generated in it beside first tokens, and the KV tokens are those of the blocks in use.
+``timeseries.parquet`` is one tick, counted as one iteration: ``decode_seqs`` are the tokens
+generated in it other than first tokens, and the KV tokens are those of the blocks in use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How is the ``timeseries.csv`` of a server's log read, one row per tick?
+"""Reads the ``timeseries.csv`` of a server's log, one row per tick.
 
 ``t`` in seconds since the log began, which is some tenths of a second before the first request and
 taken for the same; tokens per second of prompts and of answers, requests running and waiting, and

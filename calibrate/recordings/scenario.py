@@ -1,7 +1,8 @@
-"""The scenario that describes a recorded run, so that its requests can be simulated again.
+"""Writes the scenario of a recorded run, so that its requests can be simulated again.
 
 Model, GPU and settings are those that the record states or the user gives; the rest are defaults,
-which the scenario does not spell out. Its traffic is a trace beside it, with the served requests.
+which the scenario does not spell out. Its traffic is a trace in the same folder, with the served
+requests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Approximates when a benchmark's client sent its requests, where the result does not say it.
+"""Approximates when a benchmark's client sent its requests, where the result does not state it.
 
 The client of ``vllm bench serve`` draws the gaps between requests from a gamma law of mean
 1/rate and shape ``burstiness`` (1: Poisson), scaled so that the last of n requests is sent n/rate

@@ -1,4 +1,4 @@
-"""Under which conditions was a vLLM server logged? Its ``meta.json``.
+"""Reads the conditions under which a vLLM server was logged, from its ``meta.json``.
 
 What the engine was started with (``engine_kwargs``), what it made of that (``resolved_config``),
 the KV cache it found room for (``kv_cache``) and the machine (``hardware``). Each part may be

@@ -1,4 +1,4 @@
-"""Results that sum a run up and have no single requests: what they state, and what is assumed.
+"""Builds records from results that only sum a run up and have no single requests.
 
 The metrics are under the keys of ``summary.json``, which are vLLM's. The scenario of such a run
 draws its requests from laws: arrivals as stated, lengths all equal to the stated mean.

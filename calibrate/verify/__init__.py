@@ -1,4 +1,4 @@
-"""Calibrate, run the reference engine, calibrate again: how far off are the predictions here?
+"""Compares predictions with the reference engine on this machine, between calibrations.
 
 ``README.md`` of ``calibrate`` says how it is used, ``VALIDATION-cpu.md`` what came of it.
 """

@@ -1,4 +1,4 @@
-"""What a verification looks like in a terminal, and as CSV. 88 columns."""
+"""Shows a verification in a terminal (88 columns), and writes it as CSV."""
 
 from __future__ import annotations
 

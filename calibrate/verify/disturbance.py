@@ -1,8 +1,8 @@
-"""Who else used the processors while something was timed? Seconds of CPU time.
+"""Measures how much CPU time other programs took while something was timed. Seconds of CPU time.
 
 The system counts what all processes used, and what a hypervisor took away; what is left after our
-own share is others'. Where there is no such count (not on Linux) nothing is known and nothing is
-marked.
+own share belongs to others. Where there is no such count (not on Linux) nothing is known and
+nothing is marked.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""How is a prediction held against the engine on a machine that drifts? Interleaved, in one
-process.
+"""Compares predictions with the engine on a drifting machine: interleaved, in one process.
 
 For each trace: a small calibration at the model's shapes, the engine under each discipline, the
 calibration again, the engine again, and so on, with a calibration at the end. Each round of runs is
-predicted from the two calibrations around it. An anchor step beside each calibration shows how much
-the machine drifted. A trace is finished or not at all: what is there of an unfinished one is thrown
-away, and finished ones are not run again.
+predicted from the two calibrations around it. An anchor step with each calibration shows how much
+the machine drifted. A trace is finished or not at all: the files of an unfinished one are deleted,
+and finished ones are not run again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What does the reference engine take beside its operators on this device? Seconds.
+"""Fits the host time that the reference engine takes beyond its operators on this device. Seconds.
 
 The engine runs a few short bursts, of its model and of the same with fewer layers; what their
-iterations take beyond the price of their operators is scheduling, block tables, views of tensors,
+iterations take beyond the time of their operators is scheduling, block tables, views of tensors,
 loops, and finding code and data anew after a matrix has swept the caches: so much an iteration, a
 layer, a sequence and a new request. Those four are the engine's host terms.
 """

@@ -1,7 +1,7 @@
-"""How far is the price of each iteration from what it took? Relative errors, by kind of iteration.
+"""Computes the relative error of each iteration's predicted time, by kind of iteration.
 
-The engine's own batches are priced, so that neither queueing nor a different order has a part in
-it: what remains is the cost model.
+The times of the engine's own batches are predicted, so that neither queueing nor a different order
+has a part in it: what remains is the error of the cost model.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How wrong are the predictions, beside how much the engine differs from itself? Relative errors.
+"""Scores predictions by relative errors, next to how much the engine differs from itself.
 
-A run in which others used the processors is kept and marked, but not scored. Each run has a
-prediction of its own, from the calibrations around it; the error is the median of theirs. The noise
-is how far the farthest of the runs lies from their median.
+A run in which other programs used the processors is saved and marked, but not scored. Each run has
+a prediction of its own, from the calibrations around it; the error is the median of theirs. The
+noise is how far the farthest of the runs lies from their median.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which shapes does an engine meet when it serves these lengths with this model?
+"""Lists the shapes that an engine meets when it serves these lengths with this model.
 
 Points of the families of ``calibrate.bench``: few enough for a minute, dense where a batch lies.
 """

@@ -1,4 +1,4 @@
-"""Which traffic shows whether predictions are right? Three traces, each under three disciplines.
+"""Defines the traffic of a verification: three traces, each under three disciplines.
 
 A burst (all at once) shows throughput, a closed loop a steady batch, Poisson arrivals below the
 knee what a user sees. Seconds and tokens.

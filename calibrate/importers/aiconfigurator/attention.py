@@ -1,9 +1,9 @@
-"""Attention fits from the published tables ``generation_attention_perf`` and ``context_...``.
+"""Fits attention to the published tables ``generation_attention_perf`` and ``context_...``.
 
 How they were measured: one layer's attention over and over on the same tensors, all sequences of a
-batch alike. So keys and values that fit the L2 cache were found there, which a model's layers do
-not (the forms have terms for it that the simulator switches off), and nothing is known of unequal
-contexts, or of prompts on top of a cached prefix: their ranges are left out of the fits.
+batch alike. So keys and values that fit the L2 cache were found there, which those of a model's
+layers are not (the forms have terms for it that the simulator switches off), and nothing is known
+of unequal contexts, or of prompts on top of a cached prefix: their ranges are left out of the fits.
 
 - generation: every sequence adds one token to ``step`` cached ones, so the context is ``step + 1``
   (tables go 2, 4, 8, ...); queries are 16-bit, also where the cache is fp8
@@ -14,7 +14,7 @@ contexts, or of prompts on top of a cached prefix: their ranges are left out of 
 Left out: sliding windows, beams, head sizes other than ``HEAD_DIMS`` (192 is padded by some
 kernels and not by others, and no model of the catalogue has it), more than ``MOST_GROUPED`` query
 heads per KV head (TensorRT-LLM's grouped kernel and FlashInfer's end there, and the fallback is up
-to 20 times slower), and rows of any but the kernel with most rows at head size 128.
+to 20 times slower), and rows of any kernel other than the one with most rows at head size 128.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All-reduce fits from the published tables ``custom_allreduce_perf``.
+"""Fits all-reduces to the published tables ``custom_allreduce_perf``.
 
 ``message_size`` counts elements of 16 bits, so bytes are twice it: the library's own table has the
 same times for half as many fp16 as int8 elements. Where a framework's kernels were timed both

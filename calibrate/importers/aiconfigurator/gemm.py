@@ -1,10 +1,11 @@
-"""GEMM fits from the published tables ``gemm_perf``.
+"""Fits matrix products to the published tables ``gemm_perf``.
 
-How they were measured (the collectors beside the tables): random inputs, several copies of the
-layer one after the other in a CUDA graph, the graph replayed; so a launch inside a graph is part of
-each timing, host time is not, and small weights are found again in the cache. An fp8 product there
-is the layer as the framework runs it: its inputs are quantised (by tensor or by row) and then
-multiplied, and the fit describes both together; ``quantise_alone`` says what the first part takes.
+How they were measured (by the collectors published with the tables): random inputs, several copies
+of the layer one after the other in a CUDA graph, the graph replayed; so a launch inside a graph is
+part of each timing, host time is not, and small weights are found again in the cache. An fp8
+product there is the layer as the framework runs it: its inputs are quantised (by tensor or by row)
+and then multiplied, and the fit describes both together; ``quantise_alone`` has the time of the
+first part.
 
 Left out: precisions that the simulator does not know (``fp8_block``, ``nvfp4``), matrices narrower
 than ``NARROWEST``, which no layer has, and more than ``MOST_ROWS`` rows, which no iteration has.

@@ -1,4 +1,4 @@
-"""Where are the published kernel tables, and what is in them?
+"""Finds the published kernel tables and reads them.
 
 A folder ``systems`` holds ``data/SYSTEM/FAMILY/FRAMEWORK/VERSION/TABLE.parquet``; a system is a
 GPU ("h100_sxm"), a family a group of operators ("gemm"), a framework "vllm", "trtllm" or "sglang".
