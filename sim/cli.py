@@ -11,7 +11,7 @@ import shlex
 import sys
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -36,9 +36,6 @@ from sim.planning_commands.find import find
 from sim.planning_commands.plan import plan
 from sim.planning_commands.sensitivity import sensitivity
 from sim.planning_commands.sweep import sweep
-
-if TYPE_CHECKING:
-    pass
 
 app = typer.Typer(
     name="infersim",

@@ -430,7 +430,7 @@ class Steps:
         self.scheduler.check_integrity()
         if iterations == planned < limit and not finished:
             self.shortages += 1
-            assert not self.scheduler.kv.can_grow()  # or it would have gone on
+            assert self.scheduler.kv.horizon(1) == 0  # or it would have gone on
         return iterations
 
     def outcomes(self) -> list[tuple[float, ...]]:

@@ -27,7 +27,7 @@ from calibrate.lazy_torch import Tensor, torch
 
 BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 CONTEXTS = (16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
-SKEW, SKEW_WEIGHT, MULTI_WEIGHT = 4.0, 0.6, 1.0
+SKEW, SKEW_WEIGHT = 4.0, 0.6
 PRECISIONS = ("bf16", "fp16", "fp32", "fp8")
 TOLERANCE = {"fp32": 1e-3, "fp16": 1e-2, "bf16": 2e-2, "fp8": 1e-1}
 """Error of a kernel against 32-bit arithmetic on the same stored numbers, relative."""

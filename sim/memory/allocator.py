@@ -1,7 +1,7 @@
 """Defines what a KV-cache allocator can be asked, and its commands. Amounts are tokens.
 
 Schedulers speak to memory in predicate and verb: ``fits`` / ``allocate`` for a sequence being
-prefilled, ``can_grow`` / ``grow`` for all decoding sequences at once. Sequences are distinguished
+prefilled, ``horizon`` / ``grow`` for all decoding sequences at once. Sequences are distinguished
 by how many tokens they hold, not by name: blocks are interchangeable, so counting them is enough. A
 verb that finds no room says so and changes nothing, so that a caller need not ask first.
 """
@@ -45,10 +45,6 @@ class Allocator(ABC):
     @abstractmethod
     def leave(self, held: int) -> None:
         """A decoding sequence, now of ``held`` tokens, stops growing (it still holds them)."""
-
-    def can_grow(self) -> bool:
-        """Whether every decoding sequence can take one more token."""
-        return self.horizon(1) == 1
 
     @abstractmethod
     def grow(self, iterations: int) -> bool:

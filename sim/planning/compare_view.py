@@ -68,7 +68,6 @@ def _table(document: Mapping[str, Any], wanted: Sequence[str]) -> Table:
     """The variants, and the figures of these keys."""
     by_key = {figure["key"]: figure for figure in document["figures"]}
     figures = [by_key[key] for key in wanted if key in by_key]
-    table = Table(expand=True, box=box.SIMPLE, padding=(0, 1, 0, 0))
     names = [_names(document, index) for index in range(len(document["variants"]))]
     heads = [axis["name"] for axis in varied(document)] or [""]
     titles = [_title(figure) for figure in figures]

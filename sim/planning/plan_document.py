@@ -28,8 +28,6 @@ from sim.simulation import prepare
 LATENCIES = ("slo_ttft_ms", "slo_tpot_ms")
 """Latencies at the shares of requests that the SLO asks for, under the load with its headroom."""
 
-SHOWN_KEYS = ("fleet.0.gpu", "fleet.0.tensor_parallel", "fleet.0.replicas")
-
 
 def document(plan: Plan, *, file: str = "SCENARIO", given: Sequence[str] = ()) -> dict[str, Any]:
     """The answer, whole. ``file`` is what commands in it name, ``given`` the overrides with which

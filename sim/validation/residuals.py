@@ -20,7 +20,6 @@ from sim.validation.robust import BLOCKS, balanced, half_widths, left_over, solv
 
 HOST = ("per_iteration", "per_sequence", "per_new_request")
 KERNELS = ("tokens", "decode_attention", "prefill_attention")
-TERMS = (*HOST, *KERNELS)
 
 MOST_TERMS = 4
 LEAST_GAIN = 0.05

@@ -20,12 +20,6 @@ _PRIORITY = re.compile(r"priority (\d+)")
 """What a class is called that only the column of a trace has made."""
 
 
-def is_closed(run: ObservedRun) -> bool:
-    """Whether each request came after the answer to another one."""
-    arrivals = run.scenario.workload.arrivals
-    return arrivals is not None and arrivals.kind == "closed"
-
-
 def observed_traffic(run: ObservedRun, scenario: Scenario) -> OpenTraffic | ClosedTraffic:
     """The requests of ``run``, ready to be played; ``scenario`` says how their classes rank.
 
