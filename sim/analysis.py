@@ -20,7 +20,7 @@ from sim.request import Request
 from sim.units import show_bytes, show_number, show_rate, show_time
 
 SMALL = (2, 4, 8, 16, 32, 64)
-"""Batches against which a smaller one is held: kernels for few rows differ from those for many."""
+"""Batches with which a smaller one is compared: kernels for few rows differ from those for many."""
 
 GPUS_OF_A_REPLICA = (1, 2, 4, 8, 16)
 """Sizes of a replica that are tried where a model does not fit: a node, and two."""
@@ -72,7 +72,7 @@ def roofline_document(
 
 
 def _subject(d: Deployment) -> dict[str, Any]:
-    """What an answer is about."""
+    """What an answer describes: model, GPUs, engine and precision."""
     return {
         "model": d.model.name,
         "gpu": d.gpu.name,

@@ -19,7 +19,7 @@ LARGEST = 2**31 - 1
 """No count of anything is more."""
 
 MOST_SEATS = 262_144
-"""Requests of the largest batch; pricing one takes time and memory that grow with it."""
+"""Requests of the largest batch; time and memory of a prediction grow with it."""
 
 Model = Annotated[str, typer.Argument(help="Catalogue name, or path of a config.json.")]
 Gpu = Annotated[str, typer.Option(help="Catalogue name, or path of a GPU file.")]

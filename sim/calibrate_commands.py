@@ -71,7 +71,7 @@ def report(
 
 
 def _beside(found: Found, given: str) -> Path:
-    """Where the page goes when nothing is said: beside a file, else into the working directory."""
+    """Where the page goes by default: next to a file, else into the working directory."""
     path = Path(given)
     return path.with_suffix(".html") if path.is_file() else Path(f"{found.name}.html")
 

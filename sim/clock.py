@@ -28,7 +28,7 @@ Process = Generator[simpy.Event, None, None]
 
 
 class _Ring(simpy.Event):
-    """An event that succeeds when its time has come."""
+    """An event that succeeds at its time."""
 
     def __init__(self, env: simpy.Environment) -> None:
         super().__init__(env)
@@ -40,8 +40,8 @@ class Alarm:
     """The wait of one process, at an absolute time, that may be moved to an earlier one.
 
     SimPy has no such thing: ``interrupt`` and ``AnyOf`` cost several times as much and settle ties
-    by insertion. Here the process is handed to a new event; the old one pops unheard. A process is
-    a generator that waits for its alarm and nothing else, by ``yield alarm.at(...)``, and never
+    by insertion. Here the process is handed to a new event; the old one pops unnoticed. A process
+    is a generator that waits for its alarm and nothing else, by ``yield alarm.at(...)``, and never
     ends; so it needs no ``simpy.Process`` around it, and the same event serves for many waits.
     """
 
@@ -80,7 +80,7 @@ class Alarm:
 class Stop:
     """A wish to end the run, heeded between two events; ``with Stop() as stop`` makes Ctrl-C one.
 
-    An interrupt in the middle of an event could leave a request in nobody's books. A second signal
+    An interrupt in the middle of an event could leave a request unaccounted for. A second signal
     interrupts at once, unless ``renew`` came between. ``signals`` are those that are heeded,
     SIGINT (Ctrl-C) if none is given. Outside the main thread, which alone receives signals,
     nothing is changed.
@@ -101,7 +101,7 @@ class Stop:
 
     def __exit__(self, *exception: object) -> None:
         for number, handler in self._previous.items():
-            # None: somebody else's, of which Python knows nothing
+            # None: a handler that Python did not install
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def renew(self) -> None:

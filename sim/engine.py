@@ -19,7 +19,7 @@ class FittedTo(NamedTuple):
 
 
 class GpuDefaults(NamedTuple):
-    """What an engine takes for ``max_num_batched_tokens`` and ``max_num_seqs``, if nobody says, on
+    """What an engine takes for ``max_num_batched_tokens`` and ``max_num_seqs``, by default on
     GPUs of ``memory`` bytes and more whose name does not hold ``other_than``."""
 
     memory: float
@@ -33,7 +33,7 @@ class Factors:
     """What the times of kernels are multiplied by.
 
     ``tokens`` is about what projections and everything else that grows with the tokens in a pass
-    take beyond a pass of one token; ``kernels`` about all kernels, beside the others.
+    take beyond a pass of one token; ``kernels`` about all kernels, on top of the others.
     """
 
     tokens: float = 1.0
@@ -52,7 +52,7 @@ class Factors:
 
 
 AS_PRICED = Factors()
-"""Kernels that take what they are priced at."""
+"""Kernels that take their predicted times."""
 
 
 @dataclass(frozen=True, slots=True)

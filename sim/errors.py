@@ -35,7 +35,7 @@ class ScenarioError(UsageError):
 
 
 class TraceError(InfersimError):
-    """A trace file is not what its format promises; the message carries file and line."""
+    """A trace file breaks its format; the message carries file and line."""
 
     exit_code = 2
 

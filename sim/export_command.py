@@ -24,7 +24,7 @@ DEFAULTS: dict[Format, str] = {
     "csv": "csv",
     "png": "png",
 }
-"""What is written when nothing is said: into the run's directory, a sweep into the working one."""
+"""What is written by default: into the run's directory, a sweep into the working directory."""
 
 FOLDERS = ("vllm-sweep", "csv", "png")
 """Formats of several files."""
@@ -91,7 +91,9 @@ def export(
 
 
 def _inside(run: Path, to: Format) -> Path:
-    """Where a file of its own name goes: a sweep and pictures of a page are beside, not inside."""
+    """Where a file without a given name goes: a sweep and pictures of a page next to it, not
+    inside.
+    """
     if to == "vllm-sweep":
         return Path()
     return run.parent if run.is_file() else run

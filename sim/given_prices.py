@@ -27,7 +27,7 @@ def with_prices(
 
     ``used`` are the GPUs that the command looks at, as the user spells them (None: not known yet):
     a price given for another is a mistake, in a file it is not. Raises UsageError, with the
-    nearest match, for a GPU that nobody knows, and for what is no price.
+    nearest match, for an unknown GPU, and for what is no price.
     """
     if not given and file is None:
         return scenario

@@ -44,7 +44,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """How close real kernels come to the data sheet.
+    """The shares of the data sheet that real kernels reach.
 
     ``compute`` is the share of the peak FLOP/s that a large GEMM reaches, ``bandwidth`` the share
     of the peak bytes/s that streaming weights reaches, ``operator_latency`` the fixed cost in
@@ -148,7 +148,7 @@ class GpuSpec:
     def flops(self, precision: str) -> float:
         """Dense peak, in FLOP/s, of a GEMM with both operands in ``precision``.
 
-        Weights in int4 beside bf16 activations are therefore bf16 here. A part without units for
+        Weights in int4 with bf16 activations are therefore bf16 here. A part without units for
         that precision converts the operands and computes in the next wider format that it has (fp8
         on an A100 runs at its bf16 rate). Raises ValueError for a precision not in ``FALLBACKS``.
         """

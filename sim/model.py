@@ -159,7 +159,7 @@ class ModelSpec:
         """Bytes of GPU memory that the whole model's weights take, on however many GPUs.
 
         Counts the layers' projections in ``precision``, and embedding and LM head (once when tied)
-        in ``embedding_precision``; None means as engines do: left in bf16 beside fp8, int8 or int4
+        in ``embedding_precision``; None means as engines do: left in bf16 with fp8, int8 or int4
         projections, otherwise the same precision. Norms and biases stay at 16 bits or more.
         Ignores quantisation scales (a 16-bit scale per 128 int4 weights adds 3 % to the
         projections) and buffers such as rotary tables. ValueError for an unknown precision.

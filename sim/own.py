@@ -58,7 +58,7 @@ def located(text: str, folders: Sequence[Path]) -> Path | None:
 
 
 def absolute(text: str, folders: Sequence[Path]) -> str:
-    """``text`` with the absolute path of its file, if a folder has it; else as it is."""
+    """``text`` with the absolute path of its file, if a folder has it; else unchanged."""
     file = located(text, folders)
     return text if file is None else f"{file}:{text.rpartition(':')[2]}"
 

@@ -34,7 +34,7 @@ class Ratios(NamedTuple):
 
 class Pair(NamedTuple):
     """One operator in one precision in both profiles; ``ratios`` is None where there is no shape
-    that both have measured, or no form that prices both, which ``why`` says."""
+    that both have measured, or no form for both, which ``why`` says."""
 
     operator: str
     precision: str

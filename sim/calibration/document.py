@@ -29,7 +29,7 @@ NO_MEASUREMENTS = (
 
 
 def document(found: Found, measured: Measured | None) -> dict[str, Any]:
-    """Everything that a page shows of a profile but for the single points."""
+    """Everything that a page shows of a profile except the single points."""
     listed = kernels(found, measured)
     unknown = [f"{k.operator} {k.precision}" for k in listed if k.choice is None]
     notes = list(measured.notes) if measured is not None else [NO_MEASUREMENTS]
@@ -157,7 +157,7 @@ def _curves(kernel: Kernel) -> Iterator[dict[str, Any]]:
 
 
 def _ceilings(gpu: GpuSpec, listed: list[Kernel]) -> list[dict[str, Any]]:
-    """What the device promises, or was measured in place of a promise, and where it comes from."""
+    """The device's ceilings, from its data sheet or measured, with their source."""
     rows = [("memory bandwidth", gpu.bandwidth, "B/s", "bandwidth")]
     if any(kernel.operator == "all_reduce" for kernel in listed):
         rows.append(("link between GPUs", gpu.link.bandwidth, "B/s", "link"))

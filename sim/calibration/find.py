@@ -24,7 +24,7 @@ def find(text: str, framework: str = catalog.DEFAULT_KERNELS) -> Found:
     """The profile of a catalogue GPU (``h100-sxm``, ``h100-sxm.sglang``) or of a GPU's YAML file.
 
     ``framework`` is whose kernels are meant where the name does not say. The measurements of a file
-    are the CSV file of the same name beside it. Raises UsageError where there is no profile.
+    are the CSV file of the same name next to it. Raises UsageError where there is no profile.
     """
     name, _, after = text.partition(".")
     if name in catalog.names("gpus") and not Path(text).is_file():

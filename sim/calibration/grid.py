@@ -41,7 +41,7 @@ FIXED = {"context": (0.0, 0.0), "skew": (1.0, 1.0)}
 """What a variable was where the ranges do not name it: it was not varied then."""
 
 CACHE = 4e10
-"""Bytes of a layer's KV cache, at 16 bits, that no GPU would be asked to hold."""
+"""Bytes of a layer's KV cache, at 16 bits, beyond what a GPU holds."""
 
 MOST_PROMPT = 262_144
 """New tokens in one call that no engine would batch."""

@@ -17,7 +17,7 @@ from sim.profile import KernelFit, Score
 
 
 class Kernel(NamedTuple):
-    """One fit, the form that prices it (None: unknown here), and its measurements, if any."""
+    """One fit, its form (None: unknown here), and its measurements, if any."""
 
     operator: str
     precision: str

@@ -65,9 +65,10 @@ class Points:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A table: points by operator and precision, how many rows had which status, what the file
-    beside it says of ``noise`` (median relative difference of a second look) and ``layers``
-    (name, shape, measured over the sum of its parts less 1)."""
+    """A table: points by operator and precision, how many rows had which status, what the file next
+    to it says of ``noise`` (median relative difference of a second look) and ``layers`` (name,
+    shape, measured over the sum of its parts less 1).
+    """
 
     path: Path
     points: Mapping[tuple[str, str], Points]
@@ -159,7 +160,7 @@ def _points(rows: Sequence[Mapping[str, str]]) -> Points:
 
 
 def _meta(path: Path) -> Mapping[str, object]:
-    """What the file beside the table says; nothing if there is none that can be read."""
+    """What the file next to the table says; nothing if none can be read."""
     try:
         document = json.loads(path.with_name(path.name + ".meta.json").read_text("utf-8"))
     except (OSError, ValueError):

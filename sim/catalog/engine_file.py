@@ -99,7 +99,7 @@ def read_engine(file: Entry) -> EngineSpec:
 
 
 def _factors(values: Fields) -> Factors:
-    """What kernels take beside their price; 1 where a file says nothing."""
+    """The factors on predicted kernel times; 1 where a file says nothing."""
     return Factors(**{name: _factor(values, key) for key, name in FACTORS.items()})
 
 

@@ -16,7 +16,7 @@ from sim.catalog.lookup import KINDS, Kind, find, names
 from sim.errors import UsageError
 
 LONGEST_CHAIN = 10
-"""Files that extend one another in a row; beyond that nobody sees what a value is."""
+"""Files that extend one another in a row; in a longer chain a value is hard to trace."""
 
 UNSOURCED = ("title", "profile", "fitted_to")
 """Keys without a source of their own."""

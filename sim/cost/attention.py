@@ -109,7 +109,7 @@ class Attention:
     def prefill_seconds(self, chunks: list[Chunk], sequences: int) -> tuple[float, float]:
         """(seconds of all layers, query-key pairs) of the prefill attention of ``chunks``.
 
-        Beside decoding ``sequences`` it shares their kernel, and the floor is theirs.
+        With decoding ``sequences`` it shares their kernel, and the floor is theirs.
         """
         if self._prompts is not None:
             return self._measured_prefill(self._prompts, chunks, sequences)
@@ -159,7 +159,7 @@ class Attention:
         return seconds * self._layer_seconds, pairs
 
     def prefill(self, chunks: list[Chunk], sequences: int) -> Operator:
-        """Prefill attention of ``chunks`` beside decoding ``sequences``."""
+        """Prefill attention of ``chunks`` in a pass with decoding ``sequences``."""
         seconds, pairs = self.prefill_seconds(chunks, sequences)
         tokens = sum(chunk.tokens for chunk in chunks)
         context = sum(chunk.context for chunk in chunks) + tokens

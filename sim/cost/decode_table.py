@@ -27,7 +27,7 @@ FIRST = 64
 
 
 class DecodeTable:
-    """Prices of one deployment by batch size and context."""
+    """Predicted times of one deployment by batch size and context."""
 
     def __init__(self, kernel: MeasuredDecode, layers: int) -> None:
         self._kernel, self._layers = kernel, layers

@@ -14,9 +14,8 @@ class Deployment:
     """One replica's parts, and the share of the model that falls to each of its GPUs.
 
     ``weights``, ``activations`` and ``kv_cache`` are precisions; every kernel takes ``kernel_time``
-    times what it is priced at (1: the price is believed). Every GPU holds all layers, of
-    each layer its share of the heads and of the MLP. Raises ValueError if they cannot be shared
-    out.
+    times its predicted time (1: as predicted). Every GPU holds all layers, of each layer its share
+    of the heads and of the MLP. Raises ValueError if they cannot be shared out.
     """
 
     model: ModelSpec
@@ -84,7 +83,7 @@ class Deployment:
 
     @property
     def weight_precision_of_vocabulary(self) -> str:
-        """Embedding and LM head stay at 16 bits beside quantised layers, as engines leave them."""
+        """Embedding and LM head stay at 16 bits when layers are quantised, as in engines."""
         return self.weights if precision_bytes(self.weights) >= 2 else "bf16"
 
     @property

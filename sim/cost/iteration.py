@@ -25,7 +25,7 @@ Indexed = tuple[list[float], list[Line]]
 
 
 class CostModel:
-    """Prices the iterations of one replica."""
+    """Predicts the times of one replica's iterations."""
 
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
@@ -45,7 +45,7 @@ class CostModel:
         self._attention_lines: dict[int, Indexed] = {}
 
     def decode_line(self, sequences: int, context: int) -> Line:
-        """Price of a decode-only iteration over ``sequences``, as the line that holds at
+        """Time of a decode-only iteration over ``sequences``, as the line that holds at
         ``context``."""
         try:
             limits, lines = self._lines[sequences]
@@ -56,7 +56,7 @@ class CostModel:
     def iteration(
         self, sequences: int, context: int, chunks: list[Chunk], admitted: int
     ) -> tuple[float, float, float]:
-        """Price of an iteration with prefills: (duration, seconds of it in prefill attention,
+        """Time of an iteration with prefills: (duration, seconds of it in prefill attention,
         query-key pairs of that)."""
         prefill, pairs = self.attention.prefill_seconds(chunks, sequences)
         tokens, outputs = sequences, sequences + len(chunks)
@@ -140,7 +140,7 @@ def _indexed(lines: list[Line]) -> Indexed:
 def _priced(
     operators_of: Callable[[Amount], list[Operator]], needed: int, added: float
 ) -> list[float]:
-    """Seconds of passes of 0, 1, 2, ... up to at least ``needed``, all priced at once."""
+    """Seconds of passes of 0, 1, 2, ... up to at least ``needed``, all predicted at once."""
     sizes = np.arange(max(1024, 1 << needed.bit_length()), dtype=np.float64)
     total = np.full(len(sizes), added)
     for operator in operators_of(sizes):

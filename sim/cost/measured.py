@@ -54,7 +54,7 @@ def both(one: Timing, other: Timing) -> Timing:
 
 EVERY = 512
 TILE = 64
-"""Products of up to ``EVERY`` rows are priced one by one, longer ones at the first and last row of
+"""Products of up to ``EVERY`` rows are timed one by one, longer ones at the first and last row of
 each ``TILE``, the smallest that kernels use, with a straight line between."""
 
 
@@ -78,7 +78,7 @@ class MeasuredGemm:
     def timing(self, m: Amount, n: float, k: float) -> Timing:
         """A product of ``m`` rows by ``n`` columns over ``k``; one of no rows counts as one row.
 
-        Each matrix is priced once, for all numbers of rows there may be, and then looked up.
+        Each matrix is timed once, for all numbers of rows there may be, and then looked up.
         """
         most = float(np.max(m, initial=1.0))
         table = self._tables.get((n, k))
@@ -135,7 +135,7 @@ class MeasuredDecode:
         return self.parts(batch, context)._replace(seconds=seconds)
 
     def parts(self, batch: Amount, context: Amount) -> Timing:
-        """The same but for the seconds, which are left at 0: arithmetic at the full rate of the
+        """The same except for the seconds, which are left at 0: arithmetic at the full rate of the
         GPU, traffic at the bandwidth that long reads see."""
         shape = _shape(batch=batch, context=context, skew=1.0, **self._heads)
         compute = decode_attention.flops(shape) / self._ceilings.peak

@@ -82,7 +82,7 @@ class Browser:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        os.close(self._write)  # with nobody to listen to, it ends
+        os.close(self._write)  # with no reader left, it ends
         os.close(self._read)
         _end(self._process)
         shutil.rmtree(self._folder, ignore_errors=True)

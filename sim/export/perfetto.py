@@ -22,13 +22,14 @@ from sim.trails.seats import Seating, Stay, overlapping, seating
 Event = dict[str, Any]
 
 MOST_ROWS = 40_000
-"""Requests and plans in a window that nobody chose; each makes about seven events of 110 bytes."""
+"""Requests and plans in a window that the user did not choose; each makes about seven events of 110
+bytes."""
 
 SHORTEST = 1e-3
 """Share of a run below which a window is not cut further, however many requests wait in it."""
 
 ENGINE, SEAT, LANE = 1, 2, 1_000_000
-"""Threads of a process: its iterations, its first seat, and its first lane of waiting requests."""
+"""Threads of a process: its iterations, its first slot, and its first lane of waiting requests."""
 
 
 class Shown(NamedTuple):

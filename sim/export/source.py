@@ -23,7 +23,7 @@ from sim.trails import iterations, seats
 from sim.units import parse
 
 COUNTED = ("running", "kv_used_tokens", "kv_reserved_tokens")
-"""Columns of the timeseries that exports show beside those that trails are read from."""
+"""Columns of the timeseries that exports show in addition to those that trails read."""
 
 SETTINGS = {
     "workload": {

@@ -73,7 +73,7 @@ def judge_slo(run: RunRecord) -> dict[str, Any]:
 
 
 def slo_state(shares: Any) -> str:
-    """What (share, low, high, target) of every promise say together.
+    """The state that (share, low, high, target) of every SLO limit give together.
 
     A target of 1 is judged by the share alone, since no number of requests proves that all will.
 
@@ -101,8 +101,9 @@ def _most(wanted: Sequence[int | None]) -> int | None:
 
 
 def _limit(run: RunRecord, promise: Promise, metric: str) -> dict[str, Any]:
-    """One limit: the share of requests within it with its interval, and the latency at the
-    promised percentile (None if more requests than that were not served)."""
+    """One limit: the share of requests within it with its interval, and the latency at the wanted
+    percentile (None if more requests than that were not served).
+    """
     limit = promise.limits[metric]
     held = held_by(run, metric, limit)
     low, high = share_interval(held)

@@ -15,7 +15,7 @@ For engines whose overheads are estimates it is too small; their catalogue entri
 def error_band(attribution: Attribution) -> dict[str, Any]:
     """Relative half-widths for this mix of operators, and what they mean.
 
-    Each operator counts with the error that its price was given (hold-out error of the profile, or
+    Each operator counts with the error of its predicted time (hold-out error of the profile, or
     that of a data sheet), the host with its own. That all of them err in one direction is the
     careful assumption.
     """

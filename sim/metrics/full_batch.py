@@ -28,21 +28,20 @@ Lengths = NDArray[np.int64]
 Seconds = NDArray[np.float64]
 
 ITERATIONS = 64
-"""Iterations with prompts that are priced: their mean is within 1 % of that of thousands."""
+"""Iterations with prompts that are timed: their mean is within 1 % of that of thousands."""
 
 SLOTS = 16_384
-"""Slots of whole batches that are priced, at a sixth of the time that simulating them takes. Their
+"""Slots of whole batches that are timed, in a sixth of the time that simulating them takes. Their
 longest members make batches very different: the mean of 2,048 of them is good to 1 %."""
 
 PREEMPTION = 0.05
 """Share of a batch that is lost where memory fills up with growing sequences, so that some of them
-are thrown out and prefilled again: 0 to 13 % of the speed of bursts, the more the larger the batch.
-What a run shows of it is taken into account beside (``stability``)."""
+are preempted and prefilled again: 0 to 13 % of the speed of bursts, the more the larger the batch.
+What a run shows of it is accounted for separately (``stability``)."""
 
 
 class Replica(Protocol):
-    """What must be known of a replica to fill its batch; a run knows it, and whoever prepared a
-    scenario."""
+    """What must be known of a replica to fill its batch; a run and a prepared scenario have it."""
 
     @property
     def scenario(self) -> Scenario:
@@ -50,7 +49,7 @@ class Replica(Protocol):
 
     @property
     def cost(self) -> CostModel:
-        """The prices of its iterations."""
+        """The cost model of its iterations."""
 
     @property
     def capacity(self) -> Capacity:
@@ -58,16 +57,16 @@ class Replica(Protocol):
 
     @property
     def limits(self) -> Limits:
-        """Its seats and its tokens per iteration."""
+        """Its slots and its tokens per iteration."""
 
 
 class FullBatch(NamedTuple):
     """A full batch of one replica, as requests of given lengths make it.
 
-    ``seats`` of them are in it. Its time is divided among them: ``costs`` are the seconds of it
-    that each takes, ``error`` is the relative standard error of their mean where they are a sample.
-    ``token`` and ``prompt`` are what a token costs on average, decoded or prefilled; both 0 for
-    batches that are served as a whole.
+    ``seats`` of them (slots) are in it. Its time is divided among them: ``costs`` are the seconds
+    of it that each takes, ``error`` is the relative standard error of their mean where they are a
+    sample. ``token`` and ``prompt`` are what a token costs on average, decoded or prefilled; both 0
+    for batches that are served as a whole.
     """
 
     seats: float
@@ -88,8 +87,10 @@ def full_batch(run: Replica, prompts: Lengths, outputs: Lengths) -> FullBatch:
 
 
 def _continuous(run: Replica, prompts: Lengths, outputs: Lengths) -> FullBatch:
-    """All seats taken: whoever finishes is replaced at once, so that requests enter and leave at
-    the rate of one per ``outputs`` iterations and seat, or as the token budget admits them."""
+    """All slots taken: a request that finishes is replaced at once, so that requests enter and
+    leave at the rate of one per ``outputs`` iterations and slot, or as the token budget admits
+    them.
+    """
     chunked, cost = run.scenario.scheduler.chunked_prefill, run.cost
     output, budget = float(outputs.mean()), run.limits.max_num_batched_tokens
     seats, shares = _seats(run, prompts, outputs)
@@ -114,10 +115,11 @@ def _continuous(run: Replica, prompts: Lengths, outputs: Lengths) -> FullBatch:
 
 
 def _seats(run: Replica, prompts: Lengths, outputs: Lengths) -> tuple[float, Seconds]:
-    """Requests that run at once when nothing but seats and memory limits them, and the share in
+    """Requests that run at once when only slots and memory limit them, and the share in
     the batch that each has while it is there: 1, or in proportion to the memory that it holds.
 
-    Whom one meets in a batch are mostly the long ones: the mean of what is held is over iterations.
+    The requests found in a batch are mostly the long ones: the mean of what is held is over
+    iterations.
     """
     memory, most = run.capacity, float(run.limits.max_num_seqs)
     tokens = memory.usable_blocks * memory.block_size

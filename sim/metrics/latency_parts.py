@@ -50,7 +50,7 @@ PARTS = (*TTFT_PARTS, *AFTER_PARTS)
 def latency_parts(run: RunRecord) -> Parts:
     """Each of ``PARTS`` for every request of a run, NaN for those that were not completed.
 
-    NaN for all of a run whose chunks nobody recorded: one that was observed, not simulated.
+    NaN for all of a run whose chunks were not recorded: one that was observed, not simulated.
     """
     if run.trail is None:
         return {name: np.full(len(run.requests), np.nan) for name in PARTS}
@@ -66,7 +66,7 @@ def parts_of(
     price: Price,
     front_end: float,
 ) -> Parts:
-    """As ``latency_parts``, from the rows of ``sim.recorder`` and the price of an iteration."""
+    """As ``latency_parts``, from the rows of ``sim.recorder`` and the time of an iteration."""
     done = requests["status"] == COMPLETED
     scheduled, first, finish = (
         np.where(done, requests[name], np.nan) for name in ("scheduled", "first_token", "finish")
@@ -74,7 +74,7 @@ def parts_of(
     away = _Absences(requests, absences)
     own = _own_prefill(requests, plans, chunks, price, away)
     prefilling = first - scheduled - away.before
-    # rounding: an iteration's price may exceed its recorded duration by the last bit
+    # rounding: a predicted time may exceed the recorded duration by the last bit
     own = np.minimum(own, prefilling)
     delayed = _delay_of_decodes(requests, plans, price, away)
     decoding = finish - first - away.after
@@ -114,8 +114,9 @@ class _Absences:
 
 
 def _spans(events: list[tuple[float, bool]]) -> list[tuple[float, float]]:
-    """From each time of going out to the next of being back, in order. Who is back at some instant
-    may go out again at the same one."""
+    """From each time of going out to the next of being back, in order. A request that is back may
+    go out again at the same instant.
+    """
     spans: list[tuple[float, float]] = []
     since: float | None = None
     for time, out in sorted(events):
@@ -175,7 +176,7 @@ def _first_time(
 def _delay_of_decodes(
     requests: NDArray[np.void], plans: NDArray[np.void], price: Price, away: _Absences
 ) -> Floats:
-    """Seconds by which prompts of others put off each request's tokens after the first."""
+    """Seconds by which other requests' prompts put off each request's tokens after the first."""
     total = np.zeros(len(requests))
     extra = _beside_decodes(plans, price)
     replicas = requests["replica"]

@@ -29,7 +29,7 @@ MOSTLY, OFTENER = 0.5, 2.0
 beyond it. Traffic without bursts reaches neither, since its late requests come at any time."""
 
 LEAST = 10
-"""Stretches that a run must have at least; the busiest of fewer says little beside the mean."""
+"""Stretches that a run must have at least; the busiest of fewer says little more than the mean."""
 
 
 @dataclass(frozen=True, slots=True)

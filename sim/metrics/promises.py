@@ -21,13 +21,13 @@ from sim.scenario.slo import METRICS
 from sim.units import show_time
 
 REJECTED = "rejected"
-"""What breaks a promise where requests are rejected: it stands beside the names of limits."""
+"""What breaks the SLO where requests are rejected: an entry next to the names of limits."""
 
 USUAL_SHARE = 0.99
-"""Share whose latency is shown where nothing is promised: the p99."""
+"""Share whose latency is shown where there is no SLO: the p99."""
 
 MOST_TO_DECIDE = 1e8
-"""Requests beyond which no number is given: nobody would simulate them to decide one load."""
+"""Requests beyond which no number is given: too many to simulate for one load."""
 
 ROUNDING = 1e-9
 """Requests by which a product such as 0.07 * 100 may exceed the whole number it stands for."""
@@ -60,7 +60,7 @@ class Promise:
 
 
 def slo_promises(scenario: Scenario) -> tuple[Promise, ...]:
-    """What the scenario's ``slo`` promises: the limits that requests keep together, then those of
+    """The limits of the scenario's ``slo``: those that requests meet together, then those of
     single percentiles."""
     slo = scenario.slo
     together = (Promise(slo.together, slo.attainment),) if slo.together else ()
@@ -72,7 +72,7 @@ def slo_promises(scenario: Scenario) -> tuple[Promise, ...]:
 
 
 def limits_ms(promises: Sequence[Promise]) -> dict[str, float]:
-    """The tightest limit of each metric, in milliseconds, whatever share is promised."""
+    """The tightest limit of each metric, in milliseconds, whatever share must meet it."""
     limits: dict[str, float] = {}
     for promise in promises:
         for name, limit in promise.limits.items():
@@ -96,7 +96,7 @@ def shown_shares(promises: Sequence[Promise]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Seen:
-    """How one run kept a promise: which of the judged requests ``kept`` it, in order of arrival.
+    """How one run met a limit of the SLO: which of the judged requests ``kept`` it, by arrival.
 
     For each limit, ``within`` has the share of requests that keep it, and ``pressure`` the latency
     at the promised share over the limit: above 1 it is broken. ``rejected`` is the share of
@@ -110,7 +110,7 @@ class Seen:
 
 
 def look(run: RunRecord, promise: Promise) -> Seen:
-    """How ``run`` kept ``promise``: warm-up left out, whatever was not completed counted as broken.
+    """How ``run`` met ``promise``: without warm-up; requests that were not completed missed it.
 
     Requests of one output token have no TPOT, and keep any limit of it.
     """
@@ -145,9 +145,10 @@ def promised(run: RunRecord, metric: str, share: float) -> float:
 
 @dataclass(frozen=True)
 class Attained:
-    """How runs together kept a promise: the share of ``requests``, its 95 % interval (Wilson) with
-    as many independent ones as they are worth (``effective``), each limit, and the share that was
-    ``rejected``."""
+    """How runs together met a limit of the SLO: the share of ``requests``, its 95 % interval
+    (Wilson) with as many independent ones as they are worth (``effective``), each limit, and the
+    share that was ``rejected``.
+    """
 
     promise: Promise
     share: float
@@ -160,12 +161,12 @@ class Attained:
 
     @property
     def kept(self) -> bool:
-        """Whether the promise was kept, sure or not."""
+        """Whether the limit was met, sure or not."""
         return self.share >= self.promise.share
 
     @property
     def sure(self) -> bool:
-        """Whether the interval leaves no doubt whether the promise is kept."""
+        """Whether the interval leaves no doubt whether the limit is met."""
         return self.low >= self.promise.share or self.high < self.promise.share
 
     @property
@@ -228,7 +229,7 @@ def pooled(promise: Promise, runs: Sequence[Seen]) -> Attained:
 
 
 def breaks_first(found: Sequence[Attained]) -> Attained:
-    """The promise to name: one that is broken before those that are kept, and of these the one that
+    """The limit to name: one that is missed before those that are met, and of these the one that
     the most requests miss, measured by how many may."""
 
     def strain(each: Attained) -> tuple[bool, bool, float, float]:

@@ -84,7 +84,7 @@ has 126,195)'
 
     @property
     def remedy(self) -> str:
-        """The setting that would admit them, as an instruction; empty for reasons of others.
+        """The setting that would admit them, as an instruction; empty for a user's own reasons.
 
         >>> room = Room(8192, 100_000, 131_072, False)
         >>> Rejection(3000, 1525, {TOO_LONG: 1525}, 90_000, room).remedy

@@ -119,7 +119,7 @@ def intervals(
     """``mean``, ``low``, ``high`` and ``half_width`` of each figure, by Student's t.
 
     The bounds are None with fewer than two defined values; they do not leave the range of the
-    figure: none is negative, but metrics of one's own.
+    figure: none is negative, except a user's own metrics.
     """
     keys = dict.fromkeys(key for figures in repetitions for key in figures)
     return {

@@ -30,7 +30,7 @@ class RunRecord:
     of ``sim.recorder``. ``end`` is the simulated time at which it stopped (s), ``offered``
     the number of requests the traffic held, arrived or not, ``events`` how many SimPy scheduled,
     ``traffic_notes`` what was said of the traffic when it was read, ``classes`` those it has;
-    ``trail`` has the chunks and absences of ``sim.recorder``, None where nobody noted them."""
+    ``trail`` has the chunks and absences of ``sim.recorder``, None where they were not recorded."""
 
     scenario: Scenario
     deployment: Deployment

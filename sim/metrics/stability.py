@@ -32,7 +32,7 @@ requests at 0.7 of the capacity exceed it by chance once in thousands of runs.""
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What arrives in a run that waits for nobody, against what full batches would serve.
+    """What arrives in a run with open arrivals, against what full batches would serve.
 
     ``rate`` requests arrive per second that are not rejected, of ``offered``. They are the share
     ``utilisation`` of the capacity, with the standard error ``error``; ``late`` is the same for the
@@ -66,8 +66,8 @@ def load(run: RunRecord) -> Load:
     """The load of a run with open arrivals, at least two of which were accepted at different times.
 
     Where a law rules the arrivals, its rate is known, and only the lengths are a sample; a trace is
-    what it is, and nothing of it a sample. What a request costs is the price of full batches, and
-    in addition what the batches took longer than that while somebody was left waiting.
+    what it is, and nothing of it a sample. What a request costs is its time in full batches, and in
+    addition what the batches took longer than that while requests were left waiting.
     """
     accepted = run.requests[run.requests["status"] != REJECTED]
     arrived = accepted["arrival"]
@@ -111,11 +111,12 @@ def _rate(law: Arrivals, end: float) -> float:
 
 
 def _slowness(run: RunRecord, full: FullBatch, accepted: NDArray[np.void]) -> float:
-    """How much longer requests take than full batches are priced, as far as the run shows it.
+    """How much longer requests take than predicted for full batches, as far as the run shows it.
 
-    While somebody is left waiting, the batch is as full as it gets. What it does then, at the
-    prices of ``full``, is compared with the time it takes: memory that fits nobody, and prompts
-    prefilled again, make it slower. 1 for batches served as a whole, which are priced as they are.
+    While requests are left waiting, the batch is as full as it gets. What it does then, at the
+    times of ``full``, is compared with the time it takes: memory too small for any newcomer, and
+    prompts prefilled again, make it slower. 1 for batches served as a whole, which are timed
+    exactly.
     """
     behind = run.plans[run.plans["waiting"] > 0]
     prefilled = int(run.plans["prefill_tokens"].sum())

@@ -19,7 +19,8 @@ Floats = NDArray[np.float64]
 @dataclass(frozen=True, eq=False)
 class Level:
     """A quantity that changes in steps: from each of ``times``, which ascend strictly, it has the
-    value beside it until the next one. Before the first it is 0."""
+    corresponding value until the next one. Before the first it is 0.
+    """
 
     times: Floats
     values: Floats
@@ -55,7 +56,7 @@ class Timeline:
 
 
 def running(plans: Mapping[str, NDArray[Any]]) -> Level:
-    """From the columns of a timeseries: nobody runs between two plans of a replica."""
+    """From the columns of a timeseries: no request runs between two plans of a replica."""
     times = np.concatenate([plans["start_s"], plans["end_s"]]).astype(np.float64)
     members = plans["running"].astype(np.float64)
     return Level.of_changes(times, np.concatenate([members, -members]))

@@ -30,7 +30,9 @@ class TokenAccounts(NamedTuple):
 
 
 def token_accounts(run: RunRecord) -> TokenAccounts | None:
-    """The accounts of a run; None where nobody noted who was out of the batch and when."""
+    """The accounts of a run; None where it was not recorded which request was out of the batch and
+    when.
+    """
     if run.trail is None:
         return None
     chunks, absences = run.trail
@@ -51,7 +53,7 @@ def token_accounts(run: RunRecord) -> TokenAccounts | None:
 def _caught_up(
     first_tokens: NDArray[np.float64], absences: NDArray[np.void]
 ) -> tuple[int, list[tuple[int, float]]]:
-    """How many requests caught up after they had been out, and who did so, when, without."""
+    """How many requests caught up after an absence, and which did so, when, without one."""
     resumptions, late, out = 0, [], set[int]()
     for request, time, left in absences[["request", "time", "out"]].tolist():
         if left:

@@ -47,8 +47,8 @@ utilisation is 0.99 or 1.1 are off by less than 0.01, on average over seeds; whe
 limit by 0.02 too much or 0.03 too little, and by 0.05 at lower loads."""
 
 SURE = 2.0
-"""Standard errors, beside ``DOUBT``, by which the utilisation must exceed 1 to be called too much.
-Of 1,300 runs at 0.99, of 1,000 requests and more, one did."""
+"""Standard errors, in addition to ``DOUBT``, by which the utilisation must exceed 1 to be called
+too much. Of 1,300 runs at 0.99, of 1,000 requests and more, one did."""
 
 LASTING = 0.02
 """Share of a run for which its queue must have grown to be worth a sentence."""
@@ -198,7 +198,7 @@ def _doubt(run: RunRecord, excess: float, error: float) -> str:
     if excess + SURE * error <= DOUBT:
         return ""
     text = "" if excess > 0 else " It may be too much already."
-    if excess - DOUBT < error / 2:  # more requests than anybody would simulate to find out
+    if excess - DOUBT < error / 2:  # too many requests to simulate for an answer
         return text
     enough = len(run.requests) * (SURE * error / (excess - DOUBT)) ** 2
     return f"{text} {_simulate(run, enough)}"

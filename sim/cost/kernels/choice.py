@@ -30,7 +30,8 @@ MOVERS = (
     *("host_to_device", "device_to_host", "host_to_device_pageable", "device_to_host_pageable"),
 )
 """Operators that move bytes and compute nothing worth counting. ``stream`` is all kinds of
-element-wise operators together, as tables of others and older ones of ours have them."""
+element-wise operators together, as other projects' tables and older ones of this project have them.
+"""
 
 ARITHMETIC = ("gemm", "decode_attention", "prefill_attention")
 """Operators that compute."""

@@ -65,7 +65,7 @@ SHARPNESS = 16.0
 cyclic read goes from all hits to none within a few percent of the size."""
 
 ACTIVATION_BYTES = 2.0
-"""Of a query or result beside a cache of 16 bits and fewer; beside one of 32 it is as wide."""
+"""Of a query or result with a cache of 16 bits and fewer; with one of 32 it is as wide."""
 
 
 def query_bytes(kv_bytes: float) -> float:

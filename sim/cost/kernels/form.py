@@ -22,7 +22,7 @@ Parameters = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """What the device's data sheet promises, or what was measured in its place.
+    """The device's ceilings, from its data sheet or as measured.
 
     ``peak`` is the dense FLOP/s of the precision, ``bandwidth`` bytes/s of device memory, ``sms``
     the streaming multiprocessors (on a CPU: cores), ``cache`` the bytes of the last-level cache in

@@ -21,7 +21,7 @@ from sim.profile import KernelFit
 HALF = ROWS // 2
 
 FIRST = 1024
-"""Lengths of a lone prompt priced to begin with."""
+"""Lengths of a lone prompt that are tabulated to begin with."""
 
 Share = tuple[float, float, float, float]
 """Seconds of one chunk: of its tiles spread over all SMs, of its longest tile, of reading, of
@@ -29,7 +29,7 @@ writing the cache."""
 
 
 class Prompts:
-    """Prices chunks of one model on one GPU (heads are those of the GPU).
+    """Times chunks of one model on one GPU (heads are those of the GPU).
 
     ``floor`` is what a call takes however little it computes (s).
     """

@@ -165,7 +165,7 @@ def prefill(precision: str) -> Form:
 
 
 def _none(shape: Shape) -> dict[str, NDArray[np.float64]]:
-    """No residual table: in the event loop a prompt is priced without one."""
+    """No residual table: the event loop times a prompt without one."""
     return {}
 
 

@@ -13,7 +13,7 @@ from sim.profile import KernelFit
 
 
 class SerialPrompts:
-    """Prices chunks of one model on one device (heads are those of the device).
+    """Times chunks of one model on one device (heads are those of the device).
 
     ``floor`` is what a pass takes however little it computes (s).
     """
