@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from reports import slo, theme
 from reports.asked import question
-from reports.formats import Kind, phrase, show
+from reports.formats import Kind, phrase, show, split
 from reports.repetitions import count as repetition_count
 from reports.repetitions import explanation, plus_minus
 from reports.run_directory import known, pick
@@ -126,10 +126,9 @@ def cards(summary: Mapping[str, Any]) -> list[Card]:
         Card(
             "queue",
             "Queue time, p99",
-            show(pick(summary, "infersim.queue_ms.p99"), "number").text,
-            "ms",
+            *split(show(pick(summary, "infersim.queue_ms.p99"), "ms")),
             _lines(
-                _between(summary, "infersim.queue_ms.p99"),
+                _between(summary, "infersim.queue_ms.p99", "ms"),
                 _median(pick(summary, "infersim.queue_ms.p50")),
             ),
         ),
@@ -151,18 +150,21 @@ def _latency_card(summary: Mapping[str, Any], name: str) -> Card:
     limit = slo.shown_limit(summary, name)
     rank = "p99" if limit is None else limit.rank
     stated = known(summary, f"{rank}_{name}_ms")
-    value = stated if limit is None or limit.value_ms is None else limit.value_ms
-    between = _between(summary, f"{rank}_{name}_ms")
+    value = stated if limit is None or stated is not None else limit.value_ms
+    between = _between(summary, f"{rank}_{name}_ms", "ms")
     parts = [between, _median(pick(summary, f"median_{name}_ms"))]
     if stated is not None:
         parts.append(at_ends(summary, f"{rank}_{name}_ms", "ms"))
     if limit is not None:
         text = f"limit {slo.milliseconds(limit.limit_ms)}"
         told = {"good": ", kept", "bad": ", missed", "warn": ", too close to call"}
-        parts.insert(2, text + told.get(limit.tone, ""))
+        text += told.get(limit.tone, "")
+        if limit.tone == "bad" and value is not None and value <= limit.limit_ms:
+            text += f": only {slo.percent(limit.attainment, limit.target)} within it"
+        parts.insert(2, text)
     tone = "neutral" if limit is None else limit.tone
     title = f"{name.upper()}, {rank}"
-    return Card(name, title, show(value, "number").text, "ms", _lines(*parts), tone)
+    return Card(name, title, *split(show(value, "ms")), _lines(*parts), tone)
 
 
 def _given(number: float | None, kind: Kind, what: str) -> str:
@@ -170,10 +172,10 @@ def _given(number: float | None, kind: Kind, what: str) -> str:
 
 
 def _median(milliseconds: float | None) -> str:
-    return "" if milliseconds is None else f"p50 {phrase(milliseconds, 'number', 'ms')}"
+    return "" if milliseconds is None else f"p50 {phrase(milliseconds, 'ms')}"
 
 
-def at_ends(summary: Mapping[str, Any], key: str, unit: str = "") -> str:
+def at_ends(summary: Mapping[str, Any], key: str, kind: Kind = "number") -> str:
     """A metric of the summary with iterations faster and slower by the error band; empty where
     those were not simulated."""
     ends = known(summary, "infersim.ends")
@@ -181,7 +183,7 @@ def at_ends(summary: Mapping[str, Any], key: str, unit: str = "") -> str:
         return ""
     low, high = sorted((ends["faster"][key] or 0.0, ends["slower"][key] or 0.0))
     error = phrase(round(ends["error"], 2), "share")
-    span = f"{show(low, 'number').text} to {phrase(high, 'number', unit)}"
+    span = f"{show(low, kind).text} to {show(high, kind).text}"
     return f"{span} if iterations are {error} off"
 
 

@@ -1,12 +1,15 @@
-"""Writes numbers for people to read: with the right number of digits, and a dash for none."""
+"""Writes numbers for people: how many digits, in which unit, and what stands for a missing one."""
 
 from __future__ import annotations
 
 import math
 from typing import Literal, NamedTuple
 
-Kind = Literal["count", "number", "share", "usd"]
-"""``share`` is given as 0..1 and shown in percent; the others are shown in the unit they have."""
+from sim.units import show_cost, show_time
+
+Kind = Literal["count", "number", "share", "usd", "ms", "s"]
+"""``share`` is given as 0..1 and shown in percent; times, given in ``ms`` or ``s``, are shown with
+the unit that suits them (``28.8 min``); the others in the unit they have."""
 
 MISSING = "–"
 """What stands for a number that does not exist."""
@@ -23,12 +26,14 @@ class Shown(NamedTuple):
 
 
 def show(number: float | None, kind: Kind) -> Shown:
-    """``number`` as people read it, without a unit; None, NaN and infinities become a dash.
+    """``number`` as people read it, times with their unit; None, NaN and infinities become a dash.
 
     >>> show(0.8314, "share"), show(None, "number")
     (Shown(text='83.1', value=83.14), Shown(text='–', value=None))
     >>> show(12345, "count").text, show(0.4217, "usd").text, show(1234.5, "number").text
-    ('12,345', '0.42', '1,234')
+    ('12,345', '0.422', '1,234')
+    >>> show(1_730_265.0, "ms"), show(0.412, "s").text
+    (Shown(text='28.8 min', value=1730265.0), '412 ms')
     """
     if number is None or not math.isfinite(number):
         return Shown(MISSING, None)
@@ -37,7 +42,19 @@ def show(number: float | None, kind: Kind) -> Shown:
         return Shown(f"{value:,.0f}", value)
     if kind == "share":
         return Shown(_percent(value), value)
-    return Shown(_money(value) if kind == "usd" else significant(value), value)
+    if kind in ("ms", "s"):
+        return Shown(show_time(value / 1e3 if kind == "ms" else value), value)
+    return Shown(show_cost(value) if kind == "usd" else significant(value), value)
+
+
+def split(shown: Shown) -> tuple[str, str]:
+    """The digits of a time, and its unit.
+
+    >>> split(show(1_730_265.0, "ms")), split(show(None, "ms"))
+    (('28.8', 'min'), ('–', ''))
+    """
+    digits, _, unit = shown.text.partition(" ")
+    return digits, unit
 
 
 def phrase(number: float | None, kind: Kind, unit: str = "") -> str:
@@ -68,7 +85,7 @@ def significant(value: float) -> str:
     if value == int(value) or size >= 100:
         return f"{value:,.0f}"
     if size >= 0.1:
-        return f"{value:,.{1 if size >= 10 else 2}f}"
+        return f"{value:,.{1 if size >= 10 else 2 if size >= 1 else 3}f}"
     decimals = min(9, 2 - math.floor(math.log10(size)))
     return f"{value:.{decimals}f}".rstrip("0").rstrip(".")
 
@@ -85,8 +102,3 @@ def _percent(value: float) -> str:
     if float(text.replace(",", "")) in (0.0, 100.0):
         return "<0.0001" if value < 50 else ">99.9999"
     return text.rstrip("0").rstrip(".")
-
-
-def _money(value: float) -> str:
-    """Cents; below ten cents three significant digits."""
-    return f"{value:,.2f}" if abs(value) >= 0.1 or value == 0 else significant(value)

@@ -64,7 +64,7 @@ THROUGHPUT = (
     Line("goodput", "request_goodput", unit="requests/s"),
     Line("output_throughput", "output_throughput", unit="tokens/s"),
     Line("total_throughput", "total_token_throughput", unit="tokens/s"),
-    Line("duration", "duration", unit="s"),
+    Line("duration", "duration", "s"),
 )
 REQUESTS = (
     Line("submitted", "infersim.requests.submitted", "count"),
@@ -90,7 +90,7 @@ MEMORY = (
 )
 BATCH = (
     Line("iterations", "infersim.batch.iterations", "count"),
-    Line("iteration_time", "infersim.batch.mean_iteration_ms", unit="ms"),
+    Line("iteration_time", "infersim.batch.mean_iteration_ms", "ms"),
     Line("running", "infersim.batch.mean_running", unit="requests", detail="mean"),
     Line("running", "infersim.batch.peak_running", "count", "requests", "peak"),
     Line("waiting", "infersim.batch.mean_waiting", unit="requests", detail="mean"),
@@ -181,7 +181,7 @@ def _fact(definition: str, detail: str, shown: Shown, unit: str) -> tuple[Cell, 
 
 
 def latencies(summary: Mapping[str, Any]) -> Table:
-    """Mean, deviation and percentiles of every latency, with its limit, in milliseconds."""
+    """Mean, deviation and percentiles of every latency, with its limit."""
     rows = []
     for name in ("ttft", "tpot", "itl", "e2el"):
         paths = [f"{statistic}_{name}_ms" for statistic in _STATISTICS]
@@ -189,12 +189,12 @@ def latencies(summary: Mapping[str, Any]) -> Table:
     of_queue = [f"infersim.queue_ms.{p}" for p in ("mean", "p50", "p90", "p95", "p99")]
     rows.append(_latency_row(summary, "queue", [of_queue[0], None, *of_queue[1:]], None))
     columns = (
-        Column("Latency (ms)", numeric=False),
-        *(Column(title, definition="percentile") for title in _STATISTICS.values()),
-        Column("Limit", definition="slo"),
+        Column("Latency", numeric=False),
+        *(Column(title, definition="percentile", unit="ms") for title in _STATISTICS.values()),
+        Column("Limit", definition="slo", unit="ms"),
         Column("Within limit (%)", definition="attainment"),
     )
-    return Table("latency", "Latency of completed requests, ms", columns, tuple(rows))
+    return Table("latency", "Latency of completed requests", columns, tuple(rows))
 
 
 def requests(summary: Mapping[str, Any]) -> tuple[Line, ...]:
@@ -220,12 +220,12 @@ def _latency_row(
     summary: Mapping[str, Any], name: str, paths: Sequence[str | None], limit: Limit | None
 ) -> tuple[Cell, ...]:
     cells = [
-        Cell(*show(None, "number"))
+        Cell(*show(None, "ms"))
         if path is None
-        else Cell(*_beside(show(pick(summary, path), "number"), summary, path, "number"))
+        else Cell(*_beside(show(pick(summary, path), "ms"), summary, path, "ms"))
         for path in paths
     ]
-    shown = show(limit.limit_ms if limit else None, "number")
+    shown = show(limit.limit_ms if limit else None, "ms")
     if limit is not None and limit.name != name:
         shown = shown._replace(text=f"{limit.rank} {shown.text}")
     cells.append(Cell(*shown))

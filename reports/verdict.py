@@ -276,10 +276,10 @@ def _sure(summary: Mapping[str, Any]) -> Answer:
         detail = f"{ends['text']} {detail}"
     if known(summary, "infersim.whole_runs.text"):
         detail += f" {pick(summary, 'infersim.whole_runs.text')}"
-    half = plus_minus(summary, "p99_ttft_ms")
+    half = plus_minus(summary, "p99_ttft_ms", "ms")
     if half:
         runs = phrase(count(summary), "count", "repetitions")
-        detail += f" Chance in the traffic comes on top: {half} ms on the p99 of TTFT, by {runs}."
+        detail += f" Chance in the traffic comes on top: {half} on the p99 of TTFT, by {runs}."
     chance = known(summary, "infersim.precision.text")
     if not half and chance:
         detail += f" {chance}"
@@ -289,4 +289,4 @@ def _sure(summary: Mapping[str, Any]) -> Answer:
     if is_observed(summary):
         simulated = known(summary, "infersim.simulated_by")
         short = "Measured, not predicted." if simulated is None else "Predicted, not measured."
-    return Answer("band", "How sure is this?", "neutral", short, detail)
+    return Answer("band", "How sure is this?", "neutral", short, page_text(detail))

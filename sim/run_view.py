@@ -16,7 +16,7 @@ from sim.metrics.slo_text import headroom_text, slo_text
 from sim.metrics.timeline import Timeline
 from sim.prices import dollars
 from sim.sparkline import Sparks
-from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, show_time
+from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, show_cost, show_time
 
 RANKS = ("mean", "p50", "p90", "p95", "p99")
 
@@ -246,8 +246,8 @@ def _cost_lines(cost: dict[str, Any] | None, spread: Spread) -> Iterator[Text]:
     """What tokens cost, and whose price that is; nothing where no price is known."""
     if cost is None:
         return
-    output = _number(cost["usd_per_million_output_tokens"])
-    tokens = _number(cost["usd_per_million_tokens"])
+    output = _usd(cost["usd_per_million_output_tokens"])
+    tokens = _usd(cost["usd_per_million_tokens"])
     yield Text(
         f"Cost: {output}{spread.of('cost.usd_per_million_output_tokens')} {PER_OUTPUT_TOKENS}, "
         f"{tokens}{spread.of('cost.usd_per_million_tokens')} {PER_TOKENS}"
@@ -279,6 +279,10 @@ def _count(value: int | None) -> str:
 
 def _mean(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"
+
+
+def _usd(value: float | None) -> str:
+    return "-" if value is None else show_cost(value)
 
 
 def _number(value: float | None) -> str:

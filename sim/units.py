@@ -157,6 +157,34 @@ def show_rate(value: float, unit: str) -> str:
     return f"{_digits(value)} {unit}"
 
 
+TWICE = 2.0
+"""From this ratio on people say how many times as much, below it percent."""
+
+
+def show_multiple(ratio: float) -> str:
+    """A ratio: three digits, and all of the whole part.
+
+    >>> show_multiple(9.853), show_multiple(14000.4)
+    ('9.85', '14,000')
+    """
+    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
+
+
+def show_cost(usd: float) -> str:
+    """Dollars: to the cent, below one dollar three significant digits.
+
+    >>> show_cost(0.1823), show_cost(0.5), show_cost(12.345), show_cost(0.0041)
+    ('0.182', '0.50', '12.35', '0.0041')
+    """
+    size = abs(usd)
+    if size >= 1 or size == 0:
+        return f"{usd:,.2f}"
+    if size < 1e-9:
+        return f"{usd:.3g}"
+    text = f"{usd:.{2 - math.floor(math.log10(size))}f}".rstrip("0")
+    return text.ljust(len(text.partition(".")[0]) + 3, "0")
+
+
 def show_number(value: float) -> str:
     """A number without a unit, three significant digits.
 

@@ -329,7 +329,7 @@ def test_the_workload_is_that_of_all_requests(run: Run) -> None:
     assert prompts.caption.startswith(f"400 requests: mean {mean:,.0f} tokens")
     assert outputs.spec is not None
     apart = np.diff(run.requests["arrival_s"])
-    assert f"variation {apart.std() / apart.mean():.2f}" in gaps.caption
+    assert f"variation {apart.std() / apart.mean():.3f}" in gaps.caption
     at_once = run.requests.assign(arrival_s=0.0)
     assert traffic.workload(at_once)[2].caption == "All requests arrived at once."
 

@@ -14,7 +14,7 @@ from reports.figures import attainment, latency_cdf
 from reports.formats import NARROW_SPACE
 from reports.run_directory import Run
 from reports.sections import limits
-from reports.slo import judged
+from reports.slo import judged, percent
 from reports.verdict import verdict
 from sim.metrics.slo_text import headroom_text
 from sim.scenario import load_scenario
@@ -94,7 +94,7 @@ def test_a_percentile_of_its_own_is_judged_and_drawn() -> None:
     line = attainment.figure(each, 0.5).data[0]
     assert {0.5, 0.95} <= set(line.x)
     assert limits.sentence(run.summary, run.requests).startswith(
-        "TTFT p50 breaks first: its p50 is"
+        f"TTFT p50 breaks first: {percent(0.5)} of requests are within "
     )
     labels = {card.label for card in content.cards(run.summary)}
     assert {"TTFT, p50", "TPOT, p95"} <= labels

@@ -108,7 +108,7 @@ def probes(document: Mapping[str, Any]) -> Table:
         Column("from (%)", definition="interval"),
         Column("to (%)", definition="interval"),
         *(
-            Column(f"{name.upper()} {rank(document['shares'][name])} (ms)", definition=name)
+            Column(f"{name.upper()} {rank(document['shares'][name])}", definition=name, unit="ms")
             for name in ("ttft", "tpot")
         ),
         Column("Output tokens/s", definition="output_throughput"),
@@ -127,12 +127,12 @@ def _row(probe: Mapping[str, Any]) -> tuple[Cell, ...]:
     word = outcome_text(probe)
     kept = min(probe["promises"], key=lambda each: each["low"] - each["target"], default=None)
     shares = [within(None if kept is None else kept[key]) for key in ("attainment", "low", "high")]
-    figures = ("slo_ttft_ms", "slo_tpot_ms", "output_throughput")
     return (
         Cell(f"{probe['load']:.4g}", probe["load"]),
         Cell(word, word),
         *shares,
-        *(Cell(*show(probe[key], "number")) for key in figures),
+        *(Cell(*show(probe[f"slo_{name}_ms"], "ms")) for name in ("ttft", "tpot")),
+        Cell(*show(probe["output_throughput"], "number")),
         Cell(*show(probe["runs"], "count")),
         Cell(*show(probe["requests"], "count")),
     )

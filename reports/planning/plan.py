@@ -141,7 +141,7 @@ def fleets(document: Mapping[str, Any]) -> Table:
         Column("Within SLO (%)", definition="attainment"),
         Column("Outcome", False),
         *(
-            Column(f"{name.upper()} {rank(document['shares'][name])} (ms)", definition=name)
+            Column(f"{name.upper()} {rank(document['shares'][name])}", definition=name, unit="ms")
             for name in ("ttft", "tpot")
         ),
         Column(PER_OUTPUT_TOKENS, definition="cost"),
@@ -167,7 +167,7 @@ def _fleet(fleet: Mapping[str, Any]) -> tuple[Cell, ...]:
         Cell(*show(fleet["headroom"], "share")),
         within(None if kept is None else kept["attainment"]),
         Cell(seen["outcome"], seen["outcome"]),
-        *(Cell(*show(seen[f"slo_{name}_ms"], "number")) for name in ("ttft", "tpot")),
+        *(Cell(*show(seen[f"slo_{name}_ms"], "ms")) for name in ("ttft", "tpot")),
         Cell(*show(fleet["usd_per_million_output_tokens"], "usd")),
         Cell(*show(fleet["usd_per_million_tokens"], "usd")),
         Cell(*show(fleet["joules_per_output_token"], "number")),

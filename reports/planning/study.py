@@ -12,8 +12,8 @@ from reports.definitions import Definition
 from reports.formats import MISSING, NARROW_SPACE, show
 from reports.page import fill
 from reports.tables import Cell, Column, Table
-from sim.planning.ablate_words import multiple
 from sim.planning.wording import milliseconds, share
+from sim.units import TWICE, show_multiple
 
 DEFINITIONS: Mapping[str, Definition] = {
     **{name: OF_RUNS[name] for name in ("ttft", "tpot", "goodput", "output_throughput")},
@@ -121,8 +121,8 @@ def percent(change: float | None) -> Cell:
     if change is None:
         return Cell(MISSING, None)
     value = 100 * change
-    if change >= 1:
-        return Cell(f"{multiple(1 + change)}x", round(value, 4))
+    if 1 + change >= TWICE:
+        return Cell(f"{show_multiple(1 + change)}x", round(value, 4))
     told = f"{value:+,.1f}{NARROW_SPACE}%" if round(value, 1) else f"0{NARROW_SPACE}%"
     return Cell(told, round(value, 4))
 

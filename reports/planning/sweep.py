@@ -54,9 +54,9 @@ MOST_ROWS = 2000
 COLUMNS = (
     Column("Requests/s", definition="request_throughput"),
     Column("Output tokens/s", definition="output_throughput"),
-    Column("TTFT p50 (ms)", definition="ttft"),
-    Column("TTFT (ms)", definition="ttft"),
-    Column("TPOT (ms)", definition="tpot"),
+    Column("TTFT p50", definition="ttft", unit="ms"),
+    Column("TTFT", definition="ttft", unit="ms"),
+    Column("TPOT", definition="tpot", unit="ms"),
     Column("Within SLO (%)", definition="attainment"),
     Column("SLO", False),
     Column(PER_OUTPUT_TOKENS, definition="cost"),
@@ -206,7 +206,7 @@ def _points(document: Mapping[str, Any]) -> Table:
 
 def _columns(document: Mapping[str, Any]) -> list[Column]:
     """``COLUMNS``, those of latencies with the percentile that the SLO judges."""
-    titles = {f"{name.upper()} (ms)": f"{name.upper()} {rank(value / 100)} (ms)"
+    titles = {name.upper(): f"{name.upper()} {rank(value / 100)}"
               for name, value in _percentiles(document).items()}  # fmt: skip
     return [column._replace(title=titles.get(column.title, column.title)) for column in COLUMNS]
 
@@ -242,12 +242,13 @@ def _cells(row: Mapping[str, Any], ranks: Mapping[str, float]) -> list[Cell]:
         word = "infeasible" if row["exit_code"] == 3 else "failed"
         return [*([Cell(MISSING, None)] * (len(COLUMNS) - 1)), Cell(word, word)]
     verdict, cost = _verdict(row), summary["infersim"]["cost"]
-    keys = ("request_throughput", "output_throughput", "p50_ttft_ms")
+    keys = ("request_throughput", "output_throughput")
     latencies = (latency_ms(summary, name, value) for name, value in ranks.items())
     state = verdict["slo_state"] or MISSING
     return [
         *(Cell(*show(summary[key], "number")) for key in keys),
-        *(Cell(*show(latency, "number")) for latency in latencies),
+        Cell(*show(summary["p50_ttft_ms"], "ms")),
+        *(Cell(*show(latency, "ms")) for latency in latencies),
         within(verdict["attainment"]),
         Cell(state, state),
         Cell(*show(cost and cost["usd_per_million_output_tokens"], "usd")),

@@ -140,7 +140,7 @@ def small(value: float) -> str:
     """A parameter with three digits, in powers of ten where it is tiny or huge.
 
     >>> small(0.8123), small(3.25e-6), small(8388608.0), small(96)
-    ('0.81', '3.25e-6', '8.39e6', '96')
+    ('0.812', '3.25e-6', '8.39e6', '96')
     """
     if value and not 1e-3 <= abs(value) < 1e5:
         digits, _, exponent = f"{value:.3g}".partition("e")

@@ -94,9 +94,9 @@ def _table(found: Bands, of: Of) -> Table:
     """A row for each part and one for their sum; a column for each band and one for all."""
     title = latency_cdf.TITLES[of]
     columns = (
-        Column(f"Part of {title} (ms)", False, "latency_parts"),
-        *(Column(label, definition="band") for label in found.labels),
-        Column("all", definition="band"),
+        Column(f"Part of {title}", False, "latency_parts"),
+        *(Column(label, definition="band", unit="ms") for label in found.labels),
+        Column("all", definition="band", unit="ms"),
     )
     rows = [
         (Cell(TITLES[name], TITLES[name]), *map(_ms, [*found.parts[name], found.mean[name]]))
@@ -104,9 +104,9 @@ def _table(found: Bands, of: Of) -> Table:
     ]
     whole = [*found.whole, sum(found.mean.values())]
     rows.append((Cell(title, title, of), *map(_ms, whole)))
-    caption = f"Parts of {title}: means of the requests between two percentiles, ms"
+    caption = f"Parts of {title}: means of the requests between two percentiles"
     return Table(f"parts-{of}", caption, columns, tuple(rows))
 
 
 def _ms(seconds: float) -> Cell:
-    return Cell(*show(seconds * 1e3, "number"))
+    return Cell(*show(seconds * 1e3, "ms"))

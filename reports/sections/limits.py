@@ -12,11 +12,12 @@ from reports.content import Plot, to_json
 from reports.figures import attainment
 from reports.figures.attainment import Attained
 from reports.figures.latency_cdf import sample
-from reports.formats import show
+from reports.formats import NARROW_SPACE, show
 from reports.run_directory import known, pick
-from reports.slo import Limit, digits, judged, limits, milliseconds
+from reports.slo import Limit, digits, judged, limits, milliseconds, percent
 from reports.tables import Cell, Column, Table
 from sim.metrics.slo_text import is_apart
+from sim.units import TWICE, show_multiple
 
 VERDICT = "infersim.verdict"
 
@@ -70,22 +71,30 @@ def table(summary: Mapping[str, Any], requests: pd.DataFrame) -> Table:
             show(share, "share")._replace(text=digits(share, limit.target))
             for share in (limit.attainment, limit.low, limit.high)
         ]
-        reached = show(latency, "number")
-        reached = reached._replace(text=f"{limit.rank} {reached.text}")
-        cells = [Cell(*shown) for shown in (*shares, reached, show(limit.limit_ms, "number"))]
-        rows.append(
-            (Cell(limit.title, limit.title, limit.metric), *cells, Cell(*show(used, "share")))
-        )
+        reached = show(latency, "ms")
+        reached = reached._replace(text=f"{percent(limit.target)}: {reached.text}")
+        cells = [Cell(*shown) for shown in (*shares, reached, show(limit.limit_ms, "ms"))]
+        rows.append((Cell(limit.title, limit.title, limit.metric), *cells, _used(used)))
     columns = (
         Column("Limit", False, "slo"),
         Column("Within (%)", definition="attainment"),
         Column("from", definition="wilson"),
         Column("to", definition="wilson"),
-        Column("Wanted percentile (ms)", definition="used_up"),
-        Column("Limit (ms)", definition="slo"),
-        Column("Of the limit (%)", definition="used_up"),
+        Column("Wanted share is within", definition="used_up", unit="ms"),
+        Column("Limit", definition="slo", unit="ms"),
+        Column("Of the limit", definition="used_up", unit="%"),
     )
     return Table("limits", "The limits, one by one", columns, tuple(rows))
+
+
+def _used(share: float | None) -> Cell:
+    """A latency as a share of its limit, as a multiple from twice on."""
+    shown = show(share, "share")
+    if share is None or shown.value is None:
+        return Cell(*shown)
+    if share >= TWICE:
+        return Cell(f"{show_multiple(share)}x the limit", shown.value)
+    return Cell(f"{shown.text}{NARROW_SPACE}%", shown.value)
 
 
 def _promised(limit: Limit, requests: pd.DataFrame) -> float | None:
@@ -113,4 +122,8 @@ def sentence(summary: Mapping[str, Any], requests: pd.DataFrame) -> str:
     wanted = milliseconds(limit.limit_ms)
     if latency is None:
         return f"{limit.title} {word}: more requests than may were not served within {wanted}."
-    return f"{limit.title} {word}: its {limit.rank} is {milliseconds(latency)}, the limit {wanted}."
+    share = percent(limit.target)
+    return (
+        f"{limit.title} {word}: {share} of requests are within {milliseconds(latency)}, the limit "
+        f"is {wanted}."
+    )

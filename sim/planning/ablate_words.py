@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.planning.wording import milliseconds, number
+from sim.units import TWICE, show_multiple
 
 Document = Mapping[str, Any]
 Figure = Mapping[str, Any]
@@ -26,9 +27,6 @@ OVERLOADED = "overloaded"
 SAME = 1e-3
 """A ratio this near 1, or a part of the whole this small, is no change."""
 
-TWICE = 2.0
-"""From this ratio on, either way, a latency is so many times longer or shorter."""
-
 
 def figures(document: Document) -> list[Figure]:
     """The metrics, the one that says most first; those that no set has come last."""
@@ -43,7 +41,7 @@ def headline(document: Document) -> str:
     main = next((key for key in ORDER[:2] if found[key]["factor"] is not None), None)
     if main is None:
         return "Not comparable with the naive baseline."
-    text = f"{multiple(found[main]['factor'])}x {WORDS[main]} of the naive baseline"
+    text = f"{show_multiple(found[main]['factor'])}x {WORDS[main]} of the naive baseline"
     if _baseline_state(document) == OVERLOADED:
         text += ", which is overloaded by this traffic"
     before, after = (found["p99_ttft_ms"][key] for key in ("baseline", "full"))
@@ -101,10 +99,5 @@ def factor_text(key: str, ratio: float) -> str:
     if abs(ratio - 1) <= SAME:
         return "no change"
     if key.endswith("_ms") and not 1 / TWICE < ratio < TWICE:
-        return f"{multiple(max(ratio, 1 / ratio))}x {'longer' if ratio > 1 else 'shorter'}"
-    return f"x {multiple(ratio)}"
-
-
-def multiple(ratio: float) -> str:
-    """Three digits, and all of the whole part."""
-    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
+        return f"{show_multiple(max(ratio, 1 / ratio))}x {'longer' if ratio > 1 else 'shorter'}"
+    return f"x {show_multiple(ratio)}"

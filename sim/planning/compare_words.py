@@ -12,6 +12,7 @@ from typing import Any
 
 from sim.planning.points import show
 from sim.planning.wording import milliseconds, number, share
+from sim.units import TWICE
 
 Document = Mapping[str, Any]
 Entry = Mapping[str, Any]
@@ -27,9 +28,6 @@ TITLES: Mapping[str, tuple[str, str]] = {
     "output_throughput": ("Output tokens", "tokens/s"),
 }
 """Metrics that are rates -> what of, and their unit."""
-
-TWICE = 2.0
-"""From this ratio on a change is a multiple, below it a percentage."""
 
 MOST_NAMED = 3
 """Variants that a sentence lists."""

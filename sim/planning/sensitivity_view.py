@@ -11,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from sim.planning.ablate_view import HEADS
-from sim.planning.ablate_words import multiple, value_text
+from sim.planning.ablate_words import value_text
 from sim.planning.wording import OPEN, share, verdict_word
+from sim.units import TWICE, show_multiple
 
 SHOWN = ("p99_ttft_ms", "p99_tpot_ms", "capacity", "output_throughput")
 
@@ -75,6 +76,6 @@ def _add(table: Table, title: str, end: Mapping[str, Any], holds: bool | None) -
 def _change(change: float | None) -> str:
     if change is None:
         return "-"
-    if change >= 1:
-        return f"{multiple(1 + change)}x"
+    if 1 + change >= TWICE:
+        return f"{show_multiple(1 + change)}x"
     return f"{change:+.0%}" if round(change, 2) else "0%"
