@@ -25,10 +25,10 @@ class Plan:
     ``computed``    sequences the decode kernels run over; more than ``decode`` if slots are padded
     ``context``     KV tokens those hold before the iteration, summed
     ``admitted``    requests that enter the batch with this iteration
-    ``preempted``   requests that were thrown out to make room for it
+    ``preempted``   requests that were preempted to make room for it
     ``running``     sequences that hold a slot while it runs
     ``held``        KV tokens that are filled once it has run (``Allocator.reserved`` may be more)
-    ``stationary``  the next plan would be the same, as long as nobody finishes, no arrival
+    ``stationary``  the next plan would be the same, as long as no request finishes, no arrival
                     matters and memory lasts
     """
 

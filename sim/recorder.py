@@ -71,7 +71,7 @@ ABSENCE = np.dtype(
     [
         ("request", "i8"),  # id
         ("time", "f8"),
-        ("out", "i4"),  # 1: thrown out of the batch, 0: caught up again
+        ("out", "i4"),  # 1: preempted, 0: caught up again
     ]
 )
 
@@ -172,6 +172,7 @@ class Recorder:
         return np.frombuffer(self._gaps, dtype=GAP)
 
     def trail_rows(self) -> tuple[NDArray[np.void], NDArray[np.void]]:
-        """Structured rows (``CHUNK``, ``ABSENCE``): what was prefilled in which plan, and who was
-        out of the batch, both in order of time."""
+        """Structured rows (``CHUNK``, ``ABSENCE``): what was prefilled in which plan, and which
+        request was out of the batch, both in order of time.
+        """
         return np.frombuffer(self.chunks, dtype=CHUNK), np.frombuffer(self._absences, ABSENCE)

@@ -67,7 +67,7 @@ class Run:
         )
 
     def left(self) -> int:
-        """Iterations until the price line ends (at least 1 where ``continues`` holds)."""
+        """Iterations until the line of iteration times ends (at least 1 where ``continues`` holds)."""
         if self.limit == INFINITY:
             return 1 << 40
         return ceil((self.limit - self.context) / self.sequences) - self.done
@@ -124,7 +124,7 @@ class Replica:
         self._run: Run | None = None  # the run it belongs to, if it is decode only
         self._started = 0.0
         self._waiting = 0  # requests that the plan in flight left in the queue
-        self._cost = (0.0, 0.0, 0.0)  # price of the plan in flight, if it has prefills
+        self._cost = (0.0, 0.0, 0.0)  # duration of the plan in flight, if it has prefills
         self._alarm.start(self._process())
 
     @property
@@ -308,7 +308,7 @@ class Replica:
             self._recorder.caught_up(request, end)
 
     def _note_thrown_out(self, now: float) -> None:
-        """The plan that was just made preempted somebody."""
+        """The plan that was just made preempted requests."""
         thrown_out = self.scheduler.thrown_out
         for request in thrown_out:
             self._recorder.thrown_out(request, now)

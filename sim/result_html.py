@@ -29,7 +29,7 @@ def result_html(summary: Mapping[str, Any]) -> str:
 
 
 def _facts(summary: Mapping[str, Any]) -> dict[str, str]:
-    """What is said beside the latencies, by its label."""
+    """What is stated next to the latencies, by its label."""
     own = summary["infersim"]
     attainment, met = own["verdict"]["attainment"], own["verdict"]["slo_met"]
     facts = {

@@ -108,7 +108,7 @@ class Result:
 
     @cached_property
     def charts(self) -> dict[str, Any]:
-        """What charts need beside the figures and the tables, as in ``charts.json``."""
+        """What charts need in addition to the metrics and the tables, as in ``charts.json``."""
         return charts(self.record)
 
     @cached_property
@@ -166,7 +166,7 @@ class Result:
         }
 
     def timeline(self) -> Timeline:
-        """Who ran and who waited as time went on; of several repetitions, in the first one."""
+        """How many requests ran and waited over time; of several repetitions, in the first one."""
         run, known = self.record, self.summary["infersim"]["batch"]
         rows = run.requests[run.requests["status"] != REJECTED]
         queued = rows["arrival"] + run.deployment.engine.front_end

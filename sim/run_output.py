@@ -46,7 +46,7 @@ class Paced:
             typer.echo(text, err=True)
 
     def count(self, what: str, done: int, total: int) -> None:
-        """The same of ``done`` of ``total``, with the time that the rest will take at this pace."""
+        """The same of ``done`` of ``total``, with the time left at this pace."""
         left = ""
         if 0 < done < total:
             spent = time.monotonic() - self._begun
@@ -55,7 +55,7 @@ class Paced:
 
 
 def _duration(seconds: float) -> str:
-    """A time to wait, in whole seconds or minutes.
+    """A remaining time, in whole seconds or minutes.
 
     >>> _duration(42.4), _duration(340)
     ('42 s', '6 min')
@@ -90,7 +90,7 @@ def note_size(directory: Path) -> None:
         size = sum(
             entry.stat().st_size for path in folders[:MOST_WEIGHED] for entry in os.scandir(path)
         )
-    except OSError:  # a run that somebody removes meanwhile
+    except OSError:  # a run that is removed meanwhile
         return
     if len(folders) >= MANY_RUNS or size >= MUCH:
         from sim.units import show_bytes

@@ -233,7 +233,7 @@ def _facts_table(summary: dict[str, Any], spread: Spread) -> Table:
 
 
 def _own_table(metrics: dict[str, float | None], spread: Spread) -> Table:
-    """Metrics of one's own."""
+    """The user's own metrics."""
     table = Table(title="Metrics of your own", title_justify="left", expand=True, show_header=False)
     table.add_column(ratio=3, overflow="fold")
     table.add_column(ratio=2, justify="right")

@@ -238,7 +238,7 @@ def play(
     progress: Progress | None = None,
 ) -> RunRecord:
     """One run, from the first arrival to the last token: ``traffic``, whatever the scenario says of
-    it, with iterations at the prices of ``cost``."""
+    it, with the iteration times of ``cost``."""
     scenario = setup.scenario
     env, recorder = simpy.Environment(), Recorder()
 

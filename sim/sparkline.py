@@ -53,8 +53,8 @@ def shows_blocks(encoding: str) -> bool:
 
 
 class Sparks:
-    """A line for those who ran and one for those who waited, as wide as there is room; nothing
-    where nothing is known or no time passed. ``of_first``: of several repetitions.
+    """A line for the running requests and one for the waiting ones, as wide as there is room;
+    nothing where nothing is known or no time passed. ``of_first``: of several repetitions.
 
     Each line is as high as its peak, but a queue that is shorter than the batch is drawn in the
     scale of the batch, so that one that hardly matters does not look like a mountain range.

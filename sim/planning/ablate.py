@@ -34,7 +34,7 @@ Tell = Callable[[int, int], None]
 class Ablation:
     """What was found. ``known`` are the techniques in the order asked for, ``needed`` the names of
     those that are in the baseline because nothing runs without them; ``edges`` say how often each
-    other one joins each set of others, ``outcomes`` what came of a set (those needed left out)."""
+    other one joins each set of others, ``outcomes`` the result of a set (without those needed)."""
 
     scenario: Scenario
     known: Sequence[Technique]
@@ -87,7 +87,7 @@ def ablate(
 
     ``saturate`` lets all requests arrive at once, so that throughputs are capacities. ``tell`` is
     called with (runs done, runs in all). UsageError if the scenario uses no technique, or for an
-    ``order`` that does not list each of them; InfeasibleError if it does not run as it is.
+    ``order`` that does not list each of them; InfeasibleError if the scenario itself does not run.
     """
     known = ordered(techniques(scenario, batch), order)
     if not known:

@@ -7,8 +7,9 @@ from sim.planning.wording import share
 
 
 def missed(probe: Probe) -> str:
-    """What was asked for, and what came of it, of each part of the SLO that a load misses; and the
-    requests that are rejected, if any."""
+    """What was asked for and what was reached, of each part of the SLO that a load misses; and the
+    requests that are rejected, if any.
+    """
     told = [
         f"{share(each.share)} of requests are within the limits, and the SLO asks for "
         f"{each.promise.text}"
@@ -23,7 +24,8 @@ def missed(probe: Probe) -> str:
 
 def refused(probe: Probe) -> str:
     """The requests that are rejected whatever the load, the setting that admits them, and how the
-    others fare."""
+    other requests fare.
+    """
     found = probe.rejection
     assert found is not None
     worst = min(probe.attained, key=lambda each: each.share - each.promise.share)

@@ -34,10 +34,10 @@ constant, so that the answer does not depend on the number of processes."""
 TOLERANCE = 0.02
 
 MOST_RATE = 1e9
-"""Requests per second that are believed."""
+"""The most requests per second that are accepted as a rate."""
 
 EXPENSIVE = "more expensive"
-"""The reason of layouts that would do, but cost more than those that are ranked."""
+"""The reason of layouts that hold the load, but cost more than those that are ranked."""
 
 SHOWN_REASONS = 12
 """Layouts whose reasons an error lists."""

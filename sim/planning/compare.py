@@ -28,7 +28,7 @@ from sim.simulation import is_random
 from sim.workload import ClosedTraffic, build
 
 REPETITIONS = 5
-"""Runs of each variant unless somebody says otherwise: the t of four degrees of freedom is 2.8."""
+"""Runs of each variant by default: the t of four degrees of freedom is 2.8."""
 
 OURS = ("seed", "run.repetitions")
 """Keys that a comparison sets itself."""

@@ -30,7 +30,7 @@ WITHOUT_SLO = (*SHOWN[1:], "p99_e2el_ms")
 """Figures that a terminal is shown; all of them are on the page and in the result."""
 
 MOST_OWN = 4
-"""Metrics of one's own beside each other; more go into a table below."""
+"""A user's own metrics side by side; more go into a table below."""
 
 
 def compare_view(document: Mapping[str, Any]) -> Group:
@@ -102,7 +102,7 @@ def _longest(text: str) -> int:
 
 
 def _names(document: Mapping[str, Any], index: int) -> list[Text]:
-    """What tells a variant from the others, and below it that it is overloaded."""
+    """What distinguishes a variant from the others, and below it that it is overloaded."""
     names = [Text(value) for value in values_of(document, index)]
     if document["variants"][index]["state"] == OVERLOADED:
         names[0].append(f"\n{OVERLOADED}", style="red")

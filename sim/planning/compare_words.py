@@ -139,7 +139,7 @@ def varied(document: Document) -> list[Mapping[str, Any]]:
 
 
 def values_of(document: Document, index: int) -> list[str]:
-    """The values that tell a variant from the others; its label where there are none."""
+    """The values that distinguish a variant from the others; its label where there are none."""
     variant = document["variants"][index]
     keys = [axis["key"] for axis in varied(document)]
     return [show(variant["settings"][key]) for key in keys] or [variant["label"]]
@@ -222,7 +222,7 @@ def _by_throughput(document: Document, served: Sequence[int], *, all_over: bool)
 
 
 def _rate(document: Document, entry: Entry) -> str:
-    """Who serves the most, and how many times what the others serve."""
+    """The variant that serves the most, and how many times what the others serve."""
     what = TITLES[entry["key"]][0].lower()
     first, best = _first(entry), entry["best"]
     if first is None or not best:
@@ -236,7 +236,7 @@ def _rate(document: Document, entry: Entry) -> str:
 
 
 def _latency(document: Document, entry: Entry, up: Sequence[int]) -> str:
-    """Who answers soonest among those that keep up."""
+    """The variant that answers soonest among those that keep up."""
     means = {index: entry["means"][index] for index in up}
     known = {index: mean for index, mean in means.items() if mean is not None}
     if len(known) < 2:

@@ -23,7 +23,7 @@ _PER_HOUR = re.compile(r"\$?\s*([\d.]+(?:[eE][-+]?\d+)?)\s*(?:USD)?\s*(?:/\s*(?:
 
 @dataclass(frozen=True)
 class Constraints:
-    """Limits of a fleet beside the SLO; None: not limited."""
+    """Limits of a fleet in addition to the SLO; None: not limited."""
 
     promises: tuple[Promise, ...] = ()
     cost: float | None = None
@@ -34,7 +34,7 @@ class Constraints:
 def read_constraints(text: str | None) -> Constraints:
     """The constraints in ``text``, separated by semicolons; none for None.
 
-    Raises UsageError for what cannot be read, cannot be kept by any fleet, or is said twice.
+    Raises UsageError for what cannot be read, cannot be met by any fleet, or is given twice.
 
     >>> read_constraints("ttft:p95<500ms; cost<20/h").cost
     20.0

@@ -38,10 +38,10 @@ class Column:
 def contrasts(columns: Sequence[Column], contrast: Contrast | None = None) -> dict[str, Any]:
     """The variants and figures of a comparison as plain data.
 
-    ``contrast`` says how two of them differ, by default by the pairs of their repetitions. The
-    base is the first variant with figures. Best of a figure are the variant with the best mean
-    (``first``) and those that cannot be told from it; none if that is all of them. ``to_first`` has
-    what ``differences`` has, against ``first``.
+    ``contrast`` says how two of them differ, by default by the pairs of their repetitions. The base
+    is the first variant with figures. Best of a figure are the variant with the best mean
+    (``first``) and those that are not distinguishable from it; none if that is all of them.
+    ``to_first`` has what ``differences`` has, against ``first``.
     """
     apart = contrast or _by_repetition(columns)
     served = [index for index, column in enumerate(columns) if column.error is None]
@@ -76,7 +76,7 @@ def contrasts(columns: Sequence[Column], contrast: Contrast | None = None) -> di
 
 
 def _figures(columns: Sequence[Column]) -> list[Figure]:
-    """What is compared: the usual figures, and metrics of one's own."""
+    """What is compared: the usual metrics, and the user's own."""
     return [*FIGURES, *own_figures(key for column in columns for key in column.values)]
 
 
@@ -92,7 +92,7 @@ def _by_repetition(columns: Sequence[Column]) -> Contrast:
 def _best(
     first: int | None, means: Sequence[float | None], behind: Sequence[Difference | None]
 ) -> list[int]:
-    """The variant with the best mean, and those that cannot be told from it."""
+    """The variant with the best mean, and those that are not distinguishable from it."""
     known = [index for index, mean in enumerate(means) if mean is not None]
     good = [
         index

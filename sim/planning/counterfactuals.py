@@ -110,7 +110,7 @@ def _seats(scenario: Scenario) -> Iterator[Counterfactual]:
 
 
 def _memory(scenario: Scenario) -> Iterator[Counterfactual]:
-    """How the cache is allotted, and who sends requests where."""
+    """The allocation of the cache, and the router."""
     kv = scenario.kv_cache
     if kv.allocator == "contiguous":
         yield _flag("paging", "paged KV cache", {"kv_cache.allocator": "paged"})
@@ -149,7 +149,7 @@ LACKING = (
     ("swapping preempted requests to the host", "KvCache", "preemption", "swap"),
     ("prefill and decode on replicas of their own", "Pool", "role", "prefill"),
 )
-"""What might be worth a try, and the value of the scenario that would turn it on."""
+"""Features worth a try, and the value of the scenario that would turn each on."""
 
 
 def lacking() -> list[str]:

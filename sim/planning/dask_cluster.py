@@ -27,7 +27,7 @@ TIMEOUT = 15
 
 @dataclass(frozen=True)
 class DaskCluster:
-    """The workers of the scheduler at ``address``; ``tell`` hears of those that are lost."""
+    """The workers of the scheduler at ``address``; ``tell`` is called with those that are lost."""
 
     address: str
     tell: Callable[[str], object]
@@ -137,8 +137,8 @@ class _Tasks:
     def run(self, points: Iterator[Point], ahead: int) -> Iterator[Outcome]:
         """What comes of each point, ``ahead`` of them at a time.
 
-        With a point that kills workers Dask also blames those that were queued beside it: all that
-        it blames are tried again in the end, one by one.
+        With a point that kills workers Dask also blames those that were queued with it: all that it
+        blames are tried again in the end, one by one.
         """
         suspects: list[Point] = []
         yield from self._side_by_side(points, ahead, suspects)

@@ -30,10 +30,10 @@ from sim.scenario import Scenario
 from sim.simulation import simulate
 
 WORTH = math.log(1.02)
-"""Effects below 2 % are not worth a word: the order of events alone makes as much."""
+"""Effects below 2 % are not mentioned: the order of events alone makes as much."""
 
 WORTH_SHARE = 0.01
-"""Requests within the SLO, as a share of all, that make a change worth a word whatever else it
+"""Requests within the SLO, as a share of all, that make a change worth mentioning whatever else it
 does."""
 
 Tell = Callable[[int, int], None]
@@ -69,9 +69,10 @@ class Trial:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """``base`` is the summary of the scenario as it is, ``latency`` where the time of its requests
+    """``base`` is the summary of the scenario unchanged, ``latency`` where the time of its requests
     went, ``rejection`` the requests that it rejects (None without any); ``target`` is what commands
-    in advice name, ``given`` the overrides that they repeat."""
+    in advice name, ``given`` the overrides that they repeat.
+    """
 
     scenario: Scenario
     target: str
@@ -83,7 +84,7 @@ class Diagnosis:
 
     @property
     def verdict(self) -> Mapping[str, Any]:
-        """That of the scenario as it is."""
+        """That of the scenario unchanged."""
         found: Mapping[str, Any] = self.base["infersim"]["verdict"]
         return found
 
@@ -111,7 +112,7 @@ class Diagnosis:
         return sorted(ran, key=lambda trial: -(trial.effect or 0.0))
 
     def helping(self, key: str) -> Trial | None:
-        """The what-if that helps one figure most; None if none is worth a word."""
+        """The what-if that helps one figure most; None if none is worth mentioning."""
         ran = [t for t in self.probes if (t.gains.get(key) or 0.0) > WORTH]
         return max(ran, key=lambda trial: trial.gains[key] or 0.0, default=None)
 
@@ -152,7 +153,7 @@ def diagnose(
 ) -> Diagnosis:
     """Simulate ``scenario``, and each of its counterfactuals.
 
-    Raises InfeasibleError if it does not run as it is, and whatever ``simulate`` raises.
+    Raises InfeasibleError if the scenario itself does not run, and whatever ``simulate`` raises.
     """
     result = simulate(scenario)
     base = result.summary

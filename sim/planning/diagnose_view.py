@@ -114,7 +114,7 @@ def _latency(latency: Mapping[str, Mapping[str, float]]) -> Table:
 
 
 def advice_view(document: Mapping[str, Any]) -> Text:
-    """The advice, to be printed as it is: commands are whole, however wide, to be copied."""
+    """The advice, to be printed unchanged: commands are whole, however wide, to be copied."""
     return Text("\n").join(_advice(document))
 
 

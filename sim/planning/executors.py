@@ -26,7 +26,7 @@ class Executor(Protocol):
     """Evaluates points."""
 
     def run(self, scenario: Scenario, points: Iterable[Point]) -> Iterator[Outcome]:
-        """The outcomes of ``points``, each as soon as it is there, in any order.
+        """The outcomes of ``points``, each as soon as it is ready, in any order.
 
         Raises InfersimError if the points cannot be evaluated where they were to be.
         """
@@ -74,7 +74,7 @@ def _evaluate(parent: int, scenario: Scenario, point: Point) -> Outcome:
 
 @cache
 def end_with(parent: int) -> None:
-    """Watch from now on whether ``parent`` lives: killed, it cannot tell its processes to end."""
+    """Watch from now on whether ``parent`` lives: if killed, it cannot end its processes."""
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -37,7 +37,7 @@ FIGURES = (
 
 
 def own_figures(keys: Iterable[str]) -> list[Figure]:
-    """The metrics of one's own among ``keys``; nothing says which way they are better.
+    """A user's own metrics among ``keys``; it is unknown which way they are better.
 
     >>> own_figures(["duration", "metrics.fairness"])
     [Figure(key='metrics.fairness', title='fairness', unit='', better=None)]

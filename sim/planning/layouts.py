@@ -30,11 +30,11 @@ from sim.simulation import Setup, prepare
 from sim.units import show_time
 
 SLACK = 1.2
-"""By how much a fleet may serve more than its full batches are priced at: those are within 6 % of
+"""By how much a fleet may serve more than predicted for its full batches: those are within 6 % of
 what simulated ones serve, and this must never rule out a fleet that holds."""
 
 ALONE_SLACK = 1.1
-"""By how much a promised latency may be missed by lone requests before a layout is ruled out."""
+"""By how much lone requests may miss a latency limit before a layout is ruled out."""
 
 REJECTS, SMALL_CACHE = "requests rejected", "KV cache too small"
 """Reasons that come before any about speed: no faster GPU would help."""
@@ -43,7 +43,7 @@ BEFORE_SPEED = (REJECTS, "constraint", "no price", "cannot be simulated")
 """Reasons that stand whatever the size of the KV cache."""
 
 SIXTEEN_BITS = {"int4": "bf16"}
-"""Precision of the activations beside weights that are only stored in fewer bits."""
+"""Precision of the activations with weights that are only stored in fewer bits."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +138,10 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Screened:
-    """A layout that may do: ``price`` of a replica in USD per hour, ``rate`` that it cannot exceed,
-    and so the ``least`` replicas that the fleet has. ``note`` says that its KV cache is small."""
+    """A layout that may hold the load: ``price`` of a replica in USD per hour, ``rate`` that it
+    cannot exceed, and so the ``least`` replicas that the fleet has. ``note`` says that its KV cache
+    is small.
+    """
 
     layout: Layout
     price: float
@@ -213,7 +215,7 @@ def _slow_alone(
 
 
 def _too_slow(layout: Layout, promise: Promise, lone: Alone, price: float) -> Rejected:
-    """Rejected for the limit that the fewest lone requests keep."""
+    """Rejected for the limit that the fewest lone requests meet."""
     kept = {
         name: lone.keeping(Promise({name: limit}, promise.share))
         for name, limit in promise.limits.items()

@@ -13,8 +13,9 @@ hold."""
 
 @dataclass(frozen=True)
 class Point:
-    """One variant of a scenario: its number among those of the question, what it changes, and what
-    a person would call it."""
+    """One variant of a scenario: its number among those of the question, what it changes, and how
+    people would name it.
+    """
 
     index: int
     settings: Settings
@@ -23,9 +24,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a point: its ``summary`` (as in ``summary.json``), or the ``error`` that kept it
-    from having one, with the exit code that ``infersim run`` would have ended with (3:
-    infeasible). Exactly one of the two is set; ``exit_code`` is 0 with a summary."""
+    """The outcome of a point: its ``summary`` (as in ``summary.json``), or the ``error`` that
+    prevented one, with the exit code that ``infersim run`` would have ended with (3: infeasible).
+    Exactly one of the two is set; ``exit_code`` is 0 with a summary.
+    """
 
     point: Point
     summary: dict[str, Any] | None

@@ -42,17 +42,17 @@ from sim.simulation import Setup, is_random, play
 from sim.workload import build
 
 MOST = 8
-"""Runs after which a load is decided by the share alone: eight times 5,000 requests tell 0.99 from
-0.988. Closer than that hardly moves the load that is found."""
+"""Runs after which a load is decided by the share alone: eight times 5,000 requests distinguish
+0.99 from 0.988. Closer than that hardly moves the load that is found."""
 
 SEVERAL = 3
 """Runs that a load close to saturation gets at least."""
 
 BEYOND = 1.2
-"""The utilisation from which on one run is enough again: nobody doubts that it is too much."""
+"""The utilisation from which on one run is enough again: it is too much beyond doubt."""
 
 STABILITY = "capacity"
-"""What breaks when more arrives than can be served, whatever is promised."""
+"""What breaks when more arrives than can be served, whatever the SLO."""
 
 TURNOVERS = 8
 """How often the batches of a fleet are exchanged in a run, at least; less says little of them."""
@@ -146,7 +146,7 @@ class Probe:
 
 
 class Prober:
-    """Simulates one scenario at any load, with any changes that leave a replica as it is."""
+    """Simulates one scenario at any load, with any changes that leave a replica unchanged."""
 
     def __init__(
         self, setup: Setup, cost: CostModel, promises: Sequence[Promise], residence: float
@@ -163,7 +163,7 @@ class Prober:
     def probe(self, axis: Axis, load: float, *, replicas: int = 1, most: int = MOST) -> Probe:
         """Whether ``load`` holds, decided by at most ``most`` runs.
 
-        Without promises, whether the verdict calls it stable.
+        Without an SLO, whether the verdict calls it stable.
         """
         settings = dict(axis.settings(load))
         if replicas != self.scenario.fleet[0].replicas:

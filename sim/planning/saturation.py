@@ -24,7 +24,7 @@ from sim.schedulers import Limits
 from sim.simulation import Setup
 
 ALONE = 400
-"""Requests whose latencies alone are priced, evenly spread over the traffic."""
+"""Requests whose latencies alone are predicted, evenly spread over the traffic."""
 
 ROOM = 0.9
 """Share of a TPOT limit, or of the capacity, at which the search for the highest load begins: what
@@ -33,7 +33,7 @@ most requests see must stay below the limit if nearly all are to keep it."""
 
 @dataclass(frozen=True)
 class Replica:
-    """One replica of a scenario with its prices; what ``full_batch`` wants to know."""
+    """One replica of a scenario with its cost model: what ``full_batch`` needs."""
 
     scenario: Scenario
     cost: CostModel
@@ -43,7 +43,9 @@ class Replica:
 
 @dataclass(frozen=True)
 class Saturation:
-    """What full batches of one replica serve: ``rate`` requests per second, ``seats`` at a time."""
+    """What full batches of one replica serve: ``rate`` requests per second, ``seats`` (slots) at a
+    time.
+    """
 
     rate: float
     seats: float
@@ -102,7 +104,7 @@ def estimate(replica: Replica, traffic: Traffic, promises: list[Promise]) -> Sat
 
 @dataclass(frozen=True)
 class Alone:
-    """Latencies of requests that have a replica for themselves; ``residence`` is how long they stay
+    """Latencies of requests that are alone in a replica; ``residence`` is how long they stay
     in it on average."""
 
     ttft: NDArray[np.float64]
@@ -110,7 +112,7 @@ class Alone:
     residence: float
 
     def keeping(self, promise: Promise) -> float:
-        """The share that keeps the TTFT and TPOT limits of a promise."""
+        """The share that meets the TTFT and TPOT limits of ``promise``."""
         kept = np.ones(len(self.ttft), dtype=bool)
         for name, latency in (("ttft", self.ttft), ("tpot", self.tpot)):
             if name in promise.limits:
@@ -119,7 +121,7 @@ class Alone:
 
 
 def alone(replica: Replica, traffic: Traffic) -> Alone:
-    """The latencies of requests that meet nobody: prompt by prompt, at most so many tokens in an
+    """The latencies of requests that are alone: prompt by prompt, at most so many tokens in an
     iteration as the scheduler allows, then token by token."""
     chosen = np.linspace(0, len(traffic.prompts) - 1, min(ALONE, len(traffic.prompts))).astype(int)
     budget, cost = replica.limits.max_num_batched_tokens, replica.cost

@@ -74,7 +74,7 @@ class Swing:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """``base`` is the summary of the scenario as it is; ``together`` what comes of all worse ends
+    """``base`` is the summary of the scenario unchanged; ``together`` what comes of all worse ends
     at once, None if no end hurts."""
 
     scenario: Scenario
@@ -85,7 +85,7 @@ class Sensitivity:
 
     @property
     def holds(self) -> bool | None:
-        """The decision as it is."""
+        """The decision of the scenario unchanged."""
         return decision(self.base)
 
     @property
@@ -114,7 +114,7 @@ def sensitivity(
 ) -> Sensitivity:
     """Move every uncertain input of ``scenario`` to both of its ends; ``ranges`` replace the usual.
 
-    Raises UsageError for a range of nothing, InfeasibleError if it does not run as it is.
+    Raises UsageError for a range of nothing, InfeasibleError if the scenario itself does not run.
     """
     chosen = ranges or {}
     uncertain(scenario, 0.0, chosen)  # complains before anything is simulated

@@ -25,5 +25,5 @@ def meets(summary: Mapping[str, Any] | None) -> bool:
 
 
 def is_open(summary: Mapping[str, Any] | None) -> bool:
-    """Whether chance leaves open if a run was within its SLO."""
+    """Whether chance leaves open whether a run was within its SLO."""
     return summary is not None and slo_state(summary["infersim"]["verdict"]) == OPEN

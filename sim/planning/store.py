@@ -102,7 +102,7 @@ class Store:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        with suppress(OSError):  # of what could not be written, and was told
+        with suppress(OSError):  # of a write that failed and was reported
             self._file.close()
 
 

@@ -21,7 +21,7 @@ MOST_ROWS = 60
 """Points that a terminal is shown; all of them are in the result."""
 
 MOST_OWN = 4
-"""Metrics of one's own beside each other; more go into a table below."""
+"""A user's own metrics side by side; more go into a table below."""
 
 STATES = {"near saturation": "near", "too short to tell": "unclear", "no traffic served": "none"}
 """Verdicts that are too long for a column."""

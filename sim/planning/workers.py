@@ -15,7 +15,7 @@ R = TypeVar("R")
 def calls(
     function: Callable[..., R], arguments: Sequence[tuple[Any, ...]], jobs: int
 ) -> Iterator[R]:
-    """``function`` of each of ``arguments``, in their order, each as soon as it is there.
+    """``function`` of each of ``arguments``, in their order, each as soon as it is ready.
 
     ``jobs`` processes work, -1 is one for each core; 1, or a single call, stays in this process.
     Raises InfersimError where a process was killed.

@@ -39,7 +39,7 @@ def free_directory(output: Path | None, name: str) -> Path:
 
 
 def save(document: Document, directory: Path, scenario: Scenario | None = None) -> None:
-    """Write the answer, and beside it the one ``scenario`` that it is about."""
+    """Write the answer, and next to it the one ``scenario`` that it is about."""
     from sim.run_directory import RunDirectory, write_json
 
     place = None if scenario is None else RunDirectory.create(directory, scenario)
@@ -61,8 +61,9 @@ def present(
     as_json: bool,
     advice: View | None = None,
 ) -> None:
-    """Try the page of an answer that is saved, then print: one JSON object, or ``view`` in 88
-    columns and ``advice`` in lines of any length."""
+    """Write the page of an answer that is saved, if possible, then print: one JSON object, or
+    ``view`` in 88 columns and ``advice`` in lines of any length.
+    """
     page = None if write_page is None else _page(write_page, directory / PAGE, document)
     if as_json:
         places = {"directory": str(directory), "page": None if page is None else str(page)}
@@ -99,7 +100,7 @@ def exit_code(codes: Iterable[int], which: str) -> int:
 
 
 def teller(command: str) -> Callable[[str], None]:
-    """What prints each step on stderr if that is a terminal, else one now and then."""
+    """A function that prints each step on stderr if that is a terminal, else one now and then."""
     if sys.stderr.isatty():
         return lambda text: typer.echo(text, err=True)
     paced = Paced()

@@ -55,7 +55,7 @@ def find(
 
 
 def _probes() -> Callable[[Probe], None]:
-    """What tells each load that was tried, and how many there were."""
+    """A function that reports each load that was tried, and how many there were."""
     say, tried = teller("find"), count(1)
 
     def tell(probe: Probe) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sim.scenario import Scenario
 
 MOST_GPUS = 1024
-"""GPUs of one replica that are believed."""
+"""The most GPUs of one replica that are accepted."""
 
 
 def plan(

@@ -69,14 +69,14 @@ def router_class(name: str, folders: Sequence[Path] = ()) -> type[Router]:
 
 
 class _Checked(Router):
-    """A router of one's own whose answers are looked at."""
+    """A user's own router whose answers are checked."""
 
     def __init__(self, name: str, router: Router) -> None:
         self._name = name
         self._router = router
 
     def choose(self, request: Request, targets: Sequence[Target]) -> int:
-        """What the router chooses; InfersimError for what is no replica."""
+        """The router's choice; InfersimError if it is no replica."""
         chosen = self._router.choose(request, targets)
         try:
             index = operator.index(chosen)

@@ -39,7 +39,7 @@ class TrafficClass(Section):
 
 
 def checked(classes: Sequence[TrafficClass]) -> None:
-    """Refuse, by raising at the entry to blame, classes that cannot stand beside each other."""
+    """Refuse, by raising at the entry to blame, classes that contradict each other."""
     if not classes:
         raise trouble("the list is empty; without classes write null, or nothing")
     for index, item in enumerate(classes):

@@ -17,7 +17,7 @@ from sim.scenario.loading import UnreadableError, read
 from sim.scenario.schema import absolute_paths
 
 LONGEST_CHAIN = 10
-"""Files that extend one another in a row; beyond that nobody sees what a value is."""
+"""Files that extend one another in a row; in a longer chain a value is hard to trace."""
 MOST_FILES = 100
 """Files of one scenario, each counted as often as it is extended."""
 

@@ -36,7 +36,7 @@ ORDERS = ("fcfs", "sjf", "priority", "edf")
 ALSO: Mapping[tuple[str, str], _Schema] = {
     ("Scheduler", "long_prefill_token_threshold"): {"const": 0},
 }
-"""Spellings that a section itself reads, beside those of the key's type."""
+"""Spellings that a section itself reads, in addition to those of the key's type."""
 ONE_FOR_ALL = {("Scenario", "fleet"), ("Scenario", "metrics")}
 """Lists for which a single entry may stand."""
 _NUMBER = r"\+?([0-9][0-9_]*(\.[0-9_]*)?|\.[0-9][0-9_]*)([eE][-+]?[0-9]+)?"

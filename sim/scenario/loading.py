@@ -117,7 +117,7 @@ def _text(path: Path, label: str) -> str:
 
 
 def _sibling(path: Path) -> str:
-    """The file beside a missing one that was probably meant."""
+    """The file next to a missing one that was probably meant."""
     try:
         names = [entry.name for entry in path.parent.iterdir() if entry.suffix in (".yaml", ".yml")]
     except (OSError, ValueError):

@@ -46,7 +46,7 @@ parser gave up), and the same in the words of somebody who writes a scenario."""
 
 
 class BrokenYamlError(Exception):
-    """The text is no YAML that scenarios allow; whoever parses it says so to the user."""
+    """The text is no YAML that scenarios allow; the caller reports it to the user."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)

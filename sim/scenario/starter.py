@@ -37,7 +37,7 @@ def text(like: str) -> str:
 def write(name: str, like: str = "chat", *, force: bool = False) -> Path:
     """Write a template to ``name``, with .yaml at its end, and return where it is.
 
-    What the template refers to is written beside it, unless a file of that name is there. Raises
+    What the template refers to is written next to it, unless a file of that name is there. Raises
     UsageError when the file exists, unless ``force`` is given, or cannot be written.
     """
     content = text(like)

@@ -145,6 +145,6 @@ class Workload(LimitedSection):
 
 
 def _replaces(this: str, given: list[str]) -> None:
-    """Refuse what is ``given`` beside ``this``."""
+    """Refuse what is ``given`` together with ``this``."""
     if given:
         raise trouble(f"{this} replaces {' and '.join(given)}; give one or the other", given[0])

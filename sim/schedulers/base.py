@@ -50,7 +50,7 @@ class Scheduler(ABC):
         self.waiting: Queue = Fifo()
         self.decoding = DecodeBatch()
         self.last_call = False
-        self.thrown_out: list[Request] = []  # by preemption; who reads it empties it
+        self.thrown_out: list[Request] = []  # by preemption; reading it empties it
         self.reserved_end = 0  # tokens' worth of memory taken in the last iteration of a leap
 
     # -- what a policy decides ---------------------------------------------------------------
@@ -81,15 +81,16 @@ class Scheduler(ABC):
     # -- what the replica calls --------------------------------------------------------------
 
     def flush(self) -> None:
-        """Nothing more will arrive before something finishes: stop waiting for company."""
+        """Nothing more will arrive before something finishes: stop waiting for a fuller batch."""
         self.last_call = True
 
     def submit(self, request: Request) -> bool:
         """A request has arrived; it waits until ``schedule`` takes it.
 
-        Returns whether the next plan may differ because of it. It cannot if somebody else is still
-        at the head of the queue: a plan that repeats has found no room for that one, and who comes
-        behind is not asked. A policy that looks past the head must say when the plan can differ.
+        Returns whether the next plan may differ because of it. It cannot if another request is
+        still at the head of the queue: a plan that repeats has found no room for that one, and
+        those behind it are not considered. A policy that looks past the head must say when the plan
+        can differ.
         """
         waiting = self.waiting
         waiting.append(request)

@@ -19,7 +19,7 @@ from sim.schedulers.base import Chunk, Limits, Plan, Scheduler
 
 
 class IterationLevel(Scheduler):
-    """What both rules share: who runs, in order of admission, and preemption by recomputation."""
+    """What both rules share: the running requests by admission, and preemption by recomputation."""
 
     def __init__(self, limits: Limits, kv: Allocator) -> None:
         super().__init__(limits, kv)
@@ -45,7 +45,7 @@ class IterationLevel(Scheduler):
         return preempted
 
     def _preempt(self, request: Request) -> None:
-        """Throw ``request`` out: KV lost, delivered tokens kept, first in the queue again."""
+        """Preempt ``request``: KV lost, delivered tokens kept, first in the queue again."""
         del self._running[request]
         if request.joined >= 0:
             self.decoding.leave(request)
@@ -74,14 +74,14 @@ class ChunkedPrefill(IterationLevel):
     """vLLM V1's scheduler: running requests in order of admission, then those that wait.
 
     With ``long_prefill_token_threshold`` no prompt gets more tokens than that in one iteration, so
-    that several can be under way at once. A request that is alone, nobody waiting, is not held
+    that several can be under way at once. A request that is alone, with none waiting, is not held
     back.
     """
 
     def __init__(self, limits: Limits, kv: Allocator) -> None:
         super().__init__(limits, kv)
         self._cap = 0  # most tokens of one prompt in the iteration that is planned; 0: no such cap
-        # who will still lack tokens after the iteration in flight, in order of admission
+        # requests that will still lack tokens after the iteration in flight, in order of admission
         self._partials: list[Request] = []
 
     def schedule(self, now: float) -> Plan | None:
@@ -119,8 +119,8 @@ class ChunkedPrefill(IterationLevel):
         the newest are preempted until that fits (see ``_grow_decodes``).
 
         Returns the chunks and how many were preempted. vLLM deals the budget out in order of
-        admission. It always reaches everybody, so who is first does not matter: only the newest
-        can have been cut short by it, and nobody else's share is larger than an iteration ago.
+        admission. It always reaches every request, so the order does not matter: only the newest
+        can have been cut short by it, and no other share is larger than an iteration ago.
         """
         budget = self.limits.max_num_batched_tokens - self.decoding.size
         chunks: list[Chunk] = []
@@ -167,7 +167,7 @@ class ChunkedPrefill(IterationLevel):
         return False
 
     def _admit_waiting(self, chunks: list[Chunk], budget: int, now: float) -> int:
-        """Take requests from the queue while seats, tokens and memory last; returns how many."""
+        """Take requests from the queue while slots, tokens and memory last; returns how many."""
         limits, kv, waiting, running = self.limits, self.kv, self.waiting, self._running
         cap = self._cap
         admitted = 0
@@ -191,7 +191,7 @@ class ChunkedPrefill(IterationLevel):
 
 
 def _unfinished(chunks: list[Chunk]) -> list[Request]:
-    """Who still lacks tokens once ``chunks`` have run."""
+    """The requests that still lack tokens once ``chunks`` have run."""
     return [c.request for c in chunks if c.context + c.tokens < c.request.tokens_to_prefill()]
 
 
@@ -229,7 +229,7 @@ class PrefillFirst(IterationLevel):
         return chunks
 
     def _can_admit(self) -> bool:
-        """A seat and memory for the head of the queue, the watermark left free."""
+        """A slot and memory for the head of the queue, the watermark left free."""
         if len(self._running) >= self.limits.max_num_seqs:
             return False
         spare = self.WATERMARK if self._running else 0.0

@@ -74,7 +74,7 @@ class DecodeBatch:
         self._find_next()
 
     def _find_next(self) -> None:
-        """Drop entries of those who left, and note who of the others finishes first."""
+        """Drop entries of members that left, and note which of the others finishes first."""
         finishes = self._finishes
         while finishes:
             finish, _, joins, request = finishes[0]
@@ -115,7 +115,7 @@ class DecodeBatch:
         return finished
 
     def stalled(self, start: float) -> list[tuple[float, int]]:
-        """(last token time, members) of those who got no token in the iteration that ended at
+        """(last token time, members) of those that got no token in the iteration that ended at
         ``start``: their next gap is longer than the iteration that closes it."""
         fresh = self._fresh
         cohorts = [(time, members) for time, members in fresh.items() if time < start and members]

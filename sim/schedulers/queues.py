@@ -30,7 +30,7 @@ class Queue(Protocol):
         """``request`` arrives."""
 
     def appendleft(self, request: Request, /) -> None:
-        """``request`` was thrown out of the batch and waits again."""
+        """``request`` was preempted and waits again."""
 
     def popleft(self) -> Request:
         """Take who leaves next."""
@@ -87,7 +87,7 @@ class Sorted:
         heappush(self._heap, (self._key(request), next(self._arrived), request))
 
     def appendleft(self, request: Request, /) -> None:
-        """``request`` goes before everybody else."""
+        """``request`` goes before all others."""
         self._front.append(request)
 
     def popleft(self) -> Request:

@@ -34,7 +34,7 @@ class RankedPrefill(ChunkedPrefill):
         self._preempted = 0  # while the plan was made
 
     def schedule(self, now: float) -> Plan | None:
-        """As ``ChunkedPrefill``; those passed over hold seats and memory, but get nothing."""
+        """As ``ChunkedPrefill``; those passed over hold slots and memory, but get no tokens."""
         self._preempted = 0
         self._passed_over = []
         plan = super().schedule(now)
@@ -54,7 +54,7 @@ class RankedPrefill(ChunkedPrefill):
         return preempted
 
     def _continue_prompts(self) -> tuple[list[Chunk], int]:
-        """As ``ChunkedPrefill``; who is passed over goes on in a later iteration."""
+        """As ``ChunkedPrefill``; a request that is passed over goes on in a later iteration."""
         chunks, preempted = super()._continue_prompts()
         self._partials += self._passed_over  # they stand behind all that were served
         return chunks, preempted
@@ -108,7 +108,7 @@ class RankedPrefill(ChunkedPrefill):
         self.kv.allocate(0, held)
 
     def _pass_over(self, requests: list[Request]) -> None:
-        """No token for ``requests`` in this iteration; their memory stays as it is."""
+        """No token for ``requests`` in this iteration; their memory stays unchanged."""
         for request in requests:
             if request.joined >= 0:
                 self.decoding.leave(request)

@@ -83,7 +83,7 @@ class WholeBatch(Scheduler):
         """Memory comes back when the batch is over."""
 
     def _retire(self, request: Request) -> None:
-        """Keep slot and memory; the last one out returns them all."""
+        """Keep slot and memory; the last member to finish returns them all."""
         self._left -= 1
         self._finished_tokens += request.computed
         if not self._left:
@@ -138,7 +138,8 @@ class RequestLevel(WholeBatch):
     """What waits once the last batch is over, when it is ``max_num_seqs`` or the oldest has waited
     ``batch_timeout``; finished sequences cost no compute.
 
-    A server cannot know that nobody else will come, so the last batch waits as long as any other.
+    A server cannot know that no more requests will come, so the last batch waits as long as any
+    other.
     """
 
     def _batch_size(self, now: float) -> int:

@@ -29,7 +29,7 @@ def score_all(
     progress: Progress | None = None,
     given: Given | None = None,
 ) -> list[Scored]:
-    """Every row of the tables (CSV files) and logs (folders) at ``paths`` beside its prediction.
+    """Every row of the tables (CSV files) and logs (folders) at ``paths`` next to its prediction.
 
     ``jobs`` processes work side by side; -1 is one for each core. ``given`` goes before what logs
     state. Raises TraceError for a file that is neither, UsageError for something given without a

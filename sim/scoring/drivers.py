@@ -14,7 +14,7 @@ from sim.scoring.presets import preset
 
 SEATS = 2048
 """Requests that run at once at most in an engine that was to take as many as it can: the default of
-TensorRT-LLM. Buffers grow with the seats, so no more are given than memory has room for."""
+TensorRT-LLM. Buffers grow with the slots, so no more are given than memory has room for."""
 
 P95_MEANS, MOST_MEANS = 2.9, 4
 """Of lengths whose mean alone is known: the 95th percentile of a lognormal law as wide as its mean,
@@ -99,7 +99,7 @@ def _scheduler(known: Conditions, chunked: bool) -> dict[str, Any]:
 
 
 def _room(known: Conditions) -> int:
-    """Whole requests that the memory beside the weights could hold, up to ``SEATS``."""
+    """Whole requests that fit into memory with the weights, up to ``SEATS``."""
     weights = catalog.model(known.model).weight_bytes(known.weights) / known.tensor_parallel
     model = catalog.model(known.model)
     free = catalog.gpu(known.gpu).memory - weights

@@ -36,7 +36,7 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True)
 class LogMeta:
-    """What a log states, by the names of its fields; None for what nobody said."""
+    """What a log states, by the names of its fields; None for what is not stated."""
 
     path: Path
     published_model: str | None
@@ -54,8 +54,9 @@ class LogMeta:
     assumed: tuple[str, ...]
 
     def model(self, given: Given) -> str:
-        """The model by the catalogue's name; TraceError if nobody says it, Unrepresentable for one
-        that the catalogue has not."""
+        """The model by the catalogue's name; TraceError if it is not stated, Unrepresentable for
+        one that the catalogue has not.
+        """
         if given.model is not None:
             return _absolute(given.model)
         return model_name(self._stated(self.published_model, "model", "which model it served"))

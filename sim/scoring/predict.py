@@ -84,7 +84,7 @@ Progress = Callable[[int, int], None]
 
 
 def score(rows: Iterable[Row], *, jobs: int, progress: Progress | None = None) -> list[Scored]:
-    """Every row beside its prediction, in order. ``jobs`` processes work side by side; -1 is one
+    """Every row with its prediction, in order. ``jobs`` processes work side by side; -1 is one
     for each core."""
     cases = [case(row) for row in rows]
     needed = list(dict.fromkeys(c.known for c in cases if c.known and c.figure))

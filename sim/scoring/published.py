@@ -14,7 +14,7 @@ from sim.scoring.table import Row
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Settings found beside a row; None or empty where nothing is said.
+    """Settings found in the notes of a row; None or empty where nothing is stated.
 
     ``spread`` are the shortest and the longest length as shares of the nominal one.
     """
@@ -75,7 +75,7 @@ _TOKENS = re.compile(r"max[-_]num[-_]batched[-_]tokens\D{0,3}(\d+)")
 
 
 def statement(row: Row) -> Statement:
-    """What is known of ``row`` beside its columns."""
+    """What is known of ``row`` in addition to its columns."""
     notes = row["notes"]
     known = next((known for known in KNOWN if known.covers(row)), None)
     spread = _SPREAD.search(notes)

@@ -47,7 +47,7 @@ def is_log(path: Path) -> bool:
 
 
 def score_log(path: Path, given: Given = _NOTHING) -> list[Scored]:
-    """Every metric of the log in the folder ``path`` beside its prediction; ``given`` goes before
+    """Every metric of the log in the folder ``path`` with its prediction; ``given`` goes before
     what the log states. Raises TraceError for a log that cannot be read, or that lacks what is not
     given."""
     meta = read_meta(path / META, given)

@@ -20,7 +20,7 @@ from sim.workload.traffic import Chunk
 
 POLICIES = ("static", "request", "continuous")
 PRICE = {"fixed": 2.0**-8, "sequence": 2.0**-14, "context": 2.0**-22, "prompt": 2.0**-16}
-"""A price in which everything counts (s)."""
+"""An iteration time in which everything counts (s)."""
 
 
 def littles_law(name: str, played: Played) -> Check:
@@ -33,7 +33,7 @@ def littles_law(name: str, played: Played) -> Check:
 
 
 def idle_only_when_empty(name: str, played: Played) -> Check:
-    """Under continuous batching iterations run exactly while somebody is there: busy seconds
+    """Under continuous batching iterations run exactly while requests are present: busy seconds
     against those covered by the stays of the requests."""
     rows = played.requests
     order = np.argsort(rows["arrival"], kind="stable")
@@ -69,10 +69,11 @@ def departures(name: str, played: Played, token: float) -> Check:
 def roofline_check(
     *, seats: int = 64, prompt: int = 512, output: int = 257, price: Price | None = None
 ) -> Check:
-    """Tokens per second of ``seats`` requests that decode together: the ceiling of the roofline.
+    """Tokens per second of ``seats`` (slots) requests that decode together: the ceiling of the
+    roofline.
 
     Llama 3.1 8B on an H100 under an engine without overhead. Theory adds up the operators of every
-    pass, each the longer of its arithmetic and its memory traffic; the run prices whole leaps by a
+    pass, each the longer of its arithmetic and its memory traffic; the run times whole leaps by a
     line in the context.
     """
     deployment = Deployment(
@@ -113,7 +114,7 @@ def burst_check(
     price: Price | None = None,
     policy: Scheduler | None = None,
 ) -> Check:
-    """How long a burst takes that fills the seats: one prefill, and a decode for each further token
+    """How long a burst takes that fills the slots: one prefill, and a decode for each further token
     of the longest output.
 
     Static pads: every slot has the longest prompt and decodes to the longest output, used or not.

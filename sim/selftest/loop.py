@@ -26,7 +26,7 @@ from sim.schedulers import Limits, Scheduler, make_scheduler
 from sim.workload import OpenTraffic
 
 NO_LIMIT = 1 << 24
-"""Seats, tokens or KV blocks that never run out here."""
+"""Slots, tokens or KV blocks that never run out here."""
 
 
 class LinePrice:
@@ -98,7 +98,7 @@ class WatchedReplica(Replica):
 def scheduler(
     batching: str = "continuous", *, seats: int = NO_LIMIT, order: str = "fcfs"
 ) -> Scheduler:
-    """A policy of the catalogue with ``seats`` and memory without end."""
+    """A shipped policy with ``seats`` (slots) and unlimited memory."""
     limits = Limits(max_num_seqs=seats, max_num_batched_tokens=NO_LIMIT, max_model_len=NO_LIMIT)
     return make_scheduler(batching, limits, PagedAllocator(NO_LIMIT, 16), order=order)
 
@@ -111,7 +111,7 @@ def play(
 ) -> Played:
     """Run ``traffic`` on one replica from an empty system until it is empty again.
 
-    Raises InfersimError if the scheduler leaves somebody waiting for ever.
+    Raises InfersimError if the scheduler leaves a request waiting for ever.
     """
     env, recorder = simpy.Environment(), Recorder()
     replica = make_replica(env, policy, price, recorder)

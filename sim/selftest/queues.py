@@ -128,8 +128,9 @@ def single_server(
     price: Price | None = None,
     policy: Scheduler | None = None,
 ) -> list[Check]:
-    """M/G/1: one seat and a constant price, so that a job of n tokens takes n iterations and the
-    next one enters at the boundary at which it leaves."""
+    """M/G/1: one slot and a constant iteration time, so that a job of n tokens takes n iterations
+    and the next one enters at the boundary at which it leaves.
+    """
     rate = load / (size.mean * TOKEN)
     played = play(
         generate(requests, seed, Poisson(rate), PROMPT, size.law),
@@ -186,10 +187,10 @@ def infinite_servers(
     price: Price | None = None,
     policy: Scheduler | None = None,
 ) -> list[Check]:
-    """M/G/infinity: seats for all, the price of an iteration is the same for any batch.
+    """M/G/infinity: slots for all, and an iteration takes the same time for any batch.
 
     A request waits for the boundary, half a token on average whatever the load, then takes its
-    size. (Unless it finds nobody: a share exp(-load), which moves nothing visible.) At a given
+    size. (Unless it finds no other: a share exp(-load), which moves nothing visible.) At a given
     place between two boundaries the number present is Poisson; its mean grows by rate * TOKEN from
     one to the next, which adds a twelfth of that squared to the variance.
     """

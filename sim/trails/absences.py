@@ -48,7 +48,7 @@ def absence(
     start, end, before = iterations.start, iterations.end, iterations.before
     for out in (first + np.flatnonzero(iterations.preempts[first:last])).tolist():
         had = before[out] - before[first]
-        rest = tokens - 2 - had  # but for the first one, and the one that the prefill brings
+        rest = tokens - 2 - had  # except the first one, and the one that the prefill brings
         if rest < 0:
             break
         # plans after which so many iterations are left

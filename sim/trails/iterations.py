@@ -40,7 +40,7 @@ class Iterations:
         self.decodes = plans["decode_seqs"][own] > 0
         served = plans["decode_seqs"][own] + plans["prefill_seqs"][own]
         self.passes = plans[RUNNING][own] > served if RUNNING in plans else served < 0
-        """Whether somebody in the batch got no token: queues with ranks deal out few tokens so."""
+        """Whether a request in the batch got no token: queues with ranks deal out few tokens so."""
         alone = plans["prefill_seqs"][own] == 1
         self.chunk = np.nan_to_num(np.where(alone, plans["prefill_tokens"][own], 0)).astype(
             np.int64

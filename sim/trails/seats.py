@@ -28,13 +28,13 @@ from sim.trails.tokens import LASTED
 Phase = Literal["queue", "prefill", "decode", "stalled", "preempted", "unknown", "padding", "held"]
 
 WAITING: frozenset[Phase] = frozenset({"queue", "preempted"})
-"""Phases in which a request has no seat."""
+"""Phases in which a request has no slot."""
 
 REQUESTS = (
     *("request_id", "replica", "arrival_s", "scheduled_s", "first_token_s", "finish_s"),
     *("generated_tokens", "prompt_tokens", "output_tokens", "preemptions"),
 )
-"""The columns of requests that seats are read from."""
+"""The columns of requests that slots are read from."""
 
 
 class Part(NamedTuple):
@@ -43,7 +43,7 @@ class Part(NamedTuple):
     ``queue``      it has arrived and was never in a batch
     ``prefill``    one iteration with a chunk of its prompt, of ``tokens`` (0: not known)
     ``decode``     it gets a token from every iteration
-    ``stalled``    it has a seat, but the iteration prefills others only
+    ``stalled``    it has a slot, but the iteration prefills others only
     ``preempted``  out of the batch, until the iteration that makes up for it
     ``unknown``    it is in the system, but what it did was not recorded apart
     ``padding``    it is done, but its slot is computed until the whole batch is
@@ -57,7 +57,7 @@ class Part(NamedTuple):
 
 
 class Stay(NamedTuple):
-    """A request in one place: a seat of the batch, or a lane of those that wait.
+    """A request in one place: a slot of the batch, or a lane of those that wait.
 
     ``row`` is its place in the table of requests, ``lane`` counts from 0.
     """
@@ -250,7 +250,7 @@ def _prefill(iterations: Iterations, start: float, end: float) -> list[Part]:
 
 
 def _decode(iterations: Iterations, start: float, end: float) -> list[Part]:
-    """Decoding from ``start`` to ``end``, but for the plans in between that only prefill."""
+    """Decoding from ``start`` to ``end``, except the plans in between that only prefill."""
     first, last = iterations.between(start, end)
     idle = first + np.flatnonzero(~iterations.decodes[first:last])
     parts: list[Part] = []

@@ -18,9 +18,9 @@ from sim.trails.absences import absence
 from sim.trails.iterations import Columns, Floats, Iterations
 
 How = Literal["exact", "preempted", "even"]
-"""How surely a request's token times are known: all of them; but for when it was preempted (the
-right number, ends of iterations, one long gap at the first plan that may have been it); or only the
-first and the last (the others at even distances)."""
+"""How surely a request's token times are known: all of them; all except those around a preemption
+(the right number, ends of iterations, one long gap at the first plan that may have been it); or
+only the first and the last (the others at even distances)."""
 
 REQUESTS = ("replica", "first_token_s", "finish_s", "output_tokens", "preemptions")
 """The columns of requests that token times are read from."""

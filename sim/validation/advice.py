@@ -27,7 +27,7 @@ MOST_CHANGES = 5
 CERTAIN, HIGH, MEDIUM, LOW = "certain", "high", "medium", "low"
 
 QUIET = 2.0
-"""An error of so many times the noise is not told from it."""
+"""An error of so many times the noise is not distinguished from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def _best(
     terms: Sequence[Term],
     changes: Sequence[Change],
 ) -> tuple[Cause, Prediction, float] | None:
-    """The cause that is best put right next, the run with it, and the error that is left."""
+    """The cause that is best corrected next, the run with it, and the error that is left."""
     made = {change.cause.name for change in changes}
     found: tuple[Cause, Prediction, float] | None = None
     for proposed in _causes(run, asked, current, terms, made):
@@ -107,7 +107,7 @@ def _best(
 
 
 def _with(run: ObservedRun, asked: Question, current: Prediction, cause: Cause) -> Prediction:
-    """``current`` with one more thing put right."""
+    """``current`` with one more correction."""
     return predict(run, asked, merged(current.variant, cause.variant))
 
 
@@ -124,7 +124,7 @@ def _causes(
     terms: Sequence[Term],
     made: set[str],
 ) -> list[Cause]:
-    """Whatever may be wrong with ``current``, but for what has been changed already."""
+    """Whatever may be wrong with ``current``, except what has been changed already."""
     found = [proposals.blocks(run, asked), *map(proposals.of_term, terms)]
     if run.iterations is None and not made & proposals.BY_REQUESTS:
         found += proposals.of_requests(run, current)

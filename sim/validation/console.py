@@ -253,4 +253,4 @@ def _fit_parts(fit: EngineFit) -> Iterator[RenderableType]:
 
 
 MANY = 0.2
-"""Share of iterations shorter than their kernels from which on the prices are in doubt."""
+"""Share of iterations shorter than their kernels from which on their timings are in doubt."""

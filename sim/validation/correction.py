@@ -41,7 +41,7 @@ class Correction(NamedTuple):
 
 
 def correction(run: ObservedRun, asked: Question, advice: Advice, today: date) -> Correction | None:
-    """What puts the prediction ``asked`` of ``run`` right; None where nothing is to be changed."""
+    """What corrects the prediction ``asked`` of ``run``; None where nothing is to be changed."""
     changes = [change for change in advice.changes if change.share > 0]
     blocks = [int(change.cause.value) for change in changes if change.cause.name == BLOCKS]
     settings = tuple(f"kv_cache.num_gpu_blocks={count}" for count in blocks)
@@ -52,7 +52,7 @@ def correction(run: ObservedRun, asked: Question, advice: Advice, today: date) -
 def _engine(
     run: ObservedRun, asked: Question, changes: Sequence[Change], today: date
 ) -> dict[str, object] | None:
-    """The engine with the changes made, each beside what it was; None if none is about it."""
+    """The engine with the changes made, each next to its old value; None if none concerns it."""
     base, slower = (
         catalog.engine(asked.scenario.engine, asked.scenario.base),
         asked.scenario.assume.host_time,

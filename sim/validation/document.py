@@ -28,7 +28,7 @@ from sim.validation.residuals import Term, explain
 
 @dataclass(frozen=True)
 class Validation:
-    """One observed run beside its prediction; ``repeats`` are further observations of it."""
+    """One observed run with its prediction; ``repeats`` are further observations of it."""
 
     run: ObservedRun
     repeats: Sequence[ObservedRun]
@@ -47,7 +47,7 @@ class Validation:
 
     @cached_property
     def prices(self) -> Prices | None:
-        """What the observed iterations are priced at."""
+        """The predicted times of the observed iterations."""
         if self.run.iterations is None:
             return None
         return priced(self.run.iterations, self.asked.setup.deployment)

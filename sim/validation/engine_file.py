@@ -42,7 +42,7 @@ def sampled(engine: EngineSpec, run: ObservedRun) -> Sampled | None:
 def engine_document(
     fit: EngineFit, runs: Sequence[ObservedRun], prices: str, today: date
 ) -> dict[str, object]:
-    """The engine as a mapping for YAML; ``prices`` says where those of the kernels come from."""
+    """The engine as a mapping for YAML; ``prices`` says where the kernel timings come from."""
     base = fit.base
     names = ", ".join(run.name for run in runs)
     count = sum(quality.iterations for quality in fit.after)
@@ -72,7 +72,7 @@ def engine_document(
 
 
 def inherited(document: Mapping[str, object], base: EngineSpec) -> dict[str, object]:
-    """``document`` with every other value of ``base``, as it is there."""
+    """``document`` with every other value of ``base``, unchanged."""
     rest = {
         key: {"value": _plain(_value(base, key)), "source": f"As in {base.name}: {source}"}
         for key, source in base.sources.items()

@@ -34,8 +34,8 @@ NOTHING_IN_FRONT = "nothing stood in front"
 """Why a front end is none, rather than kept."""
 
 LEAST_VARIETY = 0.05
-"""Batches must differ by that (standard deviation over mean), or sequences cannot be told from the
-iteration itself."""
+"""Batches must differ by that (standard deviation over mean), or sequences cannot be separated from
+the iteration itself."""
 
 
 class FittedTerm(NamedTuple):
@@ -50,7 +50,7 @@ class FittedTerm(NamedTuple):
 
 
 class Quality(NamedTuple):
-    """How well a run's iterations are priced: error of their sum, and median error of one."""
+    """How well a run's iterations are predicted: error of their sum, and median error of one."""
 
     run: str
     iterations: int
@@ -61,7 +61,8 @@ class Quality(NamedTuple):
 class EngineFit(NamedTuple):
     """``base`` is the preset that was fitted anew; ``factors`` those of its kernels, none where
     only the host was asked for; ``held_out`` the median error of iterations in stretches that the
-    fit had not seen, ``short`` the share that took less than their kernels are priced at."""
+    fit had not seen, ``short`` the share that took less than the predicted time of their kernels.
+    """
 
     base: EngineSpec
     terms: Sequence[FittedTerm]
@@ -86,7 +87,7 @@ class EngineFit(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One run to fit to, with what it is priced by."""
+    """One run to fit to, with its cost model."""
 
     run: ObservedRun
     asked: Question
@@ -147,7 +148,8 @@ def _sample(run: ObservedRun, asked: Question) -> Sample:
 
 class _Design(NamedTuple):
     """What the kernels left over, and what may explain it: seconds of the host, and changes of
-    kernels relative to their price, of at least ``low``. ``fixed`` terms keep their value."""
+    kernels relative to their predicted time, of at least ``low``. ``fixed`` terms keep their value.
+    """
 
     names: tuple[str, ...]
     low: Floats

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 TYPICAL_NOISE = 0.02
-"""By how much means and totals of two runs of one engine differ where nobody has measured it: 0.3
+"""By how much means and totals of two runs of one engine differ where it was not measured: 0.3
 to 3 % on a quiet machine."""
 
 TYPICAL_TAIL_NOISE = 0.08

@@ -25,7 +25,7 @@ NEEDED = ("start_s", "duration_s", "decode_seqs", "prefills", "context_tokens")
 """Columns without which nothing can be said of an iteration."""
 
 OPTIONAL = ("padded_seqs", "decodes", "preempted")
-"""Columns whose absence means: none, or nobody knows who."""
+"""Columns whose absence means: none, or unknown which."""
 
 
 class Part(NamedTuple):
@@ -40,7 +40,7 @@ class Part(NamedTuple):
 class Iterations:
     """One entry for each iteration, in their order.
 
-    ``decode`` counts the sequences that got a token, ``padded`` slots computed for nobody,
+    ``decode`` counts the sequences that got a token, ``padded`` slots computed for no request,
     ``context`` the KV tokens that both held before. ``decodes`` are request ids, None where they
     were not written down.
     """

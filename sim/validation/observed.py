@@ -50,7 +50,8 @@ class ObservedRun:
     """One observed run.
 
     ``requests`` are those that were served, by arrival, ``failed`` counts the others;
-    ``iterations`` is None where nobody noted them, ``hashes`` are SHA-256 of files by their names.
+    ``iterations`` is None where they were not recorded, ``hashes`` are SHA-256 of files by their
+    names.
     """
 
     path: Path

@@ -94,8 +94,9 @@ def question(
 
 
 def _what_ran(run: ObservedRun, given: set[str]) -> tuple[dict[str, object], list[str]]:
-    """Where the engine was not what the run's own scenario says: changes to that, but for the keys
-    that are ``given``, and a note of each."""
+    """Where the engine was not what the run's own scenario says: changes to that, except the keys
+    that are ``given``, and a note of each.
+    """
     scenario, changes, notes = run.scenario, dict[str, object](), []
     ours = run.engine == REFERENCE and scenario.engine != REFERENCE_ENGINE
     if ours and "engine" not in given:

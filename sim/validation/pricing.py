@@ -21,9 +21,9 @@ from sim.validation.iterations import Floats, Iterations
 class Prices:
     """One entry for each iteration.
 
-    ``seconds`` is the whole price, ``kernels`` that of an engine whose host takes no time. The
-    parts: ``growth`` is what everything that depends on the tokens in the pass takes beyond a pass
-    of one token, then the two attentions; ``sequences`` positions are sampled, ``prompts`` are
+    ``seconds`` is the whole predicted time, ``kernels`` that of an engine whose host takes no time.
+    The parts: ``growth`` is what everything that depends on the tokens in the pass takes beyond a
+    pass of one token, then the two attentions; ``sequences`` positions are sampled, ``prompts`` are
     prefilled, ``admitted`` requests are new. What is left of ``kernels`` is nearly the same for all
     iterations.
     """
@@ -39,7 +39,7 @@ class Prices:
 
 
 def priced(iterations: Iterations, deployment: Deployment) -> Prices:
-    """The prices of ``iterations`` in ``deployment``."""
+    """The predicted times of ``iterations`` in ``deployment``."""
     cost = CostModel(deployment)
     bare = CostModel(without_host(deployment))
     whole, kernels, prefill = [], [], []

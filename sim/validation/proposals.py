@@ -19,7 +19,7 @@ from sim.validation.residuals import HOST, KERNELS, Term
 from sim.validation.variant import Variant
 
 FEW = 5
-"""Requests from which a constant of all requests is told."""
+"""Requests from which a constant of all requests can be read."""
 
 BLOCKS, FRONT_END, CONSTANT, PROPORTIONAL = (
     *("num_gpu_blocks", "front_end", "per_iteration", "kernels"),
@@ -31,7 +31,7 @@ BY_REQUESTS = {CONSTANT, PROPORTIONAL}
 
 class Cause(NamedTuple):
     """One thing to change: ``value`` is the new count, the seconds to add, or the relative change
-    of kernels, with an interval where there is one; ``rivals`` cannot be told from it."""
+    of kernels, with an interval where there is one; ``rivals`` cannot be distinguished from it."""
 
     name: str
     value: float
@@ -80,9 +80,9 @@ def of_term(term: Term) -> Cause:
 
 
 def front_end(run: ObservedRun, current: Prediction) -> Cause | None:
-    """Time outside the engine, beside what ``current`` has of it.
+    """Time outside the engine, on top of what ``current`` has of it.
 
-    Told from requests that came while nothing ran, where the iterations are known; else from how
+    Read from requests that came while nothing ran, where the iterations are known; else from how
     much later all first tokens came.
     """
     known = current.result.record.deployment.engine.front_end
@@ -183,7 +183,7 @@ def of_requests(run: ObservedRun, current: Prediction) -> list[Cause]:
 
 def sharpened(run: ObservedRun, cause: Cause, before: Prediction, tried: Prediction) -> Cause:
     """A cause of ``of_requests``, larger or smaller by what it did to the time per token in
-    ``tried`` beside what was wanted of it."""
+    ``tried`` relative to what was wanted of it."""
     wanted, left = _paired(run, before, "tpot"), _paired(run, tried, "tpot")
     moved = float(np.median(wanted) - np.median(left)) if len(left) else 0.0
     factor = float(np.median(wanted)) / moved if moved else 1.0

@@ -91,7 +91,7 @@ def _regime(name: str, observed: Floats, predicted: Floats, total: float) -> Reg
 
 
 FEW = 20
-"""Pairs of neighbours from which a scatter is told."""
+"""Pairs of neighbours from which a scatter is computed."""
 
 
 def scatter(iterations: Iterations) -> float | None:

@@ -29,14 +29,14 @@ LEAST_EFFECT = 0.005
 """And move the busy time by this share."""
 
 RIVAL_GAIN, RIVAL_LEFT, RIVAL_LEAST = 0.8, 0.25, 0.01
-"""A term cannot be told from the chosen one if it explains this share of what that one does, and
-leaves over no more than it by these shares of what that one leaves and explains."""
+"""A term cannot be distinguished from the chosen one if it explains this share of what that one
+does, and leaves over no more than it by these shares of what that one leaves and explains."""
 
 MOST_ROWS = 20_000
 """Of more iterations evenly spaced ones are taken."""
 
 LOWEST = -0.8
-"""No kernel takes less than a fifth of its price."""
+"""No kernel takes less than a fifth of its predicted time."""
 
 
 class Term(NamedTuple):
@@ -61,7 +61,7 @@ class _Problem(NamedTuple):
 
 
 def explain(duration: Floats, prices: Prices, engine: EngineSpec) -> list[Term]:
-    """The terms that explain ``duration`` beside ``prices``, most important first; may be none."""
+    """The terms that explain ``duration`` on top of ``prices``, most important first; may be none."""
     problem = _problem(duration, prices, engine)
     nothing = _loss(problem, [], np.zeros(0))
     chosen: list[str] = []

@@ -20,7 +20,7 @@ MOST_GAPS = 200_000
 
 
 def series(validation: Validation) -> dict[str, Any]:
-    """``iterations``: their start, duration, price and regime (None if nobody noted them);
+    """``iterations``: their start, duration, predicted time and regime (None if not recorded);
     ``itl``: gaps between tokens of both sides, ascending, each with how many saw it."""
     run, prices = validation.run, validation.prices
     iterations = None
@@ -47,7 +47,9 @@ def series(validation: Validation) -> dict[str, Any]:
 
 
 def observed_gaps(run: ObservedRun) -> Floats | None:
-    """Every gap between two tokens of a request; None where nobody noted who got which."""
+    """Every gap between two tokens of a request; None where it was not recorded which request got
+    which.
+    """
     iterations = run.iterations
     if iterations is None or iterations.decodes is None or "first_token_s" not in run.requests:
         return None

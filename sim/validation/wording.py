@@ -32,7 +32,7 @@ NAMES: Mapping[str, str] = {
     "front_end": "time outside the engine",
     "num_gpu_blocks": "KV blocks",
 }
-"""What a cause is called beside others."""
+"""The name of a cause in a list of several."""
 
 _WHERE: Mapping[str, str] = {
     "per_iteration": "Iterations take {} {} than predicted, whatever is in them",
@@ -54,7 +54,7 @@ _REMEDIES: Mapping[str, str] = {
 
 
 def words(cause: Cause, engine: EngineSpec, blocks: int) -> Words:
-    """How ``cause`` is told, beside a prediction with ``engine`` and so many KV ``blocks``."""
+    """How ``cause`` is worded, for a prediction with ``engine`` and so many KV ``blocks``."""
     if cause.name == proposals.BLOCKS:
         return Words(
             f"kv_cache.num_gpu_blocks: {int(cause.value)}",

@@ -66,7 +66,7 @@ def build(scenario: Scenario, seed: int) -> OpenTraffic | ClosedTraffic:
 
 
 def _asked(scenario: Scenario, seed: int) -> OpenTraffic | ClosedTraffic:
-    """The traffic as it is."""
+    """The traffic of the scenario, with the lengths that it states."""
     workload, total = scenario.workload, scenario.run.requests
     if workload.trace is not None:
         recorded = workload.trace

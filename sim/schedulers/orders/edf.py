@@ -9,7 +9,7 @@ from sim.schedulers.orders.base import Order
 
 
 class EarliestDeadline(Order):
-    """Whose first token is due first goes first: at arrival plus the deadline of its class.
+    """The request whose first token is due first goes first: at arrival plus its class's deadline.
 
     vLLM does not have it. A request moves up as it waits, so none with a deadline waits for ever;
     those without go after all that have one. Preemption is by rank, as with priorities. With one

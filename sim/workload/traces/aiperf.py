@@ -21,7 +21,7 @@ from sim.workload.traces.prefixes import HASH_IDS, counted
 from sim.workload.traces.rows import Block, json_blocks, shown
 
 BLOCK_TOKENS = 512
-"""Tokens of a block that ``hash_ids`` name, unless AIPerf was told otherwise."""
+"""Tokens of a block that ``hash_ids`` name, unless AIPerf was set otherwise."""
 
 _LENGTHS = ("input_length", "output_length")
 _TIMES = ("timestamp", "delay")

@@ -26,7 +26,7 @@ PAIRS = (
     ("input_toks", "output_toks"),
     ("input_lens", "output_lens"),
 )
-"""What prompts and answers are called in the files of others, and in our own."""
+"""The names of prompts and answers in other projects' files, and in this project's."""
 
 _BLOCK = 8192
 
