@@ -67,7 +67,7 @@ class Run:
         )
 
     def left(self) -> int:
-        """Iterations until the line of iteration times ends (at least 1 where ``continues`` holds)."""
+        """Iterations until the line of their times ends (at least 1 where ``continues`` holds)."""
         if self.limit == INFINITY:
             return 1 << 40
         return ceil((self.limit - self.context) / self.sequences) - self.done

@@ -61,7 +61,7 @@ class _Problem(NamedTuple):
 
 
 def explain(duration: Floats, prices: Prices, engine: EngineSpec) -> list[Term]:
-    """The terms that explain ``duration`` on top of ``prices``, most important first; may be none."""
+    """The terms that explain ``duration`` on top of ``prices``, most important first, if any."""
     problem = _problem(duration, prices, engine)
     nothing = _loss(problem, [], np.zeros(0))
     chosen: list[str] = []
