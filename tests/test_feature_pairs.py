@@ -1,0 +1,83 @@
+"""Every feature alone and with every other: leaps change nothing, and nothing is lost.
+
+The features, and what is checked, stand in ``tests.feature_pairs``; a new feature adds a row there.
+"""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+import sim
+from sim.errors import InfersimError
+from sim.routers import ROUTERS
+from sim.scenario.arrivals import Arrivals
+from sim.schedulers.orders import ORDERS
+from tests.feature_pairs import (
+    FEATURES,
+    REFUSED,
+    Names,
+    alternatives,
+    cases,
+    check_together,
+    scenario_of,
+)
+
+
+@pytest.mark.parametrize("names", list(cases()), ids="+".join)
+def test_leaps_change_nothing_and_nothing_is_lost(names: Names) -> None:
+    check_together(names)
+
+
+@pytest.mark.parametrize("pair", list(REFUSED), ids="+".join)
+def test_what_cannot_be_had_together_is_refused_in_words(pair: tuple[str, str]) -> None:
+    assert not alternatives(*pair)
+    with pytest.raises(InfersimError) as caught:
+        sim.simulate(scenario_of(pair))
+    assert REFUSED[pair] in str(caught.value)
+    assert caught.value.exit_code in (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("names", "what"),
+    [
+        (("small-memory",), "preempted"),
+        (("prefill-first", "tiny-memory"), "preempted"),
+        (("priority", "tiny-memory"), "preempted"),
+        (("rejecting",), "rejected"),
+        (("rejecting", "closed"), "rejected"),
+        (("horizon",), "unfinished"),
+        (("static", "horizon"), "unfinished"),
+        (("tiny-memory", "horizon"), "unfinished"),
+        (("long-prefill",), "leapt"),
+        (("measured", "overlaid-trace"), "leapt"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "+".join(value),
+)
+def test_the_features_reach_what_they_are_for(names: Names, what: str) -> None:
+    assert check_together(names)[what] >= 2
+
+
+def test_a_pair_is_run_refused_or_of_alternatives() -> None:
+    assert alternatives("static", "request")
+    assert alternatives("burst", "closed-thinking")
+    assert alternatives("burst", "trace")
+    assert alternatives("priority", "edf")
+    assert not alternatives("classes", "edf")
+    assert not alternatives("static", "contiguous")
+    run = {*cases()}
+    assert {(name,) for name in FEATURES} < run
+    assert not run & REFUSED.keys()
+    assert len(run) > 800
+
+
+def test_every_policy_and_arrival_law_has_a_row() -> None:
+    loaded = [scenario_of((name,)) for name in FEATURES]
+    assert {s.scheduler.batching for s in loaded} == {"static", "request", "continuous"}
+    assert {s.scheduler.order for s in loaded} == set(ORDERS)
+    assert {s.kv_cache.allocator for s in loaded} == {"paged", "contiguous"}
+    assert {s.router for s in loaded if s.fleet[0].replicas > 1} == set(ROUTERS)
+    kinds = {s.workload.arrivals.kind for s in loaded if s.workload.arrivals is not None}
+    variants = get_args(get_args(Arrivals)[0])
+    assert kinds == {get_args(v.model_fields["kind"].annotation)[0] for v in variants}
