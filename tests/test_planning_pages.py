@@ -358,3 +358,19 @@ def test_many_lines_are_cut_and_it_says_so() -> None:
     first = plots(sweep)[0]
     assert "The first 8 of 30 lines." in first.caption
     assert len(knee.figure(sweep, "ttft").data) == 8
+
+
+def test_a_sweep_counts_errors_not_failures_of_the_slo() -> None:
+    setup = render_sweep(made_up.load_sweep()).partition('<dl class="setup">')[2]
+    setup = setup.partition("</dl>")[0]
+    assert "<dt>Errors</dt><dd>0</dd>" in setup
+    assert "Failed" not in setup
+
+
+def test_replicas_of_a_layout_read_as_a_product() -> None:
+    document = made_up.fleet_plan()
+    for point in document["sized"]:
+        point.update(replicas=3, layout="2 x h100-sxm")
+    drawn = plan_pareto.figure(document, "ttft")
+    texts = [text for trace in drawn.data if trace.text is not None for text in trace.text]
+    assert "3 x (2 x h100-sxm)" in texts

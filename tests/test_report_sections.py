@@ -24,6 +24,7 @@ from reports.figures import (
     operator_time,
     roofline,
 )
+from reports.formats import phrase
 from reports.gpu_memory import gpu_memory as in_memory
 from reports.latency_bands import EDGES, PARTS, TITLES, bands
 from reports.run_directory import Run
@@ -328,6 +329,11 @@ def test_the_workload_is_that_of_all_requests(run: Run) -> None:
     mean = run.requests["prompt_tokens"].mean()
     assert prompts.caption.startswith(f"400 requests: mean {mean:,.0f} tokens")
     assert outputs.spec is not None
+    cut = run.requests.assign(prompt_tokens=run.requests["prompt_tokens"].clip(upper=500))
+    piled = (cut["prompt_tokens"] == 500).mean()
+    assert piled > 0.01
+    told = f"{phrase(piled, 'share')} have exactly the longest length, 500 tokens."
+    assert told in traffic.workload(cut)[0].caption
     apart = np.diff(run.requests["arrival_s"])
     assert f"variation {apart.std() / apart.mean():.3f}" in gaps.caption
     at_once = run.requests.assign(arrival_s=0.0)

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from reports import theme
 from reports.profile.axes import legend
-from sim.planning.wording import rank
+from sim.planning.wording import fleet_text, rank
 
 TONES = (theme.BLUE, theme.VERMILLION, theme.GREEN, theme.PURPLE, theme.ORANGE, theme.GREY)
 """Colours of GPUs, in the order in which they come; more of them share the last."""
@@ -60,7 +60,7 @@ def _points(
         "name": gpu,
         "x": [point["usd_per_hour"] for point in points],
         "y": [point[key] for point in points],
-        "text": [f"{point['replicas']} of {point['layout']}" for point in points],
+        "text": [fleet_text(point["replicas"], point["layout"]) for point in points],
         "marker": {"size": 11, "color": tone.light},
         "hovertemplate": "%{text}: $%{x:,.2f}/h, %{y:,.4~g} ms<extra></extra>",
     }

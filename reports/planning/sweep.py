@@ -86,7 +86,7 @@ def render_sweep(document: Mapping[str, Any]) -> str:
             "setup": [
                 *([("Model", document["model"])] if "model" in document else []),
                 ("Points", f"{document['points']:,}"),
-                ("Failed", f"{failed:,}"),
+                ("Errors", f"{failed:,}"),
                 *((axis["name"], _values(axis["values"])) for axis in document["axes"]),
             ],
         },

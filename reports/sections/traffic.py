@@ -23,13 +23,26 @@ def workload(requests: pd.DataFrame) -> list[Plot]:
     ]
 
 
+MANY = 0.01
+"""Share of requests of the longest length from which on a page says so."""
+
+
 def _lengths(name: str, title: str, definition: str, metric: str, values: Floats) -> Plot:
     values = values[np.isfinite(values)]
     if not values.size:
         return Plot(name, title, definition, "No request arrived.", None)
     drawn = histogram.figure(values, title=title.lower(), metric=metric, whole=True)
     caption = f"{phrase(values.size, 'count', 'requests')}: {_statistics(values, 'tokens')}."
-    return Plot(name, title, definition, caption, to_json(drawn), kind="low")
+    return Plot(name, title, definition, caption + _pile(values), to_json(drawn), kind="low")
+
+
+def _pile(values: Floats) -> str:
+    """A sentence about the bar at the right end, where many requests have the longest length."""
+    share = float((values == values.max()).mean())
+    if values.min() == values.max() or share < MANY:
+        return ""
+    longest = phrase(float(values.max()), "count", "tokens")
+    return f" {phrase(share, 'share')} have exactly the longest length, {longest}."
 
 
 def _gaps(arrivals: Floats) -> Plot:

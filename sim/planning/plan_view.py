@@ -13,7 +13,7 @@ from rich.text import Text
 
 from sim.console import WIDTH
 from sim.planning.sentences import traffic_text
-from sim.planning.wording import counted, limit_name, milliseconds, rank, share
+from sim.planning.wording import counted, fleet_text, limit_name, milliseconds, rank, share
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
 
 BREAKS = "breaks first"
@@ -113,7 +113,7 @@ def _fleets(document: Mapping[str, Any]) -> Table:
         style = "" if seen["sure"] else "yellow"
         table.add_row(
             str(fleet["rank"]),
-            Text(f"{fleet['replicas']} of {fleet['layout']}"),
+            Text(fleet_text(fleet["replicas"], fleet["layout"])),
             str(fleet["gpus"]),
             f"{fleet['usd_per_hour']:,.2f}",
             Text("-" if kept is None else share(kept["attainment"]), style=style),

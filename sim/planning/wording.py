@@ -90,6 +90,15 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
+def fleet_text(replicas: int, layout: str) -> str:
+    """Replicas of one layout, for a table.
+
+    >>> fleet_text(3, "1 x h100-sxm"), fleet_text(1, "2 x l4, fp8")
+    ('3 x (1 x h100-sxm)', '2 x l4, fp8')
+    """
+    return layout if replicas == 1 else f"{replicas} x ({layout})"
+
+
 def number(value: float | None) -> str:
     """Three digits, and all of the whole part.
 
