@@ -21,6 +21,7 @@ from sim.metrics.run_record import RunRecord
 from sim.metrics.summary import summarise
 from sim.metrics.timeline import Timeline, running, waiting
 from sim.metrics.token_accounts import token_accounts
+from sim.parquet_file import write_parquet
 from sim.recorder import COMPLETED, REJECTED
 from sim.result_html import result_html
 from sim.run_directory import RunDirectory, write_json, write_whole
@@ -193,10 +194,8 @@ class Result:
         write_json(path / CHARTS, self.charts)
         if self.scenario.run.repetitions > 1:
             write_whole(path / REPETITIONS, self._write_repetitions)
-        write_whole(path / REQUESTS, lambda file: _write_parquet(file, self._request_columns()))
-        write_whole(
-            path / TIMESERIES, lambda file: _write_parquet(file, self._timeseries_columns())
-        )
+        write_whole(path / REQUESTS, lambda file: write_parquet(file, self._request_columns()))
+        write_whole(path / TIMESERIES, lambda file: write_parquet(file, self._timeseries_columns()))
         directory.finish(
             "interrupted" if self.interrupted else "complete",
             profile=self.summary["infersim"]["provenance"],
@@ -260,15 +259,3 @@ class Result:
             columns[name] = columns[name].copy()
             np.add.at(columns[name], accounts.late_plans, change)
         return columns
-
-
-def _write_parquet(path: Path, columns: dict[str, NDArray[Any]]) -> None:
-    import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    arrays = {
-        name: pa.array(values, pa.string() if values.dtype == object else None)
-        for name, values in columns.items()
-    }
-    with path.open("wb") as file:  # pyarrow itself cannot open a name that is not UTF-8
-        pq.write_table(pa.table(arrays), file, compression="zstd")

@@ -106,7 +106,7 @@ def loaded_after(code: str) -> set[str]:
             *("sim.results", "sim.validation.observed", "sim.planning.runs"),
             *("sim.export.source", "sim.export.files", "sim.stored"),
         },
-        "pyarrow": {"sim.results"},
+        "pyarrow": {"sim.parquet_file"},
         "calibrate": {"sim.calibrate_commands"},
         "reports": {
             *("sim.run_output", "sim.calibrate_commands", "sim.validate_command"),

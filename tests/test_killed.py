@@ -199,7 +199,7 @@ def test_a_signal_while_it_simulates_keeps_what_was_done(number: int, code: int,
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["INT", "TERM"]
 )
-@pytest.mark.parametrize("where", ["sim.results.summarise", "sim.results._write_parquet"])
+@pytest.mark.parametrize("where", ["sim.results.summarise", "sim.results.write_parquet"])
 def test_a_signal_after_the_simulation_loses_nothing(
     where: str, number: int, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,14 +231,14 @@ def test_one_signal_to_stop_and_one_while_it_saves_lose_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     signal_in("sim.simulation.build", monkeypatch, signal.SIGINT)
-    signal_in("sim.results._write_parquet", monkeypatch, signal.SIGTERM)
+    signal_in("sim.results.write_parquet", monkeypatch, signal.SIGTERM)
     done = infersim("-o", "out")
     assert done.exit_code == 130  # as the first signal says
     assert status(Path("out")) == "interrupted"
 
 
 def test_a_second_signal_while_it_saves_interrupts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    signal_in("sim.results._write_parquet", monkeypatch, signal.SIGINT, signal.SIGINT)
+    signal_in("sim.results.write_parquet", monkeypatch, signal.SIGINT, signal.SIGINT)
     done = infersim("-o", "out")
     assert (done.exit_code, done.stdout, done.stderr) == (130, "", "interrupted\n")
     assert status(Path("out")) == "incomplete"
@@ -309,7 +309,7 @@ def test_a_full_disk_is_an_error_and_no_traceback(monkeypatch: pytest.MonkeyPatc
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("sim.results._write_parquet", full)
+    monkeypatch.setattr("sim.results.write_parquet", full)
     done = infersim("-o", "out")
     assert done.exit_code == 1
     assert done.stderr == (

@@ -286,7 +286,7 @@ def test_a_write_that_was_cut_short_is_not_called_complete(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("sim.results._write_parquet", full)
+    monkeypatch.setattr("sim.results.write_parquet", full)
     with pytest.raises(OSError, match="No space left"):
         result.save(tmp_path)
     assert read_json(tmp_path / "manifest.json")["status"] == "incomplete"
