@@ -69,19 +69,19 @@ def run(
         typer.Option(help="bf16, fp16, fp32, fp8, int8, int8-weights, int4-weights; repeat."),
     ] = None,
     time_budget: Annotated[
-        str | None, typer.Option(help="Such as 3min; else 10min on CUDA, 3min on a CPU.")
+        str | None, typer.Option(help="Such as 3min; default: 10min on CUDA, 3min on a CPU.")
     ] = None,
     measurements: Annotated[
-        Path | None, typer.Option(help="The table to write; else beside the profile, as .csv.")
+        Path | None, typer.Option(help="The table to write; default: the profile's name, as .csv.")
     ] = None,
-    resume: Annotated[bool, typer.Option(help="Go on behind what the table holds.")] = False,
-    threads: Annotated[int | None, typer.Option(help="CPU threads; else as torch likes.")] = None,
+    resume: Annotated[bool, typer.Option(help="Continue the table that is there.")] = False,
+    threads: Annotated[int | None, typer.Option(help="CPU threads; default: torch's.")] = None,
     kernels: Annotated[
         Literal["torch", "vllm"],
-        typer.Option(help="Whose: PyTorch's, or an engine's own (CPU only), for --models alone."),
+        typer.Option(help="Whose kernels: PyTorch's, or an engine's (CPU, --models only)."),
     ] = "torch",
     fitted: Annotated[
-        bool, typer.Option("--fit/--no-fit", help="Fit a profile when all is measured.")
+        bool, typer.Option("--fit/--no-fit", help="Fit a profile after measuring.")
     ] = True,
     accept_drift: AcceptDrift = False,
 ) -> None:
@@ -107,7 +107,7 @@ def run(
             kernels=kernels,
         )
         if fitted:
-            session.load_fit()  # or what it needs would be missed only after all is measured
+            session.load_fit()  # so that a missing package shows before measuring, not after
         _measure(session.prepare(request))
         if not fitted:
             _show(table_path, None)
@@ -121,7 +121,7 @@ def fit(
     out: Out = Path("my-gpu.yaml"),
     accept_drift: AcceptDrift = False,
 ) -> None:
-    """Fit a profile to measurements made earlier, on whichever machine."""
+    """Fit a profile to measurements made earlier, on any machine."""
     with told_errors():
         if out.exists():
             raise UsageError(f"--out {out}: exists; give another name, or remove it")
@@ -129,7 +129,7 @@ def fit(
 
 
 def _fit(table_path: Path, out: Path, accept_drift: bool) -> None:
-    """Write a profile and show its errors; of a machine that was not steady show just that."""
+    """Write a profile and show its errors; if the machine was not steady, show only that."""
     from calibrate import session
 
     try:
@@ -141,7 +141,7 @@ def _fit(table_path: Path, out: Path, accept_drift: bool) -> None:
 
 
 def _measure(session: Session) -> None:
-    """Measure with progress on stderr; say where everything is if it is interrupted."""
+    """Measure with progress on stderr; if interrupted, say where the measurements are."""
     from calibrate.console import facts_view, progress
     from calibrate.session import measure
     from sim.console import stderr
@@ -149,14 +149,14 @@ def _measure(session: Session) -> None:
     store = session.store
     stderr().print(facts_view(session.device.facts))
     if store.earlier.rows:
-        stderr().print(f"{len(store.earlier.rows)} lines of {store.path} are kept")
+        stderr().print(f"continuing {store.path}, which has {len(store.earlier.rows)} lines")
     try:
         with progress() as tell:
             measure(session, tell)
     except KeyboardInterrupt:
         typer.echo(
-            f"interrupted: {len(store.table.rows)} lines are kept in {store.path}; --resume goes "
-            f"on there, `infersim calibrate fit {store.path}` fits what there is",
+            f"interrupted: {len(store.table.rows)} lines are saved in {store.path}; --resume "
+            f"continues there, `infersim calibrate fit {store.path}` fits what is there",
             err=True,
         )
         raise typer.Exit(INTERRUPTED) from None

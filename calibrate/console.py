@@ -53,7 +53,7 @@ def describe(point: Point) -> str:
 
 @contextmanager
 def progress() -> Iterator[Callable[[Step], None]]:
-    """A function to tell of progress: a bar on a terminal, a line now and then elsewhere."""
+    """A function that shows progress: a bar on a terminal, a line now and then elsewhere."""
     if not sys.stderr.isatty():
         yield _lines()
         return
@@ -94,7 +94,7 @@ def result_view(
     drifts: list[Drift],
     layers: list[Sum],
 ) -> Group:
-    """Errors of the fits, and what to hold them against."""
+    """Errors of the fits, and the noise and drift to compare them with."""
     return Group(*_parts(profile, table, noises, drifts, layers))
 
 
@@ -112,7 +112,7 @@ def _parts(
     if "all" in again:
         own = again["all"]
         yield Text(
-            f"Noise: a second look at {own.points} points differed by {own.median:.1%} "
+            f"Noise: second timings of {own.points} points differed by {own.median:.1%} "
             f"(median), {own.p90:.1%} (90th percentile)"
         )
     if drifts:
@@ -130,7 +130,7 @@ def _carried(profile: Profile | None) -> str:
     drift = max((fit.drift for fit in fits), default=0.0)
     if not drift:
         return ""
-    return f"; the speed wandered by {drift:.1%}, which predictions carry beside these errors"
+    return f"; the speed wandered by {drift:.1%}, which is added to the errors of predictions"
 
 
 def _fits(profile: Profile, again: dict[str, Noise]) -> Grid:

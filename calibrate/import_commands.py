@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sim.profile import Profile
 
 app = typer.Typer(
-    name="import", help="Fit a profile to measurements of others.", no_args_is_help=True
+    name="import", help="Fit a profile to published measurements.", no_args_is_help=True
 )
 
 Force = Annotated[bool, typer.Option("--force", help="Overwrite a file.")]
@@ -26,16 +26,18 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite a file.")]
 def aiconfigurator(
     system: Annotated[str, typer.Option(help="GPU as the tables name it, such as h100_sxm.")],
     framework: Annotated[str, typer.Option(help="vllm, trtllm or sglang.")] = "vllm",
-    version: Annotated[str | None, typer.Option(help="Of the framework; else the newest.")] = None,
+    version: Annotated[
+        str | None, typer.Option(help="Of the framework; default: the newest.")
+    ] = None,
     path: Annotated[
-        Path | None, typer.Option(help="Folder of the tables; else the installed package's.")
+        Path | None, typer.Option(help="Folder of the tables; default: the installed package's.")
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="GPU file to write; else GPU-FRAMEWORK.yaml here."),
+        typer.Option("--out", "-o", help="GPU file to write; default: GPU-FRAMEWORK.yaml."),
     ] = None,
     bare: Annotated[
-        bool, typer.Option("--bare", help="The profile alone, as the catalogue keeps it.")
+        bool, typer.Option("--bare", help="The profile alone, as in the catalogue.")
     ] = False,
     force: Force = False,
 ) -> None:
@@ -56,7 +58,7 @@ def vidur(
     files: Annotated[list[Path], typer.Argument(help="Its mlp.csv and attention.csv files.")],
     gpu: Annotated[str, typer.Option(help="Catalogue name of the GPU they were measured on.")],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="GPU file to write; else GPU-vidur.yaml.")
+        Path | None, typer.Option("--out", "-o", help="GPU file to write; default: GPU-vidur.yaml.")
     ] = None,
     force: Force = False,
 ) -> None:
@@ -74,7 +76,7 @@ def measurements(
     out: Annotated[Path, typer.Option("--out", "-o", help="GPU file to write.")],
     force: Force = False,
 ) -> None:
-    """Fit measurements of our own, made on whichever machine."""
+    """Fit measurements made by infersim calibrate, on any machine."""
     from calibrate import session
 
     with told_errors():

@@ -29,15 +29,16 @@ from calibrate.measurements import (
 from sim.errors import UsageError
 
 SYNC_EVERY = 2.0
-"""Seconds between forced writes to disk: a line is at once with the system, which outlives us."""
+"""Seconds between forced writes to disk: a line is with the system at once, which outlives this
+process."""
 
 
 class Store:
     """The open end of a table: lines are added as they come.
 
-    ``resume`` goes on behind what is there (a torn last line is cut away); without it the file must
-    not exist yet. ``context`` is what the meta file says beside the device. UsageError where the
-    file cannot be used, or was measured on another device.
+    ``resume`` continues after what is there (a torn last line is cut away); without it the file
+    must not exist yet. ``context`` is what the meta file says in addition to the device. UsageError
+    where the file cannot be used, or was measured on another device.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Store:
         there = path.exists() and path.stat().st_size > 0
         if there and not resume:
             raise UsageError(
-                f"{path} exists: --resume goes on behind it, --measurements names another file"
+                f"{path} exists: --resume continues it, --measurements names another file"
             )
         if there:
             self.earlier = read(path)

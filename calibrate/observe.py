@@ -38,15 +38,15 @@ progress) -> Observed``. It is imported when its engine is asked for."""
 
 Engine = Annotated[
     Literal["reference", "vllm", "transformers", "transformers-by-request"],
-    typer.Option(help="What serves: the project's own engine, or one that is installed here."),
+    typer.Option(help="The engine that serves: infersim's own, or one installed here."),
 ]
 PROOFS = "fp64"
-"""A precision for comparing arithmetic, which no scenario knows."""
+"""A precision for comparing arithmetic, which scenarios do not have."""
 
 Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:INDEX.")]
-Threads = Annotated[int | None, typer.Option(help="CPU threads; else as torch likes.")]
+Threads = Annotated[int | None, typer.Option(help="CPU threads; default: torch's.")]
 Precision = Annotated[
-    str | None, typer.Option(help="bf16, fp16, fp32 or fp64; else the scenario's.")
+    str | None, typer.Option(help="bf16, fp16, fp32 or fp64; default: the scenario's.")
 ]
 
 
@@ -55,12 +55,14 @@ Recorded = Annotated[
     typer.Option(
         "--from",
         metavar="FORMAT",
-        help="Take in a run that was recorded: vllm-bench, guidellm, aiperf, or log.",
+        help="Import a recorded run: vllm-bench, guidellm, aiperf, or log.",
     ),
 ]
 RecordedEntry = Annotated[
     int | None,
-    typer.Option("--entry", help="With --from: which of several results, from 1; else the last."),
+    typer.Option(
+        "--entry", help="With --from: which of several results, from 1; default: the last."
+    ),
 ]
 RecordedModel = Annotated[
     str | None, typer.Option(help="With --from: catalogue name, or path of a config.json.")
@@ -106,7 +108,7 @@ def observe(
 ) -> None:
     """Serve a scenario's traffic with a real engine on this device, and record what happened.
 
-    With --from, take in what another program recorded of a real run.
+    With --from, import what another program recorded of a real run.
     """
     with told_errors():
         if recorded is not None:
@@ -173,7 +175,7 @@ def batching(
     precision: Annotated[str, typer.Option(help="bf16, fp16, fp32 or fp64.")] = "fp32",
     threads: Threads = None,
 ) -> None:
-    """Which operators run once for the whole batch, and which once for each request?"""
+    """Show which operators run once for the whole batch, and which once for each request."""
     with told_errors():
         from calibrate.device import open_device
         from calibrate.engine.explain import trace, view
@@ -192,7 +194,7 @@ def _bring_in(
     own: dict[str, object],
     told: dict[str, Any],
 ) -> tuple[RecordedResult, Path]:
-    """The recorded run at ``path`` and its directory; ``own`` options have no meaning here."""
+    """The recorded run at ``path`` and its directory; ``own`` options are refused here."""
     from calibrate.recordings.command import bring_in, check_options
     from calibrate.recordings.recording import Choice
 
@@ -205,9 +207,9 @@ def _device(device: str | None, foreign: Mapping[str, object]) -> str:
     """The device to run on; UsageError without one, or with options of recorded runs."""
     for option, value in foreign.items():
         if value is not None:
-            raise UsageError(f"{option} goes with --from; a scenario says it itself (--set)")
+            raise UsageError(f"{option} requires --from; a scenario has its own setting (--set)")
     if device is None:
-        raise UsageError("--device is needed: cpu, cuda or cuda:INDEX (or --from, for a record)")
+        raise UsageError("--device is required: cpu, cuda or cuda:INDEX (or --from, for a record)")
     return device
 
 

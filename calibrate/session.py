@@ -166,7 +166,7 @@ def _check_kernels(request: Request) -> None:
     if request.kernels == "torch":
         return
     if request.device != "cpu":
-        raise UsageError(f"--kernels {request.kernels}: only on a CPU so far")
+        raise UsageError(f"--kernels {request.kernels}: works only on a CPU so far")
     try:
         vllm_cpu.operators()
     except UnsupportedError as error:
@@ -231,7 +231,7 @@ def _agreement(table: Table, models: Sequence[ModelSpec]) -> dict[str, object]:
 
 
 def load_fit() -> WriteProfile:
-    """What fits and writes profiles; UsageError where a package it needs is missing."""
+    """The function that fits and writes profiles; UsageError if it lacks a package."""
     try:
         module = importlib.import_module("calibrate.profile")
     except ImportError as error:
@@ -246,7 +246,7 @@ def load_fit() -> WriteProfile:
 def fit(
     measurements: Path, out: Path, write: WriteProfile, *, accept_drift: bool = False
 ) -> tuple[Profile, Table]:
-    """Fit a table measured earlier, on whichever machine, and write the profile to ``out``.
+    """Fit a table measured earlier, on any machine, and write the profile to ``out``.
 
     UnsteadyError, and no profile, where the machine drifted or was disturbed too much; with
     ``accept_drift`` a profile all the same, whose errors say so.
@@ -270,11 +270,11 @@ def _unsteady(measurements: Path, found: Steadiness) -> str:
     busy += f", on {processors} processors" if busy and processors else ""
     again = f"infersim calibrate fit {measurements} --accept-drift"
     return (
-        "no profile is written, for the machine was busy or not steady: "
+        "no profile is written: the machine was busy or not steady: "
         f"{' and '.join(found.problems)}{busy}. Beyond {MOST:.1%} a profile is worth no more than "
-        f"no calibration. The measurements are kept in {measurements}. Measure again when the "
-        f"machine is idle (under another name, or without that file); or `{again}` writes a "
-        "profile, whose predictions carry the drift in their error"
+        f"no calibration. The measurements are in {measurements}. Measure again when the "
+        f"machine is idle (under another name, or after removing that file); or run `{again}` "
+        "for a profile whose predictions include the drift in their error"
     )
 
 

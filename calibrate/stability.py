@@ -84,7 +84,7 @@ class Steadiness:
             )
         if self.noise is not None and self.noise.median > MOST:
             found.append(
-                f"second looks at {self.noise.points} points differed by {self.noise.median:.0%} "
+                f"second timings of {self.noise.points} points differed by {self.noise.median:.0%} "
                 "in the median"
             )
         return found

@@ -33,11 +33,11 @@ ANCHOR_LONGEST = 1 / 500
 """Share of the budget that one call of an anchor may take."""
 
 MEMORY_SHARE = 0.9
-"""Of the free memory, what a point may take."""
+"""Share of the free memory that a point may take."""
 
 
 class DeviceLostError(InfersimError):
-    """The device does not compute any more; what was measured is kept."""
+    """The device does not compute any more; all measurements so far are saved."""
 
 
 class Machine(Protocol):
@@ -191,8 +191,8 @@ class Suite:
             self._machine.release()
         if row.status == "failed" and not self._machine.responds():
             raise DeviceLostError(
-                f"the device does not answer any more after {point.operator} {row.message}; "
-                f"{self._measured} points are kept in {self._store.path}, --resume goes on there"
+                f"the device stopped answering after {point.operator} {row.message}; "
+                f"{self._measured} points are saved in {self._store.path}, --resume continues there"
             )
         return row
 

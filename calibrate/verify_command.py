@@ -34,12 +34,13 @@ def verify(
     model: Annotated[
         str | None,
         typer.Option(
-            help="Catalogue name, or path of a config.json; it must fit. Else llama-3.2-1b on a "
-            "GPU, and a made-up model of 31 million parameters on a CPU."
+            help="Catalogue name, or path of a config.json; it must fit. Default: llama-3.2-1b on "
+            "a GPU, a made-up model of 31 million parameters on a CPU."
         ),
     ] = None,
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="Folder of all results; goes on in it.")
+        Path,
+        typer.Option("-o", "--output", help="Folder of all results; continued if it has some."),
     ] = Path("verification"),
     precision: Annotated[str, typer.Option(help="fp32, bf16 or fp16.")] = "fp32",
     traces: Names = "burst,closed,poisson",
@@ -52,16 +53,16 @@ def verify(
         str, typer.Option(help="About how long all of it takes; sets the two below.")
     ] = "10min",
     run_time: Annotated[
-        str | None, typer.Option(help="About how long one run takes; at most 20s by itself.")
+        str | None, typer.Option(help="About how long one run takes; default: at most 20s.")
     ] = None,
     time_budget: Annotated[
-        str | None, typer.Option(help="Of one calibration; at most 45s by itself.")
+        str | None, typer.Option(help="Of one calibration; default: at most 45s.")
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Runs of each kind.")] = 3,
-    threads: Annotated[int | None, typer.Option(help="CPU threads; else as torch likes.")] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads; default: torch's.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Hold predictions against the reference engine: calibrate, run, calibrate, compare."""
+    """Compare predictions with the reference engine: calibrate, run, calibrate, compare."""
     with told_errors():
         from calibrate.device import open_device
         from calibrate.profile import write_text
@@ -113,7 +114,7 @@ def _check(setting: Setting) -> None:
     if setting.longest > longest:
         raise UsageError(
             f"--prompt and --answer: {setting.longest:,} tokens in all are more than the "
-            f"{longest:,} that the model was made for"
+            f"{longest:,} that the model supports"
         )
 
 
@@ -125,7 +126,7 @@ def _chosen(option: str, text: str, known: tuple[str, ...]) -> list[str]:
                 f"{option} {name}: not known{did_you_mean(name, known)}; known: {', '.join(known)}"
             )
     if not names:
-        raise UsageError(f"{option}: names nothing; known: {', '.join(known)}")
+        raise UsageError(f"{option}: is empty; known: {', '.join(known)}")
     return [name for name in known if name in names]
 
 

@@ -36,10 +36,10 @@ DRAWN_FROM = "drawn_from"
 """In the metadata of an output: the digest of the figure that its picture shows."""
 
 DIGITS = 6
-"""Significant digits of a figure's numbers that are kept: more than a screen can show."""
+"""Significant digits of a figure's numbers that are stored: more than a screen can show."""
 
 CELL_LIMIT = 120
-"""Seconds after which a cell is given up."""
+"""Seconds after which a cell is stopped."""
 
 
 def sources() -> list[Path]:
@@ -148,9 +148,9 @@ def build(source: Path, folder: Path, *, draw: bool) -> Path:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m notebooks.build", description="Run notebooks.")
-    parser.add_argument("names", nargs="*", help="beginnings of names, as 01; all without")
+    parser.add_argument("names", nargs="*", help="beginnings of names, such as 01; default: all")
     parser.add_argument("--into", type=Path, default=FOLDER, help="folder of the .ipynb files")
-    parser.add_argument("--no-pictures", action="store_true", help="figures as data alone")
+    parser.add_argument("--no-pictures", action="store_true", help="figures as data only")
     given = parser.parse_args(arguments)
     chosen = [s for s in sources() if not given.names or s.name.startswith(tuple(given.names))]
     if not chosen:

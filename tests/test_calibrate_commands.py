@@ -182,7 +182,7 @@ def test_measure_fit_and_measure_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     code, _, stderr = invoke(*common, "--time-budget", "2s", "--out", "mine.yaml")
     assert (code, "mine.yaml: exists" in stderr) == (2, True)
     code, _, stderr = invoke(*common, "--out", "other.yaml", "--measurements", "mine.csv")
-    assert (code, "--resume goes on behind it" in stderr) == (2, True)
+    assert (code, "--resume continues it" in stderr) == (2, True)
 
     code, _, stderr = invoke(*common, "--time-budget", "1s", "--out", "mine.yaml", "--resume")
     assert code == 0, stderr
@@ -208,7 +208,7 @@ def test_interrupted_the_measurements_are_kept(
     monkeypatch.setattr(session, "Suite", Stopping)
     code, _, stderr = invoke("--device", "cpu", "--no-fit", "--out", "mine.yaml")
     assert code == 130
-    assert "0 lines are kept in mine.csv; --resume goes on there" in " ".join(stderr.split())
+    assert "0 lines are saved in mine.csv; --resume continues there" in " ".join(stderr.split())
     assert read_meta(tmp_path / "mine.csv")["ended"] == "interrupted"
 
 

@@ -191,7 +191,7 @@ def test_a_device_that_does_not_answer_ends_the_suite(tmp_path: Path) -> None:
     world = World({1: RuntimeError("illegal memory access")})
     world.alive = False
     with pytest.raises(
-        DeviceLostError, match=r"illegal memory access; 1 points are kept in .*m\.csv"
+        DeviceLostError, match=r"illegal memory access; 1 points are saved in .*m\.csv"
     ):
         run(tmp_path / "m.csv", world, given=points()[:1])
     assert read(tmp_path / "m.csv").rows[0].status == "failed"

@@ -91,7 +91,7 @@ def test_without_measurements_the_page_says_so_and_shows_the_rest(alone, tmp_pat
     assert "roofline" in opened.drawn
     assert "curve-decode_attention-bf16" in opened.drawn
     for section in ("summary", "predicted", "residuals"):
-        assert "no measurements beside this profile" in opened.section(section)
+        assert "This profile came without measurements" in opened.section(section)
     assert "3.4" in opened.section("errors")
 
 
@@ -151,7 +151,9 @@ def test_long_names_do_not_widen_the_table(tmp_path):
 
 
 def test_measurements_from_elsewhere(alone, tmp_path):
-    assert "no measurements beside" in " ".join(invoke("report", alone, "--no-page").output.split())
+    assert "This profile came without measurements" in " ".join(
+        invoke("report", alone, "--no-page").output.split()
+    )
     table = write_table(tmp_path / "other.csv", rows_of(profile_of()))
     done = invoke("report", alone, "--no-page", "--measurements", table)
     assert "Measurements: other.csv" in done.output

@@ -217,7 +217,9 @@ def test_a_release_with_another_manager_is_told_apart(
     scenario: Scenario, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("calibrate.observers.transformers_engine.NEEDED", ("split_the_batch",))
-    with pytest.raises(UsageError, match=r"another continuous batching .* \(no split_the_batch\)"):
+    with pytest.raises(
+        UsageError, match=r"continuous batching that cannot .* \(no split_the_batch\)"
+    ):
         observe(scenario, device, precision="fp32")
 
 

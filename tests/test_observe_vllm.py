@@ -141,12 +141,16 @@ def test_on_a_gpu_graphs_are_used_and_blocks_may_be_smaller(path):
     [
         ({"fleet.0.replicas": 2}, "fp32", "one replica on one device"),
         ({"run.repetitions": 3}, "fp32", "runs once"),
-        ({"scheduler.batching": "static"}, "fp32", "batching: static is not what vLLM does"),
+        ({"scheduler.batching": "static"}, "fp32", "batching: static is not supported by vLLM"),
         ({"scheduler.chunked_prefill": False}, "fp32", "rule of vLLM V0"),
-        ({"scheduler.order": "sjf"}, "fp32", "order: sjf is none of vLLM's: fcfs or priority"),
+        (
+            {"scheduler.order": "sjf"},
+            "fp32",
+            "order: sjf is not supported by vLLM; only fcfs or priority",
+        ),
         ({"kv_cache.allocator": "contiguous"}, "fp32", "only paged is"),
-        ({"kv_cache.block_size": 16}, "fp32", "wants a multiple of 32, not 16"),
-        ({"precision.weights": "fp8"}, None, "driven in one, not in fp8 weights"),
+        ({"kv_cache.block_size": 16}, "fp32", "requires a multiple of 32, not 16"),
+        ({"precision.weights": "fp8"}, None, "runs in one precision, not in fp8 weights"),
         ({}, "fp64", "in bf16, fp16, fp32 here, not in fp64"),
     ],
 )

@@ -209,7 +209,7 @@ def test_older_results_with_a_limit_are_sent_as_places_became_free(tmp_path: Pat
     assert served["arrival_s"].tolist() == pytest.approx([0.0, 0.09, 0.23])
     assert served["ttft_s"].tolist() == pytest.approx([0.05, 0.03, 0.04])
     assert result.summary["duration"] == 9.0  # as the file says, not as was approximated
-    assert any("as soon as one of 1 places was free" in n for n in notes_of(result))
+    assert any("as soon as one of 1 slots was free" in n for n in notes_of(result))
 
 
 def test_older_results_with_a_rate_are_drawn_and_say_so(tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ def test_a_log_is_read_by_its_monotonic_clock(tmp_path: Path) -> None:
     assert {summary[f"{rank}_itl_ms"] for rank in ("mean", "p50", "p99", "std")} == {None}
     notes = summary["infersim"]["notes"]
     assert any("by 30 ms on average" in note for note in notes)  # 0, 80 and 10 ms
-    assert any("taken up" in note or "took a request up" in note for note in notes)
+    assert any("core accepted a request" in note for note in notes)
     assert any("prefix cache was on" in note for note in notes)
 
 
@@ -401,7 +401,7 @@ def test_a_log_without_hardware_and_blocks_is_taken_with_what_is_given(tmp_path:
     scenario = sim.load_scenario(tmp_path / "run" / "scenario.yaml")
     assert (scenario.fleet[0].gpu, scenario.kv_cache.num_gpu_blocks) == ("l40s", 700)
     done = command("chat.yaml", "--device", "cpu", "--num-gpu-blocks", 700)
-    assert "--num-gpu-blocks goes with --from" in " ".join(done.output.split())
+    assert "--num-gpu-blocks requires --from" in " ".join(done.output.split())
 
 
 # -- simulated again -------------------------------------------------------------------------------
@@ -524,11 +524,11 @@ def test_the_command_prints_one_object(tmp_path: Path) -> None:
         (["--from", "vllm-bench", "--gpu", "h100-sxm", "--threads", "1"], "--threads is for a run"),
         (
             ["--from", "vllm-bench", "--gpu", "h100-sxm", "--set", "workload.trace.limit=1"],
-            "is what was recorded",
+            "traffic of a recorded run cannot be changed",
         ),
         (["--from", "vllm-bench", "--gpu", "l4", "--set", "model=llama-3.1-70b"], "It did run"),
-        (["--gpu", "h100-sxm", "--device", "cpu"], "--gpu goes with --from"),
-        ([], "--device is needed"),
+        (["--gpu", "h100-sxm", "--device", "cpu"], "--gpu requires --from"),
+        ([], "--device is required"),
     ],
 )
 def test_wrong_options_are_refused_and_leave_nothing(
@@ -575,7 +575,7 @@ def test_wrong_options_are_refused_and_leave_nothing(
         ({"model_id": "someone/unheard-of-7b"}, "says 'someone/unheard-of-7b'"),
         (
             {"model_id": "neuralmagic/Meta-Llama-3.1-8B-Instruct-FP8"},
-            "Instruct-FP8, which does not tell precision.weights; give --set precision.weights",
+            "Instruct-FP8, which does not determine precision.weights; give --set",
         ),
         ({"model_id": 7}, "the record does not say: the model must be given"),
     ],
@@ -595,8 +595,8 @@ def test_a_broken_benchmark_is_one_clear_error(
         ("", "the file is empty"),
         ('{"input_lens": [1, 2', "not JSON"),
         ("[1, 2]", "not a JSON object"),
-        ("{}\n{}", "this is no result of `vllm bench serve --save-result`; it has nothing"),
-        ('{"duration": 1}', "neither 'input_lens' nor 'mean_ttft_ms': this is no result"),
+        ("{}\n{}", "this is not a result of `vllm bench serve --save-result`; it has nothing"),
+        ('{"duration": 1}', "neither 'input_lens' nor 'mean_ttft_ms': this is not a result"),
         ('{"mean_ttft_ms": 1}{"x"', "result.json:1: not JSON"),
         ("\x00\x01", "not JSON|binary"),
     ],
@@ -652,7 +652,7 @@ def test_a_broken_log_is_one_clear_error(tmp_path: Path, text: str, message: str
         (
             "meta.json",
             '{"model": "meta-llama/Llama-3.1-8B", "engine_kwargs": {"quantization": "awq"}}',
-            "quantization is 'awq', which does not tell precision.weights",
+            "quantization is 'awq', which does not determine precision.weights",
         ),
         (
             "meta.json",
@@ -663,7 +663,7 @@ def test_a_broken_log_is_one_clear_error(tmp_path: Path, text: str, message: str
         ("timeseries.csv", SERIES.replace("3.0,", "1.0,"), "t of row 2 is 1; allowed: ascending"),
         ("timeseries.csv", SERIES.replace(",40.0", ",nan"), "kv_cache_pct is 'nan'"),
         ("timeseries.csv", SERIES.replace(",40.0", ",140"), "kv_cache_pct of row 1 is 140"),
-        ("workload_hash16.jsonl", '{"hash_ids": 3}\n', "hash_ids is no list"),
+        ("workload_hash16.jsonl", '{"hash_ids": 3}\n', "hash_ids is not a list"),
     ],
 )
 def test_a_broken_file_beside_a_log_is_one_clear_error(

@@ -140,7 +140,7 @@ def test_a_sample_of_guidellms_requests_leaves_the_metrics(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        ({"benchmarks": 3}, "no list 'benchmarks': this is no report of guidellm"),
+        ({"benchmarks": 3}, "no list 'benchmarks': this is not a report of guidellm"),
         ({"benchmarks": []}, "benchmarks is an empty list"),
         ({"benchmarks": [benchmark([answered(0.0, prompt_tokens=None)])]}, "prompt_tokens is None"),
         (

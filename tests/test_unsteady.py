@@ -64,7 +64,7 @@ def test_what_is_refused() -> None:
     (drifted,) = found(*anchors([1, 1, 1.4, 1.8, 2.16]), *twice(1.04))
     assert "wandered by 31% around the median (from start to end: gemm +116%)" in drifted
     (noisy,) = found(*anchors([1.0] * 5), *twice(1.18))
-    assert noisy == "second looks at 10 points differed by 18% in the median"
+    assert noisy == "second timings of 10 points differed by 18% in the median"
     assert len(found(*anchors([1, 1, 2, 2.1]), *twice(1.18))) == 2
 
 
@@ -105,9 +105,9 @@ def test_a_profile_of_a_busy_machine_is_refused_and_the_table_kept(
     assert done.exit_code == 1
     for words in (
         "the machine was busy or not steady: its speed wandered by 31%",
-        "second looks at 10 points differed by 18%",
+        "second timings of 10 points differed by 18%",
         "its load was 4.12 when it began, on 2 processors",
-        "The measurements are kept in my.csv. Measure again when the machine is idle",
+        "The measurements are in my.csv. Measure again when the machine is idle",
         "`infersim calibrate fit my.csv --accept-drift`",
     ):
         assert words in done.stderr

@@ -107,18 +107,18 @@ def test_a_verification_from_beginning_to_end(model: Path) -> None:
         assert (out / "burst" / kind / "static-1" / "summary.json").exists()
 
     again = CliRunner().invoke(app, [*arguments, "--json"])
-    assert "burst: done before" in again.stderr
+    assert "burst: already done" in again.stderr
     assert json.loads(again.stdout)["traces"][0]["runs"] == result["runs"]
     other = CliRunner().invoke(app, [*arguments, "--repeats", "2"])
     assert other.exit_code == 2
-    assert "another setting" in other.stderr
+    assert "other settings" in other.stderr
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
         (("--traces", "bursts"), "did you mean 'burst'"),
-        (("--batching", ","), "names nothing"),
+        (("--batching", ","), "is empty"),
         (("--prompt", "20:4"), "LOW:HIGH"),
         (("--answer", "0:4"), "LOW:HIGH"),
         (("--prompt", "4:400"), "404 tokens|406 tokens"),

@@ -8,7 +8,7 @@ from sim.errors import UsageError
 from sim.simulation import Setup
 
 Refusal = tuple[bool, str]
-"""Whether something does not fit, and what is then said: the key, and what would."""
+"""Whether something does not fit, and the message for that case: the key, and what would fit."""
 
 
 def refuse(refusals: Iterable[Refusal]) -> None:
@@ -19,8 +19,8 @@ def refuse(refusals: Iterable[Refusal]) -> None:
 
 
 def single(setup: Setup, what: str) -> list[Refusal]:
-    """It is one replica on one device, run once; ``what`` begins the sentence: ``vLLM is
-    driven``."""
+    """Refuses all but one replica on one device, run once; ``what`` begins the sentence: ``vLLM
+    runs``."""
     pool = setup.scenario.fleet[0]
     return [
         (
@@ -30,13 +30,13 @@ def single(setup: Setup, what: str) -> list[Refusal]:
         ),
         (
             setup.scenario.run.repetitions > 1,
-            "run.repetitions: the engine runs once; repeat it under other seeds",
+            "run.repetitions: the engine runs once; repeat the command with other seeds",
         ),
     ]
 
 
 def no_prefixes(setup: Setup) -> Refusal:
-    """No prefix cache: there is nothing that it could find."""
+    """Refuses a prefix cache, which would find nothing."""
     return (
         setup.scenario.kv_cache.enable_prefix_caching,
         "kv_cache.enable_prefix_caching: prompts are random here and share nothing; set it to "
@@ -52,7 +52,7 @@ def one_precision(setup: Setup, what: str) -> str:
     d = setup.deployment
     if not d.weights == d.activations == d.kv_cache:
         raise UsageError(
-            f"precision: {what} in one, not in {d.weights} weights, {d.activations} activations "
-            f"and {d.kv_cache} KV cache"
+            f"precision: {what} in one precision, not in {d.weights} weights, "
+            f"{d.activations} activations and {d.kv_cache} KV cache"
         )
     return d.weights

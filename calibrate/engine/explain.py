@@ -33,10 +33,10 @@ from sim.units import show_bytes
 
 BLOCK_SIZE = 16
 PROMPT = 8
-"""Tokens of the prompt that is prefilled beside the decodes."""
+"""Tokens of the prompt that is prefilled along with the decodes."""
 
 STAGGER = 7
-"""By so many tokens each request has more context than the one before."""
+"""Each request has this many more tokens of context than the one before."""
 
 MAIN = (
     "scaled_dot_product_attention",
@@ -145,7 +145,7 @@ def view(trace: Trace) -> Group:
         Text(
             "Calls: of the part's main operator, with 1 request and with "
             f"{requests}. What runs once reads its weights once, for however many rows; what runs "
-            "once per request reads that request's own keys and values, which nobody shares."
+            "once per request reads that request's own keys and values, which no other one shares."
         ),
     )
 
@@ -174,7 +174,7 @@ def _calls(
 
 
 def _listener() -> Any:
-    """A mode in which PyTorch tells of every operator; views and new tensors are not counted."""
+    """A mode in which PyTorch reports every operator; views and new tensors are not counted."""
     base = torch.utils._python_dispatch.TorchDispatchMode
 
     class Listener(base):  # type: ignore[misc, valid-type]

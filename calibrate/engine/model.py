@@ -166,7 +166,9 @@ def _check(spec: ModelSpec) -> None:
     }
     found = [name for name, has in odd.items() if has]
     if found:
-        raise UsageError(f"{spec.name} has {' and '.join(found)}: the engine runs Llama's layers")
+        raise UsageError(
+            f"{spec.name} has {' and '.join(found)}: the engine runs only Llama's layers"
+        )
 
 
 class _Weights:

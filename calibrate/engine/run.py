@@ -36,14 +36,14 @@ from sim.units import show_bytes
 from sim.workload import build
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
-"""What the engine computes in, and PyTorch's name for it; fp64 is for proofs."""
+"""What the engine computes in, and PyTorch's name for it; fp64 is for comparing arithmetic."""
 
 ENGINE = "reference"
-"""What the catalogue calls this engine, whatever engine the scenario names: it has no front end,
-and keeps no block back."""
+"""The catalogue's name of this engine, whatever engine the scenario names: it has no front end,
+and holds no block back."""
 
 WORKSPACE = 256 * 2**20
-"""Bytes allowed for activations beside weights and cache."""
+"""Bytes allowed for activations, in addition to weights and cache."""
 
 
 def run(
@@ -63,7 +63,7 @@ def run(
     flight. UsageError for what the engine cannot do, or does not fit on the device.
     """
     setup = prepare(scenario.override({"engine": ENGINE}))
-    refuse(single(setup, "the engine computes"))
+    refuse(single(setup, "the engine runs"))
     name = precision or one_precision(setup, "the engine computes")
     if name not in DTYPES:
         raise UsageError(f"the engine computes in {', '.join(DTYPES)}, not in {name}")
@@ -131,8 +131,8 @@ def _executor(
 
 
 def _touch_memory(setup: Setup) -> None:
-    """Have the pages of the largest pass, or most of them, before the first request: the device
-    keeps them, and the system takes a while to hand them out."""
+    """Allocate the pages of the largest pass, or most of them, before the first request: the
+    device keeps them, and the system takes a while to provide them."""
     limits, tokens = setup.limits, setup.limits.max_num_batched_tokens
     if setup.scenario.scheduler.batching != "continuous":
         tokens = max(tokens, limits.max_num_seqs * limits.max_model_len)

@@ -23,7 +23,7 @@ from sim.model import ModelSpec
 from sim.request import Request
 
 NEEDED = ("prepare_next_batch", "_generation_step", "update_batch", "offloading_manager")
-"""What is driven or watched of the batch processor; releases may rename it."""
+"""The parts of the batch processor that are driven or watched; releases may rename them."""
 
 
 def make_model(spec: ModelSpec, precision: str, device: str, seed: int, attention: str) -> Any:
@@ -47,8 +47,8 @@ def make_model(spec: ModelSpec, precision: str, device: str, seed: int, attentio
 
 @dataclass(slots=True)
 class _Decision:
-    """What the scheduler has chosen: of each request its state, the tokens to compute and those
-    before; who lost the memory; when it was decided."""
+    """What the scheduler has chosen: for each request its state, the tokens to compute and those
+    before; which requests lost their memory; when it was decided."""
 
     chosen: list[tuple[Any, int, int, bool]] = field(default_factory=list)
     preempted: list[str] = field(default_factory=list)
@@ -114,7 +114,7 @@ class ContinuousBatches:
         return bool(self._scheduler.has_pending_requests() or self._manager.input_queue.qsize())
 
     def step(self) -> Step | None:
-        """One iteration; None if nobody was computed in it."""
+        """One iteration; None if no request was computed in it."""
         self._decision = _Decision()
         with torch.no_grad():
             try:
@@ -154,7 +154,7 @@ class ContinuousBatches:
         self._manager.batch_processor = None
 
     def _collect(self) -> None:
-        """Take what is finished from its queue, and its word for when each token was there."""
+        """Take finished requests from its queue, with the times of their tokens."""
         results = self._manager.output_router.output_queue
         while results.qsize():
             result = results.get()
@@ -183,8 +183,8 @@ class ContinuousBatches:
 
 
 def _unknown(found: object) -> UsageError:
-    """This is not the transformers that is known here."""
+    """The error for a release of transformers that is not supported here."""
     return UsageError(
-        f"--engine transformers: release {lazy_transformers.version()} has another continuous "
-        f"batching than the one that can be driven here ({found}); 5.17 is known to do"
+        f"--engine transformers: release {lazy_transformers.version()} has a continuous "
+        f"batching that cannot be driven here ({found}); 5.17 is known to work"
     )

@@ -16,31 +16,31 @@ from sim.simulation import Setup
 from sim.units import show_bytes
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
-"""What is computed in, and PyTorch's name for it; fp64 is for proofs."""
+"""What is computed in, and PyTorch's name for it; fp64 is for comparing arithmetic."""
 
 WIDTHS = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
 """Bytes of a number."""
 
-DRIVEN = "transformers is driven"
-"""How a sentence about what it can not be begins."""
+DRIVEN = "transformers runs"
+"""The beginning of a sentence about what it cannot do."""
 
 SMALLEST_BLOCK = 4
 """Tokens of the smallest block of its cache."""
 
 EXTRA_BLOCKS = 2
-"""Blocks that it lays out beside those that requests can have, for padding."""
+"""Blocks that it lays out for padding, in addition to those that requests can have."""
 
 SAFETY_MARGIN = 0.15
 """Share of the blocks that must be free for its first-come-first-served scheduler to take a second
 prompt into a batch; its own default."""
 
 WORKSPACE = 256 * 2**20
-"""Bytes allowed for activations beside weights, cache and mask."""
+"""Bytes allowed for activations, in addition to weights, cache and mask."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the engine is told; the names are those of ``ContinuousBatchingConfig``.
+    """The settings of the engine; the names are those of ``ContinuousBatchingConfig``.
 
     A static batch has none of the last three: it is as large as the scheduler makes it.
     """
@@ -65,9 +65,9 @@ class Settings:
 
 
 def wanted(setup: Setup, precision: str | None) -> Settings:
-    """What transformers is told for ``setup``; ``precision`` overrides the scenario's.
+    """The settings of transformers for ``setup``; ``precision`` overrides the scenario's.
 
-    UsageError, naming the key, for what it cannot be told.
+    UsageError, naming the key, for what it does not support.
     """
     scenario, limits, memory = setup.scenario, setup.limits, setup.capacity
     _check(setup)
@@ -123,7 +123,7 @@ def _check(setup: Setup) -> None:
         *single(setup, DRIVEN),
         (
             knobs.batching not in ("continuous", "static"),
-            f"scheduler.batching: {knobs.batching} is not what transformers does; it has "
+            f"scheduler.batching: {knobs.batching} is not supported by transformers; it has "
             "continuous batches (its manager) and static ones (generate)",
         ),
         (
@@ -133,7 +133,7 @@ def _check(setup: Setup) -> None:
         ),
         (
             continuous and knobs.order != "fcfs",
-            f"scheduler.order: {knobs.order} is not what transformers does; only fcfs is",
+            f"scheduler.order: {knobs.order} is not supported by transformers; only fcfs is",
         ),
         (
             continuous and setup.limits.long_prefill_token_threshold > 0,
@@ -141,12 +141,12 @@ def _check(setup: Setup) -> None:
         ),
         (
             continuous and kv.allocator != "paged",
-            f"kv_cache.allocator: {kv.allocator} is not what transformers does; only paged is",
+            f"kv_cache.allocator: {kv.allocator} is not supported by transformers; only paged is",
         ),
         (
             continuous and kv.block_size < SMALLEST_BLOCK,
-            f"kv_cache.block_size: transformers has no blocks of less than {SMALLEST_BLOCK} "
-            f"tokens, so not of {kv.block_size}",
+            f"kv_cache.block_size: transformers has blocks of at least {SMALLEST_BLOCK} "
+            f"tokens, not of {kv.block_size}",
         ),
         no_prefixes(setup),
     ]

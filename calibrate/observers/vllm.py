@@ -59,7 +59,9 @@ def observe(
     asked = wanted(setup, device.facts, precision)
     lazy_vllm.module("vllm")
     if device.index:
-        raise UsageError("--engine vllm: only the first GPU; choose with CUDA_VISIBLE_DEVICES")
+        raise UsageError(
+            "--engine vllm: runs on the first GPU only; choose it with CUDA_VISIBLE_DEVICES"
+        )
     traffic = build(scenario, scenario.seed)
     _check_memory(setup, asked, device)
     engine = _start(setup, asked, sampling)

@@ -46,7 +46,7 @@ TINY = ModelSpec(
     sliding_window=None,
     source="made up",
 )
-"""A model that takes no time; what it says does not matter."""
+"""A model that takes no time; what it generates does not matter."""
 
 
 class Asked(NamedTuple):
@@ -59,8 +59,8 @@ class Asked(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One step in which somebody was served: tokens computed of each request; who was thrown out
-    since the step before, first to last; who got the last token."""
+    """One step in which a request was served: tokens computed of each request; which requests were
+    preempted since the step before, first to last; which got their last token."""
 
     tokens: dict[int, int]
     preempted: list[int]
@@ -69,7 +69,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Recording:
-    """What was asked of vLLM and what it ran."""
+    """The requests and settings given to vLLM, and what it ran."""
 
     vllm: str
     executed: bool
@@ -163,7 +163,7 @@ def main(arguments: Sequence[str]) -> int:
             path.write_text(new.dumps(), encoding="utf-8")
         differs = new.steps != old.steps
         changed += differs
-        outcome = f"others than of vLLM {old.vllm}" if differs else "the same"
+        outcome = f"different from those of vLLM {old.vllm}" if differs else "the same"
         print(f"{path}: {len(new.steps)} steps of vLLM {new.vllm}, {outcome}")
     return int(options.check and changed > 0)
 

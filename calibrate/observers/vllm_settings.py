@@ -19,8 +19,8 @@ from sim.simulation import Setup
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 """What vLLM computes in here, and its name for it."""
 
-DRIVEN = "vLLM is driven"
-"""How a sentence about what it can not be begins."""
+DRIVEN = "vLLM runs"
+"""The beginning of a sentence about what it cannot do."""
 
 NULL_BLOCKS = 1
 """Blocks that vLLM counts but never gives to a request."""
@@ -85,20 +85,21 @@ def _check(setup: Setup, device: DeviceFacts) -> None:
         *single(setup, DRIVEN),
         (
             knobs.batching != "continuous",
-            f"scheduler.batching: {knobs.batching} is not what vLLM does; only continuous is",
+            f"scheduler.batching: {knobs.batching} is not supported by vLLM; only continuous is",
         ),
         (
             not knobs.chunked_prefill,
-            "scheduler.chunked_prefill: false is the rule of vLLM V0, and the V1 engine has "
-            "another; set it to true",
+            "scheduler.chunked_prefill: false is a rule of vLLM V0, which the V1 engine does "
+            "not have; set it to true",
         ),
         (
             knobs.order not in POLICIES,
-            f"scheduler.order: {knobs.order} is none of vLLM's: {' or '.join(POLICIES)}",
+            f"scheduler.order: {knobs.order} is not supported by vLLM; "
+            f"only {' or '.join(POLICIES)}",
         ),
         (
             kv.allocator != "paged",
-            f"kv_cache.allocator: {kv.allocator} is not what vLLM does; only paged is",
+            f"kv_cache.allocator: {kv.allocator} is not supported by vLLM; only paged is",
         ),
         no_prefixes(setup),
         (
@@ -108,7 +109,7 @@ def _check(setup: Setup, device: DeviceFacts) -> None:
         ),
         (
             device.kind == "cpu" and kv.block_size % CPU_BLOCK > 0,
-            f"kv_cache.block_size: on a CPU vLLM wants a multiple of {CPU_BLOCK}, not "
+            f"kv_cache.block_size: on a CPU vLLM requires a multiple of {CPU_BLOCK}, not "
             f"{kv.block_size}",
         ),
     ]

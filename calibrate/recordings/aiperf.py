@@ -89,8 +89,8 @@ def _of_lines(path: Path) -> Recording:
     notes = [clients.ENGINE_ASSUMED]
     if later_turns:
         notes.append(
-            f"{later_turns:,} requests are later turns of a conversation; their prompts have the "
-            "history in them, and are predicted without a prefix cache unless it is switched on."
+            f"{later_turns:,} requests are later turns of a conversation; their prompts include "
+            "the history, and are predicted without a prefix cache unless it is switched on."
         )
     return Recording(
         files=(path, *([beside] if beside.is_file() else [])),
@@ -123,7 +123,7 @@ def _seen(
     if "time_to_first_token" not in values:
         raise TraceError(
             f"{place}: no time_to_first_token: the answers were not streamed; run `aiperf profile` "
-            "with --streaming to tell TTFT from the rest"
+            "with --streaming to measure TTFT"
         )
     first, last = (
         sent + _seconds(place, values, n) for n in ("time_to_first_token", "request_latency")

@@ -20,12 +20,13 @@ from sim.workload.traces.rows import LATEST, MAX_TOKENS, shown
 ENGINE = "vllm"
 
 ENGINE_ASSUMED = (
-    "The file does not name the engine: vLLM is assumed; for another one give --set engine=NAME."
+    "The file does not name the engine: vLLM is assumed; for a different one, give "
+    "--set engine=NAME."
 )
 
 TTFT = (
-    "TTFT is the client's: from sending a request to the first piece of its answer, with the "
-    "network and the engine's front end in it."
+    "TTFT is the client's: from sending a request to the first piece of its answer, "
+    "including the network and the engine's front end."
 )
 
 
@@ -63,7 +64,7 @@ def time(place: str, found: Mapping[str, object], name: str, *, least: float = 0
     value = found.get(name)
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not least <= value <= LATEST:  # type: ignore[operator]
-        at = "0" if not least else "that of the moment before"
+        at = "0" if not least else "that of the previous moment"
         raise TraceError(f"{place}: {name} is {shown(value)}; allowed: seconds from {at}")
     return float(value)  # type: ignore[arg-type]
 

@@ -38,7 +38,7 @@ def _read(path: Path, choice: Choice) -> Recording:
     benchmarks = report.get("benchmarks")
     if not isinstance(benchmarks, list) or not all(isinstance(b, dict) for b in benchmarks):
         raise TraceError(
-            f"{path}: no list 'benchmarks': this is no report of guidellm; it writes one with "
+            f"{path}: no list 'benchmarks': this is not a report of guidellm; it writes one with "
             f"`--outputs json`; this file has {listed(report)}"
         )
     if not benchmarks:
@@ -108,7 +108,7 @@ def _seen(place: str, found: dict[str, Any], group: str) -> Seen:
     if found.get("time_to_first_token_ms") is None:
         raise TraceError(
             f"{place}: no time_to_first_token_ms: the answers were not streamed; run guidellm with "
-            "streaming to tell TTFT from the rest"
+            "streaming to measure TTFT"
         )
     first = sent + time(place, found, "time_to_first_token_ms") / 1e3
     rest = (

@@ -35,9 +35,9 @@ SERIES, WORKLOAD = "timeseries.csv", "workload_hash16.jsonl"
 ENGINE = "vllm"
 
 TTFT = (
-    "TTFT counts from when the engine's core took a request up, between two iterations, to its "
-    "first token. That of a simulation has the front end and the rest of the iteration in flight "
-    "in it too."
+    "TTFT counts from when the engine's core accepted a request, between two iterations, to its "
+    "first token. The TTFT of a simulation also includes the front end and the rest of the "
+    "iteration in flight."
 )
 
 
@@ -94,17 +94,17 @@ def _delays(log: RequestLog) -> list[str]:
     waited: Floats = (taken - taken[0]) - (came - came[0])
     waited -= waited.min()
     return [
-        "From the front end to the engine's core requests took longer than the quickest of them "
-        f"did, by {show_time(float(waited.mean()))} on average and "
-        f"{show_time(float(np.percentile(waited, 99)))} at p99; TTFT leaves that out."
+        "From the front end to the engine's core, requests took longer than the quickest of them, "
+        f"by {show_time(float(waited.mean()))} on average and "
+        f"{show_time(float(np.percentile(waited, 99)))} at p99; TTFT does not include that."
     ]
 
 
 def _shared_prefixes(workload: Path, stated: Stated) -> list[str]:
-    """What a prefix cache could have spared this engine, if it had one."""
+    """How much a prefix cache could have saved this engine, if it had one."""
     if stated.conditions.get("enable_prefix_caching") is not True:
         return []
-    known = "The engine's prefix cache was on; the trace has lengths only, so that a simulation "
+    known = "The engine's prefix cache was on; the trace has lengths only, so a simulation "
     known += "of it prefills every token."
     if not workload.is_file():
         return [known]
@@ -113,7 +113,9 @@ def _shared_prefixes(workload: Path, stated: Stated) -> list[str]:
     for block in json_blocks(workload, ["hash_ids"]):
         for ids in block.columns["hash_ids"]:
             if not isinstance(ids, list):
-                raise TraceError(f"{workload}: hash_ids is no list; allowed: ids of prefix blocks")
+                raise TraceError(
+                    f"{workload}: hash_ids is not a list; allowed: ids of prefix blocks"
+                )
             blocks += len(ids)
             again += sum(each in seen for each in ids)
             seen.update(ids)

@@ -52,12 +52,12 @@ def scenario_of(
     given = {text.partition("=")[0].strip() for text in overrides}
     for key in sorted(given):
         if key.partition(".")[0] == "workload" and recording.summary is None:
-            raise UsageError(f"--set {key}: the traffic of a recorded run is what was recorded")
+            raise UsageError(f"--set {key}: the traffic of a recorded run cannot be changed")
     data = _data(recording, _model(recording, model, given), _gpu(recording, gpu, given))
     for key, found in _unclear(recording).items():
         if not any(each == key or each.startswith(f"{key}.") for each in given):
             raise UsageError(
-                f"{recording.files[0]}: {found}, which does not tell {key}; give --set "
+                f"{recording.files[0]}: {found}, which does not determine {key}; give --set "
                 f"{WAYS.get(key, f'{key}=VALUE')}"
             )
     document, refused = applied(Document(data, base), overrides)
@@ -66,7 +66,7 @@ def scenario_of(
 
 
 WAYS = {"workload.arrivals": "workload.arrivals.kind=poisson --set workload.arrivals.rate=R"}
-"""How a key is given that takes more than one value."""
+"""The option for a key that takes more than one value."""
 
 
 def _unclear(recording: Recording) -> dict[str, str]:
@@ -138,8 +138,8 @@ def _gpu(recording: Recording, given: str | None, overridden: set[str]) -> str:
 
 
 def _unknown(recording: Recording, kind: str, stated: str | None) -> str:
-    """What to say of a model or GPU that the record does not tell in our words."""
-    says = f"says {stated!r}, which is none of the catalogue" if stated else "does not say"
+    """The message for a model or GPU that the record does not name as the catalogue does."""
+    says = f"says {stated!r}, which is not in the catalogue" if stated else "does not say"
     what = {"model": "the model", "gpu": "the GPU"}[kind]
     return (
         f"{recording.files[0]}: the record {says}: {what} must be given; add --{kind} NAME "

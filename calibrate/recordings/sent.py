@@ -2,7 +2,7 @@
 
 The client of ``vllm bench serve`` draws the gaps between requests from a gamma law of mean
 1/rate and shape ``burstiness`` (1: Poisson), scaled so that the last of n requests is sent n/rate
-after the start, and lets at most ``concurrency`` requests be out at once. Which gaps it drew is
+after the start, and has at most ``concurrency`` requests in flight. Which gaps it drew is
 unknown, since other draws from the same generator come before them. Seconds.
 """
 
@@ -44,17 +44,17 @@ def sent_times(
 
 
 def assumption(rate: float, burstiness: float, concurrency: int | None, seed: int) -> str:
-    """How the times were made up, in a sentence or two."""
+    """How the times were approximated, in a sentence or two."""
     none = "The result has no start_times (an older release of vLLM): "
     if math.isinf(rate):
         return (
-            f"{none}the requests are taken to be sent as soon as one of {concurrency:,} places was "
+            f"{none}the requests are assumed sent as soon as one of {concurrency:,} slots was "
             "free, which follows from how long each took."
         )
     law = "a Poisson process" if burstiness == 1 else f"gamma gaps of burstiness {burstiness:g}"
-    limit = "" if concurrency is None else f", at most {concurrency:,} out at once"
+    limit = "" if concurrency is None else f", at most {concurrency:,} in flight"
     return (
         f"{none}arrivals are drawn as {law} at {rate:g} requests/s{limit}, with seed {seed}. They "
         "are as dense as the real ones on average, but not the same: TTFT and E2EL of single "
-        "requests cannot be compared, and their percentiles carry that chance."
+        "requests cannot be compared, and their percentiles include that randomness."
     )

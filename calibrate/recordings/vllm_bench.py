@@ -48,14 +48,14 @@ CONDITIONS = (
 """What is copied into the manifest, where the document has it."""
 
 TOLERANCE = 0.01
-"""How far, relatively, the mean of ``ttfts`` may be from the ``mean_ttft_ms`` beside them: both are
-made of the same numbers, so that more is another unit or another run."""
+"""How far, relatively, the mean of ``ttfts`` may be from the ``mean_ttft_ms`` of the same file:
+both are made of the same numbers, so that more is another unit or another run."""
 
 ENGINE = "vllm"
 
 TTFT = (
-    "TTFT is the client's: from sending a request to the first piece of its answer, with the "
-    "network and the engine's front end in it."
+    "TTFT is the client's: from sending a request to the first piece of its answer, "
+    "including the network and the engine's front end."
 )
 
 
@@ -80,8 +80,8 @@ def _read(path: Path, choice: Choice) -> Recording:
     _check_unit(path, found, requests)
     ranked, _ = in_order(requests)
     capped = (
-        f"The client had at most {limit} requests out at once; they are replayed when they were "
-        "sent, whatever the answers before took."
+        f"The client had at most {limit} requests in flight; the replay sends them at the "
+        "recorded times, however long earlier answers take."
     )
     if limit is not None:
         notes.append(capped)
@@ -115,7 +115,7 @@ def _summary(path: Path, taken: Entry) -> Recording:
     found = taken.found
     if "mean_ttft_ms" not in found or "completed" not in found:
         raise TraceError(
-            f"{path}: neither 'input_lens' nor 'mean_ttft_ms': this is no result of `vllm bench "
+            f"{path}: neither 'input_lens' nor 'mean_ttft_ms': this is not a result of `vllm bench "
             f"serve --save-result`; it has {listed(found)}"
         )
     completed = count(path, found, "completed", least=1)
@@ -149,7 +149,7 @@ def _summary(path: Path, taken: Entry) -> Recording:
 
 
 def _client(path: Path, found: Mapping[str, object]) -> tuple[float, float, int | None]:
-    """Rate, burstiness and limit of requests out at once; TraceError for what cannot be, where
+    """Rate, burstiness and limit of requests in flight; TraceError for what cannot be, where
     ``start_times`` do not say when requests were sent."""
     rate, limit = found.get("request_rate"), found.get("max_concurrency")
     shape = found.get("burstiness", 1.0)
@@ -255,7 +255,7 @@ def _last_line(error: object) -> str:
 
 
 def _check_unit(path: Path, found: dict[str, object], requests: Requests) -> None:
-    """Raise TraceError if the lists do not come to the mean (ms) that stands beside them."""
+    """Raise TraceError if the lists do not come to the mean (ms) in the same file."""
     mean = found.get("mean_ttft_ms")
     if not isinstance(mean, int | float) or not mean > 0 or math.isinf(mean):
         return
@@ -264,7 +264,7 @@ def _check_unit(path: Path, found: dict[str, object], requests: Requests) -> Non
     if abs(seconds * 1e3 / mean - 1) > TOLERANCE:
         raise TraceError(
             f"{path}: the mean of ttfts, {seconds:.6g} s, is not the mean_ttft_ms of {mean:.6g}; "
-            "expected lists in seconds, of the run that was summed up"
+            "expected lists in seconds, of the run that the mean sums up"
         )
 
 

@@ -29,7 +29,7 @@ def view(document: Document) -> Group:
         parts += [_scores(result), _notes(result)]
     found = [row for row in rows(document) if row["error"] is not None]
     within = sum(abs(row["error"]) <= row["wanted"] for row in found)
-    parts.append(Text(f"{within} of {len(found)} figures are within what is wanted."))
+    parts.append(Text(f"{within} of {len(found)} metrics are within the wanted error."))
     return Group(*parts)
 
 
@@ -50,7 +50,7 @@ def _scores(result: Document) -> Table:
         title += f", {result['arrivals']['concurrency']} at a time"
     table = Table(title=title, title_justify="left", expand=True)
     table.add_column("batching")
-    table.add_column("figure", no_wrap=True)
+    table.add_column("metric", no_wrap=True)
     for name in ("predicted", "measured", "error", "noise", "wanted"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in result["scores"]:

@@ -60,7 +60,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Plans:
-    """What is to be done: traces under disciplines on a device, into ``folder``; ``budget`` is the
+    """The work to do: traces under disciplines on a device, into ``folder``; ``budget`` is the
     seconds of one calibration."""
 
     device: Device
@@ -74,7 +74,7 @@ class Plans:
 def verify(plans: Plans, say: Say = lambda line: None) -> dict[str, Any]:
     """Run every trace that has no result yet; what all of them came to, finished ones included.
 
-    UsageError if ``folder`` holds results of another setting.
+    UsageError if ``folder`` holds results of other settings.
     """
     plans.folder.mkdir(parents=True, exist_ok=True)
     _same_setting(plans)
@@ -85,7 +85,7 @@ def verify(plans: Plans, say: Say = lambda line: None) -> dict[str, Any]:
     for name in plans.traces:
         folder = plans.folder / name
         if (folder / RESULT).exists():
-            say(f"{name}: done before, {folder}")
+            say(f"{name}: already done, {folder}")
             continue
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -144,7 +144,7 @@ def _round(
     plans: Plans, trace: Trace, number: int, folder: Path, pace: Pace
 ) -> Iterator[tuple[str, Observed, float | None]]:
     """Every discipline once; each run is on disk before the next begins. Discipline, run, and the
-    share of its time in which others used the processors."""
+    share of its time in which other programs used the processors."""
     for batching in plans.batchings:
         scenario = traffic.scenario(
             plans.setting, trace, batching, folder / PROFILE, folder / ENGINE
@@ -175,7 +175,7 @@ def _told(
     folder: Path,
     run: tuple[str, Observed, float | None],
 ) -> dict[str, Any]:
-    """A run beside its prediction by the profile of its round."""
+    """A run with its prediction by the profile of its round."""
     batching, observed, disturbed = run
     scenario = traffic.scenario(plans.setting, trace, batching, folder / PROFILE, folder / ENGINE)
     predicted = simulate(scenario)
@@ -241,7 +241,7 @@ def _same_setting(plans: Plans) -> None:
     """Results of two settings must not meet in one folder."""
     path, wanted = plans.folder / SETTING, plans.setting.document()
     if path.exists() and json.loads(path.read_text(encoding="utf-8")) != wanted:
-        raise UsageError(f"{plans.folder}: holds results of another setting; give another folder")
+        raise UsageError(f"{plans.folder}: holds results of other settings; give another folder")
     _write_json(path, wanted)
 
 

@@ -102,7 +102,8 @@ def _rooflines(document: Mapping[str, Any], owns: Sequence[Own]) -> list[Plot]:
     drawn = roofline.arithmetic(roofs, owns, lines)
     if drawn is not None:
         caption = (
-            f"{what}. Dashed: ceilings of the device. Solid: what products reach by their fits."
+            f"{what}. Dashed: ceilings of the device. Solid: what products reach according to "
+            "their fits."
         )
         plot = Plot("roofline", "Arithmetic", "roofline", caption, to_json(drawn), kind="tall")
         found.append(plot)

@@ -30,19 +30,19 @@ DEFINITIONS: Mapping[str, Definition] = {
     ),
     "noise": Definition(
         "Noise",
-        "By how much (median) a second look at the same point differed from the first. No fit can "
-        "do better.",
+        "By how much (median) a second timing of the same point differed from the first. No fit "
+        "can do better.",
     ),
     "residual": Definition(
         "Residual table",
-        "A smooth correction on a coarse grid of shapes, on top of the form. It is kept only where "
+        "A smooth correction on a coarse grid of shapes, on top of the form. It is used only where "
         "cross-validation over shapes says that it lowers the error.",
     ),
     "regime": Definition("Regime", "A kind of shape, by what limits a kernel there."),
     "range": Definition(
         "Measured ranges",
-        "The smallest and largest measured value of each variable. Prices outside are given, but "
-        "marked as not measured and trusted no more than those of a data sheet.",
+        "The smallest and largest measured value of each variable. Times outside are predicted, "
+        "but marked as not measured and trusted no more than those from a data sheet.",
     ),
     "interval": Definition(
         "Confidence interval",

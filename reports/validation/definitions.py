@@ -9,12 +9,12 @@ from reports.definitions import Definition
 
 DEFINITIONS: Mapping[str, Definition] = {
     "error": Definition(
-        "Error", "Predicted over observed, less one: above 0 the prediction is too large."
+        "Error", "Predicted over observed, minus one: above 0 the prediction is too large."
     ),
     "noise": Definition(
         "Noise",
-        "Relative standard deviation of the same figure over repeated observations of the same "
-        "traffic: what no prediction can do better than. Only where the run was repeated.",
+        "Relative standard deviation of the same metric over repeated observations of the same "
+        "traffic: no prediction can do better. Known only where the run was repeated.",
     ),
     "band": Definition(
         "In band",
@@ -30,7 +30,7 @@ DEFINITIONS: Mapping[str, Definition] = {
         "Predicted as composed",
         "The cost model predicts each observed iteration from the sequences, contexts and prompt "
         "tokens that were really in it. So these errors are the cost model's own: batches that the "
-        "simulator would have formed otherwise are not part of them.",
+        "simulator would have formed differently are not part of them.",
     ),
     "typical": Definition(
         "Typical error", "Median of the errors of single iterations, without their sign."
@@ -43,13 +43,13 @@ DEFINITIONS: Mapping[str, Definition] = {
     ),
     "share": Definition(
         "Share of the error",
-        "Every change is tried by playing the run again with it. The share is by how much the mean "
-        "error of all figures becomes smaller, on top of the changes before it.",
+        "Every change is tried by simulating the run again with it. The share is by how much the "
+        "mean error of all metrics becomes smaller, on top of the changes before it.",
     ),
     "sample": Definition(
         "In sample, held out",
         "Whether the engine's times were fitted to this very run. Only errors on runs that are "
-        "held out say how well another one would be predicted.",
+        "held out say how well another run would be predicted.",
     ),
 }
 """Every term that the page links to."""

@@ -18,7 +18,10 @@ def figure(rows: Sequence[tuple[str, Mapping[str, Any]]], band: float | None) ->
     errors = [row["error"] for _, row in rows]
     reach = 1.1 * max(LEAST, band or 0.0, *(abs(error) for error in errors))
     traces = []
-    for name, inside, symbol in (("in the band", True, "circle"), ("out of it", False, "x")):
+    for name, inside, symbol in (
+        ("within the band", True, "circle"),
+        ("outside the band", False, "x"),
+    ):
         mine = [(title, row) for title, row in rows if (row["within_band"] is not False) == inside]
         traces.append(_dots(name, mine, symbol, theme.BLUE if inside else theme.VERMILLION))
     layout = theme.layout() | {

@@ -23,8 +23,8 @@ from sim.cost.measured import arithmetic_of
 from sim.hardware import GpuSpec
 
 NO_MEASUREMENTS = (
-    "There are no measurements beside this profile: the tables and the curves of the fitted forms "
-    "are all that can be shown."
+    "This profile came without measurements: the tables and the curves of the fitted forms are "
+    "all that can be shown."
 )
 
 

@@ -92,7 +92,7 @@ def fit_system(
                 prefill_attention.form(precision), prefill_data(rows), context, rows, PREFILL_AXES
             )
     if not any(found.values()):
-        raise InfersimError(f"{framework} on {system}: attention in no precision that is known")
+        raise InfersimError(f"{framework} on {system}: no attention in a known precision")
     return found
 
 

@@ -86,7 +86,7 @@ def fit_system(
         if len(rows) and precision not in found:
             found[precision] = fit_precision(table, rows, precision)
     if not found:
-        raise InfersimError(f"{framework} {table.version} on {system}: no precision that is known")
+        raise InfersimError(f"{framework} {table.version} on {system}: no known precision")
     return found
 
 
@@ -122,7 +122,7 @@ def to_data(rows: pd.DataFrame) -> Data:
 
 
 def ceilings(table: Table, precision: str) -> Ceilings:
-    """What the GPU promises, with the cache that the collector left warm."""
+    """The GPU's data sheet, with the cache that the collector left warm."""
     gpu = table.gpu
     return Ceilings(
         gpu.flops(ARITHMETIC.get(precision, precision)),
