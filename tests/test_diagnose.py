@@ -23,6 +23,7 @@ from sim.planning.diagnose_document import document
 from sim.planning.diagnose_view import advice_view, diagnose_view
 from sim.planning.executors import local
 from sim.planning.gains import gains, mean_gain
+from sim.planning.wording import share
 from sim.scenario import Scenario
 from tests.planning_fixtures import small
 
@@ -231,6 +232,34 @@ def test_rejected_requests_are_named_first_with_the_setting_that_admits_them() -
         console.print(diagnose_view(told))
     text = captured.get()
     assert text.index("Rejected: ") < text.index("The SLO is missed: ") < text.index("What limits")
+
+
+def test_advice_that_meets_nothing_does_not_say_that_it_does() -> None:
+    asked = small(
+        run__requests=300,
+        workload__arrivals={"kind": "poisson", "rate": 400},
+        workload__prompt_tokens={"kind": "uniform", "low": 10, "high": 2000},
+        slo={"ttft": "60ms", "tpot": "12ms", "attainment": 0.95},
+    )
+    told = document(found(asked))
+    (trial,) = [each for each in told["trials"] if each["name"] == "max-model-len"]
+    assert not any(each["slo_met"] for each in told["trials"] if each["name"] in told["advice"])
+    assert "No single change that was tried meets it. max_model_len " in told["headline"]
+    within = share(trial["attainment"])
+    assert f"accepts all lengths, and then {within} of requests" in told["headline"]
+    text = str(advice_view(told))
+    assert "Advice, what helps the SLO most for its effort first:" in text
+    assert "what meets the SLO" not in text
+    # a fleet of any size would reject them
+    assert told["plan"].endswith(f"--set max_model_len={trial['settings']['max_model_len']}")
+    console = Console(width=88, color_system=None)
+    with console.capture() as captured:
+        console.print(diagnose_view({**told, "trials": [hundredfold(trial)]}))
+    assert "x 1,720" in captured.get()
+
+
+def hundredfold(trial: dict[str, Any]) -> dict[str, Any]:
+    return {**trial, "changes": {**trial["changes"], "p99_ttft_ms": 1719.0}}
 
 
 def test_each_figure_has_its_own_limit_and_busy_time_another() -> None:

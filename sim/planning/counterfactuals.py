@@ -35,6 +35,9 @@ PROBE = Effort("what-if", "cannot be bought alone: it shows what limits the run"
 SPECULATION: Mapping[str, object] = MappingProxyType(
     {"method": "ngram", "num_tokens": 4, "acceptance_rate": 0.6}
 )
+LONGER = "max-model-len"
+"""The name of the change that accepts longer requests."""
+
 EFFORTS = (FLAG, FORMAT, HARDWARE, SAVING, PROBE)
 
 
@@ -62,7 +65,7 @@ def _longer(rejection: Rejection | None) -> Iterator[Counterfactual]:
     """The ``max_model_len`` that admits what is rejected for its length."""
     length = None if rejection is None else rejection.wanted_length
     if length is not None:
-        yield _flag("max-model-len", f"max_model_len {length:,}", {"max_model_len": length})
+        yield _flag(LONGER, f"max_model_len {length:,}", {"max_model_len": length})
 
 
 def _probes(scenario: Scenario) -> Iterator[Counterfactual]:

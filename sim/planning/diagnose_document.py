@@ -104,7 +104,9 @@ def _relative(before: float | None, after: float | None) -> float | None:
 
 def _plan_command(found: Diagnosis) -> str:
     """The command that looks for the cheapest fleet instead of twice the one there is."""
-    sets = "".join(f" --set {shlex.quote(text)}" for text in found.given)
+    length = None if found.rejection is None else found.rejection.wanted_length
+    given = [*found.given, *([] if length is None else [f"max_model_len={length}"])]
+    sets = "".join(f" --set {shlex.quote(text)}" for text in given)
     gpu = shlex.quote(found.scenario.fleet[0].gpu)
     return f"infersim plan {shlex.quote(found.target)} --gpus {gpu}{sets}"
 

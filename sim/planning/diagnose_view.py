@@ -13,7 +13,7 @@ from rich.text import Text
 
 from sim.console import STATE_STYLES, WIDTH
 from sim.planning.ablate_view import HEADS
-from sim.planning.ablate_words import value_text
+from sim.planning.ablate_words import multiple, value_text
 from sim.planning.wording import share
 from sim.units import show_time
 
@@ -68,7 +68,7 @@ def _trials(document: Mapping[str, Any]) -> Table:
         table.add_column(head, justify="right", no_wrap=True)
     figures = document["figures"]
     now = (value_text(f["key"], f["value"]) for f in figures)
-    table.add_row("as it is", *now, _kept(document["verdict"]))
+    table.add_row("unchanged", *now, _kept(document["verdict"]))
     wished = False
     for trial in document["trials"]:
         if trial["error"] is None:
@@ -91,7 +91,7 @@ def _change(change: float | None, more: bool) -> Text:
         return Text("-")
     style = "" if abs(change) < 0.02 else "green" if (change > 0) == more else "red"
     if change > LARGE:
-        return Text(f"x {1 + change:.3g}", style=style)
+        return Text(f"x {multiple(1 + change)}", style=style)
     return Text(f"{change:+.0%}" if round(change, 2) else "0%", style=style)
 
 
@@ -125,7 +125,11 @@ def _advice(document: Mapping[str, Any]) -> Iterator[Text]:
     if not document["advice"]:
         yield Text("Advice: none of what was tried makes it 2 % better.")
     elif missed:
-        yield Text("Advice, what meets the SLO with the least effort first:", style="bold")
+        meets = any(trials[name]["slo_met"] for name in document["advice"])
+        word = (
+            "meets the SLO with the least effort" if meets else "helps the SLO most for its effort"
+        )
+        yield Text(f"Advice, what {word} first:", style="bold")
     else:
         word = "If more is wanted" if document["at_ease"] else "Advice"
         yield Text(f"{word}, the most for its effort first:", style="bold")

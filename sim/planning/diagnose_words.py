@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from sim.planning.counterfactuals import LONGER
 from sim.planning.diagnose import WORTH, Diagnosis, Trial
 from sim.planning.gains import CAPACITY, FIGURES, Figure, figures_of
 from sim.planning.slo_state import OPEN
@@ -34,9 +35,21 @@ def headline(found: Diagnosis) -> str:
     cure = (
         f"The least that meets it: {meeting[0].change.title}."
         if meeting
-        else "No single change that was tried meets it."
+        else f"No single change that was tried meets it.{_accepted(found)}"
     )
     return f"The SLO is missed: only {kept}, {wanted}. {cure}"
+
+
+def _accepted(found: Diagnosis) -> str:
+    """What comes of accepting the requests that are too long, where that was tried."""
+    tried = [t for t in found.trials if t.change.name == LONGER and t.verdict is not None]
+    if not tried or tried[0].verdict is None:
+        return ""
+    inside = share(tried[0].verdict["attainment"] or 0.0)
+    return (
+        f" {tried[0].change.title} accepts all lengths, and then {inside} of requests are within "
+        "the limits: the fleet needs more besides."
+    )
 
 
 def _saving(found: Diagnosis) -> str:
