@@ -22,7 +22,7 @@ from sim.planning.find import Finder, document, find
 from sim.planning.find_view import find_view, nearest
 from sim.planning.knee import knee
 from sim.planning.loads import axis_of, traffic_of
-from sim.planning.sentences import own_load
+from sim.planning.sentences import own_load, sureness
 from sim.scenario import Scenario, load_scenario
 from tests.planning_fixtures import SMALL, small
 
@@ -233,6 +233,25 @@ def test_a_trace_is_sped_up(tmp_path: Path) -> None:
     found = find(scenario, "rate")
     assert all(probe.runs == 1 for probe in found.probes)  # nothing in it is random
     assert found.best.load > 10
+
+
+def test_a_trace_that_was_cut_has_more_requests_to_decide_by(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    rows = "".join(f"{i / 10},{100 + i % 7 * 30},{10 + i % 11}\n" for i in range(400))
+    path.write_text(f"arrival_s,prompt_tokens,output_tokens\n{rows}", encoding="utf-8")
+    told = {}
+    for requests in (200, None):
+        scenario = load_scenario(
+            {**SMALL, "workload": {"trace": {"path": str(path)}}, "run": {"requests": requests}},
+            {"slo.ttft": "50ms"},
+        )
+        told[requests] = document(find(scenario, "rate"))
+        assert {probe["requests"] for probe in told[requests]["probes"]} == {requests or 400}
+    assert told[200]["first_requests"] == 200
+    assert told[None]["first_requests"] is None
+    open_ones = [{**each, "sure": False} for each in told.values()]
+    assert "Only 200 requests of the trace were taken" in sureness(open_ones[0])[0]
+    assert "A trace has no more requests" in sureness(open_ones[1])[0]
 
 
 def test_a_limit_that_nobody_keeps_has_no_load() -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import sim
 from sim.metrics.precision import LEAST, conclusion, p99_interval
+from tests.planning_fixtures import SMALL
 
 ROOT = Path(__file__).parent.parent
 
@@ -163,3 +164,14 @@ def test_silence_where_the_p99_is_no_property_of_the_system(
     assert why in own["precision"]["text"]
     assert own["precision"]["p99_ttft_ms"]["high"] is None
     assert not any("p99" in note for note in own["notes"])
+
+
+def test_a_trace_that_was_played_to_its_end_has_no_more_requests(tmp_path: Path) -> None:
+    rows = "".join(f"{i / 10},{100 + i % 7 * 30},{10 + i % 11}\n" for i in range(200))
+    (tmp_path / "t.csv").write_text(f"arrival_s,prompt_tokens,output_tokens\n{rows}")
+    scenario = {**SMALL, "workload": {"trace": {"path": str(tmp_path / "t.csv")}}}
+    for requests, whole in ((None, True), (150, False)):
+        result = sim.simulate({**scenario, "run": {"requests": requests}})
+        text = result.summary["infersim"]["precision"]["text"]
+        assert text.startswith("Too few requests")
+        assert text.endswith("All 200 of the trace were simulated.") == whole

@@ -158,6 +158,24 @@ def test_rejected_requests_are_named_first_with_what_admits_them() -> None:
     assert with_slo({}).summary["infersim"]["rejection"] is None
 
 
+def test_a_closed_loop_that_misses_by_its_opening_says_so() -> None:
+    closed = {"workload.arrivals": {"kind": "closed", "concurrency": 40}, "run.requests": 400}
+    free = sim.simulate(load_scenario({**SMALL, "slo": None}).override(closed)).requests
+    limit = float(free["ttft_s"].iloc[80:].max())  # what all but the opening keep
+    assert (free["ttft_s"] > limit).mean() > 0.02
+    data = load_scenario({**SMALL, "slo": {"ttft": f"{limit!r}s"}})
+    missed = judged(sim.simulate(data.override(closed)))
+    assert missed["slo_state"] != "met"
+    assert (
+        "All 40 users begin at once: without the first two requests of each, 100% of "
+        in (missed["text"])
+    )
+    own = {**closed, "run.warmup": 80}  # then the scenario itself says what does not count
+    assert "begin at once" not in judged(sim.simulate(data.override(own)))["text"]
+    easy = load_scenario({**SMALL, "slo": {"ttft": "100s"}})
+    assert "begin at once" not in judged(sim.simulate(easy.override(closed)))["text"]
+
+
 # -- the peak --------------------------------------------------------------------------------------
 
 

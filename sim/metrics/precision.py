@@ -193,7 +193,19 @@ def precision(run: RunRecord, state: str) -> dict[str, Any]:
             }
             if found.samples and each == rank:
                 values_at[key] = float(np.percentile(values, 100 * wanted)) * 1e3
-    return entries | {"percentile": rank} | conclusion(entries, values_at, len(run.requests))
+    return (
+        entries
+        | {"percentile": rank}
+        | _of_a_trace(conclusion(entries, values_at, len(run.requests)), run)
+    )
+
+
+def _of_a_trace(found: dict[str, Any], run: RunRecord) -> dict[str, Any]:
+    """``found`` with a word on a trace that was played to its end: it has no more requests."""
+    workload, played = run.scenario.workload, len(run.requests)
+    if found["sufficient"] or workload.trace is None or played == run.scenario.run.requests:
+        return found
+    return {**found, "text": f"{found['text']} All {played:,} of the trace were simulated."}
 
 
 def _asked(run: RunRecord) -> float:

@@ -32,6 +32,7 @@ from sim.metrics.peak import Peak, bursts, peak
 from sim.metrics.promises import REJECTED as BY_REJECTION
 from sim.metrics.stability import Load, load, longest_growth
 from sim.recorder import REJECTED, UNFINISHED
+from sim.scenario.run import Warmup
 from sim.units import show_share, show_time, show_utilisation
 
 if TYPE_CHECKING:
@@ -49,6 +50,10 @@ limit by 0.02 too much or 0.03 too little, and by 0.05 at lower loads."""
 SURE = 2.0
 """Standard errors, in addition to ``DOUBT``, by which the utilisation must exceed 1 to be called
 too much. Of 1,300 runs at 0.99, of 1,000 requests and more, one did."""
+
+OPENING = 2
+"""Requests of each user of a closed loop that are its opening: the first come all at once, and some
+of the second ones while those are still being served."""
 
 LASTING = 0.02
 """Share of a run for which its queue must have grown to be worth a sentence."""
@@ -68,6 +73,8 @@ def judge(run: RunRecord) -> dict[str, Any]:
     state, text = _without_load(run) if found is None else _under_load(run, found, top)
     if found is not None and state == "stable" and slo["slo_state"] == MISSED:
         text += _late_all_the_same(run, found, slo)
+    if state == "closed loop" and slo["slo_state"] in (MISSED, OPEN):
+        text += _opening(run, slo["attainment"])
     return {
         "state": state,
         "text": text,
@@ -87,6 +94,25 @@ def _slo_headroom(found: Load | None, top: Peak | None, slo: Mapping[str, Any]) 
         return None
     used = max(found.utilisation, 0.0 if top is None else top.utilisation)
     return _digits(1 / used - 1) if used < 1 else None
+
+
+def _opening(run: RunRecord, attainment: float | None) -> str:
+    """What the SLO comes to without the first requests of each user, which find does not count;
+    empty where that is not more, or the scenario says itself what to leave out."""
+    arrivals = run.scenario.workload.arrivals
+    assert arrivals is not None
+    assert arrivals.concurrency is not None
+    later = run.within_slo[OPENING * arrivals.concurrency :]
+    if attainment is None or run.scenario.run.warmup != Warmup() or not later.size:
+        return ""
+    share = float(np.mean(later))
+    if share <= attainment:
+        return ""
+    return (
+        f" All {arrivals.concurrency:,} users begin at once: without the first two requests of "
+        f"each, {show_share(share, run.scenario.slo.attainment)} of requests are within the SLO. "
+        "`infersim find` counts only those."
+    )
 
 
 def _late_all_the_same(run: RunRecord, found: Load, slo: Mapping[str, Any]) -> str:
@@ -206,6 +232,8 @@ def _doubt(run: RunRecord, excess: float, error: float) -> str:
 
 def _simulate(run: RunRecord, requests: float) -> str:
     if _law(run) is None:
+        if len(run.requests) == run.scenario.run.requests:
+            return "More requests of the trace (run.requests) would tell."
         return "A longer trace would tell."
     return f"Simulate {max(requests, 2 * len(run.requests)):,.0f} requests or more."
 

@@ -309,6 +309,16 @@ def headroom(found: Found) -> float | None:
     return None if found.own is None else found.best.load / found.own.load - 1
 
 
+def _first_requests(found: Found) -> int | None:
+    """How many requests of a trace were simulated, if that is as many as the scenario asks for and
+    perhaps not all."""
+    asked_for = found.scenario.run.requests
+    if found.scenario.workload.trace is None:
+        return None
+    # an overlay has as many for each copy: those of one are in the scenario's own load
+    return asked_for if asked_for in {probe.requests for probe in found.probes} else None
+
+
 def document(found: Found) -> dict[str, Any]:
     """The answer as plain data; ``load`` is in ``unit``."""
     own, fails = found.own, found.fails
@@ -340,6 +350,7 @@ def document(found: Found) -> dict[str, Any]:
             default=None,
         ),
         "random": found.random,
+        "first_requests": _first_requests(found),
         "fails_at": None if fails is None else fails.load,
         "first_to_break": None if fails is None else fails.breaks,
         "opening_left_out": opens_at_once(found.scenario, found.axis),

@@ -31,7 +31,7 @@ from sim.metrics.rejection import Rejection, over_runs, rejection
 from sim.metrics.repetitions import SEVERITY
 from sim.metrics.run_record import RunRecord
 from sim.metrics.summary import summarise
-from sim.metrics.verdict import DOUBT, FULL, SURE
+from sim.metrics.verdict import DOUBT, FULL, OPENING, SURE
 from sim.planning.loads import Axis
 from sim.planning.wording import FAILS, HOLDS, OPEN
 from sim.rng import repetition_seed
@@ -57,9 +57,6 @@ STABILITY = "capacity"
 TURNOVERS = 8
 """How often the batches of a fleet are exchanged in a run, at least; less says little of them."""
 
-OPENING = 2
-"""Requests of each user of a closed loop that do not count: the first come all at once, and some of
-the second ones while those are still being served."""
 
 CROWDED = 3.0
 """How much longer a request stays in a busy replica than alone, to count those that are there."""

@@ -156,6 +156,11 @@ def sureness(document: Document) -> list[str]:
 def _deciding(document: Document) -> str:
     """How many requests would settle the two loads on either side of the answer."""
     if not document["random"]:
+        first = document.get("first_requests")  # which results of older versions lack
+        if first is not None:
+            return (
+                f" Only {first:,} requests of the trace were taken (run.requests); more may decide."
+            )
         return " A trace has no more requests to decide by."
     ends = (document["load"], document["fails_at"])
     wanted = [
