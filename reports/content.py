@@ -139,7 +139,9 @@ def cards(summary: Mapping[str, Any]) -> list[Card]:
             PER_TOKENS,
             _lines(
                 _between(summary, "infersim.cost.usd_per_million_tokens", "usd"),
-                "no price given" if cost is None else _given(output, "usd", PER_OUTPUT_TOKENS),
+                "no price given"
+                if cost is None
+                else f"{show(output, 'usd').text} {PER_OUTPUT_TOKENS}",
             ),
         ),
     ]

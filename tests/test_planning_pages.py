@@ -228,6 +228,15 @@ def test_several_limits_are_lines_only() -> None:
     assert [shape.type for shape in drawn.layout.shapes] == ["line", "line"]
 
 
+def test_a_knee_at_the_end_is_called_so_in_its_tile() -> None:
+    document = made_up.highest_load()
+    (between,) = next(card for card in find.cards(document) if card.label == "Knee").details
+    assert between.startswith("between ")
+    ended = {**document, "knee": {**document["knee"], "at_end": True}}
+    (above,) = next(card for card in find.cards(ended) if card.label == "Knee").details
+    assert above == "or above; no higher load holds"
+
+
 def test_a_point_that_failed_is_a_hole_in_the_heat_map() -> None:
     grid = made_up.grid_sweep()
     grid["results"][0].update(summary=None, error="no", exit_code=3)

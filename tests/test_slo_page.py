@@ -118,6 +118,12 @@ def test_rejected_requests_come_first_on_the_page() -> None:
     assert limits.sentence(run.summary, run.requests).endswith("requests that were rejected.")
 
 
+def test_the_cost_has_one_currency_sign() -> None:
+    (tile,) = [card for card in content.cards(page(None).summary) if card.definition == "cost"]
+    assert [line for line in tile.details if "per 1M" in line]
+    assert not any("$" in line and "USD" in line for line in tile.details)
+
+
 def test_the_headroom_of_the_page_is_that_of_the_terminal() -> None:
     run = page({"ttft": "1s"})
     text = headroom_text(judged(run.summary))

@@ -75,7 +75,9 @@ def cards(document: Mapping[str, Any]) -> list[Card]:
         made.append(Card("highest", "Headroom", room, "%", (load,), tone))
     if knee is not None:
         low, high = (show(load, "number").text for load in knee["between"])
-        around = (f"between {low} and {high}",)
+        around = (
+            "or above; no higher load holds" if knee["at_end"] else f"between {low} and {high}",
+        )
         made.append(Card("knee", "Knee", show(knee["load"], "number").text, unit, around))
     return made
 

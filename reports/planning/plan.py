@@ -76,7 +76,9 @@ def _notes(document: Mapping[str, Any]) -> list[str]:
     fleets_found = document["fleets"]
     launched = fleets_found[0]["launch"]["notes"] if fleets_found else []
     said = " ".join(launched)
-    ranked = [f"#{each['rank']}: {note}." for each in fleets_found for note in each["notes"]]
+    ranked = [
+        f"#{each['rank']}: {note.rstrip('.')}." for each in fleets_found for note in each["notes"]
+    ]
     return [
         *ranked,
         *launched,
