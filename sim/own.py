@@ -97,9 +97,10 @@ def _load(text: str, noun: str, folders: Sequence[Path]) -> object:
         raise UsageError(f"{noun} {text!r} cannot be imported ({reason}){looked}") from error
     try:
         return getattr(module, name)
-    except AttributeError as error:
+    except AttributeError:
         meant = did_you_mean(name, [known for known in vars(module) if known[:1] != "_"])
-        raise UsageError(f"{noun} {text!r} cannot be imported ({error}){meant}") from None
+        file = getattr(module, "__file__", None) or where
+        raise UsageError(f"{noun} {text!r}: {file} has no {name!r}{meant}") from None
 
 
 def _is_missing(error: BaseException, where: str) -> bool:

@@ -15,7 +15,7 @@ from sim.cli import app
 from sim.console import as_text
 from sim.errors import UsageError
 from sim.planning.compare import Comparison, traffic_digest
-from sim.planning.compare_words import change
+from sim.planning.compare_words import change, headlines
 from sim.planning.contrast import Column, contrasts
 from sim.planning.evaluate import evaluate
 from sim.planning.executors import InProcess, local
@@ -136,6 +136,20 @@ def test_one_run_of_a_trace_is_called_a_sample(tmp_path: Path) -> None:
     found = Comparison(sim.load_scenario(scenario), axes, 3).run(InProcess())
     assert "a trace is itself one sample" in found["notes"][0]
     assert "no intervals" in found["notes"][0]
+
+
+def test_what_differs_by_next_to_nothing_has_no_winner(tmp_path: Path) -> None:
+    rows = [f"{second / 2},20,10" for second in range(20)]
+    (tmp_path / "t.csv").write_text("\n".join(["arrival_s,prompt_tokens,output_tokens", *rows]))
+    trace = {"path": str(tmp_path / "t.csv"), "format": "csv"}
+    scenario = sim.load_scenario({**SMALL, "workload": {"trace": trace}})
+    axes = tuple(read_axes(["engine=vllm,sglang,ideal"], "--vary"))
+    found = Comparison(scenario, axes, 3).run(InProcess())
+    means = figure(found, "request_goodput")["means"]
+    assert 1 < max(means) / min(means) < 1.005
+    told = [line for line in headlines(found) if "oodput" in line]
+    assert told == [f"Goodput: the same within 0.5%, about {max(means):.3g} requests/s."]
+    assert any("has the lowest TTFT p99" in line for line in headlines(found))
 
 
 def test_a_value_that_all_share_is_in_no_label() -> None:

@@ -159,8 +159,10 @@ def test_what_a_part_itself_lacks_is_named_and_not_looked_for(work: Path) -> Non
 
 def test_a_misspelt_class_is_answered_with_the_nearest(work: Path) -> None:
     part(work / "mypol.py")
-    with pytest.raises(UsageError, match=r"has no attribute 'Mime'.*did you mean 'Mine'"):
+    with pytest.raises(UsageError, match=r"has no 'Mime' \(did you mean 'Mine'\?\)") as caught:
         prepare(load_scenario(scenario_in(work, "mypol:Mime")))
+    assert str(work / "mypol.py") in str(caught.value)
+    assert "_infersim_own" not in str(caught.value)  # the private name of the module
 
 
 def test_a_function_must_be_callable(work: Path) -> None:

@@ -487,3 +487,20 @@ def test_a_page_shows_names_as_text() -> None:
     written = document(planned())
     page = render_plan({**written, "scenario": "<script>alert(1)</script>"})
     assert "<script>alert(1)" not in page
+
+
+def test_the_words_of_a_fleet_of_one_replica() -> None:
+    asked = small(run__requests=150)
+    told = document(choose(asked, question(asked, 2.0, gpus=["h100-sxm"], sizes=[1])))
+    assert told["fleets"][0]["replicas"] == 1
+    assert "it takes 1 replica all the same" in told["ranking"]["text"]
+    assert told["asked"]["changes"] == []  # of the scenario; one run a fleet is plan's own choice
+
+
+def test_no_note_on_the_page_of_a_plan_ends_twice() -> None:
+    asked = small(run__requests=100, slo__tpot="100ms")
+    made = document(choose(asked, question(asked, 2.0, gpus=["l40s"], sizes=[1])))
+    assert any(note.endswith(".") for note in made["fleets"][0]["notes"])
+    page = render_plan(made)
+    assert "your server has.<" in page
+    assert "your server has.." not in page

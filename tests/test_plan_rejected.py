@@ -18,6 +18,7 @@ from sim.planning.layouts import layouts
 from sim.planning.plan_document import document
 from sim.planning.plan_view import plan_view
 from sim.scenario import Scenario
+from sim.simulation import prepare
 from tests.planning_fixtures import small
 
 
@@ -70,6 +71,9 @@ def test_a_small_kv_cache_is_named_before_speed() -> None:
     little = next(line for line in lines if "1 x l4:" in line)
     assert "TPOT missed at any load" in slow
     assert little.startswith("  1 x l4: KV cache too small: the KV cache holds ")
+    room = prepare(asked(max_model_len=65536, fleet__0__gpu="l4")).capacity
+    assert room.usable_blocks < room.num_gpu_blocks  # what the engine prints is one block more
+    assert f"holds {room.usable_blocks * room.block_size:,} tokens for requests" in little
     assert "less than max_model_len (65,536), so vLLM would refuse to start" in little
 
 

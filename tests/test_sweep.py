@@ -24,7 +24,7 @@ from sim.planning.grid import Axis, points, read_axes
 from sim.planning.points import Outcome, Point
 from sim.planning.store import Store
 from sim.planning.sweep import Sweep, begun_in, document
-from sim.planning.sweep_view import sweep_view
+from sim.planning.sweep_view import legend, sweep_view
 from sim.planning.wording import milliseconds, share
 from sim.scenario import load_scenario
 from tests.planning_fixtures import SMALL, small
@@ -513,3 +513,10 @@ def test_the_digits_of_a_share_show_on_which_side_of_the_target_it_is() -> None:
         "99%",
         "99.97%",
     ]
+
+
+def test_a_short_word_for_a_state_is_explained_below_the_table() -> None:
+    verdict = {"state": "too short to tell", "slo_state": None, "utilisation": 1.1}
+    told = legend([{"summary": {"infersim": {"verdict": verdict}}}])
+    assert any(line.startswith("unclear: the run is too short to tell whether") for line in told)
+    assert not any("unclear" in line for line in legend([]))

@@ -72,7 +72,7 @@ has 126,195)'
             return f"are longer than max_model_len ({limit})"
         if reason == TOO_LARGE:
             limit = f"{self.room.kv_tokens:,} tokens; the longest request has {self.longest:,}"
-            return f"are larger than the whole KV cache ({limit})"
+            return f"need more than the KV cache has for requests ({limit})"
         return f"are rejected: {reason}"
 
     @property

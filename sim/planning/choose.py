@@ -90,7 +90,9 @@ def choose(
     fleet does, UsageError if the scenario has no rate.
     """
     say = tell or (lambda _: None)
-    scenario = scenario.moved(scenario.base.absolute()).override({"run.repetitions": 1})
+    scenario = scenario.moved(scenario.base.absolute())
+    if scenario.run.repetitions > 1:
+        scenario = scenario.override({"run.repetitions": 1})
     traffic = traffic_of(scenario)
     axis = axis_of(scenario, "rate", traffic)
     promises = (*slo_promises(scenario), *question.constraints.promises)

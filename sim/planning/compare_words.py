@@ -29,6 +29,9 @@ TITLES: Mapping[str, tuple[str, str]] = {
 }
 """Metrics that are rates -> what of, and their unit."""
 
+SAME = 0.005
+"""Means that are no further apart than this share would be multiples of 1.00."""
+
 MOST_NAMED = 3
 """Variants that a sentence lists."""
 
@@ -229,6 +232,8 @@ def _rate(document: Document, entry: Entry) -> str:
         mean = entry["means"][document["base"]]
         return f"{what.capitalize()}: no difference that is sure, about {with_unit(entry, mean)}."
     value = with_unit(entry, entry["means"][first])
+    if _alike(entry["means"]):
+        return f"{what.capitalize()}: the same within {SAME:.1%}, about {value}."
     head = f"{name(document, first)} serves the most {what}, {value}"
     if entry["key"] == "request_goodput":
         head = f"{name(document, first)} has the highest goodput, {value}"
@@ -248,6 +253,8 @@ def _latency(document: Document, entry: Entry, up: Sequence[int]) -> str:
         return f"Of these, {name(document, first)} has the lowest {title}, {value}."
     if not entry["best"]:
         return f"{title}: no difference that is sure, about {milliseconds(known[first])}."
+    if _alike(entry["means"]):
+        return f"{title}: the same within {SAME:.1%}, about {milliseconds(known[first])}."
     head = f"{name(document, first)} has the lowest {title}, {milliseconds(known[first])}"
     return f"{head}{_tied(entry['best'])}{_times(document, entry, first, '{} times as long')}."
 
@@ -276,6 +283,12 @@ def _times(document: Document, entry: Entry, first: int, form: str) -> str:
         else:
             told.append(f"{times} {name(document, index)}")
     return f" ({'; '.join(told)})" if entry["better"] == "lower" else f": {', '.join(told)}"
+
+
+def _alike(means: Sequence[float | None]) -> bool:
+    """Whether no variant is so much better than another that a multiple would show it."""
+    known = [mean for mean in means if mean]
+    return len(known) == len(means) and _ratio(min(known), max(known)) < 1 + SAME
 
 
 def _ratio(one: float, other: float) -> float:

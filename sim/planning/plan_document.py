@@ -21,7 +21,7 @@ from sim.planning.plan_prices import HOURS, gpu_prices, money
 from sim.planning.points import show
 from sim.planning.ranking import Band, bands, front
 from sim.planning.sizing import Confirmed, Sized
-from sim.planning.wording import share
+from sim.planning.wording import counted, share
 from sim.scenario import Scenario
 from sim.simulation import prepare
 
@@ -198,7 +198,8 @@ def _ranking(fleets: list[dict[str, Any]], trusted: list[Band]) -> dict[str, Any
         needed = f"if iterations are {error} slower, no number of replicas that was tried holds"
     elif (fewest, most) == (mine, mine):
         needed = (
-            f"if iterations are {error} faster or slower, it takes {mine} replicas all the same"
+            f"if iterations are {error} faster or slower, it takes {counted(mine, 'replica')} "
+            "all the same"
         )
     else:
         needed = (

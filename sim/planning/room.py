@@ -28,9 +28,10 @@ def small_cache(setup: Setup) -> str:
     tokens, longest = setup.capacity.tokens, setup.limits.max_model_len
     if tokens >= longest:
         return ""
+    free = setup.capacity.usable_blocks * setup.capacity.block_size
     return (
-        f"the KV cache holds {tokens:,} tokens, less than max_model_len ({longest:,}), so vLLM "
-        "would refuse to start without more memory or a lower max_model_len"
+        f"the KV cache holds {free:,} tokens for requests, less than max_model_len ({longest:,}), "
+        "so vLLM would refuse to start without more memory or a lower max_model_len"
     )
 
 

@@ -23,7 +23,10 @@ MOST_ROWS = 60
 MOST_OWN = 4
 """A user's own metrics side by side; more go into a table below."""
 
-STATES = {"near saturation": "near", "too short to tell": "unclear", "no traffic served": "none"}
+UNCLEAR = "unclear"
+"""Too short to tell whether the fleet is overloaded."""
+
+STATES = {"near saturation": "near", "too short to tell": UNCLEAR, "no traffic served": "none"}
 """Verdicts that are too long for a column."""
 
 TOO_MUCH = "overload?"
@@ -98,6 +101,11 @@ def legend(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         lines.append(
             f"{TOO_MUCH}: more than 100 % of the capacity arrives, so the fleet is probably "
             "overloaded; a longer run would tell."
+        )
+    if any(_state(verdict) == UNCLEAR for verdict in found):
+        lines.append(
+            f"{UNCLEAR}: the run is too short to tell whether the fleet keeps up; more requests "
+            "(run.requests) would tell."
         )
     return lines
 
