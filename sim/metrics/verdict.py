@@ -73,7 +73,7 @@ def judge(run: RunRecord) -> dict[str, Any]:
     state, text = _without_load(run) if found is None else _under_load(run, found, top)
     if found is not None and state == "stable" and slo["slo_state"] == MISSED:
         text += _late_all_the_same(run, found, slo)
-    if state == "closed loop" and slo["slo_state"] in (MISSED, OPEN):
+    if slo["slo_state"] in (MISSED, OPEN):
         text += _opening(run, slo["attainment"])
     return {
         "state": state,
@@ -100,8 +100,8 @@ def _opening(run: RunRecord, attainment: float | None) -> str:
     """What the SLO comes to without the first requests of each user, which find does not count;
     empty where that is not more, or the scenario says itself what to leave out."""
     arrivals = run.scenario.workload.arrivals
-    assert arrivals is not None
-    assert arrivals.concurrency is not None
+    if arrivals is None or arrivals.kind != "closed":
+        return ""
     later = run.within_slo[OPENING * arrivals.concurrency :]
     if attainment is None or run.scenario.run.warmup != Warmup() or not later.size:
         return ""

@@ -13,9 +13,9 @@ from rich.text import Text
 
 from sim.console import STATE_STYLES, WIDTH
 from sim.planning.ablate_view import HEADS
-from sim.planning.ablate_words import multiple, value_text
+from sim.planning.ablate_words import value_text
 from sim.planning.wording import share
-from sim.units import show_time
+from sim.units import show_multiple, show_time
 
 LARGE = 2.0
 """Relative changes beyond this are shown as factors."""
@@ -91,7 +91,7 @@ def _change(change: float | None, more: bool) -> Text:
         return Text("-")
     style = "" if abs(change) < 0.02 else "green" if (change > 0) == more else "red"
     if change > LARGE:
-        return Text(f"x {multiple(1 + change)}", style=style)
+        return Text(f"x {show_multiple(1 + change)}", style=style)
     return Text(f"{change:+.0%}" if round(change, 2) else "0%", style=style)
 
 
