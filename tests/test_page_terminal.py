@@ -213,7 +213,9 @@ def test_the_time_that_was_simulated_is_the_same(case: str) -> None:
 
 
 def test_no_tile_breaks_between_digits() -> None:
-    assert ".card .value { white-space: nowrap;" in shown("stable").style
+    style = shown("stable").style
+    assert ".card .value { white-space: nowrap;" in style
+    assert ".card .unit { display: block; white-space: normal;" in style  # units may be long
     for case in CASES:
         for value in shown(case).tiles.values():
             assert len(value.split()[0]) <= 7, value
