@@ -169,7 +169,7 @@ def test_buttons_do_what_they_say(tmp_path: Path) -> None:
     assert result["before"] == result["down"] == "gate and up projection"
     assert result["up"] == "attention (prefill)"
     lines = result["copied"].splitlines()
-    assert lines[0].startswith("Latency (ms),mean,std,p50")
+    assert lines[0].startswith("Latency,mean (ms),std (ms),p50 (ms)")
     assert len(lines) == 6
     assert result["theme"] == "dark"
     assert result["light"] != result["dark"]
