@@ -575,7 +575,8 @@ def test_wrong_options_are_refused_and_leave_nothing(
         ({"model_id": "someone/unheard-of-7b"}, "says 'someone/unheard-of-7b'"),
         (
             {"model_id": "neuralmagic/Meta-Llama-3.1-8B-Instruct-FP8"},
-            "Instruct-FP8, which does not determine precision.weights; give --set",
+            "Instruct-FP8, which does not determine precision.weights; give --set "
+            "precision.weights",
         ),
         ({"model_id": 7}, "the record does not say: the model must be given"),
     ],
