@@ -7,6 +7,7 @@ the file, and where in it: it can neither exhaust the memory nor build objects.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +25,6 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's loader where PyYAML has it: ten times as fast."""
 
 
-class _UniqueKeys(_Loader):  # type: ignore[misc]
-    """Refuses a mapping that gives a key twice, which YAML itself lets pass."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        """The mapping of a node."""
-        seen: set[str] = set()
-        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
-            name = key.value if isinstance(key, yaml.ScalarNode) else ""
-            if name in seen:
-                twice = f"{shorten(repr(name))} is given twice"
-                raise yaml.MarkedYAMLError(problem=twice, problem_mark=key.start_mark)
-            seen.add(name)
-        return super().construct_mapping(node, deep)
-
-
 def read_yaml(path: Path, *, without: str | None = None) -> dict[str, object]:
     """The mapping that one YAML file holds; UsageError for anything else.
 
@@ -48,8 +34,7 @@ def read_yaml(path: Path, *, without: str | None = None) -> dict[str, object]:
     if without is not None:
         text = _pruned(text, without)
     try:
-        _check_plain(path, text)
-        document = yaml.load(text, Loader=_UniqueKeys)  # a safe loader, as its base is
+        document = _OnePass(path, text).document()
     except yaml.MarkedYAMLError as error:
         at = _place(path, error.problem_mark)
         raise UsageError(f"{at}: is not valid YAML ({error.problem})") from None
@@ -115,24 +100,105 @@ def _pruned(text: str, key: str) -> str:
     return "".join(kept)
 
 
-def _check_plain(path: Path, text: str) -> None:
-    """Refuse aliases, which can make a small text huge, and nesting that no loader survives."""
-    depth = documents = 0
-    for event in yaml.parse(text, Loader=_Loader):
-        problem = ""
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
-        documents += isinstance(event, yaml.DocumentStartEvent)
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            problem = "anchors and aliases are not read; write the value out each time"
-        elif tag := getattr(event, "tag", None):
-            problem = f"tags are not read; drop {shorten(repr(tag))} and quote texts"
-        elif depth > MAX_DEPTH:
-            problem = f"is nested deeper than {MAX_DEPTH} levels"
-        elif documents > 1:
-            problem = "a second document begins; a file holds one"
-        if problem:
-            raise UsageError(f"{_place(path, event.start_mark)}: {problem}")
+class _Scalars(yaml.constructor.SafeConstructor, yaml.resolver.Resolver):
+    """What a plain scalar means: null, a flag, a number, a date or a text, as in YAML 1.1."""
+
+    def __init__(self) -> None:
+        yaml.constructor.SafeConstructor.__init__(self)
+        yaml.resolver.Resolver.__init__(self)
+
+    def meaning(self, text: str, mark: Any) -> object:
+        """The value of ``text``, which stands at ``mark``."""
+        tag = self.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
+        return self.construct_document(yaml.ScalarNode(tag, text, mark, mark))
+
+
+class _OnePass:
+    """Builds the data of a text while its events are parsed, and refuses what is not plain:
+    aliases, which can make a small text huge, and nesting that no loader survives.
+
+    A fault of the syntax or a refusal goes before a value that has no meaning, wherever it stands.
+    """
+
+    def __init__(self, path: Path, text: str) -> None:
+        self._path = path
+        self._events: Iterator[Any] = yaml.parse(text, Loader=_Loader)
+        self._scalars = _Scalars()
+        self._known: dict[str, object] = {}
+        self._fault: Exception | None = None
+
+    def document(self) -> object:
+        """The data of the one document; None if there is none."""
+        found, documents = None, 0
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                documents += 1
+                if documents > 1:
+                    raise self._refused(event, "a second document begins; a file holds one")
+                found = self._value(next(self._events), 0)
+        if self._fault is not None:
+            raise self._fault
+        return found
+
+    def _value(self, event: Any, depth: int) -> Any:
+        """The value that begins with ``event``, inside so many collections."""
+        if event.anchor is not None:
+            raise self._refused(
+                event, "anchors and aliases are not read; write the value out each time"
+            )
+        if event.tag:
+            tag = shorten(repr(event.tag))
+            raise self._refused(event, f"tags are not read; drop {tag} and quote texts")
+        if isinstance(event, yaml.ScalarEvent):
+            return self._plain(event) if event.implicit[0] else event.value
+        if depth == MAX_DEPTH:
+            raise self._refused(event, f"is nested deeper than {MAX_DEPTH} levels")
+        if isinstance(event, yaml.SequenceStartEvent):
+            return self._sequence(depth + 1)
+        return self._mapping(depth + 1)
+
+    def _sequence(self, depth: int) -> list[Any]:
+        items: list[Any] = []
+        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            items.append(self._value(event, depth))
+        return items
+
+    def _mapping(self, depth: int) -> dict[Any, Any]:
+        """The entries of a mapping, which may give a key only once, unlike in YAML itself."""
+        entries: dict[Any, Any] = {}
+        written: set[str] = set()
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            merge = isinstance(event, yaml.ScalarEvent) and event.value == "<<"
+            if merge and event.implicit[0]:
+                raise self._refused(event, "'<<' merges what aliases name; write the keys out")
+            key = self._value(event, depth)
+            if not isinstance(event, yaml.ScalarEvent):
+                self._note(event, "a key is a list or a mapping")
+                key = None
+            elif event.value in written:
+                self._note(event, f"{shorten(repr(event.value))} is given twice")
+            else:
+                written.add(event.value)
+            entries[key] = self._value(next(self._events), depth)
+        return entries
+
+    def _plain(self, event: Any) -> object:
+        """The meaning of a scalar without quotes; tables repeat theirs."""
+        text = event.value
+        if text not in self._known:
+            try:
+                self._known[text] = self._scalars.meaning(text, event.start_mark)
+            except (yaml.YAMLError, ValueError) as error:
+                self._fault = self._fault or error
+                return None
+        return self._known[text]
+
+    def _note(self, event: Any, problem: str) -> None:
+        fault = yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+        self._fault = self._fault or fault
+
+    def _refused(self, event: Any, problem: str) -> UsageError:
+        return UsageError(f"{_place(self._path, event.start_mark)}: {problem}")
 
 
 def position(path: Path, key: str) -> str:
