@@ -75,7 +75,7 @@ def roofline(
     tensor_parallel: Tp = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Which operations can be batched? FLOPs, bytes, time and bound of every operator."""
+    """Print FLOPs, bytes, time and bound of every operator: what batching amortises."""
     with told_errors():
         from sim.analysis import roofline_document, roofline_view
         from sim.console import stdout
@@ -103,7 +103,7 @@ def fit(
     max_num_seqs: Annotated[int, typer.Option(min=1, max=LARGEST)] = 256,
     as_json: AsJson = False,
 ) -> None:
-    """How many requests fit? The memory arithmetic, line by line."""
+    """Compute how many requests fit in memory, line by line."""
     with told_errors():
         from sim.analysis import fit_document, fit_view
         from sim.capacity import capacity

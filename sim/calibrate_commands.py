@@ -34,7 +34,7 @@ def report(
     profile: Profiled,
     framework: Framework = "vllm",
     measurements: Annotated[
-        Path | None, typer.Option(help="What was fitted; else the CSV file beside the profile.")
+        Path | None, typer.Option(help="What was fitted; else the CSV file next to the profile.")
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="The page; else NAME.html.")

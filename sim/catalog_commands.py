@@ -95,7 +95,7 @@ def explain_scenario(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Every key of a scenario: meaning, unit, default, allowed values, example."""
+    """Explain every key of a scenario: meaning, unit, default, allowed values, example."""
     with told_errors():
         from sim.console import stdout
         from sim.reference_view import reference_view

@@ -47,7 +47,7 @@ app = typer.Typer(
 
 BEGIN, DECIDE = "To begin", "To decide"
 REAL, LOOK = "Real engines and devices", "To look up"
-FILES = "Files of others, and this program itself"
+FILES = "Other programs, and this one itself"
 """The parts of ``--help``, in the order in which their first commands are added."""
 
 

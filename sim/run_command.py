@@ -146,6 +146,6 @@ def _exit_code(result: Result, check: bool, signalled: int | None, *, saved: boo
         return INFEASIBLE
     met = summary["infersim"]["verdict"]["slo_met"]
     if check and met is None:
-        typer.echo("the SLO could not be judged: no request counts beside the warm-up", err=True)
+        typer.echo("the SLO could not be judged: every request belongs to the warm-up", err=True)
         return 1
     return SLO_MISSED if check and not met else 0

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sim.workload.traces import Trace
 
 app = typer.Typer(
-    help="Look at traces, convert them, cut them down, scale them.", no_args_is_help=True
+    help="Describe traces, convert them, cut them down, scale them.", no_args_is_help=True
 )
 
 TraceFile = Annotated[Path, typer.Argument(help="A trace, in any format that scenarios replay.")]
@@ -32,7 +32,7 @@ def trace_describe(
     trace_format: Format = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """How many requests, how bursty, how long?"""
+    """Describe a trace: number of requests, burstiness, lengths."""
     with told_errors():
         from sim.trace_tools import describe, to_text
 

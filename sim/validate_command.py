@@ -77,7 +77,7 @@ def validate_run(
         typer.Option(
             "--corrected-engine",
             metavar="FILE",
-            help="Where the engine with the advised changes goes; else beside the page.",
+            help="Where the engine with the advised changes goes; else next to the page.",
         ),
     ] = None,
 ) -> None:

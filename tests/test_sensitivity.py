@@ -149,7 +149,7 @@ def test_a_range_of_what_the_scenario_lacks_is_refused() -> None:
 def test_wrong_questions_have_one_answer(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="did you mean 'host_time'"):
         told(small(), host_tim=(1, 2))
-    with pytest.raises(InfeasibleError, match="does not run as it is"):
+    with pytest.raises(InfeasibleError, match="the scenario itself does not run"):
         told(small(max_model_len=2))
 
 

@@ -85,7 +85,7 @@ def pictures(page: Path) -> tuple[list[tuple[str, bytes]], list[str]]:
     if program is None:
         raise InfersimError(
             f"no browser to draw with: none of {', '.join(NAMES)} is on the PATH; install "
-            f"Chromium, or open {page} and use the button beside each figure"
+            f"Chromium, or open {page} and use the button next to each figure"
         )
     with Browser(program) as browser:
         tab = browser.open(page, width=WIDTH)

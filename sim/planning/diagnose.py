@@ -160,7 +160,7 @@ def diagnose(
     try:
         check_served(base)
     except InfeasibleError as error:
-        raise InfeasibleError(f"the scenario does not run as it is: {error}") from None
+        raise InfeasibleError(f"the scenario itself does not run: {error}") from None
     rejected = rejection(result.record)
     changes = counterfactuals(scenario, rejected)
     points = [Point(i, change.settings, change.title) for i, change in enumerate(changes)]

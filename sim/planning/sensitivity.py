@@ -120,7 +120,7 @@ def sensitivity(
     uncertain(scenario, 0.0, chosen)  # complains before anything is simulated
     (first,) = executor.run(scenario, [Point(0, {}, "as it is")])
     if first.summary is None:
-        raise InfeasibleError(f"the scenario does not run as it is: {first.error}")
+        raise InfeasibleError(f"the scenario itself does not run: {first.error}")
     base = first.summary
     band = float(base["infersim"]["error_band"]["throughput"] or 0.0)
     inputs = uncertain(scenario, band, chosen)

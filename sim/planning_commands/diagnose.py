@@ -23,7 +23,7 @@ def diagnose(
     as_json: AsJson = False,
     report: Report = True,
 ) -> None:
-    """What limits a run, and what to change first, if anything: shown by runs with the change."""
+    """Find what limits a run and what to change first, if anything, by runs with each change."""
     with told_errors():
         from sim.planning.diagnose import diagnose as run
         from sim.planning.diagnose_document import document

@@ -51,7 +51,7 @@ def plan(
     as_json: AsJson = False,
     report: Report = True,
 ) -> None:
-    """The cheapest fleets that hold a load within the SLO, and why others are not among them."""
+    """Find the cheapest fleets that hold a load within the SLO, and say why others are not."""
     with told_errors():
         from sim.given_prices import with_prices
         from sim.planning.choose import choose

@@ -24,7 +24,7 @@ def sensitivity(
     as_json: AsJson = False,
     report: Report = True,
 ) -> None:
-    """How far the verdict depends on what is not known for sure: times, overhead, lengths, ..."""
+    """Show how far the verdict depends on uncertain inputs: times, overhead, lengths, ..."""
     with told_errors():
         from sim.planning.executors import local
         from sim.planning.sensitivity import sensitivity as run

@@ -21,7 +21,7 @@ class Assume(Section):
     """Factors. They change no price: the catalogue's stands, since no such part is sold."""
 
     memory: Factor = Field(
-        default=1.0, description="Memory of each GPU. 1, as all of these: as it is."
+        default=1.0, description="Memory of each GPU. 1, as for all of these: unchanged."
     )
     bandwidth: Factor = Field(default=1.0, description="Bandwidth of that memory.")
     compute: Factor = Field(default=1.0, description="Peak arithmetic, in every precision.")

@@ -16,7 +16,7 @@ ROUNDING = 1e-6
 
 
 class TrafficClass(Section):
-    """Requests that are treated alike; order and results tell them from others."""
+    """Requests that are treated alike; order and results distinguish them from others."""
 
     name: Line = Field(description="What results call the class.", examples=["interactive"])
     share: Share | None = Field(
@@ -27,8 +27,8 @@ class TrafficClass(Section):
     )
     priority: Priority = Field(
         default=0,
-        description="For scheduler.order: priority, which serves lower values first. 0, as "
-        "requests to vLLM that do not say.",
+        description="For scheduler.order: priority, which serves lower values first. 0, as for "
+        "requests to vLLM without one.",
     )
     deadline: Duration | None = Field(
         default=None,
@@ -55,8 +55,8 @@ def checked(classes: Sequence[TrafficClass]) -> None:
     if absent and len(set(priorities)) < len(priorities):
         again = next(i for i, p in enumerate(priorities) if p in priorities[:i])
         raise trouble(
-            f"a second class has priority {priorities[again]}; without shares the classes are told "
-            "apart by their priority",
+            f"a second class has priority {priorities[again]}; without shares classes are "
+            "distinguished by their priority",
             (again, "priority"),
             again,
         )

@@ -86,7 +86,7 @@ class Pool(LimitedSection):
         description="Catalogue name, or the path of a profile.", examples=["h100-sxm"]
     )
     replicas: Annotated[Count, at_most(10_000)] = Field(
-        default=1, description="Engines that serve side by side. One is the least."
+        default=1, description="Engines that serve side by side. One by default."
     )
     tensor_parallel: Count = Field(
         default=1, description="GPUs that share each layer; vLLM's default."
@@ -112,7 +112,7 @@ class Scheduler(LimitedSection):
     )
     order: Order = Field(
         default="fcfs",
-        description="Who leaves the queue first: fcfs | sjf | priority | edf, or "
+        description="Which request leaves the queue first: fcfs | sjf | priority | edf, or "
         "package.module:Class. First come first served as in vLLM; sjf knows the length of "
         "answers, so it is a bound; priority and edf (earliest deadline first) go by "
         "workload.classes.",
@@ -145,7 +145,7 @@ class Scheduler(LimitedSection):
     batch_timeout: Wait = Field(
         default=0.05,
         description="Request batching only: how long an incomplete batch may wait, s. 50 ms is "
-        "hardly noticed beside the time a batch takes.",
+        "small against the time a batch takes.",
     )
 
     @field_validator("long_prefill_token_threshold", mode="before")

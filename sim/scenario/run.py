@@ -71,7 +71,7 @@ class Run(LimitedSection):
     repetitions: Count = Field(
         default=1,
         description="Independent runs, each with a seed of its own, whose means are shown with "
-        "95 % intervals. One: a quick look. Five to ten tell chance from difference.",
+        "95 % intervals. One: a quick look. Five to ten separate chance from difference.",
     )
     horizon: Duration | None = Field(
         default=None, description="Simulated time at which to stop, s. null: when all are served."

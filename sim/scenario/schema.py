@@ -61,10 +61,10 @@ class Scenario(LimitedSection):
         examples=["{gpu: h100-sxm}"],
     )
     engine: EngineName = Field(
-        default="vllm", description="Overhead preset. vLLM, whose defaults all others here are."
+        default="vllm", description="Overhead preset. vLLM, like all defaults here."
     )
     scheduler: Scheduler = Field(
-        default_factory=Scheduler, description="Who runs in the next iteration."
+        default_factory=Scheduler, description="Which requests run in the next iteration."
     )
     kv_cache: KvCache = Field(default_factory=KvCache, description="Memory for keys and values.")
     max_model_len: Tokens | None = Field(
@@ -100,7 +100,9 @@ class Scenario(LimitedSection):
     )
     slo: Slo = Field(default_factory=Slo, description="Latency that most requests must see.")
     run: Run = Field(default_factory=Run, description="How much is simulated.")
-    assume: Assume = Field(default_factory=Assume, description="What if? Factors; 1: as it is.")
+    assume: Assume = Field(
+        default_factory=Assume, description="Factors for what-if runs; 1 changes nothing."
+    )
 
     _document: Document | None = PrivateAttr(None)
 

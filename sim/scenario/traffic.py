@@ -101,7 +101,7 @@ class Workload(LimitedSection):
     classes: tuple[TrafficClass, ...] | None = Field(
         default=None,
         description="Kinds of requests, for scheduler.order priority and edf, and for results of "
-        "each. Drawn by their shares, without a say in arrivals and lengths. null: all are alike, "
+        "each. Drawn by their shares, independently of arrivals and lengths. null: all are alike, "
         "unless the trace has a column `priority`.",
         examples=[
             "[{name: chat, share: 0.3, deadline: 500ms}, {name: batch, share: 0.7, priority: 1}]"

@@ -67,7 +67,7 @@ def markdown(rows: Sequence[Scored]) -> str:
     """The page."""
     predicted = [row for row in rows if row.error is not None]
     parts = [
-        "# Predictions beside published measurements",
+        "# Predictions compared with published measurements",
         f"Made by `make validation` with infersim {version('infersim')} on "
         f"{date.today():%Y-%m-%d}: {len(predicted):,} of {len(rows):,} published rows are "
         "predicted, the others are listed below with the reason. Errors are those of the "

@@ -88,7 +88,7 @@ def roofline_check(
     ]
     tokens = seats * (output - 1)
     decoding = float(rows["finish"].max() - rows["first_token"].min())
-    return equal("roofline: decode, 64 seats, tokens/s", tokens / sum(passes), tokens / decoding)
+    return equal("roofline: decode, 64 slots, tokens/s", tokens / sum(passes), tokens / decoding)
 
 
 def burst(prompts: list[int], outputs: list[int]) -> OpenTraffic:

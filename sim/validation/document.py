@@ -203,7 +203,7 @@ class Validation:
         elif self.run.iterations is None:
             notes.append(
                 "The record has no iterations (iterations.csv): errors of iteration times cannot "
-                "be told from those of scheduling."
+                "be separated from those of scheduling."
             )
         return notes
 

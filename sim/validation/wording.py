@@ -135,7 +135,7 @@ NOTHING_FOUND = (
     "The error is larger than runs of the engine differ by, but nothing that was tried explains it."
 )
 ONLY_A_SUMMARY = (
-    "The record is a summary, from which no change could be told: save the single requests (vllm "
+    "The record is a summary, from which no change can be inferred: save the single requests (vllm "
     "bench serve --save-result --save-detailed) and take in that result."
 )
 

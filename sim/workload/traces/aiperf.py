@@ -63,7 +63,7 @@ def _follows(block: Block, row: int) -> TraceError:
 
 FORMAT = TraceFormat(
     name="aiperf",
-    layout="JSON lines with timestamp (milliseconds), input_length, output_length, and beside them"
+    layout="JSON lines with timestamp (milliseconds), input_length, output_length, and also"
     " session_id or delay",
     recognises=_recognises,
     read=_read,

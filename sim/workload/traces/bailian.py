@@ -35,7 +35,7 @@ def _read(path: Path) -> Trace:
 
 FORMAT = TraceFormat(
     name="bailian",
-    layout="JSON lines with timestamp (seconds), input_length, output_length, and beside them"
+    layout="JSON lines with timestamp (seconds), input_length, output_length, and also"
     " chat_id, parent_chat_id, turn",
     recognises=_recognises,
     read=_read,

@@ -36,7 +36,7 @@ def _read(path: Path) -> Trace:
 FORMAT = TraceFormat(
     name="mooncake",
     layout="JSON lines with timestamp (milliseconds), input_length, output_length, and at most"
-    " hash_ids beside them",
+    " hash_ids as well",
     recognises=_recognises,
     read=_read,
 )
