@@ -1,6 +1,6 @@
 """Predicts the throughput and latency of LLM inference serving: infersim's Python API.
 
-``simulate`` plays one scenario: the path of a file, or a mapping like it.
+``simulate`` runs one scenario: the path of a file, or a mapping like it.
 
 >>> import sim
 >>> scenario = sim.load_scenario({

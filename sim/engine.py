@@ -68,13 +68,13 @@ class EngineSpec:
     ``cuda_graphs``      kernels are replayed from a graph; otherwise the host launches each of the
                          ``kernels_per_layer``, ``launch`` apart, and the GPU may wait for it
     ``fused``            norms, rotary embedding and activations are compiled into the products
-                         beside them, and cost no kernel of their own
+                         next to them, and cost no kernel of their own
     ``per_ring_gpu``     what each GPU adds to the latency of an all-reduce where NCCL's ring takes
                          the place of a serving engine's own kernel
     ``eager_prefill``    graphs or not, iterations with prompts are launched kernel by kernel
     ``front_end``        time outside the engine before a request reaches the scheduler: HTTP,
                          tokeniser, hand-over
-    ``memory_reserve``   GPU memory for context, graphs and communication buffers, beside weights,
+    ``memory_reserve``   GPU memory for context, graphs and communication buffers, besides weights,
                          activations and KV cache
     ``null_blocks``      KV blocks that the engine counts but never gives to a request
     ``kernels``          the framework whose kernels it runs, as profiles of the catalogue are named

@@ -138,8 +138,8 @@ def compare(
 ) -> Answer:
     """Variants on the same traffic with paired differences, as ``infersim compare``.
 
-    ``what`` is a scenario of which ``vary`` gives dotted keys several values, each variant played
-    ``repetitions`` times (5 unless the scenario says more); or a list of run directories.
+    ``what`` is a scenario of which ``vary`` gives dotted keys several values, each variant
+    simulated ``repetitions`` times (5 unless the scenario says more); or a list of run directories.
     """
     from sim.planning.compare import REPETITIONS, Comparison  # noqa: PLC0415
     from sim.planning.compare_view import compare_view  # noqa: PLC0415

@@ -183,7 +183,7 @@ def simulate(
     progress: Progress | None = None,
     stop: Stop | None = None,
 ) -> Result:
-    """Play the scenario's traffic through its fleet and measure, as often as it wants repetitions.
+    """Run the scenario's traffic through its fleet and measure, as often as it wants repetitions.
 
     ``scenario`` is a scenario, the path of one, or a mapping like the file.
     ``leap=False`` takes every iteration as an event of its own: the same token times, more slowly;

@@ -17,7 +17,7 @@ drift of the queue came to: requests still waiting at the last arrival.
 
 So queues whose utilisation is known to be 0.5 or 0.7 are stable, 0.9 and 0.99 near saturation, and
 1.1 overloaded as soon as the sample is long enough to tell it from 1. Ramps are judged by where
-they lead, days by their mean, with what happens at the peak beside it.
+they lead, days by their mean, with what happens at the peak stated too.
 """
 
 from __future__ import annotations

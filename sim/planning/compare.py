@@ -39,7 +39,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Comparison:
-    """A scenario, the values to compare, and how often each variant is played."""
+    """A scenario, the values to compare, and how often each variant is simulated."""
 
     scenario: Scenario
     axes: tuple[Axis, ...]
@@ -66,11 +66,11 @@ class Comparison:
         return points(self.axes)
 
     def repetitions(self) -> int:
-        """How often each variant is played: once if nothing in any of them is random."""
+        """How often each variant is simulated: once if nothing in any of them is random."""
         return self.wanted if any(map(is_random, self._possible().values())) else 1
 
     def run(self, executor: Executor, progress: Progress | None = None) -> dict[str, Any]:
-        """Play every variant under every seed; the comparison as plain data."""
+        """Simulate every variant under every seed; the comparison as plain data."""
         count = self.repetitions()
         seeds = [repetition_seed(self.scenario.seed, number) for number in range(count)]
         runs = [

@@ -1,8 +1,8 @@
-"""Explains refused values in the words of somebody who writes a scenario.
+"""Explains refused values in the words of a scenario's author.
 
 The schema library reports errors in terms and paths of its own (its paths name the variant of a
-union beside the keys). Here each becomes a ``Problem``: the path as written, what was given, what
-is allowed, and the nearest match.
+union among the keys). Here each becomes a ``Problem``: the path as written, what was given, what is
+allowed, and the nearest match.
 """
 
 from __future__ import annotations

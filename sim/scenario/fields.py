@@ -2,7 +2,7 @@
 
 Each type reads what people write (``500ms``, ``1e3``, ``on``) and yields what the program
 computes with: SI floats, ints, bools, texts. A refusal is always a ValueError whose text states
-what is allowed and what was given, in the words of somebody who writes a scenario.
+what is allowed and what was given, in the words of a scenario's author.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LARGEST_COUNT = 2**31 - 1
 LONGEST_TIME = 1e9
 """Seconds: 30 years. Beyond, a float is too coarse for the microseconds that count."""
 HIGHEST_RATE = 1e9
-"""Per second. Beyond, gaps are too short to be told from none."""
+"""Per second. Beyond, gaps are too short to be distinguished from none."""
 
 _DEAREST = 1e9  # US dollars per hour
 _SWITCH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
@@ -288,7 +288,7 @@ Nonnegative = Annotated[float, _number("a number of 0 or more", lambda number: n
 Mean = Annotated[Positive, at_most(LARGEST_COUNT)]
 """A number of tokens that need not be whole, such as a mean or a standard deviation."""
 Factor = Annotated[Positive, between(1e-6, 1e6)]
-"""What times are multiplied by; not so small that requests could no longer be told apart."""
+"""What times are multiplied by; not so small that requests could no longer be distinguished."""
 Ratio = Annotated[float, BeforeValidator(read_ratio), between(1e-6, 1e6)]
 """What traffic is multiplied by: like ``Factor``, or a fraction."""
 Share = Annotated[float, BeforeValidator(_share)]

@@ -42,7 +42,7 @@ _SYNTAX = (
     ("cannot start any token", False, "a text cannot begin with this character; put it in quotes"),
 )
 """Phrases of the YAML parser, whether the fault is where the construct began (and not where the
-parser gave up), and the same in the words of somebody who writes a scenario."""
+parser gave up), and the same in the words of a scenario's author."""
 
 
 class BrokenYamlError(Exception):

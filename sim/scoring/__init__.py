@@ -3,7 +3,7 @@
 table, published     what a row says, and what its notes add
 names, conditions    the same in the catalogue's words and in numbers, or why not
 presets, drivers     engine and scenario that repeat the measurement
-predict, figures     runs, and which figure stands beside which
+predict, figures     runs, and which metric is compared with which
 replay, log_meta     logs of single requests, and the conditions they state
 errors, document     errors by group; one JSON document, a page of text
 """

@@ -19,7 +19,7 @@ SEED = 20
 
 
 def checks() -> Iterator[Check]:
-    """Every check, one after the other as it is done; the same figures each time."""
+    """Every check, each as soon as it is done; the same numbers each time."""
     yield from queue_checks(SEED)
     yield roofline_check()
     yield from burst_checks()

@@ -130,7 +130,7 @@ def predict(
     leap: bool = True,
     stop: Stop | None = None,
 ) -> Prediction:
-    """The observed requests, played under ``asked`` with the changes of ``variant``.
+    """The observed requests, simulated under ``asked`` with the changes of ``variant``.
 
     ``leap=False`` gives one row for each iteration. ``stop`` is what ends it early.
     """

@@ -21,7 +21,7 @@ _PRIORITY = re.compile(r"priority (\d+)")
 
 
 def observed_traffic(run: ObservedRun, scenario: Scenario) -> OpenTraffic | ClosedTraffic:
-    """The requests of ``run``, ready to be played; ``scenario`` says how their classes rank.
+    """The requests of ``run``, ready to be simulated; ``scenario`` says how their classes rank.
 
     UsageError for a class that neither the scenario nor a trace could have named.
     """

@@ -11,7 +11,7 @@ mixed.
 The core looks for new requests between two iterations. So a time from ``queued_ts`` on has neither
 the front end (HTTP, tokeniser) in it nor the rest of the iteration during which a request came: it
 is shorter than a client's, and several requests are taken up at one moment. Between the first and
-the last token nothing is known. ``meta.json`` beside the file says how the engine was started.
+the last token nothing is known. ``meta.json`` next to the file says how the engine was started.
 """
 
 from __future__ import annotations
