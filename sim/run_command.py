@@ -7,6 +7,7 @@ summed up, saved and drawn, a first signal is only remembered.
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -43,6 +44,8 @@ def run(
     ] = True,
 ) -> None:
     """Simulate a scenario, write a run directory and print what came of it."""
+    # numpy starts a thread for every core when it is imported; a run multiplies no matrices
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with told_errors():
         from sim.clock import Stop
         from sim.given_prices import with_prices

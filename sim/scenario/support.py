@@ -88,7 +88,7 @@ def refusal(section: str, key: str, value: object) -> Limit | None:
 class Section(BaseModel):
     """A mapping of the scenario: its keys are known, its values never change."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class LimitedSection(Section):

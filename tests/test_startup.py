@@ -1,0 +1,49 @@
+"""Starting does no work that a run does not need; counted, since clocks differ."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def printed_by(code: str) -> str:
+    """What a fresh interpreter prints, started without settings for threads."""
+    env = {key: value for key, value in os.environ.items() if not key.endswith("_NUM_THREADS")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT, env=env
+    )
+    return done.stdout
+
+
+def test_the_schema_is_built_when_a_scenario_is_read_and_only_once() -> None:
+    complete = (
+        "print(*(name for name, each in vars(schema).items()"
+        " if isinstance(each, type) and issubclass(each, Section) and each.__pydantic_complete__))"
+    )
+    code = (
+        "from sim.scenario import load_scenario, schema\n"
+        "from sim.scenario.support import Section\n"
+        f"{complete}\n"
+        "load_scenario('scenarios/chat.yaml')\n"
+        f"{complete}\n"
+    )
+    before, after = printed_by(code).splitlines()
+    assert before == ""
+    assert "Scenario" in after.split()
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted on Linux")
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core has no threads to spare")
+def test_a_run_starts_no_threads() -> None:
+    code = (
+        "import os\n"
+        "from sim.cli import app\n"
+        "arguments = ['run', 'scenarios/chat.yaml', '--no-save', '--set', 'run.requests=20']\n"
+        "app(arguments, standalone_mode=False)\n"
+        "print(len(os.listdir('/proc/self/task')))"
+    )
+    assert printed_by(code).splitlines()[-1] == "1"
