@@ -21,6 +21,7 @@ from sim.metrics.run_record import RunRecord
 from sim.metrics.summary import summarise
 from sim.metrics.timeline import Timeline, running, waiting
 from sim.metrics.token_accounts import token_accounts
+from sim.metrics.verdict import opened
 from sim.parquet_file import write_parquet
 from sim.recorder import COMPLETED, REJECTED
 from sim.result_html import result_html
@@ -105,7 +106,8 @@ class Result:
         own = self.summary["infersim"]
         own["ends"] = ends
         if not ends["decided"]:
-            own["verdict"] |= {"slo_state": OPEN, "slo_headroom": None}
+            text = opened(own["verdict"]["text"])
+            own["verdict"] |= {"slo_state": OPEN, "slo_headroom": None, "text": text}
 
     @cached_property
     def charts(self) -> dict[str, Any]:

@@ -55,7 +55,8 @@ def _run_parts(summary: dict[str, Any], timeline: Timeline | None) -> Iterator[R
         bounds = ", ".join(
             f"{name} {share:.0%}" for name, share in own["bound_by"].items() if share >= 0.005
         )
-        yield Text(f"Bound by: {bounds or '-'}")
+        if bounds:
+            yield Text(f"Bound by: {bounds}")
         yield Text(f"Kernel timings: {own['provenance']}", style="dim")
     yield Text(f"How sure: {own['error_band']['text']}", style="dim")
     if own["ends"] is not None:
@@ -243,8 +244,8 @@ def _own_table(metrics: dict[str, float | None], spread: Spread) -> Table:
 
 
 def _cost_lines(cost: dict[str, Any] | None, spread: Spread) -> Iterator[Text]:
-    """What tokens cost, and whose price that is; nothing where no price is known."""
-    if cost is None:
+    """What tokens cost, and whose price that is; nothing where no price or no token is known."""
+    if cost is None or cost["usd_per_million_tokens"] is None:
         return
     output = _usd(cost["usd_per_million_output_tokens"])
     tokens = _usd(cost["usd_per_million_tokens"])

@@ -282,3 +282,22 @@ def test_an_interval_of_any_percentile_covers_the_truth_at_its_rate() -> None:
             assert found.low is not None
             covered += found.low <= truth <= (math.inf if found.high is None else found.high)
         assert covered >= 0.93 * 400
+
+
+# -- sentences ---------------------------------------------------------------------------------
+
+
+def test_limits_of_percentiles_are_told_apart() -> None:
+    alone = with_slo({"ttft_p95": "1s", "tpot_p99": "1ms"})
+    first, second = slo_text(judged(alone)).split("; ")
+    assert first.startswith("SLO missed, first by TPOT p99: TTFT p95 is ")
+    assert first.endswith(", the limit 1 s")
+    assert second.startswith("TPOT p99 is ")
+    assert second.endswith(", the limit 1 ms")
+
+
+def test_a_run_in_which_all_is_rejected_states_no_cost_of_nothing() -> None:
+    lines = shown(with_slo({"ttft": "1s"}, max_model_len=2))
+    assert any("No request was completed." in line for line in lines)
+    assert not any(line.startswith(("Cost:", "Bound by:")) for line in lines)
+    assert any(line.startswith("Cost:") for line in shown(with_slo({"ttft": "1s"})))

@@ -38,7 +38,8 @@ def slo_text(verdict: Mapping[str, Any], plus_minus: str = "") -> str:
     'SLO missed, first by TTFT: only 98% of requests, 99% wanted (TTFT <= 500 ms 98%)'
     """
     limits, target = verdict["limits"], verdict["target"]
-    listed = ", ".join(_limit(name, entry) for name, entry in limits.items())
+    between = "; " if any(map(is_apart, limits)) else ", "  # those have a comma of their own
+    listed = between.join(_limit(name, entry) for name, entry in limits.items())
     if verdict["slo_met"] is None:
         return f"SLO: not judged ({listed})"
     if all(map(is_apart, limits)):
@@ -53,7 +54,8 @@ def slo_text(verdict: Mapping[str, Any], plus_minus: str = "") -> str:
         word += f", first by {limit_title(first)}"
     if verdict["slo_state"] != OPEN:
         return f"SLO {word}: {text}"
-    return f"SLO too close to call: {word}, {text}.{deciding(verdict)}"
+    colon = ":" if all(map(is_apart, limits)) else ","
+    return f"SLO too close to call: {word}{colon} {text}.{deciding(verdict)}"
 
 
 def _limit(name: str, entry: Mapping[str, Any]) -> str:
@@ -64,7 +66,7 @@ def _limit(name: str, entry: Mapping[str, Any]) -> str:
         return f"{name.upper()} <= {limit}{shown}"
     value = entry["value_ms"]
     found = "not reached" if value is None else show_time(value / 1e3)
-    return f"{limit_title(name)} {found}, limit {limit}"
+    return f"{limit_title(name)} is {found}, the limit {limit}"
 
 
 def deciding(verdict: Mapping[str, Any]) -> str:
