@@ -22,7 +22,7 @@ from calibrate.lazy_torch import torch
 from sim.errors import UsageError, did_you_mean
 
 FALLBACK_CACHE = 32 * 2**20
-"""Last-level cache assumed where the system does not tell."""
+"""Last-level cache assumed where the system does not report it."""
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """What glibc calls its limits, in ``malloc.h``."""
@@ -40,7 +40,7 @@ CLOCK_AGE = 5.0
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
-    """What was measured on.
+    """The device that was measured.
 
     ``units`` are streaming multiprocessors, or on a CPU the threads used; ``cache`` is the
     last-level cache; ``details`` are versions, clocks, limits and the machine's load, as text.
@@ -67,7 +67,8 @@ class DeviceFacts:
 
 
 class Device:
-    """A device that answers: how much memory is free, at which clock it runs, whether it lives."""
+    """A device that answers: how much memory is free, at which clock it runs, whether it still
+    works."""
 
     def __init__(self, facts: DeviceFacts, index: int = 0) -> None:
         self.facts = facts
@@ -201,7 +202,7 @@ def _cuda_facts(index: int) -> DeviceFacts:
 
 
 def _machine() -> dict[str, str]:
-    """What is true of the host whatever is measured on it."""
+    """Facts about the host, whatever is measured on it."""
     found = {
         "torch": str(torch.__version__),
         "python": platform.python_version(),

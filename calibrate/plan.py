@@ -24,7 +24,7 @@ Group = tuple[str, str, str]
 """Operator, precision, and variant where they differ in kind."""
 
 LONGEST = 1 / 50
-"""Share of the whole budget that one point may take at most, unless told otherwise."""
+"""Share of the whole budget that one point may take at most, by default."""
 
 ALLOWED = 0.5
 """Seconds that a point may take however small the budget is."""
@@ -41,12 +41,12 @@ LEARNING = 0.2
 
 DOMINANT_PRECISIONS = {"bf16": 1.0, "fp32": 1.0, "fp8": 1.0}
 OTHER_PRECISION = 0.5
-"""Share of the time for precisions beside those that serve most models."""
+"""Share of the time for precisions other than those that serve most models."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """A crude roofline, and what a point costs beside its calls.
+    """A crude roofline, and the time that a point takes in addition to its calls.
 
     ``flops`` and ``bandwidth`` per second; ``setup`` for operands and warm-up, ``timing`` the time
     that short calls are sampled for at most; ``fill`` the bytes of operands written per second

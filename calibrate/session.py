@@ -46,7 +46,7 @@ DEFAULT_PRECISIONS = {
     "cpu": ("bf16", "fp32"),
 }
 FIRST_PASS = {"cuda": 0.85, "cpu": 0.5}
-"""Share of the budget for new points; the rest is for looking at them once more. On a CPU, which is
+"""Share of the budget for new points; the rest is for timing them once more. On a CPU, which is
 shared and changes its clock, that makes a fit better than more points would."""
 
 RANKED: dict[str, frozenset[str]] = {"cuda": frozenset(), "cpu": frozenset(["m"])}
@@ -58,8 +58,8 @@ SHARED_BY: Mapping[Kernels, tuple[int, ...]] = {"torch": (1, 2, 4, 8), "vllm": (
 
 LEAST_BUDGET = 1.0
 MEMORY_SHARE = 0.6
-"""Of the memory free at the start, what points may plan with: pools of several types lie beside one
-another, and a CPU is shared."""
+"""Of the memory free at the start, what points may plan with: there are pools of several types, and
+a CPU is shared."""
 
 
 SPARED = 0.85
@@ -102,7 +102,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Everything that is needed to measure."""
+    """Everything needed to measure."""
 
     device: Device
     plan: Plan

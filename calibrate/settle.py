@@ -20,20 +20,20 @@ from calibrate.bench.base import Key
 from calibrate.measurements import Measurement, Table
 
 AGREE = 0.05
-"""Relative difference up to which two looks agree."""
+"""Relative difference up to which two timings agree."""
 
 NOTICED = 0.05
-"""Relative drift below which nothing is put right: anchors are no surer than that."""
+"""Relative drift below which nothing is corrected: anchors are not more certain than that."""
 
 LEAST_ANCHORS = 4
-"""Times that an anchor must have been measured to tell drift from chance."""
+"""Times that an anchor must have been measured to distinguish drift from chance."""
 
 Level = tuple[float, float]
 """When, s; and the logarithm of how much slower than mostly the machine was."""
 
 
 def settled(table: Table) -> list[Measurement]:
-    """The usable timings of ``table`` with the time that each is believed to take."""
+    """The usable timings of ``table`` with the time chosen for each."""
     levels = drift_levels(table)
     second = {row.key: _steady(row, levels) for row in table.of("again")}
     found = []
@@ -45,7 +45,7 @@ def settled(table: Table) -> list[Measurement]:
 
 
 def believed(one: float, other: float) -> float:
-    """What two looks at one point come to.
+    """The time of one point from two timings of it.
 
     >>> believed(1.0, 1.02), believed(1.0, 1.4)
     (1.01, 1.0)
@@ -77,7 +77,7 @@ def drift_levels(table: Table) -> list[Level]:
 
 
 def smoothed(values: Sequence[float]) -> list[float]:
-    """Each value's median with its neighbours: one bad look at an anchor is no drift."""
+    """Each value's median with its neighbours: one bad timing of an anchor is no drift."""
     padded = [values[0], *values, values[-1]]
     return [median(padded[i : i + 3]) for i in range(len(values))]
 

@@ -24,12 +24,12 @@ predicted with about this error, so a profile of a machine that differs from its
 no more than none. Machines left alone show noise of 2 to 6 %, and drift of as much."""
 
 LEAST_AGAIN = 8
-"""Second looks that are needed before their noise counts."""
+"""Second timings that are needed before their noise counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Differences between the first and the second look at the same points."""
+    """Differences between the first and the second timing of the same points."""
 
     operator: str
     median: float
@@ -66,7 +66,7 @@ class Sum:
 class Steadiness:
     """How steady the machine was: ``drift``, by which the speed of its anchors wandered around
     their median (root mean square; 0 without anchors), the ``changes`` of each from start to end,
-    and the ``noise`` of second looks."""
+    and the ``noise`` of second timings."""
 
     drift: float
     changes: tuple[Drift, ...]

@@ -41,7 +41,7 @@ class DeviceLostError(InfersimError):
 
 
 class Machine(Protocol):
-    """What the suite needs of a device beside the timer."""
+    """What the suite needs of a device in addition to the timer."""
 
     def room(self) -> float:
         """Bytes that a point could have."""

@@ -105,7 +105,7 @@ class CpuTimer:
 
     With several threads it is the wall clock that counts. With one thread it is the time the
     thread was really running, which is the same on an idle machine and does not count the turns
-    of others on a shared one. ``clock`` counts nanoseconds; tests give their own.
+    of other programs on a shared one. ``clock`` counts nanoseconds; tests give their own.
 
     ``scrub``, where given, runs before each call of an operator, untimed, and leaves nothing of it
     in the core's own caches: neither operands nor code. In an engine the weights of a matrix have

@@ -37,7 +37,7 @@ def rate(times: npt.ArrayLike, edges: Floats, until: float) -> Floats:
 
 
 def preempted(timeseries: pd.DataFrame, edges: Floats) -> Floats | None:
-    """Preemptions in each bin; None where nobody recorded them."""
+    """Preemptions in each bin; None where they were not recorded."""
     counts = timeseries["preemptions"].to_numpy(float)
     if not np.isfinite(counts).any():
         return None

@@ -122,7 +122,7 @@ DEFINITIONS: Mapping[str, Definition] = {
     ),
     "kv_tokens": Definition(
         "KV cache size",
-        "Tokens whose keys and values fit into the memory of one replica beside the weights.",
+        "Tokens whose keys and values fit into the memory of one replica after the weights.",
     ),
     "kv_blocks": Definition("KV blocks", "The same as a number of blocks (num_gpu_blocks)."),
     "block_size": Definition("Block size", "Tokens per block of KV cache."),
@@ -141,8 +141,8 @@ DEFINITIONS: Mapping[str, Definition] = {
     "kv_map": Definition(
         "KV cache over time",
         "Used: holds keys and values of tokens. Reserved, empty: belongs to a request and "
-        "is not filled yet (waste, in blocks or up to the maximum length). Free: nobody's. The "
-        "three are the whole cache at any time.",
+        "is not filled yet (waste, in blocks or up to the maximum length). Free: of no request. "
+        "The three are the whole cache at any time.",
     ),
     "gpu_memory": Definition(
         "Memory of one GPU",

@@ -59,7 +59,7 @@ class Bands:
 def bands(requests: pd.DataFrame, of: Of) -> Bands | None:
     """The bands of ``of`` over completed requests after the warm-up.
 
-    None where no request has parts: none was completed, or nobody recorded them.
+    None where no request has parts: none was completed, or parts were not recorded.
     """
     columns = [f"{name}_s" for name in PARTS[of]]
     if not set(columns) <= set(requests.columns):

@@ -53,7 +53,7 @@ def render(
     scenario_yaml: str,
     charts: Mapping[str, Any],
 ) -> str:
-    """The page, as ``reports.render`` promises it."""
+    """The page; see ``reports.render``."""
     parts, part_tables = latency.parts(summary, requests)
     gpu, gpu_table = memory.whole_gpu(summary, timeseries)
     listed = [

@@ -29,10 +29,10 @@ MOST_STEPS = 1_000
 """Most steps of the line that says how many wait."""
 
 MOST_PARTS = 450
-"""Most bars: more would be thinner than they can be told apart."""
+"""Most bars: more would be too thin to be distinguished."""
 
 FEW_REQUESTS = 5_000
-"""So many requests are seated to see whether they fit; a longer stretch is cut at once."""
+"""Most requests that are placed to see whether they fit; a longer stretch is cut at once."""
 
 SHORTEST = 1e-4
 """Share of a run below which a stretch is not cut further, however many wait in it."""

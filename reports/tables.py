@@ -126,7 +126,7 @@ def facts(summary: Mapping[str, Any], name: str, caption: str, lines: Sequence[L
 
 
 def own_metrics(summary: Mapping[str, Any]) -> Table:
-    """Metrics of one's own, one a row; none without any."""
+    """The user's own metrics, one a row; none without any."""
     columns = (Column("Metric", numeric=False), Column("Value"))
     rows = []
     for name, value in (known(summary, "infersim.metrics") or {}).items():

@@ -86,8 +86,8 @@ class Arena:
         """``copies`` contiguous tensors of random numbers that do not overlap.
 
         All calls cut from the same pool: only tensors of different pools, or of one call, are sure
-        to be apart. Which one comes first moves on from call to call, lest a few calls on each of
-        many points always meet the same part of the pool, in the cache.
+        to be apart. The first one moves on from call to call, so that a few calls on each of
+        many points do not always meet the same part of the pool, in the cache.
         """
         kind = dtype(precision)
         step = _aligned(math.prod(shape), kind.itemsize)

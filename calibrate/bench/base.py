@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 Mode = Literal["device", "eager", "host", "reported"]
 """How a call is timed: ``device`` the device's own time, launches hidden (on CUDA a replayed
-graph); ``eager`` as it runs when each launch comes from Python; ``host`` wall time until the device
+graph); ``eager`` as it runs with each launch from Python; ``host`` wall time until the device
 is done; ``reported`` the call returns its seconds itself."""
 
 Kernels = Literal["torch", "vllm"]
 """Whose kernels are timed."""
 
 Key = tuple[str, str, str, tuple[tuple[str, float], ...]]
-"""What makes two points the same: operator, precision, variant, shape."""
+"""The identity of a point: operator, precision, variant, shape."""
 
 WORKSPACE = 64 * 2**20
-"""Bytes allowed for what libraries allocate beside the operands."""
+"""Bytes allowed for what libraries allocate in addition to the operands."""
 
 
 class UnsupportedError(Exception):
@@ -41,7 +41,7 @@ class Point:
 
     ``variant`` tells apart what shares an operator (the norm among ``stream``). ``bytes`` and
     ``flops`` are what must at least be moved and computed, ``memory`` the bytes the device must
-    have free to set it up. ``weight`` is how much the point matters: 1 as any other.
+    have free to set it up. ``weight`` is how much the point matters: 1 is normal.
     """
 
     operator: str
@@ -55,7 +55,7 @@ class Point:
 
     @property
     def key(self) -> Key:
-        """What makes it the same point when measurements are resumed."""
+        """The identity of the point when measurements are resumed."""
         shape = tuple(sorted((name, float(value)) for name, value in self.shape.items()))
         return (self.operator, self.precision, self.variant, shape)
 
@@ -82,7 +82,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is to be measured, and on how much of a machine.
+    """The scope of measuring: the kernels and models, and how much of a machine.
 
     ``memory`` is what points may take of the device, ``devices`` how many of the kind there are,
     ``scratch`` a directory on the disk that weights would be loaded from. ``kernels`` says whose
@@ -154,7 +154,7 @@ class Rows:
 
 
 FEW = (*range(1, 17), 20, 28, 40, 56, 80, 112)
-"""Rows beside those that are worth measuring on a CPU: there the library changes its kernel from
+"""Further rows worth measuring on a CPU: there the library changes its kernel from
 one small number to the next, and more rows may take less time."""
 
 

@@ -96,12 +96,12 @@ class DecodeAttention:
 
 
 def stored_before(arena: Arena, precision: str) -> Callable[[], object] | None:
-    """On a CPU, what comes before attention in a pass."""
+    """On a CPU, the calls before attention in a pass."""
     return store_call(arena, precision) if arena.device.facts.kind == "cpu" else None
 
 
 def make_query(arena: Arena, batch: int, heads: Heads, precision: str) -> Tensor:
-    """Queries, in 16 bits beside a cache of 8."""
+    """Queries, in 16 bits where the cache has 8."""
     wide = "bf16" if precision == "fp8" else precision
     return arena.take((batch, heads.q, heads.size), wide)[0]
 
@@ -109,7 +109,7 @@ def make_query(arena: Arena, batch: int, heads: Heads, precision: str) -> Tensor
 def candidates(
     arena: Arena, query: Tensor, cache: PagedCache, precision: str
 ) -> Iterator[Candidate]:
-    """Every way to compute it, best first; each is tried on a small case before it is believed."""
+    """Every way to compute it, best first; each is checked on a small case before it is used."""
     if arena.device.facts.kind == "cpu":
         yield Candidate(by_sequence.NAME, lambda: one_by_one(query, cache))
         return
@@ -134,7 +134,8 @@ Maker = Callable[[Tensor, PagedCache], list[Callable[[], Tensor]]]
 
 
 def agrees(make: Maker, arena: Arena, heads: Heads, precision: str) -> bool:
-    """Whether a kernel gives what dense attention gives, on three sequences of unequal length."""
+    """Whether a kernel gives the result of dense attention, on three sequences of unequal
+    length."""
     cache = make_cache(arena, (5, 700, 131), heads, precision, copies=2)
     query = make_query(arena, 3, heads, precision).clone()
     expected = [reference(query, cache, turn) for turn in (0, 1)]

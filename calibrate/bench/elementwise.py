@@ -116,7 +116,7 @@ OWN: Mapping[Kernels, Mapping[str, Function]] = {
     "torch": {},
     "vllm": {"norm": vllm_cpu.norm, "activation": vllm_cpu.gated},
 }
-"""What engines have of their own, on the operands of PyTorch's."""
+"""The engine's own operators, on the operands of PyTorch's."""
 Made = tuple[Function, Sequence[tuple[Tensor, ...]]]
 
 
@@ -214,13 +214,13 @@ def _rotary(arena: Arena, point: Point) -> Made:
 
 
 def rotary_call(arena: Arena, precision: str) -> Callable[[], object]:
-    """Turning a few heads: what a pass does before it writes to the cache."""
+    """Rotates a few heads: the step of a pass before it writes to the cache."""
     function, operands = _rotary(arena, stream_point("rotary", precision, 1, 128))
     return lambda: function(*operands[0])
 
 
 def store_call(arena: Arena, precision: str) -> Callable[[], object]:
-    """That, and writing a token to the cache: what a pass does before attention."""
+    """The same, and a token's write to the cache: the steps of a pass before attention."""
     turn = rotary_call(arena, precision)
     function, operands = _kv_write(arena, stream_point("kv_write", precision, 1, 128))
 

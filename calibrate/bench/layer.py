@@ -22,7 +22,7 @@ from sim.model import ModelSpec
 DECODES = ((1, 512), (8, 512), (32, 512), (32, 2048), (128, 1024))
 PREFILLS = ((1, 128), (1, 512), (1, 2048), (4, 512))
 PART_WEIGHT = 3.0
-"""Parts are worth measuring first: without them a layer can be compared with nothing."""
+"""Parts are worth measuring first: without them a layer has nothing to be compared with."""
 
 
 def point(
@@ -104,7 +104,7 @@ class Layers:
         self._models = models
 
     def points(self, scope: Scope) -> Iterator[Point]:
-        """Layers of every model that the little layer here can express, steps of what fits."""
+        """Layers of every model that the small layer here can express, steps of those that fit."""
         ways = ("eager", "graph") if scope.kind == "cuda" else ("eager",)
         precision = scope.activations()
         sizes = [(batch, 1, context) for batch, context in DECODES]

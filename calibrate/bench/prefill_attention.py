@@ -91,7 +91,7 @@ class PrefillAttention:
 
 
 def one_by_one(query: Tensor, cache: PagedCache) -> list[Callable[[], Tensor]]:
-    """On a CPU: what the engine does there with the last tokens of each sequence of ``cache``, of
+    """The engine's computation on a CPU for the last tokens of each sequence of ``cache``, of
     which ``query`` has the same number for each. The mask is the pass's, not the layer's."""
     tokens = len(query) // len(cache.lengths)
     out, gather = torch.empty_like(query), by_sequence.Gather()
@@ -175,7 +175,7 @@ def dense(query: Tensor, keys: Tensor, values: Tensor, batch: int) -> Callable[[
 
 
 def agrees(make: Maker, arena: Arena, heads: Heads, precision: str) -> bool:
-    """Whether a way gives what dense attention gives, for a whole prompt and for a chunk."""
+    """Whether a way gives the result of dense attention, for a whole prompt and for a chunk."""
     for tokens, context in ((37, 0), (21, 50)):
         ((query, keys, values), *_) = make_operands(arena, 2, tokens, context, heads, precision)
         result = make(query, keys, values, 2)()

@@ -132,8 +132,8 @@ def _attention_calls(
 
 
 def _agrees(arena: Arena, heads: Heads, precision: str) -> bool:
-    """Whether its attention gives what dense attention gives, decoding and behind a context. Keys
-    and values are put into the cache by vLLM, whose order inside a block is its own affair."""
+    """Whether its attention gives the result of dense attention, decoding and after a context. Keys
+    and values are put into the cache by vLLM, whose order inside a block is internal to it."""
     ops, new, lengths = operators(), (1, 37, 21), (70, 37, 90)
     calls, (query, cache, tables, outs) = _attention_calls(arena, heads, precision, new, lengths)
     rows = torch.randn(2, sum(lengths), heads.kv, heads.size).to(dtype(precision))

@@ -32,7 +32,7 @@ class Source(ABC):
 
     @abstractmethod
     def next_at(self) -> float:
-        """When the next one is due, as far as is known; infinite if none is."""
+        """When the next one is due, as far as known; infinite if none is."""
 
     @abstractmethod
     def take(self) -> Request:
@@ -69,7 +69,7 @@ class OpenSource(Source):
         return self._issue(*row)
 
     def answered(self, now: float) -> None:
-        """Nobody waits for it."""
+        """Does nothing: open traffic waits for no answer."""
 
 
 class ClosedSource(Source):
@@ -95,7 +95,7 @@ class ClosedSource(Source):
 
 
 def source(traffic: OpenTraffic | ClosedTraffic) -> Source:
-    """What issues the requests of ``traffic``."""
+    """The source that issues the requests of ``traffic``."""
     return ClosedSource(traffic) if isinstance(traffic, ClosedTraffic) else OpenSource(traffic)
 
 

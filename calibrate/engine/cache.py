@@ -89,8 +89,8 @@ class BlockTables:
 class Cache:
     """Keys and values of all layers: layer x block x slot x KV head x size.
 
-    Behind the ``num_blocks`` there is one more block, ``nowhere``: what must be written somewhere
-    and is never read goes there.
+    Behind the ``num_blocks`` there is one more block, ``nowhere``: tokens that must be written
+    somewhere and are never read go there.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ Sampler = Callable[[Tensor], Tensor]
 
 
 class Pass(NamedTuple):
-    """What one iteration computed, who got a token of it, and what it took: ``prepare`` until its
+    """What one iteration computed, which requests got a token, and its times: ``prepare`` until its
     tensors were on their way, ``forward`` from there to the tokens in the host's memory."""
 
     spans: tuple[Span, ...]
@@ -80,7 +80,7 @@ class Executor:
 
     def warm_up(self) -> None:
         """Passes of a few sizes over an empty cache, so that the first real one does not pay for
-        what libraries do once."""
+        the one-time work of libraries."""
         tables = BlockTables(self.tables.num_blocks, self.tables.block_size)
         room = self.tables.num_blocks * self.tables.block_size
         longest = min(room, self.model.max_positions)
@@ -111,7 +111,7 @@ def greedy(logits: Tensor) -> Tensor:
 
 
 class Draw:
-    """A token by its probability, under a seed; what is drawn depends on who is in the batch."""
+    """A token by its probability, under a seed; the draw depends on the requests in the batch."""
 
     def __init__(self, device: str, seed: int) -> None:
         self._generator: Any = torch.Generator(device).manual_seed(seed)

@@ -33,11 +33,11 @@ class Phases(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """One iteration as it was.
+    """One iteration.
 
     ``decodes`` are the requests that decoded, ``prefills`` have (request, tokens before, tokens),
-    ``padded`` counts slots that were computed for nobody, ``served`` are those who got a token,
-    ``preempted`` those who lost their memory for it.
+    ``padded`` counts slots that were computed for no request, ``served`` are requests that got a
+    token, ``preempted`` those that lost their memory for it.
     """
 
     start: float
@@ -51,7 +51,7 @@ class Iteration:
 
 
 class _Row(NamedTuple):
-    """What must be noted before ``complete`` changes it."""
+    """The state that must be noted before ``complete`` changes it."""
 
     start: float
     end: float
@@ -67,7 +67,7 @@ class Log:
         self.iterations: list[Iteration] = []
 
     def begin(self, plan: Plan, scheduler: Scheduler, start: float, end: float) -> _Row:
-        """``plan`` ran from ``start`` to ``end``; the scheduler has not been told yet."""
+        """``plan`` ran from ``start`` to ``end``; the scheduler does not know yet."""
         stalled = 0
         batch = scheduler.decoding
         if plan.decode and batch.last_end != start:
@@ -82,7 +82,7 @@ class Log:
         return _Row(start, end, stalled, scheduler.kv.reserved)
 
     def end(self, plan: Plan, row: _Row, waiting: int, finished: int) -> None:
-        """The scheduler has been told; ``waiting`` were left in the queue by the plan."""
+        """The scheduler has been updated; the plan left ``waiting`` requests in the queue."""
         pairs = sum(c.tokens * c.context + c.tokens * (c.tokens + 1) / 2 for c in plan.chunks)
         self.recorder.plans += pack_plan(
             row.start,
@@ -130,7 +130,7 @@ class Log:
         )
 
     def close(self, scheduler: Scheduler) -> None:
-        """The run is over; whom ``scheduler`` still has is unfinished."""
+        """The run is over; requests that ``scheduler`` still has are unfinished."""
         for request in (*scheduler.waiting, *scheduler.members()):
             delivered = request.generated + scheduler.steps(request)
             self.recorder.leave_unfinished(request, 0, delivered)

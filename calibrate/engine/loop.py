@@ -21,7 +21,7 @@ from sim.plans import Plan
 from sim.schedulers import Scheduler
 
 NAP = 0.1
-"""Longest sleep of an idle engine, s: so long may Ctrl-C take to be heeded."""
+"""Longest sleep of an idle engine, s: the longest that Ctrl-C may take to act."""
 
 Progress = Callable[[int, int], None]
 """Called now and then with (requests done, requests in all)."""
@@ -79,8 +79,8 @@ class Loop:
         self._flushed: tuple[int, int] | None = None
 
     def run(self) -> float:
-        """Serve until nothing is left, the horizon has passed, or somebody wishes to stop; the
-        time at which that was."""
+        """Serve until nothing is left, the horizon has passed, or a stop is requested; returns
+        the time of the end."""
         clock, scheduler = self._clock, self._scheduler
         now = clock.now()
         while now < self._horizon and not self._stop.requested:
@@ -97,7 +97,8 @@ class Loop:
         return now
 
     def _wait(self, now: float) -> bool:
-        """Nothing can run: wait for what may change that. False if nothing is left to do."""
+        """Nothing can run: wait for an event that may change that. False if nothing is left to
+        do."""
         until = min(self._source.next_at(), self._scheduler.wakeup(now))
         if until < math.inf:
             self._clock.wait(min(until, self._horizon))
@@ -114,7 +115,7 @@ class Loop:
         return True
 
     def _iterate(self, plan: Plan, start: float) -> float:
-        """Run ``plan``, note what it was, and return when its tokens were there."""
+        """Run ``plan``, record it, and return the time at which its tokens were there."""
         clock, scheduler, log = self._clock, self._scheduler, self.log
         waiting, scheduled = len(scheduler.waiting), clock.now()
         done = self._executor.run(plan)

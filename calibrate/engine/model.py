@@ -26,7 +26,7 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 x slot x KV head x size) to the result, one row for each query token."""
 
 Part = Callable[[str], None]
-"""Told the name of each part of the pass as it begins."""
+"""Called with the name of each part of the pass as it begins."""
 
 ROTARY_BASE = 500_000.0
 """Llama 3's; the speed does not depend on it."""
@@ -50,7 +50,7 @@ class Layer:
 
 
 def unheard(part: str) -> None:
-    """Nobody listens."""
+    """The default listener, which does nothing."""
 
 
 class Transformer:
@@ -149,7 +149,7 @@ class Transformer:
 
 
 def hidden_scale(spec: ModelSpec) -> float:
-    """What the two results that each layer adds to the hidden state are scaled by, so that all
+    """The factor of the two results that each layer adds to the hidden state, so that all
     together they are of order one."""
     return float((2 * spec.num_layers) ** -0.5)
 
@@ -175,7 +175,7 @@ class _Weights:
     """Draws tensors one after the other from one stream.
 
     Matrices lie side by side in one piece of memory: on a CPU it can then consist of huge pages
-    but for its ends, and takes the same time wherever the system puts it.
+    except at its ends, and takes the same time wherever the system puts it.
     """
 
     def __init__(self, spec: ModelSpec, dtype: Any, device: str, seed: int) -> None:

@@ -41,7 +41,7 @@ COLUMNS: dict[str, Callable[[Iteration], object]] = {
 
 
 class ObservedDirectory(RunDirectory):
-    """A run directory whose manifest also says on what the run was observed."""
+    """A run directory whose manifest also names the device of the run."""
 
     def describe(self, entries: dict[str, Any]) -> None:
         """Further entries of the manifest; they appear when it is written last of all."""
@@ -57,14 +57,15 @@ class ObservedResult(Result):
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """As of a simulated run; what nobody has measured is null or empty."""
+        """As of a simulated run; what was not measured is null or empty."""
         figures = dict(self.summaries[0])
         figures["infersim"] = _own(figures["infersim"], self.observed)
         return figures
 
     @cached_property
     def charts(self) -> dict[str, Any]:
-        """As of a simulated run, but that nobody counts what a real device moves and computes."""
+        """As of a simulated run, without what a real device moves and computes, which is not
+        counted."""
         return super().charts | {"roofline": None}
 
     def save(self, directory: Path | str | RunDirectory, *, report: bool = False) -> Path:
@@ -87,7 +88,7 @@ class ObservedResult(Result):
 
 
 def manifest(observed: Observed) -> dict[str, Any]:
-    """What the manifest of an observed run says beside that of a simulated one."""
+    """What the manifest of an observed run says in addition to that of a simulated one."""
     return {
         "kind": "observed",
         FRONT_END: "none",  # whichever engine it was, it was driven in this process

@@ -28,7 +28,7 @@ class Sequences(ABC):
 
     After ``schedule`` comes ``follow``, which says what to compute; after the pass ``deliver``
     takes the tokens sampled; after ``complete`` comes ``settle``. ``answers`` has the tokens of
-    finished requests, ``preempted`` who lost their blocks in the last ``follow``.
+    finished requests, ``preempted`` the requests that lost their blocks in the last ``follow``.
     """
 
     def __init__(self, scheduler: Scheduler, tables: BlockTables, prompt: Prompt) -> None:
@@ -52,8 +52,8 @@ class Sequences(ABC):
         return spans
 
     def deliver(self, spans: Iterable[Span], sampled: Iterable[int]) -> tuple[int, ...]:
-        """One token for each of ``spans``, which all sample; returns who got one. Slots of finished
-        requests throw theirs away."""
+        """One token for each of ``spans``, which all sample; returns which requests got one. Slots
+        of finished requests discard theirs."""
         tokens = {span.request: token for span, token in zip(spans, sampled, strict=True)}
         served = tuple(request for request in tokens if request in self._tokens)
         for request in served:
@@ -73,7 +73,7 @@ class Sequences(ABC):
 
     @abstractmethod
     def _settle(self) -> None:
-        """Give back the blocks of those who left."""
+        """Give back the blocks of requests that left."""
 
     def _all_tokens(self, request: Request) -> list[int]:
         if request.id not in self._tokens:
@@ -128,8 +128,8 @@ class OnDemand(Sequences):
         self._free_all_but({request.id for request in self._scheduler.members()})
 
     def _hold(self, tokens: dict[int, int]) -> None:
-        """Each request of ``tokens`` has the blocks for so many, nobody else has any. What is given
-        back goes first."""
+        """Gives each request of ``tokens`` the blocks for that many, and no other request any.
+        Blocks are freed first."""
         tables = self.tables
         self.preempted = self._free_all_but(tokens)
         growth = {r: tables.needed(held) - tables.count(r) for r, held in tokens.items()}
@@ -137,7 +137,7 @@ class OnDemand(Sequences):
             tables.resize(request, tokens[request])
 
     def _free_all_but(self, requests: Container[int]) -> tuple[int, ...]:
-        """Take the blocks of everybody else; returns of whom."""
+        """Take the blocks of all other requests; returns which those are."""
         others = tuple(owner for owner in self.tables.owners() if owner not in requests)
         for request in others:
             self.tables.free(request)
@@ -147,7 +147,7 @@ class OnDemand(Sequences):
 class Slots(Sequences):
     """Slots that a batch takes at launch and keeps until its last request is done: the policies of
     ``sim.schedulers.whole_batch``. A slot is padded in front, so that all its prompts end at the
-    same place; the slot of a finished request goes on where the plan says that it is computed."""
+    same place; the slot of a finished request continues where the plan says that it is computed."""
 
     def __init__(self, scheduler: Scheduler, tables: BlockTables, prompt: Prompt) -> None:
         super().__init__(scheduler, tables, prompt)
@@ -188,6 +188,6 @@ class Slots(Sequences):
 
 
 def follow(scheduler: Scheduler, tables: BlockTables, prompt: Prompt) -> Sequences:
-    """The sequences of ``scheduler``, none as yet."""
+    """The sequences of ``scheduler``, none so far."""
     kind = Slots if isinstance(scheduler, WholeBatch) else OnDemand
     return kind(scheduler, tables, prompt)

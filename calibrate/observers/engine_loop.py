@@ -20,7 +20,7 @@ from sim.errors import InfersimError
 from sim.request import Request
 
 MOST_EMPTY_STEPS = 1000
-"""Steps in a row without a token for anybody, after which the engine is called stuck."""
+"""Steps in a row without any token, after which the engine counts as stuck."""
 
 
 class Step(NamedTuple):
@@ -34,7 +34,7 @@ class Step(NamedTuple):
 
 
 class Engine(Protocol):
-    """An engine to which requests are given and which goes on when told; ``name`` is its own."""
+    """An engine that takes requests and runs one step when called; ``name`` is its own."""
 
     name: str
 
@@ -45,7 +45,7 @@ class Engine(Protocol):
         """Whether any request is unfinished."""
 
     def step(self) -> Step | None:
-        """Go on by one iteration; None if nobody was computed in it."""
+        """Run one iteration; None if no request was computed in it."""
 
 
 class EngineLoop:
@@ -79,8 +79,8 @@ class EngineLoop:
         self._empty = 0
 
     def run(self) -> float:
-        """Serve until nothing is left, the horizon has passed, or somebody wishes to stop; the
-        time at which that was."""
+        """Serve until nothing is left, the horizon has passed, or a stop is requested; returns
+        the time of the end."""
         now = self._clock.now()
         while now < self._horizon and not self._stop.requested:
             self._arrive(now)
@@ -108,7 +108,7 @@ class EngineLoop:
                 self._source.answered(now)
 
     def _iterate(self, start: float) -> float:
-        """Let the engine go on from ``start``, and return when its tokens were there."""
+        """Run a step of the engine from ``start``, and return when its tokens were there."""
         step = self._engine.step()
         left = self._clock.now()
         if step is None:

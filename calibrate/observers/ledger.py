@@ -18,7 +18,7 @@ class Ran:
     """One iteration of an engine.
 
     ``tokens`` computed of each request, on top of those ``before``; ``sampled`` the tokens that
-    came of it; ``preempted`` who lost the memory for it, ``running`` and ``waiting`` as the
+    came of it; ``preempted`` those that lost the memory for it, ``running`` and ``waiting`` as the
     engine's decision left them; ``reserved`` the KV tokens' worth of memory taken.
     """
 
@@ -49,9 +49,9 @@ class Ledger:
         self._said[request.id] = []
 
     def write(self, ran: Ran, start: float, end: float, phases: Phases) -> list[Request]:
-        """The engine ran ``ran`` from ``start`` to ``end``; returns who is done."""
+        """The engine ran ``ran`` from ``start`` to ``end``; returns which requests are done."""
         self._preempt(ran)
-        self._decoding &= ran.tokens.keys()  # who is passed over catches up by a chunk
+        self._decoding &= ran.tokens.keys()  # a request that was passed over catches up by a chunk
         for number, before in ran.before.items():
             self._computed[number] = before + ran.tokens[number]
         held = sum(self._computed.values())
@@ -74,7 +74,7 @@ class Ledger:
         return finished
 
     def close(self) -> None:
-        """The run ends here: whoever is alive stays unfinished."""
+        """The run ends here: requests still alive stay unfinished."""
         for request in self.alive.values():
             self.log.recorder.leave_unfinished(request, 0, request.generated)
 
@@ -106,7 +106,7 @@ class Ledger:
         return stalled
 
     def _deliver(self, ran: Ran, end: float) -> list[Request]:
-        """Tokens to their requests; returns who has all."""
+        """Tokens to their requests; returns which requests have all."""
         finished = []
         for number, tokens in ran.sampled.items():
             if not tokens:

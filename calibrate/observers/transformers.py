@@ -50,10 +50,10 @@ from sim.simulation import Setup, make_replica_scheduler, prepare, recorded
 from sim.workload import ClosedTraffic, OpenTraffic, build
 
 ENGINE = "transformers"
-"""What the catalogue calls it. It has no front end."""
+"""The catalogue's name of it. It has no front end."""
 
 Served = tuple[Log, dict[int, list[int]], float, bool]
-"""The rows of a run, the answers, when it ended, and whether somebody interrupted it."""
+"""The rows of a run, the answers, when it ended, and whether it was interrupted."""
 
 
 def observe(
@@ -72,7 +72,7 @@ def observe(
     Prompts are random tokens under the scenario's seed, outputs exactly as long as the traffic
     says. ``precision`` overrides the scenario's; ``attention`` is that of continuous batches. An
     interrupt ends the run after the iteration in flight. UsageError where transformers is not
-    installed, or cannot be told what the scenario says.
+    installed, or does not support what the scenario says.
     """
     setup = prepare(scenario.override({"engine": ENGINE}))
     settings = wanted(setup, precision)
@@ -233,8 +233,8 @@ class _Later:
 
 
 def _warm_up(engine: ContinuousBatches, settings: Settings) -> None:
-    """A few requests that nobody counts, so that the first real one does not pay for what
-    libraries do once."""
+    """A few requests that are not counted, so that the first real one does not pay for the
+    one-time work of libraries."""
     assert settings.num_blocks is not None
     assert settings.block_size is not None
     room = (settings.num_blocks - 2) * settings.block_size
@@ -246,7 +246,7 @@ def _warm_up(engine: ContinuousBatches, settings: Settings) -> None:
 
 
 def _refusal(setup: Setup, settings: Settings) -> Callable[[Request], str | None]:
-    """Why a request can never be served, as the simulator says it. A block more than the tokens
+    """Why a request can never be served, in the simulator's words. A block more than the tokens
     need must be there: transformers takes it when a prompt ends with a block."""
     scheduler = make_replica_scheduler(setup)
     assert settings.num_blocks is not None
@@ -263,7 +263,7 @@ def _refusal(setup: Setup, settings: Settings) -> Callable[[Request], str | None
 
 
 def _told(settings: Settings, static: bool) -> dict[str, Any]:
-    """What the manifest says that the engine ran with."""
+    """The settings of the engine for the manifest."""
     if static:
         return {
             "batching": "static",

@@ -60,12 +60,12 @@ class StaticBatches:
         self._start = self._planned = 0.0
 
     def warm_up(self) -> None:
-        """A small batch that nobody counts."""
+        """A small batch that is not counted."""
         self._generate(torch.zeros((2, 8), dtype=torch.long), torch.ones((2, 8)), 2, [])
 
     def run(self) -> float:
-        """Serve until nothing is left, the horizon has passed, or somebody wishes to stop; the
-        time at which that was."""
+        """Serve until nothing is left, the horizon has passed, or a stop is requested; returns
+        the time of the end."""
         self._decide(self._clock.now())
         while not self._over():
             if self._plan is not None:
@@ -80,14 +80,15 @@ class StaticBatches:
         return self._stop.requested or self._start >= self._horizon
 
     def _decide(self, now: float) -> None:
-        """Take in who is due, and ask the scheduler what to do next."""
+        """Take in the requests that are due, and ask the scheduler what to do next."""
         scheduler = self._scheduler
         self._outstanding += take_in(self._source, scheduler, self.log.recorder, now)
         self._plan, self._start = scheduler.schedule(now), now
         self._planned = self._clock.now()
 
     def _wait(self) -> bool:
-        """Nothing can run: wait for what may change that. False if nothing is left to do."""
+        """Nothing can run: wait for an event that may change that. False if nothing is left to
+        do."""
         until = self._source.next_at()
         if until < math.inf:
             self._clock.wait(min(until, self._horizon))
@@ -104,7 +105,7 @@ class StaticBatches:
         return True
 
     def _serve(self, plan: Plan) -> None:
-        """The batch that ``plan`` prefills, to its end or until somebody wishes to stop."""
+        """The batch that ``plan`` prefills, to its end or until a stop is requested."""
         self._batch = [chunk.request for chunk in plan.chunks]
         width = plan.chunks[0].tokens
         tokens = torch.full((len(self._batch), width), PADDING, dtype=torch.long)
@@ -169,7 +170,7 @@ class StaticBatches:
     def _write(
         self, plan: Plan, served: tuple[int, ...], times: tuple[float, float, float, float]
     ) -> None:
-        """The iteration as it was."""
+        """Record the iteration."""
         start, planned, end, left = times
         self.log.iterations.append(
             Iteration(

@@ -35,7 +35,7 @@ from sim.units import show_bytes
 from sim.workload import build
 
 ENGINE = "vllm"
-"""What the catalogue calls it. In process it has no front end."""
+"""The catalogue's name of it. In process it has no front end."""
 
 
 def observe(
@@ -52,7 +52,7 @@ def observe(
 
     Prompts are random tokens under the scenario's seed, outputs exactly as long as the traffic
     says. ``precision`` overrides the scenario's. An interrupt ends the run after the iteration in
-    flight. UsageError where vLLM is not installed, cannot be told what the scenario says, or does
+    flight. UsageError where vLLM is not installed, does not support what the scenario says, or does
     not start with it.
     """
     setup = prepare(scenario)
@@ -136,7 +136,7 @@ def _start(setup: Setup, asked: Wanted, sampling: str) -> WholeEngine:
 
 
 def _as_it_is(setup: Setup, engine: WholeEngine) -> Setup:
-    """``setup`` with the blocks that the engine really has, and with its overheads but for the
+    """``setup`` with the blocks that the engine really has, and with its overheads except the
     front end."""
     spec = replace(catalog.engine(ENGINE), front_end=0.0, null_blocks=NULL_BLOCKS)
     memory = replace(
@@ -160,8 +160,8 @@ def _refusal(setup: Setup, engine: WholeEngine) -> Callable[[Request], str | Non
 
 
 def _warm_up(engine: WholeEngine, asked: Wanted) -> None:
-    """A few requests that nobody counts, so that the first real one does not pay for what
-    libraries do once."""
+    """A few requests that are not counted, so that the first real one does not pay for the
+    one-time work of libraries."""
     settings = asked.settings
     for number, tokens in enumerate((1, 8, settings.max_num_batched_tokens)):
         prompt = [1] * min(tokens, settings.max_model_len // 2)
@@ -171,7 +171,7 @@ def _warm_up(engine: WholeEngine, asked: Wanted) -> None:
 
 
 def _settings(asked: Wanted, setup: Setup) -> dict[str, Any]:
-    """What the manifest says that the engine ran with."""
+    """The settings of the engine for the manifest."""
     return {
         **asdict(asked.settings),
         **asked.arguments,

@@ -21,7 +21,8 @@ from sim.model import ModelSpec
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What vLLM is told, under its own names; ``num_gpu_blocks`` None leaves it to the engine."""
+    """The settings of vLLM, under its own names; ``num_gpu_blocks`` None leaves it to the
+    engine."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -63,7 +64,7 @@ def answer_of(output_tokens: int, **further: Any) -> Any:
 
 
 class Driver(ABC):
-    """An engine to which requests are given by number and which goes on when told.
+    """An engine that takes requests by number and runs one step when called.
 
     ``scheduler`` is vLLM's, ``numbers`` our numbers by the names it has for requests.
     """
@@ -89,7 +90,7 @@ class Driver(ABC):
 class WholeEngine(Driver):
     """vLLM's V1 engine; ``further`` are further arguments of it.
 
-    ``num_gpu_blocks`` and ``max_model_len`` are what it came to have.
+    ``num_gpu_blocks`` and ``max_model_len`` are the values that it ended up with.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class WholeEngine(Driver):
 
 
 class SchedulerAlone(Driver):
-    """vLLM's scheduler with a model that always says the same."""
+    """vLLM's scheduler with a model that always generates the same token."""
 
     TOKEN = 1
 
@@ -188,7 +189,8 @@ class SchedulerAlone(Driver):
         self.scheduler.add_request(request)
 
     def step(self) -> None:
-        """Schedule, and pretend that it was computed: who has all tokens computed gets another."""
+        """Schedule, and pretend that it was computed: a request with all tokens computed gets
+        another."""
         output = self.scheduler.schedule()
         names = list(output.num_scheduled_tokens)
         requests = [self.scheduler.requests[name] for name in names]

@@ -34,7 +34,7 @@ POLICIES: Mapping[str, Literal["fcfs", "priority"]] = {"fcfs": "fcfs", "priority
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the engine is to be: its settings, the precision by our name, further arguments."""
+    """The engine to build: its settings, the precision by our name, further arguments."""
 
     settings: Settings
     precision: str
@@ -42,9 +42,9 @@ class Wanted:
 
 
 def wanted(setup: Setup, device: DeviceFacts, precision: str | None) -> Wanted:
-    """What vLLM is told for ``setup`` on ``device``; ``precision`` overrides the scenario's.
+    """The settings of vLLM for ``setup`` on ``device``; ``precision`` overrides the scenario's.
 
-    UsageError, naming the key, for what vLLM's V1 engine cannot be told.
+    UsageError, naming the key, for what vLLM's V1 engine does not support.
     """
     scenario, limits, memory = setup.scenario, setup.limits, setup.capacity
     _check(setup, device)

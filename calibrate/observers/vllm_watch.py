@@ -18,7 +18,7 @@ class Turn:
     ``scheduled`` are the tokens that each request got computed, in the scheduler's order,
     ``before`` those it had then; ``running``, ``waiting`` and ``free_blocks`` are as the decision
     left them; ``planned`` is when it was made, ``sampled`` when its tokens were in the host's
-    memory; ``tokens`` are those tokens, ``finished`` who got the last of its own.
+    memory; ``tokens`` are those tokens, ``finished`` the requests that got their last one.
     """
 
     preempted: list[str] = field(default_factory=list)
@@ -48,8 +48,8 @@ class Watch:
         scheduler._preempt_request = self._on_preempt
 
     def take(self) -> Turn | None:
-        """The step since the last call; None if nobody was served in it. Who was thrown out in such
-        a step counts to the next one."""
+        """The step since the last call; None if no request was served in it. Requests preempted in
+        such a step count towards the next one."""
         turn = self._turn
         if not turn.scheduled:
             return None

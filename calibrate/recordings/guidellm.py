@@ -118,7 +118,7 @@ def _seen(place: str, found: dict[str, Any], group: str) -> Seen:
 
 
 def _stated(place: str, report: Mapping[str, object], found: Mapping[str, object]) -> Stated:
-    """The model, and what is told of the client."""
+    """The model, and what the report states of the client."""
     config, worker = mapping(place, found, "config"), mapping(place, found, "worker")
     backend = mapping(place, config, "backend")
     args = report.get("args")

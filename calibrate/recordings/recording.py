@@ -64,7 +64,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Stated:
-    """The conditions of the run, as far as they are told.
+    """The conditions of the run, as far as they are stated.
 
     ``model`` and ``gpu`` as the source calls them; ``engine`` is a preset of the catalogue and
     ``version`` its release; ``settings`` are values of the scenario by their dotted keys, and

@@ -32,7 +32,8 @@ from sim.validation.front_end import FRONT_END
 from sim.validation.observed import OBSERVED_ON, RECORDED
 
 FAILED = "failed"
-"""The status of a request that the engine did not serve: whether it refused it, nothing says."""
+"""The status of a request that the engine did not serve; the record does not say whether it refused
+it."""
 
 LOAD = (
     *("utilisation", "utilisation_error", "peak_utilisation"),
@@ -42,7 +43,7 @@ LOAD = (
 
 PREDICTED = ("rejection", "ends")
 """Parts of the summary that only a simulation has: why requests do not fit, and how far a faster or
-slower device would move the figures."""
+slower device would move the metrics."""
 
 
 class RecordedResult(Result):
@@ -54,7 +55,7 @@ class RecordedResult(Result):
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """As of a simulated run; what nobody has told is null or empty."""
+        """As of a simulated run; what the record does not state is null or empty."""
         figures = dict(self.summaries[0])
         own = _own(figures["infersim"], self.recording, self.record)
         figures["infersim"] = own | {"asked": asked(self.scenario)}
@@ -64,7 +65,8 @@ class RecordedResult(Result):
 
     @cached_property
     def charts(self) -> dict[str, Any]:
-        """As of a simulated run, but that nobody counts what a real device moves and computes."""
+        """As of a simulated run, without what a real device moves and computes, which is not
+        counted."""
         return super().charts | {"roofline": None}
 
     def _request_columns(self) -> dict[str, NDArray[Any]]:
@@ -106,7 +108,8 @@ class RecordedResult(Result):
 
 
 def manifest(recording: Recording, name: str) -> dict[str, Any]:
-    """What the manifest says beside that of a simulated run; ``name`` is that of the format."""
+    """What the manifest says in addition to that of a simulated run; ``name`` is that of the
+    format."""
     file, *others = recording.files
     stated = recording.stated
     described = {
@@ -134,7 +137,7 @@ def manifest(recording: Recording, name: str) -> dict[str, Any]:
 def _record(recording: Recording, setup: Setup) -> RunRecord:
     """The requests as the metrics want them; of iterations nothing is known.
 
-    Whatever stood before the engine is in the record's own arrivals, so that none is added.
+    The record's own arrivals include any front end, so none is added.
     """
     deployment = setup.deployment
     deployment = replace(deployment, engine=replace(deployment.engine, front_end=0.0))

@@ -22,7 +22,7 @@ from sim.scenario.schema import write_yaml
 from sim.workload.traces import Trace
 
 TRACE = "trace.csv"
-"""The file beside the scenario that has the arrivals and lengths."""
+"""The file next to the scenario that has the arrivals and lengths."""
 
 LONGEST_NAME = 60
 

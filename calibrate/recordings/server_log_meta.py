@@ -22,7 +22,7 @@ DTYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp3
 """Our names of vLLM's number formats."""
 KV_DTYPES = DTYPES | {"fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
 QUANTISED = {"fp8": "fp8"}
-"""Precision of weights and activations under quantisations whose name tells it."""
+"""Precision of weights and activations under quantisations whose names determine it."""
 
 SCHEDULER = {
     "max_num_seqs": "max_num_seqs",
@@ -81,7 +81,7 @@ def read(path: Path) -> Stated:
 def _settings(
     section: str, names: Mapping[str, str], found: Mapping[str, Any]
 ) -> dict[str, object]:
-    """The values of ``found`` by our dotted keys; null means that nothing is said."""
+    """The values of ``found`` by our dotted keys; null means that nothing is stated."""
     prefix = f"{section}." if section else ""
     return {
         f"{prefix}{ours}": found[theirs]
@@ -93,7 +93,7 @@ def _settings(
 def _precisions(
     path: Path, model: Mapping[str, Any], cache: Mapping[str, Any], started: Mapping[str, Any]
 ) -> tuple[dict[str, object], dict[str, str]]:
-    """Precisions of weights, activations and KV cache, and what is said where they are not told."""
+    """Precisions of weights, activations and KV cache, and the notes where they are not stated."""
     own = _number_format(path, model, "dtype", DTYPES)
     key = "cache_dtype" if "cache_dtype" in cache else "kv_cache_dtype"
     told = {

@@ -49,7 +49,7 @@ class Summary:
         return {**({} if self.arrivals is None else {"arrivals": dict(self.arrivals)}), **lengths}
 
     def assumptions(self) -> list[str]:
-        """What the scenario takes for granted."""
+        """The assumptions of the scenario."""
         lengths = (round(self.prompt_tokens), round(self.output_tokens))
         return [
             "The record is a summary without single requests. Assumed: every request has the mean "

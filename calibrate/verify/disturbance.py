@@ -17,7 +17,7 @@ EVERY = 1.0
 """Seconds of a window: the system counts in hundredths."""
 
 LIMIT = 0.1
-"""Share of one processor that others may use before a window is marked."""
+"""Share of one processor that other programs may use before a window is marked."""
 
 STAT = Path("/proc/stat")
 IDLE = (3, 4)
@@ -33,7 +33,7 @@ class Counts(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Seconds from ``start`` to ``end``, in which others used so many seconds of CPU."""
+    """Seconds from ``start`` to ``end``, and the CPU seconds that other programs used in them."""
 
     start: float
     end: float
@@ -41,7 +41,7 @@ class Window(NamedTuple):
 
     @property
     def disturbed(self) -> bool:
-        """Whether others used enough to show."""
+        """Whether other programs used enough to matter."""
         return self.others > LIMIT * (self.end - self.start)
 
 

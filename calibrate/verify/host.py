@@ -49,13 +49,14 @@ class Terms(NamedTuple):
 
 
 MOST = Terms(2e-3, 2e-4, 1e-4, 1e-3)
-"""What Python could take; what is beyond that is an error of prices and is left to show."""
+"""The most that Python could take; anything beyond is an error of kernel times and stays
+visible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     """Iterations of one kind: how many ``layers``, ``sequences`` and ``new`` requests, what one
-    took and what its operators are priced at."""
+    took and the predicted time of its operators."""
 
     layers: int
     sequences: int
@@ -70,7 +71,8 @@ def measure(device: Device, setting: Setting, gpu: Path, folder: Path) -> Terms:
 
 
 def solve(samples: list[Sample]) -> Terms:
-    """Terms, from 0 to ``MOST``, that explain best what ``samples`` took beyond their price.
+    """Terms, from 0 to ``MOST``, that explain best what ``samples`` took beyond their predicted
+    time.
 
     >>> made = [Sample(l, s, n, 1e-4 * (10 + 0.2 * l + 0.1 * s + 2 * n), 0.0)
     ...         for l, s, n in ((2, 1, 0), (8, 1, 0), (2, 8, 0), (8, 8, 0), (2, 1, 1), (8, 8, 8))]

@@ -20,9 +20,9 @@ from sim.simulation import prepare
 
 
 def compare(observed: Observed, scenario: Scenario) -> dict[str, Any]:
-    """Of iterations of decodes alone, and of those with prompts: the error of the price (median of
-    its size, 90th percentile, median with the sign kept), how many there were, their share of the
-    time, and the error of their sum."""
+    """Of iterations of decodes alone, and of those with prompts: the error of the predicted time
+    (median of its size, 90th percentile, median with the sign kept), how many there were, their
+    share of the time, and the error of their sum."""
     cost = CostModel(prepare(scenario).deployment)
     errors: dict[str, list[float]] = {"decode": [], "prefill": []}
     took = {"decode": 0.0, "prefill": 0.0}
@@ -51,7 +51,7 @@ def compare(observed: Observed, scenario: Scenario) -> dict[str, Any]:
 def price_of(
     cost: CostModel, iteration: Iteration, computed: int, context: int, admitted: int
 ) -> float:
-    """What the cost model says ``iteration`` takes, s."""
+    """The predicted time of ``iteration``, s."""
     if not iteration.prefills:
         _, intercept, slope = cost.decode_line(computed, context)
         return intercept + slope * context

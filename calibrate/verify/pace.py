@@ -12,13 +12,13 @@ from collections.abc import Callable
 from sim.units import show_time
 
 CALIBRATION, RUN = 45.0, 20.0
-"""Lengths of one calibration and one run where all the time is there that one could wish for."""
+"""Lengths of one calibration and one run when there is time enough."""
 
 AROUND = 0.35
-"""What host terms and anchors take beside a calibration, as a share of it."""
+"""The time of host terms and anchors, as a share of a calibration."""
 
 EVERY = 10.0
-"""Seconds between lines while one step goes on."""
+"""Seconds between lines during one step."""
 
 Say = Callable[[str], None]
 
@@ -40,7 +40,7 @@ def trace_length(calibration: float, run: float, batchings: int, repeats: int) -
 
 
 class Pace:
-    """The progress of something that should take ``planned`` in all, told to ``say``."""
+    """The progress of something that should take ``planned`` in all, reported to ``say``."""
 
     def __init__(
         self,

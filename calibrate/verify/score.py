@@ -32,7 +32,7 @@ WANTED = {"tpot": 0.05, "throughput": 0.05, "mean_ttft": 0.10, "p90_ttft": 0.10}
 """Errors that a prediction should stay within."""
 
 GIVEN = {("poisson", "throughput")}
-"""What the arrivals decide below saturation, and no prediction can get wrong."""
+"""Metrics that the arrivals determine below saturation, and that no prediction can get wrong."""
 
 MOST_DISTURBED = 0.1
 """Share of a run's time that may have been disturbed for it still to count."""
@@ -77,7 +77,7 @@ def _scores(result: Document) -> list[Document]:
 
 
 def counts(told: Mapping[str, Any]) -> bool:
-    """Whether a run was left alone enough to count."""
+    """Whether a run was undisturbed enough to count."""
     return (told["disturbed"] or 0.0) <= MOST_DISTURBED
 
 

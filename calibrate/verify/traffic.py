@@ -23,7 +23,7 @@ BLOCK_SIZE = 16
 
 LOAD = 0.6
 """Share of the slowest discipline's throughput at which Poisson requests come: below the knee, so
-that the noise of the machine does not decide how long the queue gets."""
+that the noise of the machine does not determine the length of the queue."""
 
 LEAST_BATCHES = 3
 """Full batches that a run has at least."""
@@ -67,7 +67,7 @@ class Trace:
 def scenario(
     setting: Setting, trace: Trace, batching: str, gpu: Path | str, engine: Path | str
 ) -> Scenario:
-    """``trace`` under ``batching``, with memory enough that nobody is ever preempted."""
+    """``trace`` under ``batching``, with enough memory that no request is ever preempted."""
     blocks = setting.batch * -(-setting.longest // BLOCK_SIZE)
     return load_scenario(
         {
@@ -141,7 +141,7 @@ that a run of three full batches takes seconds."""
 
 
 def default_model(device: str, folder: Path) -> str:
-    """The model to run where none is named: one that is done in time on such a device."""
+    """The default model: one that finishes in time on such a device."""
     if device.strip().lower() != "cpu":
         return "llama-3.2-1b"
     path = folder / "model.json"

@@ -15,15 +15,15 @@ import plotly.graph_objects as go
 from reports import theme
 
 ROW, FRAME = 44, 70
-"""Height (px) of a limit, and of what stands around them."""
+"""Height (px) of a limit, and of the margins around them."""
 
 SYMBOLS = {"good": "circle", "bad": "x", "warn": "diamond"}
-"""How the dots differ for whoever does not see colours."""
+"""How the dots differ for readers who do not see colours."""
 
 
 class Attained(NamedTuple):
     """The share of requests, 0..1, that keep a limit called ``title``; bounds None if unknown.
-    ``target`` is the share that is wanted, None for that of the figure."""
+    ``target`` is the wanted share, None for that of the figure."""
 
     title: str
     share: float
@@ -123,7 +123,7 @@ def _targets(targets: Sequence[float]) -> dict[str, Any]:
 
 
 def _label(target: float, left: float) -> dict[str, Any]:
-    """Beside the top of the line, on the side that has room."""
+    """Next to the top of the line, on the side that has room."""
     at_left = target - left < 0.5 * (1 - left)
     return {
         "x": target,

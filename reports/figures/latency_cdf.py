@@ -133,7 +133,7 @@ def distribution(
 
 
 def empty(title: str) -> go.Figure:
-    """The figure of a latency called ``title`` that nothing has."""
+    """The figure of a latency called ``title`` without any value."""
     layout = theme.layout() | {
         "xaxis": theme.axis(title) | {"range": [0, 1], "showticklabels": False},
         "yaxis": theme.axis("share of requests") | {"range": [0, 1.04], "tickformat": ".0%"},
@@ -200,7 +200,7 @@ def _wanted_label(target: float) -> dict[str, Any]:
 def _marks(
     x: Floats, ranks: tuple[float, ...], place: Floats, metric: str, scale: Scale
 ) -> dict[str, Any]:
-    """The percentiles; each label stands beside the curve where there is room."""
+    """The percentiles; each label is next to the curve where there is room."""
     return {
         "type": "scatter",
         "mode": "markers+text",

@@ -64,7 +64,7 @@ def _bars(name: str, found: Bands, unit: str, factor: float) -> dict[str, Any]:
 
 
 def _empty() -> go.Figure:
-    note: dict[str, Any] = {"text": "Nobody recorded what latencies consist of"}
+    note: dict[str, Any] = {"text": "The parts of latencies were not recorded"}
     note |= {"xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5, "showarrow": False}
     note |= {"font": {"color": theme.PAGE["muted"].light}}
     hidden = {"visible": False}

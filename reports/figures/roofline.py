@@ -118,7 +118,7 @@ def _ridge(ridge: float, floor: float, peak: float) -> dict[str, Any]:
 
 
 def _ridge_label(ridge: float, floor: float, high: float) -> dict[str, Any]:
-    """Beside the foot of the line; its coordinates are logarithms, as Plotly wants them."""
+    """Next to the foot of the line; its coordinates are logarithms, as Plotly wants them."""
     crowded = high / ridge < 8
     return {
         "x": log10(ridge),

@@ -44,7 +44,7 @@ HATCH = {"pattern": {"shape": "/", "size": 5, "solidity": 0.35}}
 """How padding is drawn: computed, for no request."""
 
 LEGEND = 24
-"""How far (px) the legend stands above the seats."""
+"""How far (px) the legend is above the slots."""
 
 NAMED = 0.012
 """Share of the width from which a bar has room for the number of its request, per character."""

@@ -24,7 +24,7 @@ BUCKETS = 600
 """Columns of the screen that a series is drawn for."""
 
 BINS = 240
-"""At most so many bins of what is counted."""
+"""The most bins of counts."""
 
 PANEL, HEAD, FOOT = 104, 34, 52
 """Height (px) of a panel, of the legend above it, and of the time axis."""
@@ -35,7 +35,8 @@ Trace = dict[str, Any]
 
 
 class Panel(NamedTuple):
-    """One panel: the title of its axis, what that is given beside, and what is drawn in it."""
+    """One panel: the title of its axis, further settings of the axis, and the traces drawn in
+    it."""
 
     title: str
     axis: dict[str, Any]
@@ -120,7 +121,7 @@ COUNTED = ("running", "waiting")
 
 
 def _preemptions(timeseries: pd.DataFrame, edges: Floats) -> list[Panel]:
-    """None where nobody was preempted."""
+    """None where no request was preempted."""
     counts = preempted(timeseries, edges)
     if counts is None or not counts.any():
         return []
@@ -134,7 +135,7 @@ def _preemptions(timeseries: pd.DataFrame, edges: Floats) -> list[Panel]:
 
 
 def _iterations(timeseries: pd.DataFrame, edges: Floats) -> list[Panel]:
-    """What an iteration of one replica has in it; nothing where rows are no iterations (the ticks
+    """The tokens in an iteration of one replica; nothing where rows are not iterations (the ticks
     of a log say how much was done in them, not in how many batches)."""
     if not timeseries["prefill_seqs"].notna().any():
         return []

@@ -16,14 +16,14 @@ from reports.planning.naming import plain
 from reports.planning.series import written
 
 MOST_TEXTS = 12
-"""Columns up to which every field says its value."""
+"""Columns up to which every field shows its value."""
 
 MOST_LONG = 5
 """Columns up to which it does so with all digits."""
 
 
 class Metric(NamedTuple):
-    """A figure that can be drawn: its title with its unit, its definition, what it is multiplied
+    """A metric that can be drawn: its title with its unit, its definition, what it is multiplied
     with, and whether colours go by its logarithm."""
 
     title: str
@@ -96,7 +96,7 @@ def _labels(values: Sequence[float]) -> list[str]:
 
 
 def _short(value: float | None, columns: int) -> str:
-    """What a field says; in thousands where there is little room."""
+    """The text of a field; in thousands where there is little room."""
     if value is None:
         return ""
     if abs(value) >= 1e4 and columns > MOST_LONG:

@@ -17,12 +17,12 @@ PROMISE = "99% of requests within TTFT 500 ms and TPOT 40 ms"
 HEAD: Mapping[str, str] = {
     "infersim": "made up",
     "scenario": "made up",
-    "description": "Nobody simulated this.",
+    "description": "Made up, not simulated.",
 }
 
 
 def load_sweep() -> Document:
-    """Two numbers of seats over a growing rate."""
+    """Two numbers of slots over a growing rate."""
     points = [
         ({"workload.arrivals.rate": float(rate), "scheduler.max_num_seqs": seats}, rate, seats / 2)
         for seats in (24, 52)
@@ -34,7 +34,7 @@ def load_sweep() -> Document:
 
 
 def grid_sweep() -> Document:
-    """Seats and tokens of a batch."""
+    """Slots and tokens of a batch."""
     points = [
         ({"seats": seats, "tokens": tokens}, 12.0, seats / 4 + tokens / 512)
         for seats in (16, 32, 64, 128)

@@ -8,7 +8,7 @@ from textwrap import wrap
 from sim.errors import shorten
 
 LINE = 28
-"""Characters of a line of a label beside an axis."""
+"""Characters of a line of a label next to an axis."""
 
 
 def plain(text: str) -> str:
@@ -21,7 +21,7 @@ def plain(text: str) -> str:
 
 
 def label(text: str) -> str:
-    """The same on two or three lines where it is long, for a label beside an axis.
+    """The same on two or three lines where it is long, for a label next to an axis.
 
     >>> label("at most 1,024 tokens of one prompt"), label("a" * 30) == "a" * 30
     ('at most 1,024 tokens of one<br>prompt', True)

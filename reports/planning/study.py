@@ -40,7 +40,7 @@ TITLES: Mapping[str, str] = {
     "p99_tpot_ms": "TPOT p99",
     "capacity": "Capacity",
 }
-"""Figure -> what it is called above a figure."""
+"""Metric -> its name above a figure."""
 
 DEFINED: Mapping[str, str] = {
     "output_throughput": "output_throughput",
@@ -49,7 +49,7 @@ DEFINED: Mapping[str, str] = {
     "p99_tpot_ms": "tpot",
     "capacity": "capacity",
 }
-"""Figure -> its definition."""
+"""Metric -> its definition."""
 
 HEADS: Mapping[str, Column] = {
     "output_throughput": Column("Output tokens/s", definition="output_throughput"),

@@ -217,7 +217,7 @@ def _percentiles(document: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _own_names(document: Mapping[str, Any]) -> list[str]:
-    """The metrics of one's own that any of the points has."""
+    """The user's own metrics that any of the points has."""
     found = [_metrics(row) for row in document["results"]]
     return list(dict.fromkeys(name for metrics in found for name in metrics))
 

@@ -30,8 +30,8 @@ def numbered(document: Document) -> bool:
 
 
 def names(document: Document) -> list[str]:
-    """The label of each variant beside an axis: what tells it from the others, or its number where
-    that takes several lines."""
+    """The label of each variant next to an axis: what distinguishes it from the others, or its
+    number where that takes several lines."""
     made = []
     for index in range(len(document["variants"])):
         text = " ".join(" · ".join(values_of(document, index)).split())

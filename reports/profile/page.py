@@ -24,7 +24,7 @@ SECTIONS: Mapping[str, str] = {
 
 
 def render(document: Mapping[str, Any], points: Mapping[str, Sequence[Any]]) -> str:
-    """The page, as ``reports.profile.render_profile`` promises it."""
+    """The page; see ``reports.profile.render_profile``."""
     measurements = document["measurements"]
     return fill(
         "profile.html.j2",

@@ -27,7 +27,8 @@ MARGIN = 0.01
 
 
 def figure(own: Own, regimes: Sequence[str]) -> go.Figure:
-    """A box for each regime (in the order of ``regimes``) and precision; every point beside it."""
+    """A box for each regime (in the order of ``regimes``) and precision, with every point next to
+    it."""
     traces = []
     largest = LEAST_SPAN
     for precision in reversed(own.precisions):  # upwards, so that the first one is on top

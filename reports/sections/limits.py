@@ -60,7 +60,7 @@ def plot(summary: Mapping[str, Any]) -> Plot:
 
 
 def table(summary: Mapping[str, Any], requests: pd.DataFrame) -> Table:
-    """Each limit: the share within it with its bounds, and the wanted percentile beside it."""
+    """Each limit: the share within it with its bounds, and the wanted percentile next to it."""
     rows = []
     for limit in limits(summary).values():
         if limit.attainment is None or limit.target is None:

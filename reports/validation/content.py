@@ -119,7 +119,7 @@ def plots(
 
 
 def _errors(document: Mapping[str, Any]) -> list[Plot]:
-    """Every error beside the band, in one figure."""
+    """Every error with the error band, in one figure."""
     if not document["figures"]:
         return []
     rows = [

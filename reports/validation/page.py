@@ -26,7 +26,7 @@ SECTIONS: Mapping[str, str] = {
 def render(
     document: Mapping[str, Any], observed: Frames, predicted: Frames, series: Mapping[str, Any]
 ) -> str:
-    """The page, as ``reports.validation.render_validation`` promises it."""
+    """The page; see ``reports.validation.render_validation``."""
     seen, asked = document["observed"], document["predicted"]
     plots = content.plots(document, observed, predicted, series)
     regimes, levels = tables.regimes(document), tables.levels(document)

@@ -58,7 +58,7 @@ def figure_title(key: str) -> tuple[str, str | None]:
 
 
 def regimes(document: Mapping[str, Any]) -> Table | None:
-    """Observed iterations by regime, and all of them; None where nobody noted them."""
+    """Observed iterations by regime, and all of them; None where they were not recorded."""
     iterations = document["iterations"]
     if iterations is None:
         return None
