@@ -64,8 +64,9 @@ def serve(**changes: object) -> sim.Result:
 
 
 def chart(result: sim.Result) -> object:
-    """Who sat where in the batch, doing what."""
-    return slots.figure(result.requests, result.timeseries)
+    """Which request had which slot of the batch, and what was computed for it."""
+    batching = result.scenario.scheduler.batching
+    return slots.figure(result.requests, result.timeseries, batching)
 
 
 def last_ms(result: sim.Result) -> float:
@@ -76,7 +77,7 @@ def last_ms(result: sim.Result) -> float:
 # %% [markdown]
 # ## One request
 #
-# One prefill, then decodes. A chart has a row for each seat of the batch; here there is
+# One prefill, then decodes. A chart has a row for each slot of the batch; here there is
 # one. The number in a bar is that of the request.
 
 # %%
@@ -100,7 +101,7 @@ Markdown(
 # %% [markdown]
 # ## One after the other
 #
-# Without batching there is one seat. The others wait below.
+# Without batching there is one slot. The other requests wait below.
 
 # %%
 alone = serve(scheduler__max_num_seqs=1)
@@ -109,33 +110,37 @@ chart(alone)
 # %% [markdown]
 # ## Request-level batching
 #
-# Two seats. The first two requests start together, and the batch stays as it is until
+# Two slots. The first two requests start together, and the batch stays as it is until
 # both are done. That is how servers batch ordinary models: whole requests, in and out
-# together.
+# together. A slot whose request is done is held until then, which the chart shows in a
+# colour of its own.
 
 # %%
 level = serve(scheduler__batching="request")
 chart(level)
 
 # %%
-seats = level.requests
-idle = 1e3 * (seats["finish_s"][0] - seats["finish_s"][1])
-waits = 1e3 * (seats["scheduled_s"][2] - seats["arrival_s"][2])
-assert seats["scheduled_s"][2] >= seats["finish_s"][:2].max()
+served = level.requests
+idle = 1e3 * (served["finish_s"][0] - served["finish_s"][1])
+waits = 1e3 * (served["scheduled_s"][2] - served["arrival_s"][2])
+assert served["scheduled_s"][2] >= served["finish_s"][:2].max()
 Markdown(
-    f"Request 1 is done {idle:.0f} ms before request 0, and its seat stays empty for all "
-    f"of that time. Request 2, which needs a seat, waits for {waits:.0f} ms. Nobody "
-    "knows beforehand how long an answer will be, so this cannot be planned away: the "
-    "longest answer holds the batch."
+    f"Request 1 is done {idle:.0f} ms before request 0, and its slot is held for all of "
+    f"that time. Request 2, which needs a slot, waits for {waits:.0f} ms. How long an "
+    "answer will be is not known beforehand, so this cannot be planned away: the longest "
+    "answer holds the batch."
 )
 
 # %% [markdown]
 # **Static batching** is stricter still. It fills up shorter prompts with padding to the
-# longest one, and computes every seat until the longest answer is done, whether anybody
-# wants the result or not. The chart looks alike; the work is more.
+# longest one, and computes every slot until the longest answer is done. What is held
+# above is computed here, for no request; the chart hatches it.
 
 # %%
 static = serve(scheduler__batching="static")
+chart(static)
+
+# %%
 assert last_ms(static) > last_ms(level)
 pd.DataFrame(
     {
@@ -155,14 +160,14 @@ pd.DataFrame(
 #
 # Also called token-level or iteration-level batching. The scheduler decides **before
 # every iteration** who is in it. A request leaves with its last token, and the next one
-# takes the seat at once.
+# takes the slot at once.
 
 # %%
 continuous = serve(scheduler__batching="continuous")
 chart(continuous)
 
 # %% [markdown]
-# Nothing forces us to two seats either. With four of them every request starts with the
+# Nothing forces us to two slots either. With four of them every request starts with the
 # first iteration after its arrival. (An iteration that runs is never interrupted.)
 
 # %%
@@ -172,10 +177,10 @@ chart(four)
 # %%
 runs = {
     "one after the other": alone,
-    "static, 2 seats": static,
-    "request-level, 2 seats": level,
-    "continuous, 2 seats": continuous,
-    "continuous, 4 seats": four,
+    "static, 2 slots": static,
+    "request-level, 2 slots": level,
+    "continuous, 2 slots": continuous,
+    "continuous, 4 slots": four,
 }
 pd.DataFrame(
     {
@@ -242,8 +247,8 @@ for row, plan in zip(table.itertuples(index=False), four.timeseries.itertuples()
 # ## Which operators can be batched?
 #
 # One layer of a small Llama, in the reference engine of this project. It runs real
-# tensors, and PyTorch tells of every operator it calls. `infersim explain batching` does
-# the same for any model that fits in your memory.
+# tensors, and PyTorch records every operator that it calls. `infersim explain batching`
+# does the same for any model that fits in your memory.
 
 # %%
 import json
@@ -300,10 +305,10 @@ if has_torch:
 # is does not matter. These parts hold all the weights, so a larger batch reads the
 # weights no more often.
 #
-# **Attention alone runs request by request.** A token looks at the keys and values of its
-# own request, of its own length, and nobody else has any use for them. A real kernel puts
-# this loop inside one launch, which saves launches. It does not save reading: every
-# request's cache is read for that request alone.
+# **Attention alone runs request by request.** A token looks at the keys and values of
+# its own request, of its own length, and no other request has a use for them. A real
+# kernel puts this loop inside one launch, which saves launches. It does not save
+# reading: every request's cache is read for that request alone.
 
 # %% [markdown]
 # ## The same tokens, alone and in company
@@ -311,9 +316,9 @@ if has_torch:
 # If batching mixed up requests, it would be useless. So it is checked here, on the same
 # small model, in 64 bits: four requests arrive together, and are served alone, then by
 # every kind of batching. In the last two ways prompts are cut into chunks of a few tokens
-# beside running decodes. In the very last one memory is so short that requests are thrown
-# out and computed again. (`tests/test_engine_proofs.py` has more cases, and compares
-# logits too.)
+# in the same iterations as running decodes. In the very last one memory is so short that
+# requests are preempted and computed again. (`tests/test_engine_proofs.py` has more
+# cases, and compares logits too.)
 
 # %%
 ways = {
@@ -358,8 +363,8 @@ if has_torch:
                 "most requests in one": max(
                     len(i.decodes) + len(i.prefills) for i in seen.iterations
                 ),
-                "seats computed for nobody": sum(i.padded for i in seen.iterations),
-                "thrown out": sum(len(i.preempted) for i in seen.iterations),
+                "slots computed as padding": sum(i.padded for i in seen.iterations),
+                "preemptions": sum(len(i.preempted) for i in seen.iterations),
                 "same tokens as alone": seen.answers == answers["alone"],
             }
 pd.DataFrame(facts).T
@@ -370,7 +375,7 @@ if has_torch:
     lengths = [len(answers["alone"][request]) for request in range(4)]
     assert lengths == requests["output_tokens"].tolist()
     assert len({tuple(tokens[:4]) for tokens in answers["alone"].values()}) == 4
-    assert facts["the same, with too little memory"]["thrown out"] > 0
+    assert facts["the same, with too little memory"]["preemptions"] > 0
     for request, tokens in sorted(answers["alone"].items()):
         print(f"request {request}:", *tokens)
 
@@ -381,14 +386,15 @@ if has_torch:
 # One caution. This is a statement about the mathematics, checked in 64 bits. On a GPU in
 # 16 bits a kernel may add up in another order when the batch has another size. Results
 # then differ in their last bits, and where two tokens are almost equally likely the
-# choice can flip. Engines that promise the same bits for every batch size need kernels
+# choice can flip. Engines that guarantee the same bits for every batch size need kernels
 # made for it.
 #
 # ## What to take away
 #
 # - Batching shares the reading of the weights. That is why it pays.
-# - Request-level batching keeps seats for the longest answer; continuous batching decides
-#   anew before each iteration, and gives a free seat away at once.
+# - Request-level batching holds slots for the longest answer, and static batching
+#   computes them; continuous batching decides anew before each iteration, and gives a
+#   free slot away at once.
 # - All operators but attention see a flat list of tokens, so requests at different
 #   positions share them without further ado.
 # - Attention reads a cache that belongs to one request. That part is not shared, and it

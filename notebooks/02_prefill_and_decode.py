@@ -49,7 +49,7 @@ Markdown(
 #
 # Every layer has seven matrices, and every token is multiplied by each of them. Keys and
 # values are narrower than queries, since 4 query heads share one key head and one value
-# head (GQA). Beside the layers there are two tables with a row for each word of the
+# head (GQA). Outside the layers there are two tables with a row for each word of the
 # vocabulary: the embedding, in which a token is only looked up, and the LM head, a
 # matrix. And two norms for each layer and one at the end, of 4,096 weights each.
 
@@ -113,8 +113,8 @@ pd.DataFrame(rows).set_index("tokens")
 
 # %% [markdown]
 # (The matrix is gate and up of one layer, and the cell checks each row against the
-# simulator.) Up to some hundred tokens the time to move hardly changes. Whoever pays for
-# one token could have many at nearly the same price.
+# simulator.) Up to some hundred tokens the time to move hardly changes: many
+# tokens take nearly the same time as one.
 #
 # ## One decode, by hand
 #
@@ -331,7 +331,7 @@ Markdown(
     + ", ".join(f"{value:.0f} times as many tokens per second at {held:,} tokens of context"
                 for held, value in gain.items())
     + ". **Short contexts gain nearly the whole batch, long ones much less**: there the "
-    "iteration is spent on caches, which nobody shares. (Whether so many requests fit in "
+    "iteration is spent on caches, which are not shared. (Whether so many requests fit in "
     "memory at all is the question of [notebook 3](03_kv_cache.ipynb).)"
 )  # fmt: skip
 

@@ -115,7 +115,7 @@ Markdown(
 #   its last one is full; a table says which blocks are its own. They may lie anywhere.
 #
 # The same traffic with both: Llama 2 7B on an A100 with 80 GB, all requests there from
-# the beginning, continuous batching with up to 256 seats.
+# the beginning, continuous batching with up to 256 slots.
 
 # %%
 scenario = sim.load_scenario(
@@ -215,10 +215,10 @@ pd.DataFrame(rows).T.rename_axis("block size")
 # %% [markdown]
 # ## When memory runs out
 #
-# A scheduler that reserves nothing ahead can promise more than it has. All requests grow,
-# and at some token no block is free. Then somebody must go: vLLM throws out the request
-# that was admitted last (**preemption**), gives its blocks to the others, and computes
-# its cache again later: prompt and the tokens it already had, in one prefill.
+# A scheduler that reserves nothing ahead can admit more than fits in the end. All
+# requests grow, and at some token no block is free. Then one of them must go: vLLM
+# **preempts** the request that was admitted last, gives its blocks to the others, and
+# computes its cache again later: prompt and the tokens it already had, in one prefill.
 #
 # Four requests with prompts of 200 tokens and answers of 120 need 20 blocks of 16 each in
 # the end. Here are 64.
@@ -253,7 +253,7 @@ out = ", ".join(str(request) for request in lost["request_id"])
 (number,) = lost["preemptions"]
 assert number == 1
 Markdown(
-    f"Request {out} is thrown out once. {again} tokens are prefilled a second time, and "
+    f"Request {out} is preempted once. {again} tokens are prefilled a second time, and "
     f"the last token of all comes {late:.0f} ms later than with 80 blocks. Nothing is "
     "lost but time: the same tokens come in the end "
     "([notebook 1](01_batching_by_hand.ipynb) shows it), after a pause in the middle of an "
@@ -262,7 +262,7 @@ Markdown(
 
 # %% [markdown]
 # Preemption is a safety valve. If it happens often, the same work is done over and over.
-# The cures are more memory for the cache, fewer seats (`max_num_seqs`), or fewer bytes
+# The cures are more memory for the cache, fewer slots (`max_num_seqs`), or fewer bytes
 # per token.
 #
 # ## What to take away

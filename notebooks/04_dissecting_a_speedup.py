@@ -65,8 +65,8 @@ assert 9 < throughput["factor"] < 12
 waterfall.figure(result, "output_throughput")
 
 # %% [markdown]
-# - **Continuous batching**: nobody waits for the longest answer of a batch, and nothing
-#   is padded. See [notebook 1](01_batching_by_hand.ipynb).
+# - **Continuous batching**: no request waits for the longest answer of a batch, and
+#   nothing is padded. See [notebook 1](01_batching_by_hand.ipynb).
 # - **Batches of up to 64**: the weights are read once for more tokens. See
 #   [notebook 2](02_prefill_and_decode.ipynb).
 # - **Chunked prefill**: prompts share iterations with decodes, instead of stopping them.
@@ -74,7 +74,7 @@ waterfall.figure(result, "output_throughput")
 #
 # ## The same, in another order
 #
-# Nothing forces this order. Suppose that somebody had paging first.
+# Nothing forces this order. Suppose that paging came first.
 
 # %%
 other = document(
@@ -167,7 +167,7 @@ product = " × ".join(f"{share:.2f}" for share in shares.values())
 log_share = math.log(shares[first]) / math.log(throughput["factor"])
 Markdown(
     f"{product} = {math.prod(shares.values()):.1f}: the shares multiply to the whole, "
-    "whatever the order, and they are what `ablate` reports. The columns beside them are "
+    "whatever the order, and they are what `ablate` reports. The other two columns are "
     "the least and the most that a technique brings in any order. **The wider that range "
     "is, the less a single number says.** Here continuous batching brings by far the most, "
     f"{100 * log_share:.0f} % of the way on a logarithmic scale. It also is what makes the "
@@ -203,14 +203,14 @@ assert batch["baseline: one at a time"] > single["parts"][0]["factor"]
 Markdown(
     f"The end is the same, {single['full']:,.0f} tokens per second. The speed-up is now "
     f"{single['factor']:.0f} times, and the large batch gets × "
-    f"{batch['baseline: one at a time']:.1f} of it. **Whoever picks the baseline picks the "
+    f"{batch['baseline: one at a time']:.1f} of it. **The choice of the baseline makes the "
     "headline.** A speed-up without its baseline says nothing."
 )
 
 # %% [markdown]
-# ## It depends on the figure
+# ## It depends on the metric
 #
-# Throughput is not all that matters. The same techniques, other figures:
+# Throughput is not all that matters. The same techniques, other metrics:
 
 # %%
 keys = ("output_throughput", "p99_ttft_ms", "p99_tpot_ms")
@@ -261,14 +261,14 @@ Markdown(
 )
 
 # %% [markdown]
-# So "10x" was a statement about one baseline, one figure and one load.
+# So "10x" was a statement about one baseline, one metric and one load.
 #
 # ## What to take away
 #
 # - Techniques help each other. What one of them brings depends on those before it, so a
 #   waterfall shows one order out of many.
 # - Shapley values average over all orders. They add up (here: multiply) to the whole, and
-#   with the least and the most beside them they say how far to trust them.
+#   the least and the most in any order say how far to trust them.
 # - Removing a bottleneck brings little while another one binds: paging without a large
 #   batch, a large batch without continuous batching.
-# - Ask of every speed-up: over what, in which figure, under which load?
+# - Ask of every speed-up: over what, in which metric, under which load?

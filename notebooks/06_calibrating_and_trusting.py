@@ -30,6 +30,7 @@ from sim import catalog
 from sim.cost import CostModel
 from sim.cost.kernels import Ceilings, stream
 from sim.cost.kernels.choice import choose
+from sim.ends import run_ends
 from sim.planning.loads import traffic_of
 from sim.planning.saturation import acceptable, replica_of, saturation
 from sim.profile import KernelFit
@@ -160,7 +161,7 @@ by the difference.
 # %% [markdown]
 # ## Does the fit find the truth?
 #
-# With real measurements nobody knows the truth. So make some up: copies of 1 kB to 4 GB
+# With real measurements the truth is not known. So make some up: copies of 1 kB to 4 GB
 # on a device with 3.35 TB/s, by the formula for operators that only move data, with
 # parameters of our choice. Each is "timed" three times with noise, and one timing in
 # twelve was disturbed and took three times as long.
@@ -249,9 +250,9 @@ formula is {floor:.1%} off these timings. **No fit can beat the noise of its mea
 # ## Why errors must be of shapes that the fit had not seen
 #
 # Real kernels differ from any formula, each shape for itself: another tile, another
-# split. So let each made-up size be off by its own lasting 10 %, timed with little noise.
-# Beside the formula a fit may use a table of corrections. The finer the table, the better
-# it does on the shapes it was made from. Does it also do better on others?
+# split. So let each made-up size be off by its own lasting 10 %, timed with little
+# noise. Besides the formula a fit may use a table of corrections. The finer the table,
+# the better it does on the shapes it was made from. Does it also do better on others?
 
 # %%
 SHAPES, OWN = 80, 0.10
@@ -310,7 +311,7 @@ refuses one.
 
 # %% [markdown]
 # The same happens with engines. The page
-# [VALIDATION-vllm-cpu](../calibrate/VALIDATION-vllm-cpu.md) tells of vLLM on a CPU,
+# [VALIDATION-vllm-cpu](../calibrate/VALIDATION-vllm-cpu.md) is about vLLM on a CPU,
 # predicted from kernels that are *not* vLLM's own, with factors fitted until two traces
 # came out right. Traces A and B were fitted, C and D were not.
 
@@ -364,9 +365,9 @@ where it does not count, better where it does.
 # %% [markdown]
 # ## From kernels to whole runs
 #
-# Each run prints an *error band*: the errors of its kernels, weighted by the time spent
-# in each, as if all erred in the same direction. It is a statement about the times of
-# iterations.
+# Each run prints an *error band*: the errors of its kernels and of the engine's own work
+# on the host, weighted by the time spent in each, as if all erred in the same direction.
+# It is a statement about the times of iterations.
 
 # %%
 chat = sim.load_scenario(
@@ -387,10 +388,10 @@ band = sim.simulate(chat).summary["infersim"]["error_band"]
 Markdown(f"> {band['text']}")
 
 # %% [markdown]
-# Does that hold for whole runs of real engines? [VALIDATION](../calibrate/VALIDATION.md)
-# puts published measurements beside predictions. Each bar is the median error of one kind
-# of measurement, the line reaches to the 90th percentile; grey are kernels of the profile
-# above.
+# Does that hold for whole runs of real engines?
+# [VALIDATION](../calibrate/VALIDATION.md) compares predictions with published
+# measurements. Each bar is the median error of one kind of measurement, the line
+# reaches to the 90th percentile; grey are kernels of the profile above.
 
 # %%
 kinds = tables(pages / "VALIDATION.md", "By kind of measurement")[0]
@@ -440,15 +441,15 @@ Kernels are {min(kernels):.0%} to {max(kernels):.0%} off in the median. Throughp
 runs are {spread["throughput"].min():.0f} to {spread["throughput"].max():.0f} % off, times per
 token {spread["TPOT"].min():.0f} to {spread["TPOT"].max():.0f} %, times to first token
 {spread["TTFT"].min():.0f} to {spread["TTFT"].max():.0f} %. **So the band is not the error of a
-whole run.** What it leaves out: which batches the engine forms, its host, its front end, memory
-that it keeps for itself, and everything that a published row does not say and has to be
-assumed. Where most of that is known runs are nearly as good as kernels: the rows of vLLM, to a
-part of which its host time was fitted.
+whole run.** What it leaves out: which batches the engine forms, hosts and releases that
+were not measured, its front end, memory that it keeps for itself, and everything that a published
+row does not say and has to be assumed. Where most of that is known runs are nearly as good as
+kernels: the rows of vLLM, to a part of which its host time was fitted.
 """)
 
 # %% [markdown]
 # A few constants of engines were themselves fitted to part of these rows. The page shows
-# both parts, fitted and held out, so that nobody has to believe the sum.
+# both parts, fitted and held out, so that each can be judged by itself.
 
 # %%
 judged = tables(pages / "VALIDATION.md", "Fitted here, judged there")[0]
@@ -476,7 +477,7 @@ SHARES, SLOWER, SEEDS = (0.3, 0.5, 0.65, 0.8, 0.9, 0.95), 1.1, 4
 
 def means(share: float, factor: float) -> dict[str, float]:
     """Mean figures over the seeds, in ms, at a share of what full batches serve."""
-    slowed = chat.override(
+    trial = chat.override(
         {
             "workload.arrivals.rate": share * full,
             "assume.kernel_time": factor,
@@ -484,25 +485,25 @@ def means(share: float, factor: float) -> dict[str, float]:
         }
     )
     summaries = [
-        sim.simulate(slowed.override({"seed": repetition_seed(slowed.seed, number)})).summary
+        sim.simulate(trial.override({"seed": repetition_seed(trial.seed, number)})).summary
         for number in range(SEEDS)
     ]
     keys = ("mean_tpot_ms", "mean_ttft_ms", "p99_ttft_ms")
     return {key: float(np.mean([s[key] for s in summaries])) for key in keys}
 
 
-told = {share: means(share, 1.0) for share in SHARES}
-true = {share: means(share, SLOWER) for share in SHARES}
+predicted = {share: means(share, 1.0) for share in SHARES}
+slowed = {share: means(share, SLOWER) for share in SHARES}
 rows = []
 for share in SHARES:
-    grown = {key: true[share][key] / told[share][key] - 1 for key in told[share]}
+    grown = {key: slowed[share][key] / predicted[share][key] - 1 for key in predicted[share]}
     left = 1 - SLOWER * share
     queue = f"{SLOWER**2 * (1 - share) / left - 1:+.0%}" if left > 0 else "no bound"
     rows.append(
         (
             f"{share:.0%}",
-            f"{told[share]['mean_ttft_ms']:.0f}",
-            f"{true[share]['mean_ttft_ms']:.0f}",
+            f"{predicted[share]['mean_ttft_ms']:.0f}",
+            f"{slowed[share]['mean_ttft_ms']:.0f}",
             f"{grown['mean_tpot_ms']:+.0%}",
             f"{grown['mean_ttft_ms']:+.0%}",
             f"{grown['p99_ttft_ms']:+.0%}",
@@ -518,8 +519,8 @@ figure = chart(
     logarithmic("mean TTFT (ms)"),
 )
 for name, values, tone in (
-    ("as predicted", told, theme.BLUE),
-    ("every iteration 10 % longer", true, theme.VERMILLION),
+    ("as predicted", predicted, theme.BLUE),
+    ("every iteration 10 % longer", slowed, theme.VERMILLION),
 ):
     figure.add_scatter(
         x=SHARES,
@@ -531,8 +532,8 @@ for name, values, tone in (
 figure
 
 # %%
-change = {s: true[s]["mean_ttft_ms"] / told[s]["mean_ttft_ms"] for s in SHARES}
-tokens = {s: true[s]["mean_tpot_ms"] / told[s]["mean_tpot_ms"] for s in SHARES}
+change = {s: slowed[s]["mean_ttft_ms"] / predicted[s]["mean_ttft_ms"] for s in SHARES}
+tokens = {s: slowed[s]["mean_tpot_ms"] / predicted[s]["mean_tpot_ms"] for s in SHARES}
 assert change[0.5] < 1.25
 assert change[0.95] > 2
 assert change[0.95] > change[0.8] > change[0.5]
@@ -543,14 +544,41 @@ where the prediction says that the load is just held, and really {SLOWER * 0.95:
 be served arrive. That last figure is of these runs only: the longer the traffic lasts, the
 larger it grows. The time per token is {tokens[0.5] - 1:.0%} to {tokens[0.8] - 1:.0%} longer: a
 little more than a tenth, as slower requests also share their iterations with more others, until
-all seats are taken.
+all slots are taken.
 
 So **near saturation believe the verdict and the headroom, not the percentile**. It is no
 weakness of this simulator: two identical clusters, one 10 % slower, differ as much.
 """)
 
 # %% [markdown]
-# ## Beside a real engine
+# One number of error cannot say that, so the program simulates it. Where a run is near
+# saturation, or near a limit of its SLO, `infersim run` repeats it with iterations faster
+# and slower by its own band, and says what that makes of its latencies. (`find` and
+# `plan` do the same with the load that is held and with fleets: see
+# [notebook 5](05_choosing_hardware.ipynb).) Here at 80 % of what full batches serve, and
+# with limits:
+
+# %%
+limited = chat.override(
+    {
+        "workload.arrivals.rate": 0.8 * full,
+        "slo": {"ttft": "500ms", "tpot": "15ms", "attainment": 0.95},
+    }
+)
+ends = run_ends(limited, sim.simulate(limited).summary)
+fast, slow = ends["faster"], ends["slower"]
+ttft = slow["p95_ttft_ms"] / fast["p95_ttft_ms"]
+tpot = slow["p95_tpot_ms"] / fast["p95_tpot_ms"]
+assert ttft > 2 * tpot
+Markdown(f"""
+> {ends["text"]}
+
+From one end to the other iterations take {(1 + ends["error"]) / (1 - ends["error"]) - 1:.0%}
+longer, the p95 of TPOT becomes {tpot - 1:.0%} longer, and that of TTFT is {ttft:.1f} times as long.
+""")
+
+# %% [markdown]
+# ## Compared with a real engine
 #
 # Three things are checked, in this order. A later one means little while an earlier is
 # wrong.
@@ -572,17 +600,17 @@ token for token.
 """)
 
 # %% [markdown]
-# 2. **The iterations.** Does one take what it is priced at? `infersim validate-run`
+# 2. **The iterations.** Does one take as long as predicted? `infersim validate-run`
 #    compares them one by one; `--fit-engine` finds the host's part.
 # 3. **The latencies.** Only then percentiles, with the load known, several runs of the
-#    engine, and the noise between them beside the error. On a CPU, with traces that
+#    engine, and the error next to the noise between them. On a CPU, with traces that
 #    nothing was fitted to marked as held out:
 
 # %%
 tables(pages / "VALIDATION-vllm-cpu.md", "Result")[0].set_index("trace")
 
 # %% [markdown]
-# And where predictions are worst. Whoever shows a mean error should show these too.
+# And where predictions are worst. A mean error should never be shown without these.
 
 # %%
 worst_rows = tables(pages / "VALIDATION.md", "Where predictions are worst")[0]
@@ -605,5 +633,5 @@ worst_rows.loc[size.nlargest(8).index, ["kind", "metric", "measured", "predicted
 #   infersim calibrate --device cuda --out my-gpu.yaml      # measure and fit
 #   infersim calibrate report my-gpu.yaml                   # look at every error
 #   infersim observe scenarios/chat.yaml --device cuda      # serve the traffic for real
-#   infersim validate-run runs/...-observed --gpu my-gpu.yaml    # prediction beside it
+#   infersim validate-run runs/...-observed --gpu my-gpu.yaml    # and predict it
 #   ```

@@ -20,10 +20,11 @@
 # different tricks for fast LLM inference", February 2026, and [the discussion of it][7]).
 # Others name speculation, other hardware, or more GPUs for each copy of the model.
 #
-# This notebook takes the claims one by one. It prices **dense models** (Llama 3.1, 8B and
-# 70B) on GPUs whose kernels were measured. What the providers' models are is not public;
-# if they are mixtures of experts, the simulator does not know such models. So nothing
-# here says what a provider does. It says what a batch size can do, and what it cannot.
+# This notebook takes the claims one by one. It is about **dense models** (Llama 3.1, 8B
+# and 70B) on GPUs whose kernels were measured. What the providers' models are is not
+# public; if they are mixtures of experts, the simulator does not know such models. So
+# nothing here says what a provider does. It says what a batch size can do, and what it
+# cannot.
 #
 # [1]: https://platform.claude.com/docs/en/build-with-claude/fast-mode
 # [2]: https://openrouter.ai/anthropic/claude-opus-4.6-fast
@@ -43,6 +44,7 @@ from IPython.display import Markdown
 import sim
 from reports import theme
 from reports.profile.axes import legend
+from sim import catalog
 from sim.cost import CostModel
 from sim.simulation import prepare
 
@@ -51,13 +53,13 @@ OFFERS = {  # (times as fast, times the price), from the pages above
     "Anthropic, Opus 5": (2.5, 2.0),
     "OpenAI, GPT-5.6 Sol": (2.5, 2.0),
 }
-SEATS = 256  # vLLM's own limit on the batch, max_num_seqs
+SLOTS = 256  # most requests in a batch, max_num_seqs: a usual setting
 
 # %% [markdown]
 # An *iteration* makes one token for everybody in the batch. So the speed that a user sees
 # is one over the time of an iteration, and the price of a token is the rent of the GPUs
 # over all the tokens they make. Both follow from what an iteration takes, which the cost
-# model prices from measured kernels. Prompts are left out here and come back further
+# model predicts from measured kernels. Prompts are left out here and come back further
 # down.
 
 
@@ -87,8 +89,8 @@ class Replica:
         return self.usd_per_hour / 3600 * self.iteration(batch, context) / batch * 1e6
 
     def largest(self, context: int) -> int:
-        """The largest power of two that memory and the engine's limit allow."""
-        most = min(SEATS, self.kv_tokens // context)
+        """The largest power of two that memory and the limit on the batch allow."""
+        most = min(SLOTS, self.kv_tokens // context)
         return 1 << (most.bit_length() - 1)
 
 
@@ -215,20 +217,20 @@ for n in (1, 8, 64):
         **{"workload.arrivals.concurrency": n, "run.requests": requests},
     )
     summary = sim.simulate(loop).summary
-    priced = h100.speed(n, 1024 + 256)  # the context grows from 1,024 to 1,536
+    computed = h100.speed(n, 1024 + 256)  # the context grows from 1,024 to 1,536
     rows.append(
         (
             n,
-            f"{priced:.0f}",
+            f"{computed:.0f}",
             f"{1e3 / summary['mean_tpot_ms']:.0f}",
             f"{h100.price(n, 1024 + 256):.2f}",
             f"{summary['infersim']['cost']['usd_per_million_output_tokens']:.2f}",
         )
     )
-    assert 1e3 / summary["mean_tpot_ms"] < 1.01 * priced
+    assert 1e3 / summary["mean_tpot_ms"] < 1.01 * computed
 pd.DataFrame(
     rows,
-    columns=["users", "tokens/s priced", "tokens/s simulated", "USD per M priced", "simulated"],
+    columns=["users", "tokens/s computed", "simulated", "USD per M computed", "as simulated"],
 ).set_index("users")
 
 # %% [markdown]
@@ -277,8 +279,8 @@ Markdown(f"""
 of it, and {moved:.0%} of the bandwidth. (The products with the weights alone turn to being
 bound by arithmetic at about {ridge:.0f} rows, the ridge point of the H100 in bf16.) But *what*
 is read matters. Of 8 sequences with 1k each, leaving out half saves {saves[8]:.0%} of the
-iteration: the GPU still reads all weights, and the empty seats are wasted. Of 32 with 8k each
-it saves {saves_long:.0%}, where 50 % would mean that no time is wasted at all. *Empty seats are
+iteration: the GPU still reads all weights, and the empty slots are wasted. Of 32 with 8k each
+it saves {saves_long:.0%}, where 50 % would mean that no time is wasted at all. *Empty slots are
 a waste as long as weights are most of what is read.*
 """)
 
@@ -292,7 +294,7 @@ a waste as long as weights are most of what is read.*
 # $$\frac{\text{price}_n}{\text{price}_N} = \frac{N / n}{s}$$
 #
 # times as much: the machine makes $n$ tokens in an iteration instead of $N$, but $s$
-# times as many iterations. So an offer tells the ratio of the batches, *if* the batch is
+# times as many iterations. So an offer gives the ratio of the batches, *if* the batch is
 # all that differs and the price follows the cost.
 
 # %%
@@ -305,7 +307,7 @@ Markdown(
 )
 
 # %% [markdown]
-# Is there a batch that does it? Here is the price of speed for several replicas. Each
+# Is there a batch that does it? Here is what speed costs on several replicas. Each
 # line starts at the lower left with the largest batch that fits (at most 256) and ends
 # with the batch of one. The stars are the offers.
 
@@ -400,10 +402,11 @@ contradict the claim, nor does it prove it: the usual mode would have to run ver
 # ## What else makes tokens fast
 #
 # More GPUs for one copy, fewer bits per weight, faster memory. Llama 3.1 70B with 8k of
-# context; the first line is where we start, the last is a what-if: an H100 with twice its
-# bandwidth and nothing else changed (`assume.bandwidth`). Weights in fp8 are not quite
-# the same model; who promises that may not do this. (B200 in fp8 is left out: its
-# published timings jump by a factor of two and more from one number of rows to the next.)
+# context; the first line is where we start, the last is a what-if: an H100 with twice
+# its bandwidth and nothing else changed (`assume.bandwidth`). Weights in fp8 are not
+# quite the same model; an offer of the same weights may not do this. (B200 in fp8 is
+# left out: its published timings jump by a factor of two and more from one number of
+# rows to the next.)
 
 # %%
 CONTEXT = 8_192
@@ -457,12 +460,12 @@ assert both < eight * bits
 assert emptied < fuller
 assert fuller_cost < emptied_cost
 Markdown(f"""
-Each of these helps, and none gives what it says on the box. For a lone request, twice the GPUs:
+Each of these helps, and none as much as its factor suggests. For a lone request, twice the GPUs:
 {eight:.2f} times as fast, not 2. Half the bits: {bits:.2f}. Both: {both:.2f}, less than the
 product {eight * bits:.2f}. Twice the bandwidth: {whatif:.2f}. What is not weights does not
 shrink with them: all-reduces, launches and floors of kernels, the host. Still this is the
 better bargain. From a batch of 16, twice the GPUs give {fuller:.2f} times the speed at
-{fuller_cost:.2f} times the price; emptying the seats of the machine one has, down to one, gives
+{fuller_cost:.2f} times the price; emptying the slots of the machine one has, down to one, gives
 {emptied:.2f} times at {emptied_cost:.1f} times.
 """)
 
@@ -568,8 +571,8 @@ The cheapest way to {USUAL:.0f} tokens/s is {machine} with batches of {batch}. T
 {alone}. With a free choice 2.5 times the speed costs {fast_usd / usd:.1f} times as much, on
 {fast_machine} with batches of {fast_batch}; in bf16 throughout {sixteen[0] / usd:.1f} times, on
 {sixteen[1]} with batches of {sixteen[2]}. *Along the front both change: the batch shrinks and
-the machine grows.* Who plans a fast mode should plan a second fleet, not the first one with
-empty seats.
+the machine grows.* A fast mode calls for a second fleet, not for the first one with
+empty slots.
 """)
 
 # %% [markdown]
@@ -579,7 +582,7 @@ empty seats.
 # simulated here**; what follows is an upper bound. If each guess is right with
 # probability $\alpha$, a check yields $E = (1 - \alpha^{k+1}) / (1 - \alpha)$ tokens on
 # average ([Leviathan et al., 2022][7]). A check computes $k + 1$ tokens of each sequence,
-# but reads weights and KV cache once. The bound prices that, and takes the guessing
+# but reads weights and KV cache once. The bound counts that, and takes the guessing
 # itself to be free.
 #
 # [7]: https://arxiv.org/abs/2211.17192
@@ -641,11 +644,11 @@ usual mode has none, or more of it.
 # %% [markdown]
 # ## Claim 4. "Larger batches hurt latency"
 #
-# In a continuous batch nobody waits for a batch to fill: the bus has no departure time.
-# Its size is not a knob either. It is what the load makes of it, by Little's law:
+# In a continuous batch no request waits for a batch to fill: the bus has no departure
+# time. Its size is not a knob either. It is what the load makes of it, by Little's law:
 # requests per second times the seconds that each stays. The knob, `max_num_seqs`, is a
-# *limit*. Chat traffic on one H100, Llama 3.1 8B, the same requests every time. Points in
-# a ring are overloaded: there the latency says little more than how long the traffic
+# *limit*. Chat traffic on one H100, Llama 3.1 8B, the same requests every time. Points
+# in a ring are overloaded: there the latency says little more than how long the traffic
 # lasted.
 
 # %%
@@ -726,28 +729,26 @@ assert short["infersim"]["verdict"]["state"] == "overloaded"
 assert short["mean_tpot_ms"] < widest["mean_tpot_ms"]
 assert tight["mean_e2el_ms"] > 1.05 * widest["mean_e2el_ms"]
 quiet, busy = runs[2, 256], runs[20, 256]
-cheaper = (
-    busy["infersim"]["cost"]["usd_per_million_tokens"]
-    / quiet["infersim"]["cost"]["usd_per_million_tokens"]
-)
+assert "overloaded" not in (state(quiet), state(busy)), "both serve all that arrives"
 Markdown(f"""
 **Rather the other way round, below the knee.** At 12 requests/s a limit of 16 makes each token
 faster, {short["mean_tpot_ms"]:.1f} instead of {widest["mean_tpot_ms"]:.1f} ms, and the system
 overloaded: requests wait, and the longer the traffic lasts the longer they do. A limit of 32
 leaves tokens as they are and makes the mean wait for the first one
 {tight["mean_ttft_ms"] / widest["mean_ttft_ms"]:.0f} times as long. From {enough} on the limit
-changes nothing, since the load does not fill it. Who wants small batches has to have *less
+changes nothing, since the load does not fill it. Small batches take *less
 traffic per GPU*, not a lower limit: from 20 requests/s down to 2 the mean batch goes from
 {busy["infersim"]["batch"]["mean_decode_batch"]:.0f} to
 {quiet["infersim"]["batch"]["mean_decode_batch"]:.0f} and TPOT from {busy["mean_tpot_ms"]:.1f}
-to {quiet["mean_tpot_ms"]:.1f} ms, while a token becomes {1 / cheaper:.0f} times as dear.
+to {quiet["mean_tpot_ms"]:.1f} ms, while a token costs {RATES[-1] / RATES[0]:.0f} times as much:
+the same rent for a tenth of the tokens.
 """)
 
 # %% [markdown]
 # There is a second way in which company hurts: **prompts**. An iteration that also
-# computes a part of somebody's prompt takes longer, and everybody's next token waits for
-# it. How much of a prompt goes into one iteration is `max_num_batched_tokens`. Short and
-# long prompts, 4 requests/s:
+# computes a part of one request's prompt takes longer, and everybody's next token waits
+# for it. How much of a prompt goes into one iteration is `max_num_batched_tokens`.
+# Short and long prompts, 4 requests/s:
 
 # %%
 rows = []
@@ -777,10 +778,10 @@ ttft = interference["mean TTFT (ms)"].astype(float)
 assert p99[6000, 8192] > 3 * p99[6000, 512]
 Markdown(f"""
 With prompts of 6,000 tokens computed at once the p99 of the gaps between two tokens is
-{p99[6000, 8192]:.0f} ms; in pieces of 512 it is {p99[6000, 512]:.0f} ms. The price is paid by
-the newcomer: {ttft[6000, 512]:.0f} instead of {ttft[6000, 8192]:.0f} ms to the first token. So
-part of what a fast mode sells could be had by *keeping other people's prompts away*, in chunks
-or on other GPUs, with no smaller batch at all.
+{p99[6000, 8192]:.0f} ms; in pieces of 512 it is {p99[6000, 512]:.0f} ms. The newcomer
+waits longer for it: {ttft[6000, 512]:.0f} instead of {ttft[6000, 8192]:.0f} ms to the first
+token. So part of what a fast mode sells could be had by *keeping other people's prompts away*, in
+chunks or on other GPUs, with no smaller batch at all.
 """)
 
 # %% [markdown]
@@ -802,13 +803,13 @@ claims = [
     ),
     (
         "A fast mode is a smaller batch",
-        "cannot be told from outside",
+        "cannot be decided from outside",
         f"by batch alone 2.5 x is reached in {len(prices)} of {len(shown)} cases, at "
         f"{min(prices):.1f} to {max(prices):.1f} x the price",
     ),
     (
         "More GPUs, fewer bits, speculation do it too",
-        "true, less than promised",
+        "true, less than their factors",
         f"8 GPUs for 4: {eight:.2f} x; fp8: {bits:.2f} x; speculation: not simulated, a bound only",
     ),
     (
@@ -829,7 +830,7 @@ Markdown(
 # - **What any provider does.** Size, sparsity, precision, hardware, batch sizes and
 #   margins are not public. A price is not a cost: it also says what people will pay.
 #   Anthropic asked six times the usual price for one model and twice for a later one, at
-#   the same promised speed: that fits another technique, another model, or another
+#   the same advertised speed: that fits another technique, another model, or another
 #   margin.
 # - **Mixtures of experts.** In a sparse model a batch of one reads only the experts of
 #   one token, and the weights read grow with the batch until all experts are in use. That
@@ -838,8 +839,17 @@ Markdown(
 #   a bound for the first, and nothing for the others.
 # - **Chips other than GPUs.** Weights in on-chip memory (SRAM) move the whole trade, and
 #   no measured kernels of such chips are in the catalogue.
-# - **The prices are list prices** of one provider of GPUs on demand. Ratios on one
-#   machine do not depend on them; the comparison of machines does.
-# - **Errors of the prices themselves.** Kernels are a few percent off on shapes they were
+# - **Errors of the predicted times.** Kernels are a few percent off on shapes they were
 #   not fitted to, and the engine's host time, which counts most in small batches, was
 #   fitted to few runs. Notebook 6 says what is known of that.
+# - **Other prices of GPUs.** Those of the catalogue are list prices, as below. Ratios on
+#   one machine do not depend on them; the comparison of machines does.
+
+# %%
+used = {name: catalog.gpu(name).price for name in ("l40s", "h100-sxm", "h200-sxm", "b200-sxm")}
+assert all(offer.provider.startswith("RunPod") for offer in used.values())
+h100_offer = used["h100-sxm"]
+Markdown(f"""
+{", ".join(f"{name} {offer.usd:.2f} USD an hour ({offer.date})" for name, offer in used.items())}:
+list prices of RunPod. Others ask {h100_offer.low:.2f} to {h100_offer.high:.2f} USD for an H100.
+""")
