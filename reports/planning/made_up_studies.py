@@ -154,5 +154,5 @@ def _changes(effect: float) -> dict[str, float]:
 def _end(text: str, effect: float) -> dict[str, Any]:
     holds = effect > -0.3
     slo = "met" if holds else "missed"
-    state = {"holds": holds, "attainment": 0.995 if holds else 0.9, "slo_state": slo}
+    state = {"holds": holds, "attainment": 0.995 + effect / 100 if holds else 0.9, "slo_state": slo}
     return {"text": text, "settings": {}, "error": None, "changes": _changes(effect), **state}
