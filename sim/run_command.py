@@ -98,6 +98,7 @@ def _simulate_and_save(scenario: Scenario, directory: Path | None, stop: Stop) -
     if directory is None:
         result = _simulate(scenario, stop)
         stop.renew()
+        result.add_changes()
         return result
     place = RunDirectory.create(directory, scenario)
     try:
@@ -113,9 +114,7 @@ def _simulate(scenario: Scenario, stop: Stop) -> Result:
     from sim.simulation import simulate
 
     with progress() as tell:
-        result = simulate(scenario, progress=tell, stop=stop)
-    result.add_changes()
-    return result
+        return simulate(scenario, progress=tell, stop=stop)
 
 
 def _add_ends(result: Result, directory: Path | None, stop: Stop) -> None:

@@ -107,6 +107,7 @@ def save(result: Result, place: RunDirectory, stop: Stop) -> None:
     """Write ``result``, whatever was signalled before; InfersimError where it cannot be written."""
     stop.renew()
     try:
+        result.add_changes()
         result.save(place)
     except OSError as error:
         raise InfersimError(
