@@ -374,7 +374,8 @@ ARGUMENTS = [
     # Classes of one's own
     changed("no module", "scheduler.batching=no.such:Thing",
             "cannot be imported (ModuleNotFoundError"),
-    changed("no class", "scheduler.batching=sim.schedulers:Statc", "has no 'Statc' (did you mean 'Static'?)"),
+    changed("no class", "scheduler.batching=sim.schedulers:Statc",
+            "has no 'Statc' (did you mean 'Static'?)"),
     changed("no scheduler", "scheduler.batching=bad_input_a:Thing",
             "'bad_input_a:Thing' is not a subclass " "of sim.schedulers.Scheduler",
             bad_input_a=NO_SCHEDULER),

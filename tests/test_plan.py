@@ -222,6 +222,18 @@ def test_a_rank_is_sure_unless_errors_against_each_other_could_turn_it() -> None
     assert found[1].holds_if_slower
 
 
+def test_a_token_costs_what_the_fleet_costs_while_it_serves_the_rate() -> None:
+    found = planned()
+    for fleet, each in zip(document(found)["fleets"], found.best, strict=True):
+        figures = each.at_rate.figures
+        outputs = (figures["output_throughput"] or 0) / (figures["request_throughput"] or 1)
+        per_hour = found.question.rate * 3600 * outputs
+        usd = fleet["usd_per_hour"] / per_hour * 1e6
+        assert fleet["usd_per_million_output_tokens"] == pytest.approx(usd)
+        # over the whole of a short run, its end included, a token seems to cost more
+        assert (figures["usd_per_million_output_tokens"] or 0) > 1.05 * usd
+
+
 def test_the_front_has_no_fleet_that_is_dearer_and_slower() -> None:
     sized = planned().sized
     on = front(sized, "slo_ttft_ms")

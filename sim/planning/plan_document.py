@@ -19,6 +19,7 @@ from sim.planning.launch import launch_commands
 from sim.planning.loads import Axis
 from sim.planning.plan_prices import HOURS, gpu_prices, money
 from sim.planning.points import show
+from sim.planning.probe import COSTS
 from sim.planning.ranking import Band, bands, front
 from sim.planning.sizing import Confirmed, Sized
 from sim.planning.wording import counted, share
@@ -115,6 +116,7 @@ def _fleet(
         "binds": (each.fails or each.best).breaks,
         "smaller_breaks": None if smaller is None else smaller.breaks,
         **figures,
+        **_token_costs(each),
         "error_band": {
             "error": band.error,
             "replicas": list(band.replicas),
@@ -130,6 +132,19 @@ def _fleet(
         "at_rate": each.at_rate.document(),
         "at_target": sized.at_target.document(),
     }
+
+
+def _token_costs(fleet: Confirmed) -> dict[str, float | None]:
+    """What a token costs while the fleet serves the wanted rate (USD per million).
+
+    The run that was simulated is short, and lasts until its last answer: over its whole duration
+    fewer requests a second are served than come. A fleet that holds its load serves all that it
+    accepts.
+    """
+    probe = fleet.at_rate
+    refused = 0.0 if probe.rejection is None else probe.rejection.share
+    served = (probe.figures["request_throughput"] or 0.0) / (probe.load * (1 - refused))
+    return {key: None if (cost := probe.figures[key]) is None else cost * served for key in COSTS}
 
 
 def _fleet_notes(fleet: Confirmed, scenario: Scenario) -> list[str]:
