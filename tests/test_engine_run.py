@@ -245,7 +245,7 @@ def test_the_command_writes_what_a_report_reads(path, device, tmp_path):
     [
         ({"fleet.0.replicas": 2}, "fp32", "one replica"),
         ({"run.repetitions": 3, "workload.arrivals": {"kind": "poisson", "rate": 3}}, None, "once"),
-        ({"precision.weights": "fp8"}, None, "runs in one precision"),
+        ({"precision.weights": "fp8"}, None, "computes in one precision"),
         ({}, "fp9", "not in fp9"),
         ({"model": "gpt-j-6b", "kv_cache.num_gpu_blocks": 1}, "fp32", "GPT-J|gpt-j"),
         ({"kv_cache.num_gpu_blocks": 10**9}, "fp32", "free"),

@@ -217,7 +217,7 @@ def test_what_is_no_metric(returned: Any, says: str) -> None:
 
 def test_mistakes_are_found_before_the_run(place: Path) -> None:
     for text, says in (
-        ("mine:wiat", r"has no attribute 'wiat'.*did you mean 'wait'"),
+        ("mine:wiat", r"has no 'wiat'.*did you mean 'wait'"),
         ("no_such_module:wait", "metric 'no_such_module:wait' cannot be imported"),
     ):
         with pytest.raises(UsageError, match=says):

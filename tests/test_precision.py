@@ -174,4 +174,4 @@ def test_a_trace_that_was_played_to_its_end_has_no_more_requests(tmp_path: Path)
         result = sim.simulate({**scenario, "run": {"requests": requests}})
         text = result.summary["infersim"]["precision"]["text"]
         assert text.startswith("Too few requests")
-        assert text.endswith("All 200 of the trace were simulated.") == whole
+        assert text.endswith("The trace has no more than these 200.") == whole

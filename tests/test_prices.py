@@ -21,7 +21,7 @@ from sim.planning.figures import FIGURES
 from sim.prices import price_of
 from sim.run_view import run_view
 from sim.scenario import load_scenario
-from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
+from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, show_cost
 from tests.planning_fixtures import small
 
 GPUS = catalog.names("gpus")
@@ -115,7 +115,10 @@ class TestOfARun:
         summary = simulate(small()).summary
         cost, text = summary["infersim"]["cost"], shown(summary)
         each = cost["usd_per_million_output_tokens"], cost["usd_per_million_tokens"]
-        assert f"Cost: {each[0]:.3g} {PER_OUTPUT_TOKENS}, {each[1]:.3g} {PER_TOKENS}" in text
+        assert (
+            f"Cost: {show_cost(each[0])} {PER_OUTPUT_TOKENS}, {show_cost(each[1])} {PER_TOKENS}"
+            in text
+        )
         offer = "list price, RunPod Secure Cloud, Nov 2026; others 2.50 to 12"
         assert f"At 3.99 USD per GPU hour: {offer}" in text
         assert max(map(len, text.splitlines())) <= 88

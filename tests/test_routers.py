@@ -377,7 +377,7 @@ def test_a_router_that_chooses_no_replica_is_named() -> None:
     [
         ("math:pi", "router 'math:pi' is not a subclass of sim.routers.Router"),
         ("sim.routers:Router", "router 'sim.routers:Router' is abstract"),
-        ("sim.routers:Randm", "has no attribute 'Randm') (did you mean 'Random'?)"),
+        ("sim.routers:Randm", "has no 'Randm' (did you mean 'Random'?)"),
         ("no.such:Thing", "router 'no.such:Thing' cannot be imported"),
     ],
 )

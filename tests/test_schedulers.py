@@ -719,14 +719,19 @@ def test_an_unknown_policy_is_answered_with_the_nearest_and_with_what_there_is()
     [
         "nosuchpackage.policies:Mine",
         "sim.nosuch:Mine",
-        "sim.schedulers:Nosuch",
-        "os:",
         ":Mine",
         ".policies:Mine",
     ],
 )
 def test_a_class_that_cannot_be_imported(batching: str) -> None:
     assert message(batching).startswith(f"scheduler '{batching}' cannot be imported (")
+
+
+@pytest.mark.parametrize("batching", ["sim.schedulers:Nosuch", "os:"])
+def test_a_class_that_its_module_lacks(batching: str) -> None:
+    name = batching.partition(":")[2]
+    assert message(batching).startswith(f"scheduler '{batching}': ")
+    assert f".py has no '{name}'" in message(batching)
 
 
 @pytest.mark.parametrize(

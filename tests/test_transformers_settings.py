@@ -68,7 +68,7 @@ def test_a_static_batch_has_no_blocks() -> None:
         ({"scheduler__order": "sjf"}, "scheduler.order: sjf"),
         ({"scheduler__long_prefill_token_threshold": 64}, "long_prefill_token_threshold"),
         ({"kv_cache__allocator": "contiguous"}, "kv_cache.allocator: contiguous"),
-        ({"kv_cache__block_size": 2}, "kv_cache.block_size: .* less than 4"),
+        ({"kv_cache__block_size": 2}, "kv_cache.block_size: .* at least 4 tokens, not of 2"),
         ({"precision__kv_cache": "fp8"}, "precision: .* fp8 KV cache"),
         (
             {"precision__weights": "fp8", "precision__activations": "fp8",

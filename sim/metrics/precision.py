@@ -205,7 +205,7 @@ def _of_a_trace(found: dict[str, Any], run: RunRecord) -> dict[str, Any]:
     workload, played = run.scenario.workload, len(run.requests)
     if found["sufficient"] or workload.trace is None or played == run.scenario.run.requests:
         return found
-    return {**found, "text": f"{found['text']} All {played:,} of the trace were simulated."}
+    return {**found, "text": f"{found['text']} The trace has no more than these {played:,}."}
 
 
 def _asked(run: RunRecord) -> float:
