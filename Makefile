@@ -17,8 +17,11 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 run: $(VENV)/installed
 	$(BIN)/infersim run scenarios/chat.yaml
 
+# The tests start the command hundreds of times: with bytecode it is compiled once, wherever that is
+# switched off. A worker that has nothing left to do takes half of what is left to another one.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/installed-dev browser
-	$(BIN)/python -m pytest -n auto -q
+	$(BIN)/python -m pytest -n auto --dist worksteal -q
 
 check: lint test
 

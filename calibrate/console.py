@@ -17,8 +17,8 @@ from calibrate.device import DeviceFacts
 from calibrate.measurements import Table
 from calibrate.stability import Drift, Noise, Sum
 from calibrate.suite import Progress as Step
-from sim.console import stderr
-from sim.profile import Profile
+from sim.specs.profile import Profile
+from sim.terminal.console import stderr
 from sim.units import show_bytes, show_time
 
 PLAIN_EVERY = 10.0

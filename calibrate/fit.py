@@ -18,8 +18,8 @@ from scipy.optimize import least_squares
 from calibrate.data import Data
 from calibrate.residual import residual_table
 from sim.cost.kernels.form import Ceilings, Floats, Form, interpolate
-from sim.profile import KernelFit, Score
 from sim.rng import stream
+from sim.specs.profile import KernelFit, Score
 
 HELD_OUT = 0.2
 """Share of the shapes that the fit does not see."""

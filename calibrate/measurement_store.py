@@ -27,6 +27,7 @@ from calibrate.measurements import (
     read_meta,
 )
 from sim.errors import UsageError
+from sim.results.whole_file import write_text
 
 SYNC_EVERY = 2.0
 """Seconds between forced writes to disk: a line is with the system at once, which outlives this
@@ -95,9 +96,7 @@ class Store:
     def note(self, **entries: Any) -> None:
         """Add entries to the meta file, which is replaced as a whole."""
         self._document |= entries
-        part = self._meta.with_name(self._meta.name + ".part")
-        part.write_text(json.dumps(self._document, indent=2) + "\n", encoding="utf-8")
-        part.replace(self._meta)
+        write_text(self._meta, json.dumps(self._document, indent=2) + "\n")
 
     def close(self) -> None:
         """Write everything to disk."""

@@ -19,8 +19,8 @@ from typing import Any, Literal
 from calibrate.bench.base import Key
 from calibrate.device import DeviceFacts
 from sim.errors import UsageError, shorten
-from sim.model import precision_bytes
-from sim.stored import NUMBER, TEXT, Shape, check, read_object
+from sim.results.stored import NUMBER, TEXT, Shape, check, read_object
+from sim.specs.precision import precision_bytes
 
 Status = Literal["ok", "noisy", "out-of-memory", "unsupported", "failed"]
 Purpose = Literal["", "again", "anchor"]

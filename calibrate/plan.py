@@ -103,6 +103,12 @@ class _Queue:
         merit = self.weights * self.distance / self.costs**THRIFT
         return int(np.argmax(np.where(open_, merit, -1.0)))
 
+    def cheapest(self) -> int | None:
+        """The point that takes least."""
+        if self.taken.all():
+            return None
+        return int(np.argmin(np.where(self.taken, math.inf, self.costs)))
+
     def take(self, index: int) -> None:
         """Mark a point as taken: its neighbours lose their distance."""
         self.taken[index] = True
@@ -117,7 +123,8 @@ class Plan:
     ``shares`` says how much of the time each operator deserves; ``done`` are points measured
     earlier, which are not offered again and around which others are chosen. Of variables that are
     ``ranked`` one offered value is as far from the next as any other. ``longest`` is the share of
-    the budget that one point may take at most.
+    the budget that one point may take at most. So many points of each group as ``least`` come
+    before all others, whatever of the budget they take: with fewer there is no fit.
     """
 
     points: Iterable[Point]
@@ -127,6 +134,7 @@ class Plan:
     done: frozenset[Key] = frozenset()
     ranked: frozenset[str] = frozenset()
     longest: float = LONGEST
+    least: int = 0
     _queues: dict[Group, _Queue] = field(default_factory=dict)
     _known: dict[Key, Point] = field(default_factory=dict)
 
@@ -149,14 +157,29 @@ class Plan:
 
     def next(self, left: float) -> Point | None:
         """The point to measure now with ``left`` seconds to go, None when none fits any more."""
-        longest = min(left, max(ALLOWED, self.longest * self.budget))
-        order = sorted(self._queues.values(), key=lambda queue: queue.spent / queue.share)
+        longest = max(ALLOWED, self.longest * self.budget)
+        order = sorted(
+            self._queues.values(),
+            key=lambda queue: (not self._lacks(queue), queue.spent / queue.share),
+        )
         for queue in order:
-            index = queue.choose(longest)
+            if self._lacks(queue):
+                index = queue.choose(longest)
+                index = queue.cheapest() if index is None else index
+            else:
+                index = queue.choose(min(left, longest))
             if index is not None:
                 queue.take(index)
                 return queue.points[index]
         return None
+
+    def lacking(self) -> int:
+        """Points that the groups still lack of the ``least``, or of all that they have."""
+        return sum(
+            min(self.least - int(queue.taken.sum()), int((~queue.taken).sum()))
+            for queue in self._queues.values()
+            if self._lacks(queue)
+        )
 
     def known(self, key: Key) -> Point | None:
         """The point with a key, if it is in the plan."""
@@ -176,6 +199,9 @@ class Plan:
     def remaining(self) -> int:
         """Points not yet taken."""
         return sum(int((~queue.taken).sum()) for queue in self._queues.values())
+
+    def _lacks(self, queue: _Queue) -> bool:
+        return int(queue.taken.sum()) < self.least
 
     def _queue(self, points: list[Point], share: float) -> _Queue:
         coordinates = log_shape(points, self.ranked)

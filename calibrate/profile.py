@@ -18,9 +18,9 @@ import numpy as np
 from calibrate.data import Data
 from calibrate.device import DeviceFacts
 from calibrate.fit import JUMPY, SMOOTH, fit, groups
-from calibrate.knots import axes_of, jumpy_axes_of
-from calibrate.known_gpus import KNOWN
+from calibrate.gpu_names import named_by_driver
 from calibrate.measurements import Measurement
+from calibrate.residual import axes_of, jumpy_axes_of
 from sim import catalog
 from sim.catalog.gpu_file import LEAST
 from sim.catalog.profile_file import to_document, to_yaml
@@ -28,8 +28,9 @@ from sim.cost.kernels import serial, stream
 from sim.cost.kernels.choice import FORMS, MOVERS
 from sim.cost.kernels.form import Ceilings, Floats, Form
 from sim.errors import InfersimError, UsageError
-from sim.hardware import GpuSpec
-from sim.profile import KernelFit, Profile
+from sim.results.whole_file import write_text
+from sim.specs.gpu import GpuSpec
+from sim.specs.profile import KernelFit, Profile
 
 LEAST_POINTS = 8
 LEAST_SHAPES = 4
@@ -59,7 +60,7 @@ def write_profile(
     ``drift`` is how much the speed of the device wandered meanwhile, as a share. Raises
     InfersimError if nothing was measured often enough to be fitted.
     """
-    like = KNOWN.get(device.name)
+    like = named_by_driver(device.name)
     known = catalog.gpu(like) if like is not None else None
     limits = _limits(measurements, device, known)
     kernels: dict[str, dict[str, KernelFit]] = defaultdict(dict)
@@ -213,6 +214,7 @@ def _hardware(
     """The part of the GPU file that is not the profile."""
     if like is not None:
         entry = dict(catalog.raw("gpus", like))
+        del entry["names"]  # those of the catalogue's part
         entry["title"] = f"{entry['title']}, measured"
         return entry
     best = "best of the measurements"
@@ -241,10 +243,3 @@ def _hardware(
 
 def _sourced(value: object, source: str) -> dict[str, object]:
     return {"value": value, "source": source}
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write ``text`` to ``path``, all of it or nothing."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)

@@ -29,8 +29,8 @@ from calibrate.suite import Bench, Report, Suite
 from calibrate.timing import timer_for
 from sim import catalog
 from sim.errors import InfersimError, UsageError, did_you_mean
-from sim.model import ModelSpec
-from sim.profile import Profile
+from sim.specs.model import ModelSpec
+from sim.specs.profile import Profile
 
 BUDGETS = {"cuda": 600.0, "cpu": 180.0}
 """Seconds measured for when nothing else is asked."""
@@ -276,6 +276,50 @@ def _unsteady(measurements: Path, found: Steadiness) -> str:
         f"machine is idle (under another name, or after removing that file); or run `{again}` "
         "for a profile whose predictions include the drift in their error"
     )
+
+
+NEEDED = ("gemm", "decode_attention", "prefill_attention")
+"""Operators that take most of the time of any iteration."""
+
+
+def doubts(profile: Profile, measurements: Path) -> list[str]:
+    """Why predictions with ``profile`` are worth little, in words; empty if they are not: errors on
+    held-out shapes beyond those of a GPU that was not measured, or operators without any."""
+    bad = [
+        f"{operator} in {precision} {fit.holdout.median:.0%} "
+        f"(90th percentile {fit.holdout.p90:.0%})"
+        for operator, fits in profile.kernels.items()
+        for precision, fit in fits.items()
+        if fit.holdout.median > MOST
+    ]
+    lacking = [name for name in NEEDED if name not in profile.kernels]
+    found = []
+    if bad:
+        found.append(
+            f"the errors on shapes held out of the fit are large: {', '.join(bad)}, where a device "
+            f"that was not measured is predicted with about {MOST:.1%}"
+        )
+    if len(lacking) > 1:
+        found.append(
+            f"too few points of {' and '.join(lacking)} were measured to fit them: they are "
+            "predicted without any measurement"
+        )
+    if not found:
+        return []
+    return [
+        *found,
+        f"few points or a busy machine{_load(measurements)} are the usual reasons: measure for "
+        "longer (--time-budget) on an idle machine; until then the error band of runs is wider",
+    ]
+
+
+def _load(measurements: Path) -> str:
+    """The load when the measurement began, in brackets; empty where it is not known."""
+    meta = read_meta(measurements)
+    load = (meta["device"].get("details") or {}).get("load")
+    processors = meta.get("processors")
+    on = f" on {processors} processors" if processors else ""
+    return "" if load is None else f" (its load was {load}{on})"
 
 
 def models_of(measurements: Path) -> list[ModelSpec]:

@@ -16,7 +16,7 @@ from calibrate.bench.layer import parts_of
 from calibrate.measurements import Measurement, Table
 from calibrate.settle import smoothed
 from sim.cost.trust import PROJECTION_ERROR
-from sim.model import ModelSpec
+from sim.specs.model import ModelSpec
 
 MOST = PROJECTION_ERROR
 """Drift and noise from which on a calibration is refused: a GPU of which nothing was measured is

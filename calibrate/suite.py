@@ -108,7 +108,8 @@ class Suite:
     """One run over a device: a plan, the families it asks, a timer, a store for what comes of it.
 
     ``owners`` maps each operator to the family that prepares its points; ``first_pass`` is the
-    share of the budget for new points; ``clock`` counts seconds.
+    share of the budget for new points; anchors are timed after each ``anchor_every`` of the budget;
+    ``clock`` counts seconds.
     """
 
     def __init__(
@@ -121,12 +122,13 @@ class Suite:
         *,
         report: Report = lambda progress: None,
         first_pass: float = 0.85,
+        anchor_every: float = ANCHOR_EVERY,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._plan, self._owners = plan, owners
         self._machine, self._timer, self._store = machine, timer, store
         self._report, self._clock = report, clock
-        self._first_pass = first_pass
+        self._first_pass, self._anchor_every = first_pass, anchor_every
         self._start, self._measured, self._anchored = 0.0, 0, 0.0
         self._anchors: dict[str, Point] = {}
 
@@ -155,7 +157,7 @@ class Suite:
 
     def _look_at_anchors(self) -> None:
         """Time them if that was last done long ago."""
-        if self._used() - self._anchored > ANCHOR_EVERY * self._plan.budget:
+        if self._used() - self._anchored > self._anchor_every * self._plan.budget:
             self._repeat_anchors()
 
     def _repeat_anchors(self) -> None:

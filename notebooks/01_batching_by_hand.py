@@ -317,7 +317,7 @@ if has_torch:
 # small model, in 64 bits: four requests arrive together, and are served alone, then by
 # every kind of batching. In the last two ways prompts are cut into chunks of a few tokens
 # in the same iterations as running decodes. In the very last one memory is so short that
-# requests are preempted and computed again. (`tests/test_engine_proofs.py` has more
+# requests are preempted and computed again. (`test_engine_proofs.py` has more
 # cases, and compares logits too.)
 
 # %%

@@ -14,12 +14,11 @@ import plotly.graph_objects as go
 from IPython.display import Markdown
 from rich.console import Console
 
-from reports import theme
+from reports.frame import theme
 from sim import catalog
-from sim.analysis import roofline_view
 from sim.cost import CostModel, Deployment
-from sim.plans import Chunk
-from sim.request import Request
+from sim.iteration import Batch, Part
+from sim.terminal.analysis import roofline_view
 
 model = catalog.model("llama-3.1-8b")
 gpu = catalog.gpu("h100-sxm")
@@ -88,7 +87,7 @@ def product(m: int, k: int, n: int) -> tuple[int, int]:
 
 def operator(name: str, batch: int, context: int = 1024) -> object:
     """What the simulator knows of one operator of a decode iteration, all layers."""
-    found = cost.pass_operators(batch, batch * context, [])
+    found = cost.pass_operators(Batch(batch, batch * context))
     return next(o for o in found if o.name == name)
 
 
@@ -130,7 +129,7 @@ flops_attention = 2 * 2 * layers * hidden * seen
 bytes_weights = 2 * (in_layers + head)
 bytes_kv = 2 * 2 * layers * key_value * seen
 
-decode = cost.pass_operators(1, context, [])
+decode = cost.pass_operators(Batch(1, context))
 assert sum(float(o.flops) for o in decode) == flops_weights + flops_attention
 simulated_bytes = sum(float(o.bytes) for o in decode)
 assert 1 < simulated_bytes / (bytes_weights + bytes_kv) < 1.001
@@ -191,10 +190,10 @@ def point(operators: list, names: tuple[str, ...]) -> tuple[float, float]:
 
 def prompt(tokens: int) -> list:
     """The operators of the prefill of one prompt."""
-    return cost.pass_operators(0, 0, [Chunk(Request(0, 0.0, tokens, 1), tokens, 0)])
+    return cost.pass_operators(Batch(0, 0, [Part(tokens, 0)]))
 
 
-batches = [cost.pass_operators(b, b * 1024, []) for b in BATCHES]
+batches = [cost.pass_operators(Batch(b, b * 1024)) for b in BATCHES]
 places = {
     "matrix products, decode": [point(o, ("projection",)) for o in batches],
     "matrix products, prefill": [point(prompt(n), ("projection",)) for n in PROMPTS],
@@ -262,12 +261,13 @@ The numbers at the dots are the batch size, or the length of the prompt.
 # %%
 flop = 2 * 2 * hidden  # multiply-adds with key and value, over all query heads
 read = 2 * 2 * key_value  # a key and a value, 2 bytes a number
-assert flop / read == model.num_heads / model.num_kv_heads == 4.0
+heads = model.layers[0].attention
+assert flop / read == heads.num_heads / heads.num_kv_heads == 4.0
 Markdown(
     f"{flop:,} FLOP over {read:,} bytes: **{flop / read:.0f} FLOP per byte, whatever the "
     "batch and whatever the context**, because both grow with the tokens in the cache. A "
     "second request brings a second cache. Only sharing within a request helps: here "
-    f"{model.num_heads // model.num_kv_heads} query heads use each key. Without GQA it "
+    f"{heads.num_heads // heads.num_kv_heads} query heads use each key. Without GQA it "
     "would be 1. (Requests with the same beginning may share the cache of that beginning.)"
 )
 
@@ -293,7 +293,7 @@ SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
 
 def iteration_seconds(batch: int, held: int) -> float:
     """Duration of a decode of ``batch`` requests with ``held`` tokens each."""
-    return sum(float(o.seconds) for o in cost.pass_operators(batch, batch * held, []))
+    return sum(float(o.seconds) for o in cost.pass_operators(Batch(batch, batch * held)))
 
 
 chart = go.Figure(layout=theme.layout())

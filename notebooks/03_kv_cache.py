@@ -15,12 +15,12 @@ from IPython.display import Markdown
 from rich.console import Console
 
 import sim
-from reports import theme
 from reports.figures import slots
+from reports.frame import theme
 from sim import catalog
-from sim.analysis import fit_view
-from sim.capacity import capacity
 from sim.cost import Deployment
+from sim.memory.capacity import capacity
+from sim.terminal.analysis import fit_view
 
 # %% [markdown]
 # ## Bytes of one token
@@ -46,12 +46,12 @@ names = ("llama-2-7b", "llama-2-70b", "llama-3.1-8b", "llama-3.1-70b", "qwen2.5-
 rows = {}
 for name in names:
     model = catalog.model(name)
-    kept = model.kv_bytes_per_token("bf16")
-    assert kept == 2 * model.num_layers * model.num_kv_heads * model.head_dim * 2
+    kept, heads = model.kv_bytes_per_token("bf16"), model.layers[0].attention
+    assert kept == 2 * model.num_layers * heads.num_kv_heads * heads.head_dim * 2
     rows[name] = {
         "layers": model.num_layers,
-        "query heads": model.num_heads,
-        "KV heads": model.num_kv_heads,
+        "query heads": heads.num_heads,
+        "KV heads": heads.num_kv_heads,
         "KiB per token, 16 bits": f"{kept / 2**10:.0f}",
         "8 bits": f"{model.kv_bytes_per_token('fp8') / 2**10:.0f}",
         "GiB for 8,192 tokens, 16 bits": f"{kept * 8192 / 2**30:.2f}",
@@ -61,12 +61,13 @@ pd.DataFrame(rows).T
 # %%
 old, new = catalog.model("llama-2-7b"), catalog.model("llama-3.1-8b")
 assert old.num_layers == new.num_layers
-assert old.num_heads == new.num_heads
+few, many = new.layers[0].attention, old.layers[0].attention
+assert many.num_heads == few.num_heads
 saved = old.kv_bytes_per_token("bf16") / new.kv_bytes_per_token("bf16")
 Markdown(
     f"Llama 3.1 8B has as many layers and query heads as Llama 2 7B, and "
-    f"{saved:.0f} times less cache per token, because it has {new.num_kv_heads} KV heads "
-    f"instead of {old.num_kv_heads}."
+    f"{saved:.0f} times less cache per token, because it has {few.num_kv_heads} KV heads "
+    f"instead of {many.num_kv_heads}."
 )
 
 # %% [markdown]

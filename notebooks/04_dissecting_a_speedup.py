@@ -17,10 +17,10 @@ import pandas as pd
 from IPython.display import Markdown
 
 import sim
-from reports.planning import waterfall
-from sim.planning.ablate import ablate
-from sim.planning.ablate_document import document
-from sim.planning.executors import local
+from reports.figures import waterfall
+from sim.planning.causes.ablate import ablate
+from sim.planning.causes.ablate_document import document
+from sim.planning.points.executors import local
 
 scenarios = Path(sim.__file__).parents[1] / "scenarios"
 ladder = sim.load_scenario(scenarios / "batching-ladder.yaml", ["run.requests=1000"])

@@ -23,19 +23,18 @@ import sim
 from calibrate import fit as fitting
 from calibrate.data import Data
 from calibrate.residual import residual_table
-from reports import theme
-from reports.profile.axes import legend
-from reports.profile.axes import logarithmic as measured_axis
+from reports.figures.axes import legend
+from reports.figures.axes import logarithmic as measured_axis
+from reports.frame import theme
 from sim import catalog
-from sim.cost import CostModel
 from sim.cost.kernels import Ceilings, stream
 from sim.cost.kernels.choice import choose
 from sim.ends import run_ends
-from sim.planning.loads import traffic_of
-from sim.planning.saturation import acceptable, replica_of, saturation
-from sim.profile import KernelFit
+from sim.planning.load.loads import traffic_of
+from sim.planning.load.saturation import acceptable, saturation
 from sim.rng import repetition_seed
 from sim.simulation import prepare
+from sim.specs.profile import KernelFit
 
 
 def chart(x: dict, y: dict, height: int = 380) -> go.Figure:
@@ -470,7 +469,7 @@ judged.drop(columns="constants").set_index(["kind", "of"])
 
 # %%
 setup = prepare(chat)
-replica = replica_of(setup, CostModel(setup.deployment))
+replica = setup.only
 full = saturation(replica, acceptable(replica, traffic_of(chat))).rate
 SHARES, SLOWER, SEEDS = (0.3, 0.5, 0.65, 0.8, 0.9, 0.95), 1.1, 4
 
@@ -595,7 +594,7 @@ preempted = sum(len(step[1]) for case in cases for step in case["steps"])
 assert min(iterations, requests, preempted) > 0
 Markdown(f"""
 {len(cases)} recordings, {requests:,} requests, {iterations:,} iterations with {preempted:,}
-preemptions; `tests/test_conformance.py` wants every one of these iterations from our scheduler,
+preemptions; `test_conformance.py` wants every one of these iterations from our scheduler,
 token for token.
 """)
 

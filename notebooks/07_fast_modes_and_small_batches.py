@@ -42,10 +42,11 @@ import plotly.graph_objects as go
 from IPython.display import Markdown
 
 import sim
-from reports import theme
-from reports.profile.axes import legend
+from reports.figures.axes import legend
+from reports.frame import theme
 from sim import catalog
 from sim.cost import CostModel
+from sim.iteration import Batch
 from sim.simulation import prepare
 
 OFFERS = {  # (times as fast, times the price), from the pages above
@@ -77,8 +78,7 @@ class Replica:
     def iteration(self, batch: int, context: int) -> float:
         """An iteration in which so many sequences, each with that context, get a token."""
         tokens = batch * context
-        _, fixed, slope = self.cost.decode_line(batch, tokens)
-        return fixed + slope * tokens
+        return self.cost.seconds(Batch(batch, tokens))
 
     def speed(self, batch: int, context: int) -> float:
         """Tokens per second of one user."""
@@ -117,10 +117,10 @@ def scenario(model: str, gpu: str, gpus: int = 1, weights: str = "bf16", **chang
 def replica(label: str, *args: object, **changes: object) -> Replica:
     """The replica of a scenario."""
     setup = prepare(scenario(*args, **changes))
-    deployment = setup.deployment
+    deployment = setup.only.deployment
     rent = deployment.gpu.price_per_hour * deployment.tensor_parallel
     gpus = deployment.tensor_parallel
-    return Replica(label, CostModel(deployment), setup.capacity.tokens, gpus, rent)
+    return Replica(label, CostModel(deployment), setup.only.capacity.tokens, gpus, rent)
 
 
 def powers(largest: int) -> list[int]:
@@ -244,7 +244,7 @@ pd.DataFrame(
 # %%
 def anatomy(each: Replica, batch: int, context: int) -> tuple[float, float, float, float]:
     """Shares of an iteration in decode attention and elsewhere in kernels, and of both peaks."""
-    operators = each.cost.pass_operators(batch, batch * context, [])
+    operators = each.cost.pass_operators(Batch(batch, batch * context))
     seconds = each.iteration(batch, context)
     attention = sum(float(o.seconds) for o in operators if o.name == "decode attention")
     moved = sum(float(o.bytes) for o in operators)
@@ -425,7 +425,7 @@ start = ladder[0]
 
 def share_of(each: Replica, word: str) -> float:
     """Share of an iteration of a lone request in the operators of that name."""
-    operators = each.cost.pass_operators(1, CONTEXT, [])
+    operators = each.cost.pass_operators(Batch(1, CONTEXT))
     spent = sum(float(o.seconds) for o in operators if word in o.name)
     return spent / each.iteration(1, CONTEXT)
 
@@ -510,7 +510,7 @@ b200 = ladder[6]
 sums = {
     n: next(
         float(o.seconds) * 1e3
-        for o in b200.cost.pass_operators(n, n * CONTEXT, [])
+        for o in b200.cost.pass_operators(Batch(n, n * CONTEXT))
         if o.name == "all-reduce"
     )
     for n in (32, 64)
@@ -597,8 +597,8 @@ def tokens_a_check(alpha: float, k: int) -> float:
 def bound(each: Replica, batch: int, context: int, alpha: float, k: int) -> float:
     """Times as fast, at most: k + 1 times the rows in everything but attention and host."""
     tokens, rows = batch * context, batch * (k + 1)
-    plain = each.cost.pass_operators(batch, tokens, [])
-    wide = each.cost.pass_operators(rows, tokens, [])
+    plain = each.cost.pass_operators(Batch(batch, tokens))
+    wide = each.cost.pass_operators(Batch(rows, tokens))
     iteration = each.iteration(batch, context)
     added = sum(
         float(after.seconds) - float(before.seconds)
@@ -834,7 +834,8 @@ Markdown(
 #   margin.
 # - **Mixtures of experts.** In a sparse model a batch of one reads only the experts of
 #   one token, and the weights read grow with the batch until all experts are in use. That
-#   changes the trade between batch and speed, and the simulator has dense models only.
+#   changes the trade between batch and speed, and nothing here is about it: all models
+#   are dense.
 # - **Speculation, prefix caching and disaggregated prompts** are not simulated. Above is
 #   a bound for the first, and nothing for the others.
 # - **Chips other than GPUs.** Weights in on-chip memory (SRAM) move the whole trade, and

@@ -42,6 +42,21 @@ CELL_LIMIT = 120
 """Seconds after which a cell is stopped."""
 
 
+ALONE = """
+import socket, warnings
+def refuse(*args, **kwargs):
+    raise OSError("a notebook asked for the network")
+socket.getaddrinfo = socket.socket.connect = refuse
+warnings.filterwarnings("error", module="(__main__|sim|calibrate|reports)")
+del refuse, socket, warnings
+"""
+"""What a kernel runs before the first cell."""
+
+
+class LeftoversError(Exception):
+    """A notebook wrote files and did not remove them."""
+
+
 def sources() -> list[Path]:
     """Every notebook's source, in the order in which they are read."""
     return sorted(FOLDER.glob("[0-9][0-9]_*.py"))
@@ -63,14 +78,20 @@ def read(source: Path) -> Any:
 
 
 def executed(source: Path) -> Any:
-    """The notebook, run in a folder of its own; CellExecutionError if a cell fails."""
+    """The notebook, run offline in an empty folder, where a warning of ours is an error.
+
+    Raises CellExecutionError if a cell fails, LeftoversError if the run leaves a file behind.
+    """
     notebook = read(source)
     metadata = notebook.metadata
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as settings, tempfile.TemporaryDirectory() as folder:
+        startup = Path(settings, "profile_default", "startup", "00-alone.py")
+        startup.parent.mkdir(parents=True)
+        startup.write_text(ALONE, encoding="utf-8")
         environment = dict(os.environ) | {
             "PYTHONPATH": str(FOLDER.parent),
             "PLOTLY_RENDERER": "plotly_mimetype",
-            "IPYTHONDIR": folder,
+            "IPYTHONDIR": settings,
         }
         environment.pop("FORCE_COLOR", None)
         NotebookClient(
@@ -81,6 +102,8 @@ def executed(source: Path) -> Any:
             extra_arguments=["--HistoryManager.enabled=False", "--log-level=ERROR"],
             resources={"metadata": {"path": folder}},
         ).execute(env=environment)
+        if left := sorted(path.name for path in Path(folder).iterdir()):
+            raise LeftoversError(f"leaves {', '.join(left)} behind")
     notebook.metadata = metadata
     for output in figures(notebook):
         output["data"][FIGURE] = plain(output["data"][FIGURE])
@@ -158,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for source in chosen:
         try:
             target = build(source, given.into, draw=not given.no_pictures)
-        except (CellExecutionError, NoBrowserError) as failure:
+        except (CellExecutionError, LeftoversError, NoBrowserError) as failure:
             print(f"{source.name}: {failure}", file=sys.stderr)
             return 1
         print(f"{target.name}: {target.stat().st_size / 1000:.0f} kB")

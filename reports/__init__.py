@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reports.whole_file import write_whole
+from sim.results.whole_file import write_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,18 +24,23 @@ def render(
     timeseries: pd.DataFrame,
     scenario_yaml: str,
     charts: Mapping[str, Any] | None = None,
+    chunks: pd.DataFrame | None = None,
+    absences: pd.DataFrame | None = None,
 ) -> str:
     """The report of one run as HTML; a function of its arguments alone.
 
     The arguments are the contents of ``summary.json``, ``requests.parquet``,
-    ``timeseries.parquet``, ``resolved.yaml`` and ``charts.json``; without the last one, as in old
-    run directories, the page says which figures it lacks. Raises UsageError when the summary lacks
-    an entry that the page shows and that was always there.
+    ``timeseries.parquet``, ``resolved.yaml``, ``charts.json``, ``chunks.parquet`` and
+    ``absences.parquet``; without the last three, as in old run directories, the page says what it
+    lacks. Raises UsageError when the summary lacks an entry that the page shows and that was always
+    there.
     """
     # Here and not above, so that a figure can be run alone without being imported twice.
-    from reports import page  # noqa: PLC0415
+    from reports.pages.run import page  # noqa: PLC0415
+    from sim.results.trail_files import Trail  # noqa: PLC0415
 
-    return page.render(summary, requests, timeseries, scenario_yaml, charts or {})
+    trail = None if chunks is None or absences is None else Trail(chunks, absences)
+    return page.render(summary, requests, timeseries, scenario_yaml, charts or {}, trail)
 
 
 def write_report(
@@ -46,6 +51,8 @@ def write_report(
     timeseries: pd.DataFrame,
     scenario_yaml: str,
     charts: Mapping[str, Any] | None = None,
+    chunks: pd.DataFrame | None = None,
+    absences: pd.DataFrame | None = None,
 ) -> Path:
     """Write ``report.html`` into ``directory``, which exists, and return its path.
 
@@ -58,7 +65,9 @@ def write_report(
         timeseries=timeseries,
         scenario_yaml=scenario_yaml,
         charts=charts,
+        chunks=chunks,
+        absences=absences,
     )
     target = directory / "report.html"
-    write_whole(target, page)
+    write_text(target, page)
     return target

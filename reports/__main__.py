@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from reports import write_report
-from reports.run_directory import Run, read
+from reports.frame.run_directory import Run, read
 from sim.errors import InfersimError, printable, shorten
 
 
@@ -40,6 +40,8 @@ def _written(directory: Path, run: Run) -> Path:
             timeseries=run.timeseries,
             scenario_yaml=run.scenario_yaml,
             charts=run.charts,
+            chunks=run.trail and run.trail.chunks,
+            absences=run.trail and run.trail.absences,
         )
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         told = shorten(" ".join(str(error).split()))

@@ -36,13 +36,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sim.questions import Answer, compare, find, plan, report, sweep
-    from sim.results import Result
+    from sim.results.result import Result
     from sim.scenario import Scenario, load_scenario
     from sim.simulation import simulate
 
 _HOMES = {
     "Answer": "sim.questions",
-    "Result": "sim.results",
+    "Result": "sim.results.result",
     "Scenario": "sim.scenario",
     "compare": "sim.questions",
     "find": "sim.questions",

@@ -1,7 +1,7 @@
 """Provides the ``infersim`` command, a thin layer over the Python API.
 
-Results go to stdout, everything else to stderr; ``sim.exits`` has the exit codes. Whatever takes
-long to import is imported by the command that needs it.
+Results go to stdout, everything else to stderr; ``sim.commands.exits`` has the exit codes. What
+takes long to import is imported by the command that needs it.
 """
 
 from __future__ import annotations
@@ -15,27 +15,41 @@ from typing import Annotated
 
 import typer
 
-from sim import (
-    analysis_commands,
-    calibrate_commands,
-    catalog_commands,
-    export_command,
-    run_command,
-    score_command,
-    trace_commands,
-    validate_command,
+from sim.commands import (
+    analysis as analysis_commands,
 )
+from sim.commands import (
+    catalog as catalog_commands,
+)
+from sim.commands import (
+    export as export_command,
+)
+from sim.commands import (
+    profiles as calibrate_commands,
+)
+from sim.commands import (
+    run as run_command,
+)
+from sim.commands import (
+    score as score_command,
+)
+from sim.commands import (
+    trace as trace_commands,
+)
+from sim.commands import (
+    validate as validate_command,
+)
+from sim.commands.ablate import ablate
+from sim.commands.compare import compare
+from sim.commands.diagnose import diagnose
+from sim.commands.examples import add_examples
+from sim.commands.exits import told_errors
+from sim.commands.find import find
+from sim.commands.options import AsJson, Overrides
+from sim.commands.plan import plan
+from sim.commands.sensitivity import sensitivity
+from sim.commands.sweep import sweep
 from sim.errors import InfersimError, printable
-from sim.examples import add_examples
-from sim.exits import told_errors
-from sim.options import AsJson, Overrides
-from sim.planning_commands.ablate import ablate
-from sim.planning_commands.compare import compare
-from sim.planning_commands.diagnose import diagnose
-from sim.planning_commands.find import find
-from sim.planning_commands.plan import plan
-from sim.planning_commands.sensitivity import sensitivity
-from sim.planning_commands.sweep import sweep
 
 app = typer.Typer(
     name="infersim",
@@ -80,13 +94,15 @@ def validate(
     overrides: Overrides = [],
 ) -> None:
     """Check scenario files without running them."""
+    from sim.pools import make_replica_scheduler
     from sim.scenario import load_scenario
-    from sim.simulation import make_replica_scheduler, prepare
+    from sim.simulation import prepare
 
     code = 0
     for file in files:
         try:
-            make_replica_scheduler(prepare(load_scenario(file, overrides)))
+            for pool in prepare(load_scenario(file, overrides)).pools:
+                make_replica_scheduler(pool)
         except InfersimError as error:
             typer.echo(f"error: {printable(str(error))}", err=True)
             code = max(code, error.exit_code)

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sim.clock import Stop
+from sim.loop.clock import Stop
+from sim.metrics.long_enough import LENGTH, LOAD
 from sim.scenario import Scenario
 from sim.simulation import simulate
 from sim.units import show_time
@@ -26,7 +27,10 @@ LEAST = 0.01
 
 ENDS = ("faster", "slower")
 
-END_KEYS = ("state", "utilisation", "peak_utilisation", "attainment", "slo_met")
+END_KEYS = (
+    *("state", "utilisation", "peak_utilisation", "attainment", "slo_met"),
+    *("slo_state", "slo_doubts", "requests_to_decide"),
+)
 
 
 def end_factors(error: float) -> tuple[float, float]:
@@ -92,9 +96,19 @@ def run_ends(
         found[name] = _metrics(result.summary)
     target = summary["infersim"]["verdict"]["target"]
     rank = f"p{100 * (scenario.slo.attainment if target is None else target):g}"
-    met = [found[name]["verdict"]["slo_met"] for name in ENDS]
+    met = [_holds(found[name]["verdict"]) for name in ENDS]
     text = _text(found, rank if f"{rank}_ttft_ms" in summary else "p99")
     return found | {"decided": met[0] == met[1], "text": text}
+
+
+def _holds(verdict: Mapping[str, Any]) -> bool | None:
+    """Whether an end meets the SLO, and would in a longer run; None where nothing is judged."""
+    return verdict["slo_met"] and not _short(verdict)
+
+
+def _short(verdict: Mapping[str, Any]) -> bool:
+    """Whether a longer run may say otherwise: its traffic may be more than the capacity."""
+    return bool({LOAD, LENGTH} & set(verdict["slo_doubts"]))
 
 
 def _metrics(summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,7 +140,19 @@ def _text(ends: Mapping[str, Any], rank: str) -> str:
     return f"With iterations {ends['error']:.0%} faster or slower, {', '.join(parts)}."
 
 
+def _in_the_long_run(fast: Mapping[str, Any], slow: Mapping[str, Any]) -> str:
+    """What an SLO that is met at both ends so far comes to there."""
+    missed, open_ = "a longer run would miss it", "too short a run to tell"
+    if LOAD in fast["slo_doubts"]:
+        return f"{missed} at both ends"
+    if LOAD in slow["slo_doubts"]:
+        return f"{missed} if slower{f', and it is {open_} if faster' if _short(fast) else ''}"
+    return f"{open_} at {'both ends' if _short(fast) else 'the slower end'}"
+
+
 def _slo(fast: Mapping[str, Any], slow: Mapping[str, Any]) -> str:
+    if fast["slo_met"] and slow["slo_met"] and _short(slow):
+        return f"met so far; {_in_the_long_run(fast, slow)}"
     if fast["slo_met"] == slow["slo_met"]:
         return "met at both ends" if fast["slo_met"] else "missed at both ends"
     return "met only if faster" if fast["slo_met"] else "met only if slower"

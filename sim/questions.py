@@ -13,14 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sim.errors import InfersimError, UsageError
-from sim.results import Result
-from sim.scenario import AnyScenario, as_scenario
+from sim.results.result import Result
+from sim.scenario import AnyScenario, Scenario, as_scenario
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from sim.planning.grid import Axis
-    from sim.planning.loads import Kind, Scale
+    from sim.planning.load.loads import Kind, Scale
+    from sim.planning.points.grid import Axis
+
+
+Prices = Mapping[str, float | str] | Path | str | None
+"""US dollars for a GPU hour by GPU, or the path of a file with them; None: the catalogue's."""
 
 
 class Answer:
@@ -46,12 +50,12 @@ class Answer:
         return f"<Answer of {self['command']}: {', '.join(self._document)}>"
 
     def __str__(self) -> str:
-        from sim.console import as_text  # noqa: PLC0415 - rich is slow to import
+        from sim.terminal.console import as_text  # noqa: PLC0415 - rich is slow to import
 
         return as_text(self._view(self._document))
 
     def _repr_html_(self) -> str:
-        from sim.console import as_html  # noqa: PLC0415
+        from sim.terminal.console import as_html  # noqa: PLC0415
 
         return as_html(self._view(self._document))
 
@@ -66,21 +70,25 @@ def find(
     *,
     tolerance: float = 0.02,
     scale: Scale = "compress",
+    prices: Prices = None,
 ) -> Answer:
     """The highest load that meets the SLO, as ``infersim find``.
 
     ``load`` is "rate" (requests/s) or "concurrency" (users of a closed loop), ``tolerance`` how
     far, relatively, the loads that hold and fail may lie apart. ``scale`` is how a trace gets
-    another load: "compress" its time, or "overlay" copies of it (more users). Raises
-    InfeasibleError where no load meets it.
+    another load: "compress" its time, or "overlay" copies of it (more users). ``prices`` are US
+    dollars for a GPU hour in place of the catalogue's: a mapping such as ``{"h100-sxm": 2.40}``, or
+    the path of a YAML or CSV file. Raises InfeasibleError where no load meets it.
     """
-    from sim.planning import find as finding  # noqa: PLC0415 - slow to import
-    from sim.planning.find_view import find_view  # noqa: PLC0415
+    from sim.planning.load import find as finding  # noqa: PLC0415 - slow to import
+    from sim.terminal.find import find_view  # noqa: PLC0415
 
     with _parameters():
         if not 0.001 <= tolerance <= 0.5:
             raise UsageError(f"tolerance {tolerance:g}: expected 0.001 to 0.5")
-        found = finding.find(as_scenario(scenario), load, tolerance=tolerance, scale=scale)
+        loaded = as_scenario(scenario)
+        loaded = _priced(loaded, prices, [pool.gpu for pool in loaded.pools])
+        found = finding.find(loaded, load, tolerance=tolerance, scale=scale)
         return Answer(finding.document(found), find_view)
 
 
@@ -95,24 +103,25 @@ def plan(
     precision: Sequence[str] = (),
     top: int = 5,
     constraint: str | None = None,
+    prices: Prices = None,
     jobs: int = -1,
 ) -> Answer:
     """The cheapest fleets of ``gpus`` that hold a load within the SLO, as ``infersim plan``.
 
     ``rate`` is requests per second, or text such as "3x" for a multiple of the scenario's own;
     ``scale`` is how a trace gets it: "compress" its time, or "overlay" copies of it (more users);
-    ``jobs`` the processes that simulate, -1 for one a core. Raises InfeasibleError, with the
-    reasons, where no fleet does.
+    ``prices`` are US dollars for a GPU hour, as in ``find``; ``jobs`` the processes that simulate,
+    -1 for one a core. Raises InfeasibleError, with the reasons, where no fleet does.
     """
-    from sim.planning.choose import Question, choose, read_rate  # noqa: PLC0415
-    from sim.planning.constraints import read_constraints  # noqa: PLC0415
-    from sim.planning.layouts import layouts  # noqa: PLC0415
-    from sim.planning.loads import axis_of, traffic_of  # noqa: PLC0415
-    from sim.planning.plan_document import document  # noqa: PLC0415
-    from sim.planning.plan_view import plan_view  # noqa: PLC0415
+    from sim.planning.fleet.choose import Question, choose, read_rate  # noqa: PLC0415
+    from sim.planning.fleet.constraints import read_constraints  # noqa: PLC0415
+    from sim.planning.fleet.layouts import layouts  # noqa: PLC0415
+    from sim.planning.fleet.plan_document import document  # noqa: PLC0415
+    from sim.planning.load.loads import axis_of, traffic_of  # noqa: PLC0415
+    from sim.terminal.plan import plan_view  # noqa: PLC0415
 
     with _parameters():
-        loaded = as_scenario(scenario)
+        loaded = _priced(as_scenario(scenario), prices, _names("gpus", gpus))
         if not 0 <= headroom <= 10:
             raise UsageError(f"headroom {headroom:g}: expected a share from 0 to 10, such as 0.2")
         if top < 1:
@@ -134,39 +143,48 @@ def compare(
     vary: Mapping[str, Sequence[object]] | None = None,
     *,
     repetitions: int | None = None,
+    prices: Prices = None,
     jobs: int = -1,
 ) -> Answer:
     """Variants on the same traffic with paired differences, as ``infersim compare``.
 
     ``what`` is a scenario of which ``vary`` gives dotted keys several values, each variant
-    simulated ``repetitions`` times (5 unless the scenario says more); or a list of run directories.
+    simulated ``repetitions`` times (5 unless the scenario says more), with ``prices`` as in
+    ``find``; or a list of run directories.
     """
-    from sim.planning.compare import REPETITIONS, Comparison  # noqa: PLC0415
-    from sim.planning.compare_view import compare_view  # noqa: PLC0415
-    from sim.planning.executors import local  # noqa: PLC0415
-    from sim.planning.runs import compare_runs  # noqa: PLC0415
+    from sim.planning.contrast.compare import REPETITIONS, Comparison  # noqa: PLC0415
+    from sim.planning.contrast.runs import compare_runs  # noqa: PLC0415
+    from sim.planning.points.executors import local  # noqa: PLC0415
+    from sim.terminal.compare import compare_view  # noqa: PLC0415
 
     with _parameters():
         if isinstance(what, list | tuple):
-            if vary or repetitions is not None:
+            if vary or prices or repetitions is not None:
                 raise UsageError("run directories are compared as they are; vary a scenario")
             return Answer(compare_runs([Path(path) for path in what]), compare_view)
-        loaded = as_scenario(what)  # type: ignore[arg-type]
+        loaded = _priced(as_scenario(what), prices, None)  # type: ignore[arg-type]
         usual = loaded.run.repetitions if loaded.run.repetitions > 1 else REPETITIONS
         wanted = usual if repetitions is None else repetitions
         asked = Comparison(loaded, _axes("vary", vary), wanted)
         return Answer(asked.run(local(jobs)), compare_view)
 
 
-def sweep(scenario: AnyScenario, over: Mapping[str, Sequence[object]], *, jobs: int = -1) -> Answer:
-    """Every point of a grid, as ``infersim sweep``: ``over`` gives dotted keys their values."""
-    from sim.planning.executors import local  # noqa: PLC0415
-    from sim.planning.grid import check_values  # noqa: PLC0415
-    from sim.planning.sweep import Sweep, document  # noqa: PLC0415
-    from sim.planning.sweep_view import sweep_view  # noqa: PLC0415
+def sweep(
+    scenario: AnyScenario,
+    over: Mapping[str, Sequence[object]],
+    *,
+    prices: Prices = None,
+    jobs: int = -1,
+) -> Answer:
+    """Every point of a grid, as ``infersim sweep``: ``over`` gives dotted keys their values, and
+    ``prices`` are those of GPU hours, as in ``find``."""
+    from sim.planning.points.executors import local  # noqa: PLC0415
+    from sim.planning.points.grid import check_values  # noqa: PLC0415
+    from sim.planning.sweep.sweep import Sweep, document  # noqa: PLC0415
+    from sim.terminal.sweep import sweep_view  # noqa: PLC0415
 
     with _parameters():
-        asked = Sweep(as_scenario(scenario), _axes("over", over))
+        asked = Sweep(_priced(as_scenario(scenario), prices, None), _axes("over", over))
         check_values(asked.scenario, asked.axes)
         outcomes = list(local(jobs).run(asked.scenario, asked.grid))
         return Answer(document(asked, outcomes), sweep_view)
@@ -184,9 +202,9 @@ def report(result: Result | Answer, path: Path | str) -> Path:
             _page_writer(result["command"])(target, result.document())
         else:
             from reports import render  # noqa: PLC0415
-            from reports.whole_file import write_whole  # noqa: PLC0415
+            from sim.results.whole_file import write_text  # noqa: PLC0415
 
-            write_whole(target, render(**result.page_contents()))
+            write_text(target, render(**result.page_contents()))
     except OSError as error:
         raise InfersimError(f"{target}: cannot be written ({error.strerror})") from None
     return target
@@ -194,10 +212,10 @@ def report(result: Result | Answer, path: Path | str) -> Path:
 
 def _page_writer(command: str) -> Callable[[Path, Mapping[str, Any]], object]:
     """What writes the page of a command's answer."""
-    from reports.planning.compare import write_compare_report  # noqa: PLC0415
-    from reports.planning.find import write_find_report  # noqa: PLC0415
-    from reports.planning.plan import write_plan_report  # noqa: PLC0415
-    from reports.planning.sweep import write_sweep_report  # noqa: PLC0415
+    from reports.pages.planning.compare import write_compare_report  # noqa: PLC0415
+    from reports.pages.planning.find import write_find_report  # noqa: PLC0415
+    from reports.pages.planning.plan import write_plan_report  # noqa: PLC0415
+    from reports.pages.planning.sweep import write_sweep_report  # noqa: PLC0415
 
     return {
         "compare": write_compare_report,
@@ -217,6 +235,23 @@ def _parameters() -> Iterator[None]:
         raise type(error)(text) from None
 
 
+def _priced(scenario: Scenario, prices: Prices, gpus: Sequence[str] | None) -> Scenario:
+    """The scenario with these prices of GPU hours, for ``gpus`` as the caller spells them (None:
+    not known yet)."""
+    from sim.scenario.given_prices import with_prices  # noqa: PLC0415
+
+    if isinstance(prices, str | Path):
+        return with_prices(scenario, [], Path(prices), gpus)
+    if not isinstance(prices, Mapping | None):
+        raise UsageError(
+            "prices: expected US dollars for a GPU hour by GPU, such as {'h100-sxm': 2.40}, or the "
+            "path of a file with them"
+        )
+    return with_prices(
+        scenario, [f"{gpu}={usd}" for gpu, usd in (prices or {}).items()], None, gpus
+    )
+
+
 def _names(parameter: str, names: Sequence[str]) -> list[str]:
     """Several names; UsageError for a single text, whose letters would be taken one by one."""
     if isinstance(names, str):
@@ -226,7 +261,7 @@ def _names(parameter: str, names: Sequence[str]) -> list[str]:
 
 def _axes(parameter: str, axes: Mapping[str, Sequence[object]] | None) -> tuple[Axis, ...]:
     """The axes that a mapping of keys to values spans; UsageError where there is none."""
-    from sim.planning.grid import Axis  # noqa: PLC0415
+    from sim.planning.points.grid import Axis  # noqa: PLC0415
 
     example = f"{parameter}={{'scheduler.max_num_seqs': [64, 128, 256]}}"
     if not isinstance(axes, Mapping) or not axes:

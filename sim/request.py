@@ -31,7 +31,8 @@ class Request:
 
     ``computed`` is vLLM's ``num_computed_tokens``: tokens whose KV is in the cache. ``generated``
     counts the output tokens delivered. Both stand still while the request decodes: its progress is
-    then ``batch.iteration - joined`` (see ``DecodeBatch``), so that no decode step has to touch it.
+    then what the batch says it ``gained`` (see ``sim.growth``), so that no decode step has to touch
+    it.
     """
 
     __slots__ = (

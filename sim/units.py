@@ -9,6 +9,14 @@ from __future__ import annotations
 import math
 import re
 
+Seconds = float
+Bytes = float
+Share = float
+"""From 0 to 1."""
+Count = int
+"""Of at least 0."""
+# with these a record says what its fields hold, which whoever reads them from a file goes by
+
 _DECIMAL = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
 _TIME = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0}
@@ -157,17 +165,24 @@ def show_rate(value: float, unit: str) -> str:
     return f"{_digits(value)} {unit}"
 
 
+def milliseconds(value: float | None) -> str:
+    """A latency given in ms, in the unit that suits it."""
+    return "-" if value is None else show_time(value / 1e3)
+
+
+def number(value: float | None) -> str:
+    """A number or a ratio: three digits, and all of the whole part.
+
+    >>> number(12345.6), number(1.2345), number(None)
+    ('12,346', '1.23', '-')
+    """
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
 TWICE = 2.0
 """From this ratio on people say how many times as much, below it percent."""
-
-
-def show_multiple(ratio: float) -> str:
-    """A ratio: three digits, and all of the whole part.
-
-    >>> show_multiple(9.853), show_multiple(14000.4)
-    ('9.85', '14,000')
-    """
-    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
 
 
 def show_cost(usd: float) -> str:

@@ -20,8 +20,8 @@ from pathlib import Path
 import simpy
 
 import sim
+from tests.places import ROOT
 
-ROOT = Path(__file__).parents[1]
 AZURE = ROOT.parent / "shared" / "data" / "traces" / "azure_conv_2023.csv"
 OWN = ROOT / "scenarios" / "traces" / "chat-azure.csv"
 ROUNDS = 5
@@ -36,8 +36,8 @@ def cpu_seconds(job: Callable[[], object]) -> float:
 
 START = """
 import sim
-from sim.simulation import CostModel, prepare
-CostModel(prepare(sim.load_scenario("scenarios/chat.yaml")).deployment)
+from sim.simulation import prepare
+prepare(sim.load_scenario("scenarios/chat.yaml"))
 """
 
 

@@ -15,10 +15,10 @@ from calibrate.engine.graphs import Capture
 from calibrate.engine.model import Transformer
 from calibrate.lazy_torch import torch
 from sim.memory import Allocator, PagedAllocator
-from sim.model import ModelSpec
-from sim.plans import Plan
 from sim.request import Request
-from sim.schedulers import Limits, Scheduler
+from sim.schedulers import Limits, Plan, Scheduler
+from sim.specs.model import ModelSpec
+from tests.dense_models import LLAMA_2_7B, changed
 
 VOCABULARY = 128
 
@@ -42,13 +42,9 @@ def tiny(**changes: Any) -> ModelSpec:
         "intermediate_size": 96,
         "vocab_size": VOCABULARY,
         "max_position_embeddings": 512,
-        "tie_word_embeddings": False,
-        "attention_bias": False,
-        "qk_norm": False,
-        "sliding_window": None,
         "source": "made up",
     }
-    return ModelSpec(**fields | changes)
+    return changed(LLAMA_2_7B, **fields | changes)
 
 
 def make_model(spec: ModelSpec | None = None, dtype: Any = None) -> Transformer:

@@ -16,19 +16,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import sim
-from sim.cost import CostModel
+from sim.pools import make_replica_scheduler
 from sim.scenario import Scenario
-from sim.simulation import make_replica_scheduler, prepare
+from sim.simulation import prepare
 from sim.workload import OpenTraffic, build
 from tests.golden_scenarios import changed
 from tests.harness import Played, play
+from tests.places import DATA, MODELS
 from tests.test_fuzz import check
-
-DATA = Path(__file__).parent / "data"
 
 BASE: dict[str, Any] = {
     "model": "llama-3.2-1b",
@@ -99,6 +97,8 @@ FEATURES: Mapping[str, dict[str, Any]] = {
     "fp8": {"precision": {"weights": "fp8", "activations": "fp8", "kv_cache": "fp8"}},
     "int8": {"precision": {"weights": "int8", "activations": "int8"}},
     "int4": {"precision": {"weights": "int4"}},
+    # model
+    "experts": {"model": str(MODELS / "tiny-experts")},
     # traffic
     "constant": arrivals("constant", rate=64),
     "gamma": arrivals("gamma", rate=60, cv=3),
@@ -195,8 +195,8 @@ def played(scenario: Scenario, leap: bool) -> Played:
         rows = (traffic.concurrency, traffic.think_time, lengths)
     return play(
         rows,
-        lambda: make_replica_scheduler(setup),
-        CostModel(setup.deployment),
+        lambda: make_replica_scheduler(setup.only),
+        setup.only.cost,
         leap=leap,
         replicas=scenario.fleet[0].replicas,
         router=scenario.router,

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-DATA = Path(__file__).parent / "data"
+from tests.places import DATA
 
 BASE: dict[str, Any] = {
     "model": "llama-3.1-8b",

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from sim import catalog
-from sim.hardware import GpuSpec
+from sim.specs.gpu import GpuSpec
 
 
 def data_sheet(name: str) -> GpuSpec:

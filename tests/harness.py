@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 
 import simpy
 
-from sim.clock import Stop, run
-from sim.fleet import make_fleet
-from sim.recorder import Recorder
-from sim.replica import Price, Replica
+from sim.iteration import Part, Timer
+from sim.loop.clock import Stop, run
+from sim.loop.fleet import make_fleet
+from sim.loop.recorder import Recorder
+from sim.loop.replica import Replica
 from sim.request import Request, TrafficClass
 from sim.routers import make_router
-from sim.schedulers import Chunk, Scheduler
+from sim.schedulers import Scheduler
 from sim.workload.traffic import Chunk as TrafficChunk
 from sim.workload.traffic import ClosedTraffic, LengthChunk, OpenTraffic
 
@@ -36,7 +37,7 @@ Arriving = tuple[float, int, int] | tuple[float, int, int, TrafficClass]
 Asked = tuple[int, int] | tuple[int, int, TrafficClass]
 
 
-class LinePrice:
+class LineTimer(Timer):
     """Decode and prefill at constant cost per pass, sequence, context token and prompt token (s).
 
     With powers of two every sum is exact, so that ties between replicas and arrivals do happen.
@@ -48,7 +49,7 @@ class LinePrice:
         self.fixed, self.sequence, self.context, self.token = fixed, sequence, context, token
         self.bend = bend  # context from which one more token costs twice as much
 
-    def decode_line(self, sequences: int, context: int) -> tuple[float, float, float]:
+    def line(self, sequences: int, context: int) -> tuple[float, float, float]:
         base = self.fixed + self.sequence * sequences
         if self.bend is None:
             return float("inf"), base, self.context
@@ -57,17 +58,17 @@ class LinePrice:
         return float("inf"), base - self.context * self.bend, 2 * self.context
 
     def iteration(
-        self, sequences: int, context: int, chunks: list[Chunk], admitted: int
+        self, sequences: int, context: int, parts: Sequence[Part], admitted: int
     ) -> tuple[float, float, float]:
-        tokens = sum(chunk.tokens for chunk in chunks)
-        _, base, slope = self.decode_line(sequences, context)
+        tokens = sum(part.tokens for part in parts)
+        _, base, slope = self.line(sequences, context)
         return base + slope * context + self.token * tokens, 0.0, 0.0
 
 
 def play(
     traffic: Sequence[Arriving] | tuple[int, float, Sequence[Asked]],
     scheduler: Callable[[], Scheduler],
-    price: Price,
+    price: Timer,
     *,
     leap: bool,
     replicas: int = 1,

@@ -15,19 +15,21 @@ import numpy as np
 from calibrate.device import DeviceFacts
 from calibrate.engine.arrivals import source
 from calibrate.engine.batch import Span
-from calibrate.engine.cache import BlockTables, geometry
+from calibrate.engine.cache import BlockTables
 from calibrate.engine.executor import Pass
 from calibrate.engine.loop import Loop
 from calibrate.engine.observed import Observed
 from calibrate.engine.record import ObservedResult
 from calibrate.engine.sequences import follow
+from calibrate.validation.prediction import Variant
+from reports.frame.run_directory import Frames
 from sim.cost import CostModel
+from sim.iteration import Batch
 from sim.metrics.run_record import RunRecord
-from sim.plans import Plan
+from sim.pools import make_replica_scheduler
 from sim.scenario import load_scenario
-from sim.schedulers import Scheduler
-from sim.simulation import Setup, make_replica_scheduler, prepare, recorded
-from sim.validation.variant import Variant
+from sim.schedulers import Plan, Scheduler
+from sim.simulation import Setup, prepare, recorded
 from sim.workload import build
 
 CONFIG = {
@@ -89,22 +91,18 @@ class PricedExecutor:
     def __init__(
         self, scheduler: Scheduler, cost: CostModel, clock: VirtualClock, noise: Callable[[], float]
     ) -> None:
-        tables = BlockTables(*geometry(scheduler.kv))
+        tables = BlockTables(scheduler.kv.num_blocks, scheduler.kv.block_size)
         self.sequences = follow(scheduler, tables, lambda request: [1] * request.prompt_tokens)
         self._cost, self._clock, self._noise = cost, clock, noise
 
     def run(self, plan: Plan) -> Pass:
         spans: list[Span] = self.sequences.follow(plan)
-        if plan.chunks:
-            price = self._cost.iteration(plan.computed, plan.context, plan.chunks, plan.admitted)[0]
-        else:
-            _, intercept, slope = self._cost.decode_line(plan.computed, plan.context)
-            price = intercept + slope * plan.context
-        price *= self._noise()
-        self._clock.time += price
+        batch = Batch(plan.sequences, plan.context, plan.chunks, plan.admitted)
+        took = self._cost.seconds(batch) * self._noise()
+        self._clock.time += took
         chosen = [span for span in spans if span.samples]
         served = self.sequences.deliver(chosen, [2] * len(chosen))
-        return Pass(tuple(spans), served, 0.0, price)
+        return Pass(tuple(spans), served, 0.0, took)
 
 
 def write_scenario(folder: Path, changes: Mapping[str, Any] | None = None) -> Path:
@@ -131,11 +129,11 @@ def observe(
     scenario = load_scenario(scenario_file)
     truth = truth or Variant()
     setup = truth.of(prepare(scenario))
-    scheduler = make_replica_scheduler(setup)
+    scheduler = make_replica_scheduler(setup.only)
     clock, random = VirtualClock(), np.random.default_rng(seed)
     executor = PricedExecutor(
         scheduler,
-        CostModel(setup.deployment),
+        setup.only.cost,
         clock,
         lambda: float(np.exp(random.normal(0.0, noise))) if noise else 1.0,
     )
@@ -181,8 +179,24 @@ def _record(setup: Setup, loop: Loop, end: float, traffic: Any) -> RunRecord:
         setup,
         traffic,
         loop.log.recorder,
-        CostModel(setup.deployment),
         end=end,
         events=len(loop.log.iterations),
         interrupted=False,
     )
+
+
+def made_up_validation(folder: Path) -> tuple[dict[str, Any], Frames, Frames, dict[str, Any]]:
+    """What ``infersim validate-run`` gathers of a run whose iterations take 3 ms longer than
+    predicted: the document, the tables of both sides and the series."""
+    from calibrate.validation.document import Validation
+    from calibrate.validation.observed import read_observed
+    from calibrate.validation.prediction import question
+    from calibrate.validation.series import series
+
+    truth = Variant(per_iteration=3e-3)
+    run = read_observed(observe(write_scenario(folder), folder / "observed", truth, noise=0.02))
+    validation = Validation(run, [], question(run, None, [], None))
+    result = validation.predicted.result
+    predicted = Frames(result.requests, result.timeseries)
+    sides = Frames(run.requests, run.timeseries), predicted
+    return validation.document, *sides, series(validation)

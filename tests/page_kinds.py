@@ -8,24 +8,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import reports
-import reports.page
-from reports.decimate import ranks
-from reports.planning import (
-    ablate,
-    compare,
-    diagnose,
-    find,
-    made_up,
-    made_up_studies,
-    plan,
-    sensitivity,
-    sweep,
-)
-from reports.profile import render_profile
-from reports.profile.page import SECTIONS as OF_PROFILES
-from reports.run_directory import Run
-from reports.validation import Frames, render_validation
-from reports.validation.page import SECTIONS as OF_VALIDATIONS
+from reports.frame.decimate import ranks
+from reports.frame.run_directory import Run
+from reports.pages.planning import ablate, compare, diagnose, find, plan, sensitivity, sweep
+from reports.pages.profile import render_profile
+from reports.pages.profile.page import SECTIONS as OF_PROFILES
+from reports.pages.run.page import SECTIONS as OF_RUNS
+from reports.pages.validation import render_validation
+from reports.pages.validation.page import SECTIONS as OF_VALIDATIONS
+from tests import made_up, made_up_studies
 
 
 class Kind(NamedTuple):
@@ -83,31 +74,15 @@ def _run(requests: int) -> Callable[[Path], str]:
 
 
 def _profile(folder: Path) -> str:
-    from sim.calibration.document import document, points
-    from sim.calibration.find import find as found_in
-    from sim.calibration.measured import read
-    from tests.profile_fixtures import profile_of, rows_of, write_gpu, write_table
+    from tests.profile_fixtures import made_up_profile
 
-    path = write_gpu(folder / "gpu.yaml", profile_of())
-    found = found_in(str(path))
-    measured = read(write_table(folder / "gpu.csv", rows_of(profile_of())))
-    return render_profile(document(found, measured), points(found, measured))
+    return render_profile(*made_up_profile(folder))
 
 
 def _validation(folder: Path) -> str:
-    from sim.validation.document import Validation
-    from sim.validation.observed import read_observed
-    from sim.validation.prediction import question
-    from sim.validation.series import series
-    from sim.validation.variant import Variant
-    from tests.observed_fixtures import observe, write_scenario
+    from tests.observed_fixtures import made_up_validation
 
-    truth = Variant(per_iteration=3e-3)
-    run = read_observed(observe(write_scenario(folder), folder / "observed", truth, noise=0.02))
-    validation = Validation(run, [], question(run, None, [], None))
-    result = validation.predicted.result
-    sides = Frames(run.requests, run.timeseries), Frames(result.requests, result.timeseries)
-    return render_validation(validation.document, *sides, series(validation))
+    return render_validation(*made_up_validation(folder))
 
 
 def _decided(decision: Decision) -> Kind:
@@ -118,11 +93,11 @@ def _decided(decision: Decision) -> Kind:
 
 
 KINDS: Mapping[str, Kind] = {
-    "run": Kind(_run(2000), reports.page.SECTIONS),
+    "run": Kind(_run(2000), OF_RUNS),
     **{name: _decided(decision) for name, decision in DECISIONS.items()},
     "profile": Kind(_profile, OF_PROFILES),
     "validation": Kind(_validation, OF_VALIDATIONS),
 }
 
-LARGE = Kind(_run(100_000), reports.page.SECTIONS)
+LARGE = Kind(_run(100_000), OF_RUNS)
 """A run of a hundred thousand requests."""

@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from reports.bundle import plotly_js
+from reports.frame.page import plotly_js
 from tests.page_kinds import KINDS, LARGE
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from calibrate.inspection.measured import NEEDED
 from sim import catalog
-from sim.calibration.measured import NEEDED
 from sim.catalog.profile_file import to_document, to_yaml
 from sim.cost.kernels.choice import choose
-from sim.profile import KernelFit, Profile, Score
+from sim.specs.profile import KernelFit, Profile, Score
 
 GPU = catalog.gpu("h100-sxm")
 HARDWARE = {
@@ -135,3 +135,15 @@ def write_table(path: Path, rows: list[dict[str, Any]], **meta: Any) -> Path:
         writer.writerows(rows)
     path.with_name(path.name + ".meta.json").write_text(json.dumps(meta))
     return path
+
+
+def made_up_profile(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What ``infersim calibrate report`` gathers of a profile and its measurements, which are
+    written into ``folder``: the document and the points."""
+    from calibrate.inspection.document import document, points
+    from calibrate.inspection.find import find
+    from calibrate.inspection.measured import read
+
+    found = find(str(write_gpu(folder / "gpu.yaml", profile_of())))
+    measured = read(write_table(folder / "gpu.csv", rows_of(profile_of())))
+    return document(found, measured), points(found, measured)

@@ -8,13 +8,15 @@ numbers predict nothing.
 from __future__ import annotations
 
 import heapq
+import json
 import math
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from reports.run_directory import Run
+from reports.frame.run_directory import Run
 
 KV_TOKENS = 120_000
 SCENARIO_YAML = "version: 1\nname: chat\nmodel: llama-3.1-8b\nfleet:\n- gpu: h100-sxm\n"
@@ -350,3 +352,12 @@ def _nested(
         "notes": ["Warm-up: the first 5 % of the requests."],
         "interrupted": False,
     }
+
+
+def save(run: Run, directory: Path) -> None:
+    """Write the files of ``run`` into ``directory``, which exists."""
+    (directory / "summary.json").write_text(json.dumps(run.summary), encoding="utf-8")
+    run.requests.to_parquet(directory / "requests.parquet")
+    run.timeseries.to_parquet(directory / "timeseries.parquet")
+    (directory / "resolved.yaml").write_text(run.scenario_yaml, encoding="utf-8")
+    (directory / "charts.json").write_text(json.dumps(run.charts), encoding="utf-8")

@@ -11,9 +11,9 @@ import pytest
 
 import sim
 from sim.errors import InfeasibleError, ScenarioError, UsageError
-from sim.recorder import Recorder
-from sim.replica import Replica
-from sim.results import Result
+from sim.loop.recorder import Recorder
+from sim.loop.replica import Replica
+from sim.results.result import Result
 from sim.routers import LeastOutstanding
 
 SCENARIO = {
@@ -229,7 +229,7 @@ def simulate_interrupted(
         (Replica, "submit"),
         (LeastOutstanding, "choose"),
         (Replica, "_account"),
-        (Recorder, "finish"),
+        (Recorder, "close"),
         (Recorder, "reject"),
     ],
     ids=lambda part: part if isinstance(part, str) else part.__name__,

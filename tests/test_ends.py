@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import sim
-from sim.catalog.whole_runs import whole_run_errors
+from sim.catalog.whole_runs import whole_run_errors, whole_runs_text
 from sim.ends import at_factor, run_ends
 from sim.simulation import simulate
+from tests.places import ROOT
 
-ROOT = Path(__file__).parents[1]
 CHAT = {
     "model": "llama-3.1-8b",
     "fleet": {"gpu": "h100-sxm"},
@@ -133,6 +134,54 @@ def test_whole_run_errors_are_those_of_the_validation_page() -> None:
     assert whole_run_errors("sglang") == ()
 
 
+CARDS = {"h100-sxm": "H100-SXM", "a100-sxm-80gb": "A100", "rtx-4090": "RTX 4090"}
+SOURCES = {
+    "closed_loop.csv": {"vllm": "vllm", "trtllm": "tensorrt-llm"},
+    "mlperf.csv": {"TensorRT-LLM (MLPerf harness)": "tensorrt-llm"},
+    "batch1_gptfast.csv": {"gpt-fast (PyTorch compile)": "gpt-fast"},
+    "static_batch_trtllm.csv": {"TensorRT-LLM": "tensorrt-llm-0.9"},
+    "vllm_rtx4090_llama-3.1-8b": {"vLLM": "vllm"},
+}
+
+
+def test_gpus_and_models_of_whole_runs_are_those_of_the_validation_page() -> None:
+    text = (ROOT / "calibrate" / "VALIDATION.md").read_text(encoding="utf-8")
+    table = text.split("## By source, engine, GPU and model")[1].split("\n## ")[0]
+    found: dict[str, set[tuple[str, str]]] = {}
+    for line in table.splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) > 6 and cells[2] in SOURCES.get(cells[1], {}):
+            found.setdefault(SOURCES[cells[1]][cells[2]], set()).add((cells[4], cells[5]))
+    assert set(found) == {"vllm", "tensorrt-llm", "gpt-fast", "tensorrt-llm-0.9"}
+    for engine, rows in found.items():
+        mine = whole_run_errors(engine)
+        named = {card for card, name in CARDS.items() if any(name in gpu for gpu, _ in rows)}
+        assert {gpu for each in mine for gpu in each.gpus} == named, engine
+        families = " ".join(each.models for each in mine).lower()
+        for _, model in rows:
+            word = re.split(r"[-/ ]", model.removeprefix("meta-llama/"))[0].lower()
+            assert word in families or word.rstrip("2") in families, model
+    assert {each.models for each in whole_run_errors("vllm")} == {"Llama-3.1-70B", "Llama-3.1-8B"}
+
+
+def said(**changes: Any) -> str:
+    summary = simulate(chat(**{"run.requests": 30, **changes})).summary
+    return str(summary["infersim"]["whole_runs"]["text"])
+
+
+def test_what_is_known_of_whole_runs_names_where_they_ran() -> None:
+    closed = {"workload.arrivals": {"kind": "closed", "concurrency": 4}}
+    text = said(**closed)
+    assert "closed loop, Llama-3.1-70B on h100-sxm: TTFT 5 / 14 %, TPOT 2 / 5 %." in text
+    assert "None of them" not in text
+    assert said().endswith(" None of them with requests that arrive at a rate.")
+    assert said(**{"scheduler.batching": "static"}).endswith(" None of them with static batches.")
+    other = "No published run of vllm on l40s was compared with its prediction."
+    assert said(**{"fleet.0.gpu": "l40s", **closed}) == other
+    both = whole_runs_text("vllm", ["h100-sxm", "l40s"], "online")
+    assert both.endswith(" None of them with l40s, nor with requests that arrive at a rate.")
+
+
 def test_run_writes_the_ends_into_the_summary_on_disk(tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
@@ -150,7 +199,7 @@ def test_run_writes_the_ends_into_the_summary_on_disk(tmp_path: Path) -> None:
 
 
 def test_find_gives_the_highest_load_at_both_ends() -> None:
-    from sim.planning.find import document, find
+    from sim.planning.load.find import document, find
 
     scenario = chat(**{"run.requests": 300, "workload.arrivals.rate": 8})
     found = find(scenario, "rate", tolerance=0.04)

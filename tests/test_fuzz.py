@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from pathlib import Path
 from typing import Any, get_args
 
 import pandas as pd
@@ -15,15 +14,16 @@ from hypothesis import strategies as st
 import sim
 from sim import catalog
 from sim.errors import InfersimError
-from sim.results import Result
+from sim.results.result import Result
+from sim.routers import ROUTERS
 from sim.scenario.arrivals import Arrivals
-from sim.scenario.deployment import ROUTERS, PrecisionName
-from sim.scenario.json_schema import ORDERS
+from sim.scenario.deployment import PrecisionName
 from sim.scenario.lengths import Lengths
 from sim.scenario.support import refusal
-from tests.test_fleet import check_plans, check_requests, check_totals
+from sim.schedulers import ORDERS
+from tests.loop.test_fleet import check_plans, check_requests, check_totals
+from tests.places import DATA
 
-DATA = Path(__file__).parent / "data"
 TRACES = sorted(path.name for path in DATA.iterdir() if not path.name.startswith("lengths"))
 
 SMALL = [name for name in catalog.names("models") if catalog.model(name).parameters < 10e9]
@@ -119,7 +119,7 @@ def schedulers(draw: st.DrawFn) -> dict[str, Any]:
     seats = draw(one_of(1, 3, 8, 64))
     optional = section(
         batching=one_of("continuous", "continuous", "static", "request"),
-        order=supported("Scheduler", "order", ORDERS),
+        order=supported("Scheduler", "order", tuple(ORDERS)),
         chunked_prefill=st.booleans(),
         long_prefill_token_threshold=one_of(None, 0, 1, 20),
         scheduler_reserve_full_isl=st.booleans(),
@@ -162,7 +162,7 @@ def scenarios(draw: st.DrawFn) -> dict[str, Any]:
         "scheduler": draw(schedulers()),
         "kv_cache": draw(caches()),
         "max_model_len": draw(one_of(100, 400, 1024, None)),
-        "router": draw(supported("Scenario", "router", ROUTERS)),
+        "router": draw(supported("Scenario", "router", tuple(ROUTERS))),
         "workload": draw(workloads()),
         "slo": slo,
         "run": {**requests, **draw(run)},
@@ -202,7 +202,7 @@ def check(result: Result) -> None:
     end = result.record.end
     assert math.isfinite(end)
     times = result.requests[["scheduled_s", "first_token_s", "finish_s"]].to_numpy()
-    assert not (times > end + result.record.deployment.engine.front_end).any()
+    assert not (times > end + result.record.front_end).any()
     assert (result.timeseries["end_s"] <= end).all()
 
 

@@ -12,7 +12,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -28,8 +27,7 @@ from sim.scenario.support import refusal
 from sim.schedulers.orders import ORDERS
 from tests.golden import FOLDER, added, moved, moved_in_summary, moved_in_table, pin, pins_of, read
 from tests.golden_scenarios import CHANGES, ROUNDED, scenario
-
-ROOT = Path(__file__).parents[1]
+from tests.places import ROOT
 
 
 @pytest.mark.parametrize("name", CHANGES)

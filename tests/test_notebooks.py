@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.places import ROOT
+
 FOLDER = ROOT / "notebooks"
 SOURCES = sorted(FOLDER.glob("[0-9][0-9]_*.py"))
 TOOLS = ("jupytext", "nbclient", "nbformat", "ipykernel")
@@ -33,14 +34,6 @@ SAID = ("type", "name", "x", "y", "z", "base")
 NEAR = 1e-4
 """Relative difference of two numbers of a figure that libraries of mathematics may make."""
 
-OFFLINE = """
-import runpy, socket, sys
-def refuse(*args, **kwargs):
-    raise OSError("a notebook asked for the network")
-socket.getaddrinfo = socket.socket.connect = refuse
-runpy.run_path(sys.argv[1], run_name="__main__")
-"""
-
 each = pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
 needs_tools = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
 
@@ -56,21 +49,24 @@ def environment() -> dict[str, str]:
     return kept | {"PYTHONPATH": str(ROOT)}
 
 
-@each
-def test_a_source_is_a_program(source: Path, tmp_path: Path) -> None:
-    if MISSING:
-        pytest.skip(f"not installed: {', '.join(MISSING)}")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", OFFLINE, str(source)],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    assert list(tmp_path.iterdir()) == [], "a notebook leaves nothing behind"
+@needs_tools
+@pytest.mark.parametrize(
+    ("cell", "complaint"),
+    {
+        "import urllib.request; urllib.request.urlopen('http://1.1.1.1')": "the network",
+        "import warnings; warnings.warn('old', stacklevel=1)": "UserWarning",
+        "open('left.txt', 'w').close()": "leaves left.txt behind",
+    }.items(),
+)
+def test_what_a_notebook_must_not_do(cell: str, complaint: str, tmp_path: Path) -> None:
+    from nbclient.exceptions import CellExecutionError
+
+    from notebooks.build import LeftoversError, executed
+
+    source = tmp_path / "00_bad.py"
+    source.write_text(f"# %%\n{cell}\n", encoding="utf-8")
+    with pytest.raises((CellExecutionError, LeftoversError), match=complaint):
+        executed(source)
 
 
 @needs_tools

@@ -14,9 +14,9 @@ import yaml
 import sim
 from sim.errors import UsageError
 from sim.own import absolute, is_own, load_class, load_function
-from sim.planning.executors import InProcess, local
-from sim.planning.grid import read_axes
-from sim.planning.sweep import Sweep, document
+from sim.planning.points.executors import InProcess, local
+from sim.planning.points.grid import read_axes
+from sim.planning.sweep.sweep import Sweep, document
 from sim.scenario import Scenario, load_scenario
 from sim.schedulers import Order
 from sim.simulation import prepare

@@ -25,7 +25,7 @@ SCENARIO: dict[str, Any] = {
         "prompt_tokens": {"kind": "fixed", "value": 200},
         "output_tokens": {"kind": "fixed", "value": 20},
     },
-    "slo": {"ttft": "500ms", "tpot": "40ms", "attainment": 0.95},
+    "slo": {"ttft": "500ms", "tpot": "40ms", "attainment": 0.9},
     "run": {"requests": 60},
 }
 MOST_SEQS = "scheduler.max_num_seqs"
@@ -156,6 +156,29 @@ def test_plan(place: Path) -> None:
     assert same(answer, "plan", "one.yaml", *options, "--jobs", "1")
 
 
+def test_prices_in_python_are_those_of_the_command(place: Path) -> None:
+    (place / "prices.yaml").write_text("h100-sxm: 1.25\nl4: 0.4\n")
+    for prices, option in (
+        ({"h100-sxm": 2.4}, ["--price", "h100-sxm=2.4"]),
+        ("prices.yaml", ["--prices", "prices.yaml"]),
+    ):
+        answer = sim.find("one.yaml", tolerance=0.5, prices=prices)
+        assert same(answer, "find", "one.yaml", "--tolerance", "0.5", *option)
+    fleets = sim.plan(
+        "one.yaml", ["h100-sxm"], tensor_parallel=[1], top=1, jobs=1, prices={"h100-sxm": "2.40"}
+    )
+    (fleet,) = fleets["fleets"]
+    assert fleet["usd_per_hour"] == pytest.approx(2.4 * fleet["gpus"])
+    points = sim.sweep("one.yaml", {"run.requests": [60]}, jobs=1, prices={"h100-sxm": 2.4})
+    cost = points["results"][0]["summary"]["infersim"]["cost"]
+    assert cost["usd_per_gpu_hour"] == 2.4
+    compared = sim.compare(
+        "one.yaml", {MOST_SEQS: [8, 16]}, repetitions=2, jobs=1, prices={"h100-sxm": 2.4}
+    )
+    options = ["--vary", f"{MOST_SEQS}=8,16", "--repetitions", "2", "--jobs", "1"]
+    assert same(compared, "compare", "one.yaml", *options, "--price", "h100-sxm=2.4")
+
+
 # -- mistakes ------------------------------------------------------------------------------------
 
 MISTAKES = {
@@ -173,6 +196,11 @@ MISTAKES = {
     "rate": lambda s: sim.plan(s, ["h100-sxm"], rate="fast"),
     "headroom": lambda s: sim.plan(s, ["h100-sxm"], headroom=-1),
     "constraint": lambda s: sim.plan(s, ["h100-sxm"], constraint="ttft"),
+    "unknown GPU": lambda s: sim.find(s, prices={"h100": 2}),
+    "another GPU": lambda s: sim.plan(s, ["h100-sxm"], prices={"l4": 2}),
+    "price": lambda s: sim.sweep(s, {MOST_SEQS: [1, 2]}, jobs=1, prices={"h100-sxm": "dear"}),
+    "a price alone": lambda s: sim.find(s, prices=2.4),
+    "prices of runs": lambda s: sim.compare(["a", "b"], prices={"h100-sxm": 2}),
     "jobs": lambda s: sim.sweep(s, {MOST_SEQS: [1, 2]}, jobs=0),
 }
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 import sim
+from tests.places import ROOT
 
-SCENARIOS = Path(__file__).parents[1] / "scenarios"
+SCENARIOS = ROOT / "scenarios"
 NAMES = sorted(path.stem for path in SCENARIOS.glob("*.yaml"))
 
 

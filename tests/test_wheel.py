@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hatchling.builders.wheel import WheelBuilder
 
-ROOT = Path(__file__).parents[1]
+from tests.places import ROOT
 
 
 def test_the_wheel_has_every_module_and_data_file_and_nothing_else(tmp_path: Path) -> None:
@@ -21,4 +21,4 @@ def test_the_wheel_has_every_module_and_data_file_and_nothing_else(tmp_path: Pat
     }
     assert names == expected
     assert "sim/catalog/gpus/h100-sxm.yaml" in names
-    assert "reports/templates/page.js" in names
+    assert "reports/frame/templates/page.js" in names

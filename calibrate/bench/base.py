@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from sim.model import ModelSpec, precision_bytes
+from sim.specs.model import ModelSpec
+from sim.specs.precision import precision_bytes
 
 if TYPE_CHECKING:
     from calibrate.bench.arena import Arena

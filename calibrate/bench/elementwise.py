@@ -17,6 +17,7 @@ from calibrate.bench import vllm_cpu
 from calibrate.bench.arena import Arena, dtype
 from calibrate.bench.base import WORKSPACE, Kernels, Point, Rows, Scope, Work, element
 from calibrate.bench.heads import Candidate, first_right
+from calibrate.dense import dense_layer
 from calibrate.lazy_torch import Tensor, optional, torch
 
 LOGIT_BYTES = 4
@@ -69,9 +70,10 @@ class Elementwise:
     def points(self, scope: Scope) -> Iterator[Point]:
         """Each operator at the widths of the chosen models."""
         hidden = sorted({model.hidden_size for model in scope.models} | {1024, 4096, 8192})
-        inner = sorted({model.intermediate_size for model in scope.models})
-        heads = sorted({model.query_size + model.kv_size for model in scope.models})
-        cached = sorted({2 * model.kv_size for model in scope.models} | {1024})
+        layers = [dense_layer(model) for model in scope.models]
+        inner = sorted({layer.mlp.intermediate_size for layer in layers})
+        heads = sorted({each.attention.query_size + each.attention.kv_size for each in layers})
+        cached = sorted({2 * layer.attention.kv_size for layer in layers} | {1024})
         widths = {"norm": hidden, "activation": inner, "rotary": heads, "embedding": hidden}
         widths["kv_write"] = cached
         for precision in scope.sixteen_bit():

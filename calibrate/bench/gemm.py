@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from calibrate.bench.arena import Arena
 from calibrate.bench.base import WORKSPACE, Point, Scope, UnsupportedError, Work, element, rows_for
 from calibrate.bench.vllm_cpu import Products
+from calibrate.dense import dense_layer
 from calibrate.lazy_torch import Tensor, torch
-from sim.model import ModelSpec
+from sim.specs.model import ModelSpec
 
 PRECISIONS = ("bf16", "fp16", "fp32", "fp8", "int8", "int8-weights", "int4-weights")
 GRID_N = (512, 1024, 2048, 4096, 6144, 8192, 12288, 16384, 28672)
@@ -37,16 +38,17 @@ def layer_shapes(model: ModelSpec, tensor_parallel: int) -> dict[str, tuple[int,
 
     Empty if the heads cannot be shared out.
     """
-    if model.num_heads % tensor_parallel or model.intermediate_size % tensor_parallel:
+    attention, mlp, _ = dense_layer(model)
+    if attention.num_heads % tensor_parallel or mlp.intermediate_size % tensor_parallel:
         return {}
-    query = model.query_size // tensor_parallel
-    kv = max(1, model.num_kv_heads // tensor_parallel) * model.head_dim
-    mlp = model.intermediate_size // tensor_parallel
+    query = attention.query_size // tensor_parallel
+    kv = max(1, attention.num_kv_heads // tensor_parallel) * attention.head_dim
+    inner = mlp.intermediate_size // tensor_parallel
     return {
         "qkv": (query + 2 * kv, model.hidden_size),
         "output": (model.hidden_size, query),
-        "gate_up": ((model.mlp_matrices - 1) * mlp, model.hidden_size),
-        "down": (model.hidden_size, mlp),
+        "gate_up": ((mlp.mlp_matrices - 1) * inner, model.hidden_size),
+        "down": (model.hidden_size, inner),
         "head": (-(-model.vocab_size // tensor_parallel), model.hidden_size),
     }
 

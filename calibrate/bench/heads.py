@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from calibrate.bench.base import Scope, UnsupportedError
+from calibrate.dense import dense_layer
 from calibrate.lazy_torch import Tensor, torch
+from sim.specs.model import ModelSpec
 
 EXTRA_WEIGHT = 0.5
 
@@ -21,6 +23,12 @@ class Heads(NamedTuple):
     q: int
     kv: int
     size: int
+
+    @classmethod
+    def of(cls, model: ModelSpec) -> Heads:
+        """Those of a model that one device holds whole."""
+        attention = dense_layer(model).attention
+        return cls(attention.num_heads, attention.num_kv_heads, attention.head_dim)
 
 
 EXTRA = (
@@ -37,10 +45,10 @@ def layouts(scope: Scope) -> dict[Heads, float]:
     """Head layouts to measure, each with how much it matters."""
     found: dict[Heads, float] = {}
     for model in scope.models:
+        heads = Heads.of(model)
         for gpus in scope.tensor_parallel:
-            if model.num_heads % gpus == 0:
-                kv = max(1, model.num_kv_heads // gpus)
-                found.setdefault(Heads(model.num_heads // gpus, kv, model.head_dim), 1.0)
+            if heads.q % gpus == 0:
+                found.setdefault(Heads(heads.q // gpus, max(1, heads.kv // gpus), heads.size), 1.0)
     for heads in EXTRA if scope.kernels == "torch" else ():
         found.setdefault(heads, EXTRA_WEIGHT)
     return found

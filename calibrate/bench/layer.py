@@ -17,7 +17,8 @@ from calibrate.bench.arena import Arena
 from calibrate.bench.base import WORKSPACE, Mode, Point, Scope, Work, element
 from calibrate.bench.heads import Heads
 from calibrate.bench.tiny_model import Setting
-from sim.model import ModelSpec
+from calibrate.dense import dense_layer
+from sim.specs.model import ModelSpec
 
 DECODES = ((1, 512), (8, 512), (32, 512), (32, 2048), (128, 1024))
 PREFILLS = ((1, 128), (1, 512), (1, 2048), (4, 512))
@@ -29,15 +30,16 @@ def point(
     model: ModelSpec, precision: str, batch: int, tokens: int, context: int, step: bool, how: str
 ) -> Point:
     """One layer, or one step of the whole model; ``context`` includes the new tokens."""
+    attention, mlp, _ = dense_layer(model)
     shape = {
         "batch": batch,
         "tokens": tokens,
         "context": context,
-        "n": model.intermediate_size,
+        "n": mlp.intermediate_size,
         "k": model.hidden_size,
-        "q_heads": model.num_heads,
-        "kv_heads": model.num_kv_heads,
-        "head_dim": model.head_dim,
+        "q_heads": attention.num_heads,
+        "kv_heads": attention.num_kv_heads,
+        "head_dim": attention.head_dim,
     }
     made = parts(model, precision, batch, tokens, context, step)
     traffic = sum(times * part.bytes for part, times in made)
@@ -45,7 +47,7 @@ def point(
     memory = max(part.memory for part, _ in made) * 2 + WORKSPACE
     size = element(precision)
     layers = model.num_layers if step else 1
-    memory += layers * model.linear_parameters() * size
+    memory += layers * model.layers[0].linear_parameters(model.hidden_size) * size
     memory += 2 * model.embedding_parameters() * size if step else 0
     operator = "step" if step else "layer"
     return Point(operator, precision, shape, traffic, flops, memory, 1.0, f"{model.name} {how}")
@@ -56,7 +58,7 @@ def parts(
 ) -> list[tuple[Point, int]]:
     """The operators of a layer or step as points of their own, each with how often it runs."""
     rows, layers = batch * tokens, model.num_layers if step else 1
-    heads = Heads(model.num_heads, model.num_kv_heads, model.head_dim)
+    heads, inner = Heads.of(model), dense_layer(model).mlp.intermediate_size
     shapes = gemm.layer_shapes(model, 1)
     found = [
         (gemm.point(precision, rows, *shapes[name]), layers)
@@ -70,9 +72,12 @@ def parts(
     found += [
         (attention, layers),
         (stream("norm", precision, rows, model.hidden_size), 2 * layers),
-        (stream("rotary", precision, rows, model.query_size + model.kv_size), layers),
-        (stream("kv_write", precision, rows, 2 * model.kv_size), layers),
-        (stream("activation", precision, rows, model.intermediate_size), layers),
+        (
+            stream("rotary", precision, rows, (heads.q + heads.kv) * heads.size),
+            layers,
+        ),
+        (stream("kv_write", precision, rows, 2 * heads.kv * heads.size), layers),
+        (stream("activation", precision, rows, inner), layers),
     ]
     if step:
         found += [
@@ -125,7 +130,7 @@ class Layers:
         cache."""
         model = _model(point, self._models)
         step = point.operator == "step"
-        size = model.linear_parameters() * element(point.precision)
+        size = model.layers[0].linear_parameters(model.hidden_size) * element(point.precision)
         layers = model.num_layers if step else min(8, arena.copies(size))
         mode: Mode = "eager" if point.variant.endswith(" eager") else "device"
         setting = Setting(arena, model, point)
@@ -137,4 +142,5 @@ class Layers:
 
 def plain(model: ModelSpec) -> bool:
     """Whether the layer here can express the model: gated MLP after attention, no extra norms."""
-    return model.mlp_matrices == 3 and not model.parallel_mlp and not model.qk_norm
+    attention, mlp, parallel = dense_layer(model)
+    return mlp.mlp_matrices == 3 and not parallel and not attention.qk_norm

@@ -18,7 +18,7 @@ from calibrate.bench.elementwise import compiled, draw, gated, look_up, norm, ro
 from calibrate.bench.heads import Heads, first_right
 from calibrate.bench.paged import BLOCK, make_cache
 from calibrate.lazy_torch import Tensor, torch
-from sim.model import ModelSpec
+from sim.specs.model import ModelSpec
 
 ROTARY_BASE = 10000.0
 
@@ -57,10 +57,10 @@ class Setting:
         self._batch, self._tokens, self._context = (
             point.size(name) for name in ("batch", "tokens", "context")
         )
-        self._heads = Heads(model.num_heads, model.num_kv_heads, model.head_dim)
+        self._heads = Heads.of(model)
         rows = self._batch * self._tokens
         self.hidden = arena.take((rows, model.hidden_size), point.precision)[0].clone()
-        self.queries = arena.empty((rows, model.num_heads, model.head_dim), point.precision)
+        self.queries = arena.empty((rows, self._heads.q, self._heads.size), point.precision)
         self.cos, self.sin = self._angles()
         self._norm, self._rotate = compiled(arena, norm), compiled(arena, rotate)
         self._gated, self._draw = compiled(arena, gated), compiled(arena, draw)
@@ -114,7 +114,7 @@ class Setting:
         """Attention's output as rows, whichever way the kernel left it."""
         if self._tokens > 1 and seen.dim() == 4:
             seen = seen.transpose(1, 2)
-        return seen.reshape(self._batch * self._tokens, self._model.query_size)
+        return seen.reshape(self._batch * self._tokens, self._heads.q * self._heads.size)
 
     def _angles(self) -> tuple[Tensor, Tensor]:
         size, where = self._heads.size, self._arena.device.torch_name

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 from itertools import chain
 
-from sim.recorder import Recorder
+from sim.loop.recorder import Recorder
 from sim.request import Request, TrafficClass
 from sim.schedulers import Scheduler
 from sim.workload import ClosedTraffic, OpenTraffic

@@ -21,10 +21,9 @@ def refuse(refusals: Iterable[Refusal]) -> None:
 def single(setup: Setup, what: str) -> list[Refusal]:
     """Refuses all but one replica on one device, run once; ``what`` begins the sentence: ``vLLM
     runs``."""
-    pool = setup.scenario.fleet[0]
     return [
         (
-            pool.replicas > 1 or pool.tensor_parallel > 1,
+            any(pool.gpus > 1 for pool in setup.pools),
             f"fleet: {what} as one replica on one device; set fleet.0.replicas and "
             "fleet.0.tensor_parallel to 1",
         ),
@@ -38,7 +37,7 @@ def single(setup: Setup, what: str) -> list[Refusal]:
 def no_prefixes(setup: Setup) -> Refusal:
     """Refuses a prefix cache, which would find nothing."""
     return (
-        setup.scenario.kv_cache.enable_prefix_caching,
+        any(pool.settings.kv_cache.enable_prefix_caching for pool in setup.pools),
         "kv_cache.enable_prefix_caching: prompts are random here and share nothing; set it to "
         "false",
     )
@@ -49,7 +48,7 @@ def one_precision(setup: Setup, what: str) -> str:
 
     UsageError where they differ.
     """
-    d = setup.deployment
+    d = setup.only.deployment
     if not d.weights == d.activations == d.kv_cache:
         raise UsageError(
             f"precision: {what} in one precision, not in {d.weights} weights, "

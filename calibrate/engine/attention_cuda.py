@@ -16,6 +16,7 @@ from itertools import accumulate
 from typing import Any
 
 from calibrate.bench.paged_triton import LEAST_ROWS, TILE, splits_for
+from calibrate.dense import dense_layer
 from calibrate.engine.attention import (
     Attention,
     BySequence,
@@ -27,7 +28,7 @@ from calibrate.engine.batch import Span, Step, make_step
 from calibrate.engine.cache import BlockTables
 from calibrate.engine.model import Attend
 from calibrate.lazy_torch import Tensor, optional, torch
-from sim.model import ModelSpec
+from sim.specs.model import ModelSpec
 
 TOLERANCE = 2e-2
 """Error of a kernel against attention by sequence in the same precision, relative (bf16)."""
@@ -181,8 +182,9 @@ def _agrees(candidate: Attention, model: ModelSpec, dtype: Any, device: str) -> 
         made = torch.empty(shape, dtype=dtype, device=device)
         return made.normal_(generator=generator)
 
-    query = draw(len(step.tokens), model.num_heads, model.head_dim)
-    keys, values = (draw(65, size, model.num_kv_heads, model.head_dim) for _ in range(2))
+    heads = dense_layer(model).attention
+    query = draw(len(step.tokens), heads.num_heads, heads.head_dim)
+    keys, values = (draw(65, size, heads.num_kv_heads, heads.head_dim) for _ in range(2))
     expected = BySequence().of(step)(query, keys, values).double()
     try:
         error = candidate.of(step)(query, keys, values).double() - expected

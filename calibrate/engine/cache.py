@@ -1,7 +1,8 @@
 """Stores which KV blocks each request has, and where its keys and values lie.
 
-The scheduler's allocator (``sim.memory``) counts blocks; here they have numbers and contents. Both
-must agree after every decision, which ``BlockTables.used`` makes checkable. Amounts are tokens.
+The scheduler's allocator (``sim.memory``) counts what each request has; here there are numbered
+blocks with contents. Both must agree after every decision, which ``BlockTables.used`` makes
+checkable. Amounts are tokens.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from calibrate.dense import dense_layer
 from calibrate.lazy_torch import Tensor, torch
-from sim.memory import Allocator, ContiguousAllocator, PagedAllocator
-from sim.model import ModelSpec
+from sim.specs.model import ModelSpec
 
 
 class BlockTables:
@@ -96,7 +97,8 @@ class Cache:
     def __init__(
         self, model: ModelSpec, num_blocks: int, block_size: int, *, dtype: object, device: str
     ) -> None:
-        shape = (model.num_layers, num_blocks + 1, block_size, model.num_kv_heads, model.head_dim)
+        heads = dense_layer(model).attention
+        shape = (model.num_layers, num_blocks + 1, block_size, heads.num_kv_heads, heads.head_dim)
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.nowhere = num_blocks
@@ -110,20 +112,7 @@ class Cache:
         self.values[layer].flatten(0, 1).index_copy_(0, slots, values)
 
 
-def geometry(kv: Allocator) -> tuple[int, int]:
-    """(blocks, tokens of a block) that a scheduler's allocator stands for.
-
-    A slab of the contiguous allocator is one block as long as the longest request. ValueError for
-    an allocator of another kind.
-    """
-    if isinstance(kv, PagedAllocator):
-        return kv.num_blocks, kv.block_size
-    if isinstance(kv, ContiguousAllocator):
-        return kv.num_slabs, kv.slab
-    raise ValueError(f"no block tables are known for a {type(kv).__name__}")
-
-
 def cache_bytes(model: ModelSpec, num_blocks: int, block_size: int, element: int) -> int:
     """Bytes of a ``Cache`` whose numbers take ``element`` bytes each."""
-    per_token = 2 * model.num_layers * model.num_kv_heads * model.head_dim * element
+    per_token = 2 * model.num_layers * dense_layer(model).attention.kv_size * element
     return (num_blocks + 1) * block_size * per_token

@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 from calibrate.bench.elementwise import draw
 from calibrate.engine.attention import Attention
 from calibrate.engine.batch import Span, make_step
-from calibrate.engine.cache import BlockTables, Cache, geometry
+from calibrate.engine.cache import BlockTables, Cache
 from calibrate.engine.graphs import Capture, DecodeGraphs
 from calibrate.engine.model import Transformer
 from calibrate.engine.sequences import Prompt, follow
 from calibrate.lazy_torch import Tensor, torch
-from sim.plans import Plan
-from sim.schedulers import Scheduler
+from sim.schedulers import Plan, Scheduler
 
 Sampler = Callable[[Tensor], Tensor]
 """Logits (row x vocabulary) to the next token of each row."""
@@ -48,7 +47,7 @@ class Executor:
         order: Sequence[int] | None = None,
         capture: Capture | None = None,
     ) -> None:
-        num_blocks, block_size = geometry(scheduler.kv)
+        num_blocks, block_size = scheduler.kv.num_blocks, scheduler.kv.block_size
         self.model = model
         self.tables = BlockTables(num_blocks, block_size, order)
         self.cache = Cache(

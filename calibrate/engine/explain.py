@@ -20,6 +20,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from calibrate.dense import dense_layer
 from calibrate.device import Device
 from calibrate.engine.attention import BySequence
 from calibrate.engine.batch import Span, make_step
@@ -28,7 +29,7 @@ from calibrate.engine.model import Transformer
 from calibrate.engine.run import DTYPES
 from calibrate.lazy_torch import Tensor, torch
 from sim.errors import UsageError
-from sim.model import ModelSpec
+from sim.specs.model import ModelSpec
 from sim.units import show_bytes
 
 BLOCK_SIZE = 16
@@ -102,7 +103,8 @@ def trace(spec: ModelSpec, device: Device, precision: str, requests: int, contex
     dtype, where = getattr(torch, DTYPES[precision]), device.torch_name
     contexts = [context + STAGGER * number for number in range(requests - 1)] + [PROMPT]
     blocks = sum(-(-tokens // BLOCK_SIZE) for tokens in contexts)
-    layer = replace(spec, num_layers=1)
+    heads = dense_layer(spec).attention.num_heads
+    layer = replace(spec, layers=(replace(spec.layers[0], count=1),))
     if layer.parameters * dtype.itemsize > device.free_memory():
         raise UsageError(
             f"one layer and the vocabulary of {spec.name} take "
@@ -117,7 +119,7 @@ def trace(spec: ModelSpec, device: Device, precision: str, requests: int, contex
     for name, operators in many.items():
         main = next((operator for operator in MAIN if operator in operators), next(iter(operators)))
         calls = operators[main]
-        shapes = ", ".join(dict.fromkeys(_shape(main, call, spec.num_heads) for call in calls))
+        shapes = ", ".join(dict.fromkeys(_shape(main, call, heads) for call in calls))
         parts.append(Part(name, main, len(one[name][main]), len(calls), requests, shapes))
     return Trace(spec, precision, contexts, parts)
 

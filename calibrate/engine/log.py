@@ -1,20 +1,21 @@
 """Records each iteration of the engine.
 
-The same rows as the simulator's (``sim.recorder``), so that everything made from those can be made
-from these; and in addition which requests were in the iteration, and how long each phase took.
+The same rows as the simulator's (``sim.loop.recorder``), so that everything made from those can be
+made from these; and in addition which requests were in the iteration, and how long each phase took.
 Seconds since the start of the run.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from calibrate.engine.executor import Pass
-from sim.plans import Plan
-from sim.recorder import Recorder, pack_plan
-from sim.schedulers import Scheduler
+from sim.iteration import Part
+from sim.loop.recorder import PLAN, PlanRow, Recorder, pack_chunk, pack_plan
+from sim.schedulers import Plan, Scheduler
 
 
 class Phases(NamedTuple):
@@ -74,40 +75,85 @@ class Log:
             for since, members in batch.stalled(start):
                 self.recorder.long_gap(end - since, members)
                 stalled += members
+        for request in scheduler.preempted:
+            self.recorder.preempted(request, start)
+        scheduler.preempted.clear()
         for chunk in plan.chunks:
             request = chunk.request
             complete = chunk.context + chunk.tokens >= request.tokens_to_prefill()
             if request.generated and complete:  # it has waited since before it was preempted
                 self.recorder.long_gap(end - request.last_token, 1)
+                self.recorder.caught_up(request, end)
         return _Row(start, end, stalled, scheduler.kv.reserved)
 
     def end(self, plan: Plan, row: _Row, waiting: int, finished: int) -> None:
         """The scheduler has been updated; the plan left ``waiting`` requests in the queue."""
-        pairs = sum(c.tokens * c.context + c.tokens * (c.tokens + 1) / 2 for c in plan.chunks)
-        self.recorder.plans += pack_plan(
+        self.write(
             row.start,
             row.end,
-            row.end - row.start,
-            0.0,
-            0.0,
-            pairs,
-            plan.context,
-            plan.held,
-            row.reserved,
-            row.reserved,
-            1,
-            plan.decode,
-            plan.computed,
-            row.stalled,
-            len(plan.chunks),
-            sum(chunk.tokens for chunk in plan.chunks),
-            plan.admitted,
-            plan.preempted,
-            plan.running,
-            waiting,
-            finished,
-            0,
+            [(chunk.request.id, chunk) for chunk in plan.chunks],
+            context=plan.context,
+            held=plan.held,
+            reserved=row.reserved,
+            decode=plan.decode,
+            computed=plan.sequences,
+            stalled=row.stalled,
+            admitted=plan.admitted,
+            preemptions=plan.preempted,
+            running=plan.running,
+            waiting=waiting,
+            finished=finished,
         )
+
+    def write(
+        self,
+        start: float,
+        end: float,
+        prompts: Sequence[tuple[int, Part]],
+        *,
+        context: int,
+        held: int,
+        reserved: int,
+        decode: int,
+        computed: int,
+        stalled: int,
+        admitted: int,
+        preemptions: int,
+        running: int,
+        waiting: int,
+        finished: int,
+    ) -> None:
+        """The row of a plan that ran once, and those of its ``prompts``, each with the number of
+        its request; the others are columns of the plan."""
+        number = len(self.recorder.plans) // PLAN.itemsize
+        for request, part in prompts:
+            self.recorder.chunks += pack_chunk(number, request, part.tokens, part.context)
+        parts = [part for _, part in prompts]
+        row = PlanRow(
+            start=start,
+            end=end,
+            gap=end - start,
+            slope=0.0,
+            prefill_attention=0.0,
+            pairs=sum(part.pairs for part in parts),
+            context=context,
+            held=held,
+            reserved=reserved,
+            reserved_end=reserved,
+            iterations=1,
+            decode=decode,
+            computed=computed,
+            stalled=stalled,
+            prefill_seqs=len(parts),
+            prefill_tokens=sum(part.tokens for part in parts),
+            admitted=admitted,
+            preemptions=preemptions,
+            running=running,
+            waiting=waiting,
+            finished=finished,
+            replica=0,
+        )
+        self.recorder.plans += pack_plan(*row)
 
     def iteration(
         self, done: Pass, start: float, end: float, phases: Phases, preempted: tuple[int, ...]

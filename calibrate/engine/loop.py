@@ -15,10 +15,9 @@ from typing import Protocol
 from calibrate.engine.arrivals import Source, take_in
 from calibrate.engine.executor import Executor
 from calibrate.engine.log import Log, Phases
-from sim.clock import Stop
 from sim.errors import InfersimError
-from sim.plans import Plan
-from sim.schedulers import Scheduler
+from sim.loop.clock import Stop
+from sim.schedulers import Plan, Scheduler
 
 NAP = 0.1
 """Longest sleep of an idle engine, s: the longest that Ctrl-C may take to act."""
@@ -127,7 +126,7 @@ class Loop:
         log.end(plan, row, waiting, len(finished))
         for request in finished:
             self._outstanding -= 1
-            log.recorder.finish(request, 0, end)
+            log.recorder.close(request, 0, request.generated, end)
             self._source.answered(end)
         if finished and self._progress is not None:
             self._progress(self._source.issued - self._outstanding, self._source.total)

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from calibrate.bench.elementwise import gated, rotate
+from calibrate.dense import dense_layer
 from calibrate.engine.batch import Step
 from calibrate.engine.cache import Cache
 from calibrate.lazy_torch import Tensor, torch
 from sim.errors import UsageError
-from sim.model import ModelSpec
+from sim.specs.model import ModelSpec
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Attention of one iteration: queries (token x head x size) and one layer's keys and values (block
@@ -70,7 +71,9 @@ class Transformer:
         self.max_positions = max_positions
         draw = _Weights(spec, dtype, device, seed)
         hidden, kept = spec.hidden_size, hidden_scale(spec)
-        width = spec.query_size + 2 * spec.kv_size
+        heads, mlp, _ = dense_layer(spec)
+        self._heads = heads
+        width = heads.query_size + 2 * heads.kv_size
         # a tied embedding is also the head, whose outputs must be of order one
         scale = hidden**-0.5 if spec.tie_word_embeddings else 1.0
         self.embedding = draw.matrix(spec.vocab_size, hidden, scale)
@@ -78,22 +81,20 @@ class Transformer:
             Layer(
                 first_norm=draw.norm(hidden),
                 qkv=draw.matrix(width, hidden, hidden**-0.5),
-                qkv_bias=draw.bias(width) if spec.attention_bias else None,
-                query_norm=draw.norm(spec.head_dim) if spec.qk_norm else None,
-                key_norm=draw.norm(spec.head_dim) if spec.qk_norm else None,
-                output=draw.matrix(hidden, spec.query_size, kept * spec.query_size**-0.5),
+                qkv_bias=draw.bias(width) if heads.attention_bias else None,
+                query_norm=draw.norm(heads.head_dim) if heads.qk_norm else None,
+                key_norm=draw.norm(heads.head_dim) if heads.qk_norm else None,
+                output=draw.matrix(hidden, heads.query_size, kept * heads.query_size**-0.5),
                 second_norm=draw.norm(hidden),
-                gate_up=draw.matrix(2 * spec.intermediate_size, hidden, hidden**-0.5),
-                down=draw.matrix(
-                    hidden, spec.intermediate_size, kept * spec.intermediate_size**-0.5
-                ),
+                gate_up=draw.matrix(2 * mlp.intermediate_size, hidden, hidden**-0.5),
+                down=draw.matrix(hidden, mlp.intermediate_size, kept * mlp.intermediate_size**-0.5),
             )
             for _ in range(spec.num_layers)
         ]
         self.last_norm = draw.norm(hidden)
         tied = spec.tie_word_embeddings
         self.head = self.embedding if tied else draw.matrix(spec.vocab_size, hidden, hidden**-0.5)
-        self._cos, self._sin = _angles(max_positions, spec.head_dim, dtype, device)
+        self._cos, self._sin = _angles(max_positions, heads.head_dim, dtype, device)
 
     def forward(self, step: Step, cache: Cache, attend: Attend, part: Part = unheard) -> Tensor:
         """Compute the tokens of ``step``, leave their keys and values in ``cache``, and return the
@@ -101,7 +102,7 @@ class Transformer:
         functional = torch.nn.functional
         part("embedding")
         x = functional.embedding(step.tokens, self.embedding)
-        counts = [self.spec.num_heads, self.spec.num_kv_heads]
+        counts = [self._heads.num_heads, self._heads.num_kv_heads]
         cos = self._cos[step.positions]
         sin = self._sin[step.positions]
         for number, layer in enumerate(self.layers):
@@ -132,16 +133,16 @@ class Transformer:
 
     def _project(self, layer: Layer, seen: Tensor) -> tuple[Tensor, Tensor]:
         """Queries and keys side by side, and values: token x head x size."""
-        spec = self.spec
+        heads = self._heads
         mixed = torch.nn.functional.linear(seen, layer.qkv, layer.qkv_bias)
-        every = mixed.view(len(mixed), -1, spec.head_dim)
-        turned = spec.num_heads + spec.num_kv_heads
-        heads, value = every[:, :turned], every[:, turned:]
+        every = mixed.view(len(mixed), -1, heads.head_dim)
+        turned = heads.num_heads + heads.num_kv_heads
+        both, value = every[:, :turned], every[:, turned:]
         if layer.query_norm is not None and layer.key_norm is not None:
-            query, key = heads.split([spec.num_heads, spec.num_kv_heads], dim=1)
+            query, key = both.split([heads.num_heads, heads.num_kv_heads], dim=1)
             normed = self._norm(query, layer.query_norm), self._norm(key, layer.key_norm)
-            heads = torch.cat(normed, dim=1)
-        return heads, value
+            both = torch.cat(normed, dim=1)
+        return both, value
 
     @staticmethod
     def _norm(x: Tensor, weight: Tensor) -> Tensor:
@@ -155,14 +156,15 @@ def hidden_scale(spec: ModelSpec) -> float:
 
 
 def _check(spec: ModelSpec) -> None:
+    attention, mlp, parallel = dense_layer(spec)
     odd = {
-        "parallel attention and MLP": spec.parallel_mlp,
-        "an MLP of two matrices": spec.mlp_matrices != 3,
-        "biases on the attention's output": spec.output_bias,
-        "biases on the MLP": spec.mlp_bias,
+        "parallel attention and MLP": parallel,
+        "an MLP of two matrices": mlp.mlp_matrices != 3,
+        "biases on the attention's output": attention.output_bias,
+        "biases on the MLP": mlp.mlp_bias,
         "biases on norms": spec.norm_bias,
         "a bias on the LM head": spec.head_bias,
-        "an odd head size": bool(spec.head_dim % 2),
+        "an odd head size": bool(attention.head_dim % 2),
     }
     found = [name for name, has in odd.items() if has]
     if found:
@@ -180,7 +182,7 @@ class _Weights:
 
     def __init__(self, spec: ModelSpec, dtype: Any, device: str, seed: int) -> None:
         vocabulary = spec.embedding_parameters() + spec.head_parameters()
-        count = spec.num_layers * spec.linear_parameters() + vocabulary
+        count = spec.linear_parameters() + vocabulary
         self._free = torch.empty(count, dtype=dtype, device=device)
         self._generator = torch.Generator(device).manual_seed(seed)
 

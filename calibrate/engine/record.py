@@ -16,9 +16,10 @@ from typing import Any
 
 from calibrate.engine.log import Iteration
 from calibrate.engine.observed import Observed
-from sim.results import Result
-from sim.run_directory import RunDirectory, write_whole
-from sim.validation.front_end import FRONT_END
+from calibrate.validation.front_end import FRONT_END
+from sim.results.result import Result
+from sim.results.run_directory import RunDirectory
+from sim.results.whole_file import write_whole
 
 ITERATIONS = "iterations.csv"
 

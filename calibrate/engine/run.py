@@ -16,22 +16,22 @@ from calibrate.device import KEPT, LARGE, Device
 from calibrate.engine.arrivals import source
 from calibrate.engine.asked import one_precision, refuse, single
 from calibrate.engine.attention_cuda import choose
-from calibrate.engine.cache import cache_bytes, geometry
+from calibrate.engine.cache import cache_bytes
 from calibrate.engine.executor import Draw, Executor, greedy
 from calibrate.engine.graphs import CudaCapture
 from calibrate.engine.loop import Clock, Loop, Progress, WallClock
 from calibrate.engine.model import Transformer
 from calibrate.engine.observed import Observed
 from calibrate.lazy_torch import torch
-from sim.capacity import activation_bytes
-from sim.clock import Stop
-from sim.cost import CostModel
 from sim.errors import UsageError
-from sim.model import ModelSpec
+from sim.loop.clock import Stop
+from sim.memory.capacity import activation_bytes
+from sim.pools import make_replica_scheduler
 from sim.request import Request
 from sim.scenario import Scenario
 from sim.schedulers import Scheduler
-from sim.simulation import Setup, make_replica_scheduler, prepare, recorded
+from sim.simulation import Setup, prepare, recorded
+from sim.specs.model import ModelSpec
 from sim.units import show_bytes
 from sim.workload import build
 
@@ -67,7 +67,7 @@ def run(
     name = precision or one_precision(setup, "the engine computes")
     if name not in DTYPES:
         raise UsageError(f"the engine computes in {', '.join(DTYPES)}, not in {name}")
-    scheduler = make_replica_scheduler(setup)
+    scheduler = make_replica_scheduler(setup.only)
     traffic = build(scenario, scenario.seed)
     executor = _executor(setup, scheduler, device, getattr(torch, DTYPES[name]), sampling)
     executor.warm_up()
@@ -91,10 +91,10 @@ def run(
             setup,
             traffic,
             loop.log.recorder,
-            CostModel(setup.deployment),
             end=end,
             events=len(loop.log.iterations),
             interrupted=loop.interrupted,
+            observed=True,
         ),
         iterations=loop.log.iterations,
         token_times=loop.log.token_times(),
@@ -110,14 +110,14 @@ def _executor(
     setup: Setup, scheduler: Scheduler, device: Device, dtype: Any, sampling: str
 ) -> Executor:
     """Weights and an empty cache on the device; UsageError if they do not fit."""
-    spec, seed = setup.deployment.model, setup.scenario.seed
+    spec, seed = setup.only.deployment.model, setup.scenario.seed
     _check_memory(spec, scheduler, device, dtype.itemsize)
     model = Transformer(
         spec,
         dtype=dtype,
         device=device.torch_name,
         seed=seed,
-        max_positions=setup.limits.max_model_len,
+        max_positions=setup.only.limits.max_model_len,
     )
     attention = choose(spec, dtype, device.torch_name)
     return Executor(
@@ -133,10 +133,11 @@ def _executor(
 def _touch_memory(setup: Setup) -> None:
     """Allocate the pages of the largest pass, or most of them, before the first request: the
     device keeps them, and the system takes a while to provide them."""
-    limits, tokens = setup.limits, setup.limits.max_num_batched_tokens
-    if setup.scenario.scheduler.batching != "continuous":
+    pool = setup.only
+    limits, tokens = pool.limits, pool.limits.max_num_batched_tokens
+    if "max_num_batched_tokens" not in pool.policy.knobs:
         tokens = max(tokens, limits.max_num_seqs * limits.max_model_len)
-    size = min(activation_bytes(setup.deployment, tokens, limits.max_num_seqs), KEPT / 2)
+    size = min(activation_bytes(setup.only.deployment, tokens, limits.max_num_seqs), KEPT / 2)
     pieces = max(1, math.ceil(size / (LARGE / 2)))  # small enough to be kept
     held = [torch.zeros(int(size / pieces), dtype=torch.uint8) for _ in range(pieces)]
     held.clear()
@@ -158,7 +159,7 @@ class Prompts:
 def _check_memory(spec: ModelSpec, scheduler: Scheduler, device: Device, element: int) -> None:
     """Raise UsageError if weights and cache are more than the device has free."""
     weights = spec.parameters * element
-    cache = cache_bytes(spec, *geometry(scheduler.kv), element)
+    cache = cache_bytes(spec, scheduler.kv.num_blocks, scheduler.kv.block_size, element)
     free = device.free_memory()
     if weights + cache + WORKSPACE > free:
         raise UsageError(

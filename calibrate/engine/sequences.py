@@ -1,7 +1,7 @@
 """Maps a scheduler's plan to the tokens, blocks and padding of the requests in the batch.
 
 A scheduler only counts; this module has the things that it counts. Everything is derived from what
-the scheduler exposes (``Plan``, ``members``, ``sequences``), so a user's own policy runs as well.
+the scheduler exposes (``Plan``, ``members``, ``owners``), so a user's own policy runs as well.
 After every decision the blocks that requests really have are compared with those that the
 scheduler's allocator has counted.
 """
@@ -14,9 +14,8 @@ from collections.abc import Callable, Container, Iterable
 from calibrate.engine.batch import PAD, Span
 from calibrate.engine.cache import BlockTables
 from sim.errors import InfersimError
-from sim.plans import Chunk, Plan
 from sim.request import Request
-from sim.schedulers import Scheduler
+from sim.schedulers import Chunk, Plan, Scheduler
 from sim.schedulers.whole_batch import WholeBatch
 
 Prompt = Callable[[Request], list[int]]
@@ -43,9 +42,9 @@ class Sequences(ABC):
         """Give and take blocks as the scheduler just did, and return what the plan computes."""
         spans = self._follow(plan)
         decodes = sum(not span.prompt for span in spans)
-        if decodes != plan.computed:
+        if decodes != plan.sequences:
             raise InfersimError(
-                f"{type(self._scheduler).__name__} plans {plan.computed} decodes, but of its "
+                f"{type(self._scheduler).__name__} plans {plan.sequences} decodes, but of its "
                 f"members {decodes} decode"
             )
         self._compare()
@@ -96,7 +95,7 @@ class Sequences(ABC):
         """Raise InfersimError unless the scheduler's allocator has counted the blocks that there
         are; one that says itself who owns how much may have set more aside."""
         counted, real = self._scheduler.kv.reserved, self.tables.used * self.tables.block_size
-        own = type(self._scheduler).sequences is not Scheduler.sequences
+        own = type(self._scheduler).owners is not Scheduler.owners
         ahead = own and not isinstance(self._scheduler, WholeBatch)
         if real != counted and not (ahead and real < counted):
             raise InfersimError(
@@ -158,7 +157,7 @@ class Slots(Sequences):
     def _follow(self, plan: Plan) -> list[Span]:
         if plan.chunks:
             return self._launch(plan)
-        padded = plan.computed > plan.decode
+        padded = plan.sequences > plan.decode
         spans = []
         for request in self._batch:
             if request.joined < 0 and not padded:
@@ -171,8 +170,7 @@ class Slots(Sequences):
 
     def _launch(self, plan: Plan) -> list[Span]:
         self._batch = [chunk.request for chunk in plan.chunks]
-        reserved = [tokens for tokens, _ in self._scheduler.sequences()]
-        for request, tokens in zip(self._batch, reserved, strict=True):
+        for request, (tokens, _) in self._scheduler.owners().items():
             self.tables.resize(request.id, tokens)
         self._filled = {chunk.request.id: chunk.tokens for chunk in plan.chunks}
         self._padding = {
@@ -181,7 +179,7 @@ class Slots(Sequences):
         return [self._chunk(chunk, self._padding[chunk.request.id]) for chunk in plan.chunks]
 
     def _settle(self) -> None:
-        if not self._scheduler.sequences():
+        if not self._scheduler.owners():
             for request in self._batch:
                 self.tables.free(request.id)
             self._batch = []

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from calibrate.gpu_names import names
 from calibrate.importers import vidur
 from calibrate.importers.aiconfigurator import Tables, attention, collective, gemm
-from calibrate.importers.aiconfigurator.tables import GPUS
 from sim import catalog
 from sim.errors import InfersimError, UsageError
-from sim.profile import KernelFit, Profile
+from sim.specs.profile import KernelFit, Profile
 
 TITLES = {"vllm": "vLLM", "trtllm": "TensorRT-LLM", "sglang": "SGLang"}
 
@@ -45,7 +45,7 @@ def from_aiconfigurator(
         ),
         date=datetime.now(UTC).date().isoformat(),
         facts={
-            "gpu": GPUS[system],
+            "gpu": names("aiconfigurator")[system],
             "made with": f"infersim calibrate import aiconfigurator --system {system} "
             f"--framework {framework}",
             "not measured": "prompts on top of a cached prefix, unequal contexts in one batch, "

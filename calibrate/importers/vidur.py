@@ -36,8 +36,8 @@ from calibrate.importers.aiconfigurator.gemm import AXES, MOST_ROWS
 from sim.cost.kernels import decode_attention, gemm, prefill_attention
 from sim.cost.kernels.form import Ceilings, Floats, Form
 from sim.errors import InfersimError, UsageError
-from sim.hardware import GpuSpec
-from sim.profile import KernelFit
+from sim.specs.gpu import GpuSpec
+from sim.specs.profile import KernelFit
 
 PRECISION = "fp16"
 

@@ -15,8 +15,8 @@ from calibrate.engine.arrivals import Source
 from calibrate.engine.log import Phases
 from calibrate.engine.loop import Clock, Progress
 from calibrate.observers.ledger import Ledger, Ran
-from sim.clock import Stop
 from sim.errors import InfersimError
+from sim.loop.clock import Stop
 from sim.request import Request
 
 MOST_EMPTY_STEPS = 1000

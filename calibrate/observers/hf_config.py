@@ -10,8 +10,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from calibrate.dense import dense_layer
 from sim.errors import UsageError
-from sim.model import ModelSpec
+from sim.specs.model import ModelSpec
 
 
 def config(spec: ModelSpec) -> dict[str, Any]:
@@ -19,21 +20,21 @@ def config(spec: ModelSpec) -> dict[str, Any]:
 
     UsageError for a shape that none of the Llama and Qwen architectures has.
     """
-    architecture = _architecture(spec)
+    architecture, layer = _architecture(spec), dense_layer(spec)
     return {
         "architectures": [f"{architecture}ForCausalLM"],
         "model_type": architecture.lower(),
         "hidden_size": spec.hidden_size,
         "num_hidden_layers": spec.num_layers,
-        "num_attention_heads": spec.num_heads,
-        "num_key_value_heads": spec.num_kv_heads,
-        "head_dim": spec.head_dim,
-        "intermediate_size": spec.intermediate_size,
+        "num_attention_heads": layer.attention.num_heads,
+        "num_key_value_heads": layer.attention.num_kv_heads,
+        "head_dim": layer.attention.head_dim,
+        "intermediate_size": layer.mlp.intermediate_size,
         "vocab_size": spec.vocab_size,
         "max_position_embeddings": spec.max_position_embeddings,
         "tie_word_embeddings": spec.tie_word_embeddings,
-        "attention_bias": spec.attention_bias,
-        "mlp_bias": spec.mlp_bias,
+        "attention_bias": layer.attention.attention_bias,
+        "mlp_bias": layer.mlp.mlp_bias,
         "hidden_act": "silu",
         "use_sliding_window": False,
         # no token ends an answer or starts a prompt
@@ -51,13 +52,14 @@ def write(spec: ModelSpec, folder: Path) -> Path:
 
 def _architecture(spec: ModelSpec) -> str:
     """The family whose layers are those of ``spec``."""
-    plain = spec.mlp_matrices == 3 and not (spec.parallel_mlp or spec.norm_bias or spec.head_bias)
-    everywhere = spec.attention_bias == spec.output_bias
-    if plain and spec.qk_norm and everywhere and not spec.mlp_bias:
+    attention, mlp, parallel = dense_layer(spec)
+    plain = mlp.mlp_matrices == 3 and not (parallel or spec.norm_bias or spec.head_bias)
+    everywhere = attention.attention_bias == attention.output_bias
+    if plain and attention.qk_norm and everywhere and not mlp.mlp_bias:
         return "Qwen3"
-    if plain and not spec.qk_norm and everywhere:
+    if plain and not attention.qk_norm and everywhere:
         return "Llama"
-    if plain and not spec.qk_norm and spec.attention_bias and not spec.mlp_bias:
+    if plain and not attention.qk_norm and attention.attention_bias and not mlp.mlp_bias:
         return "Qwen2"
     raise UsageError(
         f"model: {spec.name} has layers of neither Llama, Qwen2 nor Qwen3, so no configuration can "

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from calibrate.engine.log import Iteration, Log, Phases
-from sim.recorder import pack_plan
+from sim.iteration import Part
 from sim.request import Request
 
 
@@ -50,7 +50,7 @@ class Ledger:
 
     def write(self, ran: Ran, start: float, end: float, phases: Phases) -> list[Request]:
         """The engine ran ``ran`` from ``start`` to ``end``; returns which requests are done."""
-        self._preempt(ran)
+        self._preempt(ran, start)
         self._decoding &= ran.tokens.keys()  # a request that was passed over catches up by a chunk
         for number, before in ran.before.items():
             self._computed[number] = before + ran.tokens[number]
@@ -78,8 +78,9 @@ class Ledger:
         for request in self.alive.values():
             self.log.recorder.leave_unfinished(request, 0, request.generated)
 
-    def _preempt(self, ran: Ran) -> None:
+    def _preempt(self, ran: Ran, start: float) -> None:
         for number in ran.preempted:
+            self.log.recorder.preempted(self.alive[number], start)
             self.alive[number].preemptions += 1
             self._decoding.discard(number)
             self._computed.pop(number, None)
@@ -103,6 +104,7 @@ class Ledger:
             request = self.alive[number]
             if request.generated and ran.sampled.get(number):  # it was preempted in between
                 self.log.recorder.long_gap(end - request.last_token, 1)
+                self.log.recorder.caught_up(request, end)
         return stalled
 
     def _deliver(self, ran: Ran, end: float) -> list[Request]:
@@ -120,7 +122,7 @@ class Ledger:
             self._decoding.add(number)
             if request.generated >= request.output_tokens:
                 finished.append(request)
-                self.log.recorder.finish(request, 0, end)
+                self.log.recorder.close(request, 0, request.generated, end)
                 self.answers[number] = self._said.pop(number)
                 del self.alive[number], self._computed[number]
                 self._decoding.discard(number)
@@ -134,30 +136,19 @@ class Ledger:
         prefills: tuple[tuple[int, int, int], ...],
         counts: tuple[int, int, int],
     ) -> None:
-        start, end = span
         held, stalled, finished = counts
-        pairs = sum(n * before + n * (n + 1) / 2 for _, before, n in prefills)
-        self.log.recorder.plans += pack_plan(
-            start,
-            end,
-            end - start,
-            0.0,
-            0.0,
-            pairs,
-            sum(ran.before[number] for number in decodes),
-            held,
-            ran.reserved,
-            ran.reserved,
-            1,
-            len(decodes),
-            len(decodes),
-            stalled,
-            len(prefills),
-            sum(tokens for _, _, tokens in prefills),
-            sum(before == 0 for _, before, _ in prefills),
-            len(ran.preempted),
-            ran.running,
-            ran.waiting,
-            finished,
-            0,
+        self.log.write(
+            *span,
+            [(number, Part(tokens, before)) for number, before, tokens in prefills],
+            context=sum(ran.before[number] for number in decodes),
+            held=held,
+            reserved=ran.reserved,
+            decode=len(decodes),
+            computed=len(decodes),
+            stalled=stalled,
+            admitted=sum(before == 0 for _, before, _ in prefills),
+            preemptions=len(ran.preempted),
+            running=ran.running,
+            waiting=ran.waiting,
+            finished=finished,
         )

@@ -41,12 +41,13 @@ from calibrate.observers.transformers_attention import BY_REQUEST, DENSE, NAMES,
 from calibrate.observers.transformers_engine import ContinuousBatches, make_model
 from calibrate.observers.transformers_settings import Settings, check_memory, wanted
 from calibrate.observers.transformers_static import STATIC, StaticBatches
-from sim.clock import Stop
-from sim.cost import CostModel
 from sim.errors import UsageError
+from sim.loop.clock import Stop
+from sim.pools import make_replica_scheduler
 from sim.request import Request
 from sim.scenario import Scenario
-from sim.simulation import Setup, make_replica_scheduler, prepare, recorded
+from sim.schedulers import Static
+from sim.simulation import Setup, prepare, recorded
 from sim.workload import ClosedTraffic, OpenTraffic, build
 
 ENGINE = "transformers"
@@ -76,13 +77,13 @@ def observe(
     """
     setup = prepare(scenario.override({"engine": ENGINE}))
     settings = wanted(setup, precision)
-    static = settings.batching == "static"
+    static = settings.batching == Static.name
     check_memory(setup, settings, device, masked=attention == DENSE)
     lazy_transformers.module("transformers")
     if not static:
         register()
     model = make_model(
-        setup.deployment.model,
+        setup.only.deployment.model,
         settings.precision,
         device.torch_name,
         scenario.seed,
@@ -95,13 +96,13 @@ def observe(
     log, answers, end, interrupted = served
     return Observed(
         record=recorded(
-            replace(setup, capacity=replace(setup.capacity, given=True)),
+            setup.each(lambda pool: replace(pool, capacity=replace(pool.capacity, given=True))),
             traffic,
             log.recorder,
-            CostModel(setup.deployment),
             end=end,
             events=len(log.iterations),
             interrupted=interrupted,
+            observed=True,
         ),
         iterations=log.iterations,
         token_times=log.token_times(),
@@ -124,7 +125,7 @@ def observe_by_request(
     progress: Progress | None = None,
 ) -> Observed:
     """As ``observe``, with PyTorch's attention for each request of a continuous batch."""
-    if scenario.scheduler.batching == "static":
+    if scenario.only_pool.scheduler.batching == Static.name:
         raise UsageError(
             "scheduler.batching: static batches are padded, and attention runs over all of them at "
             "once; for them use --engine transformers"
@@ -158,7 +159,7 @@ class _Run:
         self._setup, self._settings, self._device = setup, settings, device
         self._model, self._traffic, self._sampling = model, traffic, sampling
         self._clock, self._stop, self._progress = clock, stop, progress
-        self._prompts = Prompts(setup.deployment.model.vocab_size, setup.scenario.seed)
+        self._prompts = Prompts(setup.only.deployment.model.vocab_size, setup.scenario.seed)
 
     def continuous(self) -> Served:
         """With the manager of continuous batches."""
@@ -183,7 +184,7 @@ class _Run:
         """With padded batches of ``generate``."""
         clock = _Later(self._clock)
         batches = StaticBatches(
-            make_replica_scheduler(self._setup),
+            make_replica_scheduler(self._setup.only),
             self._model,
             source(self._traffic),
             clock,
@@ -248,7 +249,7 @@ def _warm_up(engine: ContinuousBatches, settings: Settings) -> None:
 def _refusal(setup: Setup, settings: Settings) -> Callable[[Request], str | None]:
     """Why a request can never be served, in the simulator's words. A block more than the tokens
     need must be there: transformers takes it when a prompt ends with a block."""
-    scheduler = make_replica_scheduler(setup)
+    scheduler = make_replica_scheduler(setup.only)
     assert settings.num_blocks is not None
     assert settings.block_size is not None
     blocks, size = settings.num_blocks, settings.block_size

@@ -19,8 +19,8 @@ from calibrate.observers.hf_config import config
 from calibrate.observers.ledger import Ran
 from calibrate.observers.transformers_settings import DTYPES, Settings
 from sim.errors import InfersimError, UsageError
-from sim.model import ModelSpec
 from sim.request import Request
+from sim.specs.model import ModelSpec
 
 NEEDED = ("prepare_next_batch", "_generation_step", "update_batch", "offloading_manager")
 """The parts of the batch processor that are driven or watched; releases may rename them."""

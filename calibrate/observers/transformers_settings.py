@@ -9,9 +9,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from calibrate.dense import dense_layer
 from calibrate.device import Device
 from calibrate.engine.asked import no_prefixes, one_precision, refuse, single
 from sim.errors import UsageError, did_you_mean
+from sim.memory import PagedAllocator
+from sim.schedulers import ChunkedPrefill, Static
+from sim.schedulers.orders import FirstCome
 from sim.simulation import Setup
 from sim.units import show_bytes
 
@@ -69,7 +73,8 @@ def wanted(setup: Setup, precision: str | None) -> Settings:
 
     UsageError, naming the key, for what it does not support.
     """
-    scenario, limits, memory = setup.scenario, setup.limits, setup.capacity
+    pool = setup.only
+    limits, memory = pool.limits, pool.capacity
     _check(setup)
     name = precision or one_precision(setup, DRIVEN)
     if name not in DTYPES:
@@ -77,10 +82,10 @@ def wanted(setup: Setup, precision: str | None) -> Settings:
             f"precision: transformers computes in {', '.join(DTYPES)} here, not in {name}"
             f"{did_you_mean(name, DTYPES)}"
         )
-    static = scenario.scheduler.batching == "static"
+    static = pool.settings.scheduler.batching == Static.name
     return Settings(
         precision=name,
-        batching=scenario.scheduler.batching,
+        batching=pool.settings.scheduler.batching,
         max_requests_per_batch=limits.max_num_seqs,
         block_size=None if static else memory.block_size,
         num_blocks=None if static else memory.num_gpu_blocks,
@@ -94,16 +99,16 @@ def check_memory(setup: Setup, settings: Settings, device: Device, masked: bool)
     The mask is laid out at the start, for the largest batch over the whole cache. A static batch
     has no cache laid out before it comes: there, that of one full batch is counted.
     """
-    model, element = setup.deployment.model, WIDTHS[settings.precision]
+    model, element = setup.only.deployment.model, WIDTHS[settings.precision]
     weights = model.parameters * element
-    per_token = 2 * model.num_layers * model.kv_size * element
+    per_token = 2 * model.num_layers * dense_layer(model).attention.kv_size * element
     mask = 0
     if settings.num_blocks is not None and settings.block_size is not None:
         tokens = (settings.num_blocks + EXTRA_BLOCKS) * settings.block_size
         rows = settings.max_batch_tokens or 0
         mask = rows * (settings.num_blocks * settings.block_size + rows) * element if masked else 0
     else:
-        tokens = setup.capacity.tokens
+        tokens = setup.only.capacity.tokens
     free = device.free_memory()
     if weights + tokens * per_token + mask + WORKSPACE > free:
         told = f" and the attention mask {show_bytes(mask)}" if mask else ""
@@ -116,13 +121,12 @@ def check_memory(setup: Setup, settings: Settings, device: Device, masked: bool)
 
 def _check(setup: Setup) -> None:
     """Raise UsageError for the first thing that does not fit."""
-    scenario = setup.scenario
-    knobs, kv = scenario.scheduler, scenario.kv_cache
-    continuous = knobs.batching == "continuous"
+    knobs, kv = setup.only.settings.scheduler, setup.only.settings.kv_cache
+    continuous = knobs.batching == ChunkedPrefill.name
     refusals = [
         *single(setup, DRIVEN),
         (
-            knobs.batching not in ("continuous", "static"),
+            knobs.batching not in (ChunkedPrefill.name, Static.name),
             f"scheduler.batching: {knobs.batching} is not supported by transformers; it has "
             "continuous batches (its manager) and static ones (generate)",
         ),
@@ -132,15 +136,15 @@ def _check(setup: Setup) -> None:
             "max_num_batched_tokens; set it to true",
         ),
         (
-            continuous and knobs.order != "fcfs",
+            continuous and knobs.order != FirstCome.name,
             f"scheduler.order: {knobs.order} is not supported by transformers; only fcfs is",
         ),
         (
-            continuous and setup.limits.long_prefill_token_threshold > 0,
+            continuous and setup.only.limits.long_prefill_token_threshold > 0,
             "scheduler.long_prefill_token_threshold: transformers has no such cap; set it to null",
         ),
         (
-            continuous and kv.allocator != "paged",
+            continuous and kv.allocator != PagedAllocator.name,
             f"kv_cache.allocator: {kv.allocator} is not supported by transformers; only paged is",
         ),
         (

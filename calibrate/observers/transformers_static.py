@@ -18,11 +18,10 @@ from calibrate.engine.log import Iteration, Log, Phases
 from calibrate.engine.loop import Clock, Progress
 from calibrate.lazy_torch import Tensor, torch
 from calibrate.observers import lazy_transformers
-from sim.clock import Stop
 from sim.errors import InfersimError
-from sim.plans import Plan
+from sim.loop.clock import Stop
 from sim.request import Request
-from sim.schedulers import Scheduler
+from sim.schedulers import Plan, Scheduler
 
 STATIC = "sdpa"
 """transformers' name of the attention over padded batches."""
@@ -162,7 +161,7 @@ class StaticBatches:
     def _finish(self, request: Request, end: float) -> None:
         self.answers[request.id] = self._said[request.id]
         self._outstanding -= 1
-        self.log.recorder.finish(request, 0, end)
+        self.log.recorder.close(request, 0, request.generated, end)
         self._source.answered(end)
         if self._progress is not None:
             self._progress(self._source.issued - self._outstanding, self._source.total)
@@ -179,7 +178,7 @@ class StaticBatches:
                 phases=Phases(planned - start, 0.0, end - planned, left - end),
                 decodes=() if plan.chunks else served,
                 prefills=tuple((chunk.request.id, 0, chunk.tokens) for chunk in plan.chunks),
-                padded=plan.computed - plan.decode,
+                padded=plan.sequences - plan.decode,
                 served=served,
                 preempted=(),
             )

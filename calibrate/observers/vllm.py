@@ -24,13 +24,13 @@ from calibrate.observers.vllm_engine import WholeEngine
 from calibrate.observers.vllm_loop import VllmLoop
 from calibrate.observers.vllm_settings import NULL_BLOCKS, Wanted, wanted
 from sim import catalog
-from sim.clock import Stop
-from sim.cost import CostModel
 from sim.errors import UsageError
-from sim.model import precision_bytes
+from sim.loop.clock import Stop
+from sim.pools import make_replica_scheduler
 from sim.request import Request
 from sim.scenario import Scenario
-from sim.simulation import Setup, make_replica_scheduler, prepare, recorded
+from sim.simulation import Setup, prepare, recorded
+from sim.specs.precision import precision_bytes
 from sim.units import show_bytes
 from sim.workload import build
 
@@ -75,10 +75,10 @@ def observe(
                 engine,
                 source(traffic),
                 clock or WallClock(),
-                prompt=Prompts(setup.deployment.model.vocab_size, scenario.seed),
+                prompt=Prompts(setup.only.deployment.model.vocab_size, scenario.seed),
                 refusal=_refusal(setup, engine),
-                usable_blocks=setup.capacity.usable_blocks,
-                block_size=setup.capacity.block_size,
+                usable_blocks=setup.only.capacity.usable_blocks,
+                block_size=setup.only.capacity.block_size,
                 horizon=math.inf if scenario.run.horizon is None else scenario.run.horizon,
                 stop=heeded,
                 progress=progress,
@@ -89,10 +89,10 @@ def observe(
                 setup,
                 traffic,
                 loop.ledger.log.recorder,
-                CostModel(setup.deployment),
                 end=end,
                 events=len(loop.ledger.log.iterations),
                 interrupted=loop.interrupted,
+                observed=True,
             ),
             iterations=loop.ledger.log.iterations,
             token_times=loop.ledger.log.token_times(),
@@ -110,7 +110,7 @@ def observe(
 def _check_memory(setup: Setup, asked: Wanted, device: Device) -> None:
     """Raise UsageError if weights and the blocks asked for are more than the device has free: on a
     CPU nothing else would say so before the system ends the process."""
-    spec, settings = setup.deployment.model, asked.settings
+    spec, settings = setup.only.deployment.model, asked.settings
     weights = spec.parameters * precision_bytes(asked.precision)
     tokens = (settings.num_gpu_blocks or 0) * settings.block_size
     cache = tokens * spec.kv_bytes_per_token(asked.precision)
@@ -125,7 +125,7 @@ def _check_memory(setup: Setup, asked: Wanted, device: Device) -> None:
 
 def _start(setup: Setup, asked: Wanted, sampling: str) -> WholeEngine:
     """The engine; UsageError with its own words if it does not start."""
-    model = setup.deployment.model
+    model = setup.only.deployment.model
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what its modules say to their authors
@@ -140,15 +140,18 @@ def _as_it_is(setup: Setup, engine: WholeEngine) -> Setup:
     front end."""
     spec = replace(catalog.engine(ENGINE), front_end=0.0, null_blocks=NULL_BLOCKS)
     memory = replace(
-        setup.capacity, num_gpu_blocks=engine.num_gpu_blocks, null_blocks=NULL_BLOCKS, given=True
+        setup.only.capacity,
+        num_gpu_blocks=engine.num_gpu_blocks,
+        null_blocks=NULL_BLOCKS,
+        given=True,
     )
-    return replace(setup, deployment=replace(setup.deployment, engine=spec), capacity=memory)
+    return setup.each(lambda pool: replace(pool.with_engine(spec), capacity=memory))
 
 
 def _refusal(setup: Setup, engine: WholeEngine) -> Callable[[Request], str | None]:
     """Why a request can never be served, as the simulator says it; vLLM would ask itself the same
     with an error, or never."""
-    scheduler, longest = make_replica_scheduler(setup), engine.max_model_len
+    scheduler, longest = make_replica_scheduler(setup.only), engine.max_model_len
 
     def refusal(request: Request) -> str | None:
         reason = scheduler.refusal(request)
@@ -175,7 +178,7 @@ def _settings(asked: Wanted, setup: Setup) -> dict[str, Any]:
     return {
         **asdict(asked.settings),
         **asked.arguments,
-        "num_gpu_blocks": setup.capacity.num_gpu_blocks,
+        "num_gpu_blocks": setup.only.capacity.num_gpu_blocks,
         "enable_prefix_caching": False,
         "async_scheduling": False,
     }

@@ -28,22 +28,24 @@ from typing import Any, NamedTuple
 from calibrate.observers import lazy_vllm
 from calibrate.observers.vllm_engine import Driver, SchedulerAlone, Settings, WholeEngine
 from calibrate.observers.vllm_watch import Watch
-from sim.model import ModelSpec
+from sim.specs.layers import DenseMlp, GroupedQuery, LayerGroup
+from sim.specs.model import ModelSpec
 
 TINY = ModelSpec(
     name="tiny",
     hidden_size=64,
-    num_layers=1,
-    num_heads=2,
-    num_kv_heads=1,
-    head_dim=32,
-    intermediate_size=64,
+    layers=(
+        LayerGroup(
+            count=1,
+            attention=GroupedQuery(
+                num_heads=2, num_kv_heads=1, head_dim=32, attention_bias=False, qk_norm=False
+            ),
+            mlp=DenseMlp(intermediate_size=64),
+        ),
+    ),
     vocab_size=128,
     max_position_embeddings=8192,
     tie_word_embeddings=False,
-    attention_bias=False,
-    qk_norm=False,
-    sliding_window=None,
     source="made up",
 )
 """A model that takes no time; what it generates does not matter."""

@@ -11,12 +11,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from calibrate.dense import dense_layer
 from calibrate.lazy_torch import torch
 from calibrate.observers import lazy_vllm
 from calibrate.observers.hf_config import write
-from sim.model import ModelSpec
+from sim.specs.model import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Settings:
     num_gpu_blocks: int | None
     long_prefill_token_threshold: int = 0
     scheduler_reserve_full_isl: bool = True
-    scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
+    scheduling_policy: str = "fcfs"
 
     def engine_arguments(self) -> dict[str, Any]:
         """As keywords of vLLM's ``EngineArgs``."""
@@ -155,10 +156,11 @@ class SchedulerAlone(Driver):
             config = args.create_engine_config()
         config.cache_config.num_gpu_blocks = settings.num_gpu_blocks
         kinds = lazy_vllm.module("vllm.v1.kv_cache_interface")
+        heads = dense_layer(spec).attention
         layer = kinds.FullAttentionSpec(
             block_size=settings.block_size,
-            num_kv_heads=spec.num_kv_heads,
-            head_size=spec.head_dim,
+            num_kv_heads=heads.num_kv_heads,
+            head_size=heads.head_dim,
             dtype=torch.float32,
         )
         cache = kinds.KVCacheConfig(

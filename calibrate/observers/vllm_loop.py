@@ -11,7 +11,7 @@ from calibrate.observers.engine_loop import EngineLoop, Step
 from calibrate.observers.ledger import Ran
 from calibrate.observers.vllm_engine import Driver
 from calibrate.observers.vllm_watch import Turn, Watch
-from sim.clock import Stop
+from sim.loop.clock import Stop
 from sim.request import Request
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from calibrate.device import DeviceFacts
 from calibrate.engine.asked import no_prefixes, one_precision, refuse, single
 from calibrate.observers.vllm_engine import Settings
 from sim.errors import UsageError, did_you_mean
+from sim.memory import PagedAllocator
+from sim.schedulers import ORDERS, ChunkedPrefill
 from sim.simulation import Setup
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
@@ -28,7 +30,7 @@ NULL_BLOCKS = 1
 CPU_BLOCK = 32
 """Tokens of which a block must be a multiple on a CPU."""
 
-POLICIES: Mapping[str, Literal["fcfs", "priority"]] = {"fcfs": "fcfs", "priority": "priority"}
+POLICIES: Mapping[str, str] = {name: order.vllm for name, order in ORDERS.items() if order.vllm}
 """vLLM's scheduling policies by ``scheduler.order``."""
 
 
@@ -46,7 +48,8 @@ def wanted(setup: Setup, device: DeviceFacts, precision: str | None) -> Wanted:
 
     UsageError, naming the key, for what vLLM's V1 engine does not support.
     """
-    scenario, limits, memory = setup.scenario, setup.limits, setup.capacity
+    pool = setup.only
+    scenario, limits, memory = setup.scenario, pool.limits, pool.capacity
     _check(setup, device)
     name = precision or one_precision(setup, DRIVEN)
     if name not in DTYPES:
@@ -54,7 +57,7 @@ def wanted(setup: Setup, device: DeviceFacts, precision: str | None) -> Wanted:
             f"precision: vLLM computes in {', '.join(DTYPES)} here, not in {name}"
             f"{did_you_mean(name, DTYPES)}"
         )
-    blocks = scenario.kv_cache.num_gpu_blocks
+    blocks = pool.settings.kv_cache.num_gpu_blocks
     longest = limits.max_model_len
     if blocks is not None:
         longest = min(longest, (blocks - NULL_BLOCKS) * memory.block_size)
@@ -66,12 +69,12 @@ def wanted(setup: Setup, device: DeviceFacts, precision: str | None) -> Wanted:
         num_gpu_blocks=blocks,
         long_prefill_token_threshold=min(limits.long_prefill_token_threshold, longest),
         scheduler_reserve_full_isl=limits.scheduler_reserve_full_isl,
-        scheduling_policy=POLICIES[scenario.scheduler.order],
+        scheduling_policy=POLICIES[pool.settings.scheduler.order],
     )
     arguments = {
         "dtype": DTYPES[name],
         "seed": scenario.seed % 2**31,
-        "gpu_memory_utilization": scenario.kv_cache.gpu_memory_utilization,
+        "gpu_memory_utilization": pool.settings.kv_cache.gpu_memory_utilization,
         "enforce_eager": device.kind == "cpu",
     }
     return Wanted(settings, name, arguments)
@@ -79,13 +82,13 @@ def wanted(setup: Setup, device: DeviceFacts, precision: str | None) -> Wanted:
 
 def _check(setup: Setup, device: DeviceFacts) -> None:
     """Raise UsageError for the first thing that does not fit."""
-    scenario = setup.scenario
-    knobs, kv = scenario.scheduler, scenario.kv_cache
+    knobs, kv = setup.only.settings.scheduler, setup.only.settings.kv_cache
     refusals = [
         *single(setup, DRIVEN),
         (
-            knobs.batching != "continuous",
-            f"scheduler.batching: {knobs.batching} is not supported by vLLM; only continuous is",
+            knobs.batching != ChunkedPrefill.name,
+            f"scheduler.batching: {knobs.batching} is not supported by vLLM; "
+            f"only {ChunkedPrefill.name} is",
         ),
         (
             not knobs.chunked_prefill,
@@ -98,8 +101,9 @@ def _check(setup: Setup, device: DeviceFacts) -> None:
             f"only {' or '.join(POLICIES)}",
         ),
         (
-            kv.allocator != "paged",
-            f"kv_cache.allocator: {kv.allocator} is not supported by vLLM; only paged is",
+            kv.allocator != PagedAllocator.name,
+            f"kv_cache.allocator: {kv.allocator} is not supported by vLLM; "
+            f"only {PagedAllocator.name} is",
         ),
         no_prefixes(setup),
         (

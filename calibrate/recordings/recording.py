@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.validation.front_end import FrontEnd
+from calibrate.validation.front_end import FrontEnd
 
 if TYPE_CHECKING:
     from calibrate.recordings.summaries import Summary

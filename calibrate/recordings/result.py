@@ -21,15 +21,15 @@ from numpy.typing import NDArray
 
 from calibrate.recordings.recording import Floats, Recording
 from calibrate.recordings.summaries import METRICS, Summary
-from sim.cost import CostModel
+from calibrate.validation.front_end import FRONT_END
+from calibrate.validation.observed import OBSERVED_ON, RECORDED
 from sim.export.bench import SIMULATED_BY
+from sim.loop.recorder import COMPLETED, GAP, PLAN, REJECTED, REQUEST
 from sim.metrics.asked import asked
 from sim.metrics.run_record import RunRecord
-from sim.recorder import COMPLETED, GAP, PLAN, REJECTED, REQUEST
-from sim.results import Result
+from sim.results.result import Result
+from sim.scenario.pools import only
 from sim.simulation import Setup
-from sim.validation.front_end import FRONT_END
-from sim.validation.observed import OBSERVED_ON, RECORDED
 
 FAILED = "failed"
 """The status of a request that the engine did not serve; the record does not say whether it refused
@@ -87,7 +87,7 @@ class RecordedResult(Result):
             self.record.requests["first_token"][self.record.completed],
             bins=np.append(samples.start, samples.end[-1]),
         )[0]
-        used = np.rint(samples.used * self.record.capacity.tokens).astype(np.int64)
+        used = np.rint(samples.used * only(self.record.pools).capacity.tokens).astype(np.int64)
         return {
             "replica": nothing,
             "start_s": samples.start,
@@ -139,8 +139,7 @@ def _record(recording: Recording, setup: Setup) -> RunRecord:
 
     The record's own arrivals include any front end, so none is added.
     """
-    deployment = setup.deployment
-    deployment = replace(deployment, engine=replace(deployment.engine, front_end=0.0))
+    bare = setup.each(lambda pool: pool.with_engine(replace(pool.deployment.engine, front_end=0.0)))
     seen, reasons = recording.requests, _reasons(recording)
     rows = np.zeros(len(seen.failures), dtype=REQUEST)
     rows["id"] = np.arange(len(rows))
@@ -148,7 +147,7 @@ def _record(recording: Recording, setup: Setup) -> RunRecord:
         rows[name] = getattr(seen, name)
     rows["arrival"] = seen.arrivals
     rows["generated"] = seen.output_tokens
-    rows["replica"] = 0 if setup.scenario.fleet[0].replicas == 1 else -1
+    rows["replica"] = 0 if setup.scenario.replicas == 1 else -1
     rows["status"] = np.where(seen.served, COMPLETED, REJECTED)
     rows["reason"] = [-1 if why is None else reasons.index(why) for why in seen.failures]
     rows["class"] = -1
@@ -157,10 +156,7 @@ def _record(recording: Recording, setup: Setup) -> RunRecord:
         gaps["gap"], gaps["count"] = recording.gaps, 1
     return RunRecord(
         scenario=setup.scenario,
-        deployment=deployment,
-        cost=CostModel(deployment),
-        capacity=setup.capacity,
-        limits=setup.limits,
+        pools=bare.pools,
         plans=np.zeros(0, dtype=PLAN),
         requests=rows,
         gaps=gaps,
@@ -253,9 +249,9 @@ def _kv_cache(kv: dict[str, Any], recording: Recording, run: RunRecord) -> dict[
     """Its size where the record states the blocks; how much of it was taken, from the samples."""
     usage = ("mean_used", "peak_used", "mean_reserved", "peak_reserved", "fragmentation")
     unknown = [*usage]
-    if not run.capacity.given:
+    if not all(pool.capacity.given for pool in run.pools):
         unknown += ["num_gpu_blocks", "block_size", "tokens", "max_concurrency"]
-    if run.scenario.max_model_len is None:
+    if any(pool.settings.max_model_len is None for pool in run.pools):
         unknown += ["max_model_len", "max_concurrency"]
     known = kv | dict.fromkeys(unknown)
     samples = recording.samples

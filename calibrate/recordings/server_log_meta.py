@@ -12,15 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from calibrate.recordings.recording import Stated
-from sim.errors import TraceError
-from sim.workload.traces.head import document
+from calibrate.server_meta import DTYPES, KV_DTYPES, ServerMeta
 from sim.workload.traces.rows import shown
 
 ENGINE = "vllm"
 
-DTYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
-"""Our names of vLLM's number formats."""
-KV_DTYPES = DTYPES | {"fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
 QUANTISED = {"fp8": "fp8"}
 """Precision of weights and activations under quantisations whose names determine it."""
 
@@ -43,38 +39,28 @@ PARALLEL = {"tensor_parallel_size": "tensor_parallel", "data_parallel_size": "re
 
 def read(path: Path) -> Stated:
     """What ``path`` states; TraceError for a part of it that is no mapping, or a wrong value."""
-    meta = document(path)
-    started = _part(path, meta, "engine_kwargs")
-    resolved = _part(path, meta, "resolved_config")
-    cache = _part(path, meta, "kv_cache") | _part(path, resolved, "cache_config")
-    scheduler = started | _part(path, resolved, "scheduler_config")
-    model = started | _part(path, resolved, "model_config")
-    precisions, unclear = _precisions(path, model, cache, started)
+    meta = ServerMeta(path)
+    precisions, unclear = _precisions(meta)
     settings = {
         **precisions,
-        **_settings("scheduler", SCHEDULER, scheduler),
-        **_settings("kv_cache", CACHE, started | cache),
-        **_settings("fleet.0", PARALLEL, started | _part(path, resolved, "parallel_config")),
-        **_settings("", {"max_model_len": "max_model_len"}, model),
+        **_settings("scheduler", SCHEDULER, meta.scheduler),
+        **_settings("kv_cache", CACHE, meta.started | meta.cache),
+        **_settings("fleet.0", PARALLEL, meta.parallel),
+        **_settings("", {"max_model_len": "max_model_len"}, meta.model),
     }
-    hardware = _part(path, meta, "hardware")
-    conditions = {
-        name: meta[name]
-        for name in ("started_at", "finished_at", "dataset_path", "dataset_hash", "num_requests")
-        if name in meta
-    }
+    named = ["started_at", "finished_at", "dataset_path", "dataset_hash", "num_requests"]
     return Stated(
-        model=_text(path, meta | {"model": _model(meta, started)}, "model"),
-        gpu=_text(path, hardware, "device_name"),
+        model=meta.served_model,
+        gpu=meta.text(meta.hardware, "device_name"),
         engine=ENGINE,
-        version=_text(path, meta, "vllm_version"),
+        version=meta.text(meta.document, "vllm_version"),
         settings=settings,
         unclear=unclear,
-        hardware=hardware or None,
-        conditions=conditions
-        | {"engine_kwargs": started}
-        | _chosen(cache, ["enable_prefix_caching"])
-        | _chosen(scheduler, ["async_scheduling"]),
+        hardware=meta.hardware or None,
+        conditions=_chosen(meta.document, named)
+        | {"engine_kwargs": meta.started}
+        | _chosen(meta.cache, ["enable_prefix_caching"])
+        | _chosen(meta.scheduler, ["async_scheduling"]),
     )
 
 
@@ -90,59 +76,22 @@ def _settings(
     }
 
 
-def _precisions(
-    path: Path, model: Mapping[str, Any], cache: Mapping[str, Any], started: Mapping[str, Any]
-) -> tuple[dict[str, object], dict[str, str]]:
+def _precisions(meta: ServerMeta) -> tuple[dict[str, object], dict[str, str]]:
     """Precisions of weights, activations and KV cache, and the notes where they are not stated."""
-    own = _number_format(path, model, "dtype", DTYPES)
-    key = "cache_dtype" if "cache_dtype" in cache else "kv_cache_dtype"
-    told = {
+    own = meta.number_format("dtype", DTYPES)
+    found = {
         "precision.weights": own,
         "precision.activations": own,
-        "precision.kv_cache": _number_format(path, {**started, **cache}, key, KV_DTYPES) or own,
+        "precision.kv_cache": meta.number_format("cache_dtype", DTYPES | KV_DTYPES) or own,
     }
     unclear = {}
-    quantised = _text(path, model, "quantization")
+    quantised = meta.text(meta.model, "quantization")
     if quantised in QUANTISED:
-        told["precision.weights"] = told["precision.activations"] = QUANTISED[quantised]
+        found["precision.weights"] = found["precision.activations"] = QUANTISED[quantised]
     elif quantised is not None:
         unclear["precision.weights"] = f"quantization is {shown(quantised)}"
-        del told["precision.weights"]
-    return {name: value for name, value in told.items() if value is not None}, unclear
-
-
-def _number_format(
-    path: Path, found: Mapping[str, Any], key: str, names: Mapping[str, str]
-) -> str | None:
-    """Our name of the format at ``key``; None where it is left to the model."""
-    told = _text(path, found, key)
-    if told is None or told == "auto":
-        return None
-    plain = told.removeprefix("torch.")
-    if plain not in names:
-        raise TraceError(f"{path}: {key} is {shown(told)}; known: auto, {', '.join(names)}")
-    return names[plain]
-
-
-def _part(path: Path, found: Mapping[str, object], name: str) -> dict[str, Any]:
-    """The mapping called ``name``, empty if there is none."""
-    part = found.get(name)
-    if part is None:
-        return {}
-    if not isinstance(part, dict):
-        raise TraceError(f"{path}: {name} is {shown(part)}; allowed: a mapping")
-    return part
-
-
-def _model(meta: Mapping[str, object], started: Mapping[str, object]) -> object:
-    return meta["model"] if meta.get("model") is not None else started.get("model")
-
-
-def _text(path: Path, found: Mapping[str, object], name: str) -> str | None:
-    value = found.get(name)
-    if value is not None and not isinstance(value, str):
-        raise TraceError(f"{path}: {name} is {shown(value)}; allowed: a text")
-    return value or None
+        del found["precision.weights"]
+    return {name: value for name, value in found.items() if value is not None}, unclear
 
 
 def _chosen(found: Mapping[str, Any], names: list[str]) -> dict[str, Any]:

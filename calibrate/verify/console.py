@@ -21,6 +21,8 @@ TITLES = {
     "p90_ttft": "p90 TTFT",
 }
 
+NOTHING = "No metric is scored: other programs used the processors during every run."
+
 
 def view(document: Document) -> Group:
     """Every trace: what was predicted and measured, the error, and the engine's own noise."""
@@ -29,7 +31,9 @@ def view(document: Document) -> Group:
         parts += [_scores(result), _notes(result)]
     found = [row for row in rows(document) if row["error"] is not None]
     within = sum(abs(row["error"]) <= row["wanted"] for row in found)
-    parts.append(Text(f"{within} of {len(found)} metrics are within the wanted error."))
+    judged = f"{within} of {len(found)} metrics are within the wanted error."
+    parts.append(Text(judged if found else NOTHING))
+    parts += [Text(line) for line in _left_out(document)]
     return Group(*parts)
 
 
@@ -87,6 +91,23 @@ def _notes(result: Document) -> Text:
         if left_out:
             lines.append(f"Disturbed, not scored: {batching} run {', '.join(left_out)}")
     return Text("\n".join(lines) + "\n")
+
+
+def _left_out(document: Document) -> list[str]:
+    """What there was no time for."""
+    missing, setting = document["left_out"], document["setting"]
+    lines = [f"{name}: no run" for name in missing["traces"]]
+    lines += [f"{trace}: no {' or '.join(ways)}" for trace, ways in missing["batchings"].items()]
+    lines += [
+        f"{trace}: {made} of {setting['repeats']} runs of each kind"
+        for trace, made in missing["repeats"].items()
+    ]
+    if not lines:
+        return []
+    total = f" {show_time(setting['total'])}" if setting["total"] else ""
+    title = f"Left out for lack of time (--total-time{total}):"
+    more = ["The same command runs the traces that are left."] if missing["traces"] else []
+    return [title, *(f"  {line}" for line in lines), *more]
 
 
 def _amount(metric: str, value: Any) -> str:

@@ -13,7 +13,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -28,18 +28,19 @@ from calibrate.engine.run import run
 from calibrate.measurement_store import Store
 from calibrate.measurements import Table, read
 from calibrate.plan import Plan, crude_rates
-from calibrate.profile import write_profile, write_text
+from calibrate.profile import LEAST_POINTS, write_profile
 from calibrate.session import RANKED
 from calibrate.settle import settled
-from calibrate.suite import Bench, Suite
+from calibrate.suite import Bench, Progress, Suite
 from calibrate.timing import timer_for
 from calibrate.verify import host, iterations, score, shapes, traffic
+from calibrate.verify.budget import Wish
+from calibrate.verify.course import Course, Pace
 from calibrate.verify.disturbance import Watch
-from calibrate.verify.pace import AROUND, Pace, trace_length
 from calibrate.verify.traffic import BATCHINGS, Setting, Trace
 from sim import catalog
 from sim.errors import UsageError
-from sim.model import ModelSpec
+from sim.results.whole_file import write_text
 from sim.scenario import Scenario
 from sim.simulation import simulate
 
@@ -48,6 +49,16 @@ ANCHOR_STEPS = 3
 
 LONGEST = 1 / 8
 """Share of a calibration that one point may take."""
+
+SHORT = 150
+"""Parts of a calibration, one of which the short calls of a point are sampled for at most."""
+
+FIRST_PASS = 0.9
+"""Share of a calibration for new points; a round has another calibration at its end."""
+
+ANCHOR_EVERY = 1 / 6
+"""Share of a calibration after which its anchors are timed again: in a short one they would take
+most of the time otherwise."""
 
 MATRICES = 4
 """Products of a layer, between which small operators run."""
@@ -60,37 +71,47 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Plans:
-    """The work to do: traces under disciplines on a device, into ``folder``; ``budget`` is the
-    seconds of one calibration."""
+    """The work to do on a device, into ``folder``; ``started`` is when its time began, by
+    ``time.monotonic``."""
 
     device: Device
     setting: Setting
     folder: Path
-    traces: Sequence[str]
-    batchings: Sequence[str]
-    budget: float
+    wish: Wish
+    started: float | None = None
 
 
 def verify(plans: Plans, say: Say = lambda line: None) -> dict[str, Any]:
-    """Run every trace that has no result yet; what all of them came to, finished ones included.
+    """Run every trace that has no result yet and for which there is time; what all of them came to,
+    finished ones included.
 
-    UsageError if ``folder`` holds results of other settings.
+    UsageError if ``folder`` holds results of other settings, or the time is too short.
     """
     plans.folder.mkdir(parents=True, exist_ok=True)
     _same_setting(plans)
-    open_traces = [n for n in plans.traces if not (plans.folder / n / RESULT).exists()]
-    setting = plans.setting
-    one = trace_length(plans.budget, setting.seconds, len(plans.batchings), setting.repeats)
-    pace = Pace(one * len(open_traces), say)
-    for name in plans.traces:
+    wish = plans.wish
+    done = _done(plans)
+    for trace in done:
+        say(f"{trace}: already done, {plans.folder / trace}")
+    rest = [trace for trace in wish.traces if trace not in done]
+    course = Course(replace(wish, traces=rest), say, started=plans.started)
+    while (name := course.next_trace()) is not None:
         folder = plans.folder / name
-        if (folder / RESULT).exists():
-            say(f"{name}: already done, {folder}")
-            continue
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        _write_json(folder / RESULT, _trace(plans, name, folder, pace))
-    return score.document(plans.setting, plans.device.facts, list(_results(plans.folder)))
+        result = _trace(plans, name, folder, course)
+        if result is None:
+            shutil.rmtree(folder)
+        else:
+            _write_json(folder / RESULT, result)
+        course.finished(name)
+    results = list(_results(plans.folder))
+    left_out = score.left_out(wish, results)
+    return score.document(plans.setting, plans.device.facts, results) | {"left_out": left_out}
+
+
+def _done(plans: Plans) -> list[str]:
+    return [name for name in plans.wish.traces if (plans.folder / name / RESULT).exists()]
 
 
 def _results(folder: Path) -> Iterator[dict[str, Any]]:
@@ -100,33 +121,31 @@ def _results(folder: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(path.read_text(encoding="utf-8"))
 
 
-def _trace(plans: Plans, name: str, folder: Path, pace: Pace) -> dict[str, Any]:
-    """Everything about one trace, and its result as JSON."""
+def _trace(plans: Plans, name: str, folder: Path, course: Course) -> dict[str, Any] | None:
+    """Everything about one trace, and its result as JSON; None if there is no time for it."""
     device, setting = plans.device, plans.setting
     started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    model = catalog.model(setting.model)
-    again = f"{name}: calibration"
-    pace.begin(again, plans.budget)
-    tables = [_calibrate(plans, model, folder / "calibration-0.csv", pace)]
+    tables = [_calibrate(plans, name, 0, course)]
     profile = write_profile(settled(tables[0]), device.facts, folder / PROFILE)
-    pace.begin(f"{name}: host terms", AROUND * plans.budget)
-    terms = [_host(plans, folder)]
-    trace = traffic.trace_of(name, setting, folder / PROFILE, folder / ENGINE)
-    anchors = [_anchor(plans, folder)]
+    terms, anchors = [_host(plans, folder)], [_anchor(plans, folder)]
+    opened = _opened(plans, name, folder, course)
+    if opened is None:
+        return None
+    trace, batchings = opened
     shutil.copy(folder / PROFILE, folder / "profile-0.yaml")
     told: list[dict[str, Any]] = []
     for number in range(1, setting.repeats + 1):
-        runs = list(_round(plans, trace, number, folder, pace))
+        runs = list(_round(plans, trace, batchings, number, folder, course))
         anchors.append(_anchor(plans, folder))
-        pace.begin(again, plans.budget)
-        tables.append(_calibrate(plans, model, folder / f"calibration-{number}.csv", pace))
+        tables.append(_calibrate(plans, name, number, course))
         profile = write_profile(settled(tables[-1]), device.facts, folder / PROFILE)
-        pace.begin(f"{name}: host terms", AROUND * plans.budget)
         terms.append(_host(plans, folder))
         host.write_engine(folder / ENGINE, _between(*terms[-2:]), device)
         profile = write_profile(score.joined(*tables[-2:]), device.facts, folder / PROFILE)
         told += [_told(plans, trace, number, folder, run) for run in runs]
         shutil.copy(folder / PROFILE, folder / f"profile-{number}.yaml")
+        if not course.closed():
+            break
     return {
         "trace": name,
         "arrivals": dict(trace.arrivals),
@@ -140,19 +159,44 @@ def _trace(plans: Plans, name: str, folder: Path, pace: Pace) -> dict[str, Any]:
     }
 
 
+def _opened(
+    plans: Plans, name: str, folder: Path, course: Course
+) -> tuple[Trace, tuple[str, ...]] | None:
+    """The trace as long as there is time for, and its disciplines; None if there is none."""
+    files = (folder / PROFILE, folder / ENGINE)
+    shortest = {
+        other: traffic.trace_of(other, plans.setting, *files) for other in plans.wish.traces
+    }
+    version = course.opened(
+        {
+            other: traffic.predicted(plans.setting, trace, plans.wish.batchings, *files)
+            for other, trace in shortest.items()
+        }
+    )
+    if version is None:
+        return None
+    return traffic.longer(shortest[name], course.longer(name)), version.batchings
+
+
 def _round(
-    plans: Plans, trace: Trace, number: int, folder: Path, pace: Pace
+    plans: Plans,
+    trace: Trace,
+    batchings: Sequence[str],
+    number: int,
+    folder: Path,
+    course: Course,
 ) -> Iterator[tuple[str, Observed, float | None]]:
     """Every discipline once; each run is on disk before the next begins. Discipline, run, and the
     share of its time in which other programs used the processors."""
-    for batching in plans.batchings:
+    for batching in batchings:
         scenario = traffic.scenario(
             plans.setting, trace, batching, folder / PROFILE, folder / ENGINE
         )
-        run = f"{trace.name}: {batching}, run {number}, {trace.requests} requests"
-        pace.begin(run, plans.setting.seconds)
-        observed, disturbed = _watched(plans.device, scenario, pace)
+        if not course.run(f"{trace.name}: {batching}, run {number}, {trace.requests} requests"):
+            return
+        observed, disturbed = _watched(plans.device, scenario, course.pace)
         ObservedResult(observed).save(folder / "observed" / f"{batching}-{number}")
+        course.ran()
         yield batching, observed, disturbed
 
 
@@ -213,34 +257,59 @@ def _anchor(plans: Plans, folder: Path) -> float:
     return median(steps)
 
 
-def _calibrate(plans: Plans, model: ModelSpec, path: Path, pace: Pace) -> Table:
+def _calibrate(plans: Plans, trace: str, number: int, course: Course) -> Table:
     """Measure the model's shapes; operands take turns as they do in the model."""
     device, setting = plans.device, plans.setting
-    kind = device.facts.kind
+    path = plans.folder / trace / f"calibration-{number}.csv"
+    model, kind = catalog.model(setting.model), device.facts.kind
     scope = Scope(kind, device.free_memory(), 1, [model], [setting.precision], str(path.parent))
     found = families(scope)
+    budget = course.calibration(trace)
+    rates = crude_rates(kind, device.facts.units, device.facts.cache)
     plan = Plan(
         points=shapes.points(model, setting, kind),
         shares={name: share for family in found for name, share in family.shares.items()},
-        rates=crude_rates(kind, device.facts.units, device.facts.cache),
-        budget=plans.budget,
+        rates=replace(rates, timing=min(rates.timing, budget / SHORT)),
+        budget=budget,
         ranked=RANKED[kind],
         longest=LONGEST,
+        least=LEAST_POINTS,
     )
     owners = {name: family for family in found for name in family.shares}
     arena = Arena(device, turnover=model.weight_bytes(setting.precision))
+    useful: list[float] = []
+
+    def report(progress: Progress) -> None:
+        course.pace.tick()
+        if not useful and not plan.lacking():
+            useful.append(progress.used)
+
     with Store(path, device.facts, {"models": [model.name]}) as store:
-        timer = timer_for(device, model.linear_parameters() / MATRICES * element(setting.precision))
-        bench, report = Bench(device, arena), lambda progress: pace.tick()
-        Suite(plan, owners, bench, timer, store, report=report, first_pass=0.9).run()
+        layer = model.linear_parameters() / model.num_layers
+        timer = timer_for(device, layer / MATRICES * element(setting.precision))
+        Suite(
+            plan,
+            owners,
+            Bench(device, arena),
+            timer,
+            store,
+            report=report,
+            first_pass=FIRST_PASS,
+            anchor_every=ANCHOR_EVERY,
+        ).run()
     arena.release()
+    course.calibrated(trace, useful[0] if useful else budget)
     return read(path)
 
 
 def _same_setting(plans: Plans) -> None:
-    """Results of two settings must not meet in one folder."""
+    """Results of two settings must not meet in one folder; a setting without results is void."""
     path, wanted = plans.folder / SETTING, plans.setting.document()
-    if path.exists() and json.loads(path.read_text(encoding="utf-8")) != wanted:
+    if (
+        any(_results(plans.folder))
+        and path.exists()
+        and json.loads(path.read_text(encoding="utf-8")) != wanted
+    ):
         raise UsageError(f"{plans.folder}: holds results of other settings; give another folder")
     _write_json(path, wanted)
 

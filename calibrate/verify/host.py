@@ -19,16 +19,16 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import lsq_linear
 
+from calibrate.dense import dense_layer
 from calibrate.device import Device
 from calibrate.engine.run import run
-from calibrate.profile import write_text
-from calibrate.verify.iterations import price_of
+from calibrate.verify.iterations import batch_of
 from calibrate.verify.traffic import Setting, Trace, scenario
 from sim import catalog
 from sim.catalog.profile_file import to_yaml
-from sim.cost import CostModel
-from sim.model import ModelSpec
+from sim.results.whole_file import write_text
 from sim.simulation import prepare
+from sim.specs.model import ModelSpec
 
 FEWER = 4
 """The same model has this share of the layers."""
@@ -62,7 +62,7 @@ class Sample:
     sequences: int
     new: int
     took: float
-    priced: float
+    predicted: float
 
 
 def measure(device: Device, setting: Setting, gpu: Path, folder: Path) -> Terms:
@@ -81,7 +81,7 @@ def solve(samples: list[Sample]) -> Terms:
     """
     table = np.array([[1.0, s.layers, s.sequences, s.new] for s in samples])
     took = np.array([s.took for s in samples])
-    beyond = took - np.array([s.priced for s in samples])
+    beyond = took - np.array([s.predicted for s in samples])
     scale = np.array(MOST)
     found = lsq_linear(table * scale / took[:, None], beyond / took, bounds=(0, 1)).x
     return Terms(*(float(term) for term in found * scale))
@@ -125,32 +125,33 @@ def _burst(
         "workload.output_tokens": {"kind": "fixed", "value": min(DECODED, setting.output[1])},
     }
     one = scenario(setting, trace, "continuous", gpu, NO_ENGINE).override(short)
-    cost = CostModel(prepare(one).deployment)
+    cost = prepare(one).only.cost
     observed = run(one, device, sampling="random")
     kinds: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
     for iteration, row in zip(observed.iterations, observed.record.plans, strict=True):
-        computed, context, new = (int(row[name]) for name in ("computed", "context", "admitted"))
-        price = price_of(cost, iteration, computed, context, new)
-        outputs = computed + len(iteration.prefills)
-        kinds[outputs, new].append((iteration.end - iteration.start, price))
+        batch = batch_of(iteration, row)
+        outputs = batch.sequences + len(batch.parts)
+        took = iteration.end - iteration.start
+        kinds[outputs, batch.admitted].append((took, cost.seconds(batch)))
     for (outputs, new), found in kinds.items():
-        took, priced = (median(column) for column in zip(*found, strict=True))
-        yield Sample(layers, outputs, new, took, priced)
+        took, predicted = (median(column) for column in zip(*found, strict=True))
+        yield Sample(layers, outputs, new, took, predicted)
 
 
 def config(model: ModelSpec, layers: int) -> dict[str, object]:
     """The shape of ``model`` with that many layers, as Hugging Face writes it."""
-    family = "qwen3" if model.qk_norm else "qwen2" if model.attention_bias else "llama"
+    attention, mlp, _ = dense_layer(model)
+    family = "qwen3" if attention.qk_norm else "qwen2" if attention.attention_bias else "llama"
     names = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}
     return {
         "architectures": [f"{names[family]}ForCausalLM"],
         "model_type": family,
         "hidden_size": model.hidden_size,
         "num_hidden_layers": layers,
-        "num_attention_heads": model.num_heads,
-        "num_key_value_heads": model.num_kv_heads,
-        "head_dim": model.head_dim,
-        "intermediate_size": model.intermediate_size,
+        "num_attention_heads": attention.num_heads,
+        "num_key_value_heads": attention.num_kv_heads,
+        "head_dim": attention.head_dim,
+        "intermediate_size": mlp.intermediate_size,
         "vocab_size": model.vocab_size,
         "max_position_embeddings": model.max_position_embeddings,
         "tie_word_embeddings": model.tie_word_embeddings,

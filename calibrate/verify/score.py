@@ -8,6 +8,7 @@ noise is how far the farthest of the runs lies from their median.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -17,8 +18,9 @@ from typing import Any
 from calibrate.device import DeviceFacts
 from calibrate.measurements import Measurement, Table
 from calibrate.settle import settled
+from calibrate.verify.budget import Wish
 from calibrate.verify.traffic import Setting
-from sim.profile import Profile
+from sim.specs.profile import Profile
 
 METRICS = {
     "tpot": "mean_tpot_ms",
@@ -53,6 +55,26 @@ def document(setting: Setting, facts: DeviceFacts, results: Sequence[Document]) 
         "setting": setting.document(),
         "wanted": dict(WANTED),
         "traces": [result | {"scores": _scores(result)} for result in results],
+    }
+
+
+def left_out(wish: Wish, results: Sequence[Document]) -> Document:
+    """What of the wish was not done: traces; by trace the disciplines that were not run, and the
+    fewest runs of one that was, where that is fewer than wished. All empty if everything was
+    done."""
+    batchings, repeats = {}, {}
+    for result in results:
+        made = Counter(told["batching"] for told in result["runs"])
+        missing = [name for name in wish.batchings if not made[name]]
+        if missing:
+            batchings[result["trace"]] = missing
+        if min(made.values()) < wish.repeats:
+            repeats[result["trace"]] = min(made.values())
+    done = {result["trace"] for result in results}
+    return {
+        "traces": [name for name in wish.traces if name not in done],
+        "batchings": batchings,
+        "repeats": repeats,
     }
 
 

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from calibrate.bench import copies, decode_attention, elementwise, gemm, prefill_attention
 from calibrate.bench.base import Point, rows_for
 from calibrate.bench.heads import Heads
+from calibrate.dense import dense_layer
 from calibrate.verify.traffic import BLOCK_SIZE, Setting
-from sim.model import ModelSpec
+from sim.specs.model import ModelSpec
 
 LENGTHS = (1, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
 """Prompts, chunks and contexts worth a point."""
@@ -44,12 +45,13 @@ def points(model: ModelSpec, setting: Setting, kind: str) -> Iterator[Point]:
         if name != "head":
             yield gemm.point(precision, most, n, k)
     yield from _attention(model, setting)
+    attention, mlp, _ = dense_layer(model)
     widths = {
         "norm": model.hidden_size,
         "embedding": model.hidden_size,
-        "activation": model.intermediate_size,
-        "rotary": model.query_size + model.kv_size,
-        "kv_write": 2 * model.kv_size,
+        "activation": mlp.intermediate_size,
+        "rotary": attention.query_size + attention.kv_size,
+        "kv_write": 2 * attention.kv_size,
     }
     for operator, width in widths.items():
         for m in rows[:: max(1, len(rows) // MOVED)]:
@@ -62,7 +64,7 @@ def points(model: ModelSpec, setting: Setting, kind: str) -> Iterator[Point]:
 
 def _attention(model: ModelSpec, setting: Setting) -> Iterator[Point]:
     """Decodes, whole prompts, and chunks behind a context."""
-    heads = Heads(model.num_heads, model.num_kv_heads, model.head_dim)
+    heads = Heads.of(model)
     precision, batch = setting.precision, setting.batch
     longest = -(-setting.longest // BLOCK_SIZE) * BLOCK_SIZE
     lengths = sorted({*(n for n in LENGTHS if n <= longest and n not in (24, 48)), longest})

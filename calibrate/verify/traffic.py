@@ -7,17 +7,20 @@ knee what a user sees. Seconds and tokens.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from sim import catalog
 from sim.scenario import Scenario, load_scenario
+from sim.schedulers import POLICIES
 from sim.simulation import simulate
 
 TRACES = ("burst", "closed", "poisson")
-BATCHINGS = ("static", "request", "continuous")
+BATCHINGS = tuple(POLICIES)
 
 BLOCK_SIZE = 16
 
@@ -28,12 +31,18 @@ that the noise of the machine does not determine the length of the queue."""
 LEAST_BATCHES = 3
 """Full batches that a run has at least."""
 
+PREPARING = 0.5
+"""Seconds from the call of a run to its first request: the model, memory, a first pass."""
+
+ANCHOR_TOKENS = 16
+"""Tokens of the anchor's prompt, and of its answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     """What is run: a model in one precision, batches of up to ``batch`` requests, iterations of up
-    to ``chunk`` tokens, lengths drawn evenly from ``prompt`` and ``output``, for about ``seconds``
-    a run."""
+    to ``chunk`` tokens, lengths drawn evenly from ``prompt`` and ``output``; runs of ``seconds`` at
+    most, and ``total`` seconds for everything, infinite where nothing limits it."""
 
     model: str
     precision: str
@@ -43,6 +52,7 @@ class Setting:
     output: tuple[int, int]
     seconds: float
     repeats: int
+    total: float = math.inf
     seed: int = 42
 
     @property
@@ -52,7 +62,8 @@ class Setting:
 
     def document(self) -> dict[str, Any]:
         """As JSON."""
-        return {**asdict(self), "prompt": list(self.prompt), "output": list(self.output)}
+        bounds = {"prompt": list(self.prompt), "output": list(self.output)}
+        return asdict(self) | bounds | {"total": self.total if self.total < math.inf else None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,32 +106,52 @@ def scenario(
 
 
 def trace_of(name: str, setting: Setting, gpu: Path, engine: Path) -> Trace:
-    """The trace of that name, so long that a run takes about as long as it should by the
-    predictions themselves."""
+    """The shortest useful trace of that name; where requests come by the clock, at a rate below the
+    knee by the predictions themselves."""
     few = LEAST_BATCHES * setting.batch
-    probe = Trace("probe", {"kind": "burst"}, few)
-    rates = {
-        batching: float(
-            simulate(scenario(setting, probe, batching, gpu, engine)).summary["request_throughput"]
-        )
-        for batching in BATCHINGS
-    }
     if name == "poisson":
-        rate = LOAD * min(rates.values())
-        return Trace(
-            name, {"kind": "poisson", "rate": rate}, max(few, round(rate * setting.seconds))
-        )
-    requests = max(few, round(rates["continuous"] * setting.seconds))
+        probe = Trace("probe", {"kind": "burst"}, few)
+        rates = [
+            float(_summary(setting, probe, batching, gpu, engine)["request_throughput"])
+            for batching in BATCHINGS
+        ]
+        return Trace(name, {"kind": "poisson", "rate": LOAD * min(rates)}, few)
     arrivals: dict[str, Any] = {"kind": name}
     if name == "closed":
         arrivals["concurrency"] = setting.batch
-    return Trace(name, arrivals, requests)
+    return Trace(name, arrivals, few)
+
+
+def longer(trace: Trace, times: float) -> Trace:
+    """``trace`` with so many times the requests, and no fewer than it has."""
+    return replace(trace, requests=max(trace.requests, round(times * trace.requests)))
+
+
+def predicted(
+    setting: Setting, trace: Trace, batchings: Sequence[str], gpu: Path, engine: Path
+) -> float:
+    """Seconds of a run of ``trace`` by prediction, the mean of the disciplines, and of what comes
+    before its first request."""
+    ends = (_summary(setting, trace, name, gpu, engine)["duration"] for name in batchings)
+    return PREPARING + fmean(float(end) for end in ends)
+
+
+def _summary(
+    setting: Setting, trace: Trace, batching: str, gpu: Path, engine: Path
+) -> Mapping[str, Any]:
+    return simulate(scenario(setting, trace, batching, gpu, engine)).summary
 
 
 def anchor(setting: Setting, gpu: Path | str, engine: Path | str) -> Scenario:
     """One short request alone, whose decodes are timed before and after everything else."""
     alone = Trace("anchor", {"kind": "burst"}, 1)
-    short = {"workload.prompt_tokens": {"kind": "fixed", "value": min(16, setting.prompt[1])}}
+    short = {
+        f"workload.{name}": {"kind": "fixed", "value": min(ANCHOR_TOKENS, most)}
+        for name, most in (
+            ("prompt_tokens", setting.prompt[1]),
+            ("output_tokens", setting.output[1]),
+        )
+    }
     return scenario(setting, alone, "continuous", gpu, engine).override(short)
 
 

@@ -1,8 +1,7 @@
 """Draws the share of requests within each limit, its 95 % interval, and the target.
 
 A dot is the observed share, its bar the interval, the dashed line the target. The axis does not
-begin at 0: it covers only the range of the values. Run it:
-``python -m reports.figures.attainment [RUN_DIR]``.
+begin at 0: it covers only the range of the values.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from reports import theme
+from reports.frame import theme
 
 ROW, FRAME = 44, 70
 """Height (px) of a limit, and of the margins around them."""
@@ -134,10 +133,3 @@ def _label(target: float, left: float) -> dict[str, Any]:
         "yanchor": "bottom",
         "font": {"color": theme.PAGE["muted"].light, "size": 12},
     }
-
-
-if __name__ == "__main__":
-    from reports.figures.demo import main
-    from reports.sections.limits import attained
-
-    main("attainment", lambda run: figure(attained(run.summary), 0.99))

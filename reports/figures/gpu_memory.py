@@ -1,7 +1,7 @@
 """Draws what the memory of one GPU holds when its KV cache is fullest: a bar for each part.
 
 Each bar begins where the one above it ends, so that together they reach from nothing to the whole
-memory. Run it: ``python -m reports.figures.gpu_memory [RUN_DIR]``.
+memory.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from reports import theme
-from reports.gpu_memory import TITLES, Memory, gpu_memory
+from reports.figures.memory_parts import TITLES, Memory
+from reports.frame import theme
 
 GIB = 2.0**30
 ROW, FRAME = 26, 62
@@ -91,12 +91,3 @@ def _label(row: int, start: float, amount: float, end: float) -> dict[str, Any]:
         "yanchor": "middle",
         "font": {"color": theme.PAGE["ink"].light, "size": 11},
     }
-
-
-if __name__ == "__main__":
-    from reports.figures.demo import main
-
-    main(
-        "gpu_memory",
-        lambda run: figure(gpu_memory(run.summary["infersim"]["memory"], run.timeseries)),
-    )

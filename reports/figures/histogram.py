@@ -1,7 +1,6 @@
 """Draws the distribution of the traffic's lengths, or of the gaps between arrivals, as a histogram.
 
 Values are counted into bins here, so that a page is as small for a million requests as for ten.
-Run it: ``python -m reports.figures.histogram [RUN_DIR]``.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
-from reports import theme
-from reports.decimate import Floats
-from reports.profile.axes import logarithmic
+from reports.figures.axes import logarithmic
+from reports.frame import theme
+from reports.frame.decimate import Floats
 
 BINS = 48
 """At most so many bars."""
@@ -108,17 +107,3 @@ def _empty(title: str) -> go.Figure:
         "yaxis": {"visible": False},
     }
     return go.Figure(layout=layout)
-
-
-if __name__ == "__main__":
-    from reports.figures.demo import main
-
-    main(
-        "histogram",
-        lambda run: figure(
-            run.requests["prompt_tokens"].to_numpy(float),
-            title="prompt tokens",
-            metric="prompt_tokens",
-            whole=True,
-        ),
-    )

@@ -1,7 +1,7 @@
 """Draws the cumulative distribution of the gaps between tokens (ITL).
 
 The gaps of a whole run are too many for a table, so the run directory has their distribution at
-exact points (``charts.json``). Run it: ``python -m reports.figures.itl_cdf [RUN_DIR]``.
+exact points (``charts.json``).
 """
 
 from __future__ import annotations
@@ -37,9 +37,3 @@ def figure(
 def stated(summary: Mapping[str, Any]) -> dict[int, float | None]:
     """The percentiles of a summary, as ``figure`` takes them."""
     return {mark: summary[f"p{mark}_itl_ms"] for mark in MARKS}
-
-
-if __name__ == "__main__":
-    from reports.figures.demo import main
-
-    main("itl_cdf", lambda run: figure(run.charts["itl"], stated(run.summary)))

@@ -1,8 +1,7 @@
 """Draws what the KV cache holds over time, as areas: used, reserved but empty, free.
 
 The areas at any moment add up to the KV cache of the whole fleet. In a long run each column of the
-screen shows the mean over its time, with a line for the most that was reserved in it. Run it:
-``python -m reports.figures.kv_map [RUN_DIR]``.
+screen shows the mean over its time, with a line for the most that was reserved in it.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports import theme
-from reports.decimate import Floats
-from reports.profile.axes import legend
-from reports.steps import Steps, fleet_steps
+from reports.figures.axes import legend
+from reports.figures.steps import Steps, fleet_steps
+from reports.frame import theme
+from reports.frame.decimate import Floats
 
 BUCKETS = 480
 """Columns of the screen that a long run is drawn in."""
@@ -113,18 +112,3 @@ def _area(name: str, time: Floats, tokens: Floats, capacity: float) -> dict[str,
         "fillcolor": tone.light,
         "hovertemplate": "%{y:.1%} (%{customdata:,d} tokens)",
     }
-
-
-if __name__ == "__main__":
-    from reports.figures.demo import KV_TOKENS, main
-    from reports.steps import replica_count
-
-    main(
-        "kv_map",
-        lambda run: figure(
-            run.timeseries,
-            run.requests,
-            kv_tokens=run.summary["infersim"]["kv_cache"]["tokens"] or KV_TOKENS,
-            replicas=replica_count(run.timeseries, run.requests),
-        ),
-    )

@@ -1,8 +1,7 @@
 """Draws one latency as a cumulative distribution: the share of requests at or below each value.
 
 Percentiles are marked, the latency limit is a dashed line, the share that must meet it a dotted
-one. The figure takes seconds and shows milliseconds, or seconds where the values are long. Run it:
-``python -m reports.figures.latency_cdf [RUN_DIR]``.
+one. The figure takes seconds and shows milliseconds, or seconds where the values are long.
 """
 
 from __future__ import annotations
@@ -15,8 +14,9 @@ import numpy.typing as npt
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports import theme
-from reports.decimate import ranks
+from reports.frame import theme
+from reports.frame.decimate import ranks
+from reports.frame.scale import Scale, time_axis, time_scale
 
 TITLES: Mapping[str, str] = {
     "ttft": "TTFT",
@@ -30,13 +30,6 @@ MARKS = (50, 90, 99)
 POINTS = 800
 
 Floats = npt.NDArray[np.float64]
-
-
-class Scale(NamedTuple):
-    """The unit of the time axis and its factor from seconds."""
-
-    unit: str
-    factor: float
 
 
 def sample(requests: pd.DataFrame, metric: str) -> Floats:
@@ -107,12 +100,12 @@ def distribution(
     """``curve`` in the colour of ``metric``, its percentiles ``marked(target)`` (``marks``, s), its
     limit and the share ``target`` that must keep it."""
     longest = max(limit_s or 0.0, float(curve.x[-1]))
-    scale = Scale("s", 1.0) if longest >= 10.0 else Scale("ms", 1e3)
+    scale = time_scale(longest)
     shown = curve._replace(x=curve.x * scale.factor)
     limit = None if limit_s is None else limit_s * scale.factor
     wide = _is_wide(float(marks[0]), longest)
     layout = theme.layout() | {
-        "xaxis": theme.axis(f"{title} ({scale.unit})") | {"rangemode": "tozero"},
+        "xaxis": time_axis(title, scale) | {"rangemode": "tozero"},
         "yaxis": theme.axis(f"share of {curve.of}")
         | {"range": [0, 1.04], "tickformat": ".0%", "dtick": 0.25, "fixedrange": True},
         "hovermode": "closest",
@@ -124,7 +117,7 @@ def distribution(
     traces = [_line(shown, metric, scale)]
     if limit is not None:
         place = float(_place(np.array([limit]), shown.x, limit, wide)[0])
-        traces.append(_limit(limit, scale, place))
+        traces.append(_limit(limit, scale, place, _label_height(shown, limit, place, target, wide)))
     if target is not None and target < 1:
         layout["shapes"] = [_wanted(target)]
         layout["annotations"] = [_wanted_label(target)]
@@ -219,16 +212,48 @@ def _marks(
     }
 
 
-def _limit(limit: float, scale: Scale, place: float) -> dict[str, Any]:
-    """A dashed line; its label stands where the curve is not: bottom left of it, or top right."""
-    at_left = place < 0.4
+HEIGHTS = tuple(share / 20 for share in range(1, 20))
+"""Where the label of a limit may stand, as shares of requests."""
+
+LABEL = (0.25, 0.05)
+"""Width and half the height of a label, as shares of the plot of a page on a phone."""
+
+
+def _label_height(
+    shown: Curve, limit: float, place: float, target: float | None, wide: bool
+) -> float:
+    """A share at which the label of a limit meets neither the curve nor the line of the ``target``
+    with its own label below it: the lowest for a label left of the limit, else the highest."""
+    width, half = LABEL
+    at_left = _label_is_right(place)
+    ends = (place, place + width) if at_left else (place - width, place)
+    along = _place(shown.x, shown.x, limit, wide)
+    low, high = np.interp(ends, along, shown.y, left=0.0, right=1.0)
+    taken = [(float(low), float(high))]
+    if target is not None and target < 1:
+        taken.append((target - (2 * half if ends[0] < width else 0.0), target))
+    free = [
+        height
+        for height in (reversed(HEIGHTS) if at_left else HEIGHTS)
+        if all(height + half < below or height - half > above for below, above in taken)
+    ]
+    return free[0] if free else 0.95 if at_left else 0.05
+
+
+def _label_is_right(place: float) -> bool:
+    """Whether the label of a limit at ``place`` stands right of it: there is more room."""
+    return place < 0.4
+
+
+def _limit(limit: float, scale: Scale, place: float, height: float) -> dict[str, Any]:
+    """A dashed line; its label is next to it at ``height``, where nothing else is."""
     return {
         "type": "scatter",
         "mode": "lines+text",
         "x": [limit, limit, limit],
-        "y": [0, 0.95 if at_left else 0.06, 1.04],
+        "y": [0, height, 1.04],
         "text": ["", f" limit {_short(limit)} {scale.unit} ", ""],
-        "textposition": "middle right" if at_left else "middle left",
+        "textposition": "middle right" if _label_is_right(place) else "middle left",
         "textfont": {"color": theme.PAGE["muted"].light, "size": 12},
         "line": {"color": theme.PAGE["ink"].light, "width": 1.5, "dash": "dash"},
         "hoverinfo": "skip",
@@ -250,9 +275,3 @@ def _nothing(title: str) -> dict[str, Any]:
 def _short(value: float) -> str:
     """Three significant digits, never an exponent."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-if __name__ == "__main__":
-    from reports.figures.demo import main
-
-    main("latency_cdf", lambda run: figure(run.requests, "ttft", limit_s=0.5))

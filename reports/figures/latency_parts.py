@@ -1,7 +1,6 @@
 """Draws what the latency of fast and slow requests consists of: stacked bars over percentiles.
 
-Each bar is the mean over the requests between two percentiles; its parts add up to it. Run it:
-``python -m reports.figures.latency_parts [RUN_DIR]``.
+Each bar is the mean over the requests between two percentiles; its parts add up to it.
 """
 
 from __future__ import annotations
@@ -10,9 +9,10 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from reports import theme
-from reports.latency_bands import TITLES, Bands, Of, bands
-from reports.profile.axes import legend
+from reports.figures.axes import legend
+from reports.figures.latency_bands import TITLES, Bands, Of
+from reports.frame import theme
+from reports.frame.scale import Scale, time_axis, time_scale
 
 NAMES = {"ttft": "TTFT", "e2el": "E2EL"}
 
@@ -22,10 +22,8 @@ def figure(found: Bands | None, of: Of) -> go.Figure:
     if found is None:
         return _empty()
     longest = float(found.whole.max())
-    unit, factor = ("s", 1.0) if longest >= 10 else ("ms", 1e3)
-    traces = [
-        _bars(name, found, unit, factor) for name in found.parts if (found.parts[name] > 0).any()
-    ]
+    shown = time_scale(longest)
+    traces = [_bars(name, found, shown) for name in found.parts if (found.parts[name] > 0).any()]
     layout = theme.layout() | {
         "barmode": "stack",
         "bargap": 0.25,
@@ -34,13 +32,14 @@ def figure(found: Bands | None, of: Of) -> go.Figure:
         "hovermode": "closest",
         "xaxis": theme.axis(f"percentiles of {NAMES[of]}, fast to slow")
         | {"type": "category", "showgrid": False, "fixedrange": True},
-        "yaxis": theme.axis(f"mean {NAMES[of]} ({unit})")
+        "yaxis": time_axis(f"mean {NAMES[of]}", shown)
         | {"rangemode": "tozero", "fixedrange": True},
     }
     return go.Figure(data=traces, layout=layout)
 
 
-def _bars(name: str, found: Bands, unit: str, factor: float) -> dict[str, Any]:
+def _bars(name: str, found: Bands, shown: Scale) -> dict[str, Any]:
+    unit, factor = shown
     values = found.parts[name]
     rows = zip((values * factor).tolist(), (values / found.whole).tolist(), strict=True)
     return {
@@ -70,9 +69,3 @@ def _empty() -> go.Figure:
     hidden = {"visible": False}
     layout = theme.layout() | {"annotations": [note], "xaxis": hidden, "yaxis": hidden}
     return go.Figure(layout=layout)
-
-
-if __name__ == "__main__":
-    from reports.figures.demo import main
-
-    main("latency_parts", lambda run: figure(bands(run.requests, "e2el"), "e2el"))

@@ -1,7 +1,4 @@
-"""Draws the time of each operator by what bound it: stacked bars, the longest on top.
-
-Run it: ``python -m reports.figures.operator_time [RUN_DIR]``.
-"""
+"""Draws the time of each operator by what bound it: stacked bars, the longest on top."""
 
 from __future__ import annotations
 
@@ -11,8 +8,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from reports import theme
-from reports.profile.axes import legend
+from reports.figures.axes import legend
+from reports.frame import theme
 
 ROW, FRAME = 26, 96
 """Height (px) of an operator, and of what stands around them."""
@@ -85,14 +82,3 @@ def _bars(bound: str, names: list[str], split: Mapping[str, Mapping[str, float]]
         },
         "hovertemplate": f"{bound}: %{{x:.2%}} of the busy time<extra></extra>",
     }
-
-
-if __name__ == "__main__":
-    from reports.figures.demo import main
-
-    main(
-        "operator_time",
-        lambda run: figure(
-            run.summary["infersim"]["time_by_operator"], run.summary["infersim"]["operators"]
-        ),
-    )

@@ -2,8 +2,7 @@
 
 A circle stands for iterations of similar arithmetic intensity; its area is their share of the busy
 time, its height their FLOP/s, the host's part of an iteration included. Left of the ridge the
-memory bandwidth is the limit, right of it arithmetic. Run it: ``python -m
-reports.figures.roofline [RUN_DIR]``.
+memory bandwidth is the limit, right of it arithmetic.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from reports import theme
-from reports.profile.axes import legend, logarithmic
+from reports.figures.axes import legend, logarithmic
+from reports.frame import theme
 
 LARGEST, SMALLEST = 36.0, 4.0
 """Diameters (px) of the circle with most of the time, and of one with next to none."""
@@ -137,9 +136,3 @@ def _empty() -> go.Figure:
     hidden = {"visible": False}
     layout = theme.layout() | {"annotations": [note], "xaxis": hidden, "yaxis": hidden}
     return go.Figure(layout=layout)
-
-
-if __name__ == "__main__":
-    from reports.figures.demo import main
-
-    main("roofline", lambda run: figure(run.charts["roofline"]))

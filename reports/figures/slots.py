@@ -2,7 +2,7 @@
 
 Above are the slots, numbered upwards, since each request takes the lowest free one; below are the
 waiting requests, or their number where there are many. Colours are the phases of a request. Long
-runs are shown in part (see ``slot_view``). Run it: ``python -m reports.figures.slots [RUN_DIR]``.
+runs are shown in part (see ``slot_view``).
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports import theme
-from reports.slot_view import Queue, SlotView, slot_view
+from reports.figures.slot_view import Queue, SlotView, slot_view
+from reports.frame import theme
+from sim.results.trail_files import Trail
 from sim.trails.seats import Part, Phase
 
 LABELS: dict[Phase, str] = {
@@ -60,10 +61,13 @@ class Bar(NamedTuple):
 
 
 def figure(
-    requests: pd.DataFrame, timeseries: pd.DataFrame, batching: str = "continuous"
+    requests: pd.DataFrame,
+    timeseries: pd.DataFrame,
+    batching: str = "continuous",
+    trail: Trail | None = None,
 ) -> go.Figure:
     """The slot chart of a run; without a request that ran it is empty and says so."""
-    view = slot_view(requests, timeseries, batching)
+    view = slot_view(requests, timeseries, batching, trail)
     return _empty() if view is None else draw(view)
 
 
@@ -251,9 +255,3 @@ def _empty() -> go.Figure:
     hidden = {"visible": False}
     layout = theme.layout() | {"annotations": [note], "xaxis": hidden, "yaxis": hidden}
     return go.Figure(layout=layout)
-
-
-if __name__ == "__main__":
-    from reports.figures.demo import main
-
-    main("slots", lambda run: figure(run.requests, run.timeseries))

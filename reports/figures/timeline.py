@@ -2,8 +2,7 @@
 
 Top to bottom: arrivals and completions; requests running and waiting; share of the KV cache used
 and reserved; preemptions, if there were any; tokens prefilled and decoded per iteration; tokens per
-second. Steps are states of the fleet (replicas summed, KV cache averaged). Run it:
-``python -m reports.figures.timeline [RUN_DIR]``.
+second. Steps are states of the fleet (replicas summed, KV cache averaged).
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports import theme
-from reports.bins import PerIteration, per_iteration, preempted, rate
-from reports.decimate import Floats, extremes
-from reports.steps import Rates, fleet_steps, nice_width, token_rates
+from reports.figures.bins import PerIteration, per_iteration, preempted, rate
+from reports.figures.steps import Rates, fleet_steps, nice_width, token_rates
+from reports.frame import theme
+from reports.frame.decimate import Floats, extremes
 
 BUCKETS = 600
 """Columns of the screen that a series is drawn for."""
@@ -260,18 +259,3 @@ def _empty() -> go.Figure:
     hidden = {"visible": False}
     layout = theme.layout() | {"annotations": [note], "xaxis": hidden, "yaxis": hidden}
     return go.Figure(layout=layout)
-
-
-if __name__ == "__main__":
-    from reports.figures.demo import main
-    from reports.steps import replica_count
-
-    main(
-        "timeline",
-        lambda run: figure(
-            run.timeseries,
-            run.requests,
-            kv_tokens=run.summary["infersim"]["kv_cache"]["tokens"],
-            replicas=replica_count(run.timeseries, run.requests),
-        ),
-    )

@@ -14,18 +14,20 @@ from pathlib import Path
 from sim.catalog.copies import is_copy, not_taken_over, taken_over
 from sim.catalog.engine_file import read_engine
 from sim.catalog.extends import Entry, kind_of, read_entry
-from sim.catalog.fields import Fields
+from sim.catalog.fields import Fields, keys
 from sim.catalog.files import read_yaml
 from sim.catalog.gpu_file import read_gpu
 from sim.catalog.huggingface import read_config
 from sim.catalog.lookup import FOLDER, Kind, find, names, shipped, unknown
 from sim.catalog.profile_file import from_document
 from sim.catalog.relatives import inherited, transferred
-from sim.engine import EngineSpec
 from sim.errors import UsageError
-from sim.hardware import GpuSpec
-from sim.model import ModelSpec
-from sim.profile import Profile
+from sim.specs.engine import EngineSpec
+from sim.specs.experts import MixtureOfExperts
+from sim.specs.gpu import GpuSpec
+from sim.specs.layers import DenseMlp, GroupedQuery, LayerGroup
+from sim.specs.model import ModelSpec
+from sim.specs.profile import Profile
 
 __all__ = [
     "DEFAULT_KERNELS",
@@ -41,26 +43,9 @@ __all__ = [
     "written",
 ]
 
-_ARCHITECTURE_KEYS = (
-    "hidden_size",
-    "num_layers",
-    "num_heads",
-    "num_kv_heads",
-    "head_dim",
-    "intermediate_size",
-    "vocab_size",
-    "max_position_embeddings",
-    "tie_word_embeddings",
-    "attention_bias",
-    "qk_norm",
-    "sliding_window",
-    "output_bias",
-    "mlp_bias",
-    "mlp_matrices",
-    "parallel_mlp",
-    "norm_bias",
-    "head_bias",
-)
+_SHAPE = keys(ModelSpec, "name", "layers", "source")
+_ARCHITECTURE_KEYS = (*_SHAPE, "num_layers", "parallel_mlp", *keys(GroupedQuery))
+"""The keys of a model whose layers are all alike, but for those of the MLP."""
 
 DEFAULT_KERNELS = "vllm"
 """The framework whose kernels stand in for those of engines that were not measured."""
@@ -208,44 +193,41 @@ def _profile(path: Path) -> Profile | None:
 def _model_entry(path: Path) -> ModelSpec:
     """The model of one catalogue file, whose published size must agree with its shape."""
     entry = Fields(str(path), read_yaml(path))
-    entry.only(["title", "architecture", "parameters"])
+    entry.only(["title", "architecture", "parameters", "active_parameters"])
     entry.text("title")
     values, sources = entry.sourced()
     shape = values.inner("architecture")
-    shape.only(_ARCHITECTURE_KEYS)
-    published = values.whole("parameters")
+    kind: type[MixtureOfExperts | DenseMlp] = (
+        MixtureOfExperts if shape.has("num_experts") else DenseMlp
+    )
+    shape.only((*_ARCHITECTURE_KEYS, *keys(kind)))
     try:
-        spec = ModelSpec(
-            name=path.stem,
-            hidden_size=shape.whole("hidden_size"),
-            num_layers=shape.whole("num_layers"),
-            num_heads=shape.whole("num_heads"),
-            num_kv_heads=shape.whole("num_kv_heads"),
-            head_dim=shape.whole("head_dim"),
-            intermediate_size=shape.whole("intermediate_size"),
-            vocab_size=shape.whole("vocab_size"),
-            max_position_embeddings=shape.whole("max_position_embeddings"),
-            tie_word_embeddings=shape.flag("tie_word_embeddings"),
-            attention_bias=shape.flag("attention_bias"),
-            qk_norm=shape.flag("qk_norm"),
-            sliding_window=shape.optional_whole("sliding_window", None),
-            source=sources["architecture"],
-            output_bias=shape.flag("output_bias", absent=False),
-            mlp_bias=shape.flag("mlp_bias", absent=False),
-            mlp_matrices=shape.whole("mlp_matrices") if shape.has("mlp_matrices") else 3,
+        group = LayerGroup(
+            count=shape.whole("num_layers"),
+            attention=shape.record(GroupedQuery),
+            mlp=shape.record(kind),
             parallel_mlp=shape.flag("parallel_mlp", absent=False),
-            norm_bias=shape.flag("norm_bias", absent=False),
-            head_bias=shape.flag("head_bias", absent=False),
+        )
+        spec = shape.record(
+            ModelSpec, name=path.stem, layers=(group,), source=sources["architecture"]
         )
     except ValueError as error:
         raise UsageError(f"{path}: architecture.{error}") from None
-    if abs(spec.parameters - published) > _PARAMETER_TOLERANCE * published:
+    _agrees(values, "parameters", values.whole("parameters"), spec.parameters)
+    if values.has("active_parameters"):
+        active = values.whole("active_parameters")
+        _agrees(values, "active_parameters", active, spec.active_parameters)
+    return spec
+
+
+def _agrees(values: Fields, key: str, published: int, found: int) -> None:
+    """UsageError if the published count is not the one that the architecture makes."""
+    if abs(found - published) > _PARAMETER_TOLERANCE * published:
         raise values.error(
-            "parameters",
-            f"the architecture makes {spec.parameters:,} parameters, which is not within "
+            key,
+            f"the architecture makes {found:,} parameters, which is not within "
             f"{_PARAMETER_TOLERANCE:.0%} of the {published:,} stated",
         )
-    return spec
 
 
 def engine(name_or_path: str | Path, base: Path | None = None) -> EngineSpec:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sim.catalog.relatives import SPEED
-from sim.hardware import GpuSpec
-from sim.profile import Profile
+from sim.specs.gpu import GpuSpec
+from sim.specs.profile import Profile
 
 _SHARES = ("efficiency", "attention")
 

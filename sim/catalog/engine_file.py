@@ -1,33 +1,15 @@
 """Reads the YAML file of an engine preset: keys as in ``EngineSpec``, each with its source.
 
 Every overhead has to be given, or taken over from a file that it extends; what only some engines
-have (``_OPTIONAL``) may be left out.
+have, and ``EngineSpec`` has a default for, may be left out.
 """
 
 from __future__ import annotations
 
 from sim.catalog.extends import Entry
-from sim.catalog.fields import Fields
-from sim.engine import EngineSpec, Factors, FittedTo, GpuDefaults
+from sim.catalog.fields import Fields, keys
+from sim.specs.engine import EngineSpec, Factors, FittedTo, GpuDefaults
 
-_TIMES = (
-    "per_iteration",
-    "per_sequence",
-    "per_new_request",
-    "per_layer",
-    "launch",
-    "front_end",
-)
-_NEEDED = (
-    "title",
-    *_TIMES,
-    "overlapped",
-    "cuda_graphs",
-    "kernels_per_layer",
-    "memory_reserve",
-    "null_blocks",
-    "kernels",
-)
 FACTORS = {
     "tokens_factor": "tokens",
     "decode_attention_factor": "decode_attention",
@@ -37,22 +19,17 @@ FACTORS = {
 """Fields of ``Factors`` by their keys; only engines that were fitted to runs have them."""
 
 MOST_FACTOR = 100.0
-_OPTIONAL = (
-    "fused",
-    "per_ring_gpu",
-    "eager_prefill",
-    "per_streamed_token",
-    "fraction_of_free",
-    "kv_rereads",
-    "grouped_kernels",
-    *FACTORS,
-)
 
 _GPU_DEFAULTS = "gpu_defaults"
 """The key of an engine that lists its own limits of a batch by GPU."""
 
 _FITTED_TO = "fitted_to"
 """The key of an engine that lists the runs it was fitted to; only a fitted one has it."""
+
+
+_LISTS = ("grouped_kernels", _GPU_DEFAULTS, _FITTED_TO)
+_GIVEN = ("name", "title", "sources", "factors", *_LISTS)
+"""Fields of ``EngineSpec`` whose value is not a single one under their own name."""
 
 
 def read_engine(file: Entry) -> EngineSpec:
@@ -62,37 +39,17 @@ def read_engine(file: Entry) -> EngineSpec:
     """
     if file.base is not None:
         read_engine(file.base)  # whose mistakes are its own
-    entry, path = Fields(file.where, file.document), file.path
-    entry.only((*_NEEDED, *_OPTIONAL, _GPU_DEFAULTS, _FITTED_TO))
+    entry = Fields(file.where, file.document)
+    entry.only(("title", *keys(EngineSpec, *_GIVEN), *FACTORS, *_LISTS))
     unsourced = None if file.base is None else file.unsourced
     values, sources = entry.without(_FITTED_TO).sourced(unsourced)
-    times = {key: _time(values, key) for key in _TIMES}
-    return EngineSpec(
-        name=path.stem,
+    return values.record(
+        EngineSpec,
+        name=file.path.stem,
         title=entry.text("title"),
-        per_iteration=times["per_iteration"],
-        per_sequence=times["per_sequence"],
-        per_new_request=times["per_new_request"],
-        per_layer=times["per_layer"],
-        overlapped=values.flag("overlapped"),
-        cuda_graphs=values.flag("cuda_graphs"),
-        launch=times["launch"],
-        kernels_per_layer=values.count("kernels_per_layer"),
-        front_end=times["front_end"],
-        memory_reserve=_not_negative(
-            values, "memory_reserve", values.quantity("memory_reserve", "bytes")
-        ),
-        null_blocks=values.count("null_blocks"),
-        kernels=values.text("kernels"),
         sources=sources,
-        per_ring_gpu=_optional_time(values, "per_ring_gpu"),
-        per_streamed_token=_optional_time(values, "per_streamed_token"),
-        fused=values.flag("fused", absent=False),
-        eager_prefill=values.flag("eager_prefill", absent=False),
-        fraction_of_free=values.flag("fraction_of_free", absent=False),
-        kv_rereads=_share(values, "kv_rereads") if values.has("kv_rereads") else 0.0,
-        grouped_kernels=_groups(values),
         factors=_factors(values),
+        grouped_kernels=_groups(values),
         fitted_to=_fitted_to(entry) if entry.has(_FITTED_TO) else (),
         gpu_defaults=_gpu_defaults(values) if values.has(_GPU_DEFAULTS) else (),
     )
@@ -127,34 +84,13 @@ def _gpu_defaults(values: Fields) -> tuple[GpuDefaults, ...]:
         each.only(GpuDefaults._fields)
         found.append(
             GpuDefaults(
-                memory=_not_negative(each, "memory", each.quantity("memory", "bytes")),
+                memory=each.not_negative("memory", "bytes"),
                 other_than=each.text("other_than") if each.has("other_than") else "",
                 max_num_batched_tokens=each.whole("max_num_batched_tokens"),
                 max_num_seqs=each.whole("max_num_seqs"),
             )
         )
     return tuple(found)
-
-
-def _optional_time(values: Fields, key: str) -> float:
-    return _time(values, key) if values.has(key) else 0.0
-
-
-def _time(values: Fields, key: str) -> float:
-    return _not_negative(values, key, values.quantity(key, "time"))
-
-
-def _not_negative(values: Fields, key: str, value: float) -> float:
-    if value < 0:
-        raise values.error(key, f"expected 0 or more, found {value:g}")
-    return value
-
-
-def _share(values: Fields, key: str) -> float:
-    value = values.number(key)
-    if not 0 <= value <= 1:
-        raise values.error(key, f"expected a share from 0 to 1, found {value:g}")
-    return value
 
 
 def _groups(values: Fields) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from sim.errors import UsageError
 LONGEST_CHAIN = 10
 """Files that extend one another in a row; in a longer chain a value is hard to trace."""
 
-UNSOURCED = ("title", "profile", "fitted_to")
+UNSOURCED = ("title", "names", "profile", "fitted_to")
 """Keys without a source of their own."""
 WHOLE = (*UNSOURCED, "price_per_hour")
 """Keys that are never merged."""

@@ -7,10 +7,17 @@ the ``optional_`` reads return their default for the first and None for the seco
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sim import units
 from sim.errors import UsageError, did_you_mean, printable, shorten
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    Record = TypeVar("Record", bound=DataclassInstance)
 
 LARGEST = 10**15
 """No count of parameters, layers or cores comes near it."""
@@ -144,6 +151,37 @@ class Fields:
             raise self.error(key, f"expected true or false, {_found(value)}")
         return value
 
+    def not_negative(self, key: str, dimension: str) -> float:
+        """An SI float of ``dimension``, at least 0."""
+        value = self.quantity(key, dimension)
+        if value < 0:
+            raise self.error(key, f"expected 0 or more, found {value:g}")
+        return value
+
+    def share(self, key: str) -> float:
+        """A number from 0 to 1."""
+        value = self.number(key)
+        if not 0 <= value <= 1:
+            raise self.error(key, f"expected a share from 0 to 1, found {value:g}")
+        return value
+
+    def record(self, kind: type[Record], **given: object) -> Record:
+        """The record with the values under the names of its fields, except for those ``given``.
+
+        The annotation of a field says what it holds (``_BY_TYPE``). Only a field with a default may
+        be left out; a ValueError of the record itself is passed on.
+        """
+        read = {f.name: self._of_type(f) for f in dataclasses.fields(kind) if f.name not in given}
+        return kind(**read, **given)
+
+    def _of_type(self, field: dataclasses.Field[Any]) -> object:
+        key, default = field.name, field.default
+        if field.type == "bool":
+            return self.flag(key, absent=default if isinstance(default, bool) else None)
+        if default is not dataclasses.MISSING and not self.has(key):
+            return default
+        return _BY_TYPE[str(field.type)](self, key)
+
     def sourced(self, unsourced: str | None = None) -> tuple[Fields, dict[str, str]]:
         """The values of a catalogue entry and, key by key, where each comes from.
 
@@ -164,6 +202,23 @@ class Fields:
             values[key] = item.value("value")
             sources[key] = " ".join(item.text("source").split())
         return Fields(self._where, values), sources
+
+
+_BY_TYPE: dict[str, Callable[[Fields, str], object]] = {
+    "int": Fields.whole,
+    "int | None": lambda fields, key: fields.optional_whole(key, None),
+    "Count": Fields.count,
+    "Seconds": lambda fields, key: fields.not_negative(key, "time"),
+    "Bytes": lambda fields, key: fields.not_negative(key, "bytes"),
+    "Share": Fields.share,
+    "str": Fields.text,
+}
+"""How a field of a record is read, by its annotation (``sim.units`` has names for numbers)."""
+
+
+def keys(kind: type[DataclassInstance], *given: str) -> list[str]:
+    """The keys that a file has for a record: its fields, except for those ``given``."""
+    return [field.name for field in dataclasses.fields(kind) if field.name not in given]
 
 
 def _found(value: object) -> str:

@@ -15,7 +15,7 @@ from datetime import datetime
 from sim.catalog.extends import Entry
 from sim.catalog.fields import Fields
 from sim.catalog.profile_file import from_document
-from sim.hardware import FALLBACKS, AttentionEfficiency, Efficiency, GpuSpec, Link, ListPrice
+from sim.specs.gpu import FALLBACKS, AttentionEfficiency, Efficiency, GpuSpec, Link, ListPrice
 
 DEFAULTS: Mapping[str, tuple[object, str]] = {
     "sms": (108, "the fewest of the measured parts"),
@@ -40,6 +40,9 @@ DEFAULTS: Mapping[str, tuple[object, str]] = {
 }
 """For each key that a file may leave out, the value assumed and why that one."""
 
+NAMES = ("driver", "published", "aiconfigurator")
+"""By whom a part may be named: its driver, publishers (a pattern), tables of kernel timings."""
+
 _REQUIRED = ("memory", "bandwidth", "peak_flops")
 LEAST = {"bytes": 1e9, "bytes per second": 1e9, "FLOP/s": 1e10}
 """What no GPU is below: a smaller number was meant in another unit."""
@@ -56,9 +59,11 @@ def read_gpu(file: Entry) -> GpuSpec:
     missing, and a value that no GPU can have.
     """
     entry, path = Fields(file.where, file.document), file.path
-    entry.only(["title", *_REQUIRED, *DEFAULTS, "relative", "profile"])
+    entry.only(["title", "names", *_REQUIRED, *DEFAULTS, "relative", "profile"])
     profile = from_document(entry.inner("profile")) if entry.has("profile") else None
-    entry = entry.without("profile")
+    if entry.has("names"):
+        entry.inner("names").only(NAMES)
+    entry = entry.without("names").without("profile")
     values, sources = entry.sourced(unsourced=file.unsourced)
     assumed = {key: value for key, (value, _) in DEFAULTS.items() if not values.has(key)}
     for key in assumed:

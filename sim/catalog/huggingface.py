@@ -1,19 +1,23 @@
 """Reads a Hugging Face ``config.json`` as a ModelSpec.
 
-Four dense architectures are understood. Where the file is silent, the value is the one that the
-transformers configuration class of that architecture assumes, so that the model described is the
-one an engine would load. ``quantization_config`` is not read: precision belongs to the scenario.
+Four dense architectures are understood, and six with experts (``huggingface_experts``). Where the
+file is silent, the value is the one that the transformers configuration class of that architecture
+assumes, so that the model described is the one an engine would load. ``quantization_config`` is not
+read: precision belongs to the scenario.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from sim.catalog import huggingface_experts as experts
 from sim.catalog.fields import Fields
 from sim.catalog.files import read_json
 from sim.errors import printable, shorten
-from sim.model import ModelSpec
+from sim.specs.layers import DenseMlp, GroupedQuery, LayerGroup
+from sim.specs.model import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,10 @@ class _Family:
 
     ``kv_heads`` None means as many as attention heads; ``head_dim`` None means hidden size over
     heads. ``bias`` is where attention has biases: "never", "qkv" (always, on those three) or "key"
-    (on all four projections when the key ``attention_bias`` says so).
+    (on all four projections when the key ``attention_bias`` says so, which ``biased`` stands in
+    for). ``window`` is when attention looks back ``window_size`` tokens, or as many as the file
+    says: "never", "always", or by the "switch" that Qwen classes have. ``layers`` turns the
+    attention into groups of layers where they are not all alike and dense.
     """
 
     kv_heads: int | None
@@ -31,19 +38,42 @@ class _Family:
     bias: str
     qk_norm: bool = False
     mlp_bias: bool = False
+    biased: bool = False
+    window: str = "never"
+    window_size: int | None = 4096
+    layers: Callable[[Fields, GroupedQuery], tuple[LayerGroup, ...]] | None = None
 
-
-_WINDOW = 4096
-"""``sliding_window`` of the Mistral and Qwen classes where the file does not say."""
 
 _WINDOW_LAYERS = 28
 """``max_window_layers`` of the Qwen classes where the file does not say."""
 
 FAMILIES = {
     "LlamaForCausalLM": _Family(None, None, 2048, bias="key", mlp_bias=True),
-    "MistralForCausalLM": _Family(8, None, 131072, bias="never"),
-    "Qwen2ForCausalLM": _Family(32, None, 32768, bias="qkv"),
-    "Qwen3ForCausalLM": _Family(32, 128, 32768, bias="key", qk_norm=True),
+    "MistralForCausalLM": _Family(8, None, 131072, bias="never", window="always"),
+    "Qwen2ForCausalLM": _Family(32, None, 32768, bias="qkv", window="switch"),
+    "Qwen3ForCausalLM": _Family(32, 128, 32768, bias="key", qk_norm=True, window="switch"),
+    "MixtralForCausalLM": _Family(
+        8, None, 131072, bias="never", window="always", window_size=None, layers=experts.mixtral
+    ),
+    "Qwen3MoeForCausalLM": _Family(
+        4, None, 32768, bias="key", qk_norm=True, window="switch", layers=experts.qwen3
+    ),
+    "Glm4MoeForCausalLM": _Family(8, None, 131072, bias="key", layers=experts.glm4),
+    "MiniMaxM2ForCausalLM": _Family(
+        8, 128, 196608, bias="never", qk_norm=True, layers=experts.minimax
+    ),
+    "GptOssForCausalLM": _Family(
+        8,
+        64,
+        131072,
+        bias="key",
+        biased=True,
+        window="always",
+        window_size=128,
+        layers=experts.gpt_oss,
+    ),
+    "Llama4ForConditionalGeneration": _Family(8, 128, 131072, bias="key", layers=experts.llama4),
+    "Llama4ForCausalLM": _Family(8, 128, 131072, bias="key", layers=experts.llama4),
 }
 """The supported architectures, by the name that ``architectures`` gives them."""
 
@@ -57,32 +87,43 @@ def read_config(path: Path) -> ModelSpec:
     config = Fields(str(path), read_json(path))
     architecture = _architecture(config)
     family = FAMILIES[architecture]
+    if config.has("text_config"):
+        config = config.inner("text_config")
     heads = config.whole("num_attention_heads")
     kv_heads = config.optional_whole("num_key_value_heads", family.kv_heads) or heads
     if heads % kv_heads:
         raise config.error(
             "num_key_value_heads", f"{kv_heads} does not divide num_attention_heads = {heads}"
         )
-    attention_bias = family.bias == "key" and config.flag("attention_bias", absent=False)
+    attention_bias = family.bias == "key" and config.flag("attention_bias", absent=family.biased)
     max_positions = config.optional_whole("max_position_embeddings", family.max_positions)
-    return ModelSpec(
-        name=path.resolve().parent.name if path.name == "config.json" else path.stem,
-        hidden_size=config.whole("hidden_size"),
-        num_layers=config.whole("num_hidden_layers"),
+    attention = GroupedQuery(
         num_heads=heads,
         num_kv_heads=kv_heads,
         head_dim=_head_dim(config, family, heads),
-        intermediate_size=config.whole("intermediate_size"),
+        attention_bias=attention_bias or family.bias == "qkv",
+        qk_norm=family.qk_norm,
+        sliding_window=_sliding_window(config, family),
+        output_bias=attention_bias,
+    )
+    return ModelSpec(
+        name=path.resolve().parent.name if path.name == "config.json" else path.stem,
+        hidden_size=config.whole("hidden_size"),
+        layers=_layers(config, family, attention),
         vocab_size=config.whole("vocab_size"),
         max_position_embeddings=max_positions or family.max_positions,
         tie_word_embeddings=config.flag("tie_word_embeddings", absent=False),
-        attention_bias=attention_bias or family.bias == "qkv",
-        qk_norm=family.qk_norm,
-        sliding_window=_sliding_window(config, architecture),
         source=f"{path} ({architecture})",
-        output_bias=attention_bias,
-        mlp_bias=family.mlp_bias and config.flag("mlp_bias", absent=False),
     )
+
+
+def _layers(config: Fields, family: _Family, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """The groups of layers with this attention."""
+    if family.layers is not None:
+        return family.layers(config, attention)
+    bias = family.mlp_bias and config.flag("mlp_bias", absent=False)
+    mlp = DenseMlp(config.whole("intermediate_size"), mlp_bias=bias)
+    return (LayerGroup(config.whole("num_hidden_layers"), attention, mlp),)
 
 
 def _architecture(config: Fields) -> str:
@@ -97,7 +138,7 @@ def _architecture(config: Fields) -> str:
     found = shorten(printable(", ".join(map(str, listed))))
     raise config.error(
         "architectures",
-        f"found {found}, which is not supported; supported are the dense text models "
+        f"found {found}, which is not supported; supported are the text models "
         f"{', '.join(FAMILIES)}",
     )
 
@@ -117,16 +158,16 @@ def _head_dim(config: Fields, family: _Family, heads: int) -> int:
     return hidden_size // heads
 
 
-def _sliding_window(config: Fields, architecture: str) -> int | None:
+def _sliding_window(config: Fields, family: _Family) -> int | None:
     """Tokens that attention looks back, None where every layer sees the whole context."""
-    if architecture == "LlamaForCausalLM":
+    if family.window == "never":
         return None
-    if architecture == "MistralForCausalLM":
-        return config.optional_whole("sliding_window", _WINDOW)
+    if family.window == "always":
+        return config.optional_whole("sliding_window", family.window_size)
     if not config.flag("use_sliding_window", absent=False):
         return None
     # Qwen layers below max_window_layers attend to everything.
     full_layers = config.optional_whole("max_window_layers", _WINDOW_LAYERS)
     if full_layers is not None and full_layers >= config.whole("num_hidden_layers"):
         return None
-    return config.optional_whole("sliding_window", _WINDOW)
+    return config.optional_whole("sliding_window", family.window_size)

@@ -14,7 +14,7 @@ from math import isfinite, prod
 import yaml
 
 from sim.catalog.fields import Fields
-from sim.profile import KernelFit, Profile, Residual, Score
+from sim.specs.profile import KernelFit, Profile, Residual, Score
 
 _KERNEL_KEYS = (
     "kernel",

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from sim.hardware import GpuSpec
-from sim.profile import KernelFit, Profile
+from sim.specs.gpu import GpuSpec
+from sim.specs.profile import KernelFit, Profile
 
 SPEED = ("bandwidth", "peak_flops", "sms")
 """What the fitted forms take from a GPU."""

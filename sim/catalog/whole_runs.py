@@ -19,15 +19,26 @@ _FILE = Path(__file__).with_name("whole_runs.yaml")
 
 class WholeRunError(NamedTuple):
     """The error of one metric (``of``) over the ``rows`` of a ``kind`` of measurement: median and
-    90th percentile of its absolute value, in percent of the measurement. ``in_sample``: the
-    catalogue was adjusted to these very rows."""
+    90th percentile of its absolute value, in percent of the measurement. ``models`` and ``gpus``
+    are those of the rows. ``in_sample``: the catalogue was adjusted to these very rows."""
 
     kind: str
+    models: str
+    gpus: tuple[str, ...]
     of: str
     rows: int
     median: float
     p90: float
     in_sample: bool = False
+
+
+DRIVEN = {
+    "closed loop": "a closed loop",
+    "online": "requests that arrive at a rate",
+    "offline": "all requests at once",
+    "static batch": "static batches",
+}
+"""The first words of a kind of measurement: how requests came, and how a sentence says it."""
 
 
 @cache
@@ -39,6 +50,8 @@ def whole_run_errors(engine: str) -> tuple[WholeRunError, ...]:
     return tuple(
         WholeRunError(
             row.text("kind"),
+            row.text("models"),
+            tuple(row.text("gpus").split()),
             row.text("of"),
             row.count("rows"),
             row.number("median"),
@@ -49,21 +62,40 @@ def whole_run_errors(engine: str) -> tuple[WholeRunError, ...]:
     )
 
 
-def whole_runs_text(engine: str) -> str:
-    """What is known of whole runs of this engine preset, in a sentence.
+def whole_runs_text(engine: str, gpus: Sequence[str], driven: str, *, experts: bool = False) -> str:
+    """What is known of whole runs of this engine preset on ``gpus``, in a sentence or two; nothing
+    is of those of models with ``experts``. ``driven`` (a key of ``DRIVEN``) says how requests come
+    in the run that it is about.
 
-    >>> whole_runs_text("ideal")
+    >>> whole_runs_text("ideal", ["h100-sxm"], "online")
     'No published run of ideal was compared with its prediction.'
+    >>> whole_runs_text("vllm", ["l40s"], "online")
+    'No published run of vllm on l40s was compared with its prediction.'
     """
-    errors = [each for each in whole_run_errors(engine) if not each.in_sample]
+    if experts:
+        return (
+            "The errors of whole published runs are known for dense models only, not for models "
+            "with experts."
+        )
+    known = [each for each in whole_run_errors(engine) if not each.in_sample]
+    errors = [each for each in known if set(each.gpus) & set(gpus)]
     if not errors:
-        return f"No published run of {engine} was compared with its prediction."
-    kinds = dict.fromkeys(error.kind for error in errors)
-    parts = [f"{kind}: {_of_kind([e for e in errors if e.kind == kind])}" for kind in kinds]
-    return (
+        on = f" on {' or '.join(dict.fromkeys(gpus))}" if known else ""
+        return f"No published run of {engine}{on} was compared with its prediction."
+    kinds: dict[str, list[WholeRunError]] = {}
+    for each in errors:
+        kinds.setdefault(f"{each.kind}, {each.models} on {' and '.join(each.gpus)}", []).append(
+            each
+        )
+    parts = [f"{kind}: {_of_kind(rows)}" for kind, rows in kinds.items()]
+    text = (
         f"Whole published runs of {engine} were predicted with these errors (median / p90): "
         f"{'; '.join(parts)}."
     )
+    lacking = [gpu for gpu in dict.fromkeys(gpus) if all(gpu not in each.gpus for each in errors)]
+    if not any(each.kind.startswith(driven) for each in errors):
+        lacking.append(DRIVEN[driven])
+    return text + (f" None of them with {', nor with '.join(lacking)}." if lacking else "")
 
 
 def _of_kind(errors: Sequence[WholeRunError]) -> str:

@@ -1,7 +1,8 @@
 """Predicts the time of one iteration of one replica, operator by operator: the cost model."""
 
-from sim.cost.deployment import Deployment, missing_format
+from sim.cost.batches import Batches, Ran
 from sim.cost.iteration import CostModel
 from sim.cost.operators import Operator
+from sim.specs.deployment import Deployment, missing_format
 
-__all__ = ["CostModel", "Deployment", "Operator", "missing_format"]
+__all__ = ["Batches", "CostModel", "Deployment", "Operator", "Ran", "missing_format"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.hardware import Link
+from sim.specs.gpu import Link
 
 Amount = float | NDArray[np.float64]
 

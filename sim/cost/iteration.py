@@ -2,35 +2,35 @@
 
 Almost everything depends on a few aggregates of the batch: the number of tokens (projections,
 norms, all-reduce), of sampled positions (LM head), of decoding sequences and the context they hold
-(decode attention, in KV tokens), and the chunks (prefill attention). The first two are tabulated
-for all sizes at once.
+(decode attention, in KV tokens), and the parts of prompts (prefill attention). The first two are
+tabulated for all sizes at once.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from sim.cost.batches import Batches, Ran
 from sim.cost.decode_table import Line
-from sim.cost.deployment import Deployment
 from sim.cost.operators import Amount, Operator
-from sim.cost.scaled import attention_of, operators_of
-from sim.plans import Chunk
+from sim.cost.passes import parts_of
+from sim.iteration import Batch, Part, Timer
+from sim.specs.deployment import Deployment
 
 Indexed = tuple[list[float], list[Line]]
 """Lines, and their limits, in which the line that holds is looked up."""
 
 
-class CostModel:
-    """Predicts the times of one replica's iterations."""
+class CostModel(Timer):
+    """Predicts the times of one replica's iterations, and what is in them."""
 
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
-        self.operators = operators_of(deployment)
-        self.attention = attention_of(deployment)
+        self.by_size, self.attention = parts_of(deployment)
         self._engine = deployment.engine
         layers = deployment.model.num_layers
         self._layer_gaps = self._engine.per_layer * layers
@@ -44,7 +44,7 @@ class CostModel:
         self._lines: dict[int, Indexed] = {}  # by decoding sequences
         self._attention_lines: dict[int, Indexed] = {}
 
-    def decode_line(self, sequences: int, context: int) -> Line:
+    def line(self, sequences: int, context: int) -> Line:
         """Time of a decode-only iteration over ``sequences``, as the line that holds at
         ``context``."""
         try:
@@ -54,14 +54,14 @@ class CostModel:
         return lines[bisect_right(limits, context)]
 
     def iteration(
-        self, sequences: int, context: int, chunks: list[Chunk], admitted: int
+        self, sequences: int, context: int, parts: Sequence[Part], admitted: int
     ) -> tuple[float, float, float]:
         """Time of an iteration with prefills: (duration, seconds of it in prefill attention,
         query-key pairs of that)."""
-        prefill, pairs = self.attention.prefill_seconds(chunks, sequences)
-        tokens, outputs = sequences, sequences + len(chunks)
-        for chunk in chunks:
-            tokens += chunk.tokens
+        prefill, pairs = self.attention.prefill_seconds(parts, sequences)
+        tokens, outputs = sequences, sequences + len(parts)
+        for part in parts:
+            tokens += part.tokens
         try:
             gpu = self._token_seconds[tokens] + self._output_seconds[outputs] + prefill
         except IndexError:  # larger than any before
@@ -88,9 +88,9 @@ class CostModel:
     def _kernels(self, tokens: int, outputs: int) -> float:
         """Seconds of everything but attention."""
         if tokens >= len(self._token_seconds):
-            self._token_seconds = _priced(self.operators.per_token, tokens, self._layer_gaps)
+            self._token_seconds = _tabulated(self.by_size.per_token, tokens, self._layer_gaps)
         if outputs >= len(self._output_seconds):
-            self._output_seconds = _priced(self.operators.per_output, outputs, 0.0)
+            self._output_seconds = _tabulated(self.by_size.per_output, outputs, 0.0)
         return self._token_seconds[tokens] + self._output_seconds[outputs]
 
     def _decode_lines(self, sequences: int) -> list[Line]:
@@ -109,7 +109,7 @@ class CostModel:
         start = 0.0
         for limit, intercept, slope in self.attention.decode_lines(sequences):
             gpu = fixed + intercept
-            if gpu + slope * limit <= floor:
+            if gpu + (slope * limit if slope else 0.0) <= floor:
                 lines.append((limit, floor + added, 0.0))
                 start = limit
                 continue
@@ -121,23 +121,49 @@ class CostModel:
         assert lines[-1][0] == math.inf
         return lines
 
-    def pass_operators(self, sequences: int, context: int, chunks: list[Chunk]) -> list[Operator]:
-        """Every operator of one pass, host excluded: what ``iteration`` sums up."""
-        tokens = sequences + sum(chunk.tokens for chunk in chunks)
-        outputs = sequences + len(chunks)
-        operators = [*self.operators.per_token(tokens), *self.operators.per_output(outputs)]
+    def pass_operators(self, batch: Batch) -> list[Operator]:
+        """Every operator of one pass over ``batch``, host excluded: what ``seconds`` sums up."""
+        sequences, context, parts, _ = batch
+        tokens = sequences + sum(part.tokens for part in parts)
+        outputs = sequences + len(parts)
+        operators = [*self.by_size.per_token(tokens), *self.by_size.per_output(outputs)]
         if sequences:
             operators.append(self.attention.decode(sequences, context))
-        if chunks:
-            operators.append(self.attention.prefill(chunks, sequences))
+        if parts:
+            operators.append(self.attention.prefill(parts, sequences))
         return operators
+
+    def operators(self, batches: Batches, *, each: bool = False) -> list[Ran]:
+        """Every operator of many passes, host excluded.
+
+        Prefill attention is one operator, of all ``batches`` together, or with ``each`` one of each
+        of them. Keys of earlier parts of a prompt, read again by later ones, are left out of its
+        bytes.
+        """
+        tokens, outputs = batches.sizes(batches.tokens), batches.sizes(batches.outputs)
+        per_token = self.by_size.per_token(tokens.different)
+        per_output = self.by_size.per_output(outputs.different)
+        decode = self.attention.decode(batches.sequences.astype(np.float64), batches.context)
+        prefills = batches.prefills if each else batches.prefills.together()
+        prefill = self.attention.prefill_operator(prefills)
+        return [
+            *(Ran("tokens", operator, tokens.times, tokens) for operator in per_token),
+            *(Ran("outputs", operator, outputs.times, outputs) for operator in per_output),
+            Ran("decodes", decode, batches.times),
+            Ran("prompts", prefill, np.ones(len(batches.times) if each else 1)),
+        ]
+
+    def columns(self, batches: Sequence[Batch]) -> Batches:
+        """``batches``, an iteration each, as columns."""
+        timed = [self.iteration(*batch)[1:] if batch.parts else (0.0, 0.0) for batch in batches]
+        return Batches.made(batches, timed)
 
 
 def _indexed(lines: list[Line]) -> Indexed:
     return [limit for limit, _, _ in lines], lines
 
 
-def _priced(
+def _tabulated(
     operators_of: Callable[[Amount], list[Operator]], needed: int, added: float
 ) -> list[float]:
     """Seconds of passes of 0, 1, 2, ... up to at least ``needed``, all predicted at once."""

@@ -19,9 +19,9 @@ from sim.cost.kernels.prompts import Prompts
 from sim.cost.kernels.serial_prompts import SerialPrompts
 from sim.cost.trust import ATTENTION_ERROR, PROJECTION_ERROR, projection_error
 from sim.errors import UsageError
-from sim.hardware import GpuSpec, Link
-from sim.model import precision_bytes
-from sim.profile import KernelFit, Profile
+from sim.specs.gpu import GpuSpec, Link
+from sim.specs.precision import precision_bytes
+from sim.specs.profile import KernelFit, Profile
 
 Amount = float | NDArray[np.float64]
 
@@ -222,7 +222,7 @@ class PromptTrust(NamedTuple):
     top: bool
     error: float
 
-    def of(self, fresh: float) -> tuple[float, float]:
+    def of(self, fresh: Amount) -> tuple[Amount, Amount]:
         """Relative error, and the share measured, where ``fresh`` of the time goes to prompts
         without a context."""
         measured = self.known * (1.0 if self.top else fresh)

@@ -84,7 +84,7 @@ def seen(source: Source) -> Seen:
         )
     gaps: list[Floats] = [np.empty(0)] * len(rows)
     how: dict[How, int] = {"exact": 0, "preempted": 0, "even": 0}
-    found = token_times(columns(rows[done]), columns(source.timeseries))
+    found = token_times(columns(rows[done]), columns(source.timeseries), source.courses)
     for row, (times, known) in zip(np.flatnonzero(done).tolist(), found, strict=True):
         gaps[row] = np.diff(times)
         how[known] += 1

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sim.export.source import Source, Window, columns
+from sim.growth.leaps import Leaps
+from sim.trails.courses import Courses
 from sim.trails.iterations import Iterations
 from sim.trails.seats import Seating, Stay, overlapping, seating
 
@@ -51,8 +53,9 @@ def document(source: Source, window: Window | None = None) -> tuple[dict[str, An
     chosen = window or _fitting(source)
     events: list[Event] = []
     requests = plans = vague = 0
+    courses = source.courses
     for replica in _replicas(source):
-        drawn = _Replica(source, replica, chosen)
+        drawn = _Replica(source, replica, chosen, courses)
         events += drawn.events()
         requests += len({stay.row for stay in drawn.stays})
         plans += len(drawn.rows)
@@ -95,14 +98,18 @@ def _fitting(source: Source) -> Window:
 class _Replica:
     """The part of a trace that is one replica."""
 
-    def __init__(self, source: Source, replica: int, window: Window) -> None:
+    def __init__(
+        self, source: Source, replica: int, window: Window, courses: Courses | None
+    ) -> None:
         self.pid = replica + 1
         self.name = f"replica {replica}" if replica >= 0 else "replica not known"
         self.window = window
         self.requests, plans = columns(source.requests), columns(source.timeseries)
         iterations = Iterations(plans, replica)
         rows = overlapping(self.requests, replica, *window)
-        self.seating: Seating = seating(self.requests, iterations, rows.tolist(), source.end)
+        self.seating: Seating = seating(
+            self.requests, iterations, rows.tolist(), source.end, courses=courses
+        )
         self.stays = [
             stay
             for stay in self.seating.stays
@@ -112,6 +119,7 @@ class _Replica:
         rows = np.flatnonzero((plans["replica"] == replica) & touching)
         self.rows = rows[np.argsort(plans["start_s"][rows], kind="stable")]
         self.plans = {name: column[self.rows].tolist() for name, column in plans.items()}
+        self.decoded = Leaps.saved(plans).chosen(self.rows).tokens().tolist()
 
     def events(self) -> Iterator[Event]:
         """Names first, then slices and counters."""
@@ -206,8 +214,7 @@ class _Replica:
         firsts = np.searchsorted(first, ends, "right") - np.searchsorted(first, starts, "right")
         for row, (start, end) in enumerate(zip(plans["start_s"], plans["end_s"], strict=True)):
             seconds = end - start
-            output = _count(plans["decode_seqs"][row]) * _count(plans["iterations"][row])
-            output += int(firsts[row])
+            output = _count(self.decoded[row]) + int(firsts[row])
             prompt = _count(plans["prefill_tokens"][row])
             kv = {
                 "used": plans["kv_used_tokens"][row],

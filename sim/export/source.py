@@ -16,10 +16,12 @@ import pandas as pd
 
 from sim.catalog.files import read_yaml
 from sim.errors import UsageError
-from sim.results import REQUESTS, SUMMARY, TIMESERIES
-from sim.run_directory import MANIFEST, RESOLVED
-from sim.stored import NUMBER, TEXT, check, read_object, read_summary, read_table
+from sim.results.result import REQUESTS, SUMMARY, TIMESERIES
+from sim.results.run_directory import MANIFEST, RESOLVED
+from sim.results.stored import NUMBER, TEXT, check, read_object, read_summary, read_table
+from sim.results.trail_files import Trail, read_trail
 from sim.trails import iterations, seats
+from sim.trails.courses import Courses
 from sim.units import parse
 
 COUNTED = ("running", "kv_used_tokens", "kv_reserved_tokens")
@@ -43,7 +45,8 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """One run. ``summary`` and ``scenario`` are of the whole run, whatever the window."""
+    """One run. ``summary``, ``scenario`` and ``trail`` are of the whole run, whatever the window;
+    ``trail`` is None where the run did not save it."""
 
     path: Path
     summary: Mapping[str, Any]
@@ -51,6 +54,15 @@ class Source:
     scenario: Mapping[str, Any]
     requests: pd.DataFrame
     timeseries: pd.DataFrame
+    trail: Trail | None = None
+
+    @property
+    def courses(self) -> Courses | None:
+        """What each request went through, where the run saved it."""
+        if self.trail is None:
+            return None
+        chunks, absences = self.trail
+        return Courses(columns(chunks), columns(absences), columns(self.timeseries))
 
     @property
     def name(self) -> str:
@@ -109,7 +121,7 @@ def read(directory: Path) -> Source:
     check(str(directory / RESOLVED), found.scenario, SETTINGS)
     _check_order(directory / REQUESTS, found.requests, ("arrival_s", "first_token_s", "finish_s"))
     _check_order(directory / TIMESERIES, found.timeseries, ("start_s", "end_s"))
-    return found
+    return replace(found, trail=read_trail(directory, found.requests, found.timeseries))
 
 
 def _check_order(path: Path, frame: pd.DataFrame, names: tuple[str, ...]) -> None:

@@ -3,5 +3,10 @@
 from sim.memory.allocator import Allocator
 from sim.memory.contiguous import ContiguousAllocator
 from sim.memory.paged import PagedAllocator
+from sim.registry import Registry
 
-__all__ = ["Allocator", "ContiguousAllocator", "PagedAllocator"]
+__all__ = ["ALLOCATORS", "Allocator", "ContiguousAllocator", "PagedAllocator"]
+
+ALLOCATORS: Registry[Allocator] = Registry(
+    "allocator", Allocator, PagedAllocator, ContiguousAllocator
+)

@@ -1,18 +1,34 @@
 """Defines what a KV-cache allocator can be asked, and its commands. Amounts are tokens.
 
-Schedulers speak to memory in predicate and verb: ``fits`` / ``allocate`` for a sequence being
-prefilled, ``horizon`` / ``grow`` for all decoding sequences at once. Sequences are distinguished
-by how many tokens they hold, not by name: blocks are interchangeable, so counting them is enough. A
-verb that finds no room says so and changes nothing, so that a caller need not ask first.
+Schedulers speak to memory in predicate and verb: ``fits`` / ``allocate`` for a request being
+prefilled, ``horizon`` / ``grow`` for all decoding sequences at once. Memory belongs to requests,
+and the allocator counts what each has; a policy names the request and how many tokens more. A verb
+that finds no room says so and changes nothing, so that a caller need not ask first.
+
+An allocator that keeps what finished requests computed answers ``cached`` and counts what it could
+give up as free: ``fits``, ``horizon`` and ``reserved`` then stay exact, and so do leaps.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar, Self
+
+from sim.request import Request
 
 
 class Allocator(ABC):
     """Accounts for the KV cache of one replica."""
+
+    name: ClassVar[str] = ""
+    """What ``kv_cache.allocator`` calls it."""
+
+    about: ClassVar[str] = ""
+    """How it hands out memory, in a few words."""
+
+    reserves_longest: ClassVar[bool] = False
+    """Whether a request takes the room of the longest one there may be, whatever its length."""
 
     capacity: int
     """Tokens that fit when nothing is wasted."""
@@ -20,31 +36,63 @@ class Allocator(ABC):
     reserved: int
     """Tokens' worth of memory that no newcomer can have, filled or not."""
 
+    num_blocks: int
+    """Pieces in which the memory is handed out."""
+
+    block_size: int
+    """Tokens of one piece."""
+
+    @property
+    def free_blocks(self) -> int:
+        """Blocks that a newcomer can have."""
+        return self.num_blocks - self.reserved // self.block_size
+
+    @classmethod
+    @abstractmethod
+    def of(cls, blocks: int, block_size: int, longest: int) -> Self:
+        """An empty cache of so many blocks, for sequences of up to ``longest`` tokens.
+
+        Raises InfeasibleError if that allows no sequence at all.
+        """
+
     @abstractmethod
     def can_ever_fit(self, tokens: int) -> bool:
         """Whether an empty cache could hold one sequence of that length."""
 
-    @abstractmethod
-    def fits(self, tokens: int, *, sequences: int = 1, spare: float = 0.0) -> bool:
-        """Whether ``sequences`` new ones of that length could be held now, and the share ``spare``
-        of the whole memory stay free."""
+    def cached(self, request: Request) -> int:
+        """Tokens of ``request``, which holds nothing, that are in memory already: its first
+        ``allocate`` takes them too, and they need not be computed."""
+        return 0
 
     @abstractmethod
-    def allocate(self, held: int, tokens: int) -> bool:
-        """Let a sequence that holds ``held`` tokens hold ``tokens`` more; False if there is no room
+    def fits(self, request: Request, tokens: int, *, spare: float = 0.0) -> bool:
+        """Whether ``request``, which holds nothing, could have ``tokens`` now, and the share
+        ``spare`` of the whole memory stay free."""
+
+    @abstractmethod
+    def room(self, tokens: int) -> int:
+        """How many sequences of that length could be held besides those that are."""
+
+    @abstractmethod
+    def allocate(self, request: Request, tokens: int) -> bool:
+        """Let ``request``, which does not decode, hold ``tokens`` more; False if there is no room
         (and then nothing has changed)."""
 
     @abstractmethod
-    def free(self, held: int) -> None:
-        """Take back everything a sequence of ``held`` tokens has."""
+    def give_back(self, request: Request, tokens: int) -> None:
+        """Undo ``allocate`` of the last ``tokens`` of ``request``."""
 
     @abstractmethod
-    def join(self, held: int) -> None:
-        """A sequence of ``held`` tokens starts to grow by one token per decode iteration."""
+    def free(self, request: Request) -> None:
+        """Take back everything that ``request``, which does not decode, has."""
 
     @abstractmethod
-    def leave(self, held: int) -> None:
-        """A decoding sequence, now of ``held`` tokens, stops growing (it still holds them)."""
+    def join(self, request: Request) -> None:
+        """``request`` starts to grow by one token per decode iteration."""
+
+    @abstractmethod
+    def leave(self, request: Request) -> None:
+        """``request`` stops growing (it still holds all its tokens)."""
 
     @abstractmethod
     def grow(self, iterations: int) -> bool:
@@ -60,5 +108,6 @@ class Allocator(ABC):
         """How many of the next ``iterations`` decode iterations the free memory can feed."""
 
     @abstractmethod
-    def check_integrity(self, sequences: list[tuple[int, bool]]) -> None:
-        """Raise AssertionError unless the books match ``sequences``: (held, decoding) of each."""
+    def check_integrity(self, owners: Mapping[Request, tuple[int, bool]]) -> None:
+        """Raise AssertionError unless the books match ``owners``: (tokens held, decoding) of each
+        request that has memory."""

@@ -6,55 +6,87 @@ most of it stays empty: the waste that paged attention removed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Self
+
+from sim.errors import InfeasibleError
 from sim.memory.allocator import Allocator
+from sim.request import Request
 
 
 class ContiguousAllocator(Allocator):
-    """``capacity // slab`` slabs of ``slab`` tokens, one per sequence from its first token on.
+    """``capacity // slab`` slabs of ``slab`` tokens, one per request from its first token on.
 
     >>> kv = ContiguousAllocator(capacity=10_000, slab=4_096)
-    >>> kv.allocate(0, 10), kv.allocate(0, 4_000), kv.fits(1)
-    (True, True, False)
+    >>> one, two = Request(1, 0.0, 10, 5), Request(2, 0.0, 4_000, 5)
+    >>> kv.allocate(one, 10), kv.allocate(two, 4_000), kv.room(1)
+    (True, True, 0)
     """
 
-    __slots__ = ("capacity", "num_slabs", "reserved", "slab")
+    name = "contiguous"
+    about = "the maximum length is reserved for each request"
+    reserves_longest = True
+
+    __slots__ = ("_held", "block_size", "capacity", "num_blocks", "reserved")
 
     def __init__(self, capacity: int, slab: int) -> None:
         self.capacity = capacity
-        self.slab = slab
-        self.num_slabs = capacity // slab
+        self.block_size = slab
+        self.num_blocks = capacity // slab
         self.reserved = 0
+        # tokens allocated to each request; those that it decoded lie in the rest of its slab
+        self._held: dict[Request, int] = {}
 
-    @property
-    def free_slabs(self) -> int:
-        """Slabs that no sequence has."""
-        return self.num_slabs - self.reserved // self.slab
+    @classmethod
+    def of(cls, blocks: int, block_size: int, longest: int) -> Self:
+        """Slabs of the longest sequence; InfeasibleError if there is no room for one."""
+        tokens = blocks * block_size
+        if tokens < longest:
+            raise InfeasibleError(
+                f"contiguous allocation reserves max_model_len ({longest:,} tokens) for each "
+                f"request, but the KV cache holds {tokens:,}; lower max_model_len"
+            )
+        return cls(tokens, longest)
 
     def can_ever_fit(self, tokens: int) -> bool:
         """Whether there is a slab at all and it is long enough."""
-        return self.num_slabs > 0 and tokens <= self.slab
+        return self.num_blocks > 0 and tokens <= self.block_size
 
-    def fits(self, tokens: int, *, sequences: int = 1, spare: float = 0.0) -> bool:
-        """Whether that many slabs are free, and long enough."""
-        return sequences + int(spare * self.num_slabs) <= self.free_slabs and tokens <= self.slab
+    def fits(self, request: Request, tokens: int, *, spare: float = 0.0) -> bool:
+        """Whether a slab is free, and long enough."""
+        return 1 + int(spare * self.num_blocks) <= self.free_blocks and tokens <= self.block_size
 
-    def allocate(self, held: int, tokens: int) -> bool:
-        """Take a slab for a new sequence; one that has its slab grows inside it."""
-        if held == 0:
-            if self.free_slabs == 0 or tokens > self.slab:
+    def room(self, tokens: int) -> int:
+        """The free slabs, if they are long enough."""
+        return self.free_blocks if tokens <= self.block_size else 0
+
+    def allocate(self, request: Request, tokens: int) -> bool:
+        """Take a slab for a new request; one that has its slab grows inside it."""
+        held = self._held.get(request, 0)
+        if held + tokens > self.block_size:
+            return False
+        if not held:
+            if not self.free_blocks:
                 return False
-            self.reserved += self.slab
-        return held + tokens <= self.slab
+            self.reserved += self.block_size
+        self._held[request] = held + tokens
+        return True
 
-    def free(self, held: int) -> None:
-        """Take back the slab of a sequence."""
-        if held:
-            self.reserved -= self.slab
+    def give_back(self, request: Request, tokens: int) -> None:
+        """Undo ``allocate``; the slab goes with the first token."""
+        self._held[request] -= tokens
+        if not self._held[request]:
+            self.free(request)
 
-    def join(self, held: int) -> None:
+    def free(self, request: Request) -> None:
+        """Take back the slab of ``request``."""
+        del self._held[request]
+        self.reserved -= self.block_size
+
+    def join(self, request: Request) -> None:
         """Growth happens inside the slab: nothing to account."""
 
-    def leave(self, held: int) -> None:
+    def leave(self, request: Request) -> None:
         """Growth happens inside the slab: nothing to account."""
 
     def grow(self, iterations: int) -> bool:
@@ -69,7 +101,9 @@ class ContiguousAllocator(Allocator):
         """All of them: a slab never runs out before its sequence ends."""
         return iterations
 
-    def check_integrity(self, sequences: list[tuple[int, bool]]) -> None:
-        """Every slab is free or belongs to one of ``sequences``."""
-        used = sum(1 for held, _ in sequences if held)
-        assert self.free_slabs + used == self.num_slabs, (self.free_slabs, used, self.num_slabs)
+    def check_integrity(self, owners: Mapping[Request, tuple[int, bool]]) -> None:
+        """Every slab is free or belongs to one of ``owners``."""
+        assert self._held.keys() == owners.keys(), (self._held, owners)
+        for request, (held, _) in owners.items():
+            assert 0 < self._held[request] <= held <= self.block_size, (request, held)
+        assert self.reserved == len(owners) * self.block_size, (self.reserved, owners)

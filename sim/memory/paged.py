@@ -8,24 +8,33 @@ demand of any iteration is one look-up, that of a thousand iterations one sum.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Self
+
 from sim.memory.allocator import Allocator
+from sim.request import Request
 
 
 class PagedAllocator(Allocator):
     """``num_blocks`` blocks of ``block_size`` tokens; the last block of a sequence is part empty.
 
     >>> kv = PagedAllocator(num_blocks=3, block_size=16)
-    >>> kv.allocate(held=0, tokens=16)     # a prompt of 16 tokens fills one block
+    >>> request = Request(1, arrival=0.0, prompt_tokens=16, output_tokens=9)
+    >>> kv.allocate(request, 16)               # its prompt fills one block
     True
-    >>> kv.join(16); kv.grow(1)            # its first decode opens a second one
+    >>> kv.join(request); kv.grow(1)           # its first decode opens a second one
     True
     >>> kv.free_blocks
     1
     """
 
+    name = "paged"
+    about = "blocks as tokens come, as vLLM"
+
     __slots__ = (
         "_decoding",
-        "_place",
+        "_grown",
+        "_held",
         "_ring",
         "block_size",
         "capacity",
@@ -39,67 +48,88 @@ class PagedAllocator(Allocator):
         self.capacity = num_blocks * block_size
         self.reserved = 0
         self._decoding = 0
-        # of decoding sequences, by (tokens held + place) mod block_size: at place stand those whose
-        # last block is full; an iteration moves it down by one
+        self._grown = 0  # iterations that decoding sequences have been fed since the start
+        # tokens of each request; of one that decodes less ``_grown``, so that none is touched while
+        # it grows
+        self._held: dict[Request, int] = {}
+        # of decoding sequences, by (tokens held - grown) mod block_size: at -grown stand those
+        # whose last block is full; an iteration moves that place down by one
         self._ring = [0] * block_size
-        self._place = 0
 
-    @property
-    def free_blocks(self) -> int:
-        """Blocks that no sequence has."""
-        return (self.capacity - self.reserved) // self.block_size
+    @classmethod
+    def of(cls, blocks: int, block_size: int, longest: int) -> Self:
+        """The blocks, for sequences of any length."""
+        return cls(blocks, block_size)
 
     def can_ever_fit(self, tokens: int) -> bool:
         """Whether an empty cache could hold one sequence of that length."""
         return tokens <= self.capacity
 
-    def fits(self, tokens: int, *, sequences: int = 1, spare: float = 0.0) -> bool:
-        """Whether the free blocks could hold that many new sequences of that length."""
-        blocks = -(-tokens // self.block_size) * sequences
+    def fits(self, request: Request, tokens: int, *, spare: float = 0.0) -> bool:
+        """Whether the free blocks could hold ``tokens``."""
+        blocks = -(-tokens // self.block_size)
         return blocks + int(spare * self.num_blocks) <= self.free_blocks
 
-    def allocate(self, held: int, tokens: int) -> bool:
-        """Open the blocks that ``tokens`` more need beyond those that ``held`` tokens have."""
+    def room(self, tokens: int) -> int:
+        """Sequences of that length that the free blocks could hold."""
+        return self.free_blocks // -(-tokens // self.block_size)
+
+    def allocate(self, request: Request, tokens: int) -> bool:
+        """Open the blocks that ``tokens`` more need beyond those that ``request`` has."""
         size = self.block_size
+        held = self._held.get(request, 0)
         reserved = self.reserved + (-(-(held + tokens) // size) + (-held // size)) * size
         if reserved > self.capacity:
             return False
         self.reserved = reserved
+        self._held[request] = held + tokens
         return True
 
-    def free(self, held: int) -> None:
-        """Take back the blocks of a sequence of ``held`` tokens."""
-        size = self.block_size
-        self.reserved += -held // size * size
+    def give_back(self, request: Request, tokens: int) -> None:
+        """Close the blocks that the last ``tokens`` of ``request`` opened."""
+        held = self._held[request]
+        self.free(request)
+        if held > tokens:
+            self.allocate(request, held - tokens)
 
-    def join(self, held: int) -> None:
-        """A sequence of ``held`` tokens starts to decode."""
-        self._ring[(held + self._place) % self.block_size] += 1
+    def free(self, request: Request) -> None:
+        """Take back the blocks of ``request``."""
+        size = self.block_size
+        self.reserved += -self._held.pop(request) // size * size
+
+    def join(self, request: Request) -> None:
+        """``request`` starts to decode."""
+        held = self._held[request] = self._held[request] - self._grown
+        self._ring[held % self.block_size] += 1
         self._decoding += 1
 
-    def leave(self, held: int) -> None:
-        """A decoding sequence, now of ``held`` tokens, stops growing."""
-        self._ring[(held + self._place) % self.block_size] -= 1
+    def leave(self, request: Request) -> None:
+        """``request`` stops growing."""
+        held = self._held[request]
+        self._held[request] = held + self._grown
+        self._ring[held % self.block_size] -= 1
         self._decoding -= 1
 
     def grow(self, iterations: int) -> bool:
         """Open the blocks that the next ``iterations`` decode iterations need, if all are free."""
-        place = self._place
-        blocks = self._ring[place] if iterations == 1 else self._demand(iterations)
+        grown = self._grown
+        blocks = (
+            self._ring[-grown % self.block_size] if iterations == 1 else self._demand(iterations)
+        )
         if blocks:
             reserved = self.reserved + blocks * self.block_size
             if reserved > self.capacity:
                 return False
             self.reserved = reserved
-        place -= iterations
-        self._place = place if place >= 0 else place % self.block_size
+        self._grown = grown + iterations
         return True
 
     def _demand(self, iterations: int) -> int:
         """Blocks that all decoding sequences together open in the next ``iterations``."""
-        ring, last, rounds = self._ring, self._place + 1, 0
-        if iterations >= self.block_size:
-            rounds, iterations = divmod(iterations, self.block_size)
+        ring, size, rounds = self._ring, self.block_size, 0
+        last = -self._grown % size + 1
+        if iterations >= size:
+            rounds, iterations = divmod(iterations, size)
         first = last - iterations
         blocks = sum(ring[first:last]) if first >= 0 else sum(ring[:last]) + sum(ring[first:])
         return blocks + rounds * self._decoding
@@ -116,7 +146,7 @@ class PagedAllocator(Allocator):
             return iterations
         free = self.free_blocks
         cycles = free // decoding
-        fed, free, place = cycles * size, free - cycles * decoding, self._place
+        fed, free, place = cycles * size, free - cycles * decoding, -self._grown
         while fed < iterations:
             free -= self._ring[place % size]
             if free < 0:
@@ -125,16 +155,16 @@ class PagedAllocator(Allocator):
             fed += 1
         return iterations
 
-    def check_integrity(self, sequences: list[tuple[int, bool]]) -> None:
-        """Every block is free or belongs to one of ``sequences``; the ring holds the decoding
-        ones."""
-        used = sum(-(-held // self.block_size) for held, _ in sequences)
+    def check_integrity(self, owners: Mapping[Request, tuple[int, bool]]) -> None:
+        """Every block is free or belongs to one of ``owners``; the ring holds the decoding ones."""
+        held = {r: tokens - self._grown * decoding for r, (tokens, decoding) in owners.items()}
+        assert self._held == held, (self._held, held)
+        used = sum(-(-tokens // self.block_size) for tokens, _ in owners.values())
         assert self.free_blocks + used == self.num_blocks, (self.free_blocks, used, self.num_blocks)
         assert 0 <= self.reserved <= self.capacity
         assert self.reserved % self.block_size == 0
         ring = [0] * self.block_size
-        for held, decoding in sequences:
-            if decoding:
-                ring[(held + self._place) % self.block_size] += 1
+        for tokens, decoding in owners.values():
+            ring[(tokens - self._grown) % self.block_size] += decoding
         assert ring == self._ring, (ring, self._ring)
         assert sum(ring) == self._decoding

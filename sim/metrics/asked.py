@@ -12,6 +12,7 @@ from sim.scenario import Scenario
 from sim.scenario.arrivals import Arrivals
 from sim.scenario.document import KeyPath, dotted
 from sim.scenario.parsing import parse
+from sim.schedulers import Static
 from sim.units import show_time
 
 NO_QUESTION = ("run", "seed", "name", "description")
@@ -37,10 +38,41 @@ def asked(scenario: Scenario, varied: Sequence[str] = ()) -> dict[str, Any]:
     }
 
 
+def hardware(scenario: Scenario, varied: Sequence[str] = ()) -> str:
+    """The GPUs of each pool, such as ``2 x h100-sxm``; without their number where a study varies
+    it, and empty where it varies the GPU itself.
+
+    >>> from sim.scenario import load_scenario
+    >>> chat = load_scenario("scenarios/chat.yaml")
+    >>> hardware(chat), hardware(chat, ["fleet.0.replicas"]), hardware(chat, ["fleet.0.gpu"])
+    ('1 x h100-sxm', 'h100-sxm', '')
+    """
+    ends = {key.rpartition(".")[2] for key in varied if key.startswith("fleet")}
+    if ends & {"fleet", "gpu"}:
+        return ""
+    counted = not ends & {"replicas", "tensor_parallel"}
+    named = (f"{pool.gpus} x {pool.gpu}" if counted else pool.gpu for pool in scenario.pools)
+    return " + ".join(named)
+
+
+OF_ARRIVALS = {"closed": "closed loop", "burst": "offline"}
+"""How requests come, by the kind of arrivals, in the words of ``sim.catalog.whole_runs``; of all
+others and of traces ``online``."""
+
+
+def driven_by(scenario: Scenario) -> str:
+    """How the requests of ``scenario`` come, a key of ``sim.catalog.whole_runs.DRIVEN``."""
+    if any(pool.scheduler.batching == Static.name for pool in scenario.pools):
+        return "static batch"
+    arrivals = scenario.workload.arrivals
+    return "online" if arrivals is None else OF_ARRIVALS.get(arrivals.kind, "online")
+
+
 def changed(scenario: Scenario, varied: Sequence[str] = ()) -> dict[str, Any]:
     """The ``changes`` made to the scenario's file, and whether its description ``still_asks`` what
-    was run: how a scenario came about, which its results do not depend on."""
-    changes = list(_changes(scenario))
+    was run: how a scenario came about, which its results do not depend on. What a study itself
+    varies, by the dotted keys ``varied``, is no change."""
+    changes = [(path, text) for path, text in _changes(scenario) if dotted(path) not in varied]
     return {
         "changes": [text for _, text in changes],
         "still_asks": not varied and all(path[0] in NO_QUESTION for path, _ in changes),

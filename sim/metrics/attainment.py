@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sim.metrics.long_enough import CHANCE
 from sim.metrics.precision import share_interval
 from sim.metrics.promises import (
     Promise,
@@ -30,6 +31,7 @@ MET, MISSED, OPEN = "met", "missed", "too close to call"
 UNJUDGED: Mapping[str, Any] = {
     "slo_met": None,
     "slo_state": None,
+    "slo_doubts": [],
     "requests_to_decide": None,
     "attainment": None,
     "attainment_low": None,
@@ -49,7 +51,7 @@ def judge_slo(run: RunRecord) -> dict[str, Any]:
     """
     promises = slo_promises(run.scenario)
     if not promises or run.warmup.all():
-        return dict(UNJUDGED)
+        return {**UNJUDGED, "slo_doubts": []}
     found = [pooled(promise, [look(run, promise)]) for promise in promises]
     first = breaks_first(found)
     shown = found[0] if found[0].promise.percentile is None else first
@@ -58,6 +60,7 @@ def judge_slo(run: RunRecord) -> dict[str, Any]:
     return {
         "slo_met": all(each.kept for each in found),
         "slo_state": state,
+        "slo_doubts": [CHANCE] if state == OPEN else [],
         "requests_to_decide": _most(wanted) if state == OPEN else None,
         "attainment": shown.share,
         "attainment_low": shown.low,

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.cost import CostModel, Operator
-from sim.cost.operators import Amount
+from sim.cost import Batches, CostModel
 
 HOST = "host"
 
@@ -69,20 +68,24 @@ def attribute(cost: CostModel, plans: NDArray[np.void]) -> Attribution:
     found: dict[str, Work] = {}
     errors: dict[str, float] = {}
     busy = measured = 0.0
+    profile = cost.deployment.gpu.profile
+    least = 0.0 if profile is None else profile.worst_error
     for start in range(0, len(plans), ROWS):
         rows = plans[start : start + ROWS]
         busy += float((rows["end"] - rows["start"]).sum())
-        for o, times in _operators(cost, rows):
+        for ran in cost.operators(Batches.of(rows)):
+            o, total = ran.operator, ran.total
             seconds, work = o.seconds, found.setdefault(o.name, Work())
             computing = np.greater_equal(o.compute, o.memory)
-            work.flops += _total(o.flops, times)
-            work.bytes += _total(o.bytes, times)
-            work.compute += _total(o.compute * computing, times)
-            work.memory += _total(o.memory * ~computing, times)
-            work.latency += _total(o.latency, times)
-            work.communication += _total(o.communication, times)
-            errors[o.name] = errors.get(o.name, 0.0) + _total(seconds * o.error, times)
-            measured += _total(seconds * o.measured, times)
+            work.flops += total(o.flops)
+            work.bytes += total(o.bytes)
+            work.compute += total(o.compute * computing)
+            work.memory += total(o.memory * ~computing)
+            work.latency += total(o.latency)
+            work.communication += total(o.communication)
+            error = np.maximum(o.error, least * (1 - o.measured))  # not measured: no better known
+            errors[o.name] = errors.get(o.name, 0.0) + total(seconds * error)
+            measured += total(seconds * o.measured)
     found = {name: work for name, work in found.items() if work.seconds}
     by_operator = {name: work.seconds for name, work in found.items()}
     by_bound = {
@@ -92,46 +95,3 @@ def attribute(cost: CostModel, plans: NDArray[np.void]) -> Attribution:
     flops = sum(work.flops for work in found.values())
     traffic = sum(work.bytes for work in found.values())
     return Attribution(by_operator, by_bound, flops, traffic, errors, measured, found)
-
-
-def _operators(
-    cost: CostModel, plans: NDArray[np.void]
-) -> list[tuple[Operator, NDArray[np.float64]]]:
-    """The operators of ``plans``, each for an array of passes, and how often each pass ran."""
-    times = plans["iterations"].astype(np.float64)
-    sequences = plans["computed"].astype(np.float64)
-    tokens, token_times = _sizes(plans["computed"] + plans["prefill_tokens"], times)
-    outputs, output_times = _sizes(plans["computed"] + plans["prefill_seqs"], times)
-    # contexts grow evenly over a leap: the middle stands for all of it
-    context = plans["context"] + sequences * (times - 1) / 2
-    return [
-        *((o, token_times) for o in cost.operators.per_token(tokens)),
-        *((o, output_times) for o in cost.operators.per_output(outputs)),
-        (cost.attention.decode(sequences, context), times),
-        (_prefill_attention(cost, plans), np.ones(1)),
-    ]
-
-
-def _sizes(
-    sizes: NDArray[np.int32], times: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The different sizes of pass, and how often each ran."""
-    often = np.bincount(sizes, weights=times).astype(np.float64)
-    different = np.flatnonzero(often)
-    return different.astype(np.float64), often[different]
-
-
-def _total(amounts: Amount, times: NDArray[np.float64]) -> float:
-    """Sum over passes, each counted as often as it ran; one amount for all stands for each."""
-    return float((amounts * times).sum())
-
-
-def _prefill_attention(cost: CostModel, plans: NDArray[np.void]) -> Operator:
-    """Keys of earlier chunks, read again by later ones, are left out of the bytes."""
-    tokens = float(plans["prefill_tokens"].sum())
-    alone = float(((plans["prefill_seqs"] > 0) & (plans["computed"] == 0)).sum())
-    seconds, pairs = float(plans["prefill_attention"].sum()), float(plans["pairs"].sum())
-    # prompts without a context have no more pairs than one prompt of all their tokens
-    lone = plans["pairs"] <= plans["prefill_tokens"] * (plans["prefill_tokens"] + 1.0) / 2
-    fresh = float(plans["prefill_attention"][lone].sum()) / seconds if seconds else 1.0
-    return cost.attention.prefill_operator(seconds, pairs, tokens, tokens, alone, fresh)

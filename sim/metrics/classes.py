@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from sim.metrics.percentiles import describe
 from sim.request import TrafficClass
+from sim.schedulers import ORDERS
 
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord
@@ -61,13 +62,9 @@ def _attainment(run: RunRecord, item: TrafficClass, judged: NDArray[np.bool_]) -
 
 def order_notes(run: RunRecord) -> list[str]:
     """What to know of an order that had nothing to go by."""
-    order = run.scenario.scheduler.order
-    if order == "priority":
-        alike, different = "the same priority", len({item.priority for item in run.classes})
-    elif order == "edf":
-        alike, different = "the same deadline", len({item.deadline for item in run.classes})
-    else:
-        return []
-    if different > 1:
-        return []
-    return [f"All requests have {alike}, so they are served first come, first served."]
+    orders = [ORDERS.find(pool.settings.scheduler.order, pool.folders) for pool in run.pools]
+    return [
+        f"All requests have the same {ranks_by}, so they are served first come, first served."
+        for ranks_by in dict.fromkeys(order.ranks_by for order in orders)
+        if ranks_by and len({getattr(item, ranks_by) for item in run.classes}) <= 1
+    ]

@@ -5,21 +5,21 @@ An engine may choose them by GPU; a scenario of version 1 has the same ones for 
 
 from __future__ import annotations
 
-from sim.cost import Deployment
-from sim.scenario import Scenario
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sim.pools import PreparedPool
 
 
-def engine_defaults_note(
-    scenario: Scenario, deployment: Deployment, peak_running: int | None
-) -> str | None:
-    """A note on the limits that ``scenario`` leaves out and the engine would choose otherwise.
+def engine_defaults_note(pool: PreparedPool, peak_running: int | None) -> str | None:
+    """A note on the limits that ``pool`` leaves to defaults and its engine would choose otherwise.
 
     ``max_num_seqs`` is named only where ``peak_running`` requests reached it: below it makes no
     difference. None where nothing differs, or the engine's choice is unknown.
     """
-    knobs = scenario.scheduler
+    knobs, deployment = pool.settings.scheduler, pool.deployment
     own = deployment.engine.defaults_on(deployment.gpu.title, deployment.gpu.memory)
-    if own is None or knobs.batching != "continuous":
+    if own is None or "max_num_batched_tokens" not in pool.policy.knobs:
         return None
     differing = []
     left_out = {"max_num_batched_tokens", "max_num_seqs"} - knobs.model_fields_set

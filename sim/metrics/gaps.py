@@ -7,9 +7,12 @@ statistics are those of the gaps written out one by one, at the cost of the rows
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from sim.growth.leaps import Leaps
 
 Floats = NDArray[np.float64]
 
@@ -36,14 +39,14 @@ class Gaps:
         Each iteration of a plan gives one gap to each sequence that decodes in it; but in the first
         one the stalled sequences saw a longer gap, which is in ``long_gaps``.
         """
-        decode, stalled, slope = plans["decode"], plans["stalled"], plans["slope"]
-        plain = (decode > 0) & (stalled == 0)
-        late = plans[stalled > 0]  # few
-        rest = late[late["iterations"] > 1]
-        rows = [
-            (plans["gap"][plain], slope[plain], plans["iterations"][plain], decode[plain]),
-            (late["gap"], 0, 1, late["decode"] - late["stalled"]),
-            (rest["gap"] + rest["slope"], rest["slope"], rest["iterations"] - 1, rest["decode"]),
+        leaps, stalled = Leaps.recorded(plans), plans["stalled"]
+        plain = leaps.chosen((leaps.sequences > 0) & (stalled == 0))
+        late = leaps.chosen(stalled > 0)  # few
+        rest = late.chosen(late.times > 1)
+        rows: list[tuple[Any, ...]] = [
+            (plain.first, plain.step, plain.times, plain.sequences),
+            (late.first, 0, 1, late.sequences - stalled[stalled > 0]),
+            (rest.first + rest.step, rest.step, rest.times - 1, rest.sequences),
             (long_gaps["gap"], 0, 1, long_gaps["count"]),
         ]
         first, slopes, count, weight = (

@@ -28,13 +28,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.plans import Chunk
-from sim.recorder import COMPLETED
-from sim.request import Request
+from sim.iteration import Batch, Part, Timer
+from sim.loop.recorder import COMPLETED
 
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord
-    from sim.replica import Price
 
 Floats = NDArray[np.float64]
 Parts = Mapping[str, Floats]
@@ -50,12 +48,16 @@ PARTS = (*TTFT_PARTS, *AFTER_PARTS)
 def latency_parts(run: RunRecord) -> Parts:
     """Each of ``PARTS`` for every request of a run, NaN for those that were not completed.
 
-    NaN for all of a run whose chunks were not recorded: one that was observed, not simulated.
+    NaN for all of a run that was observed, not simulated, or whose chunks were not recorded.
     """
-    if run.trail is None:
-        return {name: np.full(len(run.requests), np.nan) for name in PARTS}
-    front_end = run.deployment.engine.front_end
-    return parts_of(run.requests, run.plans, *run.trail, run.cost, front_end)
+    found = {name: np.full(len(run.requests), np.nan) for name in PARTS}
+    for each in run.parts:
+        if each.trail is None or run.observed:
+            continue
+        timed = parts_of(each.requests, each.plans, *each.trail, each.pool.cost, run.front_end)
+        for name, seconds in timed.items():
+            found[name][each.places] = seconds
+    return found
 
 
 def parts_of(
@@ -63,20 +65,20 @@ def parts_of(
     plans: NDArray[np.void],
     chunks: NDArray[np.void],
     absences: NDArray[np.void],
-    price: Price,
+    timer: Timer,
     front_end: float,
 ) -> Parts:
-    """As ``latency_parts``, from the rows of ``sim.recorder`` and the time of an iteration."""
+    """As ``latency_parts``, from the rows of ``sim.loop.recorder`` and what timed iterations."""
     done = requests["status"] == COMPLETED
     scheduled, first, finish = (
         np.where(done, requests[name], np.nan) for name in ("scheduled", "first_token", "finish")
     )
     away = _Absences(requests, absences)
-    own = _own_prefill(requests, plans, chunks, price, away)
+    own = _own_prefill(requests, plans, chunks, timer, away)
     prefilling = first - scheduled - away.before
     # rounding: a predicted time may exceed the recorded duration by the last bit
     own = np.minimum(own, prefilling)
-    delayed = _delay_of_decodes(requests, plans, price, away)
+    delayed = _delay_of_decodes(requests, plans, timer, away)
     decoding = finish - first - away.after
     delayed = np.clip(delayed, 0.0, decoding)
     zero = np.where(done, 0.0, np.nan)
@@ -132,7 +134,7 @@ def _own_prefill(
     requests: NDArray[np.void],
     plans: NDArray[np.void],
     chunks: NDArray[np.void],
-    price: Price,
+    timer: Timer,
     away: _Absences,
 ) -> Floats:
     """Seconds of each request's own prompt, up to its first token; what was lost to a preemption
@@ -141,16 +143,15 @@ def _own_prefill(
     rows = plans[chunks["plan"]]
     seconds = rows["end"] - rows["start"]
     shared = np.flatnonzero(rows["prefill_seqs"] > 1)
-    alone, iteration = Request(0, 0.0, 1, 1), price.iteration
     columns = (
         column[shared].tolist()
         for column in (rows["computed"], rows["context"], chunks["tokens"], chunks["context"])
     )
-    prices = [
-        iteration(computed, context, [Chunk(alone, tokens, before)], 0 if before else 1)[0]
-        for computed, context, tokens, before in zip(*columns, strict=True)
+    alone = [
+        timer.seconds(Batch(sequences, context, (Part(tokens, before),), 0 if before else 1))
+        for sequences, context, tokens, before in zip(*columns, strict=True)
     ]
-    seconds[shared] = np.minimum(seconds[shared], prices)
+    seconds[shared] = np.minimum(seconds[shared], alone)
     total = np.zeros(len(requests))
     np.add.at(total, chunks["request"], seconds)
     return total
@@ -174,11 +175,11 @@ def _first_time(
 
 
 def _delay_of_decodes(
-    requests: NDArray[np.void], plans: NDArray[np.void], price: Price, away: _Absences
+    requests: NDArray[np.void], plans: NDArray[np.void], timer: Timer, away: _Absences
 ) -> Floats:
     """Seconds by which other requests' prompts put off each request's tokens after the first."""
     total = np.zeros(len(requests))
-    extra = _beside_decodes(plans, price)
+    extra = _of_prompts(plans, timer)
     replicas = requests["replica"]
     for index in np.unique(replicas[requests["status"] == COMPLETED]).tolist():
         of_plans = plans["replica"] == index
@@ -195,14 +196,11 @@ def _delay_of_decodes(
     return total
 
 
-def _beside_decodes(plans: NDArray[np.void], price: Price) -> Floats:
+def _of_prompts(plans: NDArray[np.void], timer: Timer) -> Floats:
     """Seconds by which the prompts in each plan made it longer than its decodes alone."""
     extra = np.where(plans["prefill_seqs"] > 0, plans["end"] - plans["start"], 0.0)
     mixed = np.flatnonzero((plans["prefill_seqs"] > 0) & (plans["computed"] > 0))
-    line, prices = price.decode_line, []
     columns = plans["computed"][mixed].tolist(), plans["context"][mixed].tolist()
-    for sequences, context in zip(*columns, strict=True):
-        _, intercept, slope = line(sequences, context)
-        prices.append(intercept + slope * context)
-    extra[mixed] = np.maximum(extra[mixed] - prices, 0.0)
+    decodes = [timer.seconds(Batch(*batch)) for batch in zip(*columns, strict=True)]
+    extra[mixed] = np.maximum(extra[mixed] - decodes, 0.0)
     return extra

@@ -8,14 +8,13 @@ are of one GPU, seconds of all replicas together.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.cost import CostModel, Operator
-from sim.cost.operators import Amount
+from sim.cost import Batches, CostModel, Deployment
+from sim.metrics.pools import common
 
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord
@@ -36,16 +35,17 @@ def roofline(run: RunRecord) -> dict[str, Any] | None:
     """The roof of one GPU (FLOP/s, bytes/s), and the ``points`` at which the run worked.
 
     A point has its ``kind`` of iteration, ``iterations``, ``seconds``, ``flops`` and ``bytes``.
-    None where nothing was run.
+    None where nothing was run, or on GPUs of several kinds, which have no roof in common.
     """
-    plans = run.plans
-    if not len(plans):
+    roof, parts = common(_roof(pool.deployment) for pool in run.pools), run.parts
+    plans = np.concatenate([part.plans for part in parts])
+    if not len(plans) or roof is None:
         return None
-    gpu, precision = run.deployment.gpu, run.deployment.arithmetic
-    flops, traffic = work(run.cost, plans)
+    worked = [work(part.pool.cost, part.plans) for part in parts]
+    flops, traffic = (np.concatenate(column) for column in zip(*worked, strict=True))
     rows = {
         "iterations": plans["iterations"].astype(np.float64),
-        "seconds": run.durations,
+        "seconds": np.concatenate([part.durations for part in parts]),
         "flops": flops,
         "bytes": traffic,
     }
@@ -57,9 +57,7 @@ def roofline(run: RunRecord) -> dict[str, Any] | None:
     sums = {name: np.bincount(key, column) for name, column in rows.items()}
     taken = np.unique(key)
     return {
-        "precision": precision,
-        "peak_flops": gpu.flops(precision),
-        "bandwidth": gpu.bandwidth,
+        **roof,
         "points": [
             {"kind": KINDS[at // cells], **{name: float(sums[name][at]) for name in rows}}
             for at in taken.tolist()
@@ -67,31 +65,22 @@ def roofline(run: RunRecord) -> dict[str, Any] | None:
     }
 
 
+def _roof(d: Deployment) -> dict[str, Any]:
+    """What one GPU could do."""
+    return {
+        "precision": d.arithmetic,
+        "peak_flops": d.gpu.flops(d.arithmetic),
+        "bandwidth": d.gpu.bandwidth,
+    }
+
+
 def work(cost: CostModel, plans: NDArray[np.void]) -> tuple[Floats, Floats]:
     """FLOP and bytes of each of ``plans`` (``recorder.PLAN`` rows), all its iterations together."""
-    times, sequences = (plans[name].astype(np.float64) for name in ("iterations", "computed"))
-    per_token = _by_size(cost.operators.per_token, plans["computed"] + plans["prefill_tokens"])
-    per_output = _by_size(cost.operators.per_output, plans["computed"] + plans["prefill_seqs"])
-    # contexts grow evenly over a leap: the middle stands for all of it
-    decode = cost.attention.decode(sequences, plans["context"] + sequences * (times - 1) / 2)
-    prompts, pairs = plans["prefill_tokens"].astype(np.float64), plans["pairs"]
-    pair = cost.attention.prefill_operator(0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
-    token = cost.attention.prefill_operator(0.0, 0.0, 1.0, 1.0, 0.0, 1.0)
-    flops = times * (per_token[0] + per_output[0] + decode.flops) + pairs * pair.flops
-    traffic = times * (per_token[1] + per_output[1] + decode.bytes) + prompts * token.bytes
-    return flops, traffic
-
-
-def _by_size(
-    operators: Callable[[Amount], list[Operator]], sizes: NDArray[np.int32]
-) -> tuple[Floats, Floats]:
-    """FLOP and bytes of a pass of each of ``sizes``; none of an empty one."""
-    different, place = np.unique(sizes, return_inverse=True)
-    amounts = different.astype(np.float64)
-    found = operators(amounts)
-    flops, traffic = (
-        np.sum([np.broadcast_to(getattr(o, name), amounts.shape) for o in found], axis=0)
-        * (amounts > 0)
-        for name in ("flops", "bytes")
-    )
-    return flops[place], traffic[place]
+    batches = Batches.of(plans)
+    flops, traffic = np.zeros(len(plans)), np.zeros(len(plans))
+    for ran in cost.operators(batches, each=True):
+        often = 1.0 if ran.by == "prompts" else batches.times
+        flops += ran.each(ran.operator.flops) * often
+        traffic += ran.each(ran.operator.bytes) * often
+    some = batches.tokens > 0
+    return flops * some, traffic * some

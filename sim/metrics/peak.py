@@ -42,13 +42,13 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class Bursts:
-    """Stretches, called ``name``, in which more than the capacity arrives: the ``share`` of all,
-    ``times`` the capacity at most. The requests that come then, or right after, are the share
-    ``late`` of those beyond the SLO."""
+    """Stretches, called ``name``, in which more than the capacity arrives: the ``share`` of all.
+    ``peak`` is the busiest one, wherever it begins, as ``peak()`` has it. The requests that come
+    then, or right after, are the share ``late`` of those beyond the SLO."""
 
     name: str
     share: float
-    times: float
+    peak: Peak
     late: float
 
 
@@ -73,10 +73,14 @@ def _busiest(load: Load) -> Peak | None:
     if not windows:
         return None
     window = windows[0]
+    return Peak(_most(load, window), f"in the busiest {BUSIEST[window]}")
+
+
+def _most(load: Load, window: float) -> float:
+    """The utilisation in the busiest ``window``, wherever it begins."""
     work = np.concatenate([[0.0], np.cumsum(load.costs)])
     ends = np.searchsorted(load.arrived, load.arrived + window, side="left")
-    most = float((work[ends] - work[:-1]).max())
-    return Peak(most / window, f"in the busiest {BUSIEST[window]}")
+    return float((work[ends] - work[:-1]).max()) / window
 
 
 def _windows(load: Load) -> list[float]:
@@ -106,5 +110,6 @@ def bursts(load: Load, kept: NDArray[np.bool_]) -> Bursts | None:
             continue
         others = late[~inside]
         if not len(others) or late[inside].mean() >= OFTENER * others.mean():
-            return Bursts(WINDOWS[window], float(over.mean()), float(work.max()), share)
+            busiest = Peak(_most(load, window), f"in the busiest {BUSIEST[window]}")
+            return Bursts(WINDOWS[window], float(over.mean()), busiest, share)
     return None

@@ -30,6 +30,12 @@ TAIL = 0.025
 
 Z95 = NormalDist().inv_cdf(1 - TAIL)
 
+POWER = 0.9
+"""Chance with which so many requests as are said to decide are meant to decide."""
+
+MOST_TIMES = 1e3
+"""More than so many times the trials are never needed: 244 times where a share is the target."""
+
 BATCHES = 30
 LEAST = math.ceil(math.log(TAIL) / math.log(SHARE))
 """Independent values from which on the largest of them is a bound for p99: 368."""
@@ -109,19 +115,54 @@ def wilson(share: float, count: float) -> tuple[float, float]:
     return low, high
 
 
-def enough_to_decide(share: float, target: float) -> float:
-    """Independent trials from which on the interval (``wilson``) of a ``share`` leaves ``target``
-    out; infinite where both are equal.
+def enough_to_decide(share: float, target: float, trials: float) -> float:
+    """Independent trials with which the interval (``wilson``) will probably (``POWER``) leave
+    ``target`` out, after a ``share`` seen in fewer of them; infinite where no number would do.
 
-    >>> round(enough_to_decide(0.985, 0.99))
-    1521
-    >>> wilson(0.985, 1522)[1] < 0.99 <= wilson(0.985, 1521)[1]
+    >>> few = enough_to_decide(0.985, 0.99, 1000)
+    >>> wilson(0.985, few)[1] < 0.99, 2000 < few < 50_000
+    (True, True)
+    >>> enough_to_decide(0.5, 0.5, 100) < 30_000  # the next trials will show a side
     True
-    >>> enough_to_decide(0.0, 1e-200) > 1e200  # the square of their distance is 0
+    >>> enough_to_decide(0.0, 1e-200, 10) > 1e200  # as many as prove it if none is ever seen
     True
     """
-    apart = share - target
-    return Z95 * Z95 * (target / apart) * ((1 - target) / apart) if apart else math.inf
+    spread = target * (1 - target)
+    if not spread or not trials:
+        return math.inf
+    apart = abs(share - target) / math.sqrt(spread / trials)
+    wanted = trials * times_to_decide(apart)
+    if share in (0.0, 1.0):
+        wanted = max(
+            wanted, Z95 * Z95 * (target / (share - target)) * ((1 - target) / (share - target))
+        )
+    return wanted
+
+
+def times_to_decide(apart: float) -> float:
+    """How many times as many trials will probably (``POWER``) leave a target out of their 95 %
+    interval, after some whose mean lies ``apart`` standard errors from it.
+
+    With r times the trials, those known among them, the mean is normal around what was seen, with
+    the variance 1 - 1/r, and the interval sqrt(r) times narrower. At least 1.
+
+    >>> times_to_decide(1.9) < times_to_decide(1.0) < times_to_decide(0.0) < 300
+    True
+    """
+    if apart > Z95:
+        return 1.0
+    low, high = 0.0, math.log(MOST_TIMES)
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if _decided(apart, math.exp(middle)) > POWER else (middle, high)
+    return math.exp(high)
+
+
+def _decided(apart: float, times: float) -> float:
+    """The chance that so many times the trials leave the target out, on either side."""
+    spread, half = math.sqrt(1 - 1 / times), Z95 / math.sqrt(times)
+    normal = NormalDist()
+    return normal.cdf((apart - half) / spread) + normal.cdf((-apart - half) / spread)
 
 
 def share_interval(held: NDArray[np.bool_]) -> tuple[float, float]:

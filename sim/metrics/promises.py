@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.loop.recorder import REJECTED as STATUS_REJECTED
 from sim.metrics.first_limit import Kept, first_to_break
 from sim.metrics.precision import enough_to_decide, inflation, wilson
 from sim.metrics.run_record import RunRecord
-from sim.recorder import REJECTED as STATUS_REJECTED
 from sim.scenario import Scenario
 from sim.scenario.slo import METRICS
 from sim.units import show_time
@@ -176,11 +176,11 @@ class Attained:
 
     @property
     def to_decide(self) -> int | None:
-        """Requests, to two digits, with which the interval would leave no doubt if the share stays
-        what it is; None where it leaves none, or where no number of them would do."""
+        """Requests, to two digits, with which the interval will probably leave no doubt; None where
+        it leaves none, or where no number of them would do."""
         if self.sure or not self.effective:
             return None
-        needed = enough_to_decide(self.share, self.promise.share)
+        needed = enough_to_decide(self.share, self.promise.share, self.effective)
         wanted = self.requests / self.effective * needed
         if wanted > MOST_TO_DECIDE:
             return None

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.recorder import REJECTED
+from sim.loop.recorder import REJECTED
 
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord
+    from sim.pools import PreparedPool
 
 TOO_LONG, TOO_LARGE = "longer than max_model_len", "larger than the KV cache"
 """The reasons that the schedulers of this project give; a policy of the user's may have others."""
@@ -126,6 +127,16 @@ has 126,195)'
         }
 
 
+def room_of(pools: Sequence[PreparedPool]) -> Room:
+    """What every replica of ``pools`` accepts."""
+    return Room(
+        min(pool.limits.max_model_len for pool in pools),
+        min(pool.kv_tokens for pool in pools),
+        min(pool.deployment.model.max_position_embeddings for pool in pools),
+        all(pool.capacity.given for pool in pools),
+    )
+
+
 def rejection(run: RunRecord) -> Rejection | None:
     """The rejected requests of a run; None if there are none."""
     rows = run.requests[run.requests["status"] == REJECTED]
@@ -134,13 +145,7 @@ def rejection(run: RunRecord) -> Rejection | None:
     counts = np.bincount(rows["reason"], minlength=len(run.reasons)).tolist()
     reasons = {run.reasons[i]: count for i, count in enumerate(counts) if count}
     longest = int((rows["prompt_tokens"] + rows["output_tokens"]).max())
-    room = Room(
-        run.limits.max_model_len,
-        run.capacity.usable_blocks * run.capacity.block_size,
-        run.deployment.model.max_position_embeddings,
-        run.capacity.given,
-    )
-    return Rejection(len(run.requests), len(rows), reasons, longest, room)
+    return Rejection(len(run.requests), len(rows), reasons, longest, room_of(run.pools))
 
 
 def over_runs(found: Sequence[Rejection | None], requests: int) -> Rejection | None:

@@ -13,9 +13,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from sim.metrics import definitions
 from sim.metrics.attainment import MISSED, OPEN, slo_state
+from sim.metrics.long_enough import CHANCE, LENGTH, LOAD
 from sim.metrics.own import PREFIX, headline_metrics, mean_metrics
-from sim.metrics.precision import METRICS, conclusion, rounded_up
+from sim.metrics.precision import METRICS, Z95, conclusion, rounded_up, times_to_decide
 
 CONFIDENCE = 0.95
 
@@ -30,18 +32,7 @@ SEVERITY = (
 )
 """States of a verdict, worst first; one that is not listed counts as best."""
 
-DETAILS = (
-    "verdict.attainment",
-    *(f"queue_ms.{figure}" for figure in ("mean", "p50", "p90", "p95", "p99")),
-    *(f"utilisation.{figure}" for figure in ("busy", "mfu", "mbu")),
-    "kv_cache.mean_used",
-    "kv_cache.peak_used",
-    "preemptions",
-    "batch.mean_running",
-    "cost.usd_per_million_output_tokens",
-    "cost.usd_per_million_tokens",
-    "energy.joules_per_output_token",
-)
+DETAILS = tuple(metric.key for metric in definitions.METRICS if metric.repeated)
 """Headline figures below ``infersim``; so are all numbers at the top of the summary."""
 
 SHARES = ("verdict.", "utilisation.", "kv_cache.")
@@ -94,7 +85,8 @@ def combine(summaries: Sequence[Mapping[str, Any]], wanted: int | None = None) -
     own["metrics"] = mean_metrics(details)
     own["verdict"] = _verdict([detail["verdict"] for detail in details])
     _widen(own["verdict"], found)
-    _decide(own["verdict"], sum(detail["requests"]["submitted"] for detail in details))
+    requests = sum(detail["requests"]["submitted"] for detail in details)
+    _decide(own["verdict"], requests, [detail["verdict"] for detail in details])
     own["precision"] = _precision(combined, details, found)
     own["repetitions"] = {
         "count": len(summaries),
@@ -198,9 +190,13 @@ def _apart_met(limits: Mapping[str, Mapping[str, Any]]) -> bool:
     return all(entry["attainment"] >= entry["target"] for entry in apart)
 
 
-def _decide(verdict: dict[str, Any], requests: int) -> None:
+def _decide(verdict: dict[str, Any], requests: int, each: Sequence[Mapping[str, Any]]) -> None:
     """Say whether the SLO is met for sure, now that the shares have their intervals over the
-    repetitions, of so many ``requests`` in all; and how many would decide it."""
+    repetitions, of so many ``requests`` in all; and how many would decide it.
+
+    Repetitions begin empty like a single run: where half of them are too short for a verdict
+    (``long_enough``), so are all together.
+    """
     if verdict["attainment"] is None:
         return
     together = [verdict[key] for key in ("attainment", "attainment_low", "attainment_high")]
@@ -215,7 +211,13 @@ def _decide(verdict: dict[str, Any], requests: int) -> None:
     if state == OPEN:
         factors = [_times(*each) for each in shares if each[1] < each[3] <= each[2]]
         wanted = rounded_up(requests * max(factors)) if all(map(math.isfinite, factors)) else None
-    verdict |= {"slo_state": state, "requests_to_decide": wanted}
+    doubts = [CHANCE] if state == OPEN else []
+    short = [one for one in each if {LOAD, LENGTH} & set(one.get("slo_doubts", ()))]
+    if state != MISSED and short and 2 * len(short) >= len(each):
+        state, doubts = OPEN, [short[0]["slo_doubts"][0], *doubts]
+        known = [one["requests_to_decide"] for one in short]
+        wanted = max((number for number in known if number is not None), default=None)
+    verdict |= {"slo_state": state, "slo_doubts": doubts, "requests_to_decide": wanted}
     if state == MISSED:
         verdict["slo_headroom"] = 0.0
     elif state == OPEN:
@@ -223,11 +225,12 @@ def _decide(verdict: dict[str, Any], requests: int) -> None:
 
 
 def _times(share: float, low: float, high: float, target: float) -> float:
-    """How many times the requests would narrow an interval so that it leaves the target out."""
+    """How many times the requests will probably narrow an interval so that it leaves the target
+    out."""
     half, apart = (
         (share - low, share - target) if share >= target else (high - share, target - share)
     )
-    return (half / apart) ** 2 if apart else math.inf
+    return times_to_decide(Z95 * apart / half) if half else math.inf
 
 
 def _widen(verdict: dict[str, Any], found: Mapping[str, Mapping[str, float | None]]) -> None:

@@ -12,14 +12,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.capacity import Capacity
-from sim.cost import CostModel, Deployment
-from sim.metrics.attribution import Attribution, attribute
+from sim.loop.recorder import COMPLETED, UNFINISHED
+from sim.metrics.attribution import Attribution
+from sim.metrics.pools import PoolRun, split, total
 from sim.metrics.stability import warmup_length
-from sim.recorder import COMPLETED, UNFINISHED
+from sim.pools import PreparedPool, front_end_of
 from sim.request import TrafficClass
 from sim.scenario import Scenario
-from sim.schedulers import Limits
 
 Floats = NDArray[np.float64]
 
@@ -27,16 +26,14 @@ Floats = NDArray[np.float64]
 @dataclass(frozen=True)
 class RunRecord:
     """Everything a run leaves behind; the columns of ``plans``, ``requests`` and ``gaps`` are those
-    of ``sim.recorder``. ``end`` is the simulated time at which it stopped (s), ``offered``
+    of ``sim.loop.recorder``. ``end`` is the simulated time at which it stopped (s), ``offered``
     the number of requests the traffic held, arrived or not, ``events`` how many SimPy scheduled,
     ``traffic_notes`` what was said of the traffic when it was read, ``classes`` those it has;
-    ``trail`` has the chunks and absences of ``sim.recorder``, None where they were not recorded."""
+    ``trail`` has the chunks and absences of ``sim.loop.recorder``, None where not recorded;
+    ``observed`` is whether a real engine served it, so that no cost model timed its iterations."""
 
     scenario: Scenario
-    deployment: Deployment
-    cost: CostModel
-    capacity: Capacity
-    limits: Limits
+    pools: tuple[PreparedPool, ...]
     plans: NDArray[np.void]
     requests: NDArray[np.void]
     gaps: NDArray[np.void]
@@ -48,6 +45,17 @@ class RunRecord:
     traffic_notes: tuple[str, ...] = ()
     classes: tuple[TrafficClass, ...] = ()
     trail: tuple[NDArray[np.void], NDArray[np.void]] | None = None
+    observed: bool = False
+
+    @cached_property
+    def parts(self) -> tuple[PoolRun, ...]:
+        """What each of its pools did."""
+        return split(self)
+
+    @property
+    def front_end(self) -> float:
+        """Seconds that a request spends before it is in the queue of a replica."""
+        return front_end_of(self.pools)
 
     @cached_property
     def completed(self) -> NDArray[np.bool_]:
@@ -57,7 +65,7 @@ class RunRecord:
     @cached_property
     def queue(self) -> Floats:
         """Seconds in the scheduler's queue before the first iteration; NaN if it never came."""
-        arrived = self.requests["arrival"] + self.deployment.engine.front_end
+        arrived = self.requests["arrival"] + self.front_end
         return np.asarray(self.requests["scheduled"] - arrived)
 
     @cached_property
@@ -126,15 +134,20 @@ class RunRecord:
 
     @cached_property
     def attribution(self) -> Attribution:
-        """Where the busy time went."""
-        return attribute(self.cost, self.plans)
+        """Where the busy time went, in all pools."""
+        return total([part.attribution for part in self.parts])
 
     @property
     def replicas(self) -> int:
         """Replicas of the fleet."""
-        return self.scenario.fleet[0].replicas
+        return sum(pool.replicas for pool in self.pools)
+
+    @property
+    def span(self) -> float:
+        """Seconds of the run, of all replicas together."""
+        return self.duration * self.replicas
 
     @property
     def gpus(self) -> int:
         """GPUs of the whole fleet."""
-        return self.replicas * self.deployment.tensor_parallel
+        return sum(pool.gpus for pool in self.pools)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.metrics.attainment import MISSED, OPEN
+from sim.metrics.long_enough import BAND, CHANCE, LENGTH, LOAD
 from sim.units import show_share, show_time, show_utilisation
 
 FIND = "`infersim find` gives the load that meets the SLO"
@@ -54,6 +55,11 @@ def slo_text(verdict: Mapping[str, Any], plus_minus: str = "") -> str:
         word += f", first by {limit_title(first)}"
     if verdict["slo_state"] != OPEN:
         return f"SLO {word}: {text}"
+    doubts = slo_doubts(verdict)
+    if {LOAD, LENGTH} & set(doubts):
+        word = f"so far {word}"
+    elif doubts == [BAND]:
+        word = f"at the predicted times {word}"
     colon = ":" if all(map(is_apart, limits)) else ","
     return f"SLO too close to call: {word}{colon} {text}.{deciding(verdict)}"
 
@@ -69,16 +75,57 @@ def _limit(name: str, entry: Mapping[str, Any]) -> str:
     return f"{limit_title(name)} is {found}, the limit {limit}"
 
 
+def slo_doubts(verdict: Mapping[str, Any]) -> list[str]:
+    """What leaves an open SLO open; of a run directory that does not say it, what is likely."""
+    stated = verdict.get("slo_doubts")
+    if stated:
+        return list(stated)
+    low, high, target = (verdict[key] for key in ("attainment_low", "attainment_high", "target"))
+    return [CHANCE] if low is not None and low < target <= high else [BAND]
+
+
 def deciding(verdict: Mapping[str, Any]) -> str:
     """Why an SLO is too close to call, and what would tell."""
+    doubts, count = slo_doubts(verdict), verdict["requests_to_decide"]
+    if {LOAD, LENGTH} & set(doubts):
+        text = f" {_too_short(verdict, doubts)}"
+        if count is not None:
+            text += f" Simulate {count:,} requests or more."
+    elif CHANCE in doubts:
+        text = _by_chance(verdict)
+        if count is not None:
+            text += f" About {count:,} requests would decide"
+            text += " at the predicted times." if BAND in doubts else "."
+    else:
+        text = ""
+    if BAND in doubts:
+        also = " The error band of the predicted times leaves it open"
+        text += (
+            f"{also} all the same."
+            if text
+            else f"{also}; more requests do not narrow it, and a longer run may hold less."
+        )
+    return text
+
+
+def _too_short(verdict: Mapping[str, Any], doubts: Sequence[str]) -> str:
+    """Why the requests so far say little of those that come later."""
+    if LOAD in doubts:
+        return "More arrives than full batches serve: a longer run would miss it."
+    if (verdict["utilisation"] or 0.0) > 1:
+        return (
+            "More seems to arrive than full batches serve, so a longer run would miss it; this one "
+            "is too short to tell."
+        )
+    return "The run is too short to tell: the traffic may be more than full batches serve."
+
+
+def _by_chance(verdict: Mapping[str, Any]) -> str:
     low, high, target = (verdict[key] for key in ("attainment_low", "attainment_high", "target"))
-    text = ""
-    if low < target <= high:
-        span = f"{show_share(low, target)} to {show_share(high, target)}"
-        text = f" With 95% confidence the share is {span}."
-    if verdict["requests_to_decide"] is not None:
-        text += f" About {verdict['requests_to_decide']:,} requests would decide."
-    return text or " The error band of the predicted times leaves it open."
+    if low is None or not low < target <= high:
+        return ""
+    span = f"{show_share(low, target)} to {show_share(high, target)}"
+    return f" With 95% confidence the share is {span}."
 
 
 def headroom_text(verdict: Mapping[str, Any]) -> str:
@@ -87,9 +134,14 @@ def headroom_text(verdict: Mapping[str, Any]) -> str:
     if used is None:
         return ""
     if verdict["slo_state"] == MISSED:
-        return "None: the SLO is missed already."
+        return f"None: the SLO is missed already. {FIND}."
     if used >= 1:
-        return f"None: the traffic would have to shrink by {show_utilisation(1 - 1 / used)}."
+        shrink = show_utilisation(1 - 1 / used)
+        judged = verdict["slo_met"] is not None
+        text = (
+            f"None: the traffic would have to shrink by {'more than ' if judged else ''}{shrink}."
+        )
+        return f"{text} {FIND}." if judged else text
     if verdict["slo_state"] == OPEN:
         return "None that is sure: the SLO is too close to call."
     where = "it" if top is None or top <= used else "its peak"

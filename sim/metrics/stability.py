@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.growth.leaps import Leaps
+from sim.loop.recorder import REJECTED
 from sim.metrics.full_batch import FullBatch, full_batch
-from sim.recorder import REJECTED
 
 if TYPE_CHECKING:
+    from sim.metrics.pools import PoolRun
     from sim.metrics.run_record import RunRecord
     from sim.scenario.arrivals import Arrivals
 
@@ -38,7 +41,8 @@ class Load:
     ``utilisation`` of the capacity, with the standard error ``error``; ``late`` is the same for the
     last tenth of the run, as it came. ``batch`` requests fill the batches of the fleet, ``backlog``
     were waiting at the last arrival. Each came at one of ``arrived``, and takes full batches of the
-    whole fleet as many seconds as ``costs`` has for it.
+    whole fleet as many seconds as ``costs`` has for it. ``estimated`` if the policy does not say
+    how full batches look.
     """
 
     rate: float
@@ -51,6 +55,7 @@ class Load:
     drift: Drift
     arrived: Floats
     costs: Floats
+    estimated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +77,8 @@ def load(run: RunRecord) -> Load:
     accepted = run.requests[run.requests["status"] != REJECTED]
     arrived = accepted["arrival"]
     span = float(arrived[-1] - arrived[0])
-    full = full_batch(run, accepted["prompt_tokens"], accepted["output_tokens"])
-    costs = full.costs * _slowness(run, full, accepted) / run.replicas
+    served = [_served(part, accepted) for part in run.parts]
+    costs = reduce(lambda some, others: some * others / (some + others), [own for _, own in served])
     law = run.scenario.workload.arrivals
     if law is None:
         rate = offered = (len(arrived) - 1) / span
@@ -81,19 +86,23 @@ def load(run: RunRecord) -> Load:
         offered = _rate(law, float(arrived[-1]))
         rate = offered * len(accepted) / len(run.requests)
     utilisation = rate * float(costs.mean())
-    queued = arrived + run.deployment.engine.front_end
+    queued = arrived + run.front_end
     left = np.sort(accepted["scheduled"][~np.isnan(accepted["scheduled"])])
     return Load(
         rate=rate,
         offered=offered,
         utilisation=utilisation,
-        error=0.0 if law is None else full.error * utilisation,
+        error=0.0 if law is None else max(full.error for full, _ in served) * utilisation,
         late=float(costs[arrived > arrived[-1] - LATE * span].sum()) / (LATE * span),
-        batch=full.seats * run.replicas,
+        batch=sum(
+            full.slots * part.pool.replicas
+            for (full, _), part in zip(served, run.parts, strict=True)
+        ),
         backlog=len(queued) - int(np.searchsorted(left, queued[-1], side="right")),
         drift=drift(queued, left),
         arrived=np.asarray(arrived),
         costs=np.asarray(costs),
+        estimated=any(full.estimated for full, _ in served),
     )
 
 
@@ -110,7 +119,14 @@ def _rate(law: Arrivals, end: float) -> float:
     raise AssertionError(f"{law.kind} arrivals have no rate")
 
 
-def _slowness(run: RunRecord, full: FullBatch, accepted: NDArray[np.void]) -> float:
+def _served(part: PoolRun, accepted: NDArray[np.void]) -> tuple[FullBatch, Floats]:
+    """The full batch of a pool for all requests, and the seconds of its full batches that each
+    takes: of as many pools as there are together, it takes the harmonic sum of theirs."""
+    full = full_batch(part.pool, accepted["prompt_tokens"], accepted["output_tokens"])
+    return full, full.costs * _slowness(part, full, accepted) / part.pool.replicas
+
+
+def _slowness(run: PoolRun, full: FullBatch, accepted: NDArray[np.void]) -> float:
     """How much longer requests take than predicted for full batches, as far as the run shows it.
 
     While requests are left waiting, the batch is as full as it gets. What it does then, at the
@@ -122,9 +138,9 @@ def _slowness(run: RunRecord, full: FullBatch, accepted: NDArray[np.void]) -> fl
     prefilled = int(run.plans["prefill_tokens"].sum())
     if not (len(behind) and prefilled and full.token + full.prompt):
         return 1.0
-    begun = ~np.isnan(accepted["scheduled"])
+    begun = ~np.isnan(accepted["scheduled"]) & run.serves(accepted)
     useful = min(1.0, int(accepted["prompt_tokens"][begun].sum()) / prefilled)
-    decoded = int((behind["decode"].astype(np.int64) * behind["iterations"]).sum())
+    decoded = int(Leaps.recorded(behind).tokens().sum())
     done = full.token * decoded + full.prompt * useful * int(behind["prefill_tokens"].sum())
     took = float((behind["end"] - behind["start"]).sum())
     return 1.0 + (took - done) / float(full.costs[begun].sum())

@@ -10,25 +10,31 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from sim.catalog.whole_runs import whole_run_errors, whole_runs_text
-from sim.metrics.asked import asked
+from sim.growth.leaps import Leaps
+from sim.loop.recorder import REJECTED, UNFINISHED
+from sim.metrics.asked import asked, driven_by
 from sim.metrics.classes import by_class, order_notes
 from sim.metrics.confidence import error_band, provenance
+from sim.metrics.cut_short import cut_short
 from sim.metrics.engine_defaults import engine_defaults_note
 from sim.metrics.gaps import Gaps
 from sim.metrics.percentiles import describe, describe_gaps
+from sim.metrics.pools import PoolRun, combined, mean, names
 from sim.metrics.precision import precision
 from sim.metrics.rejection import rejection
 from sim.metrics.run_record import Floats, RunRecord
 from sim.metrics.stability import peak_queue
 from sim.metrics.token_accounts import token_accounts
 from sim.metrics.verdict import judge
-from sim.prices import price_of
-from sim.recorder import REJECTED, UNFINISHED
+from sim.scenario.prices import price_of
+
+if TYPE_CHECKING:
+    from sim.pools import PreparedPool
 
 
 def summarise(run: RunRecord) -> dict[str, Any]:
@@ -62,7 +68,8 @@ def summarise(run: RunRecord) -> dict[str, Any]:
 
 
 def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
-    scenario, d = run.scenario, run.deployment
+    scenario, pools = run.scenario, run.pools
+    deployments = [pool.deployment for pool in pools]
     band = error_band(run.attribution)
     verdict, refused, accounts = judge(run), rejection(run), token_accounts(run)
     sure = precision(run, verdict["state"])
@@ -72,19 +79,19 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         "description": scenario.description,
         "asked": asked(scenario),
         "seed": scenario.seed,
-        "model": d.model.name,
-        "gpu": d.gpu.name,
+        "model": names(d.model.name for d in deployments),
+        "gpu": names(d.gpu.name for d in deployments),
         "gpus": run.gpus,
         "replicas": run.replicas,
-        "engine": d.engine.name,
-        "batching": scenario.scheduler.batching,
+        "engine": names(d.engine.name for d in deployments),
+        "batching": names(pool.settings.scheduler.batching for pool in pools),
         "verdict": verdict,
         "requests": _requests(run),
         "rejection": None if refused is None else refused.document(),
         "classes": by_class(run),
         "queue_ms": _queue(run),
         "kv_cache": _kv_cache(run),
-        "memory": _memory(run),
+        "memory": combined([_memory(pool) for pool in pools]),
         "batch": _batch(run),
         "preemptions": int(run.plans["preemptions"].sum()),
         "resumptions": None if accounts is None else accounts.resumptions,
@@ -96,16 +103,35 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         "energy": _energy(run, outputs),
         "error_band": band,
         "ends": None,
-        "whole_runs": {
-            "text": whole_runs_text(scenario.engine),
-            "errors": [error._asdict() for error in whole_run_errors(scenario.engine)],
-        },
+        "whole_runs": _whole_runs(run),
         "precision": sure,
         "metrics": {},
         "repetitions": None,
-        "provenance": provenance(d),
+        "provenance": " ".join(dict.fromkeys(provenance(d) for d in deployments)),
         "notes": [*_notes(run), *([sure["text"]] if sure["sufficient"] is False else [])],
         "interrupted": run.interrupted,
+    }
+
+
+def _whole_runs(run: RunRecord) -> dict[str, Any]:
+    """How far whole runs of the engines were predicted off."""
+    experts = any(pool.deployment.model.has_experts for pool in run.pools)
+    engines: dict[str, list[str]] = {}
+    for pool in run.pools:
+        engines.setdefault(pool.settings.engine, []).append(pool.deployment.gpu.name)
+    driven = driven_by(run.scenario)
+    texts = dict.fromkeys(
+        whole_runs_text(name, gpus, driven, experts=experts) for name, gpus in engines.items()
+    )
+    if experts:
+        return {"text": " ".join(texts), "errors": []}
+    return {
+        "text": " ".join(texts),
+        "errors": [
+            {**error._asdict(), "gpus": list(error.gpus)}
+            for engine in engines
+            for error in whole_run_errors(engine)
+        ],
     }
 
 
@@ -131,53 +157,75 @@ def _queue(run: RunRecord) -> dict[str, float | None]:
     return {key: figures[f"{key}_queue_ms"] for key in ("mean", "p50", "p90", "p95", "p99")}
 
 
-def _over_time(run: RunRecord, values: Floats) -> float:
+def _over_time(part: PoolRun | RunRecord, values: Floats) -> float:
     """Mean of a quantity of one replica over the run; idle time counts as 0."""
-    span = run.duration * run.replicas
-    return float((values * run.durations).sum()) / span if span > 0 else 0.0
+    return float((values * part.durations).sum()) / part.span if part.span > 0 else 0.0
 
 
-def _growth_over_time(run: RunRecord, growth: Floats) -> float:
-    """Mean over the run of what a quantity has gained since the start of the leap it is in.
-
-    It gains ``growth`` with each iteration; iteration i of a leap lasts ``gap + slope * i``,
-    so sums of powers give the integral exactly.
-    """
-    plans, n = run.plans, run.plans["iterations"].astype(np.float64)
-    evenly = plans["gap"] * n * (n - 1) / 2
-    lengthening = plans["slope"] * (n - 1) * n * (2 * n - 1) / 6
-    span = run.duration * run.replicas
-    return float((growth * (evenly + lengthening)).sum()) / span if span > 0 else 0.0
+def _growth_over_time(part: PoolRun, growth: Floats) -> float:
+    """Mean over the run of what a quantity has gained since the start of the leap it is in; it
+    gains ``growth`` with each iteration."""
+    gained = float(Leaps.recorded(part.plans).integral(growth).sum())
+    return gained / part.span if part.span > 0 else 0.0
 
 
-def _kv_cache(run: RunRecord) -> dict[str, Any]:
-    memory, plans = run.capacity, run.plans
-    tokens = max(1, memory.usable_blocks * memory.block_size)
+class _Taken(NamedTuple):
+    """Shares of a KV cache that are filled and taken: means over the run, and the most."""
+
+    mean_used: float
+    peak_used: float
+    mean_reserved: float
+    peak_reserved: float
+
+
+def _taken(part: PoolRun) -> _Taken:
+    """How full the KV caches of a pool were."""
+    plans, tokens = part.plans, max(1, part.pool.kv_tokens)
     further = plans["iterations"] - 1.0
     decode = plans["decode"].astype(np.float64)
     blocks = (plans["reserved_end"] - plans["reserved"]) / np.maximum(further, 1.0)  # taken evenly
-    used = (_over_time(run, plans["held"]) + _growth_over_time(run, decode)) / tokens
-    reserved = (_over_time(run, plans["reserved"]) + _growth_over_time(run, blocks)) / tokens
+    held = plans["held"] + Leaps.recorded(plans).gained()
+    used = _over_time(part, plans["held"]) + _growth_over_time(part, decode)
+    reserved = _over_time(part, plans["reserved"]) + _growth_over_time(part, blocks)
+    return _Taken(
+        used / tokens,
+        float(held.max()) / tokens if len(plans) else 0.0,
+        reserved / tokens,
+        float(plans["reserved_end"].max()) / tokens if len(plans) else 0.0,
+    )
+
+
+def _kv_cache(run: RunRecord) -> dict[str, Any]:
+    """The KV cache of a replica: its size where all have the same, and how full it was."""
+    taken = [_taken(part) for part in run.parts]
+    whole = [float(pool.replicas * pool.kv_tokens) for pool in run.pools]
+    used = mean([each.mean_used for each in taken], whole)
+    reserved = mean([each.mean_reserved for each in taken], whole)
     return {
-        "allocator": run.scenario.kv_cache.allocator,
-        "num_gpu_blocks": memory.num_gpu_blocks,
-        "block_size": memory.block_size,
-        "tokens": memory.tokens,
-        "max_model_len": run.limits.max_model_len,
-        "max_concurrency": memory.max_concurrency(run.limits.max_model_len),
+        "allocator": names(pool.settings.kv_cache.allocator for pool in run.pools),
+        **combined([_size(pool) for pool in run.pools]),
         "mean_used": used,
-        "peak_used": float((plans["held"] + decode * further).max()) / tokens
-        if len(plans)
-        else 0.0,
+        "peak_used": max(each.peak_used for each in taken),
         "mean_reserved": reserved,
-        "peak_reserved": float(plans["reserved_end"].max()) / tokens if len(plans) else 0.0,
+        "peak_reserved": max(each.peak_reserved for each in taken),
         "fragmentation": max(0.0, 1 - used / reserved) if reserved > 0 else 0.0,
     }
 
 
-def _memory(run: RunRecord) -> dict[str, float]:
+def _size(pool: PreparedPool) -> dict[str, float]:
+    memory = pool.capacity
+    return {
+        "num_gpu_blocks": memory.num_gpu_blocks,
+        "block_size": memory.block_size,
+        "tokens": memory.tokens,
+        "max_model_len": pool.limits.max_model_len,
+        "max_concurrency": memory.max_concurrency(pool.limits.max_model_len),
+    }
+
+
+def _memory(pool: PreparedPool) -> dict[str, float]:
     """The memory of one GPU (bytes), and what a token of KV takes of it."""
-    memory = run.capacity
+    memory = pool.capacity
     return {
         "gpu_bytes": memory.memory,
         "budget_bytes": memory.budget,
@@ -196,7 +244,7 @@ def _batch(run: RunRecord) -> dict[str, Any]:
     busy = float(run.durations.sum())
     decoding = plans["decode"] > 0
     steps = plans["iterations"][decoding]
-    queued = run.requests["arrival"] + run.deployment.engine.front_end
+    queued = run.requests["arrival"] + run.front_end
     accepted = run.requests["status"] != REJECTED
     waits = np.where(np.isnan(run.queue), np.maximum(run.end - queued, 0.0), run.queue)[accepted]
     of_replica = [accepted & (run.requests["replica"] == index) for index in range(run.replicas)]
@@ -216,13 +264,15 @@ def _batch(run: RunRecord) -> dict[str, Any]:
 
 
 def _utilisation(run: RunRecord) -> dict[str, float]:
-    gpu, span = run.deployment.gpu, run.duration * run.replicas
-    if span <= 0:
+    """Busy time as a share of the run; FLOP and bytes as shares of what all GPUs could do."""
+    if run.span <= 0:
         return {"busy": 0.0, "mfu": 0.0, "mbu": 0.0}
+    gpus = [(part.span, part.pool.deployment) for part in run.parts]
+    flops = sum(span * d.gpu.flops(d.arithmetic) for span, d in gpus)
     return {
-        "busy": min(1.0, run.attribution.seconds / span),
-        "mfu": run.attribution.flops / (span * gpu.flops(run.deployment.arithmetic)),
-        "mbu": run.attribution.bytes / (span * gpu.bandwidth),
+        "busy": min(1.0, run.attribution.seconds / run.span),
+        "mfu": run.attribution.flops / flops,
+        "mbu": run.attribution.bytes / sum(span * d.gpu.bandwidth for span, d in gpus),
     }
 
 
@@ -233,23 +283,29 @@ def _shares(seconds: dict[str, float]) -> dict[str, float]:
 
 
 def _cost(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any] | None:
-    price = price_of(run.scenario, run.deployment.gpu)
-    if price is None:
+    """What the GPUs cost; None where the price of some is not known or not wanted."""
+    found = [price_of(pool.settings, pool.deployment.gpu) for pool in run.pools]
+    prices = [price for price in found if price is not None]
+    if len(prices) < len(found):
         return None
-    usd = price.usd * run.gpus * run.duration / 3600
+    gpus = [pool.gpus for pool in run.pools]
+    usd = sum(
+        price.usd * count * run.duration / 3600 for price, count in zip(prices, gpus, strict=True)
+    )
     return {
-        "usd_per_gpu_hour": price.usd,
+        "usd_per_gpu_hour": mean([price.usd for price in prices], gpus),
         "usd": usd,
         "usd_per_million_output_tokens": usd / outputs * 1e6 if outputs else None,
         "usd_per_million_tokens": usd / tokens * 1e6 if tokens else None,
-        **price.document(),
+        **combined([price.document() for price in prices]),
     }
 
 
 def _energy(run: RunRecord, outputs: int) -> dict[str, Any] | None:
     if not outputs:
         return None
-    joules = run.attribution.seconds * run.deployment.gpu.power * run.deployment.tensor_parallel
+    drawn = [(part.attribution.seconds, part.pool.deployment) for part in run.parts]
+    joules = sum(busy * d.gpu.power * d.tensor_parallel for busy, d in drawn)
     return {
         "joules_per_output_token": joules / outputs,
         "note": "An upper bound: every busy GPU draws its board limit, an idle one nothing.",
@@ -258,24 +314,36 @@ def _energy(run: RunRecord, outputs: int) -> dict[str, Any] | None:
 
 def _notes(run: RunRecord) -> list[str]:
     assumed = run.scenario.assume.told()
-    notes = [*([assumed] if assumed else []), *run.traffic_notes, *order_notes(run)]
-    if run.deployment.format_note is not None:
-        notes.append(run.deployment.format_note)
-    limits, memory = run.limits, run.capacity
-    if limits.max_model_len > memory.tokens:
-        notes.append(
-            f"The KV cache holds {memory.tokens:,} tokens, less than max_model_len "
-            f"({limits.max_model_len:,}): vLLM would refuse to start; longer requests are rejected."
-        )
-    peak = int(run.plans["running"].max()) if len(run.plans) else None
-    own_defaults = engine_defaults_note(run.scenario, run.deployment, peak)
-    if own_defaults is not None:
-        notes.append(own_defaults)
     skipped = int((run.warmup & run.completed).sum())
-    if skipped:
-        notes.append(f"Latency statistics leave out the first {skipped:,} requests (warm-up).")
-    if run.interrupted:
-        notes.append("Interrupted: the figures cover what had happened until then.")
-    if run.deployment.model.sliding_window is not None:
-        notes.append("The sliding window is not modelled: attention and KV count the full length.")
-    return notes
+    groups = [group for pool in run.pools for group in pool.deployment.model.layers]
+    cut = cut_short(run)
+    found = [
+        None if cut is None else cut.note,
+        assumed,
+        *run.traffic_notes,
+        *order_notes(run),
+        *dict.fromkeys(part.pool.deployment.format_note for part in run.parts),
+        *dict.fromkeys(_small_cache(part.pool) for part in run.parts),
+        *dict.fromkeys(_own_defaults(part) for part in run.parts),
+        f"Latency statistics leave out the first {skipped:,} requests (warm-up)."
+        if skipped
+        else None,
+        "Interrupted: the figures cover what had happened until then." if run.interrupted else None,
+        *dict.fromkeys(part.left_out for group in groups for part in (group.attention, group.mlp)),
+    ]
+    return [note for note in found if note]
+
+
+def _small_cache(pool: PreparedPool) -> str | None:
+    held, longest = pool.capacity.tokens, pool.limits.max_model_len
+    if longest <= held:
+        return None
+    return (
+        f"The KV cache holds {held:,} tokens, less than max_model_len "
+        f"({longest:,}): vLLM would refuse to start; longer requests are rejected."
+    )
+
+
+def _own_defaults(part: PoolRun) -> str | None:
+    peak = int(part.plans["running"].max()) if len(part.plans) else None
+    return engine_defaults_note(part.pool, peak)

@@ -2,9 +2,9 @@
 
 A policy that passes a decoding sequence over gives it its next token in a chunk of one token, since
 it is no longer in the batch that decodes together. The engine's kernels see a prompt, and it is
-timed as one; the tables of a run count what it is, a decode. ``sim.recorder`` notes the end of each
-chunk that brought a token to a request that had some before: of a request that was out of the
-batch it is a resumption, of any other one such a late decode.
+timed as one; the tables of a run count what it is, a decode. ``sim.loop.recorder`` notes the end
+of each chunk that brought a token to a request that had some before: of a request that was out of
+the batch it is a resumption, of any other one such a late decode.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class TokenAccounts(NamedTuple):
 
 
 def token_accounts(run: RunRecord) -> TokenAccounts | None:
-    """The accounts of a run; None where it was not recorded which request was out of the batch and
-    when.
+    """The accounts of a run; None for one that was observed, not simulated, or where it was not
+    recorded which request was out of the batch and when.
     """
-    if run.trail is None:
+    if run.trail is None or run.observed:
         return None
     chunks, absences = run.trail
     resumptions, late = _caught_up(run.requests["first_token"], absences)

@@ -1,9 +1,5 @@
 """Gives the plain answer of a run: whether it holds its traffic, meets its SLO, what breaks first.
 
-What *holds* means is decided by two metrics. The **utilisation** is the work that arrives, as a
-share of what full batches could serve (``full_batch``, ``stability``). The **backlog** is what the
-drift of the queue came to: requests still waiting at the last arrival.
-
 What *holds* means is decided by two figures. The **utilisation** is the work that arrives, as a
 share of what full batches could serve (``full_batch``, ``stability``). The **backlog** is what the
 drift of the queue came to: requests still waiting at the last arrival.
@@ -27,11 +23,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sim.metrics.attainment import MISSED, OPEN, judge_slo
+from sim.loop.recorder import REJECTED, UNFINISHED
+from sim.metrics.attainment import MET, MISSED, OPEN, judge_slo
+from sim.metrics.cut_short import cut_short
+from sim.metrics.long_enough import (
+    DOUBT,
+    LENGTH,
+    SURE,
+    doubt,
+    enough_of_all,
+    enough_requests,
+    too_much,
+    too_short,
+)
 from sim.metrics.peak import Peak, bursts, peak
+from sim.metrics.pools import names
 from sim.metrics.promises import REJECTED as BY_REJECTION
 from sim.metrics.stability import Load, load, longest_growth
-from sim.recorder import REJECTED, UNFINISHED
 from sim.scenario.run import Warmup
 from sim.units import show_share, show_time, show_utilisation
 
@@ -41,15 +49,6 @@ if TYPE_CHECKING:
 FULL = 0.8
 """From this utilisation on saturation is near: speeds are predicted within about 15 to 20 %, so
 that the real one may be 1. Midway between the 0.7 and the 0.9 of queues with known answers."""
-
-DOUBT = 0.02
-"""What the utilisation may be off without any chance. Estimates over 5,000 requests to queues whose
-utilisation is 0.99 or 1.1 are off by less than 0.01, on average over seeds; where memory is the
-limit by 0.02 too much or 0.03 too little, and by 0.05 at lower loads."""
-
-SURE = 2.0
-"""Standard errors, in addition to ``DOUBT``, by which the utilisation must exceed 1 to be called
-too much. Of 1,300 runs at 0.99, of 1,000 requests and more, one did."""
 
 MISSED_ANYWAY = "The SLO is missed all the same"
 """What a stable fleet that misses its SLO is said to do."""
@@ -73,11 +72,20 @@ def judge(run: RunRecord) -> dict[str, Any]:
     found = _load(run)
     slo = judge_slo(run)
     top = None if found is None else peak(found, run.scenario.workload.arrivals)
+    if found is not None:
+        slo |= _in_the_long_run(run, found, top, slo)
     state, text = _without_load(run) if found is None else _under_load(run, found, top)
     if found is not None and state == "stable" and slo["slo_state"] == MISSED:
         text += _late_all_the_same(run, found, slo)
+    text = _as_far_as_it_goes(run, text)
     if slo["slo_state"] in (MISSED, OPEN):
         text += _opening(run, slo["attainment"])
+    if found is not None and found.estimated:
+        batching = names(pool.settings.scheduler.batching for pool in run.pools)
+        text += (
+            f" The capacity is an estimate: {batching} does not state the "
+            "shape of its full batches."
+        )
     return {
         "state": state,
         "text": text,
@@ -86,6 +94,30 @@ def judge(run: RunRecord) -> dict[str, Any]:
         "slo_headroom": _slo_headroom(found, top, slo),
         **slo,
     }
+
+
+def _in_the_long_run(
+    run: RunRecord, found: Load, top: Peak | None, slo: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What becomes of the SLO part where the requests so far may be within the limits only because
+    the fleet was empty when they came; nothing where they are beyond them all the same."""
+    if slo["slo_state"] not in (MET, OPEN):
+        return {}
+    law = run.scenario.workload.arrivals
+    why = doubt(found, top, law)
+    grows = why is None and law is None and _grows_at_its_end(found)
+    if why is None and not grows:
+        return {}
+    return {
+        "slo_state": OPEN,
+        "slo_doubts": [why or LENGTH, *slo["slo_doubts"]],
+        "requests_to_decide": enough_of_all(found, law),
+    }
+
+
+def _grows_at_its_end(found: Load) -> bool:
+    """Whether a trace ends while its queue grows, with more than batches hold."""
+    return found.late > 1 + DOUBT and found.backlog > found.batch
 
 
 def _slo_headroom(found: Load | None, top: Peak | None, slo: Mapping[str, Any]) -> float | None:
@@ -108,13 +140,13 @@ def _opening(run: RunRecord, attainment: float | None) -> str:
     later = run.within_slo[OPENING * arrivals.concurrency :]
     if attainment is None or run.scenario.run.warmup != Warmup() or not later.size:
         return ""
-    share = float(np.mean(later))
+    share, first = float(np.mean(later)), OPENING * arrivals.concurrency
     if share <= attainment:
         return ""
     return (
         f" All {arrivals.concurrency:,} users begin at once: without the first two requests of "
         f"each, {show_share(share, run.scenario.slo.attainment)} of requests are within the SLO. "
-        "`infersim find` counts only those."
+        f"`infersim find` counts only those, and so does run.warmup={first}."
     )
 
 
@@ -137,7 +169,8 @@ def _late_all_the_same(run: RunRecord, found: Load, slo: Mapping[str, Any]) -> s
         return f" {MISSED_ANYWAY}."
     return (
         f" {MISSED_ANYWAY}, and bursts are why: in {show_utilisation(why.share)} of "
-        f"the {why.name} more than the capacity arrives (at most {why.times:.3g} times it), and "
+        f"the {why.name} more than the capacity arrives "
+        f"({show_utilisation(why.peak.utilisation)} of it {why.peak.when}), and "
         f"{show_share(why.late)} of the requests beyond the SLO come then or right after."
     )
 
@@ -189,7 +222,7 @@ def _under_load(run: RunRecord, found: Load, top: Peak | None) -> tuple[str, str
         else "what is accepted of the traffic takes"
     )
     taken = f"{traffic} {show_utilisation(share)} of the capacity{_when(run, top)}"
-    if excess > DOUBT + SURE * error:
+    if too_much(found):
         if found.backlog > found.batch:
             return "overloaded", (
                 f"Overloaded: {found.rate:.3g} requests/s arrive{_when(run, None)}, "
@@ -197,20 +230,18 @@ def _under_load(run: RunRecord, found: Load, top: Peak | None) -> tuple[str, str
                 "Latencies depend on how long this goes on."
             )
         return "too short to tell", (
-            f"Too short to tell: {taken}, but only {waiting}. "
-            + _simulate(run, 3 * found.batch / (1 - 1 / share))
+            f"Too short to tell: {taken}, but only {waiting}. " + _simulate(run, found)
         )
     if share - SURE * error < FULL and excess + SURE * error > 0:
         return "too short to tell", (
             f"Too short to tell: {traffic} between {share - SURE * error:.0%} and "
-            f"{share + SURE * error:.0%} of the capacity. "
-            + _simulate(run, len(run.requests) * (error / 0.04) ** 2)
+            f"{share + SURE * error:.0%} of the capacity. " + _simulate(run, found)
         )
     if share >= FULL:
         return "near saturation", (
-            f"Near saturation: {_near(run, taken, excess, error)}{_growth(run, found)}"
+            f"Near saturation: {_near(run, taken, found)}{_growth(run, found)}"
         )
-    if _law(run) is None and found.late > 1 + DOUBT and found.backlog > found.batch:
+    if _law(run) is None and _grows_at_its_end(found):
         return "too short to tell", (
             f"Too short to tell: {taken}, but {found.late:.0%} in its last tenth, and {waiting}. "
             "A longer trace would tell."
@@ -220,34 +251,32 @@ def _under_load(run: RunRecord, found: Load, top: Peak | None) -> tuple[str, str
     return "stable", f"Stable: {taken}.{_growth(run, found)}{ending}"
 
 
-def _near(run: RunRecord, taken: str, excess: float, error: float) -> str:
+def _near(run: RunRecord, taken: str, found: Load) -> str:
     """What to say of a utilisation close to 1, and of one beyond it that chance may have made."""
-    doubt = _doubt(run, excess, error)
-    if excess > 0:
-        return f"probably overloaded, {taken}.{doubt}"
+    told = _doubt(run, found)
+    if found.utilisation > 1:
+        return f"probably overloaded, {taken}.{told}"
     return (
-        f"{taken}.{doubt} A little more load, or a little less speed than predicted, and waiting "
+        f"{taken}.{told} A little more load, or a little less speed than predicted, and waiting "
         "times explode."
     )
 
 
-def _doubt(run: RunRecord, excess: float, error: float) -> str:
-    """What to say of a utilisation that exceeds 1 by ``excess``, which chance alone could do."""
-    if excess + SURE * error <= DOUBT:
-        return ""
+def _doubt(run: RunRecord, found: Load) -> str:
+    """What to say of a utilisation that chance alone may have brought to where it is."""
+    excess = found.utilisation - 1
     text = "" if excess > 0 else " It may be too much already."
-    if excess - DOUBT < error / 2:  # too many requests to simulate for an answer
-        return text
-    enough = len(run.requests) * (SURE * error / (excess - DOUBT)) ** 2
-    return f"{text} {_simulate(run, enough)}"
+    if too_short(found) and excess - DOUBT > found.error / 2:  # else none would show it for sure
+        return f"{text} {_simulate(run, found)}"
+    return text if excess + SURE * found.error > DOUBT else ""
 
 
-def _simulate(run: RunRecord, requests: float) -> str:
+def _simulate(run: RunRecord, found: Load) -> str:
     if _law(run) is None:
         if len(run.requests) == run.scenario.run.requests:
             return "More requests of the trace (run.requests) would tell."
         return "A longer trace would tell."
-    return f"Simulate {max(requests, 2 * len(run.requests)):,.0f} requests or more."
+    return f"Simulate {max(enough_requests(found), 2 * len(run.requests)):,.0f} requests or more."
 
 
 def _law(run: RunRecord) -> str | None:
@@ -259,11 +288,26 @@ def _law(run: RunRecord) -> str | None:
 def _when(run: RunRecord, top: Peak | None) -> str:
     """At which of several rates the traffic is judged, and what it takes at the peak; empty where
     there is but one."""
+    cut = cut_short(run)
     if _law(run) == "ramp":
-        text = " at the end of the ramp"
+        text = " at the end of the ramp" if cut is None else " when the run ends"
+    elif cut is not None:
+        text = " on average over a whole cycle"
     else:
         text = " on average" if top is not None or _law(run) == "diurnal" else ""
-    return text if top is None else f"{text}, {show_utilisation(top.utilisation)} {top.when}"
+    if top is None:
+        return text
+    text += f", {show_utilisation(top.utilisation)} {top.when}"
+    return text if cut is None or cut.has_peak else f"{text}, which was not simulated"
+
+
+def _as_far_as_it_goes(run: RunRecord, text: str) -> str:
+    """``text`` with a first sentence on the part of the curve that a run lacks, if any."""
+    cut = cut_short(run)
+    state, colon, rest = text.partition(": ")
+    if cut is None or not colon:
+        return text
+    return f"{state}: {cut.text}. {rest[0].upper()}{rest[1:]}"
 
 
 def _growth(run: RunRecord, found: Load) -> str:
@@ -271,7 +315,7 @@ def _growth(run: RunRecord, found: Load) -> str:
     if _law(run) not in ("ramp", "diurnal", None):
         return ""
     accepted = run.requests[run.requests["status"] != REJECTED]
-    front_end = run.deployment.engine.front_end
+    front_end = run.front_end
     grown = longest_growth(accepted["arrival"] + front_end, accepted["scheduled"])
     lasted, span = grown.until - grown.since, float(np.ptp(accepted["arrival"]))
     if grown.requests <= found.batch or lasted < LASTING * span:

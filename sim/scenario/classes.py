@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from sim.scenario.document import show
-from sim.scenario.fields import Duration, Line, Priority, Share, trouble
+from sim.scenario.fields import Line, Priority, Share, trouble
+from sim.scenario.slo import TtftLimit
 from sim.scenario.support import Section
 
 ROUNDING = 1e-6
@@ -30,10 +31,11 @@ class TrafficClass(Section):
         description="For scheduler.order: priority, which serves lower values first. 0, as for "
         "requests to vLLM without one.",
     )
-    deadline: Duration | None = Field(
+    deadline: TtftLimit | None = Field(
         default=None,
-        description="When the first token is due, s after arrival: for scheduler.order: edf, and "
-        "for the attainment of the class. null: slo.ttft.",
+        description="When the first token is due, counted from the arrival, with its unit (500ms): "
+        "for scheduler.order: edf, and for the attainment of the class. A bare number up to 10 is "
+        "in seconds. null: slo.ttft.",
         examples=["500ms"],
     )
 

@@ -6,15 +6,15 @@ Numbers are SI once validated (seconds, bytes).
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from sim.errors import did_you_mean
-from sim.own import is_own
-from sim.scenario.document import show
+from sim.memory import ALLOCATORS, PagedAllocator
+from sim.routers import ROUTERS
 from sim.scenario.fields import (
-    Batching,
     Count,
     GpuName,
     Line,
@@ -25,35 +25,26 @@ from sim.scenario.fields import (
     Switch,
     Wait,
     at_most,
+    named_in,
     trouble,
 )
-from sim.scenario.support import LimitedSection, Section, refusal
+from sim.scenario.support import LimitedSection, Section
+from sim.schedulers import ORDERS, POLICIES, ChunkedPrefill, scheduler_class
+from sim.schedulers import Scheduler as Policy
+from sim.schedulers.orders import FirstCome
 
-_ORDERS = ("fcfs", "sjf", "priority", "edf")
-ROUTERS = ("round-robin", "random", "least-outstanding", "power-of-two", "prefix-affinity")
-"""Names of routers, those included that are not supported yet."""
+_WHOLE = " and ".join(name for name, policy in POLICIES.items() if policy.shape.whole)
 
-
-def _order(value: str) -> str:
-    if value in _ORDERS or is_own(value):
-        return value
-    known = [name for name in _ORDERS if refusal("Scheduler", "order", name) is None]
-    allowed = f"{', '.join(known)}, or a class of your own as package.module:Class"
-    raise ValueError(f"{show(value)} is none of {allowed}{did_you_mean(value, known)}")
-
-
-def _router(value: str) -> str:
-    if value in ROUTERS or is_own(value):
-        return value
-    known = [name for name in ROUTERS if refusal("Scenario", "router", name) is None]
-    allowed = f"{', '.join(known)}, or a class of your own as package.module:Class"
-    raise ValueError(f"{show(value)} is none of {allowed}{did_you_mean(value, known)}")
-
-
-Order = Annotated[Line, AfterValidator(_order)]
+Batching = Annotated[Line, named_in(list(POLICIES))]
+"""A batching policy, or ``package.module:Class``."""
+Order = Annotated[Line, named_in(list(ORDERS))]
 """An order of the queue, or ``package.module:Class``."""
-Router = Annotated[Line, AfterValidator(_router)]
+Router = Annotated[Line, named_in(list(ROUTERS))]
 """How requests are shared out over replicas, or ``package.module:Class``."""
+if TYPE_CHECKING:
+    AllocatorName = str
+else:
+    AllocatorName = Literal[tuple(ALLOCATORS)]
 PrecisionName = Literal["bf16", "fp16", "fp32", "fp8", "int8", "int4", "mxfp4", "nvfp4"]
 
 
@@ -106,20 +97,16 @@ class Scheduler(LimitedSection):
     """Which requests run in the next iteration, and with how many tokens."""
 
     batching: Batching = Field(
-        default="continuous",
-        description="static | request | continuous, or package.module:Class. Continuous: every "
-        "current engine decides anew at each iteration.",
+        default=ChunkedPrefill.name,
+        description=f"How batches are made. {POLICIES.described()}.",
     )
     order: Order = Field(
-        default="fcfs",
-        description="Which request leaves the queue first: fcfs | sjf | priority | edf, or "
-        "package.module:Class. First come first served as in vLLM; sjf knows the length of "
-        "answers, so it is a bound; priority and edf (earliest deadline first) go by "
-        "workload.classes.",
+        default=FirstCome.name,
+        description=f"Which request leaves the queue first. {ORDERS.described()}.",
     )
     max_num_seqs: Count = Field(
         default=256,
-        description="Requests that run at once; for static and request batching, the batch size. "
+        description=f"Requests that run at once; for {_WHOLE} batching, the batch size. "
         "256 is vLLM's default for most GPUs; for GPUs of 70 GiB and more, A100 apart, releases "
         "differ between 256 and 1,024, which is rarely reached before the KV cache is full.",
     )
@@ -148,6 +135,13 @@ class Scheduler(LimitedSection):
         "small against the time a batch takes.",
     )
 
+    def policy(self, folders: Sequence[Path] = ()) -> type[Policy]:
+        """The class that serves by these settings; UsageError if it cannot be loaded."""
+        order = ORDERS.find(self.order, folders)
+        return scheduler_class(
+            self.batching, self.chunked_prefill, order.preempts_by_rank, folders=folders
+        )
+
     @field_validator("long_prefill_token_threshold", mode="before")
     @classmethod
     def _zero_is_off(cls, value: Any) -> Any:
@@ -156,7 +150,9 @@ class Scheduler(LimitedSection):
 
     @model_validator(mode="after")
     def _tokens_for_everyone(self) -> Scheduler:
-        if self.batching == "continuous" and self.max_num_batched_tokens < self.max_num_seqs:
+        known = POLICIES.get(self.batching)
+        shares_tokens = known is not None and "max_num_batched_tokens" in known.knobs
+        if shares_tokens and self.max_num_batched_tokens < self.max_num_seqs:
             raise trouble(
                 f"max_num_batched_tokens ({self.max_num_batched_tokens:,}) is less than "
                 f"max_num_seqs ({self.max_num_seqs:,}), but each running request takes at least "
@@ -170,10 +166,9 @@ class Scheduler(LimitedSection):
 class KvCache(LimitedSection):
     """Memory for keys and values, and what happens when it is full."""
 
-    allocator: Literal["paged", "contiguous"] = Field(
-        default="paged",
-        description="paged: blocks as tokens come, as vLLM. contiguous: the maximum length is "
-        "reserved for each request.",
+    allocator: AllocatorName = Field(
+        default=PagedAllocator.name,
+        description=f"{ALLOCATORS.described()}.",
     )
     block_size: Annotated[Count, at_most(65_536)] = Field(
         default=16, description="Tokens of a block; vLLM's default on NVIDIA GPUs."

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -31,7 +31,6 @@ HIGHEST_RATE = 1e9
 
 _DEAREST = 1e9  # US dollars per hour
 _SWITCH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-_BATCHING = ("static", "request", "continuous")
 
 
 def trouble(message: str, *at: str | int | tuple[str | int, ...]) -> PydanticCustomError:
@@ -208,11 +207,16 @@ def _version(value: int) -> int:
     return value
 
 
-def _batching(value: str) -> str:
-    if value in _BATCHING or is_own(value):
-        return value
-    allowed = f"{', '.join(_BATCHING)}, or a class of your own as package.module:Class"
-    raise ValueError(f"{show(value)} is none of {allowed}{did_you_mean(value, _BATCHING)}")
+def named_in(known: Sequence[str]) -> AfterValidator:
+    """A name of a registry, or ``package.module:Class``."""
+
+    def check(value: str) -> str:
+        if value in known or is_own(value):
+            return value
+        allowed = f"{', '.join(known)}, or a class of your own as package.module:Class"
+        raise ValueError(f"{show(value)} is none of {allowed}{did_you_mean(value, known)}")
+
+    return AfterValidator(check)
 
 
 def _metric(value: str) -> str:
@@ -310,8 +314,6 @@ Text = Annotated[str, BeforeValidator(_text)]
 """Any text, several lines included."""
 Line = Annotated[str, BeforeValidator(_text), AfterValidator(_line)]
 """One line of text that is not empty."""
-Batching = Annotated[Line, AfterValidator(_batching)]
-"""A batching policy of infersim, or ``package.module:Class``."""
 Metric = Annotated[Line, AfterValidator(_metric)]
 """A function of one's own, as ``package.module:function``."""
 ModelName = Annotated[Line, _catalogue("models", "the path of a config.json")]

@@ -20,19 +20,19 @@ from pydantic_core import PydanticUndefined
 
 from sim import catalog, units
 from sim.own import PATTERN
+from sim.routers import ROUTERS
 from sim.scenario import fields, slo
-from sim.scenario.deployment import ROUTERS, Order, Router
+from sim.scenario.deployment import Batching, Order, Router
 from sim.scenario.parsing import parse
 from sim.scenario.run import Run, Warmup
 from sim.scenario.schema import Scenario
 from sim.scenario.support import refusal
+from sim.schedulers import ORDERS, POLICIES
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 _Schema = dict[str, Any]
 
-ORDERS = ("fcfs", "sjf", "priority", "edf")
-"""Of these, the schema lists what is supported; the type itself is open to classes."""
 ALSO: Mapping[tuple[str, str], _Schema] = {
     ("Scheduler", "long_prefill_token_threshold"): {"const": 0},
 }
@@ -100,8 +100,6 @@ def _values() -> Sequence[tuple[str, Any, _Schema]]:
     }
     warmup = {"type": ["integer", "string"], "minimum": 0, "maximum": fields.LARGEST_COUNT}
     switch = "|".join(_any_case(word) for word in ("true", "yes", "on", "false", "no", "off"))
-    orders = [name for name in ORDERS if refusal("Scheduler", "order", name) is None]
-    routers = [name for name in ROUTERS if refusal("Scenario", "router", name) is None]
     own_class = {"type": "string", "pattern": f"^({PATTERN})$"}
     return (
         ("count", fields.Count, count),
@@ -129,13 +127,9 @@ def _values() -> Sequence[tuple[str, Any, _Schema]]:
         ("model", fields.ModelName, _named("models")),
         ("gpu", fields.GpuName, _named("gpus")),
         ("engine", fields.EngineName, _named("engines")),
-        (
-            "batching",
-            fields.Batching,
-            {"anyOf": [{"enum": ["static", "request", "continuous"]}, own_class]},
-        ),
-        ("order", Order, {"anyOf": [{"enum": orders}, own_class]}),
-        ("router", Router, {"anyOf": [{"enum": routers}, own_class]}),
+        ("batching", Batching, {"anyOf": [{"enum": list(POLICIES)}, own_class]}),
+        ("order", Order, {"anyOf": [{"enum": list(ORDERS)}, own_class]}),
+        ("router", Router, {"anyOf": [{"enum": list(ROUTERS)}, own_class]}),
         (
             "warmup",
             get_type_hints(Run, include_extras=True)["warmup"],

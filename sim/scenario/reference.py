@@ -14,13 +14,16 @@ import yaml
 
 from sim import units
 from sim.errors import UsageError, did_you_mean
+from sim.routers import ROUTERS
 from sim.scenario.json_schema import json_schema
+from sim.schedulers import ORDERS, POLICIES
 
 LATER = "(others are not supported yet)"
+OWN = "or a class as package.module:Class"
 TIME = "a time such as 500ms, 2s or 1h"
 
 VALUES: Mapping[str, tuple[str, str | None]] = {
-    "batching": ("static, request, continuous, or a class as package.module:Class", None),
+    "batching": (f"{', '.join(POLICIES)}, {OWN}", None),
     "count": ("a whole number, 1 or more", None),
     "duration": (f"{TIME}, more than 0", "s"),
     "engine": ("a name from `infersim list engines`, or the path of an engine file", None),
@@ -30,11 +33,8 @@ VALUES: Mapping[str, tuple[str, str | None]] = {
     "metric": ("a function of the result, as package.module:function", None),
     "model": ("a name from `infersim list models`, or the path of a config.json", None),
     "nonnegative": ("a number, 0 or more", None),
-    "router": (
-        "round-robin, random, least-outstanding, power-of-two, or a class as package.module:Class",
-        None,
-    ),
-    "order": ("fcfs, sjf, priority, edf, or a class as package.module:Class", None),
+    "router": (f"{', '.join(ROUTERS)}, {OWN}", None),
+    "order": (f"{', '.join(ORDERS)}, {OWN}", None),
     "positive": ("a number above 0", None),
     "price": (
         "a number, 0 or more; such numbers by GPU; catalogue; null",

@@ -17,6 +17,7 @@ from pydantic import Field, PrivateAttr, ValidationError, field_validator, model
 
 from sim import catalog
 from sim.own import absolute
+from sim.routers import ROUTERS, LeastOutstanding
 from sim.scenario.assume import Assume
 from sim.scenario.deployment import KvCache, Pool, Precision, Router, Scheduler, Speculative
 from sim.scenario.diagnostics import problems_of
@@ -35,10 +36,12 @@ from sim.scenario.fields import (
 )
 from sim.scenario.overrides import Overrides, applied, fleet_as_list
 from sim.scenario.parsing import scalar
+from sim.scenario.pools import PoolSettings, only, pools_of
 from sim.scenario.run import DEFAULT_REQUESTS, Run
 from sim.scenario.slo import Slo
 from sim.scenario.support import LimitedSection
 from sim.scenario.traffic import Workload
+from sim.schedulers import ORDERS
 
 
 class Scenario(LimitedSection):
@@ -83,10 +86,9 @@ class Scenario(LimitedSection):
         examples=["{method: ngram, num_tokens: 4, acceptance_rate: 0.7}"],
     )
     router: Router = Field(
-        default="least-outstanding",
-        description="Which replica takes a request: round-robin | random | least-outstanding | "
-        "power-of-two, or package.module:Class. The one with the fewest unfinished requests: "
-        "lengths differ so much that taking turns overloads some replicas.",
+        default=LeastOutstanding.name,
+        description=f"Which replica takes a request. {ROUTERS.described()}. Lengths differ so "
+        "much that taking turns overloads some replicas.",
     )
     workload: Workload = Field(
         description="Traffic.",
@@ -133,10 +135,11 @@ class Scenario(LimitedSection):
     def _deadlines_to_order_by(self) -> Scenario:
         classes = self.workload.classes or ()
         dated = self.slo.ttft is not None or any(item.deadline is not None for item in classes)
-        if self.scheduler.order == "edf" and not dated:
+        order = ORDERS.get(self.scheduler.order)
+        if order is not None and order.ranks_by == "deadline" and not dated:
             raise trouble(
-                "edf serves the earliest deadline first, but no request has one: give slo.ttft, or "
-                "a deadline to some of workload.classes",
+                f"{order.name} serves the earliest deadline first, but no request has one: give "
+                "slo.ttft, or a deadline to some of workload.classes",
                 ("scheduler", "order"),
             )
         return self
@@ -170,6 +173,21 @@ class Scenario(LimitedSection):
     def base(self) -> Path:
         """The folder at which relative paths of the scenario start."""
         return Path.cwd() if self._document is None else self._document.base
+
+    @property
+    def pools(self) -> tuple[PoolSettings, ...]:
+        """The pools of its fleet, each with everything that rules it."""
+        return pools_of(self)
+
+    @property
+    def only_pool(self) -> PoolSettings:
+        """The pool of a fleet that has one; UsageError where there are several."""
+        return only(self.pools)
+
+    @property
+    def replicas(self) -> int:
+        """Replicas of the whole fleet."""
+        return sum(pool.replicas for pool in self.fleet)
 
     @property
     def folders(self) -> tuple[Path, ...]:

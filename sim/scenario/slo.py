@@ -167,19 +167,34 @@ _RESOLVED = {
     *("version", "name", "description", "seed", "model", "precision", "fleet", "engine"),
     *("scheduler", "kv_cache", "max_model_len", "speculative", "router", "workload", "slo", "run"),
 }
-"""The keys of a scenario with all its defaults, as program versions without ``e2el`` wrote it."""
+"""The keys of a scenario with all its defaults, as every program version writes it."""
 
 
 def with_units(data: Mapping[str, Any]) -> dict[str, Any]:
-    """``data`` with units in its SLO, if an older version of this program wrote it.
+    """``data`` with units in its SLO and its deadlines, if an older version of this program wrote
+    it.
 
-    Those wrote seconds as bare numbers, together with every other key of a scenario, which a
-    person does not; so that the directories of older runs can still be read.
+    Those wrote seconds as bare numbers (limits before there was ``e2el``, deadlines for longer),
+    together with every other key of a scenario, which a person does not; so that the directories
+    of older runs can still be read.
     """
-    slo = data.get("slo")
-    if not (data.keys() >= _RESOLVED and isinstance(slo, dict) and slo.keys() == _OLDER):
+    if not data.keys() >= _RESOLVED:
         return dict(data)
-    limits = {
-        key: f"{value!r}s" for key, value in slo.items() if key in METRICS and type(value) is float
-    }
-    return {**data, "slo": {**slo, **limits}}
+    slo, workload = data["slo"], data["workload"]
+    if isinstance(slo, dict) and slo.keys() == _OLDER:
+        slo = {key: _in_seconds(value) if key in METRICS else value for key, value in slo.items()}
+    if isinstance(workload, dict) and isinstance(workload.get("classes"), list):
+        workload = {**workload, "classes": [_dated(item) for item in workload["classes"]]}
+    return {**data, "slo": slo, "workload": workload}
+
+
+def _dated(item: object) -> object:
+    """A class of requests whose deadline has its unit."""
+    if not isinstance(item, dict) or "deadline" not in item:
+        return item
+    return {**item, "deadline": _in_seconds(item["deadline"])}
+
+
+def _in_seconds(value: object) -> object:
+    """A float, which is how seconds were written, with its unit; all else unchanged."""
+    return f"{value!r}s" if type(value) is float else value

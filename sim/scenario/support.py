@@ -6,7 +6,7 @@ the key, and the messages that list what is allowed leave out what a row refuses
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from sim.routers import ROUTERS
 from sim.scenario.document import show
 from sim.scenario.fields import trouble
 
@@ -53,6 +54,12 @@ def several(value: object) -> bool:
     return isinstance(value, list | tuple) and len(value) > 1
 
 
+def any_of(names: Iterable[str]) -> str:
+    """The names as a choice in words."""
+    *others, last = names
+    return f"{', '.join(others)} or {last}"
+
+
 WIDE = "bf16, fp16, fp32, fp8 or int8"
 
 LIMITS = (
@@ -67,12 +74,7 @@ LIMITS = (
     Limit("KvCache", "preemption", among("swap", "auto"), "recompute"),
     Limit("KvCache", "swap_space", above(0), "0GiB"),
     Limit("Scenario", "speculative", given, "null"),
-    Limit(
-        "Scenario",
-        "router",
-        among("prefix-affinity"),
-        "round-robin, random, least-outstanding or power-of-two",
-    ),
+    Limit("Scenario", "router", among("prefix-affinity"), any_of(ROUTERS)),
     Limit("Workload", "shared_prefix", given, "null"),
 )
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from sim.errors import UsageError, did_you_mean
 from sim.memory import Allocator
-from sim.own import load_class
-from sim.schedulers.base import Chunk, Limits, Plan, Scheduler
+from sim.registry import Registry
+from sim.schedulers.base import ASSUMED, BatchShape, Chunk, Limits, Plan, Scheduler
 from sim.schedulers.continuous import ChunkedPrefill, PrefillFirst
-from sim.schedulers.orders import Order, make_order
+from sim.schedulers.orders import ORDERS, FirstCome, Order, make_order
 from sim.schedulers.ranked import RankedPrefill
 from sim.schedulers.whole_batch import RequestLevel, Static
 
 __all__ = [
+    "ASSUMED",
+    "ORDERS",
+    "POLICIES",
+    "BatchShape",
     "Chunk",
     "ChunkedPrefill",
     "Limits",
@@ -29,11 +32,9 @@ __all__ = [
     "scheduler_class",
 ]
 
-BATCHING: dict[str, type[Scheduler]] = {
-    "static": Static,
-    "request": RequestLevel,
-    "continuous": ChunkedPrefill,
-}
+POLICIES: Registry[Scheduler] = Registry(
+    "batching", Scheduler, Static, RequestLevel, ChunkedPrefill
+)
 
 
 def make_scheduler(
@@ -42,7 +43,7 @@ def make_scheduler(
     kv: Allocator,
     *,
     chunked_prefill: bool = True,
-    order: str = "fcfs",
+    order: str = FirstCome.name,
     folders: Sequence[Path] = (),
 ) -> Scheduler:
     """The scheduler that ``scheduler.batching`` names, its queue in ``scheduler.order``.
@@ -66,16 +67,9 @@ def scheduler_class(
     folders: Sequence[Path] = (),
 ) -> type[Scheduler]:
     """The policy of that name, as for ``make_scheduler``."""
-    if batching == "continuous" and not chunked_prefill:
+    policy = POLICIES.find(batching, folders)
+    if policy is ChunkedPrefill and not chunked_prefill:
         return PrefillFirst
-    if batching == "continuous" and preempts_by_rank:
+    if policy is ChunkedPrefill and preempts_by_rank:
         return RankedPrefill
-    if ":" in batching:
-        own: type[Scheduler] = load_class(batching, Scheduler, "scheduler", folders)
-        return own
-    if batching not in BATCHING:
-        raise UsageError(
-            f"unknown batching {batching!r}{did_you_mean(batching, BATCHING)}; "
-            f"known: {', '.join(BATCHING)}, or package.module:Class"
-        )
-    return BATCHING[batching]
+    return policy

@@ -15,14 +15,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
+from sim.growth.steady import Steady
 from sim.memory import Allocator
-from sim.plans import Chunk, Plan
 from sim.request import Request
-from sim.schedulers.decoding import DecodeBatch
+from sim.schedulers.plan import Chunk, Plan
 from sim.schedulers.queues import Fifo, Queue
 
-__all__ = ["Chunk", "Limits", "Plan", "Scheduler"]
+__all__ = ["ASSUMED", "BatchShape", "Chunk", "Limits", "Plan", "Scheduler"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +38,59 @@ class Limits:
     long_prefill_token_threshold: int = 0  # most of one prompt in one iteration; 0: no such cap
 
 
+@dataclass(frozen=True, slots=True)
+class BatchShape:
+    """How the full batches of a policy look, to those who time them without simulating.
+
+    ``whole``      members start and end together; else a member that finishes is replaced at once
+    ``padded``     of whole batches: each slot is as long as the longest prompt and output in it
+    ``mixed``      of the others: prompts share iterations with decodes
+    ``estimated``  nothing is known of the policy, and this is an assumption
+    """
+
+    whole: bool = False
+    padded: bool = False
+    mixed: bool = True
+    estimated: bool = False
+
+
+ASSUMED = BatchShape(estimated=True)
+"""The shape of a policy that does not state its own; the verdict calls its capacity an estimate."""
+
+
 class Scheduler(ABC):
     """Base of all policies: the queue, the decoding batch, the memory, and progress.
 
     A policy implements ``schedule``, ``members`` and ``_retire``, and where
-    it needs to ``wakeup``, ``_start_decoding`` and ``_stop_decoding``.
+    it needs to ``wakeup``, ``_start_decoding`` and ``_stop_decoding``. What others must know of it
+    stands in its class attributes.
     """
+
+    name: ClassVar[str] = ""
+    """What ``scheduler.batching`` calls it."""
+
+    about: ClassVar[str] = ""
+    """What it does, in a few words."""
+
+    knobs: ClassVar[frozenset[str]] = frozenset()
+    """The keys of ``scheduler`` that it reads, in addition to ``max_num_seqs``."""
+
+    shape: ClassVar[BatchShape] = ASSUMED
+    """How its full batches look. A subclass states its own: what it changes is not known."""
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        """A shape is not inherited."""
+        super().__init_subclass__(**given)
+        if "shape" not in vars(cls):
+            cls.shape = ASSUMED
 
     def __init__(self, limits: Limits, kv: Allocator) -> None:
         self.limits = limits
         self.kv = kv
         self.waiting: Queue = Fifo()
-        self.decoding = DecodeBatch()
+        self.decoding = Steady()
         self.last_call = False
-        self.thrown_out: list[Request] = []  # by preemption; reading it empties it
+        self.preempted: list[Request] = []  # since a replica last emptied it
         self.reserved_end = 0  # tokens' worth of memory taken in the last iteration of a leap
 
     # -- what a policy decides ---------------------------------------------------------------
@@ -112,7 +152,7 @@ class Scheduler(ABC):
         """
         batch = self.decoding
         finished: list[Request] = []
-        if plan.computed:
+        if plan.sequences:
             if iterations > 1:
                 self.kv.grow(iterations - 1)
                 self.reserved_end = self.kv.reserved
@@ -142,9 +182,8 @@ class Scheduler(ABC):
         return finished
 
     def steps(self, request: Request) -> int:
-        """Decode iterations ``request`` has run since it joined the batch, not yet written into
-        it."""
-        return self.decoding.iteration - request.joined if request.joined >= 0 else 0
+        """Tokens that ``request`` got while decoding, not yet written into it."""
+        return self.decoding.gained(request) if request.joined >= 0 else 0
 
     def check_integrity(self) -> None:
         """Raise AssertionError if batch and memory disagree with a count made from scratch."""
@@ -152,21 +191,22 @@ class Scheduler(ABC):
         batch = self.decoding
         assert len(decoding) == batch.size, (len(decoding), batch.size)
         assert sum(r.computed + self.steps(r) for r in decoding) == batch.context
-        self.kv.check_integrity(self.sequences())
+        self.kv.check_integrity(self.owners())
 
-    def sequences(self) -> list[tuple[int, bool]]:
-        """(tokens of memory owned, growing) of each sequence that owns memory."""
-        return [(r.computed + self.steps(r), r.joined >= 0) for r in self.members()]
+    def owners(self) -> dict[Request, tuple[int, bool]]:
+        """(tokens of memory held, growing) of each request that has memory, counted from the
+        batch."""
+        return {r: (r.computed + self.steps(r), r.joined >= 0) for r in self.members()}
 
     # -- hooks and helpers for policies ------------------------------------------------------
 
     def _start_decoding(self, request: Request) -> None:
         """``request`` joined the decoding batch; its memory now grows with every iteration."""
-        self.kv.join(request.computed)
+        self.kv.join(request)
 
     def _stop_decoding(self, request: Request) -> None:
         """``request`` left the decoding batch; its memory stops growing."""
-        self.kv.leave(request.computed)
+        self.kv.leave(request)
 
     @abstractmethod
     def _retire(self, request: Request) -> None:

@@ -13,13 +13,18 @@ by rank choose another victim; see ``ranked``.)
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from sim.memory import Allocator
 from sim.request import Request
-from sim.schedulers.base import Chunk, Limits, Plan, Scheduler
+from sim.schedulers.base import BatchShape, Chunk, Limits, Plan, Scheduler
 
 
 class IterationLevel(Scheduler):
     """What both rules share: the running requests by admission, and preemption by recomputation."""
+
+    name = "continuous"
+    about = "the batch is made anew at each iteration, as every current engine does"
 
     def __init__(self, limits: Limits, kv: Allocator) -> None:
         super().__init__(limits, kv)
@@ -50,15 +55,17 @@ class IterationLevel(Scheduler):
         if request.joined >= 0:
             self.decoding.leave(request)
             self._stop_decoding(request)
-        self.kv.free(request.computed)
+        self.kv.free(request)
         request.computed = 0
         request.preemptions += 1
-        self.thrown_out.append(request)
+        self.preempted.append(request)
         self.waiting.appendleft(request)
 
-    def _admit(self, now: float) -> Request:
-        """Move the head of the queue into the batch (its memory has been allocated)."""
+    def _admit(self, now: float, cached: int) -> Request:
+        """Move the head of the queue into the batch (its memory has been allocated); ``cached`` of
+        its tokens are computed."""
         request = self.waiting.popleft()
+        request.computed = cached
         self._running[request] = None
         if not request.preemptions:
             request.scheduled = now
@@ -67,7 +74,7 @@ class IterationLevel(Scheduler):
     def _retire(self, request: Request) -> None:
         """A finished request leaves the batch at once, and its memory with it."""
         del self._running[request]
-        self.kv.free(request.computed)
+        self.kv.free(request)
 
 
 class ChunkedPrefill(IterationLevel):
@@ -77,6 +84,16 @@ class ChunkedPrefill(IterationLevel):
     that several can be under way at once. A request that is alone, with none waiting, is not held
     back.
     """
+
+    shape: ClassVar[BatchShape] = BatchShape()
+    knobs = frozenset(
+        {
+            "max_num_batched_tokens",
+            "chunked_prefill",
+            "long_prefill_token_threshold",
+            "scheduler_reserve_full_isl",
+        }
+    )
 
     def __init__(self, limits: Limits, kv: Allocator) -> None:
         super().__init__(limits, kv)
@@ -101,14 +118,11 @@ class ChunkedPrefill(IterationLevel):
             for chunk in chunks:
                 budget -= chunk.tokens
             admitted = self._admit_waiting(chunks, budget, now)
+        held = batch.context_after(1)
         if not chunks:
             if not size:
                 return None
-            context = batch.context
-            return Plan(
-                chunks, size, size, context, 0, preempted, size, context + size, not preempted
-            )
-        held = batch.context + size
+            return Plan(chunks, size, size, batch.context, 0, preempted, size, held, not preempted)
         for chunk in chunks:
             held += chunk.context + chunk.tokens
         running = len(self._running)
@@ -156,14 +170,13 @@ class ChunkedPrefill(IterationLevel):
         kv = self.kv
         done = 0
         for chunk in chunks:
-            if not kv.allocate(chunk.context, chunk.tokens):
+            if not kv.allocate(chunk.request, chunk.tokens):
                 break
             done += 1
         if done == len(chunks) and kv.grow(1):
             return True
         for chunk in chunks[:done]:
-            kv.free(chunk.context + chunk.tokens)
-            kv.allocate(0, chunk.context)
+            kv.give_back(chunk.request, chunk.tokens)
         return False
 
     def _admit_waiting(self, chunks: list[Chunk], budget: int, now: float) -> int:
@@ -173,16 +186,17 @@ class ChunkedPrefill(IterationLevel):
         admitted = 0
         while waiting and budget > 0 and len(running) < limits.max_num_seqs:
             request = waiting[0]
-            need = request.prompt_tokens + request.generated
+            cached = kv.cached(request)
+            need = request.prompt_tokens + request.generated - cached
             tokens = need if need < budget else budget
             if 0 < cap < tokens:
                 tokens = cap
-            if tokens < need and limits.scheduler_reserve_full_isl and not kv.fits(need):
+            if tokens < need and limits.scheduler_reserve_full_isl and not kv.fits(request, need):
                 break
-            if not kv.allocate(0, tokens):
+            if not kv.allocate(request, tokens):
                 break
-            self._admit(now)
-            chunks.append(Chunk(request, tokens, 0))
+            self._admit(now, cached)
+            chunks.append(Chunk(request, tokens, cached))
             budget -= tokens
             admitted += 1
             if tokens < need:
@@ -198,6 +212,9 @@ def _unfinished(chunks: list[Chunk]) -> list[Request]:
 class PrefillFirst(IterationLevel):
     """vLLM V0's scheduler without chunked prefill."""
 
+    shape = BatchShape(mixed=False)
+    knobs = frozenset({"max_num_batched_tokens", "chunked_prefill"})
+
     WATERMARK = 0.01
     """Share of the memory that an admission must leave free (vLLM V0's block manager default)."""
 
@@ -207,33 +224,33 @@ class PrefillFirst(IterationLevel):
         if self.waiting:
             chunks = self._admit_prompts(now)
             if chunks:
-                held = batch.context + sum(chunk.tokens for chunk in chunks)
-                return Plan(chunks, 0, 0, 0, len(chunks), 0, len(self._running), held, False)
+                held = batch.context + sum(chunk.context + chunk.tokens for chunk in chunks)
+                return Plan(chunks, admitted=len(chunks), running=len(self._running), held=held)
         if not batch.size:
             return None
         preempted = self._grow_decodes()
-        size, context = batch.size, batch.context
-        return Plan([], size, size, context, 0, preempted, size, context + size, not preempted)
+        size, held = batch.size, batch.context_after(1)
+        return Plan([], size, size, batch.context, 0, preempted, size, held, not preempted)
 
     def _admit_prompts(self, now: float) -> list[Chunk]:
+        """Take prompts from the queue while slots, tokens and memory last, the watermark left
+        free."""
         chunks: list[Chunk] = []
         budget = self.limits.max_num_batched_tokens
-        while self.waiting and self._can_admit():
-            need = self.waiting[0].tokens_to_prefill()
+        while self.waiting and len(self._running) < self.limits.max_num_seqs:
+            request = self.waiting[0]
+            cached = self.kv.cached(request)
+            need = request.tokens_to_prefill() - cached
+            spare = self.WATERMARK if self._running else 0.0
+            if not self.kv.fits(request, need, spare=spare):
+                break
             # a request that outgrew the budget before it was preempted is prefilled alone
             if need > budget and chunks:
                 break
-            self.kv.allocate(0, need)
-            chunks.append(Chunk(self._admit(now), need, 0))
+            self.kv.allocate(request, need)
+            chunks.append(Chunk(self._admit(now, cached), need, cached))
             budget -= need
         return chunks
-
-    def _can_admit(self) -> bool:
-        """A slot and memory for the head of the queue, the watermark left free."""
-        if len(self._running) >= self.limits.max_num_seqs:
-            return False
-        spare = self.WATERMARK if self._running else 0.0
-        return self.kv.fits(self.waiting[0].tokens_to_prefill(), spare=spare)
 
     def refusal(self, request: Request) -> str | None:
         """As for every scheduler; and a prompt that is not cut must fit one iteration."""

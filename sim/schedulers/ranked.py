@@ -15,10 +15,10 @@ Only iterations that run out of memory are walked; all others are those of ``Chu
 from __future__ import annotations
 
 from sim.memory import Allocator
-from sim.plans import Chunk, Plan
 from sim.request import Request
 from sim.schedulers.base import Limits
 from sim.schedulers.continuous import ChunkedPrefill
+from sim.schedulers.plan import Chunk, Plan
 
 
 class RankedPrefill(ChunkedPrefill):
@@ -27,6 +27,8 @@ class RankedPrefill(ChunkedPrefill):
 
     A sequence that was passed over while it decoded catches up by a chunk of one token.
     """
+
+    shape = ChunkedPrefill.shape
 
     def __init__(self, limits: Limits, kv: Allocator) -> None:
         super().__init__(limits, kv)
@@ -90,22 +92,22 @@ class RankedPrefill(ChunkedPrefill):
 
     def _take(self, request: Request, tokens: int) -> bool:
         """Memory for ``tokens`` more of ``request``; False if there is none."""
-        held = request.computed + self.steps(request)
-        if not self.kv.allocate(held, tokens):
-            return False
-        if request.joined >= 0:
-            self.kv.leave(held)
-            self.kv.join(held + tokens)
-        return True
+        kv, decodes = self.kv, request.joined >= 0
+        if decodes:
+            kv.leave(request)
+        taken = kv.allocate(request, tokens)
+        if decodes:
+            kv.join(request)
+        return taken
 
     def _give_back(self, request: Request, tokens: int) -> None:
         """Undo ``_take``."""
-        held = request.computed + self.steps(request)
-        if request.joined >= 0:
-            self.kv.leave(held + tokens)
-            self.kv.join(held)
-        self.kv.free(held + tokens)
-        self.kv.allocate(0, held)
+        kv, decodes = self.kv, request.joined >= 0
+        if decodes:
+            kv.leave(request)
+        kv.give_back(request, tokens)
+        if decodes:
+            kv.join(request)
 
     def _pass_over(self, requests: list[Request]) -> None:
         """No token for ``requests`` in this iteration; their memory stays unchanged."""

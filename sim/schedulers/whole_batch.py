@@ -19,7 +19,7 @@ from itertools import islice
 
 from sim.memory import Allocator
 from sim.request import Request
-from sim.schedulers.base import Chunk, Limits, Plan, Scheduler
+from sim.schedulers.base import BatchShape, Chunk, Limits, Plan, Scheduler
 
 
 class WholeBatch(Scheduler):
@@ -28,7 +28,6 @@ class WholeBatch(Scheduler):
     def __init__(self, limits: Limits, kv: Allocator) -> None:
         super().__init__(limits, kv)
         self._batch: list[Request] = []
-        self._reserved: list[int] = []  # tokens reserved for each slot
         self._left = 0  # members that are not finished
         self._finished_tokens = 0  # KV tokens of finished members, held until the batch is over
 
@@ -36,9 +35,9 @@ class WholeBatch(Scheduler):
         """Unfinished requests of the batch in flight."""
         return [r for r in self._batch if r.generated + self.steps(r) < r.output_tokens]
 
-    def sequences(self) -> list[tuple[int, bool]]:
-        """Slots own what was reserved at launch; none grows."""
-        return [(tokens, False) for tokens in self._reserved]
+    def owners(self) -> dict[Request, tuple[int, bool]]:
+        """Slots have what was reserved at launch; none grows."""
+        return {request: (self._length(request), False) for request in self._batch}
 
     def schedule(self, now: float) -> Plan | None:
         """Prefill of a new batch, or one decode of the batch in flight."""
@@ -50,7 +49,7 @@ class WholeBatch(Scheduler):
         self._launch(size, now)
         held = sum(r.prompt_tokens for r in self._batch)
         slots = len(self._batch)
-        return Plan(self._prefill(), 0, 0, 0, slots, 0, slots, held, False)
+        return Plan(self._prefill(), admitted=slots, running=slots, held=held)
 
     @abstractmethod
     def _batch_size(self, now: float) -> int:
@@ -65,13 +64,16 @@ class WholeBatch(Scheduler):
         """One decode iteration of the batch."""
 
     @abstractmethod
-    def _reserve(self, group: list[Request]) -> list[int]:
-        """Reserve memory for as many of ``group``, from its front, as fit; tokens of each slot."""
+    def _reserve(self, group: list[Request]) -> int:
+        """Reserve memory for as many of ``group``, from its front, as fit; returns how many."""
+
+    @abstractmethod
+    def _length(self, request: Request) -> int:
+        """Tokens reserved for the slot of ``request``."""
 
     def _launch(self, size: int, now: float) -> None:
         """Move the first ``size`` waiting requests, or as many of them as fit, into the batch."""
-        self._reserved = self._reserve(list(islice(self.waiting, size)))
-        self._left = len(self._reserved)
+        self._left = self._reserve(list(islice(self.waiting, size)))
         self._batch = [self.waiting.popleft() for _ in range(self._left)]
         for request in self._batch:
             request.scheduled = now
@@ -87,17 +89,22 @@ class WholeBatch(Scheduler):
         self._left -= 1
         self._finished_tokens += request.computed
         if not self._left:
-            for tokens in self._reserved:
-                self.kv.free(tokens)
-            self._batch, self._reserved, self._finished_tokens = [], [], 0
+            for member in self._batch:
+                self.kv.free(member)
+            self._batch, self._finished_tokens = [], 0
 
 
 class Static(WholeBatch):
     """Exactly ``max_num_seqs`` requests, padded; all slots run until the longest is done."""
 
+    name = "static"
+    about = "batches of exactly max_num_seqs requests, padded to the longest"
+    shape = BatchShape(whole=True, padded=True)
+
     def __init__(self, limits: Limits, kv: Allocator) -> None:
         super().__init__(limits, kv)
         self._padded = 0  # length of every prompt of the batch, padding included
+        self._slot = 0  # tokens reserved for each slot
         self._first_decode = (
             0  # iteration of the decoding batch at which this batch began to decode
         )
@@ -108,19 +115,22 @@ class Static(WholeBatch):
             return size
         return len(self.waiting) if self.last_call else 0
 
-    def _reserve(self, group: list[Request]) -> list[int]:
+    def _reserve(self, group: list[Request]) -> int:
         """Every slot is as long as the longest prompt and the longest output together."""
-        prompt = output = slots = tokens = 0
+        prompt = output = slots = 0
         for request in group:
             prompt = max(prompt, request.prompt_tokens)
             output = max(output, request.output_tokens)
-            if not self.kv.fits(prompt + output - 1, sequences=slots + 1):
+            if self.kv.room(prompt + output - 1) <= slots:
                 break
             slots += 1
-            tokens = prompt + output - 1
-        for _ in range(slots):
-            self.kv.allocate(0, tokens)
-        return [tokens] * slots
+            self._slot = prompt + output - 1
+        for request in group[:slots]:
+            self.kv.allocate(request, self._slot)
+        return slots
+
+    def _length(self, request: Request) -> int:
+        return self._slot
 
     def _prefill(self) -> list[Chunk]:
         self._first_decode = self.decoding.iteration
@@ -130,8 +140,15 @@ class Static(WholeBatch):
     def _decode(self) -> Plan:
         batch, slots = self.decoding, len(self._batch)
         context = slots * (self._padded + batch.iteration - self._first_decode)
-        held = batch.context + batch.size + self._finished_tokens
-        return Plan([], batch.size, slots, context, 0, 0, slots, held, True)
+        held = batch.context_after(1) + self._finished_tokens
+        return Plan(
+            decode=batch.size,
+            sequences=slots,
+            context=context,
+            running=slots,
+            held=held,
+            stationary=True,
+        )
 
 
 class RequestLevel(WholeBatch):
@@ -141,6 +158,11 @@ class RequestLevel(WholeBatch):
     A server cannot know that no more requests will come, so the last batch waits as long as any
     other.
     """
+
+    name = "request"
+    about = "what waits when the last batch is over, if it is enough or has waited batch_timeout"
+    knobs = frozenset({"batch_timeout"})
+    shape = BatchShape(whole=True)
 
     def _batch_size(self, now: float) -> int:
         waiting, limits = self.waiting, self.limits
@@ -154,19 +176,26 @@ class RequestLevel(WholeBatch):
             return math.inf
         return self.waiting.oldest().queued + self.limits.batch_timeout
 
-    def _reserve(self, group: list[Request]) -> list[int]:
+    def _reserve(self, group: list[Request]) -> int:
         """Every slot is as long as its own sequence will be."""
-        reserved: list[int] = []
-        for request in group:
-            if not self.kv.allocate(0, request.longest_sequence()):
-                break
-            reserved.append(request.longest_sequence())
-        return reserved
+        for slots, request in enumerate(group):
+            if not self.kv.allocate(request, request.longest_sequence()):
+                return slots
+        return len(group)
+
+    def _length(self, request: Request) -> int:
+        return request.longest_sequence()
 
     def _prefill(self) -> list[Chunk]:
         return [Chunk(request, request.prompt_tokens, 0) for request in self._batch]
 
     def _decode(self) -> Plan:
         batch = self.decoding
-        held = batch.context + batch.size + self._finished_tokens
-        return Plan([], batch.size, batch.size, batch.context, 0, 0, len(self._batch), held, True)
+        held = batch.context_after(1) + self._finished_tokens
+        return Plan(
+            decode=batch.size,
+            context=batch.context,
+            running=len(self._batch),
+            held=held,
+            stationary=True,
+        )

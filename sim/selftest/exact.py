@@ -11,14 +11,13 @@ import numpy as np
 
 from sim import catalog
 from sim.cost import CostModel, Deployment
-from sim.replica import Price
-from sim.schedulers import Scheduler
+from sim.iteration import Batch, Timer
+from sim.schedulers import POLICIES, Scheduler
 from sim.selftest.check import EXACT, Check, equal
-from sim.selftest.loop import LinePrice, Played, play, scheduler
+from sim.selftest.loop import LineTimer, Played, play, scheduler
 from sim.workload import OpenTraffic
 from sim.workload.traffic import Chunk
 
-POLICIES = ("static", "request", "continuous")
 PRICE = {"fixed": 2.0**-8, "sequence": 2.0**-14, "context": 2.0**-22, "prompt": 2.0**-16}
 """An iteration time in which everything counts (s)."""
 
@@ -67,9 +66,9 @@ def departures(name: str, played: Played, token: float) -> Check:
 
 
 def roofline_check(
-    *, seats: int = 64, prompt: int = 512, output: int = 257, price: Price | None = None
+    *, slots: int = 64, prompt: int = 512, output: int = 257, timer: Timer | None = None
 ) -> Check:
-    """Tokens per second of ``seats`` (slots) requests that decode together: the ceiling of the
+    """Tokens per second of ``slots`` requests that decode together: the ceiling of the
     roofline.
 
     Llama 3.1 8B on an H100 under an engine without overhead. Theory adds up the operators of every
@@ -80,13 +79,13 @@ def roofline_check(
         catalog.model("llama-3.1-8b"), catalog.gpu("h100-sxm"), catalog.engine("ideal")
     )
     cost = CostModel(deployment)
-    traffic = burst([prompt] * seats, [output] * seats)
-    rows = play(traffic, scheduler(seats=seats), price or cost).requests
+    traffic = burst([prompt] * slots, [output] * slots)
+    rows = play(traffic, scheduler(slots=slots), timer or cost).requests
     passes = [
-        sum(float(o.seconds) for o in cost.pass_operators(seats, seats * (prompt + step), []))
+        sum(float(o.seconds) for o in cost.pass_operators(Batch(slots, slots * (prompt + step))))
         for step in range(output - 1)
     ]
-    tokens = seats * (output - 1)
+    tokens = slots * (output - 1)
     decoding = float(rows["finish"].max() - rows["first_token"].min())
     return equal("roofline: decode, 64 slots, tokens/s", tokens / sum(passes), tokens / decoding)
 
@@ -111,7 +110,7 @@ def burst_check(
     outputs: list[int],
     *,
     name: str,
-    price: Price | None = None,
+    timer: Timer | None = None,
     policy: Scheduler | None = None,
 ) -> Check:
     """How long a burst takes that fills the slots: one prefill, and a decode for each further token
@@ -122,10 +121,10 @@ def burst_check(
     """
     played = play(
         burst(prompts, outputs),
-        policy or scheduler(batching, seats=len(prompts)),
-        price or LinePrice(**PRICE),
+        policy or scheduler(batching, slots=len(prompts)),
+        timer or LineTimer(**PRICE),
     )
-    if batching == "static":
+    if POLICIES[batching].shape.padded:
         prompts = [max(prompts)] * len(prompts)
         outputs = [max(outputs)] * len(outputs)
     seconds = PRICE["fixed"] + len(prompts) * PRICE["sequence"] + sum(prompts) * PRICE["prompt"]

@@ -6,30 +6,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from sim.clock import Stop, run
 from sim.errors import InfersimError
-from sim.fleet import make_fleet
+from sim.iteration import Part, Timer
+from sim.loop.clock import Stop, run
+from sim.loop.fleet import make_fleet
+from sim.loop.recorder import Recorder
+from sim.loop.replica import Replica
 from sim.memory import PagedAllocator
-from sim.plans import Chunk
-from sim.recorder import Recorder
-from sim.replica import Price, Replica
 from sim.request import Request
 from sim.routers import RoundRobin
-from sim.schedulers import Limits, Scheduler, make_scheduler
+from sim.schedulers import ChunkedPrefill, Limits, Scheduler, make_scheduler
+from sim.schedulers.orders import FirstCome
 from sim.workload import OpenTraffic
 
 NO_LIMIT = 1 << 24
 """Slots, tokens or KV blocks that never run out here."""
 
 
-class LinePrice:
+class LineTimer(Timer):
     """An iteration costs ``fixed``, plus something per sequence that gets a token in it, per KV
     token that decodes read, and per prompt token prefilled (s)."""
 
@@ -44,22 +45,22 @@ class LinePrice:
         self._fixed, self._sequence, self._context = fixed, sequence, context
         self._prompt = prompt
 
-    def decode_line(self, sequences: int, context: int) -> tuple[float, float, float]:
+    def line(self, sequences: int, context: int) -> tuple[float, float, float]:
         """A line without a bend, whatever the context."""
         return math.inf, self._fixed + self._sequence * sequences, self._context
 
     def iteration(
-        self, sequences: int, context: int, chunks: list[Chunk], admitted: int
+        self, sequences: int, context: int, parts: Sequence[Part], admitted: int
     ) -> tuple[float, float, float]:
-        """A chunk counts as a sequence: it ends with a token too, as prompts are never cut here."""
-        duration = self._fixed + self._sequence * (sequences + len(chunks))
-        duration += self._context * context + self._prompt * sum(c.tokens for c in chunks)
+        """A prompt counts as a sequence: it ends with a token too, as none is ever cut here."""
+        duration = self._fixed + self._sequence * (sequences + len(parts))
+        duration += self._context * context + self._prompt * sum(part.tokens for part in parts)
         return duration, 0.0, 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What a run left behind: its rows, as ``sim.recorder`` describes them, and ``in_system``, the
+    """What a run left behind: its rows, as ``sim.loop.recorder`` has them, and ``in_system``, the
     time integral of the number of requests that the replica said were outstanding."""
 
     requests: NDArray[np.void]
@@ -76,9 +77,9 @@ class WatchedReplica(Replica):
     """A replica that integrates its own ``outstanding`` over time."""
 
     def __init__(
-        self, env: simpy.Environment, scheduler: Scheduler, price: Price, recorder: Recorder
+        self, env: simpy.Environment, scheduler: Scheduler, timer: Timer, recorder: Recorder
     ) -> None:
-        super().__init__(env, 0, scheduler, price, recorder, on_finish=self._watch)
+        super().__init__(env, 0, scheduler, timer, recorder, on_finish=self._watch)
         self.area = 0.0
         self._level = 0
         self._since = 0.0
@@ -96,17 +97,17 @@ class WatchedReplica(Replica):
 
 
 def scheduler(
-    batching: str = "continuous", *, seats: int = NO_LIMIT, order: str = "fcfs"
+    batching: str = ChunkedPrefill.name, *, slots: int = NO_LIMIT, order: str = FirstCome.name
 ) -> Scheduler:
-    """A shipped policy with ``seats`` (slots) and unlimited memory."""
-    limits = Limits(max_num_seqs=seats, max_num_batched_tokens=NO_LIMIT, max_model_len=NO_LIMIT)
+    """A shipped policy with ``slots`` and unlimited memory."""
+    limits = Limits(max_num_seqs=slots, max_num_batched_tokens=NO_LIMIT, max_model_len=NO_LIMIT)
     return make_scheduler(batching, limits, PagedAllocator(NO_LIMIT, 16), order=order)
 
 
 def play(
     traffic: OpenTraffic,
     policy: Scheduler,
-    price: Price,
+    timer: Timer,
     make_replica: Callable[..., WatchedReplica] = WatchedReplica,
 ) -> Played:
     """Run ``traffic`` on one replica from an empty system until it is empty again.
@@ -114,7 +115,7 @@ def play(
     Raises InfersimError if the scheduler leaves a request waiting for ever.
     """
     env, recorder = simpy.Environment(), Recorder()
-    replica = make_replica(env, policy, price, recorder)
+    replica = make_replica(env, policy, timer, recorder)
     fleet = make_fleet(
         env,
         traffic,

@@ -21,12 +21,12 @@ from itertools import accumulate, count
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.replica import Price
+from sim.iteration import Timer
 from sim.request import TrafficClass
 from sim.schedulers import Scheduler
 from sim.selftest.check import Check, estimate
 from sim.selftest.exact import conservation, departures, idle_only_when_empty, littles_law
-from sim.selftest.loop import LinePrice, Played, play, scheduler
+from sim.selftest.loop import LineTimer, Played, play, scheduler
 from sim.workload import Mix, generate
 from sim.workload.arrivals import Poisson
 from sim.workload.lengths import Fixed, LengthLaw, Uniform
@@ -125,7 +125,7 @@ def single_server(
     seed: int,
     *,
     requests: int,
-    price: Price | None = None,
+    timer: Timer | None = None,
     policy: Scheduler | None = None,
 ) -> list[Check]:
     """M/G/1: one slot and a constant iteration time, so that a job of n tokens takes n iterations
@@ -134,8 +134,8 @@ def single_server(
     rate = load / (size.mean * TOKEN)
     played = play(
         generate(requests, seed, Poisson(rate), PROMPT, size.law),
-        policy or scheduler(seats=1),
-        price or LinePrice(fixed=TOKEN),
+        policy or scheduler(slots=1),
+        timer or LineTimer(fixed=TOKEN),
     )
     rows = played.requests
     theory = pollaczek_khinchine(rate, size.mean * TOKEN, size.square * TOKEN**2)
@@ -153,7 +153,7 @@ def priorities(
     seed: int,
     *,
     requests: int,
-    price: Price | None = None,
+    timer: Timer | None = None,
     policy: Scheduler | None = None,
 ) -> list[Check]:
     """M/G/1 with head-of-the-line priorities (HOL): of two classes of equal sizes, the first goes
@@ -161,8 +161,8 @@ def priorities(
     rate = load / (size.mean * TOKEN)
     played = play(
         generate(requests, seed, Poisson(rate), PROMPT, size.law, mix=TWO_CLASSES),
-        policy or scheduler(seats=1, order="priority"),
-        price or LinePrice(fixed=TOKEN),
+        policy or scheduler(slots=1, order="priority"),
+        timer or LineTimer(fixed=TOKEN),
     )
     rows = played.requests
     waits = cobham(rate, size.square * TOKEN**2, [load * share for share in TWO_CLASSES.shares])
@@ -184,7 +184,7 @@ def infinite_servers(
     seed: int,
     *,
     requests: int,
-    price: Price | None = None,
+    timer: Timer | None = None,
     policy: Scheduler | None = None,
 ) -> list[Check]:
     """M/G/infinity: slots for all, and an iteration takes the same time for any batch.
@@ -198,7 +198,7 @@ def infinite_servers(
     played = play(
         generate(requests, seed, Poisson(rate), PROMPT, size.law),
         policy or scheduler(),
-        price or LinePrice(fixed=TOKEN),
+        timer or LineTimer(fixed=TOKEN),
     )
     rows = played.requests
     mean = rate * (size.mean + 0.5) * TOKEN
@@ -221,7 +221,7 @@ def processor_sharing(
     seed: int,
     *,
     requests: int,
-    price: Price | None = None,
+    timer: Timer | None = None,
     policy: Scheduler | None = None,
 ) -> list[Check]:
     """M/G/1-PS: a round gives a token to each of n requests and takes n times TOKEN.
@@ -234,7 +234,7 @@ def processor_sharing(
     played = play(
         generate(requests, seed, Poisson(rate), PROMPT, size.law),
         policy or scheduler(),
-        price or LinePrice(sequence=TOKEN),
+        timer or LineTimer(sequence=TOKEN),
     )
     rows = played.requests
     per_token = TOKEN / (1 - load)

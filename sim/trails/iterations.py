@@ -1,8 +1,7 @@
 """Computes when the iterations of a replica ended, and which of them produced tokens.
 
-One row of the timeseries may stand for a thousand iterations, each longer than the one before by
-the same: iteration ``i`` of ``k`` (from 0) lasts ``first + growth * i``, and all of them fill
-``start..end``. Times in seconds.
+One row of the timeseries may stand for a thousand iterations (``sim.growth.leaps``). Times in
+seconds.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.growth.leaps import Leaps
+
 Floats = NDArray[np.float64]
 Columns = Mapping[str, NDArray[Any]]
 
@@ -22,9 +23,8 @@ PLANS = (
 )
 """The columns of a timeseries that trails are read from."""
 
-GROWTH, RUNNING = "iteration_growth_s", "running"
-"""By how much each iteration of a plan is longer than the one before, and how many requests were in
-the batch; observed runs may lack them."""
+RUNNING = "running"
+"""How many requests were in the batch; observed runs may lack it."""
 
 
 class Iterations:
@@ -46,9 +46,8 @@ class Iterations:
             np.int64
         )
         """Tokens of the prompt in each plan that has just one; 0 elsewhere."""
-        self._times = plans["iterations"][own].astype(np.int64)
-        self._growth: Floats = plans[GROWTH][own] if GROWTH in plans else np.zeros(len(own))
-        giving = np.where(self.decodes, self._times, 0)
+        self._decoding = Leaps.saved(plans).chosen(own[self.decodes])
+        giving = np.where(self.decodes, plans["iterations"][own].astype(np.int64), 0)
         self.before = np.concatenate([[0], np.cumsum(giving)])
         """Iterations with decodes in the plans before each; last of all, in all of them."""
         self._ends: Floats | None = None
@@ -69,13 +68,5 @@ class Iterations:
         """When those ended, ascending."""
         first, last = self.between(after, until)
         if self._ends is None:
-            self._ends = self._every_end()
+            self._ends = self._decoding.ends()
         return self._ends[self.before[first] : self.before[last]]
-
-    def _every_end(self) -> Floats:
-        rows = np.repeat(np.flatnonzero(self.decodes), self._times[self.decodes])
-        done = np.arange(len(rows)) - self.before[rows] + 1
-        times, growth = self._times[rows], self._growth[rows]
-        first = (self.end[rows] - self.start[rows] - growth * (times * (times - 1) // 2)) / times
-        ends = self.start[rows] + (done * first + growth * (done * (done - 1) // 2))
-        return np.where(done == times, self.end[rows], ends)

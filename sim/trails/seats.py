@@ -5,7 +5,8 @@ engines have no numbered slots; here each request takes the lowest one that is f
 batching is drawn by hand. Requests that wait stand in lanes, numbered in the same way. Times in
 seconds since the start of the run.
 
-Only what the tables of a run say is drawn: an iteration that prefills anything between a request's
+Where the run saved chunks and absences, they say what each request did (``courses``). Without them
+only what the other tables say is drawn: an iteration that prefills anything between a request's
 scheduling and its first token has a chunk of its prompt; when a preempted request was out comes
 from ``absences``, where it can be inferred.
 """
@@ -16,12 +17,14 @@ import heapq
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.trails.absences import Absence, absence
+from sim.trails.courses import Chunk, Course, Courses
 from sim.trails.iterations import Columns, Iterations
 from sim.trails.tokens import LASTED
 
@@ -43,7 +46,7 @@ class Part(NamedTuple):
     ``queue``      it has arrived and was never in a batch
     ``prefill``    one iteration with a chunk of its prompt, of ``tokens`` (0: not known)
     ``decode``     it gets a token from every iteration
-    ``stalled``    it has a slot, but the iteration prefills others only
+    ``stalled``    it has a slot, but the iteration does nothing for it
     ``preempted``  out of the batch, until the iteration that makes up for it
     ``unknown``    it is in the system, but what it did was not recorded apart
     ``padding``    it is done, but its slot is computed until the whole batch is
@@ -115,15 +118,17 @@ def seating(
     until: float,
     *,
     after: Mapping[int, tuple[Phase, float]] | None = None,
+    courses: Courses | None = None,
 ) -> Seating:
     """The stays of the requests ``rows``, all of one replica; what has no end lasts ``until``.
 
-    ``after`` says what happens to the slot of a request (row) when it is done, and until when.
+    ``courses`` has their chunks and absences, where the run saved those; ``after`` says what
+    happens to the slot of a request (row) when it is done, and until when.
     """
     stays: list[Stay] = []
     vague = 0
     for row in rows:
-        parts, is_vague = _parts(requests, iterations, row, until)
+        parts, is_vague = _parts(requests, iterations, row, until, courses)
         vague += is_vague
         if after is not None and row in after and parts and parts[-1].phase not in WAITING:
             phase, end = after[row]
@@ -175,7 +180,7 @@ def _placed(stays: list[Stay]) -> tuple[list[Stay], int]:
 
 
 def _parts(
-    requests: Columns, iterations: Iterations, row: int, until: float
+    requests: Columns, iterations: Iterations, row: int, until: float, courses: Courses | None
 ) -> tuple[list[Part], bool]:
     """What one request did, in order of time; and whether some of it is not known."""
     arrival, scheduled, first, finish = (
@@ -191,8 +196,16 @@ def _parts(
             *_lasting(Part("unknown", arrival, first)),
             *_lasting(Part("decode", first, end)),
         ], False
-    prompt = until if math.isnan(first) else first
     parts = _lasting(Part("queue", arrival, scheduled))
+    if courses is not None:
+        number, tokens = (int(requests[name][row]) for name in ("request_id", "prompt_tokens"))
+        course = courses.of(number, tokens, first)
+        received = int(requests["generated_tokens"][row])
+        noted = _noted(course, iterations, (scheduled, end), received)
+        served = noted is not None and noted[-1].phase in ("decode", "prefill")
+        if noted is not None and (served or math.isnan(finish)):
+            return parts + noted, False
+    prompt = until if math.isnan(first) else first
     parts += _prefill(iterations, scheduled, prompt)
     if math.isnan(first):
         return parts, preempted
@@ -228,6 +241,63 @@ def _after_preemptions(
         Part("prefill", out.resumed, out.end),
         *_decode(iterations, out.end, end),
     ], False
+
+
+def _noted(
+    course: Course, iterations: Iterations, span: tuple[float, float], received: int
+) -> list[Part] | None:
+    """What a request did from its scheduling to its end (``span``) by its recorded course, with the
+    tokens it ``received`` in all; None if that is not recorded, or contradicts the iterations."""
+    events: list[tuple[float, Chunk | None]] = [(out, None) for out in course.outs]
+    events += [(chunk.start, chunk) for chunk in course.chunks]
+    events.sort(key=lambda event: (event[0], event[1] is not None))
+    brought = [chunk.had for chunk in course.chunks if chunk.had is not None]
+    reached = iter([*brought[1:], received])
+    at, end = span
+    parts: list[Part] = []
+    phase: Phase = "stalled"
+    had = 0
+    for time, chunk in [*events, (end, None)]:
+        decodes = phase == "decode"
+        if decodes:
+            parts += _decoded(iterations, at, time, next(reached) - had)
+        else:
+            parts += _lasting(Part(phase, at, time))
+        if chunk is None:
+            phase, at = "preempted", time
+            continue
+        # a sequence that was passed over catches up by a chunk of one token
+        part = Part("prefill", chunk.start, chunk.end, chunk.tokens)
+        parts.append(Part("decode", chunk.start, chunk.end) if decodes else part)
+        phase, at = "stalled", chunk.end
+        if chunk.had is not None:
+            phase, had = "decode", chunk.had + 1
+    edges = [(span[0], span[0]), *((part.start, part.end) for part in parts), (end, end)]
+    whole = bool(course.chunks) and all(a[1] == b[0] < b[1] for a, b in pairwise(edges[:-1]))
+    return _merged(parts) if whole and edges[-2][1] == end else None
+
+
+def _decoded(iterations: Iterations, start: float, end: float, tokens: int) -> list[Part]:
+    """Decoding from ``start`` until there are ``tokens`` more, then passed over until ``end``;
+    nothing if there are not so many iterations."""
+    there = iterations.count(start, end)
+    if tokens == there:
+        return _decode(iterations, start, end)
+    if not 0 <= tokens < there:
+        return []
+    last = float(iterations.ends(start, end)[tokens - 1]) if tokens else start
+    return [*_decode(iterations, start, last), Part("stalled", last, end)]
+
+
+def _merged(parts: list[Part]) -> list[Part]:
+    """``parts`` with those in a row as one that decode, or that stall."""
+    merged: list[Part] = []
+    for part in parts:
+        if merged and part.phase in ("decode", "stalled") and merged[-1].phase == part.phase:
+            merged[-1] = Part(part.phase, merged[-1].start, part.end)
+        else:
+            merged.append(part)
+    return merged
 
 
 def _lasting(part: Part) -> list[Part]:

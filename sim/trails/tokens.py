@@ -2,8 +2,8 @@
 
 Every sequence that decodes gets a token at the end of every iteration of its replica, so the times
 follow from the first token, the last one and the iterations between. If the count does not come out
-even, the request was preempted at an unknown time, or passed over for lack of tokens, or the run
-has no record of iterations.
+even, the request was preempted or passed over: its recorded course says when. Where none was saved,
+a preemption may be at an unknown time; and a run may have no record of iterations.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from sim.trails.absences import absence
+from sim.trails.courses import Courses
 from sim.trails.iterations import Columns, Floats, Iterations
 
 How = Literal["exact", "preempted", "even"]
@@ -29,15 +30,51 @@ LASTED = "decode_preempted_s"
 """How long a request was out of the batch after its first token, where that is recorded."""
 
 
-def token_times(requests: Columns, plans: Columns) -> Iterator[tuple[Floats, How]]:
-    """The token times of each request in turn, which all were completed."""
+def token_times(
+    requests: Columns, plans: Columns, courses: Courses | None = None
+) -> Iterator[tuple[Floats, How]]:
+    """The token times of each request in turn, which all were completed; ``courses`` where the run
+    saved them."""
     known: dict[int, Iterations] = {}
     columns = [requests[name].tolist() for name in REQUESTS]
     lasted = requests[LASTED].tolist() if LASTED in requests else [math.nan] * len(columns[0])
-    for replica, first, finish, tokens, preemptions, out in zip(*columns, lasted, strict=True):
+    for row, (replica, first, finish, tokens, preemptions, out) in enumerate(
+        zip(*columns, lasted, strict=True)
+    ):
         if replica not in known:
             known[replica] = Iterations(plans, replica)
-        yield _times(known[replica], first, finish, tokens, preemptions, out)
+        found = _times(known[replica], first, finish, tokens, preemptions, out)
+        if found[1] != "exact" or preemptions > 0:
+            noted = _noted(requests, row, known[replica], courses)
+            found = found if noted is None else (noted, "exact")
+        yield found
+
+
+def _noted(
+    requests: Columns, row: int, iterations: Iterations, courses: Courses | None
+) -> Floats | None:
+    """The token times by the recorded course of a request; None if there is none, or if it does not
+    agree with the iterations: engines may bring several tokens at once."""
+    if courses is None:
+        return None
+    number, prompt, first, finish, tokens = (
+        requests[name][row].item()
+        for name in ("request_id", "prompt_tokens", "first_token_s", "finish_s", "output_tokens")
+    )
+    at, had = first, 1
+    found = [np.array([first])]
+    for end, before in courses.of(number, prompt, first).resumptions:
+        decoded = iterations.ends(at, end)[: max(0, before - had)]
+        if len(decoded) != before - had:
+            return None
+        found += [decoded, np.array([end])]
+        at, had = end, before + 1
+    decoded = iterations.ends(at, finish)
+    found.append(decoded)
+    times = np.concatenate(found)
+    if len(times) != tokens or times[-1] != finish or (np.diff(times) < 0).any():
+        return None
+    return times
 
 
 def _times(

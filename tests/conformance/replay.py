@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from calibrate.observers.vllm_batches import Asked, Step
 from calibrate.observers.vllm_engine import Settings
+from sim.pools import make_replica_scheduler
 from sim.request import Request, TrafficClass
 from sim.scenario import load_scenario
 from sim.schedulers import Plan, Scheduler
-from sim.simulation import make_replica_scheduler, prepare
+from sim.simulation import prepare
 
 
 def make_scheduler(settings: Settings) -> Scheduler:
@@ -39,7 +40,7 @@ def make_scheduler(settings: Settings) -> Scheduler:
             },
         }
     )
-    return make_replica_scheduler(prepare(scenario))
+    return make_replica_scheduler(prepare(scenario).only)
 
 
 def tokens_of(plan: Plan, scheduler: Scheduler) -> dict[int, int]:

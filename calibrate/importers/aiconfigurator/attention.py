@@ -28,13 +28,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from calibrate.data import Data
+from calibrate.dense import dense_layer, dense_models
 from calibrate.fit import fit
 from calibrate.importers.aiconfigurator.tables import L2_BYTES, Table, Tables, gpu_of, require
-from sim import catalog
 from sim.cost.kernels import decode_attention, prefill_attention
 from sim.cost.kernels.form import Ceilings, Floats, Form
 from sim.errors import InfersimError
-from sim.profile import KernelFit
+from sim.specs.profile import KernelFit
 
 PRECISIONS = {"bf16": "bfloat16", "fp8": "fp8"}
 """The tables' ``kv_cache_dtype`` for each precision of the simulator."""
@@ -198,14 +198,14 @@ def _weight(shape: Mapping[str, Floats]) -> Floats:
 
 @cache
 def layer_heads() -> frozenset[tuple[int, int, int]]:
-    """(query heads, KV heads, head size) of each catalogue model on 1, 2, 4 and 8 GPUs."""
+    """(query heads, KV heads, head size) of each dense catalogue model on 1, 2, 4 and 8 GPUs."""
     found = set()
-    for name in catalog.names("models"):
-        model = catalog.model(name)
+    for model in dense_models():
+        heads = dense_layer(model).attention
         for gpus in (1, 2, 4, 8):
-            if model.num_heads % gpus == 0:
-                kv_heads = max(1, model.num_kv_heads // gpus)
-                found.add((model.num_heads // gpus, kv_heads, model.head_dim))
+            if heads.num_heads % gpus == 0:
+                kv_heads = max(1, heads.num_kv_heads // gpus)
+                found.add((heads.num_heads // gpus, kv_heads, heads.head_dim))
     return frozenset(found)
 
 

@@ -20,7 +20,7 @@ from calibrate.fit import fit, solve
 from calibrate.importers.aiconfigurator.tables import Tables, gpu_of, require
 from sim.cost.kernels import all_reduce
 from sim.cost.kernels.form import Ceilings, Form
-from sim.profile import KernelFit
+from sim.specs.profile import KernelFit
 
 ELEMENT_BYTES = 2.0
 

@@ -20,14 +20,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from calibrate.data import Data
+from calibrate.dense import dense_layer, dense_models
 from calibrate.fit import fit
 from calibrate.importers.aiconfigurator.tables import L2_BYTES, Table, Tables, require
 from sim import catalog
-from sim.cost.deployment import Deployment
 from sim.cost.kernels import gemm, stream
 from sim.cost.kernels.form import Ceilings
 from sim.errors import InfersimError
-from sim.profile import KernelFit
+from sim.specs.deployment import Deployment
+from sim.specs.profile import KernelFit
 
 PRECISIONS = {
     "bfloat16": "bf16",
@@ -134,21 +135,21 @@ def ceilings(table: Table, precision: str) -> Ceilings:
 
 @cache
 def layer_shapes() -> frozenset[tuple[int, int]]:
-    """(n, k) of the four projections of every catalogue model on 1, 2, 4 and 8 GPUs."""
+    """(n, k) of the four projections of every dense catalogue model on 1, 2, 4 and 8 GPUs."""
     gpu, engine = catalog.gpu("h100-sxm"), catalog.engine("reference")
     found = set()
-    models = [catalog.model(name) for name in catalog.names("models")]
-    for model in models:
+    for model in dense_models():
         for gpus in (1, 2, 4, 8):
             try:
-                d = Deployment(model, gpu, engine, tensor_parallel=gpus)
+                Deployment(model, gpu, engine, tensor_parallel=gpus)
             except ValueError:  # the heads cannot be shared among so many
                 continue
-            hidden, inner = model.hidden_size, d.intermediate_size
+            attention, mlp, _ = dense_layer(model)
+            one, hidden, inner = attention.share(gpus), model.hidden_size, mlp.share(gpus)
             found |= {
-                (d.query_size + 2 * d.kv_size, hidden),
-                (hidden, d.query_size),
-                (int((model.mlp_matrices - 1) * inner), hidden),
+                (one.query_size + 2 * one.kv_size, hidden),
+                (hidden, one.query_size),
+                (int((mlp.mlp_matrices - 1) * inner), hidden),
                 (hidden, int(inner)),
             }
     return frozenset(found)

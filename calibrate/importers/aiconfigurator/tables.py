@@ -15,22 +15,13 @@ from pathlib import Path
 
 import pandas as pd
 
+from calibrate.gpu_names import names
 from sim import catalog
 from sim.errors import InfersimError, UsageError, did_you_mean
-from sim.hardware import GpuSpec
+from sim.specs.gpu import GpuSpec
 
 PACKAGES = ("aiconfigurator_core", "aiconfigurator")
 """Modules that carry the tables: the newer package, and the one it was split from."""
-
-GPUS = {
-    "a100_sxm": "a100-sxm-80gb",
-    "b200_sxm": "b200-sxm",
-    "h100_sxm": "h100-sxm",
-    "h200_sxm": "h200-sxm",
-    "l40s": "l40s",
-    "rtx_pro_6000_server": "rtx-pro-6000",
-}
-"""The catalogue's GPU for each system whose tables are imported."""
 
 L2_BYTES = {
     "a100_sxm": 40e6,
@@ -72,7 +63,7 @@ class Tables:
 
     def systems(self) -> list[str]:
         """Those with tables here that are also in the catalogue."""
-        return sorted(set(GPUS) & set(_folders(self.root / "data")))
+        return sorted(set(names("aiconfigurator")) & set(_folders(self.root / "data")))
 
     def frameworks(self, system: str, family: str) -> list[str]:
         """Frameworks with tables of that family."""
@@ -131,8 +122,8 @@ def locate(path: Path | None = None) -> Tables:
 
 def gpu_of(system: str) -> GpuSpec:
     """The catalogue's GPU for a system of the tables."""
-    _known("system", system, GPUS)
-    return catalog.gpu(GPUS[system])
+    _known("system", system, names("aiconfigurator"))
+    return catalog.gpu(names("aiconfigurator")[system])
 
 
 def require(table: Table, columns: Iterable[str]) -> None:

@@ -20,9 +20,9 @@ from sim.cost.kernels import (
     stream,
 )
 from sim.cost.kernels.form import Ceilings, Floats, Form, Shape
-from sim.hardware import GpuSpec
-from sim.model import PRECISION_BYTES, precision_bytes
-from sim.profile import KernelFit
+from sim.specs.gpu import GpuSpec
+from sim.specs.precision import PRECISION_BYTES, precision_bytes
+from sim.specs.profile import KernelFit
 
 MOVERS = (
     *("norm", "rotary", "kv_write", "activation", "embedding", "quantise", "sampling", "stream"),

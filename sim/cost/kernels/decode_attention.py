@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.cost.kernels.form import Ceilings, Floats, Form, Parameter, Parameters, Shape
-from sim.model import precision_bytes
+from sim.specs.precision import precision_bytes
 
 PARAMETERS = (
     Parameter("floor", 1e-7, 1e-5, 1e-3, "s", "a call, however little it reads"),
@@ -91,7 +91,7 @@ def flops(shape: Shape) -> Floats:
 def form(precision: str) -> Form:
     """The form for a KV cache in ``precision``; ceilings are those of 16-bit arithmetic.
 
-    Raises ValueError for a precision that sim.model does not know.
+    Raises ValueError for a precision that sim.specs.model does not know.
     """
     kv_bytes = precision_bytes(precision)
 

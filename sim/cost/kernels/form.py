@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.profile import KernelFit, Residual
+from sim.specs.profile import KernelFit, Residual
 
 Floats = NDArray[np.float64]
 Shape = Mapping[str, Floats]

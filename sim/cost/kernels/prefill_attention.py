@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from sim.cost.kernels.decode_attention import query_bytes
 from sim.cost.kernels.form import Ceilings, Floats, Form, Parameter, Parameters, Shape
-from sim.model import precision_bytes
+from sim.specs.precision import precision_bytes
 
 PARAMETERS = (
     Parameter("floor", 1e-7, 1e-5, 1e-3, "s", "a call, however little it computes"),
@@ -97,7 +97,7 @@ def form(precision: str) -> Form:
     """The form for a KV cache in ``precision``; ceilings are those of 16-bit arithmetic.
 
     A kernel that computes in 8 bits then has a ``compute`` of up to twice the usual. Raises
-    ValueError for a precision that sim.model does not know.
+    ValueError for a precision that sim.specs.model does not know.
     """
 
     def seconds(p: Parameters, shape: Shape, ceilings: Ceilings) -> Floats:

@@ -15,8 +15,8 @@ import numpy as np
 from sim.cost.kernels.decode_attention import query_bytes
 from sim.cost.kernels.form import Ceilings, Parameters, interpolate
 from sim.cost.kernels.prefill_attention import BLOCK, ROWS, WARM, WIDTH, form
-from sim.model import precision_bytes
-from sim.profile import KernelFit
+from sim.specs.precision import precision_bytes
+from sim.specs.profile import KernelFit
 
 HALF = ROWS // 2
 

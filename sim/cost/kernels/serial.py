@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sim.cost.kernels import decode_attention, gemm, prefill_attention, stream
 from sim.cost.kernels.form import Ceilings, Floats, Form, Parameter, Parameters, Shape
-from sim.model import precision_bytes
+from sim.specs.precision import precision_bytes
 
 NAME = "serial"
 """How a fit says that it is one of these."""

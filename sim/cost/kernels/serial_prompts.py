@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from sim.cost.kernels import decode_attention, serial
 from sim.cost.kernels.form import Ceilings
-from sim.model import precision_bytes
-from sim.profile import KernelFit
+from sim.specs.precision import precision_bytes
+from sim.specs.profile import KernelFit
 
 
 class SerialPrompts:

@@ -1,0 +1,44 @@
+"""Provides the layer of a model whose layers are all alike and dense: the ones measured here."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sim import catalog
+from sim.errors import UsageError
+from sim.specs.layers import DenseMlp, GroupedQuery
+from sim.specs.model import ModelSpec
+
+
+class DenseLayer(NamedTuple):
+    """One layer: its attention, its MLP, and whether both read the same normed input."""
+
+    attention: GroupedQuery
+    mlp: DenseMlp
+    parallel_mlp: bool
+
+
+def dense_layer(model: ModelSpec) -> DenseLayer:
+    """The layer that ``model`` repeats; UsageError for a model with layers of another kind."""
+    found = _dense(model)
+    if found is None:
+        raise UsageError(
+            f"model: {model.name} has layers of a kind that is not measured; choose a model whose "
+            "layers all have grouped-query attention and a dense MLP"
+        )
+    return found
+
+
+def dense_models() -> list[ModelSpec]:
+    """The models of the catalogue whose layers are all alike and dense."""
+    models = [catalog.model(name) for name in catalog.names("models")]
+    return [model for model in models if _dense(model) is not None]
+
+
+def _dense(model: ModelSpec) -> DenseLayer | None:
+    group = model.layers[0]
+    attention, mlp = group.attention, group.mlp
+    alike = len(model.layers) == 1
+    if not (alike and isinstance(attention, GroupedQuery) and isinstance(mlp, DenseMlp)):
+        return None
+    return DenseLayer(attention, mlp, group.parallel_mlp)

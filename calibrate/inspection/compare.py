@@ -1,0 +1,135 @@
+"""Compares two profiles: ratios of predicted times over a common grid of shapes.
+
+Ratios are of the second profile over the first: 2 means that the second takes twice as long. The
+grid has usual shapes only, and of those the ones that both profiles have measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from calibrate.inspection import grid
+from calibrate.inspection.curves import describe
+from calibrate.inspection.find import Found
+from calibrate.inspection.kernels import score_document
+from sim.cost.kernels.choice import choose
+from sim.cost.kernels.form import Floats
+from sim.specs.profile import KernelFit
+
+
+class Ratios(NamedTuple):
+    """Second over first over ``shapes`` points of the grid; ``extreme`` is the one furthest from 1,
+    ``at`` its shape in words."""
+
+    shapes: int
+    median: float
+    p10: float
+    p90: float
+    extreme: float
+    at: str
+
+
+class Pair(NamedTuple):
+    """One operator in one precision in both profiles; ``ratios`` is None where there is no shape
+    that both have measured, or no form for both, which ``why`` says."""
+
+    operator: str
+    precision: str
+    first: KernelFit
+    second: KernelFit
+    ratios: Ratios | None
+    why: str
+
+
+class Comparison(NamedTuple):
+    """What two profiles have in common, and what only one of them has."""
+
+    first: Found
+    second: Found
+    pairs: list[Pair]
+    only_first: list[str]
+    only_second: list[str]
+
+
+def compare(first: Found, second: Found) -> Comparison:
+    """The two profiles operator by operator, in the order of the first."""
+    mine, yours = (set(_names(found)) for found in (first, second))
+    return Comparison(
+        first,
+        second,
+        [_pair(first, second, *key) for key in _names(first) if key in yours],
+        [" ".join(key) for key in _names(first) if key not in yours],
+        [" ".join(key) for key in _names(second) if key not in mine],
+    )
+
+
+def _names(found: Found) -> Iterator[tuple[str, str]]:
+    for operator, fits in found.profile.kernels.items():
+        for precision in fits:
+            yield operator, precision
+
+
+def _pair(first: Found, second: Found, operator: str, precision: str) -> Pair:
+    one, other = (found.profile.kernels[operator][precision] for found in (first, second))
+    shape = grid.shapes(operator, grid.meet(one.ranges, other.ranges))
+    times = [_times(found, operator, precision, shape) for found in (first, second)]
+    if times[0] is None or times[1] is None:
+        why = "no form of this version prices both"
+        return Pair(operator, precision, one, other, None, why)
+    if not len(times[0]):
+        why = "no usual shape was measured in both"
+        return Pair(operator, precision, one, other, None, why)
+    ratio = times[1] / times[0]
+    furthest = int(np.argmax(np.abs(np.log(ratio))))
+    p10, median, p90 = np.percentile(ratio, (10, 50, 90)).tolist()
+    at = describe({name: float(column[furthest]) for name, column in shape.items()})
+    ratios = Ratios(len(ratio), median, p10, p90, float(ratio[furthest]), at)
+    return Pair(operator, precision, one, other, ratios, "")
+
+
+def _times(found: Found, operator: str, precision: str, shape: dict[str, Floats]) -> Floats | None:
+    fit = found.profile.kernels[operator][precision]
+    choice = choose(operator, precision, found.gpu, fit.form)
+    if choice is None or not choice.suits(fit):
+        return None
+    return choice.form.price(fit, shape, choice.ceilings)
+
+
+def to_document(comparison: Comparison) -> dict[str, Any]:
+    """The comparison as plain data, for ``--json``."""
+    return {
+        "first": _named(comparison.first),
+        "second": _named(comparison.second),
+        "operators": [_pair_document(pair) for pair in comparison.pairs],
+        "only_first": comparison.only_first,
+        "only_second": comparison.only_second,
+    }
+
+
+def _named(found: Found) -> dict[str, str]:
+    profile = found.profile
+    return {
+        "name": found.name,
+        "gpu": found.gpu.title,
+        "source": profile.source,
+        "date": profile.date,
+    }
+
+
+def _pair_document(pair: Pair) -> dict[str, Any]:
+    names = list(dict.fromkeys([*pair.first.parameters, *pair.second.parameters]))
+    fits = {"first": pair.first, "second": pair.second}
+    return {
+        "operator": pair.operator,
+        "precision": pair.precision,
+        "ratio": None if pair.ratios is None else pair.ratios._asdict(),
+        "why": pair.why,
+        "parameters": {
+            name: {which: fit.parameters.get(name) for which, fit in fits.items()} for name in names
+        },
+        "holdout": {which: score_document(fit.holdout) for which, fit in fits.items()},
+        "kernel": {which: fit.kernel for which, fit in fits.items()},
+    }

@@ -1,0 +1,86 @@
+"""Finds the profile that a name or a path stands for, and the measurements next to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from sim import catalog
+from sim.errors import UsageError, did_you_mean
+from sim.specs.gpu import GpuSpec
+from sim.specs.profile import Profile
+
+
+class Found(NamedTuple):
+    """A profile, the GPU it belongs to, and the table it was fitted to (None: not there)."""
+
+    name: str
+    gpu: GpuSpec
+    profile: Profile
+    measurements: Path | None
+
+
+def find(text: str, framework: str = catalog.DEFAULT_KERNELS) -> Found:
+    """The profile of a catalogue GPU (``h100-sxm``, ``h100-sxm.sglang``) or of a GPU's YAML file.
+
+    ``framework`` is whose kernels are meant where the name does not say. The measurements of a file
+    are the CSV file of the same name next to it. Raises UsageError where there is no profile.
+    """
+    name, _, after = text.partition(".")
+    if name in catalog.names("gpus") and not Path(text).is_file():
+        return _of_catalogue(name, after or framework)
+    gpu = catalog.gpu(text)
+    if gpu.profile is None:
+        raise UsageError(
+            f"{text}: holds no profile; `infersim calibrate` measures one, and these GPUs of the "
+            f"catalogue have one: {', '.join(_profiled()) or 'none'}"
+        )
+    table = Path(text).with_suffix(".csv")
+    return Found(gpu.name, gpu, gpu.profile, table if table.is_file() else None)
+
+
+def _of_catalogue(name: str, framework: str) -> Found:
+    known = catalog.frameworks(name)
+    if framework not in known:
+        hint = did_you_mean(framework, known)
+        has = f"it has {', '.join(known)}" if known else "nothing was measured on it"
+        others = "" if known else f"; profiles: {', '.join(_profiled()) or 'none'}"
+        raise UsageError(f"{name}: no profile of {framework!r}{hint}; {has}{others}")
+    gpu = catalog.gpu(name, kernels=framework)
+    assert gpu.profile is not None
+    return Found(f"{name}.{framework}", gpu, gpu.profile, None)
+
+
+def _profiled() -> list[str]:
+    return [name for name in catalog.names("gpus") if catalog.frameworks(name)]
+
+
+def profile_lines(gpu: str) -> list[str]:
+    """A line for each profile that the catalogue has of a GPU: whose kernels, since when, and the
+    median error of each operator on shapes held out, in the profile's first precision."""
+    lines = []
+    for framework in catalog.frameworks(gpu):
+        profile = catalog.profile_outline(gpu, framework)
+        errors = ", ".join(
+            f"{operator.removesuffix('_attention')} {next(iter(fits.values())).holdout.median:.1%}"
+            for operator, fits in profile.kernels.items()
+            if fits
+        )
+        lines.append(f"{framework}, {profile.date}, error: {errors}")
+    return lines
+
+
+def profile_details(gpu: str) -> list[str]:
+    """The same with the source, and a line for each operator and precision."""
+    lines = []
+    for framework in catalog.frameworks(gpu):
+        profile = catalog.profile_outline(gpu, framework)
+        lines.append(f"profile {gpu}.{framework}: {profile.source} ({profile.date})")
+        for operator, fits in profile.kernels.items():
+            for precision, fit in fits.items():
+                error = fit.holdout
+                lines.append(
+                    f"  {operator} {precision}: error on shapes held out {error.median:.1%} "
+                    f"(median), {error.p90:.1%} (p90), {error.points:,} points"
+                )
+    return lines

@@ -1,0 +1,53 @@
+"""Compares published measurements with their predictions: how good predictions are.
+
+table, published     what a row says, and what its notes add
+names, conditions    the same in the catalogue's words and in numbers, or why not
+presets, drivers     engine and scenario that repeat the measurement
+predict, figures     runs, and which metric is compared with which
+replay, log_meta     logs of single requests, and the conditions they state
+errors, document     errors by group; one JSON document, a page of text
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from calibrate.scoring.log_meta import Given
+from calibrate.scoring.predict import Progress, Scored, score
+from calibrate.scoring.replay import is_log, score_log
+from calibrate.scoring.table import read_table
+from sim.errors import TraceError, UsageError
+
+__all__ = ["Given", "Scored", "score_all"]
+
+
+def score_all(
+    paths: Sequence[Path],
+    *,
+    jobs: int = -1,
+    progress: Progress | None = None,
+    given: Given | None = None,
+) -> list[Scored]:
+    """Every row of the tables (CSV files) and logs (folders) at ``paths`` next to its prediction.
+
+    ``jobs`` processes work side by side; -1 is one for each core. ``given`` goes before what logs
+    state. Raises TraceError for a file that is neither, UsageError for something given without a
+    log.
+    """
+    rows, logs = [], []
+    for path in paths:
+        if is_log(path):
+            logs.append(path)
+        elif path.is_dir():
+            raise TraceError(f"{path}: is a folder without a requests.jsonl")
+        else:
+            rows += read_table(path)
+    if given is not None and any(each is not None for each in given) and not logs:
+        raise UsageError(
+            "--model, --gpu and --num-gpu-blocks are for logs of requests; none is given"
+        )
+    found = score(rows, jobs=jobs, progress=progress)
+    for path in logs:
+        found += score_log(path, given or Given())
+    return found

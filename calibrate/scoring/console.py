@@ -1,0 +1,65 @@
+"""Shows scored rows in a terminal. Errors in %."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Group as View
+from rich.table import Table
+from rich.text import Text
+
+from calibrate.scoring.errors import QUANTITIES, Errors, Group, groups, kind, source
+from calibrate.scoring.predict import Scored
+
+SHORT = {"throughput": "tput", "ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2EL"}
+
+
+def view(rows: Sequence[Scored]) -> View:
+    """Errors by kind of measurement, by source, and what was not predicted and why."""
+    parts: list[Any] = [
+        Text(f"{sum(row.error is not None for row in rows):,} of {len(rows):,} rows predicted"),
+        _table("Errors by kind of measurement, in %", groups(rows, kind), lambda name: name[0]),
+        _table(
+            "Errors by source, engine, GPU and model, in %",
+            groups(rows, source),
+            lambda name: " ".join(part for part in name if part),
+        ),
+    ]
+    if lines := _reasons(rows):
+        parts += [Text("Not predicted", style="bold"), Text("\n".join(lines))]
+    return View(*parts)
+
+
+def _table(title: str, found: Sequence[Group], label: Any) -> Table:
+    table = Table(title=title, title_justify="left", expand=True, box=None, pad_edge=False)
+    table.add_column("rows")
+    table.add_column("of", justify="right")
+    for name in ("n", "bias", "median", "p90", "rank"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for group in found:
+        if group.errors:
+            table.add_row(Text(label(group.name), style="bold"))
+        for quantity in QUANTITIES:
+            if quantity in group.errors:
+                table.add_row("", SHORT[quantity], *_cells(group.errors[quantity]))
+    return table
+
+
+def _cells(found: Errors) -> tuple[str, ...]:
+    rank = "" if found.rank_correlation is None else f"{found.rank_correlation:.3f}"
+    return (
+        f"{found.count:,}",
+        f"{found.signed_median:+.1f}",
+        f"{found.median:.1f}",
+        f"{found.p90:.1f}",
+        rank,
+    )
+
+
+def _reasons(rows: Sequence[Scored]) -> list[str]:
+    found: dict[str, int] = {}
+    for row in rows:
+        if row.error is None:
+            found[row.reason] = found.get(row.reason, 0) + 1
+    return [f"{count:6,}  {reason}" for reason, count in sorted(found.items(), key=lambda i: -i[1])]

@@ -1,0 +1,61 @@
+"""Provides scored rows as one JSON object. Errors in %.
+
+The object: ``rows`` (each with its figures and their unit, seconds or per second, what was assumed,
+or the reason why there is none), ``groups`` by source, engine, GPU and model, ``kinds`` by kind of
+measurement, ``all``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import Any
+
+from calibrate.scoring.errors import Group, groups, kind, source
+from calibrate.scoring.predict import Scored
+
+SOURCE = ("source", "engine", "version", "gpu", "model")
+
+
+def to_document(rows: Sequence[Scored]) -> dict[str, Any]:
+    """The JSON document of ``rows``."""
+    everything = groups(rows, lambda row: ("all",))
+    return {
+        "version": version("infersim"),
+        "scored": sum(group.scored for group in everything),
+        "skipped": sum(sum(group.skipped.values()) for group in everything),
+        "all": [_group(group, ("name",)) for group in everything],
+        "kinds": [_group(group, ("kind",)) for group in groups(rows, kind)],
+        "groups": [_group(group, SOURCE) for group in groups(rows, source)],
+        "rows": [_row(row) for row in rows],
+    }
+
+
+def _group(group: Group, names: tuple[str, ...]) -> dict[str, Any]:
+    return dict(zip(names, group.name, strict=True)) | {
+        "scored": group.scored,
+        "skipped": sum(group.skipped.values()),
+        "reasons": group.skipped,
+        "errors": {quantity: asdict(found) for quantity, found in group.errors.items()},
+    }
+
+
+def _row(row: Scored) -> dict[str, Any]:
+    published = row.row
+    return {
+        "source": published.file,
+        "line": published.line,
+        "engine": published["engine"],
+        "version": published["engine_version"],
+        "gpu": published["gpu"],
+        "model": published["model"],
+        "metric": published["metric"],
+        "quantity": row.quantity,
+        "preset": row.engine or None,
+        "measured": row.measured,
+        "predicted": row.predicted,
+        "error": None if row.error is None else 100 * row.error,
+        "assumed": list(row.known.assumed) if row.known else [],
+        "reason": row.reason or None,
+    }

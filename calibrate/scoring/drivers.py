@@ -1,0 +1,174 @@
+"""Turns the conditions of a measurement into a scenario that repeats it in the simulator.
+
+Requests of fixed lengths under TensorRT-LLM, which admits a request only with memory for its whole
+answer, are given contiguous memory of exactly their length: the same arithmetic. The engine
+is the preset that stands for the published engine, release and way to run it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from calibrate.scoring.conditions import Conditions, Lengths
+from calibrate.scoring.names import Unrepresentable
+from sim import catalog
+
+
+def release(version: str) -> tuple[int, int] | None:
+    """Major and minor number of a version, None if it states none.
+
+    >>> release("0.14.0"), release("1.0.0rc3"), release("nightly 2023-24")
+    ((0, 14), (1, 0), None)
+    """
+    found = re.search(r"(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def preset(known: Conditions) -> str:
+    """The name of the preset. Raises Unrepresentable for an engine without one."""
+    name = known.engine.lower()
+    if "vllm" in name:
+        return "vllm"
+    if "sglang" in name:
+        return "sglang"
+    if "gpt-fast" in name:
+        return "gpt-fast"
+    if "tensorrt" in name or "trtllm" in name or "trt-llm" in name:
+        return _tensorrt(known, name)
+    if "transformers" in name or "hugging" in name:
+        return "transformers"
+    raise Unrepresentable(f"the engine {known.engine} has no preset")
+
+
+def _tensorrt(known: Conditions, name: str) -> str:
+    version = release(known.version)
+    if version and version < (0, 10):
+        return "tensorrt-llm-0.7" if version < (0, 8) else "tensorrt-llm-0.9"
+    if "triton" in name:
+        return "tensorrt-llm-triton"
+    if known.driver == "offline":
+        return "tensorrt-llm-0.14" if version and version < (0, 15) else "tensorrt-llm-bench"
+    return "tensorrt-llm"
+
+
+SEATS = 2048
+"""Requests that run at once at most in an engine that was to take as many as it can: the default of
+TensorRT-LLM. Buffers grow with the slots, so no more are given than memory has room for."""
+
+P95_MEANS, MOST_MEANS = 2.9, 4
+"""Of lengths whose mean alone is known: the 95th percentile of a lognormal law as wide as its mean,
+and where it is cut off, in means."""
+
+BLOCK = 16
+"""Tokens of a KV block where the number of blocks is given."""
+
+PASS = 8192
+"""Tokens of one iteration where nothing is said: the default of both engines' benchmarks."""
+
+
+def document(known: Conditions) -> dict[str, Any]:
+    """The scenario that repeats ``known``, as a mapping."""
+    longest = _longest(known.prompt) + _longest(known.output)
+    whole_answers = preset(known).startswith("tensorrt-llm")
+    kv_cache: dict[str, Any] = {}
+    if known.memory_fraction is not None:
+        kv_cache["gpu_memory_utilization"] = known.memory_fraction
+    if known.driver in ("static", "single"):  # it did run, so its memory did suffice
+        kv_cache["num_gpu_blocks"] = 1 + (known.size or 1) * -(-longest // BLOCK)
+        kv_cache["block_size"] = BLOCK
+    elif whole_answers and _fixed(known) and known.driver == "offline":
+        kv_cache["allocator"] = "contiguous"
+    together = known.driver in ("offline", "online", "closed")
+    replicas = known.gpus // known.tensor_parallel if together else 1
+    return {
+        "version": 1,
+        "name": f"{known.driver}",
+        "model": known.model,
+        "precision": {
+            "weights": known.weights,
+            "activations": "fp8" if known.weights == "fp8" else _sixteen_bits(known.weights),
+            "kv_cache": known.kv_cache,
+        },
+        "fleet": {
+            "gpu": known.gpu,
+            "tensor_parallel": known.tensor_parallel,
+            "replicas": max(1, replicas),
+        },
+        "engine": preset(known),
+        "max_model_len": longest,
+        "allow_long_max_model_len": True,
+        "scheduler": _scheduler(known, True),
+        "kv_cache": kv_cache,
+        "workload": {
+            "arrivals": _arrivals(known),
+            "prompt_tokens": _law(known.prompt),
+            "output_tokens": _law(known.output),
+        },
+        "run": {"requests": _requests(known), "warmup": 0},
+    }
+
+
+def _fixed(known: Conditions) -> bool:
+    return all(each.low == each.high and not each.varied for each in (known.prompt, known.output))
+
+
+def _longest(lengths: Lengths) -> int:
+    return lengths.high * (MOST_MEANS if lengths.varied else 1)
+
+
+def _sixteen_bits(weights: str) -> str:
+    return "fp16" if weights == "fp16" else "bf16"
+
+
+def _scheduler(known: Conditions, chunked: bool) -> dict[str, Any]:
+    tokens = known.max_num_batched_tokens or PASS
+    if known.driver in ("static", "single"):
+        size = known.size or 1
+        together = max(tokens, size * known.prompt.high)
+        return {"batching": "static", "max_num_seqs": size, "max_num_batched_tokens": together}
+    seats = (known.size or SEATS) if known.driver == "closed" else _room(known)
+    if not chunked:
+        tokens = max(tokens, known.prompt.high)
+    return {
+        "batching": "continuous",
+        "chunked_prefill": chunked,
+        "max_num_seqs": seats,
+        "max_num_batched_tokens": max(tokens, seats),
+    }
+
+
+def _room(known: Conditions) -> int:
+    """Whole requests that fit into memory with the weights, up to ``SEATS``."""
+    weights = catalog.model(known.model).weight_bytes(known.weights) / known.tensor_parallel
+    model = catalog.model(known.model)
+    free = catalog.gpu(known.gpu).memory - weights
+    request = known.prompt.mean + known.output.mean
+    per_token = model.kv_bytes_per_token(known.kv_cache) / known.tensor_parallel
+    return max(1, min(SEATS, int(free / (request * per_token))))
+
+
+def _arrivals(known: Conditions) -> dict[str, Any]:
+    if known.driver == "closed":
+        return {"kind": "closed", "concurrency": (known.size or 1) + known.more}
+    if known.driver == "online":
+        return {"kind": "poisson", "rate": known.rate}
+    return {"kind": "burst"}
+
+
+def _law(lengths: Lengths) -> dict[str, Any]:
+    if lengths.varied:
+        p95 = P95_MEANS * lengths.low
+        return {"kind": "lognormal", "mean": lengths.low, "p95": p95, "max": _longest(lengths)}
+    if lengths.low == lengths.high:
+        return {"kind": "fixed", "value": lengths.low}
+    return {"kind": "uniform", "low": lengths.low, "high": lengths.high}
+
+
+def _requests(known: Conditions) -> int:
+    if known.driver == "single":
+        return 1
+    if known.driver == "static":
+        return known.size or 1
+    assert known.requests is not None
+    return known.requests

@@ -1,0 +1,122 @@
+"""Computes how far off predictions are, by group: relative errors in percent, rank correlation.
+
+Groups have a source file, an engine and its release, a GPU and a model; classes are the kinds of
+measurement that a user would tell apart (``kind``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from calibrate.dense import dense_layer
+from calibrate.scoring.predict import Scored
+from sim import catalog
+
+QUANTITIES = ("throughput", "ttft", "tpot", "itl", "e2el")
+
+FEWEST_TO_RANK = 3
+"""Predictions needed for a rank correlation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Of ``count`` predictions of one quantity: the median of the signed error, median and 90th
+    percentile of the absolute one, all in %, and Spearman's rank correlation (None for too few)."""
+
+    count: int
+    signed_median: float
+    median: float
+    p90: float
+    rank_correlation: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rows that belong together, by ``name``: errors by quantity, and how many rows were not
+    predicted, by reason."""
+
+    name: tuple[str, ...]
+    scored: int
+    skipped: dict[str, int]
+    errors: dict[str, Errors]
+
+
+def errors_of(rows: Sequence[Scored]) -> Errors:
+    """The errors of ``rows``, at least one, all of them predicted."""
+    signed = 100 * np.array([row.error for row in rows], dtype=float)
+    size = np.abs(signed)
+    return Errors(
+        count=len(rows),
+        signed_median=float(np.median(signed)),
+        median=float(np.median(size)),
+        p90=float(np.percentile(size, 90)),
+        rank_correlation=_rank_correlation(rows),
+    )
+
+
+def _rank_correlation(rows: Sequence[Scored]) -> float | None:
+    from scipy.stats import spearmanr  # noqa: PLC0415 - slow to import
+
+    measured = [row.measured for row in rows]
+    predicted = [row.predicted for row in rows]
+    if len(rows) < FEWEST_TO_RANK or len(set(measured)) == 1 or len(set(predicted)) == 1:
+        return None
+    return float(spearmanr(measured, predicted).statistic)
+
+
+def groups(rows: Iterable[Scored], key: Callable[[Scored], tuple[str, ...]]) -> list[Group]:
+    """``rows`` by ``key``, in the order in which keys first appear."""
+    return [_group(name, members) for name, members in _by(rows, key).items()]
+
+
+def _group(name: tuple[str, ...], rows: Sequence[Scored]) -> Group:
+    skipped: dict[str, int] = {}
+    for row in rows:
+        if row.error is None:
+            skipped[row.reason] = skipped.get(row.reason, 0) + 1
+    known = [row for row in rows if row.error is not None]
+    by_quantity = _by(known, lambda row: str(row.quantity))
+    return Group(
+        name=name,
+        scored=len(known),
+        skipped=skipped,
+        errors={q: errors_of(by_quantity[q]) for q in QUANTITIES if q in by_quantity},
+    )
+
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+def _by(rows: Iterable[Scored], key: Callable[[Scored], Key]) -> dict[Key, list[Scored]]:
+    found: dict[Key, list[Scored]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return found
+
+
+def source(row: Scored) -> tuple[str, ...]:
+    """Source, engine, release, GPU and model, as published."""
+    r = row.row
+    return (r.file, r["engine"], r["engine_version"], r["gpu"], r["model"])
+
+
+def kind(row: Scored) -> tuple[str, ...]:
+    """What a user would call the measurement, such as ``static batch, grouped queries``."""
+    known = row.known
+    if known is None:
+        return ("not represented",)
+    if known.driver == "static":
+        heads = dense_layer(catalog.model(known.model)).attention
+        grouped = heads.num_kv_heads < heads.num_heads
+        return (f"static batch, {'grouped queries' if grouped else 'multi-head'}",)
+    if known.driver == "single":
+        return (f"batch 1, {'16 bits' if known.weights in ('bf16', 'fp16') else 'quantised'}",)
+    if known.driver == "offline":
+        return (f"offline, {row.engine}",)
+    if known.driver == "closed":
+        return (f"closed loop, {row.engine}",)
+    return (f"{known.driver}, {row.engine}",)

@@ -1,0 +1,175 @@
+"""Writes a scoring as a page of text: Markdown, regenerated whole. Errors in %.
+
+Published settings made some constants of the engine presets; ``SPLITS`` says which rows those were
+fitted on, so that both halves stand side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import date
+from importlib.metadata import version
+from typing import NamedTuple
+
+from calibrate.scoring.errors import QUANTITIES, Errors, Group, errors_of, groups, kind, source
+from calibrate.scoring.predict import Scored
+
+WORST = 5
+"""Rows named for each kind of measurement."""
+
+TITLES = {"throughput": "throughput", "ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2EL"}
+
+
+class Split(NamedTuple):
+    """Rows of a kind, of which those that ``fitted`` picks made the constants named in ``what``."""
+
+    kind: str
+    what: str
+    fitted: Callable[[Scored], bool]
+    halves: tuple[str, str]
+
+
+IN_SAMPLE = (
+    "The log of `replay, vllm` is in sample as a whole: the efficiencies of `rtx-4090` were "
+    "adjusted to it, so that its errors say nothing of other runs."
+)
+"""What was fitted to all rows of a kind, so that none is left to judge it on."""
+
+SPLITS = (
+    Split(
+        "closed loop, vllm",
+        "host time of `vllm`",
+        lambda row: row.row["tp"] in ("2", "4"),
+        ("2 and 4 GPUs", "8 GPUs"),
+    ),
+    Split(
+        "closed loop, tensorrt-llm",
+        "host time and launches of `tensorrt-llm`",
+        lambda row: row.row["tp"] in ("1", "4"),
+        ("1 and 4 GPUs", "2 and 8 GPUs"),
+    ),
+    Split(
+        "online, tensorrt-llm-triton",
+        "host time and front end of `tensorrt-llm-triton`",
+        lambda row: row.row["isl"].startswith("467"),
+        ("prompts of 467", "prompts of 202"),
+    ),
+    Split(
+        "static batch, grouped queries",
+        "`kv_rereads` of `tensorrt-llm-0.7` and `-0.9`",
+        lambda row: "mistral" in row.row["model"].lower(),
+        ("Mistral 7B", "LLaMA 70B"),
+    ),
+)
+
+
+def markdown(rows: Sequence[Scored]) -> str:
+    """The page."""
+    predicted = [row for row in rows if row.error is not None]
+    parts = [
+        "# Predictions compared with published measurements",
+        f"Made by `make validation` with infersim {version('infersim')} on "
+        f"{date.today():%Y-%m-%d}: {len(predicted):,} of {len(rows):,} published rows are "
+        "predicted, the others are listed below with the reason. Errors are those of the "
+        "prediction over the measurement in percent: the median with its sign (bias), the median "
+        "and the 90th percentile of the absolute error, and Spearman's rank correlation. The same "
+        "published cell moves by 3 to 8 % from one release of an engine to the next.",
+        "## By kind of measurement",
+        _table(("kind",), groups(predicted, kind)),
+        "## Fitted here, judged there",
+        "Kernels come from profiles, which know nothing of these rows. A few constants of engine "
+        "presets were fitted to some of them (the sources are in `sim/catalog/engines`):",
+        _splits(predicted),
+        IN_SAMPLE,
+        "## By source, engine, GPU and model",
+        _table(("source", "engine", "version", "GPU", "model"), groups(predicted, source)),
+        "## Where predictions are worst",
+        _worst(predicted),
+        "## What was assumed",
+        _counted(
+            [remark for row in predicted if row.known for remark in row.known.assumed], "rows"
+        ),
+        "## What is not predicted, and why",
+        _counted([row.reason for row in rows if row.error is None], "rows"),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(names: tuple[str, ...], found: Sequence[Group]) -> str:
+    head = (*names, "of", "rows", "bias", "median", "p90", "rank")
+    lines = [_line(head), _line(["---"] * len(names) + ["---"] + ["---:"] * 5)]
+    for group in found:
+        for quantity in QUANTITIES:
+            if quantity in group.errors:
+                cells = _cells(group.errors[quantity])
+                lines.append(_line((*group.name, TITLES[quantity], *cells)))
+    return "\n".join(lines)
+
+
+def _cells(found: Errors) -> tuple[str, ...]:
+    rank = "" if found.rank_correlation is None else f"{found.rank_correlation:.3f}"
+    bias = f"{found.signed_median:+.1f}"
+    return (f"{found.count:,}", bias, f"{found.median:.1f}", f"{found.p90:.1f}", rank)
+
+
+def _splits(rows: Sequence[Scored]) -> str:
+    head = ("kind", "constants", "of", "fitted on", "median / p90", "judged on", "median / p90")
+    lines = [_line(head), _line(["---"] * 7)]
+    for split in SPLITS:
+        members = [row for row in rows if kind(row) == (split.kind,)]
+        for quantity in QUANTITIES:
+            of_it = [row for row in members if row.quantity == quantity]
+            halves = [[row for row in of_it if split.fitted(row) == wanted] for wanted in (1, 0)]
+            if not all(halves):
+                continue
+            errors = [errors_of(half) for half in halves]
+            shown = [f"{each.median:.1f} / {each.p90:.1f}" for each in errors]
+            lines.append(
+                _line(
+                    (
+                        split.kind,
+                        split.what,
+                        TITLES[quantity],
+                        *(split.halves[0], shown[0]),
+                        *(split.halves[1], shown[1]),
+                    )
+                )
+            )
+    return "\n".join(lines)
+
+
+def _worst(rows: Sequence[Scored]) -> str:
+    head = ("kind", "row", "conditions", "metric", "measured", "predicted", "error")
+    lines = [_line(head), _line(["---"] * 4 + ["---:"] * 3)]
+    for group in groups(rows, kind):
+        members = [row for row in rows if kind(row) == group.name]
+        members.sort(key=lambda row: -abs(row.error or 0.0))
+        for row in members[:WORST]:
+            lines.append(_line(_worst_cells(group.name[0], row)))
+    return "\n".join(lines)
+
+
+def _worst_cells(name: str, row: Scored) -> tuple[str, ...]:
+    published = row.row
+    conditions = (
+        f"{published['model']}, {published['gpu'].split('(')[0].strip()} x {published['n_gpus']}, "
+        f"{published['weight_dtype']}, {published['isl']}/{published['osl'].split(' ')[0]}, "
+        f"{published['batch_or_concurrency'] or published['request_rate_rps']}"
+    )
+    unit = 1e3 if row.quantity != "throughput" else 1.0
+    figures = [f"{unit * value:,.4g}" for value in (row.measured, row.predicted) if value]
+    place = f"{published.file}:{published.line}" if published.line else published.file
+    error = f"{100 * (row.error or 0.0):+.0f}"
+    return (name, place, conditions, published["metric"].split("(")[0], *figures, error)
+
+
+def _counted(texts: Sequence[str], what: str) -> str:
+    counts: dict[str, int] = {}
+    for text in texts:
+        counts[text] = counts.get(text, 0) + 1
+    order = sorted(counts.items(), key=lambda item: -item[1])
+    return "\n".join(f"- {count:,} {what}: {text}" for text, count in order) or "Nothing."
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

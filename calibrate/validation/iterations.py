@@ -1,0 +1,165 @@
+"""Reads which iterations an engine ran, how long each took, and which requests were in it.
+
+The table ``iterations.csv`` of an observed run, as columns. Seconds and tokens.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.errors import UsageError, shorten
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+T = TypeVar("T")
+
+NEEDED = ("start_s", "duration_s", "decode_seqs", "prefills", "context_tokens")
+"""Columns without which nothing can be said of an iteration."""
+
+OPTIONAL = ("padded_seqs", "decodes", "preempted")
+"""Columns whose absence means: none, or unknown which."""
+
+
+class Prefill(NamedTuple):
+    """``tokens`` of one request's prompt, on top of ``before``."""
+
+    request: int
+    before: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Iterations:
+    """One entry for each iteration, in their order.
+
+    ``decode`` counts the sequences that got a token, ``padded`` slots computed for no request,
+    ``context`` the KV tokens that both held before. ``decodes`` are request ids, None where they
+    were not written down.
+    """
+
+    start: Floats
+    duration: Floats
+    decode: Ints
+    padded: Ints
+    context: Ints
+    prefills: Sequence[tuple[Prefill, ...]]
+    decodes: Sequence[tuple[int, ...]] | None
+    preempted: Ints
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def sequences(self) -> Ints:
+        """Sequences that the decode kernels run over."""
+        return self.decode + self.padded
+
+    @property
+    def prefill_seqs(self) -> Ints:
+        """Prompts, or parts of them, in each iteration."""
+        return np.array([len(parts) for parts in self.prefills], dtype=np.int64)
+
+    @property
+    def prefill_tokens(self) -> Ints:
+        """Tokens of prompts in each iteration."""
+        return np.array([sum(p.tokens for p in parts) for parts in self.prefills], dtype=np.int64)
+
+    @property
+    def admitted(self) -> Ints:
+        """Requests that entered the batch: those whose prompt begins, again after a preemption."""
+        return np.array([sum(p.before == 0 for p in parts) for parts in self.prefills], np.int64)
+
+    @property
+    def end(self) -> Floats:
+        """When the tokens of each were there (s)."""
+        return self.start + self.duration
+
+
+def read_iterations(path: Path) -> Iterations | None:
+    """The table at ``path``; None if there is none, or it holds no iteration.
+
+    UsageError, with file and line, for whatever is not what ``infersim observe`` writes.
+    """
+    if not path.is_file():
+        return None
+    with path.open(encoding="utf-8", newline="") as file:
+        table = csv.DictReader(file)
+        names = table.fieldnames or []
+        missing = [name for name in NEEDED if name not in names]
+        if missing:
+            raise UsageError(f"{path}: has no column {', '.join(missing)}")
+        rows = [_row(path, number, cells) for number, cells in enumerate(table, 2)]
+    if not rows:
+        return None
+    start, duration, decode, context, padded, prefills, decodes, preempted = zip(*rows, strict=True)
+    return Iterations(
+        start=np.array(start),
+        duration=np.array(duration),
+        decode=np.array(decode, dtype=np.int64),
+        padded=np.array(padded, dtype=np.int64),
+        context=np.array(context, dtype=np.int64),
+        prefills=prefills,
+        decodes=decodes if "decodes" in names else None,
+        preempted=np.array(preempted, dtype=np.int64),
+    )
+
+
+Row = tuple[float, float, int, int, int, tuple[Prefill, ...], tuple[int, ...], int]
+"""The cells of a row that are read, in the order of ``_row``."""
+
+
+def _row(path: Path, line: int, cells: Mapping[str, str | None]) -> Row:
+    def read(name: str, convert: Callable[[str], T], absent: str = "") -> T:
+        text = cells.get(name) if name in NEEDED else cells.get(name, absent) or absent
+        try:
+            if text is None:
+                raise ValueError
+            return convert(text)
+        except ValueError:
+            raise UsageError(f"{path}:{line}: {name} is {shorten(repr(text))}") from None
+
+    return (
+        read("start_s", _seconds),
+        read("duration_s", _seconds),
+        read("decode_seqs", _count),
+        read("context_tokens", _count),
+        read("padded_seqs", _count, "0"),
+        read("prefills", _parts),
+        read("decodes", _requests),
+        len(read("preempted", _requests)),
+    )
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not isfinite(value) or value < 0:
+        raise ValueError
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise ValueError
+    return value
+
+
+def _requests(text: str) -> tuple[int, ...]:
+    return tuple(map(_count, text.split()))
+
+
+def _parts(text: str) -> tuple[Prefill, ...]:
+    parts = []
+    for word in text.split():
+        request, _, span = word.partition(":")
+        before, _, tokens = span.partition("+")
+        parts.append(Prefill(_count(request), _count(before), _count(tokens)))
+    return tuple(parts)

@@ -1,0 +1,119 @@
+"""Draws what decides a verdict: the share of requests within the SLO at both ends of each input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import plotly.graph_objects as go
+
+from reports.figures.layout import height, zero
+from reports.figures.naming import label, plain
+from reports.figures.tornado import ROOM, THICK
+from reports.frame import theme
+from sim.planning.points.wording import OPEN
+from sim.units import show_share
+
+NOTHING = 0.02
+"""Bars that are a smaller part of the room for words beside them have none."""
+
+
+class Bar(NamedTuple):
+    """An input at one end: the share of requests within the SLO, 0..1, and the SLO's state (met,
+    missed, too close to call) where that is another one than that of the run."""
+
+    row: str
+    text: str
+    share: float
+    flips: str
+
+
+def bars(document: Mapping[str, Any]) -> list[Bar]:
+    """The ends of all inputs whose share is known, the widest swing first."""
+    now, made = document["verdict"]["attainment"], []
+    for entry in document["inputs"]:
+        own = [_bar(document, entry["title"], end) for end in (entry["low"], entry["high"])]
+        made.append([bar for bar in own if bar is not None])
+    made.sort(key=lambda own: -max((abs(bar.share - now) for bar in own), default=0.0))
+    return [bar for own in made for bar in own]
+
+
+def _bar(document: Mapping[str, Any], row: str, end: Mapping[str, Any] | None) -> Bar | None:
+    if end is None or end["error"] is not None or end["attainment"] is None:
+        return None
+    state = end["slo_state"]
+    flips = "" if state == document["verdict"]["slo_state"] else str(state)
+    return Bar(row, end["text"], end["attainment"], flips)
+
+
+def figure(document: Mapping[str, Any]) -> go.Figure:
+    """Bars from the share of the run to that at each end; the target is a dashed line."""
+    now, target = document["verdict"]["attainment"], document["verdict"]["target"]
+    drawn = bars(document)
+    shares = [100 * share for share in (now, target, *(bar.share for bar in drawn))]
+    low, high = min(shares), max(shares)
+    room = max(0.2 * (high - low), 0.02)
+    shape = [_side([b for b in drawn if b.row == bar.row], bar, now) for bar in drawn]
+    trace = {
+        "type": "bar",
+        "orientation": "h",
+        "y": [label(bar.row) for bar in drawn],
+        "base": [100 * now] * len(drawn),
+        "x": [100 * (bar.share - now) for bar in drawn],
+        "offset": [offset for offset, _ in shape],
+        "width": [width for _, width in shape],
+        "marker": {"color": [_colour(bar) for bar in drawn]},
+        "text": [plain(_beside(bar, now, room)) for bar in drawn],
+        "textposition": "outside",
+        "constraintext": "none",
+        "textfont": {"color": theme.PAGE["muted"].light, "size": 10},
+        "cliponaxis": False,
+        "customdata": [
+            [plain(f"{bar.row} {bar.text}".strip()), show_share(bar.share, target)] for bar in drawn
+        ],
+        "hovertemplate": "%{customdata[0]}: %{customdata[1]} within the SLO<extra></extra>",
+    }
+    wanted = zero() | {"x0": 100 * target, "x1": 100 * target}
+    wanted["line"] = wanted["line"] | {"dash": "dash"}
+    word = {
+        "text": f"wanted: {show_share(target)}",
+        "x": 100 * target,
+        "y": 1.0,
+        "yref": "paper",
+        "yanchor": "bottom",
+        "showarrow": False,
+        "font": {"size": 10, "color": theme.PAGE["muted"].light},
+    }
+    layout = theme.layout() | {
+        "height": height(len({bar.row for bar in drawn}), ROOM) + 12,
+        "xaxis": theme.axis("Requests within the SLO (%)")
+        | {"range": [low - room, high + room / 2]},
+        "yaxis": theme.axis(None) | {"type": "category", "autorange": "reversed"},
+        "barmode": "overlay",
+        "hovermode": "closest",
+        "shapes": [zero() | {"x0": 100 * now, "x1": 100 * now}, wanted],
+        "annotations": [word],
+    }
+    return go.Figure(data=[trace], layout=layout)
+
+
+def _side(own: list[Bar], bar: Bar, now: float) -> tuple[float, float]:
+    """Offset and width of a bar: those to the same side share the row, or one would hide the
+    other."""
+    moves = [each.share - now for each in own]
+    if len(own) == 1 or min(moves) * max(moves) < 0:
+        return -THICK / 2, THICK
+    width = THICK / len(own)
+    return width * own.index(bar) - THICK / 2, width
+
+
+def _beside(bar: Bar, now: float, room: float) -> str:
+    """Which end it is, and the verdict where that is another one; nothing beside no bar."""
+    if 100 * abs(bar.share - now) < NOTHING * room:
+        return ""
+    return ": ".join(text for text in (bar.text, bar.flips) if text)
+
+
+def _colour(bar: Bar) -> str:
+    tone = {"met": theme.GREEN, "missed": theme.VERMILLION, OPEN: theme.ORANGE}
+    return tone.get(bar.flips, theme.GREY).light

@@ -1,0 +1,49 @@
+"""Provides the axes of a profile's figures: logarithmic, with a line and a label at each decade."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import ceil, floor, log10
+from typing import Any
+
+from reports.frame import theme
+
+FEW_DECADES = 1.3
+"""A range of fewer decades has labels between them."""
+
+_PREFIXES = {-4: "p", -3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T", 5: "P"}
+
+
+def logarithmic(title: str | None, values: Iterable[float], unit: str = "") -> dict[str, Any]:
+    """An axis for ``values``, all above 0, labelled with decimal prefixes and ``unit``."""
+    known = list(values)
+    low, high = log10(min(known)), log10(max(known))
+    axis = theme.axis(title) | {"type": "log"}
+    if high - low >= FEW_DECADES:
+        step = max(1, floor((high - low) / 6))
+        return axis | {"dtick": step, "tickformat": "~s", "ticksuffix": unit}
+    decades = range(floor(low) - 1, ceil(high) + 2)
+    ticks = [step * 10.0**decade for decade in decades for step in (1, 2, 5)]
+    return axis | {"tickvals": ticks, "ticktext": [prefixed(tick, unit) for tick in ticks]}
+
+
+def prefixed(value: float, unit: str) -> str:
+    """A value above 0 with its unit.
+
+    >>> prefixed(2e-6, "s"), prefixed(0.05, "s"), prefixed(500.0, ""), prefixed(2e4, "B/s")
+    ('2µs', '50ms', '500', '20kB/s')
+    """
+    power = min(max(floor(log10(value * 1.0001) / 3), min(_PREFIXES)), max(_PREFIXES))
+    return f"{value / 1000.0**power:.4g}{_PREFIXES[power]}{unit}"
+
+
+def legend() -> dict[str, Any]:
+    """A legend above the figure; a new dict each time."""
+    return {
+        "orientation": "h",
+        "x": 0,
+        "y": 1.0,
+        "yanchor": "bottom",
+        "bgcolor": "rgba(0, 0, 0, 0)",
+        "font": {"size": 12, "color": theme.PAGE["ink"].light},
+    }

@@ -1,0 +1,67 @@
+"""Draws how an operator's time grows: the fitted form as lines, the measurements as points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from reports.figures.axes import legend, logarithmic
+from reports.figures.kernel_names import AXES
+from reports.frame import theme
+
+SEPARATOR = ", "
+
+NOTHING = "nothing cached before"
+"""A line of prompts whose label names no context."""
+
+
+def shared(curves: Sequence[Mapping[str, Any]]) -> str:
+    """What the labels of all lines have in common, for the caption."""
+    parts = [curve["label"].split(SEPARATOR) for curve in curves]
+    return SEPARATOR.join(part for part in parts[0] if all(part in other for other in parts))
+
+
+def figure(curves: Sequence[Mapping[str, Any]]) -> go.Figure:
+    """The lines of one operator in one precision, at most as many as there are colours."""
+    traces = []
+    common = shared(curves).split(SEPARATOR)
+    for curve, tone in zip(curves, theme.SERIES, strict=False):
+        own = [part for part in curve["label"].split(SEPARATOR) if part not in common]
+        traces.append(_line(curve, SEPARATOR.join(own) or NOTHING, tone))
+        if curve["measured"]:
+            traces.append(_points(curve, tone))
+    seconds = [second for curve in curves for second in curve["seconds"]]
+    layout = theme.layout() | {
+        "xaxis": logarithmic(AXES[curves[0]["variable"]], curves[0]["at"]),
+        "yaxis": logarithmic(None, seconds, "s"),
+        "hovermode": "closest",
+        "showlegend": len(curves) > 1,
+        "legend": legend(),
+    }
+    return go.Figure(data=traces, layout=layout)
+
+
+def _line(curve: Mapping[str, Any], name: str, tone: theme.Tone) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": curve["at"],
+        "y": curve["seconds"],
+        "line": {"color": tone.light, "width": 2},
+        "hovertemplate": "%{x:,.0f}: %{y:.3~s}s predicted<extra></extra>",
+    }
+
+
+def _points(curve: Mapping[str, Any], tone: theme.Tone) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": curve["measured_at"],
+        "y": curve["measured"],
+        "showlegend": False,
+        "marker": {"size": 7, "color": tone.light, "symbol": "circle-open", "line": {"width": 1.5}},
+        "hovertemplate": "%{x:,.0f}: %{y:.3~s}s measured<extra></extra>",
+    }

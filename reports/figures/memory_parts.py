@@ -1,0 +1,69 @@
+"""Adds up what the memory of one GPU holds when its KV cache is fullest. Bytes.
+
+The parts together are the whole memory of the GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from reports.figures.steps import RESERVED_END
+from sim.growth.leaps import Leaps
+
+TITLES: Mapping[str, str] = {
+    "weights": "weights",
+    "activations": "activations of the largest pass",
+    "reserve": "the engine's reserve",
+    "kv_used": "KV cache: holds tokens",
+    "kv_wasted": "KV cache: reserved, holds nothing",
+    "kv_free": "KV cache: free",
+    "outside": "not for the engine",
+}
+"""Part of the memory -> what it is called."""
+
+
+class Memory(NamedTuple):
+    """Bytes of each of ``TITLES``; ``time`` (s) is when the cache was fullest, NaN if never used.
+
+    ``short`` are the bytes by which the parts exceed the memory of the GPU: 0 unless the number of
+    KV blocks was given and is too large for it.
+    """
+
+    parts: dict[str, float]
+    total: float
+    time: float
+    short: float
+
+
+def gpu_memory(memory: Mapping[str, Any], timeseries: pd.DataFrame) -> Memory:
+    """The memory of a GPU that is as the summary's ``infersim.memory`` says, at its fullest."""
+    time, used, reserved = _fullest(timeseries)
+    token, cache = memory["kv_bytes_per_token"], memory["kv_cache_bytes"]
+    taken = min(max(used, reserved) * token, cache)
+    parts = {
+        "weights": memory["weights_bytes"],
+        "activations": memory["activations_bytes"],
+        "reserve": memory["reserve_bytes"],
+        "kv_used": min(used * token, taken),
+        "kv_wasted": taken - min(used * token, taken),
+        "kv_free": cache - taken,
+    }
+    rest = memory["gpu_bytes"] - sum(parts.values())
+    parts["outside"] = max(0.0, rest)
+    return Memory(parts, memory["gpu_bytes"], time, max(0.0, -rest))
+
+
+def _fullest(timeseries: pd.DataFrame) -> tuple[float, float, float]:
+    """When a replica had most of its cache reserved, and its tokens used and reserved then."""
+    if not len(timeseries):
+        return np.nan, 0.0, 0.0
+    growth = np.nan_to_num(Leaps.saved(timeseries).gained().astype(float))
+    used = timeseries["kv_used_tokens"].to_numpy(float) + growth
+    column = RESERVED_END if RESERVED_END in timeseries else "kv_reserved_tokens"
+    reserved = np.maximum(timeseries[column].to_numpy(float), used)
+    at = int(np.lexsort((used, reserved))[-1])
+    return float(timeseries["end_s"].iloc[at]), float(used[at]), float(reserved[at])

@@ -1,0 +1,75 @@
+"""Draws observed and predicted latencies as two cumulative distributions.
+
+Takes seconds and shows milliseconds, or seconds where the values are long.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import plotly.graph_objects as go
+
+from reports.figures.axes import legend
+from reports.figures.latency_cdf import POINTS
+from reports.frame import theme
+from reports.frame.decimate import ranks
+from reports.frame.scale import Scale, time_axis, time_scale
+
+Floats = npt.NDArray[np.float64]
+
+WIDE = 25.0
+"""The largest over the median value from which on an axis is logarithmic."""
+
+
+class Sample:
+    """Values in ascending order, each seen ``weights`` times."""
+
+    def __init__(self, values: Floats, weights: Floats | None = None) -> None:
+        self.values = values
+        self.weights = np.ones(len(values)) if weights is None else weights
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def median(self) -> float:
+        """The middle one."""
+        reached = np.cumsum(self.weights)
+        return float(self.values[np.searchsorted(reached, reached[-1] / 2)])
+
+
+def figure(title: str, observed: Sample, predicted: Sample) -> go.Figure:
+    """Both distributions of the latency called ``title``; a side without values has no curve."""
+    sides = {"observed": observed, "predicted": predicted}
+    known = {name: sample for name, sample in sides.items() if len(sample)}
+    longest = max((float(sample.values[-1]) for sample in known.values()), default=0.0)
+    shown = time_scale(longest)
+    wide = any(longest > WIDE * sample.median() > 0 for sample in known.values())
+    layout = theme.layout() | {
+        "xaxis": time_axis(title, shown)
+        | ({"type": "log"} if wide else {"range": [0, longest * shown.factor * 1.05 or 1]}),
+        "yaxis": theme.axis("share")
+        | {"range": [0, 1.02], "tickformat": ".0%", "dtick": 0.25, "fixedrange": True},
+        "hovermode": "closest",
+        "showlegend": True,
+        "legend": legend(),
+    }
+    traces = [_curve(name, sample, shown) for name, sample in known.items()]
+    return go.Figure(data=traces, layout=layout)
+
+
+def _curve(name: str, sample: Sample, shown: Scale) -> dict[str, Any]:
+    drawn = ranks(len(sample), POINTS)
+    shares = np.cumsum(sample.weights) / sample.weights.sum()
+    x = np.concatenate([sample.values[:1], sample.values[drawn]]) * shown.factor
+    y = np.concatenate([[0.0], shares[drawn]])
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": x.astype(np.float32),
+        "y": y.astype(np.float32),
+        "line": {"shape": "hv", **theme.side(name)},
+        "hovertemplate": f"%{{y:.1%}} take at most %{{x:,.4~g}} {shown.unit}",
+    }

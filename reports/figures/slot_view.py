@@ -1,0 +1,226 @@
+"""Chooses the part of a run that a slot chart shows, so that single requests stay visible.
+
+The whole of a small run; of a larger one the first replica, a stretch around the middle of its
+service and the lowest slots, which the caption says. Times in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sim.results.trail_files import Trail
+from sim.schedulers import POLICIES
+from sim.trails.courses import Courses
+from sim.trails.iterations import Iterations
+from sim.trails.seats import Phase, Stay, batch_ends, overlapping, seating
+from sim.units import show_time
+
+SEATS, SPARE, LANES = 40, 8, 12
+"""Most slots that are drawn (a few more where that shows all), and most lanes of waiting requests:
+where more wait at once, their number is drawn instead."""
+
+AFTER: Mapping[str, Phase] = {
+    name: "padding" if policy.shape.padded else "held"
+    for name, policy in POLICIES.items()
+    if policy.shape.whole
+}
+"""Batching -> what happens to the slot of a request that is done before its batch."""
+
+MOST_STEPS = 1_000
+"""Most steps of the line that says how many wait."""
+
+MOST_PARTS = 450
+"""Most bars: more would be too thin to be distinguished."""
+
+FEW_REQUESTS = 5_000
+"""Most requests that are placed to see whether they fit; a longer stretch is cut at once."""
+
+SHORTEST = 1e-4
+"""Share of a run below which a stretch is not cut further, however many wait in it."""
+
+
+class Counts(NamedTuple):
+    """How much of something is drawn, of how much there is."""
+
+    drawn: int
+    all: int
+
+
+class Queue(NamedTuple):
+    """How many requests wait from each of these times (s) on."""
+
+    times: NDArray[np.float64]
+    number: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class SlotView:
+    """What is drawn: ``stays`` that touch ``start..end`` on ``replica``.
+
+    ``duration`` is when the run ended, ``requests`` counts those in it; ``vague`` those of the
+    stretch of which it is not known when they were preempted.
+    """
+
+    stays: tuple[Stay, ...]
+    ids: tuple[int, ...]  # of each stay
+    start: float
+    end: float
+    duration: float
+    replicas: Counts
+    seats: Counts
+    lanes: Counts
+    requests: Counts
+    vague: int
+    is_cut: bool  # whether the stretch is not the whole run
+    queue: Queue | None  # in place of lanes, where many wait
+    decoding: float | None  # share of the slots' time that is decoded, where batches are whole
+
+
+def slot_view(
+    requests: pd.DataFrame,
+    timeseries: pd.DataFrame,
+    batching: str = "continuous",
+    trail: Trail | None = None,
+) -> SlotView | None:
+    """The part that is drawn; None where no request ever ran.
+
+    ``batching`` is the scenario's: under static and request-level batching a slot stays taken until
+    the whole batch is done. ``trail`` is exact where the run saved it; else it is inferred what
+    preempted requests did.
+    """
+    served = requests[requests["first_token_s"].notna() | requests["scheduled_s"].notna()]
+    if not len(served):
+        return None
+    replicas = np.unique(served["replica"])
+    replica = int(replicas[0])
+    rows = {str(name): requests[name].to_numpy() for name in requests.columns}
+    plans = {str(name): timeseries[name].to_numpy() for name in timeseries.columns}
+    courses = None if trail is None else _courses(trail, plans)
+    iterations = Iterations(plans, replica)
+    duration = _end(requests, timeseries)
+    mine = served[served["replica"] == replica]
+    first = float(mine["arrival_s"].min())
+    middle = float(mine["scheduled_s"].fillna(mine["first_token_s"]).median())
+    after = _after(rows, replica, batching)
+    whole = half = max(middle - first, duration - middle)
+    while True:
+        start, end = max(first, middle - half), min(duration, middle + half)
+        held = [row for row, (_, over) in after.items() if over >= start]
+        held = [row for row in held if rows["scheduled_s"][row] <= end]
+        touching = np.union1d(overlapping(rows, replica, start, end), np.array(held, int))
+        waiting = touching[~(rows["scheduled_s"][touching] <= end)]
+        if len(touching) <= FEW_REQUESTS or half < SHORTEST * whole:
+            # of those that wait all the time a few are enough to fill the lanes
+            chosen = np.setdiff1d(touching, waiting[FEW_REQUESTS:])
+            found = seating(
+                rows, iterations, chosen.tolist(), duration, after=after, courses=courses
+            )
+            seats = found.seats if found.seats <= SEATS + SPARE else SEATS
+            lanes = max(found.lanes, len(waiting))
+            crowded = lanes > LANES
+            shown = 0 if crowded else lanes
+            kept = tuple(
+                stay
+                for stay in found.stays
+                if stay.lane < (seats if stay.seated else shown)
+                and stay.end > start
+                and stay.start < end
+            )
+            parts = sum(len(stay.parts) for stay in kept)
+            if parts <= MOST_PARTS or half < SHORTEST * whole:
+                break
+        half *= 0.7
+    ids = tuple(int(rows["request_id"][stay.row]) for stay in kept)
+    return SlotView(
+        stays=kept,
+        ids=ids,
+        start=start,
+        end=end,
+        duration=duration,
+        replicas=Counts(1, len(replicas)),
+        seats=Counts(seats, found.seats),
+        lanes=Counts(shown, lanes),
+        requests=Counts(
+            len(set(ids)), int((~requests["status"].isin(("rejected", "failed"))).sum())
+        ),
+        vague=found.vague,
+        is_cut=half < whole,
+        queue=_waiting(rows, replica, start, end) if crowded else None,
+        decoding=_decoding(kept, start, end) if after else None,
+    )
+
+
+def _courses(trail: Trail, plans: dict[str, NDArray[Any]]) -> Courses:
+    chunks, absences = ({str(name): frame[name].to_numpy() for name in frame} for frame in trail)
+    return Courses(chunks, absences, plans)
+
+
+def _after(
+    rows: dict[str, NDArray[Any]], replica: int, batching: str
+) -> dict[int, tuple[Phase, float]]:
+    """What happens to the slots of requests that are done before their batch; row -> until when."""
+    if batching not in AFTER:
+        return {}
+    return {row: (AFTER[batching], end) for row, end in batch_ends(rows, replica).items()}
+
+
+def _waiting(rows: dict[str, NDArray[Any]], replica: int, start: float, end: float) -> Queue:
+    """How many requests of ``replica`` wait for their first iteration.
+
+    Requests that were never scheduled wait to the end; preempted ones are not counted.
+    """
+    own = rows["replica"] == replica
+    came = np.sort(rows["arrival_s"][own].astype(float))
+    left = rows["scheduled_s"][own].astype(float)
+    left = np.sort(np.where(np.isnan(left), rows["first_token_s"][own].astype(float), left))
+    left = left[~np.isnan(left)]
+    times = np.unique(np.concatenate(([start], came, left, [end])))
+    times = times[(times >= start) & (times <= end)]
+    number = np.searchsorted(came, times, side="right") - np.searchsorted(left, times, side="right")
+    step = max(1, len(times) // MOST_STEPS)
+    return Queue(times[::step], number[::step])
+
+
+def _decoding(stays: Sequence[Stay], start: float, end: float) -> float | None:
+    """The share of the drawn slots' time in which they decode; None where nothing is drawn."""
+    spent = dict.fromkeys((True, False), 0.0)
+    for stay in stays:
+        for part in stay.parts if stay.seated else ():
+            inside = min(part.end, end) - max(part.start, start)
+            spent[part.phase == "decode"] += max(0.0, inside)
+    total = sum(spent.values())
+    return spent[True] / total if total > 0 else None
+
+
+def caption(view: SlotView) -> str:
+    """What is shown, and what is left out."""
+    told = []
+    if view.requests.drawn < view.requests.all:
+        told.append(f"{view.requests.drawn:,} of {view.requests.all:,} requests.")
+    if view.is_cut:
+        span = f"{show_time(view.start)} to {show_time(view.end)} of {show_time(view.duration)}"
+        told.append(f"Around the middle of the run: {span}.")
+    if view.replicas.all > 1:
+        told.append(f"One of {view.replicas.all:,} replicas.")
+    if view.seats.drawn < view.seats.all:
+        told.append(f"The lowest {view.seats.drawn:,} of {view.seats.all:,} slots.")
+    if view.decoding is not None:
+        told.append(f"{view.decoding:.0%} of the time of these slots is spent on decoding.")
+    if view.vague:
+        told.append(
+            f"Of {view.vague:,} preempted requests it was not recorded when they were out of the "
+            "batch."
+        )
+    return " ".join(told)
+
+
+def _end(requests: pd.DataFrame, timeseries: pd.DataFrame) -> float:
+    times = [requests[name].max() for name in ("first_token_s", "finish_s")]
+    times += [timeseries["end_s"].max() if len(timeseries) else np.nan]
+    return float(np.nanmax(times))

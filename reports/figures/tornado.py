@@ -1,0 +1,152 @@
+"""Draws how far each change moves one metric: bars on both sides of its value now.
+
+The widest is on top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import plotly.graph_objects as go
+
+from reports.figures.layout import height, zero
+from reports.figures.naming import label, plain
+from reports.frame import theme
+
+MOST_ROWS = 24
+"""Changes that one figure shows."""
+
+NOTHING = 5e-4
+"""Relative changes below this have no word beside them."""
+
+ROOM = 34
+"""Pixels of a row with two words beside its bars, or a label of two lines."""
+
+THICK = 0.7
+"""Share of a row that its bar fills; two bars to the same side have half of it each."""
+
+
+FOLLOWS = ("output_throughput", "request_goodput")
+"""Figures that grow with the traffic itself."""
+
+LOADS = ("assume.prompt_tokens", "assume.output_tokens")
+"""Assumptions that are about the traffic."""
+
+
+class Bar(NamedTuple):
+    """``change`` is relative: 0.1 is a tenth more. Bars of the same ``row`` share it; ``text`` says
+    which change it is, ``end`` does in a word beside the bar; what is not ``judged`` is neither
+    better nor worse."""
+
+    row: str
+    change: float
+    text: str
+    end: str = ""
+    judged: bool = True
+
+
+def figure(title: str, more: bool, bars: Sequence[Bar]) -> go.Figure:
+    """The changes of the figure called ``title``, of which ``more`` is better or not.
+
+    Green is better, red is worse, grey is neither.
+    """
+    drawn = [bar for own in rows(bars)[:MOST_ROWS] for bar in own]
+    shape = [side for own in rows(bars)[:MOST_ROWS] for side in _sides(own)]
+    trace = {
+        "type": "bar",
+        "orientation": "h",
+        "y": [label(bar.row) for bar in drawn],
+        "x": [100 * bar.change for bar in drawn],
+        "offset": [offset for offset, _ in shape],
+        "width": [width for _, width in shape],
+        "marker": {"color": [_colour(bar, more) for bar in drawn]},
+        "text": [plain(bar.end) if abs(bar.change) >= NOTHING else "" for bar in drawn],
+        "textposition": "outside",
+        "constraintext": "none",
+        "textfont": {"color": theme.PAGE["muted"].light, "size": 10},
+        "cliponaxis": False,
+        "customdata": [plain(bar.text) for bar in drawn],
+        "hovertemplate": "%{customdata}: %{x:+.3~g} %<extra></extra>",
+    }
+    layout = theme.layout() | {
+        "height": height(len({bar.row for bar in drawn}), _row(drawn, shape)),
+        "xaxis": theme.axis(f"{title.partition(' (')[0]}, change (%)") | _span(drawn),
+        "yaxis": theme.axis(None) | {"type": "category", "autorange": "reversed"},
+        "barmode": "overlay",
+        "hovermode": "closest",
+        "shapes": [zero()],
+    }
+    return go.Figure(data=[trace], layout=layout)
+
+
+def rows(bars: Sequence[Bar]) -> list[list[Bar]]:
+    """The bars row by row, the row with the widest one first."""
+    found: dict[str, list[Bar]] = {}
+    for bar in bars:
+        found.setdefault(bar.row, []).append(bar)
+    return sorted(found.values(), key=lambda own: -max(abs(bar.change) for bar in own))
+
+
+def _sides(own: Sequence[Bar]) -> list[tuple[float, float]]:
+    """Offset and width of the bars of a row: one behind the other would hide it."""
+    same = len(own) > 1 and min(bar.change for bar in own) * max(bar.change for bar in own) >= 0
+    if not same:
+        return [(-THICK / 2, THICK)] * len(own)
+    width = THICK / len(own)
+    return [(width * index - THICK / 2, width) for index in range(len(own))]
+
+
+def _row(drawn: Sequence[Bar], sides: Sequence[tuple[float, float]]) -> int:
+    """Pixels of a row: more if some words need them."""
+    shared = any(bar.end and width < THICK for bar, (_, width) in zip(drawn, sides, strict=True))
+    return ROOM if shared or any("<br>" in label(bar.row) for bar in drawn) else 24
+
+
+def _span(drawn: Sequence[Bar]) -> dict[str, Any]:
+    """A range that leaves room for the words beside the bars; at least a percent wide."""
+    low = min([0.0, *(100 * bar.change for bar in drawn)])
+    high = max([0.0, *(100 * bar.change for bar in drawn)])
+    room = max(0.17 * (high - low), 0.5)
+    return {"range": [low - room, high + room]}
+
+
+def bars_of(document: Mapping[str, Any], key: str) -> list[Bar]:
+    """The bars of the metric ``key`` in a diagnosis or a study of sensitivity."""
+    return (of_trials if document["kind"] == "diagnosis" else of_inputs)(document, key)
+
+
+def of_trials(document: Mapping[str, Any], key: str) -> list[Bar]:
+    """The bars of a diagnosis."""
+    return [
+        Bar(trial["title"], trial["changes"][key], trial["title"])
+        for trial in document["trials"]
+        if trial["changes"].get(key) is not None
+    ]
+
+
+def of_inputs(document: Mapping[str, Any], key: str) -> list[Bar]:
+    """The bars of a study of sensitivity, two for each input."""
+    return [
+        Bar(
+            entry["title"],
+            end["changes"][key],
+            f"{entry['title']} {end['text']}",
+            end["text"],
+            judged=not (key in FOLLOWS and _is_load(end)),
+        )
+        for entry in document["inputs"]
+        for end in (entry["low"], entry["high"])
+        if end is not None and end["changes"].get(key) is not None
+    ]
+
+
+def _is_load(end: Mapping[str, Any]) -> bool:
+    """Whether an end is other traffic: more requests or longer answers are not better work."""
+    return any(key.startswith("workload.") or key in LOADS for key in end["settings"])
+
+
+def _colour(bar: Bar, more: bool) -> str:
+    if not bar.judged:
+        return theme.GREY.light
+    return (theme.GREEN if (bar.change > 0) == more else theme.VERMILLION).light

@@ -1,0 +1,97 @@
+"""Draws how one metric grows technique by technique: each bar begins where the last one ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import plotly.graph_objects as go
+
+from reports.figures.naming import TITLES, label
+from reports.frame import theme
+from reports.frame.scale import time_axis, time_scale
+from sim.planning.causes.ablate_words import SAME, value_text
+
+
+class Bar(NamedTuple):
+    """From where to where; a ``whole`` one stands on the ground, others are what a step brings."""
+
+    name: str
+    start: float
+    end: float
+    tone: theme.Tone
+    whole: bool
+
+
+def bars(entry: Mapping[str, Any]) -> list[Bar]:
+    """Baseline, steps and the whole of one figure; steps that do not run are left out, and what
+    the next one brings is counted from before them."""
+    made, at = [], entry["baseline"]
+    if at is not None:
+        made.append(Bar("baseline", 0.0, at, theme.GREY, whole=True))
+    for step in entry["steps"]:
+        value = step["value"]
+        if value is None or at is None:
+            continue
+        better = (value >= at) == entry["more"]
+        tone = theme.GREEN if better else theme.VERMILLION
+        made.append(Bar(f"+ {step['title']}", at, value, tone, whole=False))
+        at = value
+    if entry["full"] is not None:
+        made.append(Bar("all together", 0.0, entry["full"], theme.BLUE, whole=True))
+    return made
+
+
+def figure(document: Mapping[str, Any], key: str) -> go.Figure:
+    """The steps of the figure called ``key`` in the order asked for, and the whole at the end.
+
+    Green is better, red is worse.
+    """
+    entry = next(each for each in document["figures"] if each["key"] == key)
+    drawn = bars(entry)
+    highest = max([bar.end for bar in drawn], default=1.0) or 1.0
+    axis, factor = _axis(key, entry["unit"], highest)
+    trace = {
+        "type": "bar",
+        "x": [label(bar.name) for bar in drawn],
+        "y": [factor * (bar.end - bar.start) for bar in drawn],
+        "base": [factor * bar.start for bar in drawn],
+        "marker": {"color": [bar.tone.light for bar in drawn]},
+        "customdata": [value_text(key, bar.end) for bar in drawn],
+        "hovertemplate": "%{x}: %{customdata}<extra></extra>",
+    }
+    words = {
+        "type": "scatter",
+        "mode": "text",
+        "x": [label(bar.name) for bar in drawn],
+        "y": [factor * max(bar.start, bar.end) for bar in drawn],
+        "text": [_told(key, bar) for bar in drawn],
+        "textposition": "top center",
+        "textfont": {"color": theme.PAGE["ink"].light, "size": 12},
+        "hoverinfo": "skip",
+    }
+    layout = theme.layout() | {
+        "xaxis": theme.axis(None) | {"type": "category"},
+        "yaxis": axis | {"range": [0, 1.1 * factor * highest]},
+        "bargap": 0.3,
+    }
+    return go.Figure(data=[trace, words], layout=layout)
+
+
+def _axis(key: str, unit: str, highest: float) -> tuple[dict[str, Any], float]:
+    """The axis of a metric, and what its values are multiplied with to be in the axis's unit."""
+    title = TITLES[key]
+    if unit == "ms":
+        shown = time_scale(highest / 1e3)
+        return time_axis(title, shown), shown.factor / 1e3
+    return theme.axis(title if unit in title else f"{title} ({unit})"), 1.0
+
+
+def _told(key: str, bar: Bar) -> str:
+    """The value of a whole, the change of a step."""
+    change = bar.end - bar.start
+    if bar.whole:
+        return value_text(key, bar.end)
+    if abs(change) <= SAME * max(abs(bar.start), abs(bar.end)):
+        return "no change"
+    return f"{'+' if change >= 0 else '−'}{value_text(key, abs(change))}"

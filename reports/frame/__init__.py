@@ -1,0 +1,1 @@
+"""Provides what all pages share: theme, formats, tables, definitions, the page itself."""

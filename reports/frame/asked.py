@@ -1,0 +1,36 @@
+"""The head of a page: what the scenario asks, as it was run, and what its title says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+ARROW = "\u2192"
+
+
+def question(
+    name: str, kind: str, asked: Mapping[str, Any] | None, description: str, *, on: str = ""
+) -> dict[str, Any]:
+    """The entries ``title``, ``lead``, ``asked`` and ``changes`` of a page's header.
+
+    ``asked`` is that of ``sim.metrics.asked`` (None in results of older versions), with what was
+    ``changed`` where that is known, ``on`` the GPUs. The scenario's description is shown while
+    what it asks is what was run.
+    """
+    if asked is None:
+        return {"title": f"{name}, {kind}", "lead": description, "asked": "", "changes": ""}
+    said = [asked["traffic"], asked["lengths"], asked["slo"] and f"SLO: {asked['slo']}"]
+    changes = "; ".join(asked.get("changes", ())).replace("->", ARROW)
+    place = f" on {on}" if on else ""
+    load = f": {asked['traffic']}" if asked["traffic"] else ""
+    return {
+        "title": f"{name}{load}{place}, {kind}",
+        "lead": description if asked.get("still_asks") else "",
+        "asked": " \u00b7 ".join(text for text in said if text),
+        "changes": f"Changed in the scenario file: {changes}" if changes else "",
+    }
+
+
+def on_gpus(document: Mapping[str, Any]) -> str:
+    """The GPUs of a study that says its ``hardware``; empty where it varies them."""
+    return str(document.get("hardware", "")).replace(" x ", " \u00d7 ")

@@ -1,0 +1,54 @@
+"""Defines the parts that pages are made of, as plain data for the templates."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import plotly.graph_objects as go
+from markupsafe import Markup
+
+
+class Headline(NamedTuple):
+    """The page in a sentence; ``tone`` colours it."""
+
+    tone: str
+    title: str
+    text: str = ""
+
+
+class Plot(NamedTuple):
+    """A figure on the page; ``spec`` is Plotly JSON, None when there is nothing to draw."""
+
+    name: str
+    title: str
+    definition: str | None
+    caption: str
+    spec: Markup | None
+    log_axis: bool | None = None  # whether its time axis is logarithmic; None: no choice offered
+    kind: str = ""  # what the style calls its size; the name without
+    shares: bool = False  # whether its stacked bars can be shown as shares of the whole
+
+
+class Card(NamedTuple):
+    """One number, large; ``tone`` colours it when it meets or misses a limit."""
+
+    definition: str
+    label: str
+    value: str
+    unit: str
+    details: tuple[str, ...]
+    tone: str = "neutral"
+
+
+class Share(NamedTuple):
+    """One part of a stacked bar, in percent of the whole."""
+
+    name: str
+    percent: float
+    text: str
+    color: str  # the key of ``theme.BOUNDS`` whose colour it has
+
+
+def to_json(figure: go.Figure) -> Markup:
+    """Plotly JSON that cannot end, or open a comment in, the script element it stands in."""
+    return Markup(str(figure.to_json()).replace("<", "\\u003c"))

@@ -1,0 +1,95 @@
+"""Fills a template with the contents of a page: one HTML file that opens offline.
+
+Everything is inside the page: styles, scripts, plotly.js, data. Text passes through jinja2's
+autoescape, figures travel as JSON that cannot end its script element, and a
+Content-Security-Policy lets only the page's own scripts run and nothing be fetched. The plotly.js
+of the installed plotly package is gzipped and written as base64 text, which the page inflates and
+runs.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from reports.frame import theme
+from sim.metrics.definitions import Definition
+
+TEMPLATES = Path(__file__).with_name("templates")
+
+
+class Bundle(NamedTuple):
+    """plotly.js: ``packed`` is base64 of gzip of UTF-8; ``digest`` is its CSP source."""
+
+    packed: str
+    digest: str
+
+
+def fill(
+    template: str,
+    sections: Mapping[str, str],
+    definitions: Mapping[str, Definition],
+    **content: Any,
+) -> str:
+    """A page of ``content`` as ``template`` (which extends ``base.html.j2``) lays it out.
+
+    ``sections`` maps anchors to headings in their order; ``content`` must have ``provenance`` with
+    the program's ``version``.
+    """
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(template).render(
+        **_frame(), sections=sections, definitions=definitions, **content
+    )
+
+
+def _frame() -> dict[str, Any]:
+    """What every page has, whatever it reports: scripts, styles, colours."""
+    scripts = {name: (TEMPLATES / f"{name}.js").read_text("utf-8") for name in ("head", "page")}
+    library = plotly_js()
+    digests = [*map(script_digest, scripts.values()), library.digest]
+    policy = [
+        "default-src 'none'",
+        f"script-src {' '.join(digests)}",
+        "style-src 'unsafe-inline'",
+        "img-src data: blob:",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
+    return {
+        "content_policy": Markup("; ".join(policy)),
+        "scripts": {name: Markup(text) for name, text in scripts.items()},
+        "library": Markup(library.packed),
+        "policies": [*theme.POLICIES, "other"],
+        "fonts": {"text": Markup(theme.FONT_STACK), "mono": Markup(theme.MONO_STACK)},
+        "colors": {side: Markup(theme.css_variables(side)) for side in ("light", "dark")},
+        "dark_twins": theme.dark_twins(),
+    }
+
+
+@cache
+def plotly_js() -> Bundle:
+    """The library, packed once per process; the same bytes for the same version of plotly."""
+    source = get_plotlyjs()
+    packed = gzip.compress(source.encode(), compresslevel=9, mtime=0)
+    return Bundle(base64.b64encode(packed).decode("ascii"), script_digest(source))
+
+
+def script_digest(script: str) -> str:
+    """The Content-Security-Policy source that allows exactly this inline script to run."""
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"

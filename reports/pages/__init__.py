@@ -1,0 +1,1 @@
+"""Provides the pages: of a run, of decisions, of a profile, of a validation."""

@@ -1,0 +1,147 @@
+"""Renders the ``result.json`` of ``infersim diagnose`` as one HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from reports.figures import mean_parts as parts
+from reports.frame.content import Headline, Plot, to_json
+from reports.frame.tables import Cell, Column, Table
+from reports.pages.planning.study import (
+    CHANGES,
+    HEADS,
+    page,
+    percent,
+    reasons,
+    text,
+    tornado_plots,
+    values,
+    within,
+)
+from sim.planning.points.slo_state import MET, MISSED, OPEN
+from sim.results.whole_file import write_text
+from sim.units import milliseconds
+
+SECTIONS: Mapping[str, str] = {
+    "summary": "Summary",
+    "advice": "What could be changed",
+    "figures": "Figures",
+    "numbers": "Numbers",
+    "failures": "Not possible",
+    "definitions": "Definitions",
+}
+"""Anchor -> heading, in the order of the page."""
+
+NOTE = "Green is better, red is worse than it is now."
+
+
+def write_diagnose_report(target: Path, document: Mapping[str, Any]) -> Path:
+    """Write the page to ``target``, whole or not at all, and return it; OSError if that fails."""
+    write_text(target, render_diagnosis(document))
+    return target
+
+
+def render_diagnosis(document: Mapping[str, Any]) -> str:
+    """The page as HTML; a function of its argument alone."""
+    tones = {MET: "good", MISSED: "bad", OPEN: "warn"}
+    tone = tones.get(document["verdict"]["slo_state"], "neutral")
+    tone = "warn" if tone == "good" and not document["at_ease"] else tone
+    texts = (document["bound"]["text"], document["verdict"]["text"])
+    return page(
+        {**document, "notes": [*_rejected(document), *document["notes"]]},
+        kind="diagnosis",
+        sections=SECTIONS,
+        headline=Headline(tone, document["headline"], " ".join(texts)),
+        setup=[("Setup", document["setup"])],
+        wide=_latency(document),
+        plots=tornado_plots(document, NOTE),
+        tables=[_trials(document), _latency_table(document)],
+        failures=reasons(
+            [(t["title"], t["error"]) for t in document["trials"] if t["error"] is not None]
+        ),
+        advice=_advice(document),
+    )
+
+
+def _rejected(document: Mapping[str, Any]) -> list[str]:
+    """The requests that are rejected, and what admits them."""
+    found = document["rejection"]
+    if found is None:
+        return []
+    cure = "" if found["remedy"] is None else f" First of all, {found['remedy']}."
+    return [f"Rejected: {found['text']}{cure}"]
+
+
+def _advice(document: Mapping[str, Any]) -> list[dict[str, str]]:
+    trials = {trial["name"]: trial for trial in document["trials"]}
+    efforts = {effort["name"]: effort["title"] for effort in document["efforts"]}
+    advised = [
+        {
+            "effect": _effect(trials[name]["slo_state"]),
+            "effort": efforts[trials[name]["effort"]],
+            "title": trials[name]["title"],
+            "text": trials[name]["told"],
+            "command": trials[name]["command"],
+        }
+        for name in document["advice"]
+    ]
+    cheapest = {
+        "effect": "Cheapest fleet",
+        "effort": "",
+        "title": "Which GPUs, and how many of them, meet the SLO at the lowest cost",
+        "text": "Add other GPUs to choose from.",
+        "command": document["plan"],
+    }
+    return [*advised, cheapest]
+
+
+def _effect(slo: str | None) -> str:
+    """What becomes of the SLO with a change."""
+    return "No SLO" if slo is None else f"SLO {slo}"
+
+
+def _latency(document: Mapping[str, Any]) -> list[Plot]:
+    if not document["latency"]:
+        return []
+    note = "Parts add up to the latency of each request exactly; drawn are their means."
+    return [
+        Plot(f"parts-{name}", f"Where the {title} goes", definition, note,
+             to_json(parts.figure(document, name)), kind="own")
+        for name, title, definition in (("ttft", "TTFT", "ttft"), ("e2el", "E2EL", None))
+    ]  # fmt: skip
+
+
+def _trials(document: Mapping[str, Any]) -> Table:
+    now = {figure["key"]: figure["value"] for figure in document["figures"]}
+    share = within(document["verdict"]["attainment"])
+    rows = [(text("as it is"), *values(now), share, text(""))]
+    for trial in document["trials"]:
+        if trial["error"] is None:
+            changes = (percent(trial["changes"][key]) for key in HEADS)
+            share = within(trial["attainment"])
+            rows.append((text(trial["title"]), *changes, share, text(trial["effort"])))
+    columns = (
+        Column("Change tried", False),
+        *CHANGES.values(),
+        Column("Within SLO (%)"),
+        Column("Effort", False),
+    )
+    caption = "All changes tried, against the run as it is, and the share within the SLO"
+    return Table("trials", caption, columns, tuple(rows))
+
+
+def _latency_table(document: Mapping[str, Any]) -> Table:
+    latency = document["latency"]
+    rows = tuple(
+        (text(title), *(_part(latency[name].get(part)) for name in parts.BARS))
+        for part, title in parts.TITLES.items()
+        if latency
+    )
+    columns = (Column("Part", False), *(Column(title, unit="ms") for title in parts.BARS.values()))
+    return Table("latency", "Where the latency goes: means", columns, rows)
+
+
+def _part(value: float | None) -> Cell:
+    return Cell("", None) if value is None else Cell(milliseconds(value), round(value, 6))

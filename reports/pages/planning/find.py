@@ -1,0 +1,144 @@
+"""Renders the ``result.json`` of ``infersim find`` as one HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from reports.figures import find_attainment, find_curve
+from reports.frame.asked import question
+from reports.frame.content import Card, Headline, Plot, to_json
+from reports.frame.formats import phrase, show
+from reports.frame.page import fill
+from reports.frame.tables import Cell, Column, Table
+from reports.pages.planning.plan_words import FIND, chosen
+from reports.pages.planning.study import within
+from sim.metrics.definitions import METRIC
+from sim.planning.points.wording import FAILS, HOLDS, OPEN, outcome_text, rank
+from sim.results.whole_file import write_text
+
+SECTIONS: Mapping[str, str] = {
+    "summary": "Summary",
+    "curve": "Throughput and latency",
+    "probes": "Loads",
+    "definitions": "Definitions",
+}
+
+
+def write_find_report(target: Path, document: Mapping[str, Any]) -> Path:
+    """Write the page to ``target``, whole or not at all; OSError if that cannot be."""
+    write_text(target, render_find(document))
+    return target
+
+
+def render_find(document: Mapping[str, Any]) -> str:
+    """The page as HTML; a function of its argument alone."""
+    return fill(
+        "find.html.j2",
+        SECTIONS,
+        chosen(FIND),
+        header={
+            "name": document["scenario"],
+            "kind": "highest load",
+            **question(
+                document["scenario"],
+                "highest load",
+                document.get("asked"),
+                document["description"],
+                on=f"{document['gpus']} × {document['gpu']}",
+            ),
+            "setup": [
+                ("Model", document["model"]),
+                ("GPUs", f"{document['gpus']} × {document['gpu']}"),
+                ("Looked for", f"highest {document['max']}"),
+            ],
+        },
+        headline=Headline("neutral", document["sentences"][0]),
+        sentences=document["sentences"][1:],
+        cards=cards(document),
+        plots=plots(document),
+        probes=probes(document),
+        provenance={"version": document["infersim"]},
+    )
+
+
+def cards(document: Mapping[str, Any]) -> list[Card]:
+    """The load, the headroom and the knee."""
+    unit, own, knee = document["unit"], document["own"], document["knee"]
+    fails = document["fails_at"]
+    words = {probe["load"]: outcome_text(probe) for probe in document["probes"]}
+    details = (
+        () if fails is None else (f"{phrase(fails, 'number', unit)}: {words.get(fails, FAILS)}",)
+    )
+    made = [Card("highest", "Highest load", show(document["load"], "number").text, unit, details)]
+    if own is not None:
+        load = f"own load {phrase(own['load'], 'number', unit)}"
+        tone = {HOLDS: "good", FAILS: "bad", OPEN: "warn"}[own["outcome"]]
+        room = show(document["headroom"], "share").text
+        made.append(Card("highest", "Headroom", room, "%", (load,), tone))
+    if knee is not None:
+        low, high = (show(load, "number").text for load in knee["between"])
+        around = (
+            "or above; no higher load holds" if knee["at_end"] else f"between {low} and {high}",
+        )
+        made.append(Card("knee", "Knee", show(knee["load"], "number").text, unit, around))
+    return made
+
+
+def plots(document: Mapping[str, Any]) -> list[Plot]:
+    """Latencies over load, and the share within the SLO if there is one."""
+    note = "Every load that was simulated; hover to see how often."
+    names = ("ttft", "tpot")
+    made = [
+        Plot(
+            *(f"curve-{name}", f"{name.upper()} over load", name, note),
+            to_json(find_curve.figure(document, name)),
+            kind="tall",
+        )
+        for name in names
+    ]
+    if document["promises"]:
+        drawn = to_json(find_attainment.figure(document))
+        title = "Requests within the SLO"
+        made.append(Plot("attainment", title, "interval", "Bars: 95 % interval.", drawn, kind=""))
+    return made
+
+
+def probes(document: Mapping[str, Any]) -> Table:
+    """Every load that was simulated."""
+    columns = (
+        Column(f"Load ({document['unit']})", definition="highest"),
+        Column("Outcome", False),
+        Column("Within SLO (%)", definition="attainment"),
+        Column("from (%)", definition="interval"),
+        Column("to (%)", definition="interval"),
+        *(
+            Column(f"{name.upper()} {rank(document['shares'][name])}", definition=name, unit="ms")
+            for name in ("ttft", "tpot")
+        ),
+        Column(METRIC["output_throughput"].head, definition="output_throughput"),
+        Column("Runs"),
+        Column("Requests in each"),
+    )
+    return Table(
+        "probes",
+        "Every load that was simulated",
+        columns,
+        tuple(_row(probe) for probe in document["probes"]),
+    )
+
+
+def _row(probe: Mapping[str, Any]) -> tuple[Cell, ...]:
+    word = outcome_text(probe)
+    kept = min(probe["promises"], key=lambda each: each["low"] - each["target"], default=None)
+    shares = [within(None if kept is None else kept[key]) for key in ("attainment", "low", "high")]
+    return (
+        Cell(f"{probe['load']:.4g}", probe["load"]),
+        Cell(word, word),
+        *shares,
+        *(Cell(*show(probe[f"slo_{name}_ms"], "ms")) for name in ("ttft", "tpot")),
+        Cell(*show(probe["output_throughput"], "number")),
+        Cell(*show(probe["runs"], "count")),
+        Cell(*show(probe["requests_per_run"], "count")),
+    )

@@ -1,0 +1,261 @@
+"""Renders the ``result.json`` of ``infersim plan`` as one HTML page."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from reports.figures import plan_pareto
+from reports.frame.asked import question
+from reports.frame.content import Headline, Plot, to_json
+from reports.frame.formats import phrase, show
+from reports.frame.page import fill
+from reports.frame.tables import Cell, Column, Table
+from reports.pages.planning.plan_words import PLAN, chosen
+from reports.pages.planning.study import within
+from sim.planning.points.wording import limit_name, rank
+from sim.results.whole_file import write_text
+from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
+
+SECTIONS: Mapping[str, str] = {
+    "summary": "Summary",
+    "fleets": "Fleets",
+    "front": "Cost and latency",
+    "launch": "How to start them",
+    "rejected": "Not recommended",
+    "definitions": "Definitions",
+}
+
+
+def write_plan_report(target: Path, document: Mapping[str, Any]) -> Path:
+    """Write the page to ``target``, whole or not at all; OSError if that cannot be."""
+    write_text(target, render_plan(document))
+    return target
+
+
+def render_plan(document: Mapping[str, Any]) -> str:
+    """The page as HTML; a function of its argument alone."""
+    fleets_found = document["fleets"]
+    return fill(
+        "plan.html.j2",
+        SECTIONS,
+        chosen(PLAN),
+        header={
+            "name": document["scenario"],
+            "kind": "fleets",
+            **question(
+                document["scenario"],
+                "fleets",
+                document.get("asked"),
+                document["description"],
+            ),
+            "setup": [
+                ("Model", document["model"]),
+                ("Rate", phrase(document["rate"], "number", "requests/s")),
+                ("Headroom", phrase(document["headroom"], "share")),
+                ("Router", document["router"]),
+                ("Layouts", f"{document['layouts']:,}"),
+            ],
+        },
+        headline=headline(document),
+        promises=promises(document),
+        fleets=fleets(document),
+        bands=bands(document),
+        prices=prices(document),
+        plots=plots(document),
+        launches=fleets_found,
+        file=shlex.quote(document.get("file", "scenario.yaml")),
+        notes=_notes(document),
+        rejected=rejected(document),
+        provenance={"version": document["infersim"]},
+    )
+
+
+def _notes(document: Mapping[str, Any]) -> list[str]:
+    """What is to be known of the formats of some GPUs, and of the commands."""
+    fleets_found = document["fleets"]
+    launched = fleets_found[0]["launch"]["notes"] if fleets_found else []
+    said = " ".join(launched)
+    ranked = [
+        f"#{each['rank']}: {note.rstrip('.')}." for each in fleets_found for note in each["notes"]
+    ]
+    return [
+        *ranked,
+        *launched,
+        *(note for note in document.get("format_notes", ()) if note not in said),
+    ]
+
+
+def promises(document: Mapping[str, Any]) -> list[str]:
+    """How a trace gets its load, what of it is not replayed, what had to hold, and in how long
+    runs it did."""
+    scaling = document.get("scaling")
+    stable = ["The scenario has no SLO: a fleet holds what the verdict calls stable."]
+    promised = [f"SLO: {text}" for text in document["promises"]] or stable
+    told = [*([] if scaling is None else [scaling["text"]]), *document.get("traffic_notes", ())]
+    lengths = document.get("run_lengths")  # which results of older versions lack
+    return [*told, *promised, *([] if lengths is None else lengths["text"])]
+
+
+def headline(document: Mapping[str, Any]) -> Headline:
+    """The cheapest fleet, and whether it stays so within the error of predicted times, and at
+    listed prices."""
+    if not document["fleets"]:
+        return Headline("bad", "No fleet holds it", "What speaks against each is listed below.")
+    best, ranking = document["fleets"][0], document["ranking"]
+    cost = phrase(best["usd_per_hour"], "usd")
+    replicas = phrase(best["replicas"], "count", "replica" + "s" * (best["replicas"] != 1))
+    paid = ranking["prices"]
+    tone = "good" if ranking["survives"] and paid["survives"] is not False else "warn"
+    text = f"{ranking['text']} {paid['text']}"
+    return Headline(tone, f"{replicas} of {best['layout']}: {cost} per hour", text)
+
+
+def plots(document: Mapping[str, Any]) -> list[Plot]:
+    """Cost against both latencies; none without a fleet that holds."""
+    if not document["sized"]:
+        return []
+    one = len(document["sized"]) == 1
+    count = phrase(
+        len(document["sized"]), "count", "fleet that holds" if one else "fleets that hold"
+    )
+    load = phrase(document["target"], "number", "requests/s")
+    note = f"{count} {load} (the rate with its headroom)."
+    return [
+        Plot(
+            *(f"pareto-{name}", f"Cost and {name.upper()}", name, note),
+            to_json(plan_pareto.figure(document, name)),
+            kind="tall",
+        )
+        for name in ("ttft", "tpot")
+    ]
+
+
+def fleets(document: Mapping[str, Any]) -> Table:
+    """The cheapest fleets."""
+    columns = (
+        Column("#"),
+        Column("Fleet", False),
+        Column("GPUs"),
+        Column("USD/h", definition="plan_cost"),
+        Column("USD a month", definition="plan_cost"),
+        Column("USD a year", definition="plan_cost"),
+        Column("Rate at SLO (1/s)", definition="rate_at_slo"),
+        Column("Headroom (%)", definition="headroom"),
+        Column("Within SLO (%)", definition="attainment"),
+        Column("Outcome", False),
+        *(
+            Column(f"{name.upper()} {rank(document['shares'][name])}", definition=name, unit="ms")
+            for name in ("ttft", "tpot")
+        ),
+        Column(PER_OUTPUT_TOKENS, definition="cost"),
+        Column(PER_TOKENS, definition="cost"),
+        Column("J/token", definition="energy"),
+        Column("Breaks first", False, "binds"),
+    )
+    load = phrase(document["target"], "number", "requests/s")
+    caption = f"The cheapest fleets, under {load} (the rate with its headroom)"
+    return Table("fleets", caption, columns, tuple(map(_fleet, document["fleets"])))
+
+
+def _fleet(fleet: Mapping[str, Any]) -> tuple[Cell, ...]:
+    name = f"{fleet['replicas']} of {fleet['layout']}"
+    seen, first = fleet["at_target"], limit_name(fleet["binds"])
+    kept = min(seen["promises"], key=lambda each: each["low"] - each["target"], default=None)
+    return (
+        Cell(str(fleet["rank"]), fleet["rank"]),
+        Cell(name, name),
+        Cell(*show(fleet["gpus"], "count")),
+        *(Cell(*show(fleet[f"usd_per_{span}"], "usd")) for span in ("hour", "month", "year")),
+        Cell(*show(fleet["rate_at_slo"], "number")),
+        Cell(*show(fleet["headroom"], "share")),
+        within(None if kept is None else kept["attainment"]),
+        Cell(seen["outcome"], seen["outcome"]),
+        *(Cell(*show(seen[f"slo_{name}_ms"], "ms")) for name in ("ttft", "tpot")),
+        Cell(*show(fleet["usd_per_million_output_tokens"], "usd")),
+        Cell(*show(fleet["usd_per_million_tokens"], "usd")),
+        Cell(*show(fleet["joules_per_output_token"], "number")),
+        Cell(first, first),
+    )
+
+
+def prices(document: Mapping[str, Any]) -> Table:
+    """Whose price of each GPU was used, and below which another fleet would be the cheapest."""
+    first = document["break_even"]["gpu"]
+    rows = []
+    for each in document["prices"]:
+        below = show(each["wins_below"], "usd")
+        bound = below.text if each["gpus_proven"] else f"at most {below.text}"
+        wins = "the cheapest" if each["gpu"] == first else bound if below.value else below.text
+        rows.append(
+            (
+                Cell(each["gpu"], each["gpu"]),
+                Cell(*show(each["usd_per_gpu_hour"], "usd")),
+                Cell(each["text"], each["text"]),
+                *(Cell(*show(each[end], "usd")) for end in ("low", "high")),
+                Cell(wins, below.value),
+            )
+        )
+    columns = (
+        Column("GPU", False),
+        Column("USD/GPU-h", definition="price"),
+        Column("Whose price", False, "price", prose=True),
+        Column("Others from", definition="price"),
+        Column("to", definition="price"),
+        Column("Wins below (USD/GPU-h)", definition="break_even"),
+    )
+    return Table("prices", "Prices of GPUs", columns, tuple(rows))
+
+
+def bands(document: Mapping[str, Any]) -> Table:
+    """What the error of the cost model does to each fleet."""
+    rows = []
+    for fleet in document["fleets"]:
+        band = fleet["error_band"]
+        told = ", ".join(band["rivals"]) or "none"
+        slower = "yes" if band["holds_if_slower"] else "no"
+        rows.append(
+            (
+                Cell(str(fleet["rank"]), fleet["rank"]),
+                Cell(*show(band["error"], "share")),
+                *(Cell(*show(count, "count")) for count in band["replicas"]),
+                *(Cell(*show(cost, "usd")) for cost in band["usd_per_hour"]),
+                Cell(slower, slower),
+                Cell(told, told),
+            )
+        )
+    columns = (
+        Column("#"),
+        Column("Error (± %)", definition="error_band"),
+        Column("Replicas from"),
+        Column("to"),
+        Column("USD/h from", definition="cost"),
+        Column("to"),
+        Column("Holds the rate if slower", False, "error_band"),
+        Column("Could be overtaken by", False, "survives", prose=True),
+    )
+    return Table("bands", "If iterations are faster or slower than predicted", columns, tuple(rows))
+
+
+def rejected(document: Mapping[str, Any]) -> Table | None:
+    """Every layout that is not among the cheapest, and why; None if there is none."""
+    if not document["rejected"]:
+        return None
+    rows = tuple(
+        (
+            Cell(each["layout"], each["layout"]),
+            Cell(each["reason"], each["reason"]),
+            Cell(*show(each["usd_per_hour"], "usd")),
+            Cell(each["text"], each["text"]),
+        )
+        for each in document["rejected"]
+    )
+    columns = (
+        Column("Layout", False),
+        Column("Reason", False),
+        Column("USD/h at least", definition="cost"),
+        Column("In figures", False, prose=True),
+    )
+    return Table("rejected", "Not recommended", columns, rows)

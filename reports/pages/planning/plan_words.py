@@ -1,0 +1,81 @@
+"""Definitions of the words on the pages of ``find`` and ``plan``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sim.metrics.definitions import DEFINITIONS as OF_RUNS
+from sim.metrics.definitions import Definition
+
+_SHARED = ("ttft", "tpot", "attainment", "output_throughput", "cost", "energy")
+
+DEFINITIONS: Mapping[str, Definition] = {
+    **{name: OF_RUNS[name] for name in _SHARED},
+    "highest": Definition(
+        "Highest load",
+        "The highest load at which the SLO is met and no more arrives than full batches can serve, "
+        "found by doubling and halving. The next higher load that fails is at most the tolerance "
+        "away.",
+    ),
+    "interval": Definition(
+        "95 % interval",
+        "Where the share of requests within the SLO lies, by Wilson's formula, with as many "
+        "independent requests as the correlated ones are worth (batch means).",
+    ),
+    "knee": Definition(
+        "Knee",
+        "The load with the largest throughput over mean end-to-end latency: below it the fleet "
+        "idles too much, above it more load costs more latency than it brings throughput.",
+    ),
+    "rate_at_slo": Definition(
+        "Rate at SLO",
+        "The highest rate that the whole fleet holds in runs that nothing made longer, simulated "
+        "with its router. Such runs begin with an empty system, which flatters this rate.",
+    ),
+    "headroom": Definition(
+        "Headroom",
+        "How much more than the rate that was asked for the fleet holds, in runs that nothing made "
+        "longer.",
+    ),
+    "binds": Definition(
+        "Breaks first", "The limit that breaks first when more load comes than the fleet holds."
+    ),
+    "error_band": Definition(
+        "Error band",
+        "How far iterations may be faster or slower than predicted. The fleet was simulated at "
+        "both ends: it then needs fewer or more replicas, and costs less or more.",
+    ),
+    "plan_cost": Definition(
+        "Cost of a fleet",
+        "All GPUs at the price of a GPU hour, used or not: a month of 730 hours, a year of 8,760.",
+    ),
+    "price": Definition(
+        "Price of a GPU hour",
+        "On demand, whose offer and of when as stated. The range is that of other prices that the "
+        "catalogue's source names, from other providers or at another time; a price that was given "
+        "to the command has none.",
+    ),
+    "break_even": Definition(
+        "Wins below",
+        "The price of a GPU hour below which the smallest fleet of this GPU costs less than the "
+        "cheapest fleet, all other prices as they are; at most, where it is not known whether so "
+        "few GPUs hold the load.",
+    ),
+    "survives": Definition(
+        "Could be overtaken by",
+        "Fleets that could be cheaper if predicted times err in their favour and against this one.",
+    ),
+}
+"""Key -> definition, for both pages; each shows those that it links to."""
+
+FIND = ("highest", "interval", "knee", "ttft", "tpot", "attainment", "output_throughput")
+PLAN = (
+    *("rate_at_slo", "headroom", "binds", "error_band", "survives"),
+    *("plan_cost", "price", "break_even"),
+    *("attainment", "ttft", "tpot", "cost", "energy"),
+)
+
+
+def chosen(names: tuple[str, ...]) -> dict[str, Definition]:
+    """These definitions, in this order."""
+    return {name: DEFINITIONS[name] for name in names}

@@ -1,0 +1,127 @@
+"""Renders the ``result.json`` of ``infersim sensitivity`` as one HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from reports.figures import attained_at_ends as attained
+from reports.frame.content import Headline, Plot, to_json
+from reports.frame.tables import Cell, Column, Table
+from reports.pages.planning.study import (
+    CHANGES,
+    DEFINITIONS,
+    HEADS,
+    page,
+    percent,
+    reasons,
+    text,
+    tornado_plots,
+    values,
+    within,
+)
+from sim.metrics.definitions import DEFINITIONS as OF_RUNS
+from sim.planning.points.wording import verdict_word
+from sim.results.whole_file import write_text
+from sim.units import show_share
+
+SECTIONS: Mapping[str, str] = {
+    "summary": "Summary",
+    "figures": "Figures",
+    "numbers": "Numbers",
+    "failures": "Not varied",
+    "definitions": "Definitions",
+}
+"""Anchor -> heading, in the order of the page."""
+
+NOTE = "Each input at its low and its high end, everything else unchanged."
+
+CAPTION = (
+    f"{NOTE} Solid line: the run; dashed: the share that the SLO asks for. "
+    "Coloured: the verdict is another one."
+)
+
+
+def write_sensitivity_report(target: Path, document: Mapping[str, Any]) -> Path:
+    """Write the page to ``target``, whole or not at all, and return it; OSError if that fails."""
+    write_text(target, render_sensitivity(document))
+    return target
+
+
+def render_sensitivity(document: Mapping[str, Any]) -> str:
+    """The page as HTML; a function of its argument alone."""
+    tone = "warn" if document["flips"] else {True: "good", False: "bad"}.get(document["holds"])
+    decides, scaling = _attained(document), document.get("scaling")
+    return page(
+        {**document, "notes": [*([scaling["text"]] if scaling else []), *document["notes"]]},
+        kind="sensitivity",
+        sections=SECTIONS,
+        headline=Headline(tone or "neutral", document["answer"], document["verdict"]["text"]),
+        setup=[
+            ("Setup", document["setup"]),
+            ("Iteration times", f"within ± {document['band']:.0%}"),
+        ],
+        wide=[] if decides is None else [decides],
+        plots=_plots(document, decided=decides is not None),
+        tables=[_inputs(document)],
+        failures=reasons(_reasons(document)),
+        definitions={**DEFINITIONS, "attainment": OF_RUNS["attainment"]},
+    )
+
+
+def _attained(document: Mapping[str, Any]) -> Plot | None:
+    """What decides the verdict; None without an SLO that a share of requests decides."""
+    if document["verdict"]["attainment"] is None or not attained.bars(document):
+        return None
+    caption, together = CAPTION, document["together"]
+    if together is not None and together["attainment"] is not None:
+        share = show_share(together["attainment"], document["verdict"]["target"])
+        caption += f" With all worse ends together {share} are within the SLO."
+    drawn = to_json(attained.figure(document))
+    title = "Requests within the SLO"
+    return Plot("attained", title, "attainment", caption, drawn, kind="own")
+
+
+def _plots(document: Mapping[str, Any], *, decided: bool) -> list[Plot]:
+    """What strains the fleet; throughput and goodput, which follow the traffic where it is held,
+    only where no share of requests decides."""
+    unread = ("tornado-output_throughput", "tornado-request_goodput") if decided else ()
+    return [plot for plot in tornado_plots(document, NOTE) if plot.name not in unread]
+
+
+def _inputs(document: Mapping[str, Any]) -> Table:
+    now = {figure["key"]: figure["value"] for figure in document["figures"]}
+    verdict = document["verdict"]
+    holds = text(verdict_word(verdict["slo_state"], document["holds"]))
+    rows = [(text("unchanged"), within(verdict["attainment"]), holds, *values(now))]
+    for entry in document["inputs"]:
+        for end in (entry["low"], entry["high"]):
+            if end is not None and end["error"] is None:
+                rows.append(_row(f"{entry['title']} {end['text']}", end))
+    together = document["together"]
+    if together is not None and together["error"] is None:
+        rows.append(_row(together["text"], together))
+    columns = (
+        Column("Input", False),
+        Column("Within SLO (%)", definition="attainment"),
+        Column("SLO" if verdict["limits"] else "Traffic", False),
+        *CHANGES.values(),
+    )
+    caption = "Every input: changes against the unchanged run, whose metrics are on top"
+    return Table("inputs", caption, columns, tuple(rows))
+
+
+def _row(title: str, end: Mapping[str, Any]) -> tuple[Cell, ...]:
+    changes = (percent(end["changes"][key]) for key in HEADS)
+    word = text(verdict_word(end["slo_state"], end["holds"]))
+    return (text(title), within(end["attainment"]), word, *changes)
+
+
+def _reasons(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    found = [(e["title"], e["missing"]) for e in document["inputs"] if e["missing"] is not None]
+    for entry in document["inputs"]:
+        for end in (entry["low"], entry["high"]):
+            if end is not None and end["error"] is not None:
+                found.append((f"{entry['title']} {end['text']}", end["error"]))
+    return found

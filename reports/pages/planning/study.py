@@ -1,0 +1,146 @@
+"""Provides what the pages of studies share: sections, definitions, headline, rendering to HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reports.figures import tornado
+from reports.figures.naming import TITLES
+from reports.frame.asked import question
+from reports.frame.content import Headline, Plot, to_json
+from reports.frame.formats import MISSING, NARROW_SPACE, show
+from reports.frame.page import fill
+from reports.frame.tables import Cell, Column, Table
+from sim.metrics.definitions import DEFINITIONS as OF_RUNS
+from sim.metrics.definitions import METRIC, STUDIED, Definition
+from sim.planning.points.wording import share
+from sim.units import TWICE, milliseconds, number
+
+DEFINITIONS: Mapping[str, Definition] = {
+    **{name: OF_RUNS[name] for name in ("ttft", "tpot", "goodput", "output_throughput")},
+    "capacity": Definition(
+        "Capacity",
+        "What full batches could serve, in multiples of the traffic: 2 means that twice as many "
+        "requests per second could be served. It has none where requests do not come by a clock.",
+    ),
+}
+
+
+HEADS: Mapping[str, Column] = {
+    key: Column(
+        "Capacity (x traffic)" if key == "capacity" else METRIC[key].head,
+        definition=METRIC[key].definition,
+        unit="ms" if METRIC[key].kind == "ms" else "",
+    )
+    for key in STUDIED
+}
+"""A column for each figure, in the order of tables; latencies have their units in the cells."""
+
+CHANGES: Mapping[str, Column] = {
+    key: column._replace(title=column.title.partition(" (")[0], unit="%")
+    for key, column in HEADS.items()
+}
+"""The same where the cells are changes."""
+
+
+def page(
+    document: Mapping[str, Any],
+    *,
+    kind: str,
+    sections: Mapping[str, str],
+    headline: Headline,
+    setup: Sequence[tuple[str, str]],
+    plots: Sequence[Plot],
+    wide: Sequence[Plot] = (),
+    tables: Sequence[Table],
+    failures: Table | None,
+    definitions: Mapping[str, Definition] = DEFINITIONS,
+    **content: Any,
+) -> str:
+    """The page of a study as HTML; ``wide`` figures have the width of the page."""
+    kept = {key: title for key, title in sections.items() if failures or key != "failures"}
+    return fill(
+        "study.html.j2",
+        kept,
+        definitions,
+        header={
+            "name": document["scenario"],
+            "kind": kind,
+            **question(document["scenario"], kind, document.get("asked"), document["description"]),
+            "setup": setup,
+        },
+        headline=headline,
+        notes=document["notes"],
+        plots=plots,
+        wide=wide,
+        tables=tables,
+        failures=failures,
+        provenance={"version": document["infersim"]},
+        **content,
+    )
+
+
+def tornado_plots(document: Mapping[str, Any], note: str) -> list[Plot]:
+    """A figure for each metric of a diagnosis or a study of sensitivity that moves."""
+    return [
+        Plot(
+            f"tornado-{entry['key']}",
+            TITLES[entry["key"]],
+            METRIC[entry["key"]].definition,
+            _cut(note, bars),
+            to_json(tornado.figure(TITLES[entry["key"]], entry["more"], bars)),
+            kind="own",
+        )
+        for entry in document["figures"]
+        if (bars := tornado.bars_of(document, entry["key"]))
+    ]
+
+
+def _cut(note: str, bars: Sequence[tornado.Bar]) -> str:
+    count, most = len({bar.row for bar in bars}), tornado.MOST_ROWS
+    return note if count <= most else f"{note} The {most} widest of {count:,}."
+
+
+def values(found: Mapping[str, float | None]) -> list[Cell]:
+    """A cell for each figure of ``HEADS``."""
+    return [value(key, found[key]) for key in HEADS]
+
+
+def value(key: str, number: float | None) -> Cell:
+    """A cell of one figure: a latency with its unit."""
+    shown = show(number, "number")
+    return Cell(milliseconds(shown.value) if key.endswith("_ms") and shown.value is not None
+                else shown.text, shown.value)  # fmt: skip
+
+
+def percent(change: float | None) -> Cell:
+    """A relative change: in percent with its sign, from twice on as a multiple."""
+    if change is None:
+        return Cell(MISSING, None)
+    value = 100 * change
+    if 1 + change >= TWICE:
+        return Cell(f"{number(1 + change)}x", round(value, 4))
+    told = f"{value:+,.1f}{NARROW_SPACE}%" if round(value, 1) else f"0{NARROW_SPACE}%"
+    return Cell(told, round(value, 4))
+
+
+def within(value: float | None) -> Cell:
+    """A share of requests within the SLO in percent, with the digits that decide."""
+    if value is None:
+        return Cell(MISSING, None)
+    return Cell(share(value).rstrip("%"), round(100 * value, 6))
+
+
+def text(value: str) -> Cell:
+    """A cell of words."""
+    return Cell(value, value)
+
+
+def reasons(rows: Sequence[tuple[str, str]]) -> Table | None:
+    """What did not run, and why; None if all did."""
+    if not rows:
+        return None
+    columns = (Column("What", False), Column("Why", False, prose=True))
+    cells = tuple((text(what), text(why)) for what, why in rows)
+    return Table("failures", "What does not run", columns, cells)

@@ -1,0 +1,278 @@
+"""Renders the ``result.json`` of ``infersim sweep`` as one HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from reports.figures import heat, knee, pareto
+from reports.figures.pareto import Kind
+from reports.figures.series import MOST_LINES, lines, written
+from reports.frame.asked import on_gpus, question
+from reports.frame.content import Headline, Plot, to_json
+from reports.frame.formats import MISSING, phrase, show
+from reports.frame.page import fill
+from reports.frame.tables import Cell, Column, Table
+from reports.pages.planning.study import within
+from sim.metrics.definitions import DEFINITIONS as OF_RUNS
+from sim.metrics.definitions import METRIC, Definition
+from sim.planning.points.slo_state import is_open, meets
+from sim.planning.points.wording import latency_ms, rank, slo_percentile, state_word
+from sim.results.whole_file import write_text
+from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
+
+SECTIONS: Mapping[str, str] = {
+    "summary": "Summary",
+    "figures": "Figures",
+    "points": "Points",
+    "failures": "Failures",
+    "definitions": "Definitions",
+}
+"""Anchor -> heading, in the order of the page."""
+
+DEFINITIONS: Mapping[str, Definition] = {
+    **{
+        name: OF_RUNS[name]
+        for name in ("request_throughput", "output_throughput", "ttft", "tpot", "attainment")
+    },
+    "speed": Definition(
+        "Tokens per user and per GPU",
+        "What one user sees (1 over the median TPOT) and what one GPU yields (output throughput "
+        "over the number of GPUs). A point is on the front if no other one has more of both.",
+    ),
+    "cost": OF_RUNS["cost"],
+    "state": Definition(
+        "State",
+        "Whether the fleet holds the traffic: stable, near saturation, overloaded, or too short a "
+        "run to tell. overload?: more than 100 % of the capacity arrives, so that the fleet is "
+        "probably overloaded; a longer run would tell.",
+    ),
+}
+
+MOST_ROWS = 2000
+"""Points in the table of the page; a browser is slow with more."""
+
+COLUMNS = (
+    Column(METRIC["request_throughput"].head, definition="request_throughput"),
+    Column(METRIC["output_throughput"].head, definition="output_throughput"),
+    Column("TTFT p50", definition="ttft", unit="ms"),
+    Column("TTFT", definition="ttft", unit="ms"),
+    Column("TPOT", definition="tpot", unit="ms"),
+    Column("Within SLO (%)", definition="attainment"),
+    Column("SLO", False),
+    Column(PER_OUTPUT_TOKENS, definition="cost"),
+    Column(PER_TOKENS, definition="cost"),
+    Column("State", False, "state"),
+)
+
+
+def write_sweep_report(target: Path, document: Mapping[str, Any]) -> Path:
+    """Write the page to ``target``, whole or not at all, and return it; OSError if that fails."""
+    write_text(target, render_sweep(document))
+    return target
+
+
+def render_sweep(document: Mapping[str, Any]) -> str:
+    """The page as HTML; a function of its argument alone."""
+    failed, gpus = document["failed"], on_gpus(document)
+    sections = {key: title for key, title in SECTIONS.items() if failed or key != "failures"}
+    return fill(
+        "sweep.html.j2",
+        sections,
+        DEFINITIONS,
+        header={
+            "name": document["name"],
+            "kind": "sweep",
+            **question(document["name"], "sweep", document.get("asked"), "", on=gpus),
+            "setup": [
+                *([("Model", document["model"])] if "model" in document else []),
+                *([("GPUs", gpus)] if gpus else []),
+                ("Points", f"{document['points']:,}"),
+                ("Errors", f"{failed:,}"),
+                *((axis["name"], _values(axis["values"])) for axis in document["axes"]),
+            ],
+        },
+        headline=headline(document),
+        answers=[*(answer["text"] for answer in document["answers"]), *document["notes"]],
+        plots=plots(document),
+        points=_points(document),
+        failures=_failures(document) if failed else None,
+        provenance={"version": document["infersim"]},
+    )
+
+
+def headline(document: Mapping[str, Any]) -> Headline:
+    """The one answer of the sweep; else which point serves most within the SLO, if there is one."""
+    answers = document["answers"]
+    if len(answers) == 1:
+        return Headline("neutral", answers[0]["text"])
+    rows = [row for row in document["results"] if row["summary"] is not None]
+    if not rows:
+        return Headline("bad", f"None of the {document['points']:,} points has figures")
+    limited = any(_verdict(row)["limits"] for row in rows)
+    good = [row for row in rows if _holds(row)]
+    if limited and not good:
+        return _none_meets(rows)
+    best = max(good or rows, key=lambda row: row["summary"]["output_throughput"] or 0.0)
+    what = "Most output within the SLO" if limited else "Most output"
+    rate = phrase(best["summary"]["output_throughput"], "number", "tokens/s")
+    verb = "meets" if len(good) == 1 else "meet"
+    share = f"{len(good):,} of {phrase(len(rows), 'count', 'points')} {verb} the SLO."
+    return Headline("neutral", f"{what}: {best['label']}, {rate}", share if limited else "")
+
+
+def _verdict(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = row["summary"]["infersim"]["verdict"]
+    return found
+
+
+def _holds(row: Mapping[str, Any]) -> bool:
+    return meets(row["summary"])
+
+
+def _none_meets(rows: Sequence[Mapping[str, Any]]) -> Headline:
+    """That no point meets the SLO for sure, and how many leave it open."""
+    count = phrase(len(rows), "count", "points")
+    open_ones = sum(is_open(row["summary"]) for row in rows)
+    if not open_ones:
+        return Headline("bad", f"None of {count} meets the SLO")
+    are = "is" if open_ones == 1 else "are"
+    told = f"{open_ones:,} of them {are} too close to call."
+    return Headline("warn", f"None of {count} meets the SLO for sure", told)
+
+
+def plots(document: Mapping[str, Any]) -> list[Plot]:
+    """The figures that suit what was swept; none if every point failed."""
+    rows = [row for row in document["results"] if row["summary"] is not None]
+    if not rows:
+        return []
+    made: list[Plot] = []
+    if document["load"] is not None:
+        made += [_knee(document, name) for name in ("ttft", "tpot")]
+    if len(document["axes"]) == 2 and all(map(_numeric, document["axes"])):
+        limited = any(_verdict(row)["limits"] for row in rows)
+        chosen = [name for name in heat.METRICS if limited or name != "attainment"]
+        made += [_heat(document, metric) for metric in chosen]
+    made += [_pareto(document, kind) for kind in pareto.TITLES if pareto.places(document, kind)]
+    return made
+
+
+def _knee(document: Mapping[str, Any], latency: str) -> Plot:
+    count = len(lines(document, document["load"]))
+    caption = "Hollow: overloaded, and slower still with more requests. Cross: SLO missed."
+    caption += " Diamond: too close to call."
+    drawn = knee.figure(document, latency)
+    if drawn.layout.shapes:
+        shaded = any(shape.type == "rect" for shape in drawn.layout.shapes)
+        caption += " Shaded: within the limit of the SLO." if shaded else " Dashed: the limits."
+    if count > MOST_LINES:
+        caption += f" The first {MOST_LINES} of {count:,} lines."
+    title = f"{latency.upper()} {rank(_percentiles(document)[latency] / 100)} over load"
+    return Plot(f"knee-{latency}", title, latency, caption, to_json(drawn), kind="tall")
+
+
+def _heat(document: Mapping[str, Any], metric: str) -> Plot:
+    wanted = heat.shown(document, metric)
+    scale = ", by the logarithm" if wanted.logarithmic else ""
+    failed = " Empty: the point failed or has no value."
+    note = f"Darker is more{scale}.{failed if None in wanted.values else ''}"
+    drawn = to_json(heat.figure(document, metric))
+    return Plot(f"heat-{metric}", wanted.title, metric, note, drawn, kind="tall")
+
+
+def _pareto(document: Mapping[str, Any], kind: Kind) -> Plot:
+    points = pareto.places(document, kind)
+    best = len(pareto.front(points, kind))
+    note = f"{phrase(len(points), 'count', 'points')}; on the front: {best:,}. Hover for a name."
+    if len(points) == 1:
+        note = f"One point: {points[0].row['label']}."
+    drawn = to_json(pareto.figure(document, kind))
+    return Plot(f"pareto-{kind}", pareto.TITLES[kind], kind, note, drawn, kind="tall")
+
+
+def _numeric(axis: Mapping[str, Any]) -> bool:
+    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in axis["values"])
+
+
+def _values(values: list[Any]) -> str:
+    """The values of an axis, or how many there are and the ends."""
+    few = [written(value) for value in values]
+    return ", ".join(few) if len(few) <= 6 else f"{len(few)} values, {few[0]} to {few[-1]}"
+
+
+def _points(document: Mapping[str, Any]) -> Table:
+    axes = tuple(Column(axis["name"], _numeric(axis)) for axis in document["axes"])
+    own, ranks = _own_names(document), _percentiles(document)
+    shown = document["results"][:MOST_ROWS]
+    rows = tuple(
+        (*map(_setting, row["settings"].values()), *_cells(row, ranks), *_own(row, own))
+        for row in shown
+    )
+    caption = "Every point"
+    if document["points"] > MOST_ROWS:
+        caption = f"The first {MOST_ROWS:,} of {document['points']:,} points"
+    return Table("points", caption, (*axes, *_columns(document), *map(Column, own)), rows)
+
+
+def _columns(document: Mapping[str, Any]) -> list[Column]:
+    """``COLUMNS``, those of latencies with the percentile that the SLO judges."""
+    titles = {name.upper(): f"{name.upper()} {rank(value / 100)}"
+              for name, value in _percentiles(document).items()}  # fmt: skip
+    return [column._replace(title=titles.get(column.title, column.title)) for column in COLUMNS]
+
+
+def _percentiles(document: Mapping[str, Any]) -> dict[str, float]:
+    rows = [row["summary"] for row in document["results"] if row["summary"] is not None]
+    return {name: slo_percentile(rows, name) for name in ("ttft", "tpot")}
+
+
+def _own_names(document: Mapping[str, Any]) -> list[str]:
+    """The user's own metrics that any of the points has."""
+    found = [_metrics(row) for row in document["results"]]
+    return list(dict.fromkeys(name for metrics in found for name in metrics))
+
+
+def _own(row: Mapping[str, Any], names: Sequence[str]) -> list[Cell]:
+    metrics = _metrics(row)
+    return [Cell(*show(metrics.get(name), "number")) for name in names]
+
+
+def _metrics(row: Mapping[str, Any]) -> Mapping[str, float | None]:
+    return {} if row["summary"] is None else row["summary"]["infersim"].get("metrics") or {}
+
+
+def _setting(value: Any) -> Cell:
+    numeric = isinstance(value, int | float) and not isinstance(value, bool)
+    return Cell(written(value), value if numeric else written(value))
+
+
+def _cells(row: Mapping[str, Any], ranks: Mapping[str, float]) -> list[Cell]:
+    summary = row["summary"]
+    if summary is None:
+        word = "infeasible" if row["exit_code"] == 3 else "failed"
+        return [*([Cell(MISSING, None)] * (len(COLUMNS) - 1)), Cell(word, word)]
+    verdict, cost = _verdict(row), summary["infersim"]["cost"]
+    keys = ("request_throughput", "output_throughput")
+    latencies = (latency_ms(summary, name, value) for name, value in ranks.items())
+    state, word = verdict["slo_state"] or MISSING, state_word(verdict)
+    return [
+        *(Cell(*show(summary[key], "number")) for key in keys),
+        Cell(*show(summary["p50_ttft_ms"], "ms")),
+        *(Cell(*show(latency, "ms")) for latency in latencies),
+        within(verdict["attainment"]),
+        Cell(state, state),
+        Cell(*show(cost and cost["usd_per_million_output_tokens"], "usd")),
+        Cell(*show(cost and cost["usd_per_million_tokens"], "usd")),
+        Cell(word, word),
+    ]
+
+
+def _failures(document: Mapping[str, Any]) -> Table:
+    rows = [
+        (Cell(row["label"], row["label"]), Cell(row["error"], row["error"]))
+        for row in document["results"]
+        if row["error"] is not None
+    ]
+    columns = (Column("Point", False), Column("Reason", False, prose=True))
+    return Table("failures", "Points without figures", columns, tuple(rows[:MOST_ROWS]))

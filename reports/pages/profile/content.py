@@ -1,0 +1,125 @@
+"""Builds the sections of a profile's page, as plain data for the template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reports.figures import kernel_curves, kernel_predicted, kernel_residuals, kernel_roofline
+from reports.figures.kernel_names import Own, by_operator, title
+from reports.frame.content import Card, Headline, Plot, to_json
+from reports.frame.formats import phrase
+
+GOOD, FAIR = 0.10, 0.25
+"""Worst median error up to which a profile is called good, and up to which fair."""
+
+MOST_CARDS = 6
+
+
+def headline(document: Mapping[str, Any]) -> Headline:
+    """How well shapes that no fit had seen are predicted, from the best operator to the worst."""
+    errors = sorted(document["errors"], key=lambda error: float(error["median"]))
+    if not errors:
+        return Headline("neutral", "This profile holds no kernels", "")
+    best, worst = errors[0], errors[-1]
+    tone = "good" if worst["median"] <= GOOD else "warn" if worst["median"] <= FAIR else "bad"
+    shares = [_percent(error["median"]) for error in (best, worst)]
+    span = shares[0] if shares[0] == shares[1] else f"{shares[0]} to {shares[1]}"
+    text = f"Best: {_name(best)}. Worst: {_name(worst)}, p90 {_percent(worst['p90'])}."
+    return Headline(tone, f"Median error on held-out shapes: {span}", text)
+
+
+def _name(error: Mapping[str, Any]) -> str:
+    return f"{title(error['operator']).lower()} in {error['precision']}"
+
+
+def _percent(share: float) -> str:
+    return phrase(round(share, 3), "share")
+
+
+def cards(document: Mapping[str, Any]) -> list[Card]:
+    """The error of each operator in its first precision."""
+    found: dict[str, Card] = {}
+    for error in document["errors"]:
+        if error["operator"] in found:
+            continue
+        details = [f"p90 {_percent(error['p90'])}", phrase(error["points"], "count", "points")]
+        if error["noise"] is not None:
+            details.append(f"noise {_percent(error['noise'])}")
+        value = phrase(round(error["median"], 3), "share")
+        label = title(error["operator"])
+        found[error["operator"]] = Card(
+            "median", label, value, f"median error, {error['precision']}", tuple(details)
+        )
+    return list(found.values())[:MOST_CARDS]
+
+
+def plots(
+    document: Mapping[str, Any], points: Mapping[str, Sequence[Any]]
+) -> dict[str, list[Plot]]:
+    """Section -> its figures; a section without any has an empty list."""
+    owns = by_operator(points)
+    return {
+        "predicted": [_predicted(own) for own in owns],
+        "residuals": [_residuals(own, document) for own in owns],
+        "roofline": _rooflines(document, owns),
+        "curves": _curves(document["curves"]),
+    }
+
+
+def _predicted(own: Own) -> Plot:
+    drawn = to_json(kernel_predicted.figure(own))
+    noisy = sum(own.columns["noisy"])
+    caption = f"{_count(own)}{f', {noisy:,} of them noisy (hollow)' if noisy else ''}. "
+    caption += f"Dotted: {_percent(kernel_predicted.AWAY - 1)} away."
+    return Plot(f"predicted-{own.operator}", title(own.operator), None, caption, drawn, kind="tall")
+
+
+def _residuals(own: Own, document: Mapping[str, Any]) -> Plot:
+    order = document["regimes"].get(own.operator, [])
+    drawn = to_json(kernel_residuals.figure(own, order))
+    caption = f"{_count(own)}. Above 1 the prediction is too slow."
+    return Plot(f"residuals-{own.operator}", title(own.operator), None, caption, drawn, kind="tall")
+
+
+def _count(own: Own) -> str:
+    text = phrase(len(own), "count", "point" if len(own) == 1 else "points")
+    return text if own.total == len(own) else f"{text} of {own.total:,}"
+
+
+def _rooflines(document: Mapping[str, Any], owns: Sequence[Own]) -> list[Plot]:
+    roofs, lines = document["roofline"], document["curves"]
+    what = "Every measured point" if owns else "Lines: the fitted forms at usual shapes"
+    found = []
+    drawn = kernel_roofline.arithmetic(roofs, owns, lines)
+    if drawn is not None:
+        caption = (
+            f"{what}. Dashed: ceilings of the device. Solid: what products reach according to "
+            "their fits."
+        )
+        plot = Plot("roofline", "Arithmetic", "roofline", caption, to_json(drawn), kind="tall")
+        found.append(plot)
+    drawn = kernel_roofline.traffic(roofs, owns, lines)
+    if drawn is not None:
+        caption = f"{what}. Dashed: ceilings. Caches may lift small tensors above them."
+        plot = Plot("traffic", "Moving bytes", None, caption, to_json(drawn), kind="tall")
+        found.append(plot)
+    return found
+
+
+def _curves(lines: Sequence[Mapping[str, Any]]) -> list[Plot]:
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for line in lines:
+        groups.setdefault((line["operator"], line["precision"]), []).append(line)
+    found = []
+    for (operator, precision), own in groups.items():
+        name, heading = f"curve-{operator}-{precision}", f"{title(operator)}, {precision}"
+        any_measured = any(line["measured"] for line in own)
+        caption = "Lines: the fitted form."
+        if any_measured:
+            caption = "Lines: the fitted form; circles: measured."
+        if common := kernel_curves.shared(own):
+            caption = f"{common[0].upper()}{common[1:]}. {caption}"
+        drawn = to_json(kernel_curves.figure(own))
+        found.append(Plot(name, heading, None, caption, drawn))
+    return found

@@ -1,0 +1,1 @@
+"""Provides the report of one run: a module for each group of its sections."""

@@ -1,0 +1,173 @@
+"""Builds the head of a run's report: its set-up, the key figures, what the busy time waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from reports.frame import theme
+from reports.frame.asked import question
+from reports.frame.content import Card, Share
+from reports.frame.formats import Kind, phrase, show, split
+from reports.frame.run_directory import known, pick
+from reports.pages.run import slo
+from reports.pages.run.missing import is_measured, is_observed
+from reports.pages.run.repetitions import count as repetition_count
+from reports.pages.run.repetitions import explanation, plus_minus
+from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
+
+
+def header(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Name, description and set-up of the run, for the head of the page."""
+    gpus = pick(summary, "infersim.gpus")
+    batching = str(pick(summary, "infersim.batching"))
+    return {
+        "name": str(pick(summary, "infersim.scenario") or "unnamed run"),
+        **question(
+            str(pick(summary, "infersim.scenario") or "unnamed run"),
+            "observed run" if is_observed(summary) else "predicted run",
+            known(summary, "infersim.asked"),
+            str(pick(summary, "infersim.description") or ""),
+            on=f"{phrase(gpus, 'count')} × {pick(summary, 'infersim.gpu')}",
+        ),
+        "batching": batching,
+        "policy": batching if batching in theme.POLICIES else "other",
+        "brand": "measured, not predicted" if is_measured(summary) else "predicted, not measured",
+        "interrupted": bool(pick(summary, "infersim.interrupted")),
+        "repetitions": repetition_count(summary),
+        "repetitions_text": explanation(summary),
+        "setup": [
+            ("Model", str(pick(summary, "infersim.model"))),
+            ("GPU", f"{phrase(gpus, 'count')} × {pick(summary, 'infersim.gpu')}"),
+            ("Engine", str(pick(summary, "infersim.engine"))),
+            ("Batching", batching),
+            _when(summary),
+        ],
+    }
+
+
+def _when(summary: Mapping[str, Any]) -> tuple[str, str]:
+    """The day of a run that was taken in from a record; the seed of any other."""
+    own = pick(summary, "infersim")
+    if "observed_on" not in own:
+        return "Seed", str(pick(summary, "infersim.seed"))
+    return "Observed", str(own["observed_on"] or "date not recorded")
+
+
+def cards(summary: Mapping[str, Any]) -> list[Card]:
+    """The six numbers that most readers look for."""
+    limited = bool(slo.limits(summary))
+    cost = pick(summary, "infersim.cost")
+    total = pick(summary, "total_token_throughput")
+    per_token = pick(cost, "usd_per_million_tokens") if cost else None
+    output = pick(cost, "usd_per_million_output_tokens") if cost else None
+    goodput, requests = pick(summary, "request_goodput"), pick(summary, "request_throughput")
+    return [
+        Card(
+            "output_throughput",
+            "Output throughput",
+            show(pick(summary, "output_throughput"), "number").text,
+            "tokens/s",
+            _lines(
+                _between(summary, "output_throughput"),
+                _given(total, "number", "with prompts"),
+                at_ends(summary, "output_throughput"),
+            ),
+        ),
+        Card(
+            "request_throughput",
+            "Request throughput",
+            show(requests, "number").text,
+            "requests/s",
+            _lines(
+                _between(summary, "request_throughput"),
+                _given(goodput, "number", "within limits") if limited else "",
+            ),
+        ),
+        _latency_card(summary, "ttft"),
+        _latency_card(summary, "tpot"),
+        Card(
+            "queue",
+            "Queue time, p99",
+            *split(show(pick(summary, "infersim.queue_ms.p99"), "ms")),
+            _lines(
+                _between(summary, "infersim.queue_ms.p99", "ms"),
+                _median(pick(summary, "infersim.queue_ms.p50")),
+            ),
+        ),
+        Card(
+            "cost",
+            "Cost",
+            show(per_token, "usd").text,
+            PER_TOKENS,
+            _lines(
+                _between(summary, "infersim.cost.usd_per_million_tokens", "usd"),
+                "no price given"
+                if cost is None
+                else f"{show(output, 'usd').text} {PER_OUTPUT_TOKENS}",
+            ),
+        ),
+    ]
+
+
+def _latency_card(summary: Mapping[str, Any], name: str) -> Card:
+    """The percentile that the SLO limits, judged; the p99 without a limit."""
+    limit = slo.shown_limit(summary, name)
+    rank = "p99" if limit is None else limit.rank
+    stated = known(summary, f"{rank}_{name}_ms")
+    value = stated if limit is None or stated is not None else limit.value_ms
+    between = _between(summary, f"{rank}_{name}_ms", "ms")
+    parts = [between, _median(pick(summary, f"median_{name}_ms"))]
+    if stated is not None:
+        parts.append(at_ends(summary, f"{rank}_{name}_ms", "ms"))
+    if limit is not None:
+        text = f"limit {slo.milliseconds(limit.limit_ms)}"
+        told = {"good": ", kept", "bad": ", missed", "warn": ", too close to call"}
+        kept_so_far = limit.so_far and limit.tone == "warn"
+        text += ", kept so far" if kept_so_far else told.get(limit.tone, "")
+        if limit.tone == "bad" and value is not None and value <= limit.limit_ms:
+            text += f": only {slo.percent(limit.attainment, limit.target)} within it"
+        parts.insert(2, text)
+    tone = "neutral" if limit is None else limit.tone
+    title = f"{name.upper()}, {rank}"
+    return Card(name, title, *split(show(value, "ms")), _lines(*parts), tone)
+
+
+def _given(number: float | None, kind: Kind, what: str) -> str:
+    return "" if number is None else f"{phrase(number, kind)} {what}"
+
+
+def _median(milliseconds: float | None) -> str:
+    return "" if milliseconds is None else f"p50 {phrase(milliseconds, 'ms')}"
+
+
+def at_ends(summary: Mapping[str, Any], key: str, kind: Kind = "number") -> str:
+    """A metric of the summary with iterations faster and slower by the error band; empty where
+    those were not simulated."""
+    ends = known(summary, "infersim.ends")
+    if ends is None:
+        return ""
+    low, high = sorted((ends["faster"][key] or 0.0, ends["slower"][key] or 0.0))
+    error = phrase(round(ends["error"], 2), "share")
+    span = f"{show(low, kind).text} to {show(high, kind).text}"
+    return f"{span} if iterations are {error} off"
+
+
+def _between(summary: Mapping[str, Any], path: str, kind: Kind = "number") -> str:
+    half = plus_minus(summary, path, kind)
+    return half and f"{half} by chance (95 %)"
+
+
+def _lines(*parts: str) -> tuple[str, ...]:
+    return tuple(part for part in parts if part)
+
+
+def bounds(summary: Mapping[str, Any]) -> list[Share]:
+    """What the busy time was spent waiting for, in a fixed order; empty when nothing ran."""
+    shares = pick(summary, "infersim.bound_by") or {}
+    ordered = [*theme.BOUNDS, *sorted(set(shares) - set(theme.BOUNDS))]
+    return [
+        Share(name, 100 * share, phrase(share, "share"), name if name in theme.BOUNDS else "host")
+        for name in ordered
+        if (share := shares.get(name))
+    ]

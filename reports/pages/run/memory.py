@@ -1,0 +1,117 @@
+"""Builds the memory section: what a GPU's memory holds, and how full the KV cache is over time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+import pandas as pd
+
+from reports.figures import gpu_memory as drawing
+from reports.figures import kv_map
+from reports.figures.memory_parts import TITLES, Memory, gpu_memory
+from reports.figures.steps import replica_count
+from reports.frame.content import Plot, to_json
+from reports.frame.formats import phrase, show
+from reports.frame.run_directory import known, pick
+from reports.frame.tables import Cell, Column, Table
+from reports.pages.run.missing import is_observed, reason
+from sim.memory import ALLOCATORS
+from sim.schedulers import POLICIES
+
+UNKNOWN = "What was in the memory of the GPU is not in the record."
+
+
+def whole_gpu(summary: Mapping[str, Any], timeseries: pd.DataFrame) -> tuple[Plot, Table | None]:
+    """The memory of one GPU when its KV cache is fullest, as a figure and as a table."""
+    title = "Memory of one GPU"
+    memory = known(summary, "infersim.memory")
+    if memory is None:
+        note = reason(summary, UNKNOWN)
+        return Plot("gpu-memory", title, "gpu_memory", note, None), None
+    found = gpu_memory(memory, timeseries)
+    replicas = replica_count(timeseries, timeseries)
+    plot = Plot(
+        *(
+            "gpu-memory",
+            title,
+            "gpu_memory",
+            _caption(found, replicas),
+            to_json(drawing.figure(found)),
+        ),
+        kind="own",
+    )
+    return plot, _table(found)
+
+
+def _caption(found: Memory, replicas: int) -> str:
+    when = "The KV cache was never used."
+    where = f" in any of {replicas} replicas" if replicas > 1 else ""
+    if isfinite(found.time):
+        when = f"At {found.time:,.4g} s, when the KV cache was fullest{where}."
+    if found.short > 0:
+        when += (
+            f" The number of KV blocks was given, and takes {phrase(found.short / 2**30, 'number')}"
+            " GiB more than the GPU has left for it."
+        )
+    return f"{when} Blocks are not shared: prefix caching is not simulated."
+
+
+def _table(found: Memory) -> Table:
+    columns = (
+        Column("Memory of one GPU", False, "gpu_memory"),
+        Column("GiB"),
+        Column("Share (%)"),
+    )
+    rows = [
+        (
+            Cell(title, title),
+            Cell(*show(found.parts[name] / 2**30, "number")),
+            Cell(*show(found.parts[name] / found.total, "share")),
+        )
+        for name, title in TITLES.items()
+    ]
+    total = (found.total + found.short) / 2**30
+    shares = show((found.total + found.short) / found.total, "share")
+    rows.append((Cell("all", "all"), Cell(*show(total, "number")), Cell(*shares)))
+    return Table("gpu-memory", "Memory of one GPU, KV cache at its fullest", columns, tuple(rows))
+
+
+def cache_over_time(
+    summary: Mapping[str, Any], requests: pd.DataFrame, timeseries: pd.DataFrame
+) -> Plot:
+    """Used, wasted and free parts of the KV cache."""
+    title = "KV cache over time"
+    tokens = pick(summary, "infersim.kv_cache.tokens")
+    if not len(timeseries):
+        note = "No iteration is known, so that there is nothing to draw."
+        return Plot("kv-map", title, "kv_map", note, None)
+    if is_observed(summary) and pick(summary, "infersim.kv_cache.mean_used") is None:
+        note = "How full the blocks in use were is not in the record."
+        return Plot("kv-map", title, "kv_map", note, None)
+    if not tokens:
+        note = "The size of the KV cache was not recorded: the timeline has it in tokens."
+        return Plot("kv-map", title, "kv_map", note, None)
+    replicas = replica_count(timeseries, requests)
+    drawn = kv_map.figure(timeseries, requests, kv_tokens=tokens, replicas=replicas)
+    caption = (
+        f"Of {phrase(tokens * replicas, 'count', 'tokens')}"
+        f"{f' in {replicas} replicas' if replicas > 1 else ''}. "
+    )
+    caption += _waste(summary)
+    return Plot("kv-map", title, "kv_map", caption, to_json(drawn))
+
+
+def _waste(summary: Mapping[str, Any]) -> str:
+    """What it is that is reserved and empty."""
+    policy = POLICIES.get(str(pick(summary, "infersim.batching")))
+    if policy is not None and policy.shape.whole:
+        return (
+            "Reserved and empty: a batch that is served as a whole has at its launch the memory "
+            "that its members may need, up to their longest, and keeps it until the last is done."
+        )
+    allocator = ALLOCATORS.get(str(pick(summary, "infersim.kv_cache.allocator")))
+    if allocator is not None and allocator.reserves_longest:
+        return "Reserved and empty: every request that runs owns the maximum length."
+    return "Reserved and empty: the unfilled end of the last block of each request."

@@ -1,0 +1,58 @@
+"""Builds the section with the timeline of the fleet and the slots of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from reports.figures import slots, timeline
+from reports.figures.slot_view import caption as slot_caption
+from reports.figures.slot_view import slot_view
+from reports.figures.steps import nice_width, replica_count
+from reports.frame.content import Plot, to_json
+from reports.frame.run_directory import pick
+from reports.pages.run.missing import is_observed
+from sim.results.trail_files import Trail
+
+
+def whole_run(summary: Mapping[str, Any], requests: pd.DataFrame, timeseries: pd.DataFrame) -> Plot:
+    """Everything that changes over time, on one axis."""
+    title = "Requests, KV cache and tokens over time"
+    if not len(timeseries):
+        none = "No iteration was recorded" if is_observed(summary) else "No iteration was run"
+        return Plot("timeline", title, None, f"{none}: there is nothing to draw.", None)
+    replicas = replica_count(timeseries, requests)
+    kv_tokens = pick(summary, "infersim.kv_cache.tokens")
+    drawn = timeline.figure(timeseries, requests, kv_tokens=kv_tokens, replicas=replicas)
+    width = nice_width(float(timeseries["end_s"].max()), timeline.BINS)
+    told = [
+        f"Rates are averages over {width:g} s. Long series are thinned for the screen; lowest and "
+        "highest values stay."
+    ]
+    if replicas > 1:
+        told.insert(0, f"Sum over {replicas} replicas; KV cache: their mean.")
+    preemptions = timeseries["preemptions"]
+    if not preemptions.notna().any():
+        told.append("Preemptions were not recorded.")
+    elif not preemptions.sum():
+        told.append("No preemptions.")
+    if requests["warmup"].any():
+        told.append("The shaded start is the warm-up, left out of the latency statistics.")
+    return Plot("timeline", title, "timeline", " ".join(told), to_json(drawn), kind="own")
+
+
+def batch_slots(
+    summary: Mapping[str, Any],
+    requests: pd.DataFrame,
+    timeseries: pd.DataFrame,
+    trail: Trail | None,
+) -> Plot:
+    """Which request each slot of the batch serves."""
+    title = "Requests in the batch"
+    view = slot_view(requests, timeseries, str(pick(summary, "infersim.batching")), trail)
+    if view is None:
+        note = "No request was served: there is nothing to draw."
+        return Plot("slots", title, None, note, None)
+    return Plot("slots", title, "slot", slot_caption(view), to_json(slots.draw(view)), kind="slots")

@@ -1,0 +1,126 @@
+"""Renders the report of a run as one HTML page, section by section."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from reports.frame.formats import phrase
+from reports.frame.page import fill
+from reports.frame.run_directory import known, pick
+from reports.frame.tables import Table
+from reports.pages.run import head, latency, limits, memory, moments, tables, traffic, work
+from reports.pages.run.missing import absent, is_observed
+from reports.pages.run.verdict import verdict
+from sim.metrics.definitions import DEFINITIONS
+from sim.results.trail_files import Trail
+
+SECTIONS: Mapping[str, str] = {
+    "verdict": "Verdict",
+    "key-figures": "Key figures",
+    "limits": "Latency limits",
+    "latency": "Latency",
+    "parts": "Where latency goes",
+    "timeline": "Timeline",
+    "slots": "Slot chart",
+    "memory": "Memory and batch",
+    "time": "Where the time goes",
+    "roofline": "Roofline",
+    "workload": "Workload",
+    "cost": "Cost and energy",
+    "scenario": "Scenario",
+    "provenance": "Provenance",
+    "definitions": "Definitions",
+}
+"""Anchor -> heading, in the order of the page."""
+
+
+def render(
+    summary: Mapping[str, Any],
+    requests: pd.DataFrame,
+    timeseries: pd.DataFrame,
+    scenario_yaml: str,
+    charts: Mapping[str, Any],
+    trail: Trail | None = None,
+) -> str:
+    """The page; see ``reports.render``."""
+    parts, part_tables = latency.parts(summary, requests)
+    gpu, gpu_table = memory.whole_gpu(summary, timeseries)
+    listed = [
+        *_tables(summary),
+        limits.table(summary, requests),
+        *part_tables,
+        work.operator_table(summary),
+        *([] if gpu_table is None else [gpu_table]),
+    ]
+    plots = [
+        limits.plot(summary),
+        moments.whole_run(summary, requests, timeseries),
+        moments.batch_slots(summary, requests, timeseries, trail),
+        gpu,
+        memory.cache_over_time(summary, requests, timeseries),
+        work.operators(summary),
+        work.operating_points(summary, charts),
+    ]
+    distributions = latency.distributions(summary, requests, charts)
+    figures = [*plots, *parts, *distributions]
+    drawn = {figure.name: figure.spec is not None for figure in figures}
+    left_out = absent(summary, drawn, [figure.title for figure in figures])
+    return fill(
+        "report.html.j2",
+        {name: title for name, title in SECTIONS.items() if name not in left_out.sections},
+        DEFINITIONS,
+        header=head.header(summary),
+        verdict=verdict(summary),
+        cards=head.cards(summary),
+        first_limit=limits.sentence(summary, requests),
+        plots={plot.name: plot for plot in plots},
+        distributions=[each for each in distributions if each.name not in left_out.figures],
+        parts=[each for each in parts if each.name not in left_out.figures],
+        absent=left_out,
+        workload=traffic.workload(requests),
+        bounds=head.bounds(summary),
+        tables={table.name: table for table in listed if table.rows},
+        part_tables=part_tables,
+        scenario_yaml=scenario_yaml,
+        provenance=_provenance(summary),
+    )
+
+
+def _tables(summary: Mapping[str, Any]) -> list[Table]:
+    """The tables of figures; some may be empty."""
+    made = [
+        tables.latencies(summary),
+        tables.facts(summary, "throughput", "Throughput", tables.lines("throughput")),
+        tables.facts(summary, "requests", "Requests and tokens", tables.requests(summary)),
+        tables.rejections(summary),
+        tables.own_metrics(summary),
+        tables.facts(summary, "kv-cache", "KV cache", tables.lines("memory")),
+        tables.facts(summary, "batch", "Batch and utilisation", tables.lines("batch", "use")),
+    ]
+    if pick(summary, "infersim.cost") is not None:
+        made.append(tables.costs(summary))
+    if pick(summary, "infersim.energy") is not None:
+        made.append(tables.energy(summary))
+    return made
+
+
+def _provenance(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Where the numbers come from and how far to trust them."""
+    band = pick(summary, "infersim.error_band")
+    energy = pick(summary, "infersim.energy")
+    notes = [str(note) for note in pick(summary, "infersim.notes") or []]
+    measured = band["measured"] if band and "measured" in band else None
+    return {
+        "measured": "" if measured is None else phrase(measured, "share"),
+        "chance": str(known(summary, "infersim.precision.text") or ""),
+        "version": str(pick(summary, "infersim.version")),
+        "seed": str(pick(summary, "infersim.seed")),
+        "observed": is_observed(summary),
+        "profile": str(pick(summary, "infersim.provenance") or "not stated"),
+        "band": str(band["text"]) if band else "",
+        "notes": notes,
+        "energy_note": str(energy["note"] or "") if energy else "",
+    }

@@ -1,0 +1,145 @@
+"""Provides the SLO part of a summary, complete for run directories of older versions too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from reports.frame.formats import MISSING, NARROW_SPACE, show
+from reports.frame.run_directory import known, pick
+from sim.metrics.long_enough import LENGTH, LOAD
+from sim.metrics.slo_text import is_apart, limit_title
+from sim.units import show_share, show_time
+
+OPEN = "too close to call"
+
+
+class Limit(NamedTuple):
+    """A latency limit: ``name`` is its key (``ttft``, or ``ttft_p95`` if judged apart), ``metric``
+    what it limits. The share ``attainment`` of the requests is within it (bounds ``low``, ``high``,
+    None if unknown), ``target`` is wanted, and ``value_ms`` is the latency at that percentile.
+    ``so_far`` where a longer run may say otherwise."""
+
+    name: str
+    limit_ms: float
+    attainment: float | None
+    low: float | None = None
+    high: float | None = None
+    target: float | None = None
+    value_ms: float | None = None
+    so_far: bool = False
+
+    @property
+    def metric(self) -> str:
+        """ttft, tpot or e2el."""
+        return self.name.partition("_")[0]
+
+    @property
+    def title(self) -> str:
+        """TTFT, or TTFT p95 if judged apart."""
+        return limit_title(self.name)
+
+    @property
+    def rank(self) -> str:
+        """The percentile that is wanted, such as p95; p99 where that is not known."""
+        return "p99" if self.target is None else f"p{100 * self.target:.6g}"
+
+    @property
+    def tone(self) -> str:
+        """good or bad; warn where the interval leaves open which, or a longer run may say otherwise
+        (``so_far``); neutral where nothing is known.
+
+        >>> Limit("ttft", 500.0, 0.95, 0.9, 0.97, 0.95).tone
+        'warn'
+        """
+        if self.attainment is None or self.target is None:
+            return "neutral"
+        if self.low is not None and self.high is not None and self.low < self.target <= self.high:
+            return "warn" if self.target < 1 else "good" if self.attainment == 1 else "bad"
+        if self.attainment < self.target:
+            return "bad"
+        return "warn" if self.so_far else "good"
+
+
+def judged(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The verdict with every key that is written today."""
+    given = dict(pick(summary, "infersim.verdict"))
+    met = known(given, "slo_met")
+    state = {True: "met", False: "missed", None: None}[met]
+    room = 0.0 if met is False else known(given, "headroom")
+    older = {
+        "slo_met": met,
+        "slo_state": state,
+        "requests_to_decide": None,
+        "utilisation": None,
+        "peak_utilisation": None,
+        "slo_headroom": None if room is None or room < 0 else room,
+        "attainment": None,
+        "attainment_low": None,
+        "attainment_high": None,
+        "target": None,
+    }
+    return {**older, **given}
+
+
+def limits(summary: Mapping[str, Any]) -> dict[str, Limit]:
+    """The limits of the scenario by their keys; may be empty."""
+    verdict = pick(summary, "infersim.verdict")
+    so_far = bool({LOAD, LENGTH} & set(known(verdict, "slo_doubts") or ()))
+    found = {}
+    for name, entry in (pick(verdict, "limits") or {}).items():
+        if entry is None or entry["limit_ms"] is None:
+            continue
+        keys = ("low", "high", "target", "value_ms")
+        low, high, target, value = (known(entry, key) for key in keys)
+        target = known(verdict, "target") if target is None else target
+        share = entry["attainment"]
+        found[name] = Limit(name, entry["limit_ms"], share, low, high, target, value, so_far=so_far)
+    return found
+
+
+def shown_limit(summary: Mapping[str, Any], metric: str) -> Limit | None:
+    """The limit of a metric that tiles and figures show: the one that holds together with others,
+    else of single percentiles the first that is not met, else the highest; None without any."""
+    mine = [limit for limit in limits(summary).values() if limit.metric == metric]
+    together = [limit for limit in mine if not is_apart(limit.name)]
+    broken = [limit for limit in mine if limit.tone in ("bad", "warn")]
+    return next(iter([*together, *broken, *reversed(mine)]), None)
+
+
+def percent(share: float | None, target: float | None = None) -> str:
+    """A share for a sentence, with the digits that tell it from ``target``.
+
+    >>> percent(0.9866, 0.99).replace(NARROW_SPACE, " ")
+    '98.66 %'
+    """
+    if share is None:
+        return "an unknown number"
+    return page_text(show_share(share, target))
+
+
+def digits(share: float | None, target: float | None) -> str:
+    """A share for a table in percent: one decimal, or as many as tell it from ``target``.
+
+    >>> digits(0.8861, 0.99), digits(0.98996, 0.99)
+    ('88.6', '98.996')
+    """
+    if share is None:
+        return MISSING
+    text = show(share, "share").text
+    if target is None or share == target or text != show(target, "share").text:
+        return text
+    return show_share(share, target).removesuffix("%")
+
+
+def page_text(text: str) -> str:
+    """A sentence of the terminal in the typography of pages."""
+    return "".join(
+        f"{NARROW_SPACE}%" if char == "%" and before.isdigit() else char
+        for before, char in zip(f" {text}", text, strict=False)
+    )
+
+
+def milliseconds(value: float) -> str:
+    """A latency for a sentence."""
+    return show_time(value / 1e3)

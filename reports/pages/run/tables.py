@@ -1,0 +1,157 @@
+"""Builds the tables of a run's page: latencies in milliseconds, shares in percent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reports.frame.formats import Kind, Shown, show
+from reports.frame.run_directory import known, pick
+from reports.frame.tables import Cell, Column, Table
+from reports.pages.run.missing import is_observed
+from reports.pages.run.repetitions import plus_minus
+from reports.pages.run.slo import Limit, digits, limits, shown_limit
+from sim.metrics.definitions import DEFINITIONS, METRICS, Metric, path_of
+
+
+def lines(*tables: str) -> Sequence[Metric]:
+    """The metrics of ``tables``, in their order."""
+    return [metric for table in tables for metric in METRICS if metric.table == table]
+
+
+_STATISTICS = {"mean": "mean", "std": "std", "median": "p50", "p90": "p90", "p95": "p95"}
+
+_STATISTICS |= {"p99": "p99"}
+
+
+def facts(summary: Mapping[str, Any], name: str, caption: str, metrics: Sequence[Metric]) -> Table:
+    """A table ``Metric | Value | Unit`` with one row per line."""
+    columns = (Column("Metric", numeric=False), Column("Value"), Column("Unit", numeric=False))
+    rows = []
+    for metric in metrics:
+        detail, path = metric.detail, path_of(metric.key)
+        title = DEFINITIONS[metric.definition].title + (f", {detail}" if detail else "")
+        shown = _beside(show(pick(summary, path), metric.kind), summary, path, metric.kind)
+        unit = "" if metric.kind in ("ms", "s") else metric.unit
+        if metric.kind == "usd":
+            unit = metric.title or unit
+        rows.append((Cell(title, title, metric.definition), Cell(*shown), Cell(unit, unit)))
+    return Table(name, caption, columns, tuple(rows))
+
+
+def own_metrics(summary: Mapping[str, Any]) -> Table:
+    """The user's own metrics, one a row; none without any."""
+    columns = (Column("Metric", numeric=False), Column("Value"))
+    rows = []
+    for name, value in (known(summary, "infersim.metrics") or {}).items():
+        spread = known(summary, "infersim.repetitions.intervals") or {}
+        half = (spread.get(f"metrics.{name}") or {}).get("half_width")
+        shown = show(value, "number")
+        text = f"{shown.text} ± {show(half, 'number').text}" if half else shown.text
+        rows.append((Cell(name, name), Cell(text, shown.value)))
+    return Table("own-metrics", "Metrics of your own", columns, tuple(rows))
+
+
+def costs(summary: Mapping[str, Any]) -> Table:
+    """What the run costs, stated and derived: by the token, the request and the hour."""
+    made = facts(summary, "cost-table", "Cost", lines("cost"))
+    usd, hourly = (pick(summary, f"infersim.cost.{key}") for key in ("usd", "usd_per_gpu_hour"))
+    completed, rate = pick(summary, "completed"), pick(summary, "request_throughput")
+    good = pick(summary, "request_goodput")
+    kept = completed * good / rate if good and rate else None
+    within = [("per 1,000 requests within all limits", _over(1000 * usd, kept))]
+    whose = known(summary, "infersim.cost.text")
+    derived = [
+        ("per 1,000 requests", _over(1000 * usd, completed)),
+        *(within if limits(summary) else ()),
+        ("of the fleet, per hour", hourly * pick(summary, "infersim.gpus")),
+        (f"of one GPU hour ({whose})" if whose else "of one GPU hour", hourly),
+    ]
+    rows = [_fact("cost", detail, show(value, "usd"), "USD") for detail, value in derived]
+    return made._replace(rows=(*made.rows[:2], *rows, *made.rows[2:]))
+
+
+def energy(summary: Mapping[str, Any]) -> Table:
+    """The energy of the run, by the token and in all, and what the GPUs draw on average."""
+    made = facts(summary, "energy", "Energy", lines("energy"))
+    joules = pick(summary, "infersim.energy.joules_per_output_token")
+    total = joules * pick(summary, "total_output_tokens")
+    duration, completed = pick(summary, "duration"), pick(summary, "completed")
+    rows = (
+        _fact("energy", "per request", show(_over(total, completed), "number"), "J"),
+        _fact("energy", "of the whole duration", show(total / 3.6e6, "number"), "kWh"),
+        _fact("power", "all GPUs", show(_over(total, duration), "number"), "W"),
+    )
+    return made._replace(rows=(*made.rows, *rows))
+
+
+def _over(amount: float, by: float | None) -> float | None:
+    return amount / by if by else None
+
+
+def _fact(definition: str, detail: str, shown: Shown, unit: str) -> tuple[Cell, ...]:
+    title = f"{DEFINITIONS[definition].title}, {detail}"
+    return (Cell(title, title, definition), Cell(*shown), Cell(unit, unit))
+
+
+def latencies(summary: Mapping[str, Any]) -> Table:
+    """Mean, deviation and percentiles of every latency, with its limit."""
+    rows = []
+    for name in ("ttft", "tpot", "itl", "e2el"):
+        paths = [f"{statistic}_{name}_ms" for statistic in _STATISTICS]
+        rows.append(_latency_row(summary, name, paths, shown_limit(summary, name)))
+    of_queue = [f"infersim.queue_ms.{p}" for p in ("mean", "p50", "p90", "p95", "p99")]
+    rows.append(_latency_row(summary, "queue", [of_queue[0], None, *of_queue[1:]], None))
+    columns = (
+        Column("Latency", numeric=False),
+        *(Column(title, definition="percentile", unit="ms") for title in _STATISTICS.values()),
+        Column("Limit", definition="slo", unit="ms"),
+        Column("Within limit (%)", definition="attainment"),
+    )
+    return Table("latency", "Latency of completed requests", columns, tuple(rows))
+
+
+def requests(summary: Mapping[str, Any]) -> Sequence[Metric]:
+    """The counts of requests; a real engine's record says which failed, not which it rejected."""
+    if not is_observed(summary):
+        return lines("requests")
+    found = lines("requests")
+    return [m._replace(definition="failed") if m.definition == "rejected" else m for m in found]
+
+
+def rejections(summary: Mapping[str, Any]) -> Table:
+    """How many requests were rejected for which reason."""
+    reasons = pick(summary, "infersim.requests.rejected_reasons") or {}
+    rows = tuple((Cell(str(r), str(r)), Cell(*show(n, "count"))) for r, n in reasons.items())
+    if is_observed(summary):
+        columns = (Column("Failed because", False), Column("Requests"))
+        return Table("rejections", "Failed requests", columns, rows)
+    columns = (Column("Rejected because", False, "rejected"), Column("Requests"))
+    return Table("rejections", "Rejected requests", columns, rows)
+
+
+def _latency_row(
+    summary: Mapping[str, Any], name: str, paths: Sequence[str | None], limit: Limit | None
+) -> tuple[Cell, ...]:
+    cells = [
+        Cell(*show(None, "ms"))
+        if path is None
+        else Cell(*_beside(show(pick(summary, path), "ms"), summary, path, "ms"))
+        for path in paths
+    ]
+    shown = show(limit.limit_ms if limit else None, "ms")
+    if limit is not None and limit.name != name:
+        shown = shown._replace(text=f"{limit.rank} {shown.text}")
+    cells.append(Cell(*shown))
+    attained = show(limit.attainment if limit else None, "share")
+    if limit is not None and attained.value is not None:
+        attained = attained._replace(text=digits(limit.attainment, limit.target))
+    path = f"infersim.verdict.limits.{limit.name if limit else name}.attainment"
+    cells.append(Cell(*_beside(attained, summary, path, "share")))
+    title = DEFINITIONS[name].title
+    return (Cell(title, title, name), *cells)
+
+
+def _beside(shown: Shown, summary: Mapping[str, Any], path: str, kind: Kind) -> Shown:
+    """A figure with its interval behind it, if the run has repetitions."""
+    return shown._replace(text=f"{shown.text} {plus_minus(summary, path, kind)}".rstrip())

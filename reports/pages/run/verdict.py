@@ -1,0 +1,290 @@
+"""Answers in words whether a model fits, keeps up and meets its limits, and what it costs.
+
+Every answer is a short sentence, a detail, and a tone (good, warn, bad, neutral) for its colour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+from reports.frame.formats import phrase, show
+from reports.frame.run_directory import known, pick
+from reports.pages.run.missing import is_observed
+from reports.pages.run.repetitions import count, plus_minus
+from reports.pages.run.slo import OPEN, Limit, judged, limits, milliseconds, page_text, percent
+from sim.metrics.slo_text import deciding, headroom_text, is_apart, limit_title
+
+Tone = Literal["good", "warn", "bad", "neutral"]
+
+_STATES: Mapping[str, tuple[Tone, str, str]] = {
+    "stable": ("good", "Stable", "Yes, it is stable."),
+    "near saturation": ("warn", "Near saturation", "Barely: near saturation."),
+    "too short to tell": ("warn", "Too short to tell", "The run is too short to tell."),
+    "overloaded": ("bad", "Overloaded", "No, it is overloaded."),
+    "offline": ("neutral", "Offline", "Offline: all work was there at the start."),
+    "closed loop": ("neutral", "Closed loop", "By design: clients wait for their answers."),
+    "observed": ("neutral", "Observed", "This run was observed, not judged."),
+    "no traffic served": ("bad", "No traffic served", "No, it served nothing."),
+}
+_SEVERITY: Mapping[Tone, int] = {"neutral": 0, "good": 1, "warn": 2, "bad": 3}
+
+
+class Answer(NamedTuple):
+    """A question that a buyer has, or what is stated, and what the run says of it."""
+
+    key: str
+    question: str
+    tone: Tone
+    short: str
+    detail: str
+
+
+class Verdict(NamedTuple):
+    """The head of the report: one line, one sentence, and the answers in order."""
+
+    tone: Tone
+    headline: str
+    text: str
+    answers: tuple[Answer, ...]
+
+
+def verdict(summary: Mapping[str, Any]) -> Verdict:
+    """The verdict of a run, taken from its summary; nothing is judged anew here."""
+    state = str(pick(summary, "infersim.verdict.state"))
+    tone, title, _ = _state(state)
+    answers = (
+        *(_fits(summary), _keeps_up(summary), _limits(summary)),
+        *(_headroom(summary), _cost(summary), _sure(summary)),
+    )
+    slo_state = judged(summary)["slo_state"]
+    if slo_state is not None:
+        title += f", latency limits {slo_state}"
+    tones = [tone, *(answer.tone for answer in answers[:3])]
+    worst = max(tones, key=lambda each: _SEVERITY[each])
+    text = _without_state(str(pick(summary, "infersim.verdict.text") or ""), state)
+    return Verdict(worst, title, page_text(f"{_rejected(summary)}{text}"), answers)
+
+
+def _rejected(summary: Mapping[str, Any]) -> str:
+    """Which requests were rejected, and what would admit them; empty where none were."""
+    refused = known(summary, "infersim.rejection")
+    if refused is None:
+        return ""
+    remedy = f"To serve them, {refused['remedy']}. " if refused["remedy"] else ""
+    return f"{refused['text']} {remedy}"
+
+
+def _state(state: str) -> tuple[Tone, str, str]:
+    return _STATES[state] if state in _STATES else ("neutral", state.capitalize(), f"{state}.")
+
+
+def _without_state(text: str, state: str) -> str:
+    """``text`` without a leading "State:", which the headline says already."""
+    head, colon, rest = text.partition(":")
+    if not colon or head.strip().lower() != state.lower() or not rest.strip():
+        return text
+    rest = rest.strip()
+    return rest[0].upper() + rest[1:]
+
+
+def _fits(summary: Mapping[str, Any]) -> Answer:
+    title = "What fits"
+    completed = pick(summary, "infersim.requests.completed")
+    rejected = pick(summary, "infersim.requests.rejected")
+    submitted = pick(summary, "infersim.requests.submitted")
+    cache = pick(summary, "infersim.kv_cache")
+    detail = page_text(_rejected(summary))
+    if pick(cache, "tokens") is not None:
+        size = phrase(pick(cache, "tokens"), "count", "tokens")
+        detail += f"The KV cache holds {size}."
+    reserved, used = known(cache, "peak_reserved"), pick(cache, "peak_used")
+    if reserved is not None and used is not None:
+        detail += f" At most {phrase(reserved, 'share')} of it was reserved"
+        detail += f", and {phrase(used, 'share')} filled."
+    elif used is not None:
+        detail += f" At most {phrase(used, 'share')} of it was in use."
+    were = "was" if rejected == 1 else "were"
+    why = "failed" if is_observed(summary) else f"{were} rejected"
+    if submitted and rejected == submitted:
+        none = "failed" if is_observed(summary) else "was rejected"
+        return Answer("fits", title, "bad", f"Nothing: every request {none}.", detail)
+    if rejected:
+        share = phrase(rejected / submitted, "share") if submitted else "some"
+        counted = "1 request" if rejected == 1 else f"{phrase(rejected, 'count')} requests"
+        short = f"Not all: {counted} ({share}) {why}."
+        return Answer("fits", title, "warn", short, detail)
+    if not completed:
+        return Answer("fits", title, "neutral", "No request was completed.", detail)
+    if is_observed(summary):
+        return Answer("fits", title, "neutral", "It ran: every request was answered.", detail)
+    return Answer("fits", title, "good", _at_once(summary), detail)
+
+
+def _at_once(summary: Mapping[str, Any]) -> str:
+    """How many requests of the longest length fit into a replica, and how many ran in one."""
+    cache = pick(summary, "infersim.kv_cache")
+    if pick(cache, "max_concurrency") is None:
+        return "The weights and the KV cache."
+    count = show(pick(cache, "max_concurrency"), "number").text
+    together = f"{count} request{'' if count == '1' else 's'}"
+    longest = phrase(pick(cache, "max_model_len"), "count", "tokens")
+    several = (known(summary, "infersim.replicas") or 1) > 1
+    short = f"{'Each replica has room for' if several else 'Room for'} {together} of {longest}"
+    ran = known(summary, "infersim.batch.peak_running")
+    at_once = "at once in one" if several else "at once"
+    return f"{short}." if ran is None else f"{short}; at most {phrase(ran, 'count')} ran {at_once}."
+
+
+def _keeps_up(summary: Mapping[str, Any]) -> Answer:
+    tone, _, short = _state(str(pick(summary, "infersim.verdict.state")))
+    busy = pick(summary, "infersim.utilisation.busy")
+    running = pick(summary, "infersim.batch.mean_running")
+    waiting = pick(summary, "infersim.batch.mean_waiting")
+    sentences = []
+    if busy is not None:
+        share = phrase(round(busy, 2), "share")
+        sentences.append(f"Some request was running {share} of the time, in batches of any size.")
+    if running is not None and waiting is not None:
+        runs, waits = phrase(running, "number"), phrase(waiting, "number")
+        sentences.append(f"On average a replica runs {runs} requests, and {waits} wait for it.")
+    unfinished = pick(summary, "infersim.requests.unfinished")
+    if unfinished:
+        sentences.append(f"{phrase(unfinished, 'count')} requests were not finished.")
+    return Answer("stable", "Does it keep up?", tone, short, " ".join(sentences))
+
+
+def _limits(summary: Mapping[str, Any]) -> Answer:
+    question = "Are the latency limits met?"
+    found, given = judged(summary), limits(summary)
+    state = found["slo_state"]
+    if state is None:
+        short = "There was nothing to judge." if given else "No limits were set."
+        detail = "Give the scenario an slo (ttft, tpot, e2el or ttft_p95 ...) to have it judged."
+        return Answer("slo", question, "neutral", short, "" if given else detail)
+    word = {"met": "Yes", "missed": "No"}.get(state, "Too close to call")
+    tones: Mapping[str, Tone] = {"met": "good", "missed": "bad"}
+    parts = [_within(limit) for limit in given.values()]
+    detail = "; ".join(parts) + "." if parts else ""
+    if state == OPEN:
+        detail = deciding(found).strip() + " " + detail
+    first = found["first_limit"]
+    if first is not None:
+        title = limit_title(first).replace("rejected", "Rejected")
+        breaks = "break" if first not in given else "breaks"
+        close = f" {title} is closest to its limit."
+        detail += close if found["slo_met"] else f" {title} {breaks} first."
+    short = f"{word}: {_share_within(found, given)}"
+    return Answer("slo", question, tones.get(state, "warn"), short, page_text(detail))
+
+
+def _within(limit: Limit) -> str:
+    if is_apart(limit.name):
+        value = "is not reached" if limit.value_ms is None else f"is {milliseconds(limit.value_ms)}"
+        return f"{limit.title} {value} (limit {milliseconds(limit.limit_ms)})"
+    within = f"{limit.title} within {milliseconds(limit.limit_ms)}"
+    return f"{within}: {percent(limit.attainment, limit.target)}"
+
+
+def _share_within(found: Mapping[str, Any], given: Mapping[str, Limit]) -> str:
+    """How many requests are within the limits that hold together; else which percentile is not."""
+    together = [name for name in given if not is_apart(name)]
+    if not together:
+        if found["slo_met"]:
+            return "every percentile that is limited is within its limit."
+        first = given.get(found["first_limit"])
+        return "requests were rejected." if first is None else f"{_within(first)}."
+    only = "" if found["slo_met"] else "only "
+    share = percent(found["attainment"], found["target"])
+    counted = {1: "the limit", 2: "both limits"}.get(len(together), "all limits")
+    wanted = percent(found["target"])
+    return f"{only}{share} of requests are within {counted} ({wanted} wanted)."
+
+
+def _headroom(summary: Mapping[str, Any]) -> Answer:
+    question = "How much headroom is there?"
+    found = judged(summary)
+    text, used = headroom_text(found), found["utilisation"]
+    if not text or known(summary, "infersim.verdict.headroom") is None:
+        return Answer("headroom", question, "neutral", _no_headroom(summary), "")
+    short, _, rest = text.partition(". ")
+    short = short.removesuffix(".") + "."
+    error = known(summary, "infersim.verdict.utilisation_error")
+    detail = f"The traffic takes {phrase(round(used, 3), 'share')} of what full batches would serve"
+    if error:
+        detail += f", ±{phrase(round(2 * error, 3), 'share')} by chance in the lengths (95 %)"
+    tone: Tone = "bad" if used >= 1 else "neutral"
+    told = f"{detail}. {rest.replace('`', '')}".strip()
+    return Answer("headroom", question, tone, page_text(short), page_text(told))
+
+
+def _no_headroom(summary: Mapping[str, Any]) -> str:
+    """Why there is no such figure."""
+    told = {
+        "offline": "None by design: all work was there at the start.",
+        "closed loop": "No such thing: the load adapts to the fleet.",
+        "observed": "Not known: the capacity of a real engine was not measured.",
+        "no traffic served": "Not known: nothing was served.",
+    }
+    state = str(pick(summary, "infersim.verdict.state"))
+    return told.get(state, "Not known.")
+
+
+def _cost(summary: Mapping[str, Any]) -> Answer:
+    question = "What does a token cost?"
+    cost = pick(summary, "infersim.cost")
+    if cost is None:
+        detail = "Give the fleet a price_per_gpu_hour to see what a token costs."
+        return Answer("cost", question, "neutral", "No price was given.", detail)
+    total, output = (
+        pick(cost, "usd_per_million_tokens"),
+        pick(cost, "usd_per_million_output_tokens"),
+    )
+    gpus = phrase(pick(summary, "infersim.gpus"), "count")
+    hour = phrase(pick(cost, "usd_per_gpu_hour"), "usd")
+    whose = known(cost, "text")
+    price = f"{hour} per hour" + (f" ({whose})" if whose else "")
+    detail = f"{gpus} GPUs at {price}." if gpus != "1" else f"1 GPU at {price}."
+    if total is None:
+        return Answer("cost", question, "neutral", "No token was produced.", detail)
+    if output is not None:
+        detail = f"{phrase(output, 'usd')} per 1M output tokens. {_cost_of_good(summary)}{detail}"
+    short = f"{phrase(total, 'usd')} per 1M tokens (prompt + output)."
+    return Answer("cost", question, "neutral", short, detail)
+
+
+def _cost_of_good(summary: Mapping[str, Any]) -> str:
+    """What requests within the limits cost, where many are not; nothing where the SLO is met."""
+    if pick(summary, "infersim.verdict.slo_met") is not False:
+        return ""
+    good, rate = pick(summary, "request_goodput"), pick(summary, "request_throughput")
+    if not good or not rate:
+        return "No request kept its limits. "
+    usd, completed = pick(summary, "infersim.cost.usd"), pick(summary, "completed")
+    each = phrase(1000 * usd * rate / (good * completed), "usd")
+    share = phrase(good / rate, "share")
+    return f"Only {share} of the completed requests kept their limits: {each} per 1,000 of these. "
+
+
+def _sure(summary: Mapping[str, Any]) -> Answer:
+    band = pick(summary, "infersim.error_band") or {"throughput": None}
+    error, ends = band["throughput"], known(summary, "infersim.ends")
+    detail = str(band["text"]) if band.get("text") else ""
+    if ends is not None:
+        detail = f"{ends['text']} {detail}"
+    if known(summary, "infersim.whole_runs.text"):
+        detail += f" {pick(summary, 'infersim.whole_runs.text')}"
+    half = plus_minus(summary, "p99_ttft_ms", "ms")
+    if half:
+        runs = phrase(count(summary), "count", "repetitions")
+        detail += f" Chance in the traffic comes on top: {half} on the p99 of TTFT, by {runs}."
+    chance = known(summary, "infersim.precision.text")
+    if not half and chance:
+        detail += f" {chance}"
+    short = "No error band is known."
+    if error is not None:
+        short = f"Iteration times are within about {phrase(round(error, 2), 'share')}."
+    if is_observed(summary):
+        simulated = known(summary, "infersim.simulated_by")
+        short = "Measured, not predicted." if simulated is None else "Predicted, not measured."
+    return Answer("band", "How sure is this?", "neutral", short, page_text(detail))

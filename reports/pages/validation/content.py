@@ -1,0 +1,197 @@
+"""Builds the sections of a validation's page, as plain data for the template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from reports.figures import (
+    observed_errors,
+    observed_iterations,
+    observed_latencies,
+    observed_timelines,
+)
+from reports.figures.latency_cdf import TITLES, sample
+from reports.figures.observed_latencies import Sample
+from reports.frame.content import Card, Headline, Plot, to_json
+from reports.frame.formats import phrase, show
+from reports.frame.run_directory import Frames
+from reports.pages.validation import tables
+from sim.metrics.definitions import DEFINITIONS
+
+GOOD, FAIR = 0.10, 0.25
+"""Errors up to which a prediction is called good, and up to which fair."""
+
+JUDGED: Mapping[str, str] = {
+    **{f"mean_{name}_ms": f"Mean {DEFINITIONS[name].title}" for name in ("ttft", "tpot", "e2el")},
+    "output_throughput": DEFINITIONS["output_throughput"].title,
+}
+
+
+def headline(document: Mapping[str, Any]) -> Headline:
+    """How many metrics are within the band and which is off most, then the main ones."""
+    rows = {row["figure"]: row for row in document["figures"] if row["figure"] in JUDGED}
+    told = ", ".join(f"{JUDGED[key]} {signed(row['error'])}" for key, row in rows.items())
+    text = f"{told}. {document['sample']['text']}" if rows else ""
+    return Headline(_tone_of_all(document["figures"]), document["headline"], text)
+
+
+def _tone_of_all(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Good where most metrics are within the band and none is far off."""
+    if not rows:
+        return "neutral"
+    worst = max((row["error"] for row in rows), key=abs)
+    outside = sum(row["within_band"] is False for row in rows)
+    found = tone(worst)
+    return "warn" if found == "good" and 2 * outside > len(rows) else found
+
+
+def tone(error: float) -> str:
+    """How good an error is."""
+    size = abs(error)
+    return "good" if size <= GOOD else "warn" if size <= FAIR else "bad"
+
+
+def signed(error: float) -> str:
+    """An error in percent with its sign."""
+    return f"{'+' if error >= 0 else '-'}{phrase(round(abs(error), 3), 'share')}"
+
+
+def cards(document: Mapping[str, Any]) -> list[Card]:
+    """The errors that most readers look for."""
+    found = []
+    for row in document["figures"]:
+        if row["figure"] not in JUDGED:
+            continue
+        details = [
+            f"observed {phrase(row['observed'], 'number', row['unit'])}",
+            f"predicted {phrase(row['predicted'], 'number', row['unit'])}",
+        ]
+        if row["within_band"] is not None:
+            details.append(f"{'within' if row['within_band'] else 'outside'} the error band")
+        error = row["error"]
+        name = JUDGED[row["figure"]]
+        found.append(Card("error", name, signed(error), "error", tuple(details), tone(error)))
+    if document["iterations"] is not None:
+        whole = document["iterations"]["all"]
+        details = [f"typical iteration {phrase(round(whole['typical'], 3), 'share')}"]
+        error = whole["error"]
+        card = Card("priced", "Busy time", signed(error), "of the same batches", tuple(details))
+        found.append(card._replace(tone=tone(error)))
+    agreed = document["composition"]["agreement"]
+    if agreed is not None:
+        same = f"{agreed['same']:,} of {agreed['observed']:,}"
+        share = phrase(round(agreed["share"], 3), "share")
+        found.append(Card("composition", "Same batches", share, "from the start", (same,)))
+    return found
+
+
+def plots(
+    document: Mapping[str, Any], observed: Frames, predicted: Frames, series: Mapping[str, Any]
+) -> dict[str, list[Plot]]:
+    """Section -> its figures; a section without any has an empty list."""
+    kv = document["composition"]["kv_tokens"]
+    note = "Tokens per second are means over equal bins; long series are thinned for the screen."
+    drawn = (
+        [
+            Plot(
+                "timelines",
+                "Both runs over time",
+                None,
+                note,
+                to_json(observed_timelines.figure(observed, predicted, kv)),
+                kind="timeline",
+            )
+        ]
+        if len(observed.timeseries)
+        else []
+    )
+    return {
+        "errors": _errors(document),
+        "latency": _latencies(observed, predicted, series),
+        "timeline": drawn,
+        "iterations": _iterations(series["iterations"]),
+    }
+
+
+def _errors(document: Mapping[str, Any]) -> list[Plot]:
+    """Every error with the error band, in one figure."""
+    if not document["figures"]:
+        return []
+    rows = [
+        (tables.figure_title(row["figure"])[0].partition(" (")[0], row)
+        for row in document["figures"]
+    ]
+    note = "Above 0 % the prediction is too large; shaded: the predicted error band."
+    drawn = to_json(observed_errors.figure(rows, document["band"]["throughput"]))
+    return [Plot("errors", "Errors of all metrics", "error", note, drawn, kind="tall")]
+
+
+def _latencies(observed: Frames, predicted: Frames, series: Mapping[str, Any]) -> list[Plot]:
+    sides = {
+        name: [Sample(_column(frames, name)) for frames in (observed, predicted)]
+        for name in ("ttft", "tpot", "itl", "e2el")
+    }
+    sides["itl"] = [_weighted(series["itl"][side]) for side in ("observed", "predicted")]
+    titles = {**TITLES, "itl": "ITL"}
+    return [_cdf(name, titles[name], *both) for name, both in sides.items() if len(both[0])]
+
+
+def _column(frames: Frames, name: str) -> Any:
+    known = f"{name}_s" in frames.requests
+    return sample(frames.requests, name) if known else np.zeros(0)
+
+
+def _weighted(columns: Mapping[str, Any] | None) -> Sample:
+    if columns is None:
+        return Sample(np.zeros(0))
+    return Sample(np.asarray(columns["values"]), np.asarray(columns["weights"]))
+
+
+def _cdf(name: str, title: str, observed: Sample, predicted: Sample) -> Plot:
+    drawn = observed_latencies.figure(title, observed, predicted)
+    is_log = drawn.layout.xaxis.type == "log"
+    counts = f"{_count(observed)} observed, {_count(predicted)} predicted"
+    return Plot(f"cdf-{name}", title, name, counts, to_json(drawn), is_log)
+
+
+def _count(values: Sample) -> str:
+    return phrase(float(values.weights.sum()), "count", "values")
+
+
+def _iterations(columns: Mapping[str, Any] | None) -> list[Plot]:
+    if columns is None or not observed_iterations.by_regime(columns):
+        return []
+    count = phrase(len(columns["observed"]), "count", "iterations")
+    note = f"{count}; dotted: {phrase(observed_iterations.AWAY - 1, 'share')} away."
+    return [
+        Plot(
+            *("against", "Predicted against observed", "priced", note),
+            to_json(observed_iterations.against(columns)),
+            kind="tall",
+        ),
+        Plot(
+            *("over-time", "Predicted over observed duration", "priced"),
+            "Below 1 an iteration took longer than predicted.",
+            to_json(observed_iterations.over_time(columns)),
+            kind="tall",
+        ),
+    ]
+
+
+def load(requests: Any) -> list[tuple[str, str]]:
+    """How much traffic it was: mean rate and mean lengths of the requests that were sent."""
+    if len(requests) < 2:
+        return []
+    arrivals = requests["arrival_s"]
+    span = float(arrivals.max() - arrivals.min())
+    rate = (
+        f"{show((len(requests) - 1) / span, 'number').text} requests/s" if span else "all at once"
+    )
+    lengths = [
+        show(float(requests[name].mean()), "number").text
+        for name in ("prompt_tokens", "output_tokens")
+    ]
+    return [("Load", rate), ("Mean lengths", f"{lengths[0]} in, {lengths[1]} out")]

@@ -1,0 +1,104 @@
+"""Builds the tables of a validation's page; errors and shares in percent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from reports.frame.formats import MISSING, Kind, show
+from reports.frame.tables import Cell, Column, Table
+from sim.metrics.definitions import METRIC
+
+_BAND = {True: "yes", False: "no ✗", None: MISSING}
+
+
+def figures(document: Mapping[str, Any]) -> Table:
+    """Every metric that both sides have; the noise only where a run was repeated."""
+    noise = any(row["noise"] is not None for row in document["figures"])
+    rows = []
+    for row in document["figures"]:
+        name, definition = figure_title(row["figure"])
+        rows.append(
+            (
+                Cell(name, name, definition),
+                Cell(*show(row["observed"], "number")),
+                Cell(*show(row["predicted"], "number")),
+                percent(row["error"], signed=True),
+                *((percent(row["noise"]),) if noise else ()),
+                Cell(_BAND[row["within_band"]], _BAND[row["within_band"]]),
+            )
+        )
+    columns = (
+        Column("Metric", False),
+        Column("Observed"),
+        Column("Predicted"),
+        Column("Error (%)", definition="error"),
+        *((Column("Noise (± %)", definition="noise"),) if noise else ()),
+        Column("In band", False, "band"),
+    )
+    return Table("figures", "Observed and predicted", columns, tuple(rows))
+
+
+def figure_title(key: str) -> tuple[str, str | None]:
+    """A figure's name with its unit, and its definition.
+
+    >>> figure_title("p99_itl_ms"), figure_title("duration")
+    (('ITL p99 (ms)', 'itl'), ('Duration (s)', None))
+    """
+    known = METRIC[key]
+    if known.kind == "ms":
+        return f"{known.title} ({known.unit})", known.definition
+    each = known.unit.endswith("/s")
+    return f"{known.title} per second" if each else f"{known.title} ({known.unit})", None
+
+
+def regimes(document: Mapping[str, Any]) -> Table | None:
+    """Observed iterations by regime, and all of them; None where they were not recorded."""
+    iterations = document["iterations"]
+    if iterations is None:
+        return None
+    rows = [_regime(row) for row in (*iterations["regimes"], iterations["all"])]
+    columns = (
+        Column("Regime", False, "regime"),
+        Column("Iterations"),
+        Column("Time (%)"),
+        Column("Observed median (ms)"),
+        Column("Predicted median (ms)"),
+        Column("Error of the sum (%)", definition="error"),
+        Column("Typical error (%)", definition="typical"),
+    )
+    return Table("iterations", "Iterations, predicted as composed", columns, tuple(rows))
+
+
+def _regime(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+    return (
+        Cell(row["name"], row["name"]),
+        Cell(*show(row["iterations"], "count")),
+        percent(row["share"]),
+        Cell(*show(1e3 * row["observed"], "number")),
+        Cell(*show(1e3 * row["predicted"], "number")),
+        percent(row["error"], signed=True),
+        percent(row["typical"]),
+    )
+
+
+def levels(document: Mapping[str, Any]) -> Table | None:
+    """Batches and memory of both runs; None where the record says nothing of them."""
+    rows = []
+    if all(level["observed"] is None for level in document["composition"]["levels"]):
+        return None
+    for level in document["composition"]["levels"]:
+        kind = cast("Kind", level["kind"])
+        name = level["name"] + (" (%)" if kind == "share" else "")
+        observed, predicted = show(level["observed"], kind), show(level["predicted"], kind)
+        rows.append((Cell(name, name), Cell(*observed), Cell(*predicted)))
+    columns = (Column("Metric", False), Column("Observed"), Column("Predicted"))
+    return Table("levels", "Batches and memory", columns, tuple(rows))
+
+
+def percent(share: float | None, *, signed: bool = False) -> Cell:
+    """Percent with one decimal: more is not known of an error."""
+    if share is None:
+        return Cell(MISSING, None)
+    value = 100 * share
+    return Cell(f"{value:+,.1f}" if signed else f"{value:,.1f}", round(value, 4))

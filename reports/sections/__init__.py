@@ -1,1 +1,0 @@
-"""The sections of the report of one run: one module per group of sections."""

@@ -1,0 +1,1 @@
+"""Provides the commands of ``infersim``; only they and ``sim.cli`` import typer."""

@@ -1,0 +1,56 @@
+"""Provides the ``infersim ablate`` command, on top of ``sim.planning.causes.ablate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sim.commands.answer import Document, free_directory, present, save
+from sim.commands.exits import told_errors
+from sim.commands.options import AnswerOutput, AsJson, Jobs, Overrides, Report
+
+
+def ablate(
+    scenario: Annotated[Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml.")],
+    order: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,C", help="Order of the waterfall; else the usual one."),
+    ] = None,
+    batch: Annotated[
+        int, typer.Option("--baseline-batch", min=1, max=65_536, help="Batch of the baseline.")
+    ] = 8,
+    saturate: Annotated[
+        bool, typer.Option("--saturate", help="All requests at once: throughput is capacity.")
+    ] = False,
+    overrides: Overrides = [],
+    jobs: Jobs = -1,
+    output: AnswerOutput = None,
+    as_json: AsJson = False,
+    report: Report = True,
+) -> None:
+    """Take a speed-up apart: what each technique brings over static, unpaged 16-bit batches."""
+    with told_errors():
+        from sim.commands.output import progress
+        from sim.planning.causes.ablate import ablate as run
+        from sim.planning.causes.ablate_document import document
+        from sim.planning.points.executors import local
+        from sim.scenario import load_scenario
+        from sim.terminal.ablate import ablate_view
+
+        loaded = load_scenario(scenario, overrides)
+        directory = free_directory(output, f"{loaded.name}-ablate")
+        names = None if order is None else [name.strip() for name in order.split(",")]
+        with progress("runs") as tell:
+            found = run(loaded, local(jobs), order=names, batch=batch, saturate=saturate, tell=tell)
+        answer = document(found)
+        save(answer, directory, loaded)
+        page = _write_page if report else None
+        present(answer, directory, view=ablate_view, write_page=page, as_json=as_json)
+
+
+def _write_page(target: Path, document: Document) -> Path:
+    from reports.pages.planning.ablate import write_ablate_report
+
+    return write_ablate_report(target, document)

@@ -1,0 +1,132 @@
+"""Provides ``infersim roofline`` and ``infersim fit``, on top of ``sim.planning.analysis``."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sim.commands.exits import INFEASIBLE, told_errors
+from sim.commands.options import AsJson
+from sim.errors import UsageError
+
+if TYPE_CHECKING:
+    from sim.cost import Deployment
+
+LARGEST = 2**31 - 1
+"""No count of anything is more."""
+
+MOST_SEATS = 262_144
+"""Requests of the largest batch; time and memory of a prediction grow with it."""
+
+Model = Annotated[str, typer.Argument(help="Catalogue name, or path of a config.json.")]
+Gpu = Annotated[str, typer.Option(help="Catalogue name, or path of a GPU file.")]
+Engine = Annotated[str, typer.Option(help="Overhead preset.")]
+Weights = Annotated[str, typer.Option(help="Precision of the weights.")]
+Activations = Annotated[str, typer.Option(help="Precision of the activations.")]
+KvCache = Annotated[str, typer.Option(help="Precision of the KV cache.")]
+Tp = Annotated[
+    int, typer.Option("--tensor-parallel", min=1, max=LARGEST, help="GPUs that share each layer.")
+]
+
+
+def _deployment(
+    model: str, gpu: str, engine: str, weights: str, activations: str, kv_cache: str, tp: int
+) -> Deployment:
+    from sim import catalog
+    from sim.cost import Deployment
+
+    preset = catalog.engine(engine)
+    try:
+        return Deployment(
+            model=catalog.model(model),
+            gpu=catalog.gpu(gpu, kernels=preset.kernels),
+            engine=preset,
+            weights=weights,
+            activations=activations,
+            kv_cache=kv_cache,
+            tensor_parallel=tp,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def roofline(
+    model: Model,
+    gpu: Gpu,
+    batch: Annotated[
+        list[int], typer.Option(min=1, max=MOST_SEATS, help="Batch size; may be repeated.")
+    ] = [
+        1,
+        32,
+        256,
+    ],
+    context: Annotated[
+        int, typer.Option(min=1, max=LARGEST, help="Tokens each sequence holds.")
+    ] = 1024,
+    prompt: Annotated[
+        int, typer.Option(min=1, max=LARGEST, help="Tokens of the prompt prefilled.")
+    ] = 1024,
+    weights: Weights = "bf16",
+    activations: Activations = "bf16",
+    kv_cache: KvCache = "bf16",
+    tensor_parallel: Tp = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Print FLOPs, bytes, time and bound of every operator: what batching amortises."""
+    with told_errors():
+        from sim.planning.analysis import roofline_document
+        from sim.terminal.analysis import roofline_view
+        from sim.terminal.console import stdout
+
+        d = _deployment(model, gpu, "ideal", weights, activations, kv_cache, tensor_parallel)
+        if as_json:
+            document = roofline_document(d, batch, context, prompt)
+            typer.echo(json.dumps(document, allow_nan=False))
+            return
+        stdout().print(roofline_view(d, batch, context, prompt))
+
+
+def fit(
+    model: Model,
+    gpu: Gpu,
+    context: Annotated[int, typer.Option(min=1, max=LARGEST, help="Tokens of one request.")] = 8192,
+    engine: Engine = "vllm",
+    weights: Weights = "bf16",
+    activations: Activations = "bf16",
+    kv_cache: KvCache = "bf16",
+    tensor_parallel: Tp = 1,
+    block_size: Annotated[int, typer.Option(min=1, max=LARGEST)] = 16,
+    gpu_memory_utilization: Annotated[float, typer.Option(min=0.01, max=1.0)] = 0.9,
+    max_num_batched_tokens: Annotated[int, typer.Option(min=1, max=LARGEST)] = 8192,
+    max_num_seqs: Annotated[int, typer.Option(min=1, max=LARGEST)] = 256,
+    as_json: AsJson = False,
+) -> None:
+    """Compute how many requests fit in memory, line by line."""
+    with told_errors():
+        from sim.memory.capacity import capacity
+        from sim.planning.analysis import fit_document
+        from sim.terminal.analysis import fit_view
+        from sim.terminal.console import stdout
+
+        d = _deployment(model, gpu, engine, weights, activations, kv_cache, tensor_parallel)
+        capacity_of = partial(
+            capacity,
+            block_size=block_size,
+            gpu_memory_utilization=gpu_memory_utilization,
+            num_gpu_blocks=None,
+            max_num_batched_tokens=max_num_batched_tokens,
+            max_num_seqs=max_num_seqs,
+        )
+        document = fit_document(d, capacity_of, context)
+        memory = capacity_of(d)
+        if as_json:
+            typer.echo(json.dumps(document, allow_nan=False))
+        else:
+            console = stdout()
+            console.print(fit_view(d, memory, context))
+            console.print(document["text"], style="" if document["fits"] else "red")
+        if memory.usable_blocks == 0:
+            raise typer.Exit(INFEASIBLE)

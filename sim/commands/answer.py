@@ -1,0 +1,107 @@
+"""Brings the answer to a question to the disk, into a page and onto the screen.
+
+``result.json`` first, then the page, then the terminal: what fails later costs nothing that was
+found before.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from sim.commands.output import Paced, note_size
+from sim.errors import InfersimError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from sim.scenario import Scenario
+
+RESULT, PAGE = "result.json", "report.html"
+
+Document = Mapping[str, Any]
+View = Callable[[Document], "RenderableType"]
+WritePage = Callable[[Path, Document], object]
+
+
+def free_directory(output: Path | None, name: str) -> Path:
+    """Where the answer goes; UsageError, before anything is simulated, if it cannot."""
+    from sim.results.run_directory import check_free, new_run_directory
+
+    directory = output or new_run_directory(Path("runs"), name)
+    check_free(directory)
+    return directory
+
+
+def save(document: Document, directory: Path, scenario: Scenario | None = None) -> None:
+    """Write the answer, and next to it the one ``scenario`` that it is about."""
+    from sim.results.run_directory import RunDirectory, write_json
+
+    place = None if scenario is None else RunDirectory.create(directory, scenario)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        write_json(directory / RESULT, dict(document))
+        if place is not None:
+            place.finish("complete")
+    except OSError as error:
+        raise InfersimError(f"cannot write to {directory}: {error.strerror}") from None
+
+
+def present(
+    document: Document,
+    directory: Path,
+    *,
+    view: View,
+    write_page: WritePage | None,
+    as_json: bool,
+    advice: View | None = None,
+) -> None:
+    """Write the page of an answer that is saved, if possible, then print: one JSON object, or
+    ``view`` in 88 columns and ``advice`` in lines of any length.
+    """
+    page = None if write_page is None else _page(write_page, directory / PAGE, document)
+    if as_json:
+        places = {"directory": str(directory), "page": None if page is None else str(page)}
+        typer.echo(json.dumps({**document, **places}, allow_nan=False))
+        return
+    from sim.terminal.console import paths_view, stdout
+
+    console = stdout()
+    console.print(view(document))
+    if advice is not None:
+        console.print(advice(document), soft_wrap=True)
+    console.print(paths_view(directory, page), soft_wrap=True)
+    note_size(directory)
+
+
+def _page(write_page: WritePage, target: Path, document: Document) -> Path | None:
+    """Write the page; a failure costs the page only, with a warning."""
+    try:
+        write_page(target, document)
+    except Exception as error:
+        typer.echo(f"warning: no report was written ({type(error).__name__}: {error})", err=True)
+        return None
+    return target
+
+
+def exit_code(codes: Iterable[int], which: str) -> int:
+    """0 if any of many variants has figures; else what all of them ended with, 1 if they differ;
+    ``which`` names them for a message."""
+    found = set(codes)
+    if 0 in found:
+        return 0
+    typer.echo(f"all {which} failed", err=True)
+    return found.pop() if len(found) == 1 else 1
+
+
+def teller(command: str) -> Callable[[str], None]:
+    """A function that prints each step on stderr if that is a terminal, else one now and then."""
+    if sys.stderr.isatty():
+        return lambda text: typer.echo(text, err=True)
+    paced = Paced()
+    return lambda text: paced.tell(f"{command}: {text}")

@@ -1,0 +1,114 @@
+"""Provides ``infersim calibrate import``: a profile from published measurements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sim.commands.exits import told_errors
+from sim.errors import UsageError
+
+if TYPE_CHECKING:
+    from sim.specs.profile import Profile
+
+app = typer.Typer(
+    name="import", help="Fit a profile to published measurements.", no_args_is_help=True
+)
+
+Force = Annotated[bool, typer.Option("--force", help="Overwrite a file.")]
+
+
+@app.command()
+def aiconfigurator(
+    system: Annotated[str, typer.Option(help="GPU as the tables name it, such as h100_sxm.")],
+    framework: Annotated[str, typer.Option(help="vllm, trtllm or sglang.")] = "vllm",
+    version: Annotated[
+        str | None, typer.Option(help="Of the framework; default: the newest.")
+    ] = None,
+    path: Annotated[
+        Path | None, typer.Option(help="Folder of the tables; default: the installed package's.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="GPU file to write; default: GPU-FRAMEWORK.yaml."),
+    ] = None,
+    bare: Annotated[
+        bool, typer.Option("--bare", help="The profile alone, as in the catalogue.")
+    ] = False,
+    force: Force = False,
+) -> None:
+    """Fit the kernel tables of the package aiconfigurator-core."""
+    from calibrate.gpu_names import names
+    from calibrate.importers.aiconfigurator import locate
+    from calibrate.importers.systems import from_aiconfigurator
+
+    with told_errors():
+        tables = locate(path)
+        gpus = names("aiconfigurator")
+        target = _free(out or Path(f"{gpus.get(system, system)}-{framework}.yaml"), force)
+        profile = from_aiconfigurator(tables, system, framework, version)
+        _write(profile, target, None if bare else gpus[system])
+
+
+@app.command()
+def vidur(
+    files: Annotated[list[Path], typer.Argument(help="Its mlp.csv and attention.csv files.")],
+    gpu: Annotated[str, typer.Option(help="Catalogue name of the GPU they were measured on.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="GPU file to write; default: GPU-vidur.yaml.")
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Fit profiling files of Vidur (data/profiling/compute/GPU/MODEL/*.csv)."""
+    from calibrate.importers.systems import from_vidur
+
+    with told_errors():
+        target = _free(out or Path(f"{gpu}-vidur.yaml"), force)
+        _write(from_vidur(files, gpu), target, gpu)
+
+
+@app.command()
+def measurements(
+    file: Annotated[Path, typer.Argument(help="A table that infersim calibrate has written.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="GPU file to write.")],
+    force: Force = False,
+) -> None:
+    """Fit measurements made by infersim calibrate, on any machine."""
+    from calibrate import session
+
+    with told_errors():
+        profile, _ = session.fit(file, _free(out, force), session.load_fit())
+        _tell(profile, out)
+
+
+def _free(target: Path, force: bool) -> Path:
+    """``target``, which is not there yet or may be overwritten."""
+    if target.exists() and not force:
+        raise UsageError(f"{target} exists; --force overwrites it")
+    return target
+
+
+def _write(profile: Profile, target: Path, gpu: str | None) -> None:
+    """Write a GPU file for the catalogue's ``gpu``, or the profile alone; say how good it is."""
+    from sim import catalog
+    from sim.catalog.profile_file import to_document, to_yaml
+    from sim.results.whole_file import write_text
+
+    document = to_document(profile)
+    if gpu is not None:
+        entry = catalog.raw("gpus", gpu)
+        del entry["names"]  # those of the catalogue's part
+        document = {**entry, "profile": document}
+    write_text(target, to_yaml(document))
+    _tell(profile, target)
+
+
+def _tell(profile: Profile, target: Path) -> None:
+    from calibrate.importers.systems import errors
+
+    typer.echo(f"{profile.source}\nhold-out error, median / 90th percentile:")
+    for kernel, told in errors(profile).items():
+        typer.echo(f"  {kernel:<26} {told}")
+    typer.echo(f"Profile: {target}")

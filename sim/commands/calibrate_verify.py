@@ -1,0 +1,160 @@
+"""Provides ``infersim calibrate verify``: predictions against the engine, on this device.
+
+Results go to stdout and into a folder, progress to stderr. Slow imports are made when something is
+measured.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sim.commands.exits import told_errors
+from sim.commands.options import AsJson
+from sim.errors import UsageError, did_you_mean
+from sim.schedulers import POLICIES
+from sim.units import parse
+
+if TYPE_CHECKING:
+    from calibrate.verify.traffic import Setting
+
+TRACES = ("burst", "closed", "poisson")
+BATCHINGS = tuple(POLICIES)
+ALL_BATCHINGS = ",".join(BATCHINGS)
+TOTAL = 600.0
+"""Seconds in all when nothing else is said."""
+
+SUMMARY, ERRORS = "summary.json", "errors.csv"
+
+Names = Annotated[str, typer.Option(help="Separated by commas.")]
+
+
+def verify(
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:INDEX.")],
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="Catalogue name, or path of a config.json; it must fit. Default: llama-3.2-1b on "
+            "a GPU, a made-up model of 31 million parameters on a CPU."
+        ),
+    ] = None,
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", help="Folder of all results; continued if it has some."),
+    ] = Path("verification"),
+    precision: Annotated[str, typer.Option(help="fp32, bf16 or fp16.")] = "fp32",
+    traces: Names = "burst,closed,poisson",
+    batching: Names = ALL_BATCHINGS,
+    batch: Annotated[int, typer.Option(min=1, help="max_num_seqs.")] = 8,
+    chunk: Annotated[int, typer.Option(min=1, help="max_num_batched_tokens.")] = 256,
+    prompt: Annotated[str, typer.Option(help="Tokens, LOW:HIGH, drawn evenly.")] = "32:224",
+    answer: Annotated[str, typer.Option(help="Tokens, LOW:HIGH, drawn evenly.")] = "8:56",
+    total_time: Annotated[
+        str | None,
+        typer.Option(
+            help="Time that all of it may take. Where it is short, runs and calibrations become "
+            "shorter, then repeats, then traces, then batchings are left out. Default: 10min, or "
+            "no limit where both options below are given."
+        ),
+    ] = None,
+    run_time: Annotated[
+        str | None, typer.Option(help="About how long one run takes; default: at most 20s.")
+    ] = None,
+    time_budget: Annotated[
+        str | None, typer.Option(help="Of one calibration; default: at most 45s.")
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Runs of each kind.")] = 3,
+    threads: Annotated[int | None, typer.Option(help="CPU threads; default: torch's.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare predictions with the reference engine: calibrate, run, calibrate, compare."""
+    started = time.monotonic()
+    with told_errors():
+        from calibrate.device import open_device
+        from calibrate.verify import traffic
+        from calibrate.verify.budget import RUN, Wish
+        from calibrate.verify.console import view, write_csv
+        from calibrate.verify.course import check
+        from calibrate.verify.harness import Plans, verify
+        from sim.results.whole_file import write_text
+        from sim.terminal.console import stdout
+
+        kinds, ways = (
+            _chosen("--traces", traces, TRACES),
+            _chosen("--batching", batching, BATCHINGS),
+        )
+        run = None if run_time is None else _seconds("--run-time", run_time)
+        calibration = None if time_budget is None else _seconds("--time-budget", time_budget)
+        total = _total(total_time, free=None not in (run, calibration))
+        wish = Wish(total, kinds, ways, repeats, calibration, run)
+        check(wish)
+        setting = traffic.Setting(
+            model=traffic.absolute(model or traffic.default_model(device, output)),
+            precision=precision,
+            batch=batch,
+            chunk=max(chunk, batch),
+            prompt=_bounds("--prompt", prompt),
+            output=_bounds("--answer", answer),
+            seconds=RUN if run is None else run,
+            repeats=repeats,
+            total=total,
+        )
+        _check(setting)
+        plans = Plans(open_device(device, threads), setting, output, wish, started)
+        document = verify(plans, lambda line: typer.echo(line, err=True))
+        text = json.dumps(document, indent=2, allow_nan=False) + "\n"
+        write_text(output / SUMMARY, text)
+        write_csv(output / ERRORS, document)
+        if as_json:
+            typer.echo(text, nl=False)
+        else:
+            stdout().print(view(document))
+
+
+def _total(text: str | None, *, free: bool) -> float:
+    """Seconds in all; ``free`` where the lengths of all parts are given."""
+    if text is None:
+        return math.inf if free else TOTAL
+    return _seconds("--total-time", text)
+
+
+def _check(setting: Setting) -> None:
+    from sim import catalog
+
+    longest = catalog.model(setting.model).max_position_embeddings
+    if setting.longest > longest:
+        raise UsageError(
+            f"--prompt and --answer: {setting.longest:,} tokens in all are more than the "
+            f"{longest:,} that the model supports"
+        )
+
+
+def _chosen(option: str, text: str, known: tuple[str, ...]) -> list[str]:
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f"{option} {name}: not known{did_you_mean(name, known)}; known: {', '.join(known)}"
+            )
+    if not names:
+        raise UsageError(f"{option}: is empty; known: {', '.join(known)}")
+    return [name for name in known if name in names]
+
+
+def _bounds(option: str, text: str) -> tuple[int, int]:
+    low, _, high = text.partition(":")
+    if not (low.isdigit() and (high or low).isdigit()) or not 1 <= int(low) <= int(high or low):
+        raise UsageError(f"{option} {text}: expected LOW:HIGH, whole numbers from 1 on")
+    return int(low), int(high or low)
+
+
+def _seconds(option: str, text: str) -> float:
+    try:
+        return parse(text, "time")
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: {error}") from None

@@ -1,0 +1,115 @@
+"""Provides the commands of the catalogue: ``infersim list``, ``show``, ``explain scenario``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from textwrap import wrap
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from sim.commands.exits import told_errors
+from sim.commands.options import AsJson
+from sim.errors import UsageError
+
+if TYPE_CHECKING:
+    from sim.catalog import Kind
+    from sim.specs.model import ModelSpec
+
+YAML_WIDTH = 72
+"""Columns after which a line is broken at the next blank, so that 88 are enough."""
+
+
+def list_catalogue(
+    kind: Annotated[
+        Literal["gpus", "models", "engines", "all"], typer.Argument(help="What to list.")
+    ] = "all",
+) -> None:
+    """List what the catalogue knows, and the profiles of its GPUs."""
+    from calibrate.inspection.find import profile_lines
+    from sim import catalog
+
+    titles: dict[Literal["gpus", "models", "engines"], Callable[[str], str]] = {
+        "gpus": lambda name: str(catalog.raw("gpus", name)["title"]),
+        "models": lambda name: _size(catalog.model(name)),
+        "engines": lambda name: catalog.engine(name).title,
+    }
+    for section, title in titles.items():
+        if kind in (section, "all"):
+            typer.echo(section)
+            for name in catalog.names(section):
+                typer.echo(f"  {name:<16} {title(name)}")
+                for line in profile_lines(name) if section == "gpus" else ():
+                    typer.echo(f"    {line}")
+
+
+def show(
+    name: Annotated[
+        str, typer.Argument(help="A name from `infersim list`, or the file of a GPU or an engine.")
+    ],
+) -> None:
+    """Show a catalogue entry, or a file with what it takes over, with the source of every value."""
+    import yaml
+
+    from calibrate.inspection.find import profile_details
+    from sim import catalog
+    from sim.terminal.console import WIDTH
+
+    with told_errors():
+        for kind in _kinds(name):
+            text = yaml.safe_dump(
+                catalog.written(kind, name), sort_keys=False, width=YAML_WIDTH, allow_unicode=True
+            )
+            place = f"{kind}/{name}" if name in catalog.names(kind) else f"{kind}: {name}"
+            typer.echo(f"# {place}\n{text}", nl=False)
+            details = profile_details(name) if kind == "gpus" else []
+            if details:
+                keep = f"A file with `extends: {name}` keeps these kernels:"
+                details = [keep, *details]
+            for line in details:
+                typer.echo("\n".join(wrap(f"# {line}", WIDTH, subsequent_indent="#     ")))
+
+
+def _size(model: ModelSpec) -> str:
+    active = f", {model.active_parameters / 1e9:.1f} B active" if model.has_experts else ""
+    return f"{model.parameters / 1e9:.1f} B parameters{active}"
+
+
+def _kinds(name: str) -> list[Kind]:
+    """The parts of the catalogue that have this name, or the one that a file belongs to."""
+    from pathlib import Path
+
+    from sim import catalog
+    from sim.errors import did_you_mean
+
+    kinds: tuple[Kind, ...] = ("gpus", "models", "engines")
+    found = [kind for kind in kinds if name in catalog.names(kind)]
+    if not found and Path(name).is_file():
+        return [catalog.kind_of(Path(name))]
+    if not found:
+        known = [entry for kind in kinds for entry in catalog.names(kind)]
+        raise UsageError(
+            f"nothing is called {name!r}{did_you_mean(name, known)}; see `infersim list`"
+        )
+    return found
+
+
+def explain_scenario(
+    key: Annotated[
+        str | None, typer.Argument(help="Such as workload.arrivals or max_num_seqs; else all.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Explain every key of a scenario: meaning, unit, default, allowed values, example."""
+    with told_errors():
+        from sim.scenario.reference import asked
+        from sim.terminal.console import stdout
+        from sim.terminal.reference import reference_view
+
+        found = asked(key)
+        if as_json:
+            listed = [entry.document() for entry in found]
+            typer.echo(json.dumps({"command": "explain scenario", "keys": listed}))
+            return
+        stdout().print(reference_view(found, whole=key is None))

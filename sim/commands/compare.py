@@ -1,0 +1,110 @@
+"""Provides the ``infersim compare`` command, on top of ``sim.planning``.
+
+Variants of one scenario, which are simulated, or run directories, which are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sim.commands.answer import Document, exit_code, present, save
+from sim.commands.exits import told_errors
+from sim.commands.options import AnswerOutput, AsJson, Jobs, Overrides, PriceFile, Prices, Report
+from sim.commands.output import progress
+from sim.errors import UsageError
+
+if TYPE_CHECKING:
+    from sim.scenario import Scenario
+
+RUNS = Path("runs")
+
+
+def compare(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="SCENARIO | RUN RUN...", help="A scenario, or run directories."),
+    ],
+    varied: Annotated[
+        list[str],
+        typer.Option(
+            "--vary",
+            metavar="KEY=A,B",
+            help="Values to compare; repeat for a grid. Any key of a scenario, such as "
+            "scheduler.max_num_batched_tokens, fleet.0.gpu, precision.weights, router or "
+            "workload.arrivals.rate; `infersim explain scenario` has them all.",
+        ),
+    ] = [],
+    repetitions: Annotated[
+        int | None, typer.Option(help="Runs of each variant under other seeds; else 5.")
+    ] = None,
+    overrides: Overrides = [],
+    price: Prices = [],
+    prices: PriceFile = None,
+    jobs: Jobs = -1,
+    output: AnswerOutput = None,
+    as_json: AsJson = False,
+    report: Report = True,
+) -> None:
+    """Compare variants on the same traffic: paired differences, how sure they are, the best."""
+    with told_errors():
+        from sim.results.run_directory import check_free, new_run_directory
+        from sim.terminal.compare import compare_view
+
+        check_free(output or new_run_directory(RUNS, "compare"))
+        if len(paths) == 1 and not paths[0].is_dir():
+            scenario = _scenario(paths[0], overrides, price, prices)
+            found = _of_scenario(scenario, varied, repetitions, jobs)
+        else:
+            if varied or overrides or price or prices or repetitions is not None:
+                raise UsageError(
+                    "--vary, --set, --price, --prices and --repetitions are of a scenario; run "
+                    "directories are compared as they are"
+                )
+            found = _of_runs(paths)
+        place = output or new_run_directory(RUNS, f"{found['name']}-compare")
+        save(found, place)
+        page = _write_page if report else None
+        present(found, place, view=compare_view, write_page=page, as_json=as_json)
+        code = exit_code((variant["exit_code"] for variant in found["variants"]), "variants")
+    raise typer.Exit(code)
+
+
+def _scenario(path: Path, overrides: list[str], price: list[str], prices: Path | None) -> Scenario:
+    from sim.scenario import load_scenario
+    from sim.scenario.given_prices import with_prices
+
+    return with_prices(load_scenario(path, overrides), price, prices)
+
+
+def _of_scenario(
+    scenario: Scenario, varied: list[str], repetitions: int | None, jobs: int
+) -> dict[str, Any]:
+    from sim.planning.contrast.compare import REPETITIONS, Comparison
+    from sim.planning.points.executors import local
+    from sim.planning.points.grid import read_axes
+
+    wanted = repetitions
+    if wanted is None:
+        wanted = scenario.run.repetitions if scenario.run.repetitions > 1 else REPETITIONS
+    asked = Comparison(scenario, tuple(read_axes(varied, "--vary")), wanted)
+    with progress("runs") as tell:
+        return asked.run(local(jobs), tell)
+
+
+def _of_runs(paths: Sequence[Path]) -> dict[str, Any]:
+    from sim.planning.contrast.runs import compare_runs
+
+    for path in paths:
+        if not path.is_dir():
+            raise UsageError(f"{path}: is no run directory; a scenario is compared alone")
+    return compare_runs(paths)
+
+
+def _write_page(target: Path, document: Document) -> Any:
+    from reports.pages.planning.compare import write_compare_report
+
+    return write_compare_report(target, document)

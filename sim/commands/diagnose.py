@@ -1,0 +1,66 @@
+"""Provides the ``infersim diagnose`` command, on top of ``sim.planning.causes.diagnose``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sim.commands.answer import Document, free_directory, present, save
+from sim.commands.exits import told_errors
+from sim.commands.options import AnswerOutput, AsJson, Jobs, Overrides, Report
+from sim.errors import UsageError
+
+
+def diagnose(
+    asked: Annotated[
+        Path, typer.Argument(metavar="SCENARIO|RUN", help="A scenario, or the directory of a run.")
+    ],
+    overrides: Overrides = [],
+    jobs: Jobs = -1,
+    output: AnswerOutput = None,
+    as_json: AsJson = False,
+    report: Report = True,
+) -> None:
+    """Find what limits a run and what to change first, if anything, by runs with each change."""
+    with told_errors():
+        from sim.commands.output import progress
+        from sim.planning.causes.diagnose import diagnose as run
+        from sim.planning.causes.diagnose_document import document
+        from sim.planning.points.executors import local
+        from sim.scenario import load_scenario
+        from sim.terminal.diagnose import advice_view, diagnose_view
+
+        file = _scenario_of(asked)
+        loaded = load_scenario(file, overrides)
+        directory = free_directory(output, f"{loaded.name}-diagnose")
+        with progress("runs") as tell:
+            found = run(loaded, local(jobs), target=str(file), given=overrides, tell=tell)
+        answer = document(found)
+        save(answer, directory, loaded)
+        page = _write_page if report else None
+        present(
+            answer,
+            directory,
+            view=diagnose_view,
+            advice=advice_view,
+            write_page=page,
+            as_json=as_json,
+        )
+
+
+def _scenario_of(asked: Path) -> Path:
+    """The scenario itself, or what a run directory has of it."""
+    if not asked.is_dir():
+        return asked
+    resolved = asked / "resolved.yaml"
+    if not resolved.is_file():
+        raise UsageError(f"{asked}: has no resolved.yaml, so it is no directory of a run")
+    return resolved
+
+
+def _write_page(target: Path, document: Document) -> Path:
+    from reports.pages.planning.diagnose import write_diagnose_report
+
+    return write_diagnose_report(target, document)

@@ -1,0 +1,112 @@
+"""Provides the ``infersim export`` command, on top of ``sim.export``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from sim.commands.exits import told_errors
+from sim.errors import UsageError
+
+if TYPE_CHECKING:
+    from sim.export.files import Written
+    from sim.export.source import Source, Window
+
+Format = Literal["perfetto", "vllm-bench", "vllm-sweep", "csv", "png"]
+
+DEFAULTS: dict[Format, str] = {
+    "perfetto": "perfetto.json",
+    "vllm-bench": "vllm-bench.json",
+    "vllm-sweep": "vllm-sweep",
+    "csv": "csv",
+    "png": "png",
+}
+"""What is written by default: into the run's directory, a sweep into the working directory."""
+
+FOLDERS = ("vllm-sweep", "csv", "png")
+"""Formats of several files."""
+
+
+def export(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...",
+            help="Run directories; a sweep takes several. For png also the directory of another "
+            "result, or a page.",
+        ),
+    ],
+    to: Annotated[
+        Format,
+        typer.Option(
+            "--to",
+            help="perfetto: a trace for ui.perfetto.dev. vllm-bench: what `vllm bench serve "
+            "--save-detailed` saves. vllm-sweep: what `vllm bench sweep plot` reads. csv: tables. "
+            "png: a picture of each figure of its page, drawn by a Chromium that is installed.",
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="File or folder; else in the run directory."),
+    ] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(metavar="START:END", help="Only this stretch, in seconds or with units."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, no text.")
+    ] = False,
+) -> None:
+    """Write a run, simulated or observed, in a format that other programs read."""
+    with told_errors():
+        from sim.export import files, pictures, source
+
+        if to != "vllm-sweep" and len(runs) > 1:
+            raise UsageError(
+                f"--to {to} takes one run, not {len(runs)}; only vllm-sweep takes more"
+            )
+        stretch = None if window is None else source.window_of(window)
+        target = output or _inside(runs[0], to) / DEFAULTS[to]
+        if to == "png":
+            if window is not None:
+                raise UsageError("--window: a picture shows what its page shows")
+            page = pictures.page_of(runs[0])
+            files.check_target(target, folder=True, force=force)
+            written, notes = files.write_pictures(page, target)
+        else:
+            found = [source.read(run) for run in runs]
+            files.check_target(target, folder=to in FOLDERS, force=force)
+            written, notes = _write(to, found, target, stretch)
+        for note in notes:
+            typer.echo(note, err=True)
+    if as_json:
+        typer.echo(json.dumps({"format": to, "files": [str(path) for path in written]}))
+    else:
+        for path in written:
+            typer.echo(str(path))
+
+
+def _inside(run: Path, to: Format) -> Path:
+    """Where a file without a given name goes: a sweep and pictures of a page next to it, not
+    inside.
+    """
+    if to == "vllm-sweep":
+        return Path()
+    return run.parent if run.is_file() else run
+
+
+def _write(to: Format, found: list[Source], target: Path, window: Window | None) -> Written:
+    from sim.export import files
+
+    if to == "vllm-sweep":
+        return files.write_sweep(found, target, window)
+    writers = {
+        "perfetto": files.write_perfetto,
+        "vllm-bench": files.write_bench,
+        "csv": files.write_csv,
+    }
+    return writers[to](found[0], target, window)

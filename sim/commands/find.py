@@ -1,0 +1,82 @@
+"""Provides the ``infersim find`` command, on top of ``sim.planning.load.find``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from sim.commands.answer import Document, free_directory, present, save, teller
+from sim.commands.exits import told_errors
+from sim.commands.options import (
+    AnswerOutput,
+    AsJson,
+    Overrides,
+    PriceFile,
+    Prices,
+    Report,
+    ScaleTrace,
+)
+from sim.errors import UsageError
+
+if TYPE_CHECKING:
+    from sim.planning.load.probe import Probe
+
+
+def find(
+    scenario: Annotated[Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml.")],
+    what: Annotated[
+        Literal["rate", "concurrency"],
+        typer.Option("--max", help="The load: requests per second, or users of a closed loop."),
+    ] = "rate",
+    overrides: Overrides = [],
+    price: Prices = [],
+    prices: PriceFile = None,
+    tolerance: Annotated[
+        float, typer.Option(help="How close the load that holds is to one that fails.")
+    ] = 0.02,
+    scale: ScaleTrace = "compress",
+    output: AnswerOutput = None,
+    as_json: AsJson = False,
+    report: Report = True,
+) -> None:
+    """Find the highest load that meets the SLO, and what breaks first above it."""
+    with told_errors():
+        from sim.planning.load import find as finding
+        from sim.scenario import load_scenario
+        from sim.scenario.given_prices import with_prices
+        from sim.terminal.find import find_view
+
+        if not 0.001 <= tolerance <= 0.5:
+            raise UsageError(f"--tolerance {tolerance:g}: expected 0.001 to 0.5")
+        loaded = load_scenario(scenario, overrides)
+        loaded = with_prices(loaded, price, prices, [pool.gpu for pool in loaded.pools])
+        directory = free_directory(output, f"{loaded.name}-find")
+        found = finding.find(loaded, what, tolerance=tolerance, tell=_probes(), scale=scale)
+        page = _write_page if report else None
+        answer = finding.document(found)
+        save(answer, directory)
+        present(answer, directory, view=find_view, write_page=page, as_json=as_json)
+
+
+def _probes() -> Callable[[Probe], None]:
+    """A function that reports each load that was tried, and how many there were."""
+    say, tried = teller("find"), count(1)
+
+    def tell(probe: Probe) -> None:
+        from sim.planning.points.wording import counted
+
+        word = "holds" if probe.holds else f"fails ({probe.breaks})"
+        runs = f"{counted(probe.runs, 'run')} of {probe.requests // probe.runs:,} requests"
+        say(f"load {next(tried)}: {probe.load:.4g}: {word}, {runs}")
+
+    return tell
+
+
+def _write_page(target: Path, document: Document) -> Any:
+    from reports.pages.planning.find import write_find_report
+
+    return write_find_report(target, document)

@@ -1,0 +1,237 @@
+"""Provides ``infersim observe`` and ``infersim explain``, which show what a real engine does.
+
+Results go to stdout, progress and warnings to stderr, exit codes are ``sim.commands.exits``.
+Slow imports are made when they are needed.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from sim.commands.exits import SIGNALLED, told_errors
+from sim.commands.options import AsJson, Overrides, Report, RunOutput, Seed
+from sim.commands.output import progress, save, show, write_page
+from sim.errors import InfersimError, UsageError
+
+if TYPE_CHECKING:
+    from calibrate.engine.record import ObservedResult
+    from calibrate.recordings.result import RecordedResult
+    from sim.loop.clock import Stop
+    from sim.scenario import Scenario
+
+ENGINES = {
+    "reference": "calibrate.engine.run:run",
+    "vllm": "calibrate.observers.vllm:observe",
+    "transformers": "calibrate.observers.transformers:observe",
+    "transformers-by-request": "calibrate.observers.transformers:observe_by_request",
+}
+"""Where each engine is driven: a function ``(scenario, device, *, precision, sampling, stop,
+progress) -> Observed``. It is imported when its engine is asked for."""
+
+Engine = Annotated[
+    Literal["reference", "vllm", "transformers", "transformers-by-request"],
+    typer.Option(help="The engine that serves: infersim's own, or one installed here."),
+]
+PROOFS = "fp64"
+"""A precision for comparing arithmetic, which scenarios do not have."""
+
+Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:INDEX.")]
+Threads = Annotated[int | None, typer.Option(help="CPU threads; default: torch's.")]
+Precision = Annotated[
+    str | None, typer.Option(help="bf16, fp16, fp32 or fp64; default: the scenario's.")
+]
+
+
+Recorded = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="FORMAT",
+        help="Import a recorded run: vllm-bench, guidellm, aiperf, or log.",
+    ),
+]
+RecordedEntry = Annotated[
+    int | None,
+    typer.Option(
+        "--entry", help="With --from: which of several results, from 1; default: the last."
+    ),
+]
+RecordedModel = Annotated[
+    str | None, typer.Option(help="With --from: catalogue name, or path of a config.json.")
+]
+RecordedGpu = Annotated[
+    str | None, typer.Option(help="With --from: catalogue name, or path of a GPU file.")
+]
+
+
+RecordedBlocks = Annotated[
+    int | None,
+    typer.Option(
+        "--num-gpu-blocks",
+        min=1,
+        help="With --from: KV blocks, as the engine printed at its start.",
+    ),
+]
+
+
+def observe(
+    scenario: Annotated[
+        Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml; with --from, a record.")
+    ],
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda or cuda:INDEX; required unless --from is given.")
+    ] = None,
+    engine: Engine = "reference",
+    recorded: Recorded = None,
+    model: RecordedModel = None,
+    gpu: RecordedGpu = None,
+    entry: RecordedEntry = None,
+    blocks: RecordedBlocks = None,
+    overrides: Overrides = [],
+    seed: Seed = None,
+    precision: Precision = None,
+    sampling: Annotated[
+        Literal["greedy", "random"], typer.Option(help="How the next token is chosen.")
+    ] = "greedy",
+    threads: Threads = None,
+    output: RunOutput = None,
+    as_json: AsJson = False,
+    report: Report = True,
+) -> None:
+    """Serve a scenario's traffic with a real engine on this device, and record what happened.
+
+    With --from, import what another program recorded of a real run.
+    """
+    with told_errors():
+        if recorded is not None:
+            own: dict[str, object] = {
+                "--device": device,
+                "--engine": None if engine == "reference" else engine,
+                "--precision": precision,
+                "--threads": threads,
+            }
+            seeded = overrides if seed is None else [*overrides, f"seed={seed}"]
+            if blocks is not None:
+                seeded = [*seeded, f"kv_cache.num_gpu_blocks={blocks}"]
+            told = {"model": model, "gpu": gpu, "overrides": seeded, "entry": entry}
+            told["seed"] = 0 if seed is None else seed
+            taken, place = _bring_in(recorded, scenario, output, own, told)
+            page = write_page(taken, place) if report else None
+            show(taken, place, page, as_json)
+            return
+        foreign = {"--model": model, "--gpu": gpu, "--entry": entry, "--num-gpu-blocks": blocks}
+        device = _device(device, foreign)
+        from sim.loop.clock import Stop
+        from sim.results.run_directory import new_run_directory
+        from sim.scenario import load_scenario
+
+        loaded = load_scenario(scenario, overrides)
+        if seed is not None:
+            loaded = loaded.override({"seed": seed})
+        if precision is not None and precision != PROOFS:
+            parts = ("weights", "activations", "kv_cache")
+            loaded = loaded.override({f"precision.{part}": precision for part in parts})
+        directory = output or new_run_directory(Path("runs"), f"{loaded.name}-observed")
+        with Stop(signal.SIGINT, signal.SIGTERM) as stop:
+            proven = precision if precision == PROOFS else None
+            options = {"precision": proven, "sampling": sampling}
+            result = _observe(loaded, directory, stop, engine, (device, threads), options)
+            page = write_page(result, directory) if report else None
+        show(result, directory, page, as_json)
+    if stop.signal is not None:
+        raise typer.Exit(SIGNALLED + stop.signal)
+
+
+explain = typer.Typer(
+    name="explain",
+    help="What the keys of a scenario mean, and what a forward pass does.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@explain.callback()
+def _explain() -> None:
+    """What the keys of a scenario mean, and what a forward pass does."""
+
+
+@explain.command()
+def batching(
+    model: Annotated[
+        str, typer.Argument(help="Catalogue name, or path of a config.json.")
+    ] = "llama-3.2-1b",
+    requests: Annotated[int, typer.Option(min=2, max=64, help="Requests in the batch.")] = 4,
+    context: Annotated[int, typer.Option(min=1, max=4096, help="Tokens each one has.")] = 64,
+    device: Device = "cpu",
+    precision: Annotated[str, typer.Option(help="bf16, fp16, fp32 or fp64.")] = "fp32",
+    threads: Threads = None,
+) -> None:
+    """Show which operators run once for the whole batch, and which once for each request."""
+    with told_errors():
+        from calibrate.device import open_device
+        from calibrate.engine.explain import trace, view
+        from sim import catalog
+        from sim.terminal.console import stdout
+
+        spec = catalog.model(model)
+        opened = open_device(device, threads)
+        stdout().print(view(trace(spec, opened, precision, requests, context)))
+
+
+def _bring_in(
+    recorded: str,
+    path: Path,
+    output: Path | None,
+    own: dict[str, object],
+    told: dict[str, Any],
+) -> tuple[RecordedResult, Path]:
+    """The recorded run at ``path`` and its directory; ``own`` options are refused here."""
+    from calibrate.recordings.recording import Choice
+    from sim.commands.observe_records import bring_in, check_options
+
+    check_options(own)
+    choice = Choice(told.pop("entry"), told.pop("seed"))
+    return bring_in(recorded, path, output, choice=choice, **told)
+
+
+def _device(device: str | None, foreign: Mapping[str, object]) -> str:
+    """The device to run on; UsageError without one, or with options of recorded runs."""
+    for option, value in foreign.items():
+        if value is not None:
+            raise UsageError(f"{option} requires --from; a scenario has its own setting (--set)")
+    if device is None:
+        raise UsageError("--device is required: cpu, cuda or cuda:INDEX (or --from, for a record)")
+    return device
+
+
+def _observe(
+    scenario: Scenario,
+    directory: Path,
+    stop: Stop,
+    engine: str,
+    device: tuple[str, int | None],
+    options: dict[str, Any],
+) -> ObservedResult:
+    """The result, which is in ``directory`` by then; a run that cannot start leaves nothing."""
+    from calibrate.device import open_device
+    from calibrate.engine.record import ObservedDirectory, ObservedResult
+
+    module, _, function = ENGINES[engine].partition(":")
+    run = getattr(import_module(module), function)
+    opened = open_device(*device, huge_pages=engine == "reference")
+    place = ObservedDirectory.create(directory, scenario)
+    try:
+        with progress() as tell:
+            result = ObservedResult(run(scenario, opened, stop=stop, progress=tell, **options))
+    except (InfersimError, KeyboardInterrupt):
+        place.discard()
+        raise
+    save(result, place, stop)
+    return result

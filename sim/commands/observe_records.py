@@ -1,0 +1,88 @@
+"""Does what ``infersim observe --from FORMAT FILE`` asks for.
+
+The file is read and checked, a scenario is made of what it states, and only then does the run
+directory appear: with the trace, then the figures and tables, as of any other observed run.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from calibrate.engine.record import ObservedDirectory
+from calibrate.recordings import find_format
+from calibrate.recordings.recording import Choice, Recording
+from calibrate.recordings.result import RecordedResult, manifest
+from calibrate.recordings.scenario import TRACE, scenario_of, trace_of
+from sim.commands.output import save
+from sim.errors import InfeasibleError, UsageError
+from sim.loop.clock import Stop
+from sim.results.run_directory import new_run_directory
+from sim.simulation import Setup, prepare
+from sim.workload.traces.tools import write_trace
+
+
+def check_options(given: Mapping[str, object]) -> None:
+    """Raise UsageError for an option of a run on this device: nothing runs here."""
+    for option, value in given.items():
+        if value is not None:
+            raise UsageError(f"{option} is for a run on this device; --from reads a recorded one")
+
+
+def bring_in(
+    name: str,
+    path: Path,
+    directory: Path | None,
+    *,
+    model: str | None = None,
+    gpu: str | None = None,
+    overrides: Sequence[str] = (),
+    choice: Choice | None = None,
+) -> tuple[RecordedResult, Path]:
+    """The run that ``path`` records in the format ``name``, and the directory it is in by then.
+
+    UsageError for an unknown format, a model or GPU that is not stated, or a directory that is not
+    empty; TraceError for a file that breaks its format. Then nothing is left behind.
+    """
+    known = find_format(name)
+    choice = choice or Choice()
+    if choice.entry is not None and not known.several:
+        raise UsageError(f"--entry: a file of the format {known.name} holds one run")
+    recording = known.read(path, choice)
+    setup = _setup(recording, model, gpu, overrides)
+    target = directory or new_run_directory(Path("runs"), f"{setup.scenario.name}-observed")
+    setup = replace(setup, scenario=setup.scenario.moved(target.absolute()))
+    place = ObservedDirectory.create(target, setup.scenario)
+    trace = target / TRACE
+    with Stop(signal.SIGINT, signal.SIGTERM) as stop:
+        try:
+            if recording.summary is None:
+                write_trace(trace_of(recording.requests), trace)
+            result = RecordedResult(recording, setup)
+            place.describe(manifest(recording, known.name))
+        except BaseException:
+            trace.unlink(missing_ok=True)
+            place.discard()
+            raise
+        save(result, place, stop)
+    return result, target
+
+
+def _setup(
+    recording: Recording, model: str | None, gpu: str | None, overrides: Sequence[str]
+) -> Setup:
+    """What the scenario of the recording comes to; it needs its trace to be checked."""
+    with TemporaryDirectory() as folder:
+        if recording.summary is None:
+            write_trace(trace_of(recording.requests), Path(folder, TRACE))
+        scenario = scenario_of(recording, Path(folder), model=model, gpu=gpu, overrides=overrides)
+        try:
+            return prepare(scenario)
+        except InfeasibleError as error:
+            raise InfeasibleError(
+                f"{error}. It did run: give the blocks that the engine printed at its start, "
+                "--set kv_cache.num_gpu_blocks=N, or the precision or tensor_parallel it ran with"
+            ) from None

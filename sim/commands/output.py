@@ -1,0 +1,149 @@
+"""Shows a run while it goes on, saves it, and prints its results, simulated or observed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from sim.errors import InfersimError
+
+if TYPE_CHECKING:
+    from sim.loop.clock import Stop
+    from sim.results.result import Result
+    from sim.results.run_directory import RunDirectory
+
+
+INTERVAL = 10.0
+"""Seconds between two lines of progress where stderr is no terminal; shorter work has none."""
+
+MANY_RUNS, MUCH = 200, 2**30
+"""Directories and bytes from which on ``runs/`` is worth a note."""
+
+MOST_WEIGHED = 2_000
+"""Directories whose sizes are added up; more take longer than a note is worth."""
+
+
+class Paced:
+    """Prints lines on stderr, of many only one every ``INTERVAL`` seconds, none before that."""
+
+    def __init__(self) -> None:
+        self._begun = self._last = time.monotonic()
+
+    def tell(self, text: str) -> None:
+        """Print ``text`` if it is time for a line."""
+        if time.monotonic() - self._last >= INTERVAL:
+            self._last = time.monotonic()
+            typer.echo(text, err=True)
+
+    def count(self, what: str, done: int, total: int) -> None:
+        """The same of ``done`` of ``total``, with the time left at this pace."""
+        left = ""
+        if 0 < done < total:
+            spent = time.monotonic() - self._begun
+            left = f", about {_duration(spent * (total - done) / done)} left"
+        self.tell(f"{what}: {done:,} of {total:,}{left}")
+
+
+def _duration(seconds: float) -> str:
+    """A remaining time, in whole seconds or minutes.
+
+    >>> _duration(42.4), _duration(340)
+    ('42 s', '6 min')
+    """
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+@contextmanager
+def progress(what: str = "requests") -> Iterator[Callable[[int, int], None]]:
+    """A bar of ``what`` on stderr, if that is a terminal, else a line now and then."""
+    if not sys.stderr.isatty():
+        paced = Paced()
+        yield lambda done, total: paced.count(what, done, total)
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    from sim.terminal.console import stderr
+
+    columns = (what, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=stderr(), transient=True) as bar:
+        task = bar.add_task(what)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def note_size(directory: Path) -> None:
+    """Say on stderr how much the folder of ``directory`` holds, if that is ``runs`` and large."""
+    root = directory.parent
+    if root != Path("runs"):
+        return
+    try:
+        folders = [entry.path for entry in os.scandir(root) if entry.is_dir()]
+        size = sum(
+            entry.stat().st_size for path in folders[:MOST_WEIGHED] for entry in os.scandir(path)
+        )
+    except OSError:  # a run that is removed meanwhile
+        return
+    if len(folders) >= MANY_RUNS or size >= MUCH:
+        from sim.units import show_bytes
+
+        more = "" if len(folders) <= MOST_WEIGHED else "more than "
+        told = f"{len(folders):,} directories, {more}{show_bytes(size)}"
+        typer.echo(
+            f"note: {root}/ holds {told}; remove what you no longer need, or run with --no-save",
+            err=True,
+        )
+
+
+def save(result: Result, place: RunDirectory, stop: Stop) -> None:
+    """Write ``result``, whatever was signalled before; InfersimError where it cannot be written."""
+    stop.renew()
+    try:
+        result.add_changes()
+        result.save(place)
+    except OSError as error:
+        raise InfersimError(
+            f"cannot write to {place.path} ({error.strerror}): the run there is incomplete"
+        ) from None
+
+
+def write_page(result: Result, directory: Path) -> Path | None:
+    """Write the page of a run that is saved; a failure costs the page only, with a warning."""
+    try:
+        from reports import write_report
+
+        return write_report(directory, **result.page_contents())
+    except Exception as error:
+        typer.echo(f"warning: no report was written ({type(error).__name__}: {error})", err=True)
+        return None
+
+
+def show(result: Result, directory: Path | None, page: Path | None, as_json: bool) -> None:
+    """Print what came of the run: one JSON object, or the tables and where the files are; the
+    ``directory`` is None if nothing was written."""
+    summary = result.summary
+    try:
+        if as_json:
+            place = None if directory is None else str(directory)
+            shown = summary | {"infersim": summary["infersim"] | {"run_directory": place}}
+            typer.echo(json.dumps(shown, allow_nan=False))
+            return
+        from sim.terminal.console import paths_view, stdout
+        from sim.terminal.run import run_view
+
+        console = stdout()
+        console.print(run_view(summary, result.timeline()))
+        if directory is not None:
+            console.print(paths_view(directory, page), soft_wrap=True)
+    except BrokenPipeError:
+        raise  # the reader has seen enough
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing left to flush
+        kept = "nothing was written" if directory is None else f"the run is in {directory}"
+        raise InfersimError(f"cannot print ({error.strerror}); {kept}") from None

@@ -1,0 +1,139 @@
+"""Provides the ``infersim plan`` command, on top of ``sim.planning.fleet.choose``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sim.commands.answer import Document, free_directory, present, save, teller
+from sim.commands.exits import told_errors
+from sim.commands.options import (
+    AnswerOutput,
+    AsJson,
+    Jobs,
+    Overrides,
+    PriceFile,
+    Prices,
+    Report,
+    ScaleTrace,
+)
+from sim.errors import UsageError
+
+if TYPE_CHECKING:
+    from sim.planning.fleet.choose import Question
+    from sim.planning.load.loads import Scale
+    from sim.scenario import Scenario
+
+MOST_GPUS = 1024
+"""The most GPUs of one replica that are accepted."""
+
+
+def plan(
+    scenario: Annotated[Path, typer.Argument(help="A scenario: model, traffic and SLO.")],
+    gpus: Annotated[str, typer.Option(help="GPUs to choose from, separated by commas.")],
+    tensor_parallel: Annotated[
+        str, typer.Option(help="GPUs of one replica, separated by commas.")
+    ] = "1,2,4,8",
+    rate: Annotated[
+        str, typer.Option(help="Requests per second, or 10x the scenario's own rate.")
+    ] = "1x",
+    scale: ScaleTrace = "compress",
+    headroom: Annotated[
+        float, typer.Option(help="Spare capacity: 0.2 sizes fleets for 20 % more than the rate.")
+    ] = 0.2,
+    precision: Annotated[
+        str | None,
+        typer.Option(help="Precisions to choose from, such as fp8,bf16; else the scenario's."),
+    ] = None,
+    top: Annotated[int, typer.Option(help="How many fleets are ranked.")] = 5,
+    constraint: Annotated[
+        str | None,
+        typer.Option(metavar="LIMITS", help="Further limits: 'ttft:p95<500ms;cost<20/h;gpus<=16'."),
+    ] = None,
+    overrides: Overrides = [],
+    price: Prices = [],
+    prices: PriceFile = None,
+    jobs: Jobs = -1,
+    output: AnswerOutput = None,
+    as_json: AsJson = False,
+    report: Report = True,
+) -> None:
+    """Find the cheapest fleets that hold a load within the SLO, and say why others are not."""
+    with told_errors():
+        from sim.planning.fleet.choose import choose
+        from sim.planning.fleet.plan_document import document
+        from sim.scenario import load_scenario
+        from sim.scenario.given_prices import with_prices
+        from sim.terminal.plan import plan_view
+
+        if jobs == 0 or jobs < -1:
+            raise UsageError(f"--jobs {jobs}: expected a number of processes, or -1 for all cores")
+        loaded = load_scenario(scenario, overrides)
+        loaded = with_prices(loaded, price, prices, _listed("--gpus", gpus))
+        question = _question(
+            loaded, (gpus, tensor_parallel, precision), rate, headroom, top, constraint, scale
+        )
+        directory = free_directory(output, f"{loaded.name}-plan")
+        plan = choose(loaded, question, jobs=jobs, tell=teller("plan"))
+        found = document(plan, file=str(scenario), given=overrides)
+        page = _write_page if report else None
+        save(found, directory)
+        present(found, directory, view=plan_view, write_page=page, as_json=as_json)
+
+
+def _question(
+    scenario: Scenario,
+    choices: tuple[str, str, str | None],
+    rate: str,
+    headroom: float,
+    top: int,
+    constraint: str | None,
+    scale: Scale,
+) -> Question:
+    """What is asked; UsageError for what is empty or contradicts itself."""
+    from sim.planning.fleet.choose import Question, read_rate
+    from sim.planning.fleet.constraints import read_constraints
+    from sim.planning.fleet.layouts import layouts
+    from sim.planning.load.loads import axis_of, traffic_of
+
+    gpus, sizes, precision = choices
+    if not 0 <= headroom <= 10:
+        raise UsageError(f"--headroom {headroom:g}: expected a share from 0 to 10, such as 0.2")
+    if top < 1:
+        raise UsageError(f"--top {top}: expected 1 or more")
+    kinds = [] if precision is None else _listed("--precision", precision)
+    made = layouts(
+        scenario,
+        _listed("--gpus", gpus),
+        [_size(word) for word in _listed("--tensor-parallel", sizes)],
+        kinds,
+    )
+    limits = read_constraints(constraint)
+    own = axis_of(scenario, "rate", traffic_of(scenario), scale).own
+    assert own is not None
+    return Question(tuple(made), read_rate(rate, own), headroom, top, limits, scale)
+
+
+def _listed(option: str, text: str) -> list[str]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(words):
+        raise UsageError(
+            f"{option} {text!r}: expected names separated by commas, none of them empty"
+        )
+    return words
+
+
+def _size(word: str) -> int:
+    if not word.isdecimal() or not 1 <= int(word) <= MOST_GPUS:
+        raise UsageError(
+            f"--tensor-parallel: expected whole numbers from 1 to {MOST_GPUS:,}; got {word!r}"
+        )
+    return int(word)
+
+
+def _write_page(target: Path, document: Document) -> Any:
+    from reports.pages.planning.plan import write_plan_report
+
+    return write_plan_report(target, document)

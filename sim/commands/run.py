@@ -1,0 +1,153 @@
+"""Runs ``infersim run`` from the check of the scenario to the printed results.
+
+The scenario is checked, the run directory appears, the simulation fills it, and only then is
+anything printed. Ctrl-C and SIGTERM end the simulation and keep its results; while these are
+summed up, saved and drawn, a first signal is only remembered.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sim.commands.exits import INFEASIBLE, SIGNALLED, SLO_MISSED, told_errors
+from sim.commands.options import AsJson, Overrides, PriceFile, Prices, Report, RunOutput, Seed
+from sim.commands.output import note_size, progress, save, show, write_page
+from sim.errors import InfersimError, UsageError
+
+if TYPE_CHECKING:
+    from sim.loop.clock import Stop
+    from sim.results.result import Result
+    from sim.scenario import Scenario
+
+ScenarioFile = Annotated[Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml.")]
+
+
+def run(
+    scenario: ScenarioFile,
+    overrides: Overrides = [],
+    price: Prices = [],
+    prices: PriceFile = None,
+    seed: Seed = None,
+    output: RunOutput = None,
+    as_json: AsJson = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit with 99 if the SLO is missed, however closely.")
+    ] = False,
+    report: Report = True,
+    keep: Annotated[
+        bool, typer.Option("--save/--no-save", help="Write a run directory, or nothing at all.")
+    ] = True,
+) -> None:
+    """Simulate a scenario, write a run directory and print what came of it."""
+    # numpy starts a thread for every core when it is imported; a run multiplies no matrices
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    with told_errors():
+        from sim.loop.clock import Stop
+        from sim.results.run_directory import new_run_directory
+        from sim.scenario import load_scenario
+        from sim.scenario.given_prices import with_prices
+
+        loaded = load_scenario(scenario, overrides)
+        loaded = with_prices(loaded, price, prices, [pool.gpu for pool in loaded.pools])
+        if seed is not None:
+            loaded = loaded.override({"seed": seed})
+        if check and not loaded.slo.stated:
+            raise UsageError(
+                "--check needs a limit to check: the scenario has none in slo (ttft, tpot, e2el or "
+                "a percentile such as ttft_p95)"
+            )
+        if output is not None and not keep:
+            raise UsageError("--no-save writes nothing, so there is no --output")
+        _tell_front_end(scenario, loaded)
+        directory = (output or new_run_directory(Path("runs"), loaded.name)) if keep else None
+        with Stop(signal.SIGINT, signal.SIGTERM) as stop:
+            result = _simulate_and_save(loaded, directory, stop)
+            _add_ends(result, directory, stop)
+            page = write_page(result, directory) if report and directory is not None else None
+        show(result, directory, page, as_json)
+        if directory is not None:
+            note_size(directory)
+    raise typer.Exit(_exit_code(result, check, stop.signal, saved=directory is not None))
+
+
+def _tell_front_end(path: Path, scenario: Scenario) -> None:
+    """Say where the scenario of an observed run has a front end that the run had not."""
+    from sim.results.run_directory import MANIFEST
+
+    if not path.with_name(MANIFEST).is_file():
+        return
+    from calibrate.validation.front_end import scenario_note
+    from sim.simulation import prepare
+
+    if (note := scenario_note(path, prepare(scenario))) is not None:
+        typer.echo(note, err=True)
+
+
+def _simulate_and_save(scenario: Scenario, directory: Path | None, stop: Stop) -> Result:
+    """The result, which is in ``directory``, if there is one, by then. A run that cannot start
+    leaves nothing there, one that is killed a directory marked ``incomplete``."""
+    from sim.results.run_directory import RunDirectory
+    from sim.simulation import prepare
+
+    prepare(scenario)
+    if directory is None:
+        result = _simulate(scenario, stop)
+        stop.renew()
+        result.add_changes()
+        return result
+    place = RunDirectory.create(directory, scenario)
+    try:
+        result = _simulate(scenario, stop)
+    except (InfersimError, KeyboardInterrupt):
+        place.discard()
+        raise
+    save(result, place, stop)
+    return result
+
+
+def _simulate(scenario: Scenario, stop: Stop) -> Result:
+    from sim.simulation import simulate
+
+    with progress() as tell:
+        return simulate(scenario, progress=tell, stop=stop)
+
+
+def _add_ends(result: Result, directory: Path | None, stop: Stop) -> None:
+    """Simulate both ends of the error band where they matter, unless a signal came; the run is on
+    disk by then, and whatever goes wrong costs the ends alone."""
+    from sim.ends import run_ends
+
+    if stop.requested or result.interrupted:
+        return
+    try:
+        ends = run_ends(result.scenario, result.summary, stop=stop)
+        if ends is not None:
+            result.add_ends(ends)
+            if directory is not None:
+                result.save_summary(directory)
+    except (InfersimError, OSError) as error:
+        typer.echo(f"warning: the ends of the error band are missing ({error})", err=True)
+
+
+def _exit_code(result: Result, check: bool, signalled: int | None, *, saved: bool) -> int:
+    if signalled is not None:
+        kept = "what had finished by then is" if result.interrupted else "the whole run is"
+        word = "terminated" if signalled == signal.SIGTERM else "interrupted"
+        typer.echo(f"{word}: {kept} {'kept' if saved else 'shown'}", err=True)
+        return SIGNALLED + signalled
+    summary = result.summary
+    if not summary["completed"]:
+        reasons = summary["infersim"]["requests"]["rejected_reasons"]
+        told = "; ".join(f"{count:,} {reason}" for reason, count in reasons.items())
+        typer.echo(f"nothing could be served{': ' + told if told else ''}", err=True)
+        return INFEASIBLE
+    met = summary["infersim"]["verdict"]["slo_met"]
+    if check and met is None:
+        typer.echo("the SLO could not be judged: every request belongs to the warm-up", err=True)
+        return 1
+    return SLO_MISSED if check and not met else 0

@@ -1,0 +1,66 @@
+"""Provides the ``infersim score`` command: published measurements next to predictions.
+
+Results go to stdout, progress and complaints to stderr, exit codes are ``sim.commands.exits``.
+What takes long to import is imported when it is used.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sim.commands.exits import told_errors
+from sim.commands.options import AsJson, Jobs
+from sim.errors import InfersimError
+
+
+def score(
+    measured: Annotated[
+        list[Path],
+        typer.Argument(help="Tables of measurements (CSV), or folders with a log of requests."),
+    ],
+    as_json: AsJson = False,
+    page: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write a page of Markdown too.")
+    ] = None,
+    jobs: Jobs = -1,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Of a log that does not say it: catalogue name, or a config.json."),
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="Of a log that does not say it: catalogue name, or a file.")
+    ] = None,
+    blocks: Annotated[
+        int | None,
+        typer.Option("--num-gpu-blocks", min=1, help="KV blocks of a log that does not say them."),
+    ] = None,
+) -> None:
+    """Predict every row of tables of measurements, and say how far off the predictions are."""
+    with told_errors():
+        from calibrate.scoring import Given, score_all
+        from calibrate.scoring.console import view
+        from calibrate.scoring.document import to_document
+        from calibrate.scoring.report import markdown
+        from sim.commands.output import progress
+        from sim.terminal.console import stdout
+
+        with progress() as tell:
+            given = Given(model, gpu, blocks)
+            rows = score_all(measured, jobs=jobs, progress=tell, given=given)
+        if page is not None:
+            _write(page, markdown(rows))
+        if as_json:
+            typer.echo(json.dumps(to_document(rows), allow_nan=False))
+        else:
+            stdout().print(view(rows))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InfersimError(f"{path}: cannot be written ({error.strerror})") from None

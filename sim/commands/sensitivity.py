@@ -1,0 +1,52 @@
+"""Provides the ``infersim sensitivity`` command, on top of ``sim.planning.causes.sensitivity``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sim.commands.answer import Document, free_directory, present, save
+from sim.commands.exits import told_errors
+from sim.commands.options import AnswerOutput, AsJson, Jobs, Overrides, Report, ScaleTrace
+
+
+def sensitivity(
+    scenario: Annotated[Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml.")],
+    ranges: Annotated[
+        list[str],
+        typer.Option("--range", metavar="NAME=LOW:HIGH", help="Factors of an input; repeat."),
+    ] = [],
+    overrides: Overrides = [],
+    scale: ScaleTrace = "compress",
+    jobs: Jobs = -1,
+    output: AnswerOutput = None,
+    as_json: AsJson = False,
+    report: Report = True,
+) -> None:
+    """Show how far the verdict depends on uncertain inputs: times, overhead, lengths, ..."""
+    with told_errors():
+        from sim.commands.output import progress
+        from sim.planning.causes.sensitivity import sensitivity as run
+        from sim.planning.causes.sensitivity_document import document
+        from sim.planning.causes.uncertain import read_ranges
+        from sim.planning.points.executors import local
+        from sim.scenario import load_scenario
+        from sim.terminal.sensitivity import sensitivity_view
+
+        loaded = load_scenario(scenario, overrides)
+        directory = free_directory(output, f"{loaded.name}-sensitivity")
+        wanted = read_ranges(ranges)
+        with progress("runs") as tell:
+            found = run(loaded, local(jobs), ranges=wanted, scale=scale, tell=tell)
+        answer = document(found)
+        save(answer, directory, loaded)
+        page = _write_page if report else None
+        present(answer, directory, view=sensitivity_view, write_page=page, as_json=as_json)
+
+
+def _write_page(target: Path, document: Document) -> Path:
+    from reports.pages.planning.sensitivity import write_sensitivity_report
+
+    return write_sensitivity_report(target, document)

@@ -1,0 +1,142 @@
+"""Provides the ``infersim sweep`` command, on top of ``sim.planning.sweep.sweep``.
+
+The directory fills point by point; the table, and only then the page, are made of what is in it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from sim.commands.answer import Document, exit_code, present
+from sim.commands.exits import INTERRUPTED, told_errors
+from sim.commands.options import AnswerOutput, AsJson, Jobs, Overrides, PriceFile, Prices, Report
+from sim.commands.output import progress
+from sim.errors import UsageError
+
+if TYPE_CHECKING:
+    from sim.planning.points.executors import Executor
+    from sim.planning.points.store import Store
+    from sim.planning.sweep.sweep import Sweep
+
+Where = Annotated[
+    Literal["local", "dask"], typer.Option("--executor", help="Here, or on a Dask cluster.")
+]
+Address = Annotated[
+    str | None, typer.Option(help="Scheduler of the Dask cluster, such as tcp://10.0.0.1:8786.")
+]
+
+
+def sweep(
+    scenario: Annotated[
+        Path | None, typer.Argument(help="A scenario; optional with --resume.")
+    ] = None,
+    swept: Annotated[
+        list[str],
+        typer.Option(
+            "--sweep",
+            metavar="KEY=VALUES",
+            help="Values for a key: 2:40:10 (10 of them, evenly), log:1:64:7, or a list; repeat "
+            "for a grid. Any key of a scenario, such as workload.arrivals.rate, "
+            "scheduler.max_num_seqs or fleet.0.tensor_parallel; `infersim explain scenario` has "
+            "them all.",
+        ),
+    ] = [],
+    overrides: Overrides = [],
+    price: Prices = [],
+    prices: PriceFile = None,
+    jobs: Jobs = -1,
+    where: Where = "local",
+    address: Address = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Go on with a sweep that was cut short.")
+    ] = None,
+    output: AnswerOutput = None,
+    as_json: AsJson = False,
+    report: Report = True,
+) -> None:
+    """Simulate every point of a grid of values, in parallel, and show how the figures change."""
+    with told_errors():
+        from dataclasses import replace
+
+        from sim.planning.sweep.sweep import document
+        from sim.scenario.given_prices import with_prices
+        from sim.terminal.sweep import sweep_view
+
+        executor = _executor(where, address, jobs)
+        if resume is not None and (price or prices):
+            raise UsageError("--price and --prices: what is resumed has the prices it began with")
+        asked = _asked(scenario, swept, overrides, resume)
+        asked = replace(asked, scenario=with_prices(asked.scenario, price, prices))
+        with _store(asked, resume, output) as store:
+            _run(asked, store, executor)
+            found = document(asked, store.known)
+            store.finish(found)
+        page = _write_page if report else None
+        present(found, store.path, view=sweep_view, write_page=page, as_json=as_json)
+        codes = (row["exit_code"] for row in found["results"])
+        code = exit_code(codes, f"{found['points']:,} points")
+    raise typer.Exit(code)
+
+
+def _executor(where: str, address: str | None, jobs: int) -> Executor:
+    from sim.planning.points.dask_cluster import dask
+    from sim.planning.points.executors import local
+
+    if where == "dask":
+        cluster = dask(address, _tell)
+        cluster.check()
+        return cluster
+    if address is not None:
+        raise UsageError("--address is of a Dask cluster; say --executor dask")
+    return local(jobs)
+
+
+def _tell(text: str) -> None:
+    typer.echo(f"note: {text}", err=True)
+
+
+def _asked(
+    scenario: Path | None, swept: list[str], overrides: list[str], resume: Path | None
+) -> Sweep:
+    """What is to be swept: as it was given, or as the directory to resume has it."""
+    from sim.planning.points.grid import read_axes
+    from sim.planning.sweep.sweep import Sweep, begun_in
+    from sim.scenario import load_scenario
+
+    if scenario is None:
+        if resume is None:
+            raise UsageError("give a scenario, or --resume DIR")
+        if swept or overrides:
+            raise UsageError("--sweep and --set need the scenario too; or --resume DIR alone")
+        return begun_in(resume)
+    return Sweep(load_scenario(scenario, overrides), tuple(read_axes(swept)))
+
+
+def _store(asked: Sweep, resume: Path | None, output: Path | None) -> Store:
+    from sim.results.run_directory import new_run_directory
+
+    if resume is not None:
+        if output is not None:
+            raise UsageError("--output: what is resumed stays where it is")
+        return asked.resume(resume)
+    return asked.create(output or new_run_directory(Path("runs"), f"{asked.scenario.name}-sweep"))
+
+
+def _run(asked: Sweep, store: Store, executor: Executor) -> None:
+    """Evaluate what is missing; if that is interrupted, say how to go on."""
+    try:
+        with progress("points") as tell:
+            asked.run(store, executor, tell)
+    except KeyboardInterrupt:
+        done = f"{len(store.known):,} points are kept"
+        typer.echo(f"interrupted: {done}; infersim sweep --resume {store.path}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _write_page(target: Path, document: Document) -> Any:
+    from reports.pages.planning.sweep import write_sweep_report
+
+    return write_sweep_report(target, document)

@@ -1,0 +1,299 @@
+"""Provides the ``infersim validate-run`` command, on top of ``calibrate.validation``.
+
+The prediction of an observed run next to the run itself, with an engine file that corrects it; or,
+with ``--fit-engine``, an engine preset made of observed runs. An observed directory is never
+changed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from calibrate.validation import Called
+from sim.commands.exits import SLO_MISSED, told_errors
+from sim.commands.options import AsJson, Overrides
+from sim.errors import UsageError
+
+if TYPE_CHECKING:
+    from calibrate.validation.document import Validation
+    from calibrate.validation.observed import ObservedRun
+    from calibrate.validation.prediction import Question
+
+CHECKED = ("mean_ttft_ms", "mean_tpot_ms", "output_throughput")
+"""What ``--check`` is about."""
+
+Paths = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="RUN [SCENARIO]",
+        help="Directory of an observed run, and what to predict it with; else its own scenario. "
+        "With --fit-engine: any number of runs.",
+    ),
+]
+
+
+def validate_run(
+    paths: Paths,
+    overrides: Overrides = [],
+    gpu: Annotated[
+        str | None, typer.Option(help="Profile of the device, or a catalogue name.")
+    ] = None,
+    repeat: Annotated[
+        list[Path], typer.Option(metavar="RUN", help="The same traffic observed again; repeat.")
+    ] = [],
+    fit_engine: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Fit an engine to the runs and write it, nothing else."),
+    ] = None,
+    fit_kernels: Annotated[
+        bool,
+        typer.Option(
+            "--fit-kernels",
+            help="With --fit-engine: also multiples of the kernels' predicted times, for an engine "
+            "whose own kernels were not calibrated.",
+        ),
+    ] = False,
+    check: Annotated[
+        float | None,
+        typer.Option(
+            metavar="PERCENT",
+            min=0.0,
+            help="Exit with 99 if mean TTFT, mean TPOT or output throughput is off by more.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The page; else validation-<time>.html.")
+    ] = None,
+    page: Annotated[
+        bool, typer.Option("--page/--no-page", " /--no-report", help="Write a page.")
+    ] = True,
+    corrected: Annotated[
+        Path | None,
+        typer.Option(
+            "--corrected-engine",
+            metavar="FILE",
+            help="Where the engine with the advised changes goes; else next to the page.",
+        ),
+    ] = None,
+) -> None:
+    """Compare an observed run with its prediction: errors, where they come from, what to change."""
+    with told_errors():
+        runs, scenario = _told_apart(paths)
+        if fit_engine is not None and not _told_by_requests(runs, repeat, fit_kernels):
+            _fit([*runs, *repeat], scenario, overrides, gpu, fit_engine, fit_kernels, as_json)
+            return
+        if fit_kernels and fit_engine is None:
+            raise UsageError("--fit-kernels goes with --fit-engine FILE")
+        if len(runs) > 1:
+            raise UsageError(
+                f"{runs[1]}: one run is compared at a time; give repetitions of it with --repeat, "
+                "or --fit-engine FILE to fit an engine to several"
+            )
+        target = _page_target(output, runs[0]) if page and fit_engine is None else None
+        validation = _validation(runs[0], scenario, overrides, gpu, repeat)
+        code, checked = _checked(validation, check)
+        called = Called(runs[0], scenario, overrides, gpu, repeat)
+        file = _engine_target(fit_engine or corrected, target)
+        given = "--corrected-engine" if fit_engine is None else "--fit-engine"
+        correction = _correct(validation, called, file, given)
+        _show(validation, correction, checked, target, as_json)
+    raise typer.Exit(code)
+
+
+def _told_by_requests(runs: Sequence[Path], repeat: Sequence[Path], kernels: bool) -> bool:
+    """Whether an engine is to be made from the requests of one run, for want of iterations."""
+    from calibrate.validation.observed import ITERATIONS
+
+    alone = len(runs) == 1 and not repeat and not kernels
+    return alone and runs[0].is_dir() and not (runs[0] / ITERATIONS).exists()
+
+
+def _engine_target(given: Path | None, page: Path | None) -> Path | None:
+    """Where a corrected engine goes: never over a file that is there, since it may be in use."""
+    if given is not None or page is None:
+        return given
+    target, number = page.with_name(f"{page.stem}-engine.yaml"), 2
+    while target.exists():
+        target, number = page.with_name(f"{page.stem}-engine-{number}.yaml"), number + 1
+    return target
+
+
+def _correct(
+    validation: Validation,
+    called: Called,
+    target: Path | None,
+    option: str,
+) -> dict[str, Any]:
+    """Write the corrected engine, and say what to do with it; UsageError if it cannot be written.
+
+    ``engine`` is the file, ``settings`` are of the scenario, ``commands`` come next; ``unwritten``
+    is the option that would write the file, ``text`` what else is to be known.
+    """
+    from calibrate.validation.correction import commands, correction
+    from calibrate.validation.engine_file import write_engine
+
+    today = datetime.now().astimezone().date()
+    found = correction(validation.run, validation.asked, validation.advice, today)
+    told: dict[str, Any] = {
+        **{"engine": None, "settings": [], "commands": []},
+        **{"unwritten": None, "text": None},
+    }
+    if found is None:
+        if option == "--fit-engine":
+            told["text"] = f"No engine was written: {validation.document['advice']['text']}"
+        return told
+    told["settings"] = list(found.settings)
+    if found.engine is not None and target is None:
+        return told | {"unwritten": "--corrected-engine FILE"}
+    if found.engine is not None and target is not None:
+        write_engine(target, found.engine, option)
+        told["engine"] = str(target)
+        told["text"] = (
+            "Fitted to this run: believe its errors on other runs only, as of other load."
+        )
+    written = target if found.engine is not None else None
+    return told | {"commands": list(commands(found, written, called, validation.asked))}
+
+
+def _told_apart(paths: Sequence[Path]) -> tuple[list[Path], Path | None]:
+    """The directories among ``paths``, and the one file, if there is one."""
+    files = [path for path in paths if path.is_file()]
+    if len(files) > 1:
+        raise UsageError(f"{files[1]}: a second scenario; there is one for all")
+    runs = [path for path in paths if path not in files]
+    if not runs:
+        raise UsageError(f"{paths[0]}: is a file; the first argument is a run directory")
+    return runs, files[0] if files else None
+
+
+def _validation(
+    directory: Path,
+    scenario: Path | None,
+    overrides: Sequence[str],
+    gpu: str | None,
+    repeat: Sequence[Path],
+) -> Validation:
+    from calibrate.validation.document import Validation
+    from calibrate.validation.observed import check_same_traffic, read_observed
+    from calibrate.validation.prediction import question
+
+    run = read_observed(directory)
+    others = [read_observed(path) for path in repeat]
+    for other in others:
+        check_same_traffic(run, other)
+    return Validation(run, others, question(run, scenario, overrides, gpu))
+
+
+def _show(
+    validation: Validation,
+    correction: dict[str, Any],
+    checked: dict[str, Any] | None,
+    target: Path | None,
+    as_json: bool,
+) -> None:
+    document = {**validation.document, "correction": correction}
+    page = None if target is None else _write_page(validation, document, target)
+    if as_json:
+        shown = {**document, "check": checked, "page": None if page is None else str(page)}
+        typer.echo(json.dumps(shown, allow_nan=False))
+        return
+    from calibrate.validation.console import next_steps, validation_view
+    from sim.terminal.console import stdout
+
+    console = stdout()
+    console.print(validation_view(document))
+    for line in next_steps(correction):
+        console.print(line, soft_wrap=True)
+    if checked is not None:
+        typer.echo(checked["text"])
+    if page is not None:
+        console.print(f"Page: {page}", soft_wrap=True)
+
+
+def _checked(validation: Validation, limit: float | None) -> tuple[int, dict[str, Any] | None]:
+    """The exit code, and what ``--check`` has to say."""
+    if limit is None:
+        return 0, None
+    errors = {row.key: 100 * row.error for row in validation.rows if row.key in CHECKED}
+    off = {key: error for key, error in errors.items() if abs(error) > limit}
+    told = ", ".join(f"{key} {error:+.1f} %" for key, error in (off or errors).items())
+    if not errors:
+        code, text = 1, f"Check: none of {', '.join(CHECKED)} was observed"
+    elif off:
+        code, text = SLO_MISSED, f"Check failed: off by more than {limit:g} %: {told}"
+    else:
+        code, text = 0, f"Check passed: within {limit:g} %: {told}"
+    return code, {"limit_percent": limit, "ok": code == 0, "errors": errors, "text": text}
+
+
+def _page_target(output: Path | None, run: Path) -> Path:
+    """Where the page goes; UsageError for a place where none can be written."""
+    time = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+    target = output or Path(f"validation-{time}.html")
+    folder = target.absolute().parent
+    if not folder.is_dir() or target.is_dir():
+        raise UsageError(f"--output {target}: cannot be written there; name a file")
+    if folder.resolve() == run.resolve():
+        raise UsageError(f"--output {target}: nothing is written to the directory of a run")
+    return target
+
+
+def _write_page(validation: Validation, document: dict[str, Any], target: Path) -> Path | None:
+    """Write the page; a failure costs the page only."""
+    try:
+        from calibrate.validation.series import series
+        from reports.pages.validation import Frames, write_validation_report
+
+        result = validation.predicted.result
+        write_validation_report(
+            target,
+            document,
+            Frames(validation.run.requests, validation.run.timeseries),
+            Frames(result.requests, result.timeseries),
+            series(validation),
+        )
+    except Exception as error:
+        typer.echo(f"warning: no page was written ({type(error).__name__}: {error})", err=True)
+        return None
+    return target
+
+
+def _fit(
+    directories: Sequence[Path],
+    scenario: Path | None,
+    overrides: Sequence[str],
+    gpu: str | None,
+    target: Path,
+    kernels: bool,
+    as_json: bool,
+) -> None:
+    """Fit an engine to all runs and write it."""
+    from calibrate.validation.console import fit_view
+    from calibrate.validation.engine_file import engine_document, write_engine
+    from calibrate.validation.engine_fit import fit_engine
+    from calibrate.validation.observed import read_observed
+    from calibrate.validation.prediction import question
+    from sim.metrics.confidence import provenance
+    from sim.terminal.console import stdout
+
+    pairs: list[tuple[ObservedRun, Question]] = []
+    for directory in directories:
+        run = read_observed(directory)
+        pairs.append((run, question(run, scenario, overrides, gpu)))
+    fit = fit_engine(pairs, kernels=kernels)
+    prices = provenance(pairs[0][1].setup.only.deployment)
+    today = datetime.now().astimezone().date()
+    write_engine(target, engine_document(fit, [run for run, _ in pairs], prices, today))
+    if as_json:
+        typer.echo(json.dumps(fit.document() | {"engine": str(target)}, allow_nan=False))
+        return
+    console = stdout()
+    console.print(fit_view(fit))
+    console.print(f"Engine: {target}  (use it as `engine: {target}`)", soft_wrap=True)

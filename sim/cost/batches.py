@@ -1,0 +1,130 @@
+"""Holds many batches as columns, and what each operator did in them.
+
+Rows are recorded plans: one batch that ran a number of times, its context growing evenly. Seconds,
+FLOP and bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.cost.operators import Amount, Operator, Prefills
+from sim.growth.leaps import Leaps
+from sim.iteration import Batch
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.signedinteger[Any]]
+
+By = Literal["tokens", "outputs", "decodes", "prompts"]
+"""What the work of an operator depends on: the tokens in the pass, the positions that sample a
+token, the decoding sequences and their context, or the parts of prompts."""
+
+
+class Sizes(NamedTuple):
+    """A size of each batch (``of``), the ``different`` ones in ascending order, and how many
+    ``times`` passes of each of those ran."""
+
+    of: Counts
+    different: Floats
+    times: Floats
+
+
+@dataclass(frozen=True)
+class Batches:
+    """A row per batch: the decoding ``sequences`` and the ``context`` that they hold in the middle
+    of its passes, the ``prompts`` prefilled and their ``prompt_tokens``, what prefill attention
+    took (``prefill_attention``) and its query-key ``pairs``, and how many ``times`` it ran."""
+
+    sequences: Counts
+    context: Floats
+    prompts: Counts
+    prompt_tokens: Counts
+    prefill_attention: Floats
+    pairs: Floats
+    times: Floats
+
+    @classmethod
+    def of(cls, plans: NDArray[np.void]) -> Batches:
+        """The batches of recorded plans (rows of ``sim.loop.recorder.PLAN``)."""
+        sequences = plans["computed"]
+        leaps = Leaps.recorded(plans)
+        return cls(
+            sequences=sequences,
+            # contexts grow evenly over a leap: the middle stands for all of it
+            context=plans["context"] + leaps.gained(sequences) / 2,
+            prompts=plans["prefill_seqs"],
+            prompt_tokens=plans["prefill_tokens"],
+            prefill_attention=plans["prefill_attention"],
+            pairs=plans["pairs"],
+            times=leaps.times.astype(np.float64),
+        )
+
+    @classmethod
+    def made(cls, batches: Sequence[Batch], attention: Sequence[tuple[float, float]]) -> Batches:
+        """``batches`` that run once each, with the (seconds, pairs) of their prefill
+        ``attention``."""
+        seconds, pairs = np.array(attention, dtype=np.float64).reshape(-1, 2).T
+        return cls(
+            sequences=np.array([batch.sequences for batch in batches], dtype=np.int64),
+            context=np.array([batch.context for batch in batches], dtype=np.float64),
+            prompts=np.array([len(batch.parts) for batch in batches], dtype=np.int64),
+            prompt_tokens=np.array(
+                [sum(part.tokens for part in batch.parts) for batch in batches], dtype=np.int64
+            ),
+            prefill_attention=seconds,
+            pairs=pairs,
+            times=np.ones(len(batches)),
+        )
+
+    @property
+    def tokens(self) -> Counts:
+        """Tokens in a pass, prompts and decodes together."""
+        return self.sequences + self.prompt_tokens
+
+    @property
+    def outputs(self) -> Counts:
+        """Positions of a pass that sample a token."""
+        return self.sequences + self.prompts
+
+    @cached_property
+    def prefills(self) -> Prefills:
+        """Prefill attention of each batch."""
+        tokens = self.prompt_tokens.astype(np.float64)
+        # prompts without a context have no more pairs than one prompt of all their tokens
+        fresh = np.where(self.pairs <= tokens * (tokens + 1) / 2, 1.0, 0.0)
+        alone = np.where((self.prompts > 0) & (self.sequences == 0), 1.0, 0.0)
+        return Prefills(self.prefill_attention, self.pairs, tokens, tokens, alone, fresh)
+
+    def sizes(self, of: Counts) -> Sizes:
+        """The different sizes of pass among ``of``, a size of each batch."""
+        often = np.bincount(of, weights=self.times).astype(np.float64)
+        different = np.flatnonzero(often)
+        return Sizes(of, different.astype(np.float64), often[different])
+
+
+class Ran(NamedTuple):
+    """One ``operator`` in many batches: its amounts are of one pass, of each pass that differs, and
+    each of those ran so many ``times``."""
+
+    by: By
+    operator: Operator
+    times: Floats
+    sizes: Sizes | None = None
+
+    def total(self, amount: Amount) -> float:
+        """The sum of an ``amount`` of the operator over all passes; one number for all stands for
+        each."""
+        return float((amount * self.times).sum())
+
+    def each(self, amount: Amount) -> Floats:
+        """An ``amount`` of the operator in one pass of each batch."""
+        found = np.broadcast_to(np.asarray(amount, dtype=np.float64), self.times.shape)
+        if self.sizes is None:
+            return found
+        return found[np.searchsorted(self.sizes.different, self.sizes.of)]

@@ -1,0 +1,45 @@
+"""Predicts the parts of a layer: one file for each kind of attention and of MLP.
+
+A new kind is a record in ``sim.specs.layers`` (or anywhere else: it only has to satisfy the
+protocol), a file here with a class that satisfies ``AttentionPart`` or ``MlpPart``, and its line in
+``ATTENTION`` or ``MLP``. What all kinds share (norms, quantisation, all-reduce, embedding, LM head,
+sampling) is in ``shared``; the kernels that they are made of are in ``sim.cost.rooflines``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sim.cost.parts.dense_mlp import DenseMlpPart
+from sim.cost.parts.grouped_query import GroupedQueryPart
+from sim.cost.parts.mixture_of_experts import MixtureOfExpertsPart
+from sim.cost.parts.part import AttentionPart, MlpPart
+from sim.cost.rooflines import Rooflines
+from sim.specs.deployment import Deployment
+from sim.specs.experts import MixtureOfExperts
+from sim.specs.layers import DenseMlp, GroupedQuery, LayerGroup
+
+__all__ = ["ATTENTION", "MLP", "AttentionPart", "MlpPart", "attention_part", "mlp_part"]
+
+ATTENTION: dict[type, Callable[[Any, int, Deployment, Rooflines], AttentionPart]] = {
+    GroupedQuery: GroupedQueryPart,
+}
+"""What predicts each kind of attention, made from the record, the number of layers, the deployment
+and its kernels."""
+
+MLP: dict[type, Callable[[Any, int, Deployment, Rooflines], MlpPart]] = {
+    DenseMlp: DenseMlpPart,
+    MixtureOfExperts: MixtureOfExpertsPart,
+}
+"""What predicts each kind of MLP, made from the same."""
+
+
+def attention_part(group: LayerGroup, d: Deployment, kernels: Rooflines) -> AttentionPart:
+    """What predicts the attention of a group of layers."""
+    return ATTENTION[type(group.attention)](group.attention, group.count, d, kernels)
+
+
+def mlp_part(group: LayerGroup, d: Deployment, kernels: Rooflines) -> MlpPart:
+    """What predicts the MLP of a group of layers."""
+    return MLP[type(group.mlp)](group.mlp, group.count, d, kernels)

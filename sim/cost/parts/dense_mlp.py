@@ -1,0 +1,30 @@
+"""Predicts an MLP whose weights every token is multiplied by."""
+
+from __future__ import annotations
+
+from sim.cost.operators import Amount, Operator
+from sim.cost.rooflines import Rooflines
+from sim.specs.deployment import Deployment
+from sim.specs.layers import DenseMlp
+
+
+class DenseMlpPart:
+    """Gate and up in one product, the activation, and down."""
+
+    all_reduces = 1
+
+    def __init__(self, mlp: DenseMlp, layers: int, d: Deployment, kernels: Rooflines) -> None:
+        self._layers, self._kernels = layers, kernels
+        self._hidden, self._matrices = d.model.hidden_size, mlp.mlp_matrices
+        self._inner = mlp.share(d.tensor_parallel)
+        self.inputs = (self._hidden, self._inner)
+
+    def per_token(self, m: Amount) -> list[Operator]:
+        """What depends on the number of tokens in the pass and on nothing else."""
+        h, i, layers, kernels = self._hidden, self._inner, self._layers, self._kernels
+        moved = self._matrices * m * i * kernels.moved
+        return [
+            kernels.projection("gate and up projection", layers, m, h, (self._matrices - 1) * i),
+            kernels.moving("activation", "activation", layers, moved),
+            kernels.projection("down projection", layers, m, i, h),
+        ]

@@ -1,0 +1,209 @@
+"""Predicts grouped-query attention on one GPU, multi-head and multi-query included.
+
+For all layers of a group; contexts in tokens, seconds.
+
+Decode attention reads the KV cache of every sequence; nothing is shared, so a batch amortises
+nothing. One layer takes a floor, and then the longer of two things: the bytes over the bandwidth,
+and the work of an SM per sequence and KV head over the number of SMs, which binds for many short
+contexts. That is a flat and a rising line in the context, and it has to be made of lines, because a
+leap needs the times of many iterations at once. Prefill attention is arithmetic over the causal
+query-key pairs, at a rate that grows with the number of keys each query sees; in fp32 up to what
+products in fp32 reach.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from sim.cost.decode_table import DecodeTable, Line
+from sim.cost.kernels.prompts import Prompts
+from sim.cost.kernels.serial_prompts import SerialPrompts
+from sim.cost.measured import PromptTrust, decode_of, prompts_of
+from sim.cost.operators import Amount, Operator, Prefills
+from sim.cost.rooflines import Rooflines, measured
+from sim.cost.trust import ATTENTION_ERROR
+from sim.iteration import Part
+from sim.specs.deployment import Deployment
+from sim.specs.layers import GroupedQuery
+
+PREFILL_SHARES = (0.0455, 0.096, 0.185, 0.299, 0.442, 0.533, 0.577, 0.585)
+"""Share of the dense bf16 peak that causal prefill attention reaches when a query sees 64, 128, ...
+8,192 keys on average: 45, 95, 183, 296, 437, 527, 571 and 579 TFLOP/s at prompts of 128 to 16,384
+tokens (H200, vLLM kernels, aiconfigurator-core tables)."""
+FIRST_SHARE_LOG2 = 6
+
+
+class GroupedQueryPart:
+    """Grouped-query attention: from the profile of the GPU where it has it, else as above."""
+
+    all_reduces = 1
+
+    def __init__(
+        self, attention: GroupedQuery, layers: int, d: Deployment, kernels: Rooflines
+    ) -> None:
+        one, gpu = attention.share(d.tensor_parallel), d.gpu
+        (read,) = attention.reads(d.kv_cache, d.tensor_parallel)
+        self._kernels, self._hidden = kernels, d.model.hidden_size
+        self._query_size, self._kv_size = one.query_size, one.kv_size
+        self.inputs = (self._hidden, self._query_size)
+        self._layers = layers
+        self._slower = d.kernel_time
+        self._layer_seconds = layers * d.kernel_time  # seconds of a pass, per one of a layer
+        self._token_bytes = read.bytes
+        self._sequence_bytes = 2.0 * one.query_size * d.activation_bytes  # query in, result out
+        self._pair_flops = one.flops_per_pair()
+        self.pair_flops = self._pair_flops * layers
+        self._peak = gpu.flops("bf16")  # that the shares are of
+        reached = gpu.flops(d.unquantised) * gpu.efficiency.compute
+        self._fastest = reached if d.unquantised == "fp32" else math.inf
+        self._floor = gpu.attention.floor
+        self._bandwidth = gpu.bandwidth * gpu.attention.bandwidth
+        self._arithmetic = self._pair_flops / reached  # s per pair
+        self._unit = gpu.attention.unit * one.kv_size / one.head_dim / gpu.sms  # s per sequence
+        group = one.num_heads // one.num_kv_heads
+        rereads = d.engine.rereads(group)
+        self._read_bytes = self._token_bytes * (1 + rereads * (group - 1))
+        kernel, heads = d.attention_kernel, (one.num_heads, one.num_kv_heads, one.head_dim)
+        decode = None if kernel is None else decode_of(gpu, kernel, heads, rereads)
+        self._table = None if decode is None else DecodeTable(decode, layers)
+        self._prompts: Prompts | SerialPrompts | None = None
+        self._trust = PromptTrust(0.0, False, ATTENTION_ERROR)
+        prompts = None if kernel is None else prompts_of(gpu, kernel, heads)
+        if prompts is not None:
+            self._prompts, self._trust = prompts
+            self._floor = self._prompts.floor
+
+    def per_token(self, m: Amount) -> list[Operator]:
+        """The projections, rotary positions, and the write to the cache."""
+        h, q, kv, layers = self._hidden, self._query_size, self._kv_size, self._layers
+        return [
+            self._kernels.projection("qkv projection", layers, m, h, q + 2 * kv),
+            self._kernels.rotary(layers, m, q, kv),
+            self._kernels.projection("output projection", layers, m, q, h),
+        ]
+
+    def decode_lines(self, sequences: int) -> list[Line]:
+        """Decode attention of ``sequences``, all layers, as lines in the tokens they hold in sum.
+
+        Returns (limit, intercept, slope) in ascending order: ``intercept + slope * context``
+        seconds for ``context < limit``. The token that each sequence adds is counted on top of
+        ``context``.
+        """
+        if self._table is not None:
+            f = self._slower
+            return [(limit, f * a, f * b) for limit, a, b in self._table.lines(sequences)]
+        slope = max(self._read_bytes / self._bandwidth, self._arithmetic)
+        start = sequences * (slope + self._sequence_bytes / self._bandwidth)
+        flat = sequences * self._unit
+        layers = self._layer_seconds
+        rising = (math.inf, (self._floor + start) * layers, slope * layers)
+        if flat <= start:
+            return [rising]
+        return [((flat - start) / slope, (self._floor + flat) * layers, 0.0), rising]
+
+    def decode(self, sequences: Amount, context: Amount) -> Operator:
+        """Decode attention of ``sequences`` that hold ``context`` tokens in sum."""
+        tokens = context + sequences
+        traffic = tokens * self._read_bytes + sequences * self._sequence_bytes
+        memory = traffic / self._bandwidth
+        compute = tokens * self._arithmetic + sequences * self._sequence_bytes / self._bandwidth
+        waiting = np.maximum(sequences * self._unit - np.maximum(memory, compute), 0.0)
+        operator = Operator(
+            "decode attention",
+            self._pair_flops * tokens * self._layers,
+            traffic * self._layers,
+            compute * self._layers,
+            memory * self._layers,
+            # SMs that have too little to read
+            (self._floor * np.greater(sequences, 0) + waiting) * self._layers,
+            0.0,
+            False,
+            ATTENTION_ERROR,
+        )
+        if self._table is not None:
+            operator = measured(operator, 1, self._table.timing(sequences, context))
+        return operator.slowed(self._slower)
+
+    def prefill_seconds(self, parts: Sequence[Part], sequences: int) -> tuple[float, float]:
+        """(seconds of all layers, query-key pairs) of the prefill attention of ``parts``.
+
+        With decoding ``sequences`` it shares their kernel, and the floor is theirs.
+        """
+        if self._prompts is not None:
+            return self._measured_prefill(self._prompts, parts, sequences)
+        seconds = 0.0 if sequences else self._floor
+        pairs = 0.0
+        for part in parts:
+            tokens, context = part.tokens, part.context
+            seen = tokens * context + tokens * (tokens + 1) / 2
+            rate = prefill_share(seen / tokens) * self._peak
+            if rate > self._fastest:
+                rate = self._fastest
+            arithmetic = self._pair_flops * seen / rate
+            traffic = (context + tokens) * self._token_bytes + tokens * self._sequence_bytes
+            memory = traffic / self._bandwidth
+            seconds += arithmetic if arithmetic > memory else memory
+            pairs += seen
+        return seconds * self._layer_seconds, pairs
+
+    def _measured_prefill(
+        self, prompts: Prompts | SerialPrompts, parts: Sequence[Part], sequences: int
+    ) -> tuple[float, float]:
+        work = longest = reading = writing = pairs = 0.0
+        total = 0
+        if len(parts) == 1 and not parts[0].context:
+            tokens = parts[0].tokens
+            seconds = prompts.alone(tokens)
+            pairs = tokens * (tokens + 1) / 2
+            if sequences:
+                seconds = seconds - self._floor if seconds > self._floor else 0.0
+            return seconds * self._layer_seconds, pairs
+        for part in parts:
+            tokens, context = part.tokens, part.context
+            busy, tile, read, written = prompts.work(tokens, context)
+            work += busy
+            reading += read
+            writing += written
+            if tile > longest:
+                longest = tile
+            total += tokens
+            pairs += tokens * context + tokens * (tokens + 1) / 2
+        seconds = prompts.seconds(work, longest, reading, writing)
+        seconds *= prompts.correction(total, len(parts))
+        if sequences:
+            seconds -= self._floor
+            if seconds < 0.0:
+                seconds = 0.0
+        return seconds * self._layer_seconds, pairs
+
+    def prefill_operator(self, prefills: Prefills) -> Operator:
+        """The operator of ``prefills``, of which all but the floor counts as arithmetic."""
+        seconds, pairs, tokens, keys, passes, fresh = prefills
+        flops = self._pair_flops * pairs * self._layers
+        traffic = (keys * self._token_bytes + tokens * self._sequence_bytes) * self._layers
+        latency = np.minimum(self._floor * self._layer_seconds * passes, seconds)
+        compute = seconds - latency
+        memory = np.minimum(traffic / self._bandwidth * self._slower, compute)
+        return Operator(
+            *("prefill attention", flops, traffic, compute, memory, latency, 0.0, False),
+            *self._trust.of(fresh),
+        )
+
+
+def prefill_share(keys: float) -> float:
+    """Share of the bf16 peak that prefill attention reaches at ``keys`` keys per query.
+
+    >>> prefill_share(512), prefill_share(1), prefill_share(1e6)
+    (0.299, 0.0455, 0.585)
+    """
+    place = math.log2(keys) - FIRST_SHARE_LOG2
+    if place <= 0:
+        return PREFILL_SHARES[0]
+    left = int(place)
+    if left >= len(PREFILL_SHARES) - 1:
+        return PREFILL_SHARES[-1]
+    rest = place - left
+    return PREFILL_SHARES[left] * (1 - rest) + PREFILL_SHARES[left + 1] * rest

@@ -1,0 +1,73 @@
+"""Predicts a mixture of experts whose experts are cut along their width among the GPUs.
+
+A pass of ``m`` tokens multiplies ``m * experts_per_token`` rows, and reads the weights of the
+experts that it touches, once: few for one token, all of them for many. Every expert is taken to be
+chosen equally often. No profile has these kernels; the data sheet's rates apply, with errors of
+their own (``sim.cost.trust``).
+"""
+
+from __future__ import annotations
+
+from sim.cost.operators import Amount, Operator
+from sim.cost.parts.dense_mlp import DenseMlpPart
+from sim.cost.rooflines import Rooflines
+from sim.cost.trust import EXPERTS_ERROR
+from sim.specs.deployment import Deployment
+from sim.specs.experts import MixtureOfExperts
+from sim.specs.layers import DenseMlp
+
+ROUTING_FLOOR = 24e-6
+"""Seconds of one layer's routing however few its tokens: choosing experts, sorting the rows by
+expert, summing the results. With the latencies of its other three kernels it makes the 33 to 35 us
+that an otherwise empty call takes on H100 and H200 (vLLM 0.24, aiconfigurator-core tables)."""
+
+INTO, OUT = "experts: gate and up", "experts: down"
+ROUTED = (INTO, OUT)
+"""The operators that read the weights of the experts that a pass touches."""
+
+
+class MixtureOfExpertsPart:
+    """The router, the routing, the chosen experts as grouped products, and the shared experts."""
+
+    all_reduces = 1
+
+    def __init__(
+        self, mlp: MixtureOfExperts, layers: int, d: Deployment, kernels: Rooflines
+    ) -> None:
+        self._mlp, self._layers, self._kernels = mlp, layers, kernels
+        self._hidden, self._inner = (
+            d.model.hidden_size,
+            mlp.moe_intermediate_size / d.tensor_parallel,
+        )
+        self._shared: DenseMlpPart | None = None
+        if mlp.shared_intermediate_size:
+            shared = DenseMlp(mlp.shared_intermediate_size, mlp.mlp_bias, mlp.mlp_matrices)
+            self._shared = DenseMlpPart(shared, layers, d, kernels)
+        self.inputs = () if self._shared is None else self._shared.inputs
+
+    def per_token(self, m: Amount) -> list[Operator]:
+        """What depends on the number of tokens in the pass and on nothing else."""
+        h, i, layers, kernels = self._hidden, self._inner, self._layers, self._kernels
+        matrices, chosen = self._mlp.mlp_matrices, self._mlp.experts_per_token
+        rows, touched = m * chosen, self._mlp.touched(m)
+        into, out = (h, (matrices - 1) * i), (i, h)
+        operators = [
+            kernels.unquantised("router", layers, m, h, self._mlp.num_experts),
+            self._routing(m, rows),
+            kernels.grouped(INTO, layers, touched, rows, *into),
+            kernels.plain("experts: activation", layers, matrices * rows * i * kernels.moved),
+            kernels.grouped(OUT, layers, touched, rows, *out),
+        ]
+        if kernels.quantised:  # not part of these products, whatever a profile's products contain
+            operators.append(kernels.quantise(layers, m, (h, chosen * i)))
+        if self._shared is not None:
+            shared = self._shared.per_token(m)
+            operators += [o._replace(name=f"shared experts: {o.name}") for o in shared]
+        return operators
+
+    def _routing(self, m: Amount, rows: Amount) -> Operator:
+        """Scores read, results of the chosen experts read and summed."""
+        scores, summed = m * self._mlp.num_experts, (rows + m) * self._hidden
+        moved = (scores + summed) * self._kernels.moved
+        operator = self._kernels.plain("experts: routing and sum", self._layers, moved)
+        return operator._replace(latency=ROUTING_FLOOR * self._layers, error=EXPERTS_ERROR)

@@ -1,0 +1,50 @@
+"""Predicts what every model has around the attention and the MLP of its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sim.cost.operators import Amount, Operator
+from sim.cost.rooflines import Rooflines
+from sim.specs.deployment import Deployment
+
+LOGIT_BYTES = 4.0
+
+
+class Shared:
+    """Embedding, norms, quantisation, all-reduces, LM head and sampling of one deployment."""
+
+    def __init__(self, d: Deployment, kernels: Rooflines) -> None:
+        self._kernels, self._gpus = kernels, d.tensor_parallel
+        self._hidden, self._vocabulary = d.model.hidden_size, d.model.vocab_size
+        self._norms = sum(group.count * group.norms for group in d.model.layers)
+
+    def before(self, m: Amount) -> list[Operator]:
+        """The embedding, and the norms of all layers."""
+        h, kernels = self._hidden, self._kernels
+        # each norm adds the residual: two reads, two writes
+        return [
+            kernels.moving("embedding", "embedding", 1, m * h * 2 * kernels.moved),
+            kernels.moving("norms", "norm", self._norms, 4 * m * h * kernels.moved),
+        ]
+
+    def quantised(self, m: Amount, layers: int, inputs: Sequence[float]) -> list[Operator]:
+        """The inputs of the products of ``layers``, if they have to be quantised."""
+        return [self._kernels.quantise(layers, m, inputs)] if self._kernels.quantises else []
+
+    def summed(self, m: Amount, times: int) -> list[Operator]:
+        """All-reduces of the hidden state: ``times`` in the layers, and that of the embedding."""
+        if self._gpus == 1:
+            return []
+        return [self._kernels.all_reduce(times + 1, m * self._hidden * self._kernels.moved)]
+
+    def per_output(self, rows: Amount) -> list[Operator]:
+        """What depends on the number of positions that sample a token."""
+        kernels, vocabulary = self._kernels, self._vocabulary
+        head = kernels.unquantised("LM head", 1, rows, self._hidden, vocabulary / self._gpus)
+        # softmax and choice read and write the logits once more in 32 bits
+        sampling = kernels.moving("sampling", "sampling", 1, rows * vocabulary * 2 * LOGIT_BYTES)
+        if self._gpus == 1:
+            return [head, sampling]
+        gather = kernels.all_gather("logits all-gather", rows * vocabulary * kernels.moved)
+        return [head, gather, sampling]

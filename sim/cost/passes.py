@@ -1,0 +1,155 @@
+"""Adds up the parts of a model to the operators and the attention of a pass. Seconds, tokens.
+
+Here, and nowhere else, the engine's factors on predicted times (``sim.specs.engine.Factors``) come
+in. What a pass takes in all, the host included, is ``iteration``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from sim.cost.decode_table import Line
+from sim.cost.operators import Amount, Operator, Prefills, merged
+from sim.cost.parts import AttentionPart, MlpPart, attention_part, mlp_part
+from sim.cost.parts.shared import Shared
+from sim.cost.rooflines import Rooflines
+from sim.iteration import Part
+from sim.specs.deployment import Deployment
+
+
+class Group(NamedTuple):
+    """What predicts a group of so many ``layers``."""
+
+    layers: int
+    attention: AttentionPart
+    mlp: MlpPart
+
+
+def parts_of(deployment: Deployment) -> tuple[Operators, Attention]:
+    """Everything but attention's reads of the KV cache, and these."""
+    kernels = Rooflines(deployment)
+    groups = [
+        Group(
+            group.count,
+            attention_part(group, deployment, kernels),
+            mlp_part(group, deployment, kernels),
+        )
+        for group in deployment.model.layers
+    ]
+    shared = Shared(deployment, kernels)
+    return Operators(deployment, shared, groups), Attention(deployment, groups)
+
+
+class Operators:
+    """Everything but attention's reads of the KV cache, by the size of the pass: a number, or an
+    array of them."""
+
+    def __init__(self, deployment: Deployment, shared: Shared, groups: list[Group]) -> None:
+        self._shared, self._groups = shared, groups
+        self._slower, self._factors = deployment.kernel_time, deployment.engine.factors
+        self._all_reduces = sum(
+            group.layers * (group.attention.all_reduces + group.mlp.all_reduces) for group in groups
+        )
+        self._one = [o.seconds for o in self._predicted(1.0)] if self._factors.tokens != 1.0 else []
+
+    def per_token(self, m: Amount) -> list[Operator]:
+        """What depends on the number of tokens in the pass and on nothing else."""
+        operators, growth = self._predicted(m), self._factors.tokens
+        factors: list[Amount] = [self._factors.kernels] * len(operators)
+        for at, one in enumerate(self._one):
+            beyond = 1.0 - one / np.maximum(operators[at].seconds, 1e-30)
+            factors[at] = self._factors.kernels * (1.0 + (growth - 1.0) * beyond)
+        return [o.slowed(factor) for o, factor in zip(operators, factors, strict=True)]
+
+    def per_output(self, rows: Amount) -> list[Operator]:
+        """What depends on the number of positions that sample a token."""
+        operators = self._shared.per_output(rows)
+        return [o.slowed(self._slower).slowed(self._factors.kernels) for o in operators]
+
+    def _predicted(self, m: Amount) -> list[Operator]:
+        """``per_token`` without the engine's factors."""
+        operators, quantised = self._shared.before(m), []
+        for layers, attention, mlp in self._groups:
+            operators += attention.per_token(m) + mlp.per_token(m)
+            inputs = (*attention.inputs, *mlp.inputs)
+            quantised += self._shared.quantised(m, layers, inputs)
+        operators += quantised + self._shared.summed(m, self._all_reduces)
+        return [o.slowed(self._slower) for o in merged(operators)]
+
+
+class Attention:
+    """Attention of all layers of one deployment."""
+
+    def __init__(self, deployment: Deployment, groups: list[Group]) -> None:
+        factors = deployment.engine.factors
+        self._decode = factors.decode_attention * factors.kernels
+        self._prefill = factors.prefill_attention * factors.kernels
+        self._kinds = [group.attention for group in groups]
+        flops = sum(each.pair_flops for each in self._kinds)
+        # pairs of all layers stand for as many FLOP as the pairs of each; one group has them all
+        self._weights = [each.pair_flops / flops if flops else 0.0 for each in self._kinds]
+        self._shares = [group.layers / deployment.model.num_layers for group in groups]
+
+    def decode_lines(self, sequences: int) -> list[Line]:
+        """Decode attention of ``sequences``, all layers, as lines in the tokens they hold in sum.
+
+        Returns (limit, intercept, slope) in ascending order: ``intercept + slope * context``
+        seconds for ``context < limit``. The token that each sequence adds is counted on top of
+        ``context``.
+        """
+        lines = _added([each.decode_lines(sequences) for each in self._kinds])
+        f = self._decode
+        return lines if f == 1.0 else [(limit, a * f, b * f) for limit, a, b in lines]
+
+    def decode(self, sequences: Amount, context: Amount) -> Operator:
+        """Decode attention of ``sequences`` that hold ``context`` tokens in sum."""
+        (operator,) = merged(each.decode(sequences, context) for each in self._kinds)
+        return operator.slowed(self._decode)
+
+    def prefill_seconds(self, parts: Sequence[Part], sequences: int) -> tuple[float, float]:
+        """(seconds of all layers, query-key pairs) of the prefill attention of ``parts``.
+
+        With decoding ``sequences`` it shares their kernel, and the floor is theirs. Pairs are those
+        of one layer, in the mean over all that weighs them by their FLOP.
+        """
+        if len(self._kinds) == 1:  # of most models, and faster
+            seconds, pairs = self._kinds[0].prefill_seconds(parts, sequences)
+            return seconds * self._prefill, pairs
+        seconds = pairs = 0.0
+        for each, weight in zip(self._kinds, self._weights, strict=True):
+            taken, seen = each.prefill_seconds(parts, sequences)
+            seconds += taken
+            pairs += weight * seen
+        return seconds * self._prefill, pairs
+
+    def prefill(self, parts: Sequence[Part], sequences: int) -> Operator:
+        """Prefill attention of ``parts`` in a pass with decoding ``sequences``."""
+        seconds, pairs = self.prefill_seconds(parts, sequences)
+        tokens = sum(part.tokens for part in parts)
+        keys = sum(part.context for part in parts) + tokens
+        passes = 0 if sequences else 1
+        fresh = float(keys == tokens)
+        return self.prefill_operator(Prefills(seconds, pairs, tokens, keys, passes, fresh))
+
+    def prefill_operator(self, prefills: Prefills) -> Operator:
+        """The operator of ``prefills``, the work of all layers shared out among the kinds."""
+        (operator,) = merged(
+            each.prefill_operator(prefills._replace(seconds=prefills.seconds * share))
+            for each, share in zip(self._kinds, self._shares, strict=True)
+        )
+        return operator
+
+
+def _added(several: list[list[Line]]) -> list[Line]:
+    """The sum of functions that are made of lines, as lines."""
+    if len(several) == 1:
+        return several[0]
+    limits = sorted({limit for lines in several for limit, _, _ in lines})
+    found = []
+    for limit in limits:
+        there = [next(line for line in lines if line[0] >= limit) for lines in several]
+        found.append((limit, sum(a for _, a, _ in there), sum(b for _, _, b in there)))
+    return found

@@ -1,0 +1,178 @@
+"""Predicts the kernels that all parts of a model share: products, moves of data, and all-reduces.
+
+Each as the profile of the GPU has measured it, else by the data sheet. ``m`` is the number of
+tokens in the pass, prompts and decodes together; ``times`` is how often the kernel runs in it.
+Activations move at 16 bits, or at 32 where the deployment computes in fp32. The deployment's
+``kernel_time`` is not in these times: ``passes`` multiplies by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sim.cost.communication import all_gather_time, all_reduce_time
+from sim.cost.measured import Timing, all_reduce_of, both, gemm_of, mover_of
+from sim.cost.operators import Amount, Operator
+from sim.cost.trust import EXPERTS_ERROR, projection_error
+from sim.specs.deployment import Deployment
+from sim.specs.precision import precision_bytes
+
+WEIGHT_ONLY_BANDWIDTH = {"int8": 0.60, "int4": 0.50}
+"""Share of the peak bandwidth that weight-only kernels reach (batch 1 on A100, published results of
+gpt-fast); full-width weights reach the GPU's own ``efficiency.bandwidth``, which is more."""
+
+QUANTISE_BANDWIDTH = 0.25
+"""Share of the peak bandwidth that dynamic quantisation of activations reaches: what vLLM's fp8
+GEMM timings, which contain it, leave over the GEMM itself (fits on aiconfigurator-core tables)."""
+
+
+class Rooflines:
+    """The kernels of one deployment, by the size of the pass: a number, or an array of them."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._d = deployment
+        gpu, efficiency = deployment.gpu, deployment.gpu.efficiency
+        self._latency = efficiency.operator_latency
+        self._bandwidth = gpu.bandwidth * efficiency.bandwidth
+        self.quantised = precision_bytes(deployment.arithmetic) < 2
+        weight_only = precision_bytes(deployment.weights) < 2 and not self.quantised
+        streamed = efficiency.bandwidth
+        if weight_only and deployment.weights in WEIGHT_ONLY_BANDWIDTH:
+            streamed = min(streamed, WEIGHT_ONLY_BANDWIDTH[deployment.weights])
+        self._weight_bandwidth = gpu.bandwidth * streamed
+        self._layer_gemm = gemm_of(gpu, deployment.weights, deployment.arithmetic)
+        self.moved = deployment.activation_bytes
+        head = deployment.weight_precision_of_vocabulary, deployment.unquantised
+        self._head_gemm = gemm_of(gpu, *head)
+        self._all_reduce = all_reduce_of(gpu)
+        self._movers = {
+            name: mover_of(gpu, name, "fp32" if name == "sampling" else deployment.unquantised)
+            for name in ("norm", "rotary", "kv_write", "activation", "embedding", "sampling")
+        }
+        self.quantises = self.quantised and not (self._layer_gemm and self._layer_gemm.converts)
+
+    def projection(self, name: str, times: int, m: Amount, k: float, n: float) -> Operator:
+        """(m x k) by a matrix of a layer, (k x n)."""
+        d = self._d
+        product = self._gemm(name, times, m, k, n, d.weights, d.arithmetic, self._weight_bandwidth)
+        if self._layer_gemm is None:
+            return product
+        return measured(product, times, self._layer_gemm.timing(m, n, k))
+
+    def unquantised(self, name: str, times: int, m: Amount, k: float, n: float) -> Operator:
+        """(m x k) by a matrix that quantisation leaves alone, (k x n): the LM head, a router."""
+        precisions = self._d.weight_precision_of_vocabulary, self._d.unquantised
+        product = self._gemm(name, times, m, k, n, *precisions, self._bandwidth)
+        if self._head_gemm is None:
+            return product
+        return measured(product, times, self._head_gemm.timing(m, n, k))
+
+    def grouped(
+        self, name: str, times: int, matrices: Amount, m: Amount, k: float, n: float
+    ) -> Operator:
+        """(m x k), each row by one of so many ``matrices`` of a layer, (k x n): always by the data
+        sheet, since no profile has it."""
+        d = self._d
+        shape = name, times, m, k, n, d.weights, d.arithmetic, self._weight_bandwidth
+        return self._gemm(*shape, matrices)._replace(error=EXPERTS_ERROR)
+
+    def _gemm(
+        self,
+        name: str,
+        times: int,
+        m: Amount,
+        k: float,
+        n: float,
+        weights: str,
+        arithmetic: str,
+        bandwidth: float,
+        matrices: Amount = 1.0,
+    ) -> Operator:
+        """(m x k) by (k x n): weights read once, inputs read, outputs written."""
+        gpu = self._d.gpu
+        flops = 2.0 * m * k * n * times
+        moved = m * k * precision_bytes(arithmetic) + m * n * self.moved
+        traffic = (k * n * precision_bytes(weights) * matrices + moved) * times
+        return Operator(
+            name,
+            flops,
+            traffic,
+            flops / (gpu.flops(arithmetic) * gpu.efficiency.compute),
+            traffic / bandwidth,
+            self._latency * times,
+            0.0,
+            True,
+            projection_error(arithmetic),
+        )
+
+    def moving(self, name: str, kernel: str, times: int, traffic: Amount) -> Operator:
+        """A kernel that only moves ``traffic`` bytes each time, called ``kernel`` in profiles."""
+        operator, mover = self.plain(name, times, traffic), self._movers[kernel]
+        return operator if mover is None else measured(operator, times, mover.timing(traffic))
+
+    def rotary(self, times: int, m: Amount, query_size: int, kv_size: int) -> Operator:
+        """Queries and keys turned, keys and values written to the cache: one kernel by the data
+        sheet, two in a profile, the second of which reads what the first has written."""
+        kept = precision_bytes(self._d.kv_cache)
+        read = (query_size + 2 * kv_size) * self.moved
+        written = query_size * self.moved + 2 * kv_size * kept
+        operator = self.plain("rotary, KV write", times, m * (read + written))
+        turn, write = self._movers["rotary"], self._movers["kv_write"]
+        if turn is None or write is None:
+            return operator
+        turned = turn.timing(2 * m * (query_size + kv_size) * self.moved)
+        stored = write.timing(2 * m * kv_size * (self.moved + kept))
+        return measured(operator, times, both(turned, stored))
+
+    def plain(self, name: str, times: int, traffic: Amount) -> Operator:
+        """An operator that only moves data, ``traffic`` bytes each time, by the data sheet."""
+        memory = traffic * times / self._bandwidth
+        latency = 0.0 if self._d.engine.fused else self._latency * times
+        return Operator(name, 0.0, traffic * times, 0.0, memory, latency, 0.0, False)
+
+    def quantise(self, layers: int, m: Amount, inputs: Sequence[float]) -> Operator:
+        """The inputs of a layer's products, of these widths, 16 bits to 8 (a kernel for each)."""
+        traffic = m * sum(inputs) * (self.moved + 1) * layers
+        memory = traffic / (self._d.gpu.bandwidth * QUANTISE_BANDWIDTH)
+        latency = len(inputs) * layers * self._latency
+        return Operator("quantise activations", 0.0, traffic, 0.0, memory, latency, 0.0, False)
+
+    def all_reduce(self, times: int, size: Amount) -> Operator:
+        """Sums of ``size`` bytes over the GPUs of the replica."""
+        d = self._d
+        ring = d.engine.per_ring_gpu * d.tensor_parallel
+        if self._all_reduce is None:
+            seconds = all_reduce_time(size, d.tensor_parallel, d.gpu.link)
+            return _collective("all-reduce", times, size, seconds + ring)
+        found = self._all_reduce.timing(size, d.tensor_parallel)
+        operator = _collective("all-reduce", times, size, found.seconds + ring)
+        return operator._replace(error=found.error, measured=found.measured)
+
+    def all_gather(self, name: str, size: Amount) -> Operator:
+        """Parts of a tensor of ``size`` bytes brought together on every GPU."""
+        seconds = all_gather_time(size, self._d.tensor_parallel, self._d.gpu.link)
+        return _collective(name, 1, size, seconds)
+
+
+def measured(operator: Operator, times: int, found: Timing) -> Operator:
+    """``operator`` with the time that a profile gives it, ``times`` over.
+
+    What neither arithmetic nor traffic explains is latency; where they alone would take longer than
+    what was measured, they are scaled down to it.
+    """
+    seconds = found.seconds * times
+    roof = np.maximum(found.compute, found.memory) * times
+    scale = times * np.minimum(1.0, seconds / np.maximum(roof, 1e-30))
+    return operator._replace(
+        compute=found.compute * scale,
+        memory=found.memory * scale,
+        latency=np.maximum(seconds - roof, 0.0),
+        error=found.error,
+        measured=found.measured,
+    )
+
+
+def _collective(name: str, times: int, size: Amount, seconds: Amount) -> Operator:
+    return Operator(name, 0.0, size * times, 0.0, 0.0, 0.0, seconds * times, False)

@@ -1,0 +1,105 @@
+"""Reads how the iterations of plans followed each other, where one row stands for a thousand.
+
+Every sequence that decodes got one token from each iteration of its plan, and each iteration was
+longer than the one before by the same. Whoever needs single iterations, tokens or gaps of a plan
+asks here. Times in seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Numbers = NDArray[Any]
+
+COLUMNS = ("start_s", "end_s", "iterations", "decode_seqs")
+"""What ``Leaps.saved`` needs of a timeseries."""
+
+GROWTH = "iteration_growth_s"
+"""By how much each iteration of a plan is longer than the one before; observed runs may lack it."""
+
+
+class Table(Protocol):
+    """Columns by name: a mapping, or a DataFrame."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
+
+    def __contains__(self, name: object, /) -> bool: ...
+
+
+class Leaps:
+    """Row r stands for ``times[r]`` iterations from ``start[r]`` to ``end[r]``: iteration i (from
+    0) lasts ``first[r] + step[r] * i`` and gives a token to each of ``sequences[r]``."""
+
+    def __init__(
+        self,
+        start: Floats,
+        end: Floats,
+        times: Numbers,
+        sequences: Numbers,
+        first: Floats,
+        step: Floats,
+    ) -> None:
+        self.start, self.end, self.times, self.sequences = start, end, times, sequences
+        self.first, self.step = first, step
+
+    @classmethod
+    def recorded(cls, plans: NDArray[np.void]) -> Leaps:
+        """The plans of a run, rows of ``sim.loop.recorder.PLAN``."""
+        times = plans["iterations"].astype(np.int64)
+        start, end, first, step = (plans[name] for name in ("start", "end", "gap", "slope"))
+        return cls(start, end, times, plans["decode"], first, step)
+
+    @classmethod
+    def saved(cls, timeseries: Table) -> Leaps:
+        """The plans of a saved timeseries, by ``COLUMNS`` and where it is there ``GROWTH``."""
+        start, end, times, sequences = (np.asarray(timeseries[name]) for name in COLUMNS)
+        times = times.astype(np.promote_types(times.dtype, np.int64))
+        step = np.asarray(timeseries[GROWTH]) if GROWTH in timeseries else np.zeros(len(times))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            first = (end - start - step * (times * (times - 1) // 2)) / times
+        return cls(start, end, times, sequences, first, step)
+
+    def chosen(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Leaps:
+        """Some of the rows."""
+        return Leaps(
+            self.start[rows],
+            self.end[rows],
+            self.times[rows],
+            self.sequences[rows],
+            self.first[rows],
+            self.step[rows],
+        )
+
+    def tokens(self) -> Numbers:
+        """Tokens that decoding sequences got from each plan."""
+        found: Numbers = self.sequences * self.times
+        return found
+
+    def gained(self, sequences: Numbers | None = None) -> Numbers:
+        """Tokens that those, or so many ``sequences``, hold in the last iteration of each plan more
+        than in the first; evenly in between."""
+        found: Numbers = (self.sequences if sequences is None else sequences) * (self.times - 1)
+        return found
+
+    def integral(self, growth: Floats) -> Floats:
+        """What a quantity has gained since the start of each plan, times how long it had it, when
+        it gains ``growth`` with each iteration. Exact: a sum of powers."""
+        n = self.times.astype(np.float64)
+        evenly = self.first * n * (n - 1) / 2
+        lengthening = self.step * (n - 1) * n * (2 * n - 1) / 6
+        found: Floats = growth * (evenly + lengthening)
+        return found
+
+    def ends(self) -> Floats:
+        """When each iteration ended, plan by plan."""
+        times = self.times.astype(np.int64)
+        rows = np.repeat(np.arange(len(times)), times)
+        before = np.cumsum(times) - times
+        done = np.arange(len(rows)) - before[rows] + 1
+        growth = self.step[rows]
+        ends = self.start[rows] + (done * self.first[rows] + growth * (done * (done - 1) // 2))
+        return np.where(done == times[rows], self.end[rows], ends)

@@ -1,0 +1,73 @@
+"""Defines what an iteration computes, apart from whose tokens they are, and what times it.
+
+Seconds, lengths in tokens, contexts in KV tokens.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Part:
+    """``tokens`` of one prompt, prefilled on top of ``context`` tokens already computed."""
+
+    __slots__ = ("context", "tokens")
+
+    def __init__(self, tokens: int, context: int) -> None:
+        self.tokens = tokens
+        self.context = context
+
+    @property
+    def pairs(self) -> float:
+        """Causal query-key pairs of its attention.
+
+        >>> Part(2, 10).pairs  # the first query sees 11 keys, the second 12
+        23.0
+        """
+        return self.tokens * self.context + self.tokens * (self.tokens + 1) / 2
+
+
+class Batch(NamedTuple):
+    """What one iteration computes.
+
+    ``sequences`` are those that the decode kernels run over, ``context`` the KV tokens that they
+    hold in sum before the iteration, ``parts`` the prompts or parts of prompts to prefill,
+    ``admitted`` the requests that enter the batch with this iteration.
+    """
+
+    sequences: int
+    context: int
+    parts: Sequence[Part] = ()
+    admitted: int = 0
+
+
+class Timer(ABC):
+    """Times iterations: the cost model, or a simple law in its place.
+
+    ``line`` and ``iteration`` are what a replica asks of it; everything else asks for ``seconds``.
+    """
+
+    @abstractmethod
+    def line(self, sequences: int, context: int) -> tuple[float, float, float]:
+        """(limit, intercept, slope): a decode-only iteration over ``sequences`` that hold
+        ``context`` tokens in sum takes ``intercept + slope * context``, for context < limit."""
+
+    @abstractmethod
+    def iteration(
+        self, sequences: int, context: int, parts: Sequence[Part], admitted: int
+    ) -> tuple[float, float, float]:
+        """(duration, share of it spent in prefill attention, query-key pairs of that) of an
+        iteration with prompts; the fields of a ``Batch`` one by one, so that no replica has to make
+        one."""
+
+    def seconds(self, batch: Batch) -> float:
+        """The duration of one iteration over ``batch``; none of an empty one."""
+        sequences, context, parts, _ = batch
+        if parts:
+            return self.iteration(*batch)[0]
+        if not sequences:
+            return 0.0
+        _, intercept, slope = self.line(sequences, context)
+        return intercept + slope * context

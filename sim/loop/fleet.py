@@ -1,0 +1,159 @@
+"""Brings traffic to the replicas: arrivals, the router, and clients that wait for their answer.
+
+Requests become objects only when they arrive and are forgotten when they finish.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import chain
+
+import simpy
+
+from sim.loop.clock import ARRIVAL, Alarm, Process
+from sim.loop.recorder import Recorder
+from sim.loop.replica import Replica
+from sim.request import Request, TrafficClass
+from sim.routers import Router
+from sim.workload import ClosedTraffic, OpenTraffic
+
+PROGRESS_EVERY = 4096  # requests
+
+Progress = Callable[[int, int], None]
+"""Called now and then with (requests that have arrived, requests in all)."""
+
+
+class Fleet:
+    """Identical replicas behind one router. ``front_end`` is the time (s) that a request spends
+    outside the engine: HTTP, tokeniser, hand-over; its first token is that much later."""
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        router: Router,
+        recorder: Recorder,
+        *,
+        front_end: float,
+        progress: Progress | None = None,
+    ) -> None:
+        self.replicas: list[Replica] = []
+        self.issued = 0
+        self._env = env
+        self._router = router
+        self._recorder = recorder
+        self._front_end = front_end
+        self._progress = progress
+
+    def _dispatch(
+        self, arrival: float, prompt_tokens: int, output_tokens: int, traffic_class: TrafficClass
+    ) -> bool:
+        """Send one request to a replica; False if none can ever serve it."""
+        request = Request(self.issued, arrival, prompt_tokens, output_tokens, traffic_class)
+        self.issued += 1
+        replicas = self.replicas
+        index = self._router.choose(request, replicas) if len(replicas) > 1 else 0
+        replica = replicas[index]
+        reason = replica.scheduler.refusal(request)
+        if reason is not None:
+            self._recorder.reject(request, reason)
+            return False
+        request.queued = self._env._now
+        replica.submit(request)
+        return True
+
+    @property
+    def outstanding(self) -> int:
+        """Requests that have arrived and are neither finished nor rejected."""
+        return sum(replica.outstanding for replica in self.replicas)
+
+    def flush(self) -> None:
+        """Nothing more arrives before something finishes: batches that wait for company must go."""
+        for replica in self.replicas:
+            replica.flush()
+
+
+class OpenFleet(Fleet):
+    """Requests arrive when the trace says so, whatever the replicas do."""
+
+    def start(self, traffic: OpenTraffic) -> None:
+        """Begin to play ``traffic`` (the replicas are there by now)."""
+        alarm = Alarm(self._env)
+        alarm.start(self._arrivals(traffic, alarm))
+
+    def _arrivals(self, traffic: OpenTraffic, alarm: Alarm) -> Process:
+        env, front_end = self._env, self._front_end
+        for chunk in traffic.chunks():
+            if self._progress is not None:
+                self._progress(self.issued, traffic.total)
+            for arrival, prompt_tokens, output_tokens, traffic_class in chunk.rows():
+                due = arrival + front_end
+                if due > env._now:
+                    yield alarm.at(due, ARRIVAL)
+                self._dispatch(arrival, prompt_tokens, output_tokens, traffic_class)
+        self.flush()
+        yield alarm.at(math.inf, ARRIVAL)
+
+
+class ClosedFleet(Fleet):
+    """``concurrency`` clients, each sending its next request ``think_time`` after its last
+    answer."""
+
+    def start(self, traffic: ClosedTraffic) -> None:
+        """Begin with one request from each client at time 0 (the replicas are there by now)."""
+        self._think_time = traffic.think_time
+        self._sends = [0.0] * min(traffic.concurrency, traffic.total)  # a heap of times to send at
+        self._wake_at = -math.inf  # while the process does not wait
+        self._alarm = Alarm(self._env)
+        self._alarm.start(self._clients(traffic))
+
+    def _clients(self, traffic: ClosedTraffic) -> Process:
+        env, sends = self._env, self._sends
+        lengths = chain.from_iterable(chunk.rows() for chunk in traffic.lengths())
+        while self.issued < traffic.total:
+            due = sends[0] + self._front_end if sends else math.inf
+            if due > env._now:
+                self._wake_at = due
+                yield self._alarm.at(due, ARRIVAL)
+                self._wake_at = -math.inf
+                continue
+            if self._progress is not None and self.issued % PROGRESS_EVERY == 0:
+                self._progress(self.issued, traffic.total)
+            arrival = heappop(sends)
+            if not self._dispatch(arrival, *next(lengths)):
+                heappush(sends, env._now + self._think_time)  # refused: its client goes on
+        self.flush()
+        yield self._alarm.at(math.inf, ARRIVAL)
+
+    def answer(self, request: Request) -> None:
+        """A client has its answer and will think, then send its next request."""
+        send = self._env._now + self._think_time
+        heappush(self._sends, send)
+        if send + self._front_end < self._wake_at:
+            self._wake_at = send + self._front_end
+            self._alarm.move(self._wake_at, ARRIVAL)
+
+
+def make_fleet(
+    env: simpy.Environment,
+    traffic: OpenTraffic | ClosedTraffic,
+    router: Router,
+    recorder: Recorder,
+    make_replica: Callable[[int, Callable[[Request], None] | None], Replica],
+    *,
+    replicas: int,
+    front_end: float,
+    progress: Progress | None = None,
+) -> Fleet:
+    """A fleet of ``replicas``, ready to run. ``make_replica`` gets the number of the replica and
+    what it is to call when a request is done (None: nothing)."""
+    if isinstance(traffic, ClosedTraffic):
+        closed = ClosedFleet(env, router, recorder, front_end=front_end, progress=progress)
+        closed.replicas = [make_replica(index, closed.answer) for index in range(replicas)]
+        closed.start(traffic)
+        return closed
+    fleet = OpenFleet(env, router, recorder, front_end=front_end, progress=progress)
+    fleet.replicas = [make_replica(index, None) for index in range(replicas)]
+    fleet.start(traffic)
+    return fleet

@@ -1,0 +1,242 @@
+"""Runs one replica: a SimPy process that plans, times, waits and accounts, iteration by iteration.
+
+While nothing can change the batch, the next k decode iterations are one *leap*: one plan, one
+event. Within a run of decodes of the same sequences the iteration boundaries are those that
+``sim.growth`` gives, anchored where the composition last changed; they are used with leaps and
+without, so both give the same times to the last bit. An arrival that may change the next plan cuts
+the leap at the next boundary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import simpy
+
+from sim.growth.steady import SteadyRun
+from sim.iteration import Timer
+from sim.loop.clock import SCHEDULING, Alarm, Process, due_now
+from sim.loop.recorder import PLAN, Recorder, pack_chunk, pack_plan
+from sim.request import Request
+from sim.schedulers import Chunk, Plan, Scheduler
+
+PLAN_BYTES = PLAN.itemsize
+
+
+class Replica:
+    """One engine instance. ``outstanding`` counts its requests, waiting and running."""
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        index: int,
+        scheduler: Scheduler,
+        timer: Timer,
+        recorder: Recorder,
+        *,
+        leap: bool = True,
+        on_finish: Callable[[Request], None] | None = None,
+    ) -> None:
+        self.index = index
+        self.scheduler = scheduler
+        self.outstanding = 0
+        self._env = env
+        self._timer = timer
+        self._recorder = recorder
+        self._leap = leap
+        self._on_finish = on_finish
+        self._alarm = Alarm(env)
+        self._idle = False
+        self._plan: Plan  # the one in flight, or the last one
+        self._iterations = 0  # of the plan in flight; 0 if there is none
+        self._run: SteadyRun | None = None  # the run it belongs to, if it is decode only
+        self._started = 0.0
+        self._waiting = 0  # requests that the plan in flight left in the queue
+        self._timed = (0.0, 0.0, 0.0)  # the plan in flight, if it has prefills: ``Timer.iteration``
+        self._alarm.start(self._process())
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait for their first iteration, or to go on after a preemption."""
+        return len(self.scheduler.waiting)
+
+    @property
+    def queued_prompt_tokens(self) -> int:
+        """Tokens of the prompts of those; counted when asked for."""
+        return sum(request.prompt_tokens for request in self.scheduler.waiting)
+
+    @property
+    def kv_used(self) -> float:
+        """Share of the KV cache that is taken now, with leaps as without."""
+        kv, run = self.scheduler.kv, self._run
+        reserved = kv.reserved
+        if self._iterations > 1 and run is not None:
+            # an iteration has its memory when it begins: those of the leap that have, but the first
+            second = run.done + 1
+            last = run.done + self._iterations
+            reserved += kv.growth(run.first_boundary_from(self._env._now, second, last) - second)
+        return reserved / kv.capacity
+
+    def submit(self, request: Request) -> None:
+        """Take in a request that arrives now; wake up, or cut the leap in flight if it matters."""
+        self.outstanding += 1
+        matters = self.scheduler.submit(request)
+        if self._idle:
+            self._wake()
+        elif matters and self._iterations > 1:
+            self._cut()
+
+    def flush(self) -> None:
+        """Nothing more arrives before something finishes: launch an incomplete batch."""
+        self.scheduler.flush()
+        if self._idle:
+            self._wake()
+
+    def stop(self, now: float) -> list[tuple[Request, int]]:
+        """The run ends here: account for the boundaries of the leap in flight up to ``now``, and
+        return each unfinished request with the number of tokens it has received."""
+        run = self._run
+        if self._iterations and run is not None:
+            reached = run.first_boundary_from(now, run.done, run.done + self._iterations)
+            if run.boundary(reached) > now:
+                reached -= 1
+            if reached > run.done:
+                self._iterations = reached - run.done
+                self._account(run.boundary(reached))
+        scheduler = self.scheduler
+        unfinished = [*scheduler.waiting, *scheduler.members()]
+        return [(r, r.generated + scheduler.steps(r)) for r in unfinished]
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError if batch and memory disagree.
+
+        Only between iterations: a plan in flight has its memory already and its tokens not yet.
+        """
+        if not self._iterations:
+            self.scheduler.check_integrity()
+
+    def _wake(self) -> None:
+        self._idle = False
+        self._alarm.move(self._env._now, SCHEDULING + self.index)
+
+    def _process(self) -> Process:
+        env, alarm, scheduler = self._env, self._alarm, self.scheduler
+        schedule, repeats, account = scheduler.schedule, scheduler.repeats, self._account
+        line, iteration = self._timer.line, self._timer.iteration
+        start_run = scheduler.decoding.run
+        leap, preempted = self._leap, scheduler.preempted
+        completion, scheduling = self.index, SCHEDULING + self.index
+        while True:
+            now = env._now
+            plan = schedule(now)
+            if preempted:
+                self._note_preempted(now)
+            if plan is None:
+                self._idle = True
+                yield alarm.at(scheduler.wakeup(now), scheduling)
+                self._idle = False
+                continue
+            self._plan = plan
+            self._started = now
+            self._waiting = len(scheduler.waiting)
+            sequences, context, chunks = plan.sequences, plan.context, plan.chunks
+            if chunks:
+                self._run = None
+                self._iterations = 1
+                self._timed = timed = iteration(sequences, context, chunks, plan.admitted)
+                end = now + timed[0]
+            else:
+                run = self._run
+                if run is None or not run.continues(now, sequences, context):
+                    found = line(sequences, context)
+                    self._run = run = start_run(now, sequences, context, found)
+                self._iterations = times = repeats(run.left()) if leap and plan.stationary else 1
+                end = run.boundary(run.done + times)
+            yield alarm.at(end, completion)
+            account(env._now)
+            if due_now(env):  # others go first
+                yield alarm.at(env._now, scheduling)
+
+    def _cut(self) -> None:
+        """End the leap in flight at the first iteration boundary from now on."""
+        run = self._run
+        assert run is not None
+        planned = run.done + self._iterations
+        reached = run.first_boundary_from(self._env._now, run.done + 1, planned)
+        if reached < planned:
+            self._iterations = reached - run.done
+            self._alarm.move(run.boundary(reached), self.index)
+
+    def _account(self, end: float) -> None:
+        """The plan in flight has run until ``end``: record it, collect what finished."""
+        plan, run, scheduler, rows = self._plan, self._run, self.scheduler, self._recorder.plans
+        iterations, started, chunks = self._iterations, self._started, plan.chunks
+        tokens = stalled = 0
+        if run is None:
+            gap, attention, pairs = self._timed
+            slope = 0.0
+        else:
+            gap, slope = run.advance(iterations, end)
+            attention = pairs = 0.0
+        if plan.decode and scheduler.decoding.last_end != started:
+            for since, members in scheduler.decoding.stalled(started):
+                self._recorder.long_gap(gap + (started - since), members)
+                stalled += members
+        if chunks:
+            number, pieces = len(rows) // PLAN_BYTES, self._recorder.chunks
+            for chunk in chunks:
+                request, size = chunk.request, chunk.tokens
+                tokens += size
+                pieces += pack_chunk(number, request.id, size, chunk.context)
+                if request.generated:
+                    self._note_resumed(chunk, end)
+        reserved = reserved_end = scheduler.kv.reserved
+        finished = scheduler.complete(plan, iterations, end)
+        if iterations > 1:
+            reserved_end = scheduler.reserved_end
+        rows += pack_plan(
+            started,
+            end,
+            gap,
+            slope,
+            attention,
+            pairs,
+            plan.context,
+            plan.held,
+            reserved,
+            reserved_end,
+            iterations,
+            plan.decode,
+            plan.sequences,
+            stalled,
+            len(chunks),
+            tokens,
+            plan.admitted,
+            plan.preempted,
+            plan.running,
+            self._waiting,
+            len(finished),
+            self.index,
+        )
+        self._iterations = 0
+        if finished:
+            self.outstanding -= len(finished)
+            for request in finished:
+                self._recorder.close(request, self.index, request.generated, end)
+                if self._on_finish is not None:
+                    self._on_finish(request)
+
+    def _note_resumed(self, chunk: Chunk, end: float) -> None:
+        """A preempted request whose prefill is complete again has waited long for its next
+        token."""
+        request = chunk.request
+        if chunk.context + chunk.tokens >= request.tokens_to_prefill():
+            self._recorder.long_gap(end - request.last_token, 1)
+            self._recorder.caught_up(request, end)
+
+    def _note_preempted(self, now: float) -> None:
+        """The plan that was just made preempted requests."""
+        preempted = self.scheduler.preempted
+        for request in preempted:
+            self._recorder.preempted(request, now)
+        preempted.clear()

@@ -1,0 +1,211 @@
+"""Computes, without a simulation, what fits in memory and what bounds each operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sim.cost import CostModel, Deployment, Operator
+from sim.cost.parts.mixture_of_experts import ROUTED
+from sim.errors import UsageError
+from sim.iteration import Batch, Part
+from sim.memory.capacity import Capacity
+from sim.specs.precision import precision_bytes
+from sim.units import show_bytes, show_time
+
+SMALL = (2, 4, 8, 16, 32, 64)
+"""Batches with which a smaller one is compared: kernels for few rows differ from those for many."""
+
+GPUS_OF_A_REPLICA = (1, 2, 4, 8, 16)
+"""Sizes of a replica that are tried where a model does not fit: a node, and two."""
+
+NARROWER = ("fp8", "int8", "int4")
+"""Precisions of weights that are tried where a model does not fit."""
+
+
+def roofline_document(
+    d: Deployment, batches: Sequence[int], context: int, prompt: int
+) -> dict[str, Any]:
+    """Every operator of a decode pass at each batch size, and of the prefill of one prompt.
+
+    ``context`` is the tokens that each decoding sequence holds, ``prompt`` the length prefilled.
+    FLOP, bytes and seconds are of one GPU and one pass.
+    """
+    cost = CostModel(d)
+    passes = [
+        _pass("decode", batch, context, cost.pass_operators(Batch(batch, batch * context)))
+        for batch in batches
+    ]
+    whole = Batch(0, 0, [Part(prompt, 0)])
+    passes.append(_pass("prefill", 1, prompt, cost.pass_operators(whole)))
+    notes = [d.format_note, *(_slow_batch(cost, batch, context) for batch in batches)]
+    return {
+        "command": "roofline",
+        **_subject(d),
+        "flops_per_s": d.gpu.flops(d.arithmetic),
+        "bytes_per_s": d.gpu.bandwidth,
+        "ridge_flops_per_byte": d.gpu.flops(d.arithmetic) / d.gpu.bandwidth,
+        "passes": passes,
+        "notes": [note for note in notes if note],
+    }
+
+
+def _subject(d: Deployment) -> dict[str, Any]:
+    """What an answer describes: model, GPUs, engine and precision."""
+    return {
+        "model": d.model.name,
+        "gpu": d.gpu.name,
+        "tensor_parallel": d.tensor_parallel,
+        "precision": {
+            "weights": d.weights,
+            "activations": d.activations,
+            "kv_cache": d.kv_cache,
+            "computed": d.arithmetic,
+        },
+    }
+
+
+def _pass(phase: str, batch: int, tokens: int, operators: Sequence[Operator]) -> dict[str, Any]:
+    return {
+        "phase": phase,
+        "batch": batch,
+        "tokens": tokens,
+        "seconds": sum(float(o.seconds) for o in operators),
+        "operators": [
+            {
+                "name": o.name,
+                "flops": float(o.flops),
+                "bytes": float(o.bytes),
+                "seconds": float(o.seconds),
+                "bound_by": o.bound,
+                "shared": _sharing(o),
+            }
+            for o in operators
+        ],
+    }
+
+
+def _sharing(o: Operator) -> str:
+    if "attention" in o.name:
+        return "no, KV"
+    if o.name in ROUTED:
+        return "in part"
+    return "weights" if o.per_batch else "no"
+
+
+def _slow_batch(cost: CostModel, batch: int, context: int) -> str | None:
+    """Why a decode pass takes longer than one of a larger batch, where measured kernels do: by more
+    than they are off; None where it does not, or the kernels were not measured."""
+    mine = cost.pass_operators(Batch(batch, batch * context))
+    total = sum(float(o.seconds) for o in mine)
+    for other in SMALL:
+        if other <= batch:
+            continue
+        theirs = cost.pass_operators(Batch(other, other * context))
+        faster = sum(float(o.seconds) for o in theirs)
+        slow, fast = max(
+            zip(mine, theirs, strict=True),
+            key=lambda pair: float(pair[0].seconds - pair[1].seconds),
+        )
+        drop = 1 - float(fast.seconds) / float(slow.seconds)
+        measured = bool(slow.measured) and bool(fast.measured)
+        if faster < total and measured and drop > float(slow.error) + float(fast.error):
+            return (
+                f"A batch of {batch:,} takes {show_time(total)}, longer than one of {other:,} "
+                f"({show_time(faster)}). This is in the kernel timings of this GPU, mostly in "
+                f"{slow.name} ({show_time(float(slow.seconds))} and "
+                f"{show_time(float(fast.seconds))}): its kernels for few rows are the slower ones."
+            )
+    return None
+
+
+CapacityOf = Callable[[Deployment], Capacity]
+"""The memory arithmetic of a deployment under settings that are decided."""
+
+
+def fit_document(d: Deployment, capacity_of: CapacityOf, context: int) -> dict[str, Any]:
+    """Whether ``d`` fits with a request of ``context`` tokens, the memory of one GPU in bytes, and
+    where it does not fit what would.
+
+    Raises UsageError for a context that the model was not made for.
+    """
+    check_context(d, context)
+    memory = capacity_of(d)
+    short = _shortage(memory, context)
+    remedies = [] if short == 0 else _remedies(d, capacity_of, context)
+    return {
+        "command": "fit",
+        **_subject(d),
+        "fits": short == 0,
+        "short_bytes": short,
+        "memory_bytes": memory.memory,
+        "budget_bytes": memory.budget,
+        "weight_bytes": memory.weights,
+        "activation_bytes": memory.activations,
+        "reserve_bytes": memory.reserve,
+        "kv_cache_bytes": memory.kv_cache,
+        "kv_bytes_per_token": memory.kv_bytes_per_token,
+        "block_size": memory.block_size,
+        "num_gpu_blocks": memory.num_gpu_blocks,
+        "kv_cache_tokens": memory.tokens,
+        "context": context,
+        "max_concurrency": memory.max_concurrency(context),
+        "remedies": remedies,
+        "text": _fit_text(memory, short, remedies, context),
+        "notes": [] if d.format_note is None else [d.format_note],
+    }
+
+
+def _shortage(memory: Capacity, context: int) -> float:
+    """Bytes of each GPU that are missing for one request of ``context`` tokens; 0: it fits."""
+    blocks = -(-context // memory.block_size)
+    if memory.usable_blocks >= blocks:
+        return 0.0
+    needed = (blocks + memory.null_blocks) * memory.block_size * memory.kv_bytes_per_token
+    return needed - memory.kv_cache
+
+
+def _remedies(d: Deployment, capacity_of: CapacityOf, context: int) -> list[dict[str, Any]]:
+    """The smallest larger replica, and the widest narrower weights, with which it would fit."""
+    larger = [(n, {"tensor_parallel": n}) for n in GPUS_OF_A_REPLICA if n > d.tensor_parallel]
+    own = precision_bytes(d.weights)
+    narrower = [(0, {"weights": name}) for name in NARROWER if precision_bytes(name) < own]
+    found = []
+    for group in (larger, narrower):
+        for _, change in group:
+            try:
+                other = replace(d, **change)
+            except ValueError:  # heads that cannot be shared out, activations that do not match
+                continue
+            if _shortage(capacity_of(other), context) == 0:
+                found.append(change)
+                break
+    return found
+
+
+def _fit_text(
+    memory: Capacity, short: float, remedies: Sequence[Mapping[str, Any]], context: int
+) -> str:
+    """Whether it fits, in a sentence, and what would."""
+    if short == 0:
+        return f"Fits, with {memory.max_concurrency(context):,.1f} requests of {context:,} tokens."
+    what = "Does not fit" if memory.kv_cache <= 0 else f"No request of {context:,} tokens fits"
+    lacking = -memory.kv_cache if memory.kv_cache <= 0 else short
+    words = [
+        f"{each['tensor_parallel']} GPUs (--tensor-parallel {each['tensor_parallel']})"
+        if "tensor_parallel" in each
+        else f"{each['weights']} weights (--weights {each['weights']})"
+        for each in remedies
+    ]
+    would = f"it fits with {', or with '.join(words)}" if words else "take a GPU with more memory"
+    return f"{what}: {show_bytes(lacking)} short on each GPU; {would}."
+
+
+def check_context(d: Deployment, context: int) -> None:
+    """Raise UsageError for a context that the model was not made for."""
+    if context > d.model.max_position_embeddings:
+        raise UsageError(
+            f"--context {context:,} is more than the {d.model.max_position_embeddings:,} tokens "
+            f"that {d.model.name} was made for"
+        )

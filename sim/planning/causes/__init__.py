@@ -1,0 +1,1 @@
+"""Explains runs: what limits them, what each technique adds, what inputs decide."""

@@ -1,0 +1,195 @@
+"""Computes what each technique of a scenario adds to its speed-up over a naive baseline.
+
+Every set of the techniques is simulated once, on the same traffic. What a technique brings depends
+on which others are there already, so each counts with its mean over orders (``shapley``). Speed-ups
+multiply, and so do the **factors** here: they are the exponentials of mean logarithms, and their
+product is the whole. A metric that is 0 or undefined somewhere on the way has differences only.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from sim.errors import InfeasibleError, UsageError
+from sim.planning.causes.shapley import Coalition, Edge, all_orders, subsets, these_orders
+from sim.planning.causes.techniques import SMALL_BATCH, Technique, effective, ordered, techniques
+from sim.planning.causes.techniques import settings as settings_of
+from sim.planning.contrast.gains import CAPACITY, FIGURES, Figure
+from sim.planning.points.executors import Executor
+from sim.planning.points.points import Outcome, Point, Settings
+from sim.scenario import Scenario
+
+MOST_EXACT = 6
+"""Techniques of which all sets are simulated: 64 runs. Of more, a sample of orders."""
+SAMPLED_ORDERS = 16
+
+Tell = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """What was found. ``known`` are the techniques in the order asked for, ``needed`` the names of
+    those that are in the baseline because nothing runs without them; ``edges`` say how often each
+    other one joins each set of others, ``outcomes`` the result of a set (without those needed)."""
+
+    scenario: Scenario
+    known: Sequence[Technique]
+    needed: Coalition
+    batch: int
+    saturated: bool
+    exact: bool
+    edges: Mapping[Edge, int]
+    outcomes: Mapping[Coalition, Outcome]
+
+    @property
+    def added(self) -> list[Technique]:
+        """The techniques that are taken apart, in order."""
+        return [t for t in self.known if t.name not in self.needed]
+
+    def outcome(self, present: Coalition) -> Outcome:
+        """What came of a set of the added techniques."""
+        return self.outcomes[effective(present | self.needed, self.known)]
+
+    def values(self, key: str) -> dict[Coalition, float | None]:
+        """A figure of every set on the way, None where it is undefined."""
+        (figure,) = (figure for figure in FIGURES if figure.key == key)
+        found: dict[Coalition, float | None] = {}
+        for coalition, player in self.edges:
+            for present in (coalition, coalition | {player}):
+                summary = self.outcome(present).summary
+                found[present] = None if summary is None else self.value(figure, summary)
+        return found
+
+    def value(self, figure: Figure, summary: Mapping[str, Any]) -> float | None:
+        """A figure of a run; None for what full batches serve in multiples of the traffic where
+        all of that is there at once."""
+        return None if self.saturated and figure is CAPACITY else figure.of(summary)
+
+    def settings(self, present: Coalition) -> Settings:
+        """The overrides that make a set of the added techniques out of the scenario."""
+        return settings_of(present | self.needed, self.known)
+
+
+def ablate(
+    scenario: Scenario,
+    executor: Executor,
+    *,
+    order: Sequence[str] | None = None,
+    batch: int = SMALL_BATCH,
+    saturate: bool = False,
+    tell: Tell | None = None,
+) -> Ablation:
+    """Take the scenario's speed-up over the naive baseline apart.
+
+    ``saturate`` lets all requests arrive at once, so that throughputs are capacities. ``tell`` is
+    called with (runs done, runs in all). UsageError if the scenario uses no technique, or for an
+    ``order`` that does not list each of them; InfeasibleError if the scenario itself does not run.
+    """
+    known = ordered(techniques(scenario, batch), order)
+    if not known:
+        raise UsageError(
+            "the scenario is the naive baseline already: static batches of "
+            f"{scenario.scheduler.max_num_seqs}, contiguous KV cache, 16 bits"
+        )
+    if saturate:
+        scenario = saturated(scenario)
+    names = [technique.name for technique in known]
+    runs = _Runs(scenario, known, executor, tell)
+    whole = runs.of([frozenset(names)])[0]
+    if whole.error is not None:
+        raise InfeasibleError(f"the scenario itself does not run: {whole.error}")
+    exact = len(names) <= MOST_EXACT
+    if exact:
+        runs.of(subsets(names))
+    needed = _needed(names, runs)
+    rest = [name for name in names if name not in needed]
+    if exact:
+        edges = all_orders(rest, lambda present: runs.feasible(present | needed))
+    else:
+        sample = list(_sample(rest, scenario.seed))
+        runs.of([frozenset(o[:n]) | needed for o in sample for n in range(len(o) + 1)])
+        sound = [o for o in sample if _passable(o, needed, runs)]
+        edges = these_orders(sound)
+    if rest and not edges:
+        raise InfeasibleError("no order of the techniques leads from one run that fits to the next")
+    return Ablation(scenario, known, needed, batch, saturate, exact, edges, runs.outcomes)
+
+
+def saturated(scenario: Scenario) -> Scenario:
+    """The same requests, all of them there from the start.
+
+    UsageError for a closed loop, which has no requests to arrive.
+    """
+    arrivals = scenario.workload.arrivals
+    if arrivals is None:
+        return scenario.override({"workload.trace.rate": None, "workload.trace.time_scale": 1e-6})
+    if arrivals.kind == "closed":
+        raise UsageError("--saturate: clients of a closed loop wait for answers; raise concurrency")
+    return scenario.override({"workload.arrivals": {"kind": "burst"}, "run.warmup": 0})
+
+
+class _Runs:
+    """Runs of sets of techniques, each made once."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        known: Sequence[Technique],
+        executor: Executor,
+        tell: Tell | None,
+    ) -> None:
+        self.outcomes: dict[Coalition, Outcome] = {}
+        self._scenario, self._known = scenario, known
+        self._executor, self._tell = executor, tell
+
+    def of(self, wanted: Sequence[Coalition]) -> list[Outcome]:
+        """What came of these sets; those that are new are simulated."""
+        keys = [effective(present, self._known) for present in wanted]
+        new = [key for key in dict.fromkeys(keys) if key not in self.outcomes]
+        known = self._known
+        label = {t.name: t.title for t in known}
+        points = [
+            Point(
+                index,
+                settings_of(key, known),
+                ", ".join(label[t.name] for t in known if t.name in key) or "baseline",
+            )
+            for index, key in enumerate(new)
+        ]
+        for done, outcome in enumerate(self._executor.run(self._scenario, points), 1):
+            self.outcomes[new[outcome.point.index]] = outcome
+            if self._tell is not None:
+                self._tell(done, len(new))
+        return [self.outcomes[key] for key in keys]
+
+    def feasible(self, present: Coalition) -> bool:
+        """Whether a set runs."""
+        return self.of([present])[0].error is None
+
+
+def _needed(names: Sequence[str], runs: _Runs) -> Coalition:
+    """The fewest techniques without which nothing runs, the first in order of equally few."""
+    for size in range(len(names) + 1):
+        for some in combinations(names, size):
+            if runs.feasible(frozenset(some)):
+                return frozenset(some)
+    raise AssertionError("all of them run")
+
+
+def _sample(names: Sequence[str], seed: int) -> Iterator[list[str]]:
+    """The given order, and as many drawn at random as make up the sample; each with its reverse."""
+    draw = random.Random(seed)
+    for number in range(SAMPLED_ORDERS // 2):
+        order = list(names)
+        if number:
+            draw.shuffle(order)
+        yield order
+        yield order[::-1]
+
+
+def _passable(order: Sequence[str], needed: Coalition, runs: _Runs) -> bool:
+    return all(runs.feasible(frozenset(order[:n]) | needed) for n in range(len(order) + 1))

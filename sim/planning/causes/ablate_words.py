@@ -1,0 +1,102 @@
+"""The words of an ablation: what all techniques together bring, and what each does.
+
+The terminal and the page use the same ones, and have the metrics in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sim.units import TWICE, milliseconds, number
+
+Document = Mapping[str, Any]
+Figure = Mapping[str, Any]
+
+ORDER = ("capacity", "output_throughput", "request_goodput", "p99_ttft_ms", "p99_tpot_ms")
+"""The capacity first: it is what techniques bring where the traffic sets the throughput."""
+
+WORDS: Mapping[str, str] = {
+    "capacity": "the capacity",
+    "output_throughput": "the throughput",
+}
+
+OVERLOADED = "overloaded"
+
+SAME = 1e-3
+"""A ratio this near 1, or a part of the whole this small, is no change."""
+
+
+def figures(document: Document) -> list[Figure]:
+    """The metrics, the one that says most first; those that no set has come last."""
+    found = {figure["key"]: figure for figure in document["figures"]}
+    order = [found[key] for key in ORDER if key in found]
+    return sorted(order, key=lambda figure: figure["full"] is None)
+
+
+def headline(document: Document) -> str:
+    """What all techniques together bring: capacity or throughput, and the p99 of TTFT."""
+    found = {figure["key"]: figure for figure in document["figures"]}
+    main = next((key for key in ORDER[:2] if found[key]["factor"] is not None), None)
+    if main is None:
+        return "Not comparable with the naive baseline."
+    text = f"{number(found[main]['factor'])}x {WORDS[main]} of the naive baseline"
+    if _baseline_state(document) == OVERLOADED:
+        text += ", which is overloaded by this traffic"
+    before, after = (found["p99_ttft_ms"][key] for key in ("baseline", "full"))
+    if before is None or after is None:
+        return f"{text}."
+    return f"{text}; p99 TTFT is {milliseconds(after)} instead of {milliseconds(before)}."
+
+
+def _baseline_state(document: Document) -> str | None:
+    """The state of the set without any technique, if that ran."""
+    return next((row["state"] for row in document["subsets"] if not row["with"]), None)
+
+
+def value_text(key: str, value: float | None) -> str:
+    """A metric with its unit, as columns have them."""
+    if key.endswith("_ms"):
+        return milliseconds(value)
+    return f"{number(value)}x" if key == "capacity" and value is not None else number(value)
+
+
+def kind(figure: Figure) -> str:
+    """Whether its parts are factors or, where one has none, differences."""
+    has = all(part["factor"] is not None for part in figure["parts"])
+    return "factor" if has else "difference"
+
+
+def adds_up(figure: Figure) -> bool:
+    """Whether its parts are differences that add up to the whole."""
+    known = [part["difference"] is not None for part in figure["parts"]]
+    return kind(figure) == "difference" and all(known)
+
+
+def part_text(figure: Figure, part: Mapping[str, Any]) -> str:
+    """What a technique does to a metric: a factor, or a difference with its sign."""
+    of = kind(figure)
+    value = part[of]
+    if value is None:
+        return "-"
+    if of == "factor":
+        return factor_text(figure["key"], value)
+    whole = figure["difference"]
+    if value == 0 or (whole and abs(value / whole) < SAME):
+        return "no change"
+    return f"{'-' if value < 0 else '+'}{value_text(figure['key'], abs(value))}"
+
+
+def factor_text(key: str, ratio: float) -> str:
+    """A factor as people say it.
+
+    >>> factor_text("p99_ttft_ms", 7.0e-5), factor_text("capacity", 15.7)
+    ('14,286x shorter', 'x 15.7')
+    >>> factor_text("p99_tpot_ms", 0.93), factor_text("capacity", 1.0002)
+    ('x 0.93', 'no change')
+    """
+    if abs(ratio - 1) <= SAME:
+        return "no change"
+    if key.endswith("_ms") and not 1 / TWICE < ratio < TWICE:
+        return f"{number(max(ratio, 1 / ratio))}x {'longer' if ratio > 1 else 'shorter'}"
+    return f"x {number(ratio)}"

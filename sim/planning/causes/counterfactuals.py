@@ -1,0 +1,182 @@
+"""Lists the changes of a scenario that a diagnosis tries, and the effort that each takes.
+
+What-ifs are changes that cannot be bought one by one; they show what limits a run. Everything else
+is an action: a setting, another precision, more hardware, or less of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+from sim.memory import ALLOCATORS, PagedAllocator
+from sim.metrics.rejection import Rejection
+from sim.planning.points.points import Settings
+from sim.planning.points.wording import counted
+from sim.routers import LeastOutstanding
+from sim.scenario import Scenario
+from sim.scenario.support import refusal
+from sim.schedulers import ChunkedPrefill
+from sim.specs.precision import precision_bytes
+
+
+class Effort(NamedTuple):
+    """What an action takes. Its effect is divided by ``weight`` before advice is ranked."""
+
+    name: str
+    title: str
+    weight: float
+
+
+FLAG = Effort("setting", "a setting of the engine, at its next start", 1.0)
+FORMAT = Effort("precision", "another precision: a new checkpoint, and quality to be checked", 2.0)
+HARDWARE = Effort("hardware", "twice the GPUs, and so twice the cost", 4.0)
+SAVING = Effort("saving", "fewer GPUs, and so a lower cost", 4.0)
+PROBE = Effort("what-if", "cannot be bought alone: it shows what limits the run", 0.0)
+SPECULATION: Mapping[str, object] = MappingProxyType(
+    {"method": "ngram", "num_tokens": 4, "acceptance_rate": 0.6}
+)
+LONGER = "max-model-len"
+"""The name of the change that accepts longer requests."""
+
+EFFORTS = (FLAG, FORMAT, HARDWARE, SAVING, PROBE)
+
+
+@dataclass(frozen=True)
+class Counterfactual:
+    """One change: its ``settings``, and of a what-if what the run is ``bound`` by if it helps."""
+
+    name: str
+    title: str
+    settings: Settings
+    effort: Effort
+    bound: str = ""
+
+
+def counterfactuals(scenario: Scenario, rejection: Rejection | None = None) -> list[Counterfactual]:
+    """Everything to try, what-ifs first; ``rejection`` has the requests that the scenario rejects,
+    if it does."""
+    parts: tuple[Callable[[Scenario], Iterator[Counterfactual]], ...]
+    parts = (_seats, _memory, _formats, _guesses, _hardware)
+    found = [change for part in parts for change in part(scenario)]
+    return [*_probes(scenario), *_longer(rejection), *found]
+
+
+def _longer(rejection: Rejection | None) -> Iterator[Counterfactual]:
+    """The ``max_model_len`` that admits what is rejected for its length."""
+    length = None if rejection is None else rejection.wanted_length
+    if length is not None:
+        yield _flag(LONGER, f"max_model_len {length:,}", {"max_model_len": length})
+
+
+def _probes(scenario: Scenario) -> Iterator[Counterfactual]:
+    a = scenario.assume
+    yield _probe("memory", "2x GPU memory", "memory", 2 * a.memory, "memory capacity")
+    yield _probe("bandwidth", "2x memory bandwidth", "bandwidth", 2 * a.bandwidth,
+                 "memory bandwidth")  # fmt: skip
+    yield _probe("compute", "2x compute", "compute", 2 * a.compute, "compute")
+    if any(pool.tensor_parallel > 1 for pool in scenario.pools):
+        yield _probe("link", "2x link bandwidth", "link", 2 * a.link, "links between GPUs")
+    yield _probe("host", "no host time", "host_time", 0.0, "the engine's host time")
+
+
+def _probe(name: str, title: str, key: str, value: float, bound: str) -> Counterfactual:
+    return Counterfactual(name, title, {f"assume.{key}": value}, PROBE, bound)
+
+
+def _seats(scenario: Scenario) -> Iterator[Counterfactual]:
+    """Batch, token budget and the rule of batching."""
+    knobs = scenario.scheduler
+    seats, tokens = knobs.max_num_seqs, knobs.max_num_batched_tokens
+    policy = knobs.policy(scenario.folders)
+    if policy.shape.whole:
+        lifted = {"scheduler.max_num_batched_tokens": seats} if tokens < seats else {}
+        changed = {"scheduler.batching": ChunkedPrefill.name, **lifted}
+        yield _flag(ChunkedPrefill.name, f"{ChunkedPrefill.name} batching", changed)
+    more: dict[str, object] = {"scheduler.max_num_seqs": 2 * seats}
+    if tokens < 2 * seats:
+        more["scheduler.max_num_batched_tokens"] = 2 * seats
+    yield _flag("more-seats", f"max_num_seqs {2 * seats:,}", more)
+    if seats > 1:
+        yield _flag("fewer-seats", f"max_num_seqs {seats // 2:,}",
+                    {"scheduler.max_num_seqs": seats // 2})  # fmt: skip
+    if "max_num_batched_tokens" not in policy.knobs:
+        return
+    yield _flag("more-tokens", f"max_num_batched_tokens {2 * tokens:,}",
+                {"scheduler.max_num_batched_tokens": 2 * tokens})  # fmt: skip
+    if tokens // 2 >= seats:
+        yield _flag("fewer-tokens", f"max_num_batched_tokens {tokens // 2:,}",
+                    {"scheduler.max_num_batched_tokens": tokens // 2})  # fmt: skip
+    if "chunked_prefill" not in policy.knobs:
+        return
+    word = "whole prompts" if knobs.chunked_prefill else "prompts in chunks"
+    yield _flag("chunks", word, {"scheduler.chunked_prefill": not knobs.chunked_prefill})
+    if knobs.chunked_prefill and knobs.long_prefill_token_threshold is None:
+        yield _flag("threshold", "long_prefill_token_threshold 1,024",
+                    {"scheduler.long_prefill_token_threshold": 1024})  # fmt: skip
+
+
+def _memory(scenario: Scenario) -> Iterator[Counterfactual]:
+    """The allocation of the cache, and the router."""
+    kv = scenario.kv_cache
+    if ALLOCATORS[kv.allocator].reserves_longest:
+        yield _flag("paging", "paged KV cache", {"kv_cache.allocator": PagedAllocator.name})
+    if kv.gpu_memory_utilization < 0.95 and kv.num_gpu_blocks is None:
+        yield _flag("utilization", "gpu_memory_utilization 0.95",
+                    {"kv_cache.gpu_memory_utilization": 0.95})  # fmt: skip
+    if scenario.replicas > 1 and scenario.router != LeastOutstanding.name:
+        yield _flag("router", f"router {LeastOutstanding.name}", {"router": LeastOutstanding.name})
+
+
+def _flag(name: str, title: str, settings: dict[str, object]) -> Counterfactual:
+    return Counterfactual(name, title, settings, FLAG)
+
+
+def _formats(scenario: Scenario) -> Iterator[Counterfactual]:
+    p = scenario.precision
+    if precision_bytes(p.kv_cache) >= 2:
+        yield Counterfactual("kv-fp8", "KV cache in fp8", {"precision.kv_cache": "fp8"}, FORMAT)
+    if precision_bytes(p.weights) >= 2:
+        eight: Settings = {"precision.weights": "fp8", "precision.activations": "fp8"}
+        yield Counterfactual("fp8", "weights and activations in fp8", eight, FORMAT)
+        four: Settings = {"precision.weights": "int4", "precision.activations": "bf16"}
+        yield Counterfactual("int4", "weights in int4, activations in bf16", four, FORMAT)
+
+
+def _guesses(scenario: Scenario) -> Iterator[Counterfactual]:
+    """Speculation, where the simulator knows it and the scenario has none."""
+    if scenario.speculative is None and refusal("Scenario", "speculative", SPECULATION) is None:
+        yield _flag("speculation", "n-gram speculation, 60 % accepted",
+                    {"speculative": dict(SPECULATION)})  # fmt: skip
+
+
+LACKING = (
+    ("speculation", "Scenario", "speculative", SPECULATION),
+    ("prefix caching", "KvCache", "enable_prefix_caching", True),
+    ("swapping preempted requests to the host", "KvCache", "preemption", "swap"),
+    ("prefill and decode on replicas of their own", "Pool", "role", "prefill"),
+)
+"""Features worth a try, and the value of the scenario that would turn each on."""
+
+
+def lacking() -> list[str]:
+    """What cannot be tried, because the simulator does not have it."""
+    return [title for title, *place in LACKING if refusal(*place) is not None]
+
+
+def _hardware(scenario: Scenario) -> Iterator[Counterfactual]:
+    pool = scenario.only_pool
+    if pool.replicas > 1:
+        fewer = pool.replicas - 1
+        yield Counterfactual("fewer-replicas", counted(fewer, "replica"),
+                             {pool.key("replicas"): fewer}, SAVING)  # fmt: skip
+    yield Counterfactual("replicas", f"{2 * pool.replicas} replicas",
+                         {pool.key("replicas"): 2 * pool.replicas}, HARDWARE)  # fmt: skip
+    yield Counterfactual(
+        "tensor-parallel",
+        f"each replica on {2 * pool.tensor_parallel} GPUs",
+        {pool.key("tensor_parallel"): 2 * pool.tensor_parallel},
+        HARDWARE,
+    )

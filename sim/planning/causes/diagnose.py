@@ -1,0 +1,219 @@
+"""Finds what limits a run and what to change first, if anything, by runs with each change.
+
+Each counterfactual meets the same traffic. Its **effect** is the mean of its gains in the metrics
+of ``planning.contrast.gains`` (natural logarithms; each within a factor of ten). The what-if
+that helps a metric most names what limits it.
+
+Where the SLO is missed, advice begins with what meets it, the least effort first, then what brings
+the most requests within it per effort. Where it is met, where there is none, or where no change
+brings requests within it, advice is ranked by effect per effort.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sim.ends import run_ends
+from sim.errors import InfeasibleError
+from sim.metrics.latency_parts import PARTS, TTFT_PARTS, latency_parts
+from sim.metrics.rejection import Rejection, rejection
+from sim.metrics.run_record import RunRecord
+from sim.metrics.verdict import FULL
+from sim.planning.causes.counterfactuals import PROBE, SAVING, Counterfactual, counterfactuals
+from sim.planning.contrast.gains import figures_of, gains, in_order, mean_gain
+from sim.planning.points.evaluate import check_served
+from sim.planning.points.executors import Executor
+from sim.planning.points.points import Outcome, Point
+from sim.planning.points.slo_state import MET, meets, slo_state
+from sim.scenario import Scenario
+from sim.simulation import simulate
+
+Means = Mapping[str, float]
+
+SLOWEST = 0.01
+"""Share of the requests that counts as the slowest: those beyond the p99."""
+
+
+def mean_parts(run: RunRecord) -> dict[str, Means]:
+    """The mean parts of ``ttft`` and ``e2el`` of the requests that count, and of those whose TTFT
+    and E2EL are the longest (``slowest_ttft``, ``slowest_e2el``); empty if no request counts."""
+    counted = run.completed & ~run.warmup
+    if not counted.any():
+        return {}
+    parts = latency_parts(run)
+    found: dict[str, Means] = {}
+    for name, latency, of in (("ttft", run.ttft, TTFT_PARTS), ("e2el", run.e2el, PARTS)):
+        limit = np.quantile(latency[counted], 1 - SLOWEST)
+        slowest = counted & (latency >= limit)
+        found[name] = {part: 1e3 * float(parts[part][counted].mean()) for part in of}
+        found[f"slowest_{name}"] = {part: 1e3 * float(parts[part][slowest].mean()) for part in of}
+    return found
+
+
+WORTH = math.log(1.02)
+"""Effects below 2 % are not mentioned: the order of events alone makes as much."""
+
+WORTH_SHARE = 0.01
+"""Requests within the SLO, as a share of all, that make a change worth mentioning whatever else it
+does."""
+
+Tell = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A counterfactual, what came of it, its gains by figure (positive: better) and its effect;
+    without gains if it does not run."""
+
+    change: Counterfactual
+    outcome: Outcome
+    figures: Mapping[str, float | None]
+    gains: Mapping[str, float | None]
+    effect: float | None
+
+    @property
+    def rank(self) -> float:
+        """Effect per effort."""
+        return (self.effect or 0.0) / (self.change.effort.weight or math.inf)
+
+    @property
+    def verdict(self) -> Mapping[str, Any] | None:
+        """The verdict of its run; None if it does not run."""
+        summary = self.outcome.summary
+        return None if summary is None else summary["infersim"]["verdict"]
+
+    @property
+    def slo(self) -> str | None:
+        """Whether its run met the SLO, missed it, or leaves it open; None without a verdict."""
+        return None if self.verdict is None else slo_state(self.verdict)
+
+    @property
+    def meets(self) -> bool:
+        """Whether its run is within the SLO beyond doubt."""
+        return meets(self.outcome.summary)
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """``base`` is the summary of the scenario unchanged, ``latency`` where the time of its requests
+    went, ``rejection`` the requests that it rejects (None without any); ``target`` is what commands
+    in advice name, ``given`` the overrides that they repeat.
+    """
+
+    scenario: Scenario
+    target: str
+    given: Sequence[str]
+    base: Mapping[str, Any]
+    latency: Mapping[str, Means]
+    rejection: Rejection | None
+    trials: Sequence[Trial]
+
+    @property
+    def verdict(self) -> Mapping[str, Any]:
+        """That of the scenario unchanged."""
+        found: Mapping[str, Any] = self.base["infersim"]["verdict"]
+        return found
+
+    @property
+    def slo(self) -> str | None:
+        """Whether the SLO is met, missed, or too close to call; None without one."""
+        return slo_state(self.verdict)
+
+    @property
+    def misses(self) -> bool:
+        """Whether the SLO is missed, or the traffic cannot be held, sure or not."""
+        met = self.verdict["slo_met"]
+        return met is not None and not (met and self.verdict["state"] != "overloaded")
+
+    @property
+    def at_ease(self) -> bool:
+        """Whether nothing needs to change: the SLO is met beyond doubt and there is room."""
+        peak = self.verdict["peak_utilisation"]
+        room = self.verdict["state"] == "stable" and (peak is None or peak < FULL)
+        return meets(self.base) and self.slo == MET and room
+
+    @property
+    def probes(self) -> list[Trial]:
+        """The what-ifs that ran, the largest effect first."""
+        ran = [t for t in self.trials if t.change.effort is PROBE and t.effect is not None]
+        return sorted(ran, key=lambda trial: -(trial.effect or 0.0))
+
+    def helping(self, key: str) -> Trial | None:
+        """The what-if that helps one figure most; None if none is worth mentioning."""
+        ran = [t for t in self.probes if (t.gains.get(key) or 0.0) > WORTH]
+        return max(ran, key=lambda trial: trial.gains[key] or 0.0, default=None)
+
+    def gained(self, trial: Trial) -> float:
+        """The requests that a change brings within the SLO, as a share of all."""
+        before, verdict = self.verdict["attainment"], trial.verdict
+        if before is None or verdict is None:
+            return 0.0
+        return float(verdict["attainment"] or 0.0) - float(before)
+
+    @property
+    def advice(self) -> list[Trial]:
+        """The actions that are worth it, best first."""
+        actions = [t for t in self.trials if t.change.effort not in (PROBE, SAVING)]
+        serving = [t for t in actions if self.gained(t) > WORTH_SHARE]
+        if self.misses and serving:
+            return sorted(serving, key=self._order)
+        return sorted((t for t in actions if (t.effect or 0) > WORTH), key=lambda t: -t.rank)
+
+    def _order(self, trial: Trial) -> tuple[float, ...]:
+        weight = trial.change.effort.weight
+        shares = round(self.gained(trial) / weight, 3)
+        return not trial.meets, weight if trial.meets else 0.0, -shares, -trial.rank
+
+    @property
+    def savings(self) -> list[Trial]:
+        """The smaller fleets that were tried."""
+        return [t for t in self.trials if t.change.effort is SAVING]
+
+
+def diagnose(
+    scenario: Scenario,
+    executor: Executor,
+    *,
+    target: str,
+    given: Sequence[str] = (),
+    tell: Tell | None = None,
+) -> Diagnosis:
+    """Simulate ``scenario``, and each of its counterfactuals.
+
+    Raises InfeasibleError if the scenario itself does not run, and whatever ``simulate`` raises.
+    """
+    result = simulate(scenario)
+    base = result.summary
+    try:
+        check_served(base)
+    except InfeasibleError as error:
+        raise InfeasibleError(f"the scenario itself does not run: {error}") from None
+    ends = run_ends(scenario, base)
+    if ends is not None:
+        result.add_ends(ends)
+    rejected = rejection(result.record)
+    changes = counterfactuals(scenario, rejected)
+    points = [Point(i, change.settings, change.title) for i, change in enumerate(changes)]
+    outcomes = []
+    for done, outcome in enumerate(executor.run(scenario, points), 1):
+        outcomes.append(outcome)
+        if tell is not None:
+            tell(done, len(points))
+    before = figures_of(base)
+    ordered = in_order(outcomes, len(points))
+    trials = [_trial(change, o, before) for change, o in zip(changes, ordered, strict=True)]
+    parts = mean_parts(result.record)
+    return Diagnosis(scenario, target, given, base, parts, rejected, trials)
+
+
+def _trial(change: Counterfactual, outcome: Outcome, before: Mapping[str, float | None]) -> Trial:
+    if outcome.summary is None:
+        return Trial(change, outcome, {}, {}, None)
+    figures = figures_of(outcome.summary)
+    found = gains(before, figures)
+    return Trial(change, outcome, figures, found, mean_gain(found))

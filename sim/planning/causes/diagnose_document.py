@@ -1,0 +1,250 @@
+"""Describes a diagnosis in words and as one plain mapping, for JSON, the terminal and the page.
+
+Changes of metrics are relative (0.1: a tenth more); ``effect`` is a factor less 1 (0.1: a tenth
+better, over all metrics).
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+from sim.metrics.asked import asked, changed
+from sim.metrics.long_enough import BAND, LENGTH, LOAD
+from sim.metrics.slo_text import deciding, slo_doubts
+from sim.planning.causes.counterfactuals import EFFORTS, LONGER, PROBE, lacking
+from sim.planning.causes.diagnose import WORTH, Diagnosis, Trial
+from sim.planning.contrast.gains import CAPACITY, FIGURES, Figure, figures_of
+from sim.planning.points.points import Settings, show
+from sim.planning.points.slo_state import MET, OPEN
+from sim.planning.points.wording import share
+from sim.units import milliseconds, number
+
+FACTOR = math.log(3)
+"""From this gain on, values say more than a percentage: ``0.13 -> 8.9 requests/s``."""
+
+
+def headline(found: Diagnosis) -> str:
+    """Whether anything needs to change, and what first."""
+    verdict = found.verdict
+    if verdict["slo_met"] is None:
+        return "There is no SLO to meet; the advice is ranked by what it does to all figures."
+    kept = f"{share(verdict['attainment'])} of requests are within the limits"
+    wanted = f"{share(verdict['target'])} are asked for"
+    if found.at_ease:
+        return f"Nothing needs to change: {kept}, {wanted}.{_saving(found)}"
+    if found.slo == OPEN:
+        return _open(found, kept, wanted)
+    if not found.misses:
+        return f"The SLO is met, with little room: {kept}, {wanted}.{_saving(found)}"
+    return f"The SLO is missed: only {kept}, {wanted}. {_cure(found)}"
+
+
+def _open(found: Diagnosis, kept: str, wanted: str) -> str:
+    """Why the SLO is too close to call, and what to do before anything is changed."""
+    verdict, doubts = found.verdict, slo_doubts(found.verdict)
+    first = "The SLO is too close to call:"
+    if doubts == [BAND]:
+        text = f"{first} at the predicted times {kept}, {wanted}.{deciding(verdict)}"
+        return f"{text} {_cure(found)}" if found.misses else text
+    so_far = " so far" if {LOAD, LENGTH} & set(doubts) else ""
+    todo = "Do that" if verdict["requests_to_decide"] else "Simulate more requests"
+    text = f"{first} {kept}{so_far}, {wanted}.{deciding(verdict)}"
+    return f"{text} {todo} before changing anything."
+
+
+def _cure(found: Diagnosis) -> str:
+    """The least that meets the SLO, where a change that was tried does beyond doubt."""
+    meeting = [trial for trial in found.advice if trial.meets]
+    if meeting:
+        return f"The least that meets it: {meeting[0].change.title}."
+    return f"No single change that was tried meets it.{_accepted(found)}"
+
+
+def _accepted(found: Diagnosis) -> str:
+    """What comes of accepting the requests that are too long, where that was tried."""
+    tried = [t for t in found.trials if t.change.name == LONGER and t.verdict is not None]
+    if not tried or tried[0].verdict is None:
+        return ""
+    inside = share(tried[0].verdict["attainment"] or 0.0)
+    return (
+        f" {tried[0].change.title} accepts all lengths, and then {inside} of requests are within "
+        "the limits: the fleet needs more besides."
+    )
+
+
+def _saving(found: Diagnosis) -> str:
+    """What becomes of the SLO with a smaller fleet, where there is one."""
+    if not found.savings:
+        return ""
+    trial = found.savings[0]
+    told = {MET: "would also meet it", OPEN: "leaves that too close to call"}
+    word = told.get(trial.slo or "", "would miss it")
+    return f" {trial.change.title[0].upper()}{trial.change.title[1:]} {word}."
+
+
+def bound_text(found: Diagnosis) -> str:
+    """What limits each figure, and how that differs from the shares of busy time in a run."""
+    limited = []
+    for figure in FIGURES:
+        trial = found.helping(figure.key)
+        if trial is not None:
+            change = _change(figure, found, trial)
+            limited.append(f"{figure.title}: {trial.change.bound} ({trial.change.title}: {change})")
+    if not limited:
+        return (
+            "No hardware limits this run: twice the memory, bandwidth or compute, or no host time, "
+            "changes no figure by 2 %. What is left is the traffic itself, or a setting."
+        )
+    shares = [
+        f"{name} {part:.0%}"
+        for name, part in found.base["infersim"]["bound_by"].items()
+        if part >= 0.01
+    ]
+    return (
+        f"What limits each figure: {'; '.join(limited)}. Busy time as a whole: "
+        f"{', '.join(shares)} (what a run calls 'Bound by'); a tail may depend on something else."
+    )
+
+
+def told(found: Diagnosis, trial: Trial) -> str:
+    """What a change does: to the share within the SLO first, then to each figure that moves."""
+    parts = []
+    before, verdict = found.verdict["attainment"], trial.verdict
+    if before is not None and verdict is not None:
+        met = f"SLO {trial.slo or 'missed'}"
+        after = verdict["attainment"] or 0.0
+        moved = f"{share(before)} -> {share(after)}" if after != before else f"still {share(after)}"
+        parts.append(f"{met}, {moved} of requests within the limits")
+    for figure in FIGURES:
+        gain = trial.gains.get(figure.key)
+        if gain is not None and abs(gain) > WORTH:
+            parts.append(f"{figure.title} {_change(figure, found, trial)}")
+    return "; ".join(parts) or "next to nothing"
+
+
+def _change(figure: Figure, found: Diagnosis, trial: Trial) -> str:
+    """``+40%``, or both values where the change is large."""
+    before, after = figures_of(found.base)[figure.key], trial.figures[figure.key]
+    gain = trial.gains[figure.key] or 0.0
+    if abs(gain) > FACTOR:
+        return f"{_value(figure, before)} -> {_value(figure, after)}"
+    return f"{math.expm1(gain if figure.more else -gain):+.0%}"
+
+
+def _value(figure: Figure, value: float | None) -> str:
+    if figure.key.endswith("_ms"):
+        return milliseconds(value)
+    if figure.key == CAPACITY.key:
+        return f"{number(value)}x the traffic"
+    return f"{number(value)} {figure.unit}"
+
+
+def document(found: Diagnosis) -> dict[str, Any]:
+    """The content of ``result.json``."""
+    base = figures_of(found.base)
+    own = found.base["infersim"]
+    return {
+        "kind": "diagnosis",
+        "infersim": version("infersim"),
+        "scenario": found.scenario.name,
+        "description": found.scenario.description,
+        "asked": asked(found.scenario) | changed(found.scenario),
+        "target": found.target,
+        "setup": f"{own['model']} on {own['gpus']} x {own['gpu']}, {own['engine']}",
+        "verdict": own["verdict"],
+        "headline": headline(found),
+        "at_ease": found.at_ease,
+        "rejection": None if found.rejection is None else found.rejection.document(),
+        "figures": [
+            {"key": f.key, "title": f.title, "unit": f.unit, "more": f.more, "value": base[f.key]}
+            for f in FIGURES
+        ],
+        "bound": _bound(found),
+        "busy_time": own["bound_by"],
+        "latency": {name: dict(means) for name, means in found.latency.items()},
+        "efforts": [e._asdict() for e in EFFORTS],
+        "trials": [_trial(found, trial, base) for trial in found.trials],
+        "advice": [trial.change.name for trial in found.advice],
+        "savings": [trial.change.name for trial in found.savings],
+        "plan": _plan_command(found),
+        "not_tried": _not_tried(),
+        "notes": [*own["notes"], *_not_tried()],
+    }
+
+
+def _not_tried() -> list[str]:
+    """What was left out because it cannot be simulated, in a sentence."""
+    missing = lacking()
+    if not missing:
+        return []
+    return [f"Not tried, since the simulator does not have it: {', '.join(missing)}."]
+
+
+def command(target: str, settings: Settings, given: Sequence[str] = ()) -> str:
+    """The command that tries ``settings``, on top of the overrides ``given``.
+
+    >>> command("chat.yaml", {"router": "random", "assume.host_time": 0.0})
+    'infersim run chat.yaml --set router=random --set assume.host_time=0'
+    """
+    texts = [*given, *(f"{key}={show(value)}" for key, value in settings.items())]
+    sets = (f"--set {shlex.quote(text)}" for text in texts)
+    return " ".join(["infersim run", shlex.quote(target), *sets])
+
+
+def _trial(found: Diagnosis, trial: Trial, base: Mapping[str, float | None]) -> dict[str, Any]:
+    change = trial.change
+    return {
+        "name": change.name,
+        "title": change.title,
+        "settings": dict(change.settings),
+        "effort": change.effort.name,
+        "bound": change.bound or None,
+        "command": command(found.target, change.settings, found.given),
+        "error": trial.outcome.error,
+        "figures": dict(trial.figures) or None,
+        "changes": {key: _relative(base[key], value) for key, value in trial.figures.items()},
+        "effect": None if trial.effect is None else math.expm1(trial.effect),
+        "per_effort": None if change.effort is PROBE or trial.effect is None else trial.rank,
+        "attainment": _verdict(trial, "attainment"),
+        "told": told(found, trial),
+        "slo_met": _verdict(trial, "slo_met"),
+        "slo_state": trial.slo,
+        "state": _verdict(trial, "state"),
+    }
+
+
+def _verdict(trial: Trial, key: str) -> Any:
+    summary = trial.outcome.summary
+    return None if summary is None else summary["infersim"]["verdict"][key]
+
+
+def _relative(before: float | None, after: float | None) -> float | None:
+    return after / before - 1 if before and after is not None else None
+
+
+def _plan_command(found: Diagnosis) -> str:
+    """The command that looks for the cheapest fleet instead of twice the one there is."""
+    length = None if found.rejection is None else found.rejection.wanted_length
+    given = [*found.given, *([] if length is None else [f"max_model_len={length}"])]
+    sets = "".join(f" --set {shlex.quote(text)}" for text in given)
+    gpus = shlex.quote(",".join(dict.fromkeys(pool.gpu for pool in found.scenario.pools)))
+    return f"infersim plan {shlex.quote(found.target)} --gpus {gpus}{sets}"
+
+
+def _bound(found: Diagnosis) -> dict[str, Any]:
+    """What limits each figure: the what-if that helps it most."""
+    helping = [trial for trial in found.probes if (trial.effect or 0.0) > WORTH]
+    figures = {}
+    for figure in FIGURES:
+        trial = found.helping(figure.key)
+        if trial is not None:
+            figures[figure.key] = {"by": trial.change.bound, "shown_by": trial.change.title}
+    return {
+        "by": helping[0].change.bound if helping else None,
+        "figures": figures,
+        "text": bound_text(found),
+    }

@@ -1,0 +1,184 @@
+"""Shows how far a decision depends on uncertain inputs: one input at a time, then all.
+
+The decision is whether the SLO is met, or without one whether the traffic is held. Each input is
+moved to its low and to its high end, with everything else unchanged and the same traffic. In the
+end all are moved together to the ends at which each of them alone was worse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sim.errors import InfeasibleError
+from sim.planning.causes.uncertain import Input, uncertain
+from sim.planning.contrast.gains import (
+    CAPACITY,
+    LATENCIES,
+    THROUGHPUT,
+    figures_of,
+    gains,
+    in_order,
+    mean_gain,
+)
+from sim.planning.load.loads import Scale
+from sim.planning.points.executors import Executor
+from sim.planning.points.points import Outcome, Point, Settings
+from sim.scenario import Scenario
+
+STRAIN = (*LATENCIES, CAPACITY)
+"""The figures that say how hard the traffic is on the fleet. Throughput does not, where more of it
+comes of more traffic; it counts only where there is no capacity to compare."""
+
+Tell = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class End:
+    """One input at one end: what came of it, how much better that is, and what is decided then."""
+
+    settings: Settings
+    text: str
+    outcome: Outcome
+    figures: Mapping[str, float | None]
+    effect: float | None
+    holds: bool | None
+
+
+@dataclass(frozen=True)
+class Swing:
+    """An input with its ends; None for an end that it does not have."""
+
+    input: Input
+    low: End | None
+    high: End | None
+
+    @property
+    def ends(self) -> list[End]:
+        """Those that there are."""
+        return [end for end in (self.low, self.high) if end is not None]
+
+    @property
+    def width(self) -> float:
+        """How far apart the effects of both ends are, the truth among them."""
+        effects = [0.0, *(end.effect for end in self.ends if end.effect is not None)]
+        return max(effects) - min(effects)
+
+    @property
+    def worse(self) -> End | None:
+        """The end that hurts, if one does: the one that does not run at all before any other."""
+        broken = [end for end in self.ends if end.effect is None]
+        hurting = [end for end in self.ends if end.effect is not None and end.effect < 0]
+        return broken[0] if broken else min(hurting, key=lambda e: e.effect or 0.0, default=None)
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """``base`` is the summary of the scenario unchanged; ``together`` what comes of all worse ends
+    at once, None if no end hurts, ``scale`` how a trace gets another rate."""
+
+    scenario: Scenario
+    base: Mapping[str, Any]
+    band: float
+    swings: Sequence[Swing]
+    together: End | None
+    scale: Scale = "compress"
+
+    @property
+    def holds(self) -> bool | None:
+        """The decision of the scenario unchanged."""
+        return decision(self.base)
+
+    @property
+    def ordered(self) -> list[Swing]:
+        """The swings, the widest first."""
+        return sorted(self.swings, key=lambda swing: -swing.width)
+
+
+def decision(summary: Mapping[str, Any]) -> bool | None:
+    """Whether the SLO is met; without one, whether the traffic is held. None where neither is a
+    question."""
+    verdict = summary["infersim"]["verdict"]
+    if verdict["slo_met"] is not None:
+        return bool(verdict["slo_met"])
+    if verdict["state"] in ("offline", "closed loop", "no traffic served"):
+        return None
+    return bool(verdict["state"] != "overloaded")
+
+
+def sensitivity(
+    scenario: Scenario,
+    executor: Executor,
+    *,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+    scale: Scale = "compress",
+    tell: Tell | None = None,
+) -> Sensitivity:
+    """Move every uncertain input of ``scenario`` to both of its ends; ``ranges`` replace the usual,
+    and ``scale`` says how a trace gets another rate.
+
+    Raises UsageError for a range of nothing, InfeasibleError if the scenario itself does not run.
+    """
+    chosen = ranges or {}
+    uncertain(scenario, 0.0, chosen, scale)  # complains before anything is simulated
+    (first,) = executor.run(scenario, [Point(0, {}, "as it is")])
+    if first.summary is None:
+        raise InfeasibleError(f"the scenario itself does not run: {first.error}")
+    base = first.summary
+    band = float(base["infersim"]["error_band"]["throughput"] or 0.0)
+    inputs = uncertain(scenario, band, chosen, scale)
+    ends = [
+        (settings, f"{each.title} {text}")
+        for each in inputs
+        for settings, text in zip((each.low, each.high), each.texts, strict=True)
+        if settings is not None
+    ]
+    points = [Point(index, *end) for index, end in enumerate(ends)]
+    outcomes = []
+    for done, outcome in enumerate(executor.run(scenario, points), 1):
+        outcomes.append(outcome)
+        if tell is not None:
+            tell(done, len(points))
+    made = iter(in_order(outcomes, len(points)))
+    swings = [
+        Swing(
+            each,
+            None if each.low is None else _end(base, next(made), each.texts[0]),
+            None if each.high is None else _end(base, next(made), each.texts[1]),
+        )
+        for each in inputs
+    ]
+    together = _together(scenario, base, swings, executor)
+    return Sensitivity(scenario, base, band, swings, together, scale)
+
+
+def _end(base: Mapping[str, Any], outcome: Outcome, text: str) -> End:
+    settings = outcome.point.settings
+    if outcome.summary is None:
+        return End(settings, text, outcome, {}, None, False)
+    figures = figures_of(outcome.summary)
+    found = gains(figures_of(base), figures)
+    judged = STRAIN if found[CAPACITY.key] is not None else (THROUGHPUT, *STRAIN)
+    effect = mean_gain({figure.key: found[figure.key] for figure in judged})
+    return End(settings, text, outcome, figures, effect, decision(outcome.summary))
+
+
+def _together(
+    scenario: Scenario, base: Mapping[str, Any], swings: Sequence[Swing], executor: Executor
+) -> End | None:
+    """All worse ends at once; arrivals of another kind bring the other rate with them."""
+    merged: dict[str, object] = {}
+    for swing in swings:
+        if swing.worse is None:
+            continue
+        settings = dict(swing.worse.settings)
+        law, rate = settings.get("workload.arrivals"), merged.get("workload.arrivals.rate")
+        if isinstance(law, dict) and rate is not None:
+            settings["workload.arrivals"] = {**law, "rate": rate}
+            del merged["workload.arrivals.rate"]
+        merged |= settings
+    if not merged:
+        return None
+    (outcome,) = executor.run(scenario, [Point(0, merged, "all together")])
+    return _end(base, outcome, "all worse ends together")

@@ -1,0 +1,123 @@
+"""Describes a study of sensitivity as one plain mapping, for JSON, the terminal and the page.
+
+Changes of metrics are relative (0.1: a tenth more); ``effect`` is a factor less 1 (0.1: a tenth
+better, over all metrics).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from typing import Any
+
+from sim.metrics.asked import asked, changed
+from sim.planning.causes.sensitivity import End, Sensitivity, Swing
+from sim.planning.contrast.gains import FIGURES, figures_of
+from sim.planning.load.loads import Axis
+from sim.planning.points.slo_state import is_open
+
+Figures = Mapping[str, float | None]
+
+
+def document(found: Sensitivity) -> dict[str, Any]:
+    """The content of ``result.json``."""
+    base, own = figures_of(found.base), found.base["infersim"]
+    return {
+        "kind": "sensitivity",
+        "infersim": version("infersim"),
+        "scenario": found.scenario.name,
+        "description": found.scenario.description,
+        "asked": asked(found.scenario) | changed(found.scenario),
+        "setup": f"{own['model']} on {own['gpus']} x {own['gpu']}, {own['engine']}",
+        "verdict": own["verdict"],
+        "holds": found.holds,
+        "question": _question(found),
+        "answer": _answer(found),
+        "flips": [swing.input.name for swing in found.ordered if _flips(found, swing)],
+        "band": found.band,
+        "figures": [
+            {"key": f.key, "title": f.title, "unit": f.unit, "more": f.more, "value": base[f.key]}
+            for f in FIGURES
+        ],
+        "inputs": [_swing(found, swing, base) for swing in found.ordered],
+        "together": None if found.together is None else _end(found.together, base),
+        "scaling": Axis(found.scenario, "rate", None, found.scale).scaling,
+        "notes": own["notes"],
+    }
+
+
+def _question(found: Sensitivity) -> str:
+    limits = found.base["infersim"]["verdict"]["limits"]
+    return "Is the SLO met?" if limits else "Is the traffic held?"
+
+
+def _flips(found: Sensitivity, swing: Swing) -> bool:
+    return any(end.holds != found.holds for end in swing.ends)
+
+
+def _answer(found: Sensitivity) -> str:
+    if found.holds is None:
+        return "There is no verdict to flip: neither an SLO nor arrivals that could be too many."
+    text = f"{_question(found)} {_now(found)}"
+    flipping = _named(found, lambda end: end.holds != found.holds)
+    opening = _named(found, lambda end: end.holds == found.holds and is_open(end.outcome.summary))
+    also = f" Too close to call: {opening}." if opening else ""
+    if flipping:
+        return f"{text}, but it flips with {flipping}.{also}"
+    text += f", and no input alone {'is sure to flip' if opening else 'flips'} it within its range"
+    if found.together is None or found.holds is False:
+        return f"{text}.{also}"
+    both = "nor do all worse ends together" if found.together.holds else "all together do"
+    return f"{text}; {both}.{also}"
+
+
+def _now(found: Sensitivity) -> str:
+    """The decision of the scenario unchanged, in a word."""
+    if is_open(found.base):
+        return f"Too close to call, {'met' if found.holds else 'missed'} so far"
+    return "Yes" if found.holds else "No"
+
+
+def _named(found: Sensitivity, wanted: Callable[[End], bool]) -> str:
+    """The inputs with ends that are ``wanted``, and those ends."""
+    named = []
+    for swing in found.ordered:
+        ends = [end.text for end in swing.ends if wanted(end)]
+        if ends:
+            named.append(f"{swing.input.title} {' or '.join(ends)}")
+    return "; ".join(named)
+
+
+def _swing(found: Sensitivity, swing: Swing, base: Figures) -> dict[str, Any]:
+    each = swing.input
+    return {
+        "name": each.name,
+        "title": each.title,
+        "missing": each.missing or None,
+        "flips": _flips(found, swing),
+        "width": math.expm1(swing.width),
+        "low": None if swing.low is None else _end(swing.low, base),
+        "high": None if swing.high is None else _end(swing.high, base),
+    }
+
+
+def _end(end: End, base: Figures) -> dict[str, Any]:
+    summary = end.outcome.summary
+    verdict = None if summary is None else summary["infersim"]["verdict"]
+    return {
+        "text": end.text,
+        "settings": dict(end.settings),
+        "error": end.outcome.error,
+        "figures": dict(end.figures) or None,
+        "changes": {key: _relative(base[key], value) for key, value in end.figures.items()},
+        "effect": None if end.effect is None else math.expm1(end.effect),
+        "holds": end.holds,
+        "attainment": None if verdict is None else verdict["attainment"],
+        "state": None if verdict is None else verdict["state"],
+        "slo_state": None if verdict is None else verdict["slo_state"],
+    }
+
+
+def _relative(before: float | None, after: float | None) -> float | None:
+    return after / before - 1 if before and after is not None else None

@@ -1,0 +1,138 @@
+"""Lists the techniques that a scenario uses, and makes the scenario without them.
+
+The naive baseline serves the same traffic with the same model on the same GPUs under the same
+engine: static batches of a few requests, the longest sequence reserved for each of them, 16 bits,
+prompts in one piece, first come first served, nothing cached, nothing guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from sim.errors import UsageError, did_you_mean
+from sim.memory import ContiguousAllocator, PagedAllocator
+from sim.own import is_own
+from sim.planning.causes.shapley import Coalition
+from sim.planning.points.points import Settings
+from sim.scenario import Scenario
+from sim.schedulers import Static
+from sim.schedulers.orders import FirstCome
+from sim.specs.precision import precision_bytes
+
+SMALL_BATCH = 8
+"""Requests in a batch of the baseline, unless another number is asked for."""
+
+
+@dataclass(frozen=True)
+class Technique:
+    """Something that makes serving faster: the settings ``on`` with it, ``off`` without.
+
+    Without all it ``needs`` it changes nothing.
+    """
+
+    name: str
+    title: str
+    on: Settings
+    off: Settings
+    needs: tuple[str, ...] = ()
+
+
+def techniques(scenario: Scenario, batch: int = SMALL_BATCH) -> list[Technique]:
+    """What ``scenario`` does that the baseline, whose batches have ``batch`` requests, does not; in
+    the order in which they are usually added."""
+    found = [*_batching(scenario, batch), *_memory(scenario), *_precision(scenario)]
+    knobs, guesses = scenario.scheduler, scenario.speculative
+    if knobs.order != FirstCome.name:
+        found.append(_switch("order", f"queue order {knobs.order}", "scheduler.order",
+                             knobs.order, FirstCome.name))  # fmt: skip
+    if guesses is not None:
+        found.append(_switch("speculation", f"speculation ({guesses.method})", "speculative",
+                             guesses.model_dump(mode="json"), None))  # fmt: skip
+    return found
+
+
+def _batching(scenario: Scenario, batch: int) -> list[Technique]:
+    knobs = scenario.scheduler
+    found = []
+    word = "own" if is_own(knobs.batching) else knobs.batching
+    if knobs.batching != Static.name:
+        found.append(_switch(f"{word}-batching", f"{word} batching", "scheduler.batching",
+                             knobs.batching, Static.name))  # fmt: skip
+    if knobs.max_num_seqs > batch:
+        title = f"batches of up to {knobs.max_num_seqs:,}"
+        found.append(
+            _switch("large-batch", title, "scheduler.max_num_seqs", knobs.max_num_seqs, batch)
+        )
+    if knobs.chunked_prefill and "chunked_prefill" in knobs.policy(scenario.folders).knobs:
+        needs = (f"{word}-batching",)
+        found.append(_switch("chunked-prefill", "chunked prefill", "scheduler.chunked_prefill",
+                             True, False, needs))  # fmt: skip
+    return found
+
+
+def _memory(scenario: Scenario) -> list[Technique]:
+    kv = scenario.kv_cache
+    found = []
+    if kv.allocator == PagedAllocator.name:
+        found.append(_switch("paging", "paged KV cache", "kv_cache.allocator",
+                             kv.allocator, ContiguousAllocator.name))  # fmt: skip
+    if kv.enable_prefix_caching:
+        needs = ("paging",)
+        found.append(_switch("prefix-caching", "prefix caching", "kv_cache.enable_prefix_caching",
+                             True, False, needs))  # fmt: skip
+    return found
+
+
+def _precision(scenario: Scenario) -> list[Technique]:
+    p = scenario.precision
+    found = []
+    if min(precision_bytes(p.weights), precision_bytes(p.activations)) < 2:
+        keys = "precision.weights", "precision.activations"
+        on = dict(zip(keys, (p.weights, p.activations), strict=True))
+        title = f"{p.weights} weights" + (f", {p.activations} products" * (p.activations != "bf16"))
+        found.append(Technique("quantised-weights", title, on, dict.fromkeys(keys, "bf16")))
+    if precision_bytes(p.kv_cache) < 2:
+        found.append(_switch("quantised-kv", f"{p.kv_cache} KV cache", "precision.kv_cache",
+                             p.kv_cache, "bf16"))  # fmt: skip
+    return found
+
+
+def _switch(
+    name: str, title: str, key: str, on: object, off: object, needs: tuple[str, ...] = ()
+) -> Technique:
+    return Technique(name, title, {key: on}, {key: off}, needs)
+
+
+def effective(present: Collection[str], known: Sequence[Technique]) -> Coalition:
+    """Those of ``present`` that change anything: whose needs are there too."""
+    left = frozenset(present)
+    return frozenset(t.name for t in known if t.name in left and left.issuperset(t.needs))
+
+
+def settings(present: Collection[str], known: Sequence[Technique]) -> Settings:
+    """The overrides that leave of all techniques of a scenario only those ``present``."""
+    merged: dict[str, object] = {}
+    for technique in known:
+        merged |= technique.on if technique.name in present else technique.off
+    return merged
+
+
+def ordered(known: Sequence[Technique], names: Sequence[str] | None) -> list[Technique]:
+    """``known`` in the order of ``names``, which lists each of them once; None: as they are.
+
+    UsageError for names of none, and for an order that leaves some out.
+    """
+    if names is None:
+        return list(known)
+    found = {technique.name: technique for technique in known}
+    listed = ", ".join(found)
+    for name in names:
+        if name not in found:
+            raise UsageError(
+                f"--order: the scenario uses no technique {name!r}{did_you_mean(name, found)}; "
+                f"it uses {listed}"
+            )
+    if sorted(names) != sorted(found):
+        raise UsageError(f"--order: name each technique once: {listed}")
+    return [found[name] for name in names]

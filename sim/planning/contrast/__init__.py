@@ -1,0 +1,1 @@
+"""Compares variants and runs: differences, how sure they are, what is best."""

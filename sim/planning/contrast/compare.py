@@ -1,0 +1,213 @@
+"""Compares variants of a scenario on the same traffic: repetitions, paired by their seeds.
+
+Every variant is simulated under the same seeds, so it meets the same traffic as the others unless
+the workload itself is varied. The first variant is the base to which the others are compared.
+"""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.metadata import version
+from typing import Any
+
+from sim.errors import InfersimError, UsageError
+from sim.metrics.asked import asked, changed, hardware
+from sim.metrics.own import failures
+from sim.metrics.repetitions import CONFIDENCE, headlines
+from sim.planning.contrast.contrast import Column, contrasts
+from sim.planning.points.executors import Executor
+from sim.planning.points.grid import Axis, check_values, points
+from sim.planning.points.points import Outcome, Point, show
+from sim.planning.points.wording import short_keys
+from sim.rng import repetition_seed
+from sim.scenario import Scenario
+from sim.simulation import is_random
+from sim.workload import ClosedTraffic, build
+
+REPETITIONS = 5
+"""Runs of each variant by default: the t of four degrees of freedom is 2.8."""
+
+OURS = ("seed", "run.repetitions")
+"""Keys that a comparison sets itself."""
+
+Progress = Callable[[int, int], None]
+"""Called with (runs that are done, runs in all)."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A scenario, the values to compare, and how often each variant is simulated."""
+
+    scenario: Scenario
+    axes: tuple[Axis, ...]
+    wanted: int = REPETITIONS
+
+    def __post_init__(self) -> None:
+        if not self.axes:
+            raise UsageError("nothing is varied: give --vary KEY=a,b")
+        for axis in self.axes:
+            if axis.key in OURS:
+                raise UsageError(
+                    f"--vary {axis.key}: a comparison sets it itself, the same for all variants; "
+                    "see --repetitions"
+                )
+        if self.wanted < 1:
+            raise UsageError(f"--repetitions {self.wanted}: at least 1")
+        if len(self.variants) < 2:
+            raise UsageError("there is one variant only; give a key at least two values")
+        check_values(self.scenario.override({"run.repetitions": 1}), self.axes)
+
+    @property
+    def variants(self) -> list[Point]:
+        """Every combination of the values."""
+        return points(self.axes)
+
+    def repetitions(self) -> int:
+        """How often each variant is simulated: once if nothing in any of them is random."""
+        return self.wanted if any(map(is_random, self._possible().values())) else 1
+
+    def run(self, executor: Executor, progress: Progress | None = None) -> dict[str, Any]:
+        """Simulate every variant under every seed; the comparison as plain data."""
+        count = self.repetitions()
+        seeds = [repetition_seed(self.scenario.seed, number) for number in range(count)]
+        runs = [
+            Point(variant.index * count + number, self._settings(variant, seed), variant.label)
+            for variant in self.variants
+            for number, seed in enumerate(seeds)
+        ]
+        found: dict[int, Outcome] = {}
+        for outcome in executor.run(self.scenario, runs):
+            found[outcome.point.index] = outcome
+            if progress is not None:
+                progress(len(found), len(runs))
+        names = self._names()
+        columns = []
+        for variant in self.variants:
+            mine = [found[variant.index * count + number] for number in range(count)]
+            columns.append(_column(_named(variant, names), variant.settings, mine))
+        document = self._document(columns, seeds)
+        if self.wanted != count:
+            document["notes"].insert(0, self._fixed(found.values()))
+        document["notes"] += failures(o.summary for o in found.values() if o.summary is not None)
+        return document
+
+    def _names(self) -> dict[str, str]:
+        """The keys that have several values (all if none has), and how they are written."""
+        several = [axis.key for axis in self.axes if len(axis.values) > 1]
+        return short_keys(several or [axis.key for axis in self.axes])
+
+    def _settings(self, variant: Point, seed: int) -> dict[str, object]:
+        return {**variant.settings, "seed": seed, "run.repetitions": 1}
+
+    def _possible(self) -> dict[int, Scenario]:
+        """The variants that are valid scenarios."""
+        found = {}
+        for variant in self.variants:
+            try:
+                found[variant.index] = self.scenario.override(variant.settings)
+            except InfersimError:
+                continue
+        return found
+
+    def _document(self, columns: Sequence[Column], seeds: Sequence[int]) -> dict[str, Any]:
+        keys = [axis.key for axis in self.axes]
+        same, every = self._same_traffic(), short_keys(keys)
+        repeated = (
+            f"{len(seeds)} runs of each variant under the same seeds; ± is the "
+            f"{CONFIDENCE:.0%} interval of the paired differences by Student's t"
+            if len(seeds) > 1
+            else "1 run of each variant: without repetitions there are no intervals"
+        )
+        notes = []
+        if not same:
+            notes.append(
+                "The traffic differs: what is varied changes it. Only the seeds are equal."
+            )
+        return {
+            "command": "compare",
+            "infersim": version("infersim"),
+            "name": self.scenario.name,
+            "model": self.scenario.model,
+            "hardware": hardware(self.scenario, keys),
+            "asked": asked(self.scenario, keys) | changed(self.scenario, keys),
+            "axes": [
+                {"key": axis.key, "name": every[axis.key], "values": list(axis.values)}
+                for axis in self.axes
+            ],
+            "paired_by": "repetition" if len(seeds) > 1 else None,
+            "pairing": repeated,
+            "same_traffic": same,
+            "seeds": list(seeds),
+            **contrasts(columns),
+            "notes": notes,
+        }
+
+    def _fixed(self, outcomes: Iterable[Outcome]) -> str:
+        """What the differences mean where nothing is drawn at random."""
+        bands = [
+            outcome.summary["infersim"]["error_band"]["throughput"]
+            for outcome in outcomes
+            if outcome.summary is not None
+        ]
+        error = max((float(band) for band in bands if band), default=None)
+        text = "Nothing is drawn at random, so each variant ran once and there are no intervals."
+        if self.scenario.workload.trace is not None:
+            text += (
+                " The differences are those on these requests: a trace is itself one sample of the "
+                "traffic, and at another hour they would differ."
+            )
+        if error is None:
+            return text
+        return f"{text} Predicted iteration times are good to about {error:.0%}."
+
+    def _same_traffic(self) -> bool:
+        """Whether all variants that can be read meet the same requests."""
+        found = set()
+        for scenario in self._possible().values():
+            try:
+                found.add(traffic_digest(scenario))
+            except InfersimError:
+                continue
+        return len(found) <= 1
+
+
+def traffic_digest(scenario: Scenario) -> str:
+    """A hash of the requests that ``scenario`` meets: when they come, and how long they are."""
+    traffic, digest = build(scenario, scenario.seed), sha256()
+    if isinstance(traffic, ClosedTraffic):
+        digest.update(f"{traffic.concurrency} users, {traffic.think_time} s".encode())
+        for lengths in traffic.lengths():
+            digest.update(_packed("q", lengths.prompt_tokens, lengths.output_tokens))
+    else:
+        for chunk in traffic.chunks():
+            digest.update(_packed("d", chunk.arrivals))
+            digest.update(_packed("q", chunk.prompt_tokens, chunk.output_tokens))
+    return digest.hexdigest()
+
+
+def _packed(code: str, *columns: Sequence[float]) -> bytes:
+    return b"".join(array.array(code, column).tobytes() for column in columns)
+
+
+def _named(variant: Point, names: Mapping[str, str]) -> str:
+    """A variant's values, with their keys if there are several."""
+    if len(names) == 1:
+        return show(variant.settings[next(iter(names))])
+    return ", ".join(f"{name}={show(variant.settings[key])}" for key, name in names.items())
+
+
+def _column(label: str, settings: Mapping[str, object], runs: Sequence[Outcome]) -> Column:
+    """A variant's figures, one for each repetition; those of none if one of them failed."""
+    failed = next((run for run in runs if run.error is not None), None)
+    if failed is not None:
+        return Column(label, dict(settings), {}, failed.error, failed.exit_code, ())
+    summaries = [run.summary for run in runs if run.summary is not None]
+    states = tuple(summary["infersim"]["verdict"]["state"] for summary in summaries)
+    rows = [headlines(summary) for summary in summaries]
+    values = {
+        key: [row.get(key) for row in rows] for key in dict.fromkeys(k for r in rows for k in r)
+    }
+    return Column(label, dict(settings), values, None, 0, states)

@@ -1,0 +1,299 @@
+"""Words a comparison: which variant is best, by how much, and in which state each is.
+
+The terminal and the page use the same sentences. What they rank by is what means something in that
+state: throughput where all are overloaded, the latencies of those that keep up otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sim.metrics.definitions import METRIC
+from sim.planning.points.points import show
+from sim.planning.points.wording import share
+from sim.units import TWICE, milliseconds, number
+
+Document = Mapping[str, Any]
+Entry = Mapping[str, Any]
+
+OVERLOADED = "overloaded"
+
+BY_THROUGHPUT = (OVERLOADED, "offline", "closed loop")
+"""States in which the throughput is what a variant achieves, not what the traffic asks for."""
+
+SAME = 0.005
+"""Means that are no further apart than this share would be multiples of 1.00."""
+
+MOST_NAMED = 3
+"""Variants that a sentence lists."""
+
+
+def unit(entry: Entry) -> str:
+    """The unit of a metric, as people write it.
+
+    >>> unit({"key": "output_throughput", "unit": "1/s"}), unit({"key": "x", "unit": "share"})
+    ('tokens/s', '%')
+    """
+    if entry["unit"] == "1/s":
+        return METRIC[entry["key"]].unit
+    return "%" if entry["unit"] == "share" else str(entry["unit"])
+
+
+def written(value: float | None, kind: str) -> str:
+    """A value with the unit that its column does not have."""
+    if kind == "ms":
+        return milliseconds(value)
+    return share(value) if kind == "share" else number(value)
+
+
+def head(entry: Entry) -> str:
+    """What a column or an axis is called, with its unit; latencies have theirs in the cells.
+
+    >>> head({"key": "output_throughput", "title": "Output tokens", "unit": "1/s"})
+    'Output tokens/s'
+    """
+    if entry["unit"] == "1/s":
+        return METRIC[entry["key"]].head
+    title = str(entry["title"])
+    return f"{title} (%)" if entry["unit"] == "share" else title
+
+
+def with_unit(entry: Entry, value: float | None) -> str:
+    """A value of a metric in a sentence."""
+    text = written(value, entry["unit"])
+    if entry["unit"] in ("ms", "share") or value is None:
+        return text
+    return f"${text}" if entry["unit"] == "USD" else f"{text} {unit(entry)}".strip()
+
+
+def change(apart: Mapping[str, Any]) -> str:
+    """A difference to the base with half its interval: a multiple from twice on, below it percent.
+
+    >>> change({"mean": -3.0, "relative": -0.123, "relative_half_width": 0.0214})
+    '-12 ±2.1%'
+    >>> change({"mean": 9.0, "relative": 8.84, "relative_half_width": 0.42})
+    '9.84 ±0.42x'
+    >>> change({"mean": 0.0, "relative": 0.0, "relative_half_width": 0.0})
+    '0%'
+    """
+    part, half = apart["relative"], apart["relative_half_width"]
+    if part is None:
+        return "" if apart["mean"] is None else "0%" if apart["mean"] == 0 else "-"
+    if apart["mean"] == 0 and not half:
+        return "0%"
+    if 1 + part >= TWICE:
+        text = f"{1 + part:,.0f}" if part >= 99 else f"{1 + part:.3g}"
+        return f"{text}x" if half is None else f"{text} ±{half:.2g}x"
+    text = percent(part, signed=True)
+    return f"{text}%" if half is None else f"{text} ±{percent(half)}%"
+
+
+def percent(part: float, *, signed: bool = False) -> str:
+    """Two or three digits: never all of it unless it is all, nor nothing unless it is nothing.
+
+    >>> percent(-0.9999, signed=True), percent(0.0004), percent(0.00001), percent(1.234)
+    ('-99.9', '0.04', '0.01', '123')
+    """
+    value = 100 * part
+    size = abs(value)
+    digits = 0 if size >= 10 else 1 if size >= 1 or size == 0 else 2
+    if 99 <= size < 100:
+        size, digits = math.floor(size * 10) / 10, 1
+    if 0 < size < 0.01:
+        size = 0.01
+    value = math.copysign(size, value)
+    return f"{value:+,.{digits}f}" if signed else f"{value:,.{digits}f}"
+
+
+def mark(entry: Entry, index: int) -> str:
+    """``best``, ``tied`` with the best one, or nothing."""
+    if index not in entry["best"]:
+        return ""
+    return "best" if index == _first(entry) else "tied"
+
+
+def reason(document: Document, entry: Entry, index: int) -> str:
+    """How a variant differs from the best one, in words; empty where that is not known."""
+    first = _first(entry)
+    apart = entry["to_first"][index] if "to_first" in entry else None
+    if apart is None or first is None or apart["relative"] is None:
+        return ""
+    against = name(document, first)
+    half = apart["relative_half_width"]
+    text = f"{percent(apart['relative'], signed=True)}%"
+    text += "" if half is None else f" ±{percent(half)}%"
+    word = "differs from" if apart["certain"] else "cannot be told from"
+    return f"{word} {against} ({text})"
+
+
+def varied(document: Document) -> list[Mapping[str, Any]]:
+    """The axes with several values."""
+    axes: Sequence[Mapping[str, Any]] = document.get("axes", ())
+    return [axis for axis in axes if len(axis["values"]) > 1]
+
+
+def values_of(document: Document, index: int) -> list[str]:
+    """The values that distinguish a variant from the others; its label where there are none."""
+    variant = document["variants"][index]
+    keys = [axis["key"] for axis in varied(document)]
+    return [show(variant["settings"][key]) for key in keys] or [variant["label"]]
+
+
+def name(document: Document, index: int) -> str:
+    """What a sentence calls a variant: a bare number has its key."""
+    label, axes = str(document["variants"][index]["label"]), varied(document)
+    bare = len(axes) == 1 and not isinstance(next(iter(axes[0]["values"])), str)
+    return f"{axes[0]['name']}={label}" if bare else label
+
+
+def headlines(document: Document) -> list[str]:
+    """The states and the best variant in the metric that means something there, then the rest."""
+    served = [i for i, variant in enumerate(document["variants"]) if variant["error"] is None]
+    if not served:
+        return []
+    states = [document["variants"][index]["state"] for index in served]
+    over = [index for index in served if document["variants"][index]["state"] == OVERLOADED]
+    if all(state in BY_THROUGHPUT for state in states):
+        return _by_throughput(document, served, all_over=len(over) == len(served))
+    up = [index for index in served if index not in over]
+    who = _all(served) if not over else _list(document, up)
+    plural = len(up) > 1
+    text = f"{who} keep{'' if plural else 's'} up with the traffic"
+    near = [i for i in up if document["variants"][i]["state"] == "near saturation"]
+    if near:
+        text += f" ({'all' if near == up and plural else _list(document, near)} near saturation)"
+    if over:
+        text += f"; {_list(document, over)} {'are' if len(over) > 1 else 'is'} {OVERLOADED}"
+    entries = _entries(document)
+    told = [_latency(document, entries[key], up) for key in ("p99_ttft_ms",) if key in entries]
+    rate = "request_goodput" if limited(document) else "output_throughput"
+    told += [_rate(document, entries[key]) for key in (rate,) if key in entries]
+    return [f"{text}.", *(line for line in told if line)]
+
+
+def limited(document: Document) -> bool:
+    """Whether there is an SLO; without one there is no goodput."""
+    entry = _entries(document).get("verdict.attainment")
+    return entry is not None and any(mean is not None for mean in entry["means"])
+
+
+def _entries(document: Document) -> dict[str, Entry]:
+    return {entry["key"]: entry for entry in document["figures"]}
+
+
+def _first(entry: Entry) -> int | None:
+    """The variant with the best mean."""
+    if "first" in entry:
+        found: int | None = entry["first"]
+        return found
+    return min(entry["best"], default=None)  # a result of an older version
+
+
+def _all(served: Sequence[int]) -> str:
+    return "Both" if len(served) == 2 else f"All {len(served)}"
+
+
+def _list(document: Document, indices: Sequence[int]) -> str:
+    """Variants by their labels, the first few."""
+    labels, count = [name(document, index) for index in indices], len(document["variants"])
+    several = len(varied(document)) > 1 and len(labels) > 1
+    if count > MOST_NAMED + 1 and (several or len(labels) > MOST_NAMED):
+        return f"{len(labels)} of {count}"
+    apart = "; " if several else ", "
+    return f"{apart.join(labels[:-1])} and {labels[-1]}" if len(labels) > 1 else labels[0]
+
+
+def _by_throughput(document: Document, served: Sequence[int], *, all_over: bool) -> list[str]:
+    entry = _entries(document)["output_throughput"]
+    told = [_rate(document, entry)]
+    if all_over:
+        told[0] = f"{_all(served)} are {OVERLOADED}; {told[0]}"
+        told.append(
+            "Latencies depend on how long the overload lasts: they rank the variants and say no "
+            "more."
+        )
+    return told
+
+
+def _rate(document: Document, entry: Entry) -> str:
+    """The variant that serves the most, and how many times what the others serve."""
+    what = METRIC[entry["key"]].title.lower()
+    first, best = _first(entry), entry["best"]
+    if first is None or not best:
+        mean = entry["means"][document["base"]]
+        return f"{what.capitalize()}: no difference that is sure, about {with_unit(entry, mean)}."
+    value = with_unit(entry, entry["means"][first])
+    if _alike(entry["means"]):
+        return f"{what.capitalize()}: the same within {SAME:.1%}, about {value}."
+    head = f"{name(document, first)} serves the most {what}, {value}"
+    if entry["key"] == "request_goodput":
+        head = f"{name(document, first)} has the highest goodput, {value}"
+    return f"{head}{_tied(best)}{_times(document, entry, first, '{}x')}."
+
+
+def _latency(document: Document, entry: Entry, up: Sequence[int]) -> str:
+    """The variant that answers soonest among those that keep up."""
+    means = {index: entry["means"][index] for index in up}
+    known = {index: mean for index, mean in means.items() if mean is not None}
+    if len(known) < 2:
+        return ""
+    title, first = entry["title"], _first(entry)
+    if first not in known:
+        first = min(known, key=lambda index: known[index])
+        value = milliseconds(known[first])
+        return f"Of these, {name(document, first)} has the lowest {title}, {value}."
+    if not entry["best"]:
+        return f"{title}: no difference that is sure, about {milliseconds(known[first])}."
+    if _alike(entry["means"]):
+        return f"{title}: the same within {SAME:.1%}, about {milliseconds(known[first])}."
+    head = f"{name(document, first)} has the lowest {title}, {milliseconds(known[first])}"
+    return f"{head}{_tied(entry['best'])}{_times(document, entry, first, '{} times as long')}."
+
+
+def _tied(best: Sequence[int]) -> str:
+    return f" (tied with {len(best) - 1} more)" if len(best) > 1 else ""
+
+
+def _times(document: Document, entry: Entry, first: int, form: str) -> str:
+    """The best value against that of each of a few others, or against the base and the last."""
+    means, count = entry["means"], len(document["variants"])
+    others = [
+        index
+        for index, mean in enumerate(means)
+        if mean and index != first and index not in entry["best"]
+    ]
+    if not others or not means[first]:
+        return ""
+    worst = max(others, key=lambda index: _ratio(means[first], means[index]))
+    shown = others if count <= MOST_NAMED + 1 else [worst]
+    told = []
+    for index in shown:
+        times = form.format(_multiple(_ratio(means[first], means[index])))
+        if entry["better"] == "lower":
+            told.append(f"{name(document, index)}: {times}")
+        else:
+            told.append(f"{times} {name(document, index)}")
+    return f" ({'; '.join(told)})" if entry["better"] == "lower" else f": {', '.join(told)}"
+
+
+def _alike(means: Sequence[float | None]) -> bool:
+    """Whether no variant is so much better than another that a multiple would show it."""
+    known = [mean for mean in means if mean]
+    return len(known) == len(means) and _ratio(min(known), max(known)) < 1 + SAME
+
+
+def _ratio(one: float, other: float) -> float:
+    return max(one, other) / min(one, other)
+
+
+def _multiple(ratio: float) -> str:
+    """A ratio of three digits at the most, two below ten.
+
+    >>> _multiple(9.853), _multiple(1.049), _multiple(14000.0)
+    ('9.9', '1.05', '14,000')
+    """
+    if ratio >= 10:
+        return f"{ratio:,.0f}"
+    return f"{ratio:.1f}" if ratio >= TWICE else f"{ratio:.3g}"

@@ -1,0 +1,123 @@
+"""Sets metrics side by side in columns: differences to the first, the best of each metric."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sim.planning.contrast.paired import Difference, difference
+from sim.planning.points.figures import FIGURES, Figure, best_of, own_figures
+
+Values = Mapping[str, Sequence[float | None]]
+"""A figure's key -> its value in each repetition."""
+
+Contrast = Callable[[str, int, int], Difference]
+"""The difference of a figure between the variant of one number and that of another."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """What is compared: its figures, repetition by repetition, or why there are none."""
+
+    label: str
+    settings: dict[str, object]
+    values: Values
+    error: str | None
+    exit_code: int
+    states: tuple[str, ...]
+
+    def mean(self, key: str) -> float | None:
+        """The mean of a figure over the repetitions in which it is defined."""
+        known = [value for value in self.values.get(key, ()) if value is not None]
+        return math.fsum(known) / len(known) if known else None
+
+
+def contrasts(columns: Sequence[Column], contrast: Contrast | None = None) -> dict[str, Any]:
+    """The variants and figures of a comparison as plain data.
+
+    ``contrast`` says how two of them differ, by default by the pairs of their repetitions. The base
+    is the first variant with figures. Best of a figure are the variant with the best mean
+    (``first``) and those that are not distinguishable from it; none if that is all of them.
+    ``to_first`` has what ``differences`` has, against ``first``.
+    """
+    apart = contrast or _by_repetition(columns)
+    served = [index for index, column in enumerate(columns) if column.error is None]
+    base = served[0] if served else None
+    figures = []
+    for figure in _figures(columns):
+        means = [column.mean(figure.key) for column in columns]
+        if base is None or all(mean is None for mean in means):
+            continue
+        against = [
+            None if index == base or index not in served else apart(figure.key, index, base)
+            for index in range(len(columns))
+        ]
+        first = best_of(means, figure.better)
+        behind = [
+            None
+            if first is None or index == first or means[index] is None
+            else apart(figure.key, index, first)
+            for index in range(len(columns))
+        ]
+        figures.append(
+            {
+                **figure._asdict(),
+                "means": means,
+                "first": first,
+                "best": _best(first, means, behind),
+                "differences": _documents(against),
+                "to_first": _documents(behind),
+            }
+        )
+    return {"base": base, "variants": [_variant(column) for column in columns], "figures": figures}
+
+
+def _figures(columns: Sequence[Column]) -> list[Figure]:
+    """What is compared: the usual metrics, and the user's own."""
+    return [*FIGURES, *own_figures(key for column in columns for key in column.values)]
+
+
+def _by_repetition(columns: Sequence[Column]) -> Contrast:
+    def apart(key: str, one: int, other: int) -> Difference:
+        mine, theirs = columns[one].values.get(key, ()), columns[other].values.get(key, ())
+        none = [None] * max(len(mine), len(theirs))  # of a metric that one of them lacks
+        return difference(list(mine) or none, list(theirs) or none)
+
+    return apart
+
+
+def _best(
+    first: int | None, means: Sequence[float | None], behind: Sequence[Difference | None]
+) -> list[int]:
+    """The variant with the best mean, and those that are not distinguishable from it."""
+    known = [index for index, mean in enumerate(means) if mean is not None]
+    good = [
+        index
+        for index, apart in enumerate(behind)
+        if index == first or (apart is not None and not apart.certain)
+    ]
+    return [] if len(good) == len(known) > 1 else good
+
+
+def _documents(found: Sequence[Difference | None]) -> list[dict[str, Any] | None]:
+    return [None if each is None else each.document() for each in found]
+
+
+def _variant(column: Column) -> dict[str, Any]:
+    states = Counter(column.states)
+    return {
+        "label": column.label,
+        "settings": column.settings,
+        "error": column.error,
+        "exit_code": column.exit_code,
+        "state": states.most_common(1)[0][0] if states else None,
+        "states": dict(states),
+        "values": {
+            figure.key: list(column.values[figure.key])
+            for figure in _figures([column])
+            if figure.key in column.values
+        },
+    }

@@ -1,0 +1,80 @@
+"""Computes how much better one run is than another, in the metrics that a decision looks at.
+
+Gains are natural logarithms of ratios, signed so that more is better: a throughput that doubles and
+a latency that halves gain both ``ln 2``. Logarithms add up where speed-ups multiply.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sim.metrics.definitions import METRIC, STUDIED
+from sim.planning.points.points import Outcome
+
+CLIP = math.log(10)
+"""No figure counts for more than a factor of ten in a mean of gains: an unstable queue would drown
+out everything else."""
+
+
+class Figure(NamedTuple):
+    """A figure of a run: its key in ``summary.json``, what it is called, and whether ``more`` of it
+    is better."""
+
+    key: str
+    title: str
+    unit: str
+    more: bool
+
+    def of(self, summary: Mapping[str, Any]) -> float | None:
+        """Its value; None where it is undefined."""
+        if self.key != CAPACITY.key:
+            value = summary[self.key]
+            return None if value is None else float(value)
+        used = summary["infersim"]["verdict"]["utilisation"]
+        return 1 / used if used else None
+
+    def gain(self, before: float | None, after: float | None) -> float | None:
+        """How much better ``after`` is; None if either is missing or not above 0.
+
+        >>> round(LATENCIES[0].gain(200.0, 100.0), 4)
+        0.6931
+        """
+        if not before or not after:
+            return None
+        ratio = math.log(after / before)
+        return ratio if self.more else -ratio
+
+
+FIGURES = tuple(
+    Figure(key, METRIC[key].called, METRIC[key].unit, METRIC[key].better == "higher")
+    for key in STUDIED
+)
+THROUGHPUT, GOODPUT, *LATENCIES, CAPACITY = FIGURES
+"""The capacity is what full batches could serve, in multiples of the traffic: it says more than the
+throughput where the arrivals set that."""
+
+
+def figures_of(summary: Mapping[str, Any]) -> dict[str, float | None]:
+    """Every figure of a run, by its key."""
+    return {figure.key: figure.of(summary) for figure in FIGURES}
+
+
+def gains(
+    before: Mapping[str, float | None], after: Mapping[str, float | None]
+) -> dict[str, float | None]:
+    """How much better each figure is ``after``."""
+    return {figure.key: figure.gain(before[figure.key], after[figure.key]) for figure in FIGURES}
+
+
+def mean_gain(found: Mapping[str, float | None]) -> float:
+    """The mean of the gains that are defined, each within a factor of ten; 0 if none is."""
+    known = [max(-CLIP, min(CLIP, gain)) for gain in found.values() if gain is not None]
+    return math.fsum(known) / len(known) if known else 0.0
+
+
+def in_order(outcomes: Iterable[Outcome], count: int) -> Sequence[Outcome]:
+    """``count`` outcomes by the index of their points, in whatever order they come."""
+    found = {outcome.point.index: outcome for outcome in outcomes}
+    return [found[index] for index in range(count)]

@@ -1,0 +1,148 @@
+"""Writes the commands with which three engines start one replica of a fleet, in each one's options.
+
+Option names as in the engines' own command-line references (vLLM ``vllm serve``, SGLang
+``sglang.launch_server``, TensorRT-LLM ``trtllm-serve``), 2026. Engines count memory differently;
+the shares are worked out so that the KV cache is as large as the simulated one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+from sim import catalog
+from sim.memory.capacity import Capacity
+from sim.pools import PreparedPool
+from sim.routers import router_class
+from sim.scenario import Scenario
+from sim.schedulers import ORDERS, ChunkedPrefill
+from sim.schedulers.orders import FirstCome
+from sim.simulation import prepare
+
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+ON_THE_FLY = {"fp8": "fp8"}
+"""Precisions to which vLLM and SGLang convert a 16-bit checkpoint as they load it."""
+
+_REPOSITORY = re.compile(r"([\w.-]+/[\w.-]+)\s+on\s+Hugging\s+Face")
+
+
+def launch_commands(scenario: Scenario) -> dict[str, Any]:
+    """Engine -> the command of one replica of ``scenario``, and ``notes`` on what it cannot say."""
+    pool = prepare(scenario).only
+    model = _checkpoint(scenario)
+    return {
+        "vllm": _joined(_vllm(pool, model)),
+        "sglang": _joined(_sglang(pool, model)),
+        "tensorrt-llm": _joined(_tensorrt_llm(pool, model)),
+        "notes": _notes(scenario, pool),
+    }
+
+
+def _checkpoint(scenario: Scenario) -> str:
+    """The name under which engines load the model: of the catalogue's source, or a folder."""
+    if scenario.model not in catalog.names("models"):
+        return str(scenario.path(Path(scenario.model)).parent)
+    entry: Any = catalog.raw("models", scenario.model)
+    source = str(entry["parameters"]["source"])
+    found = _REPOSITORY.search(source)
+    return found[1] if found else scenario.model
+
+
+def _joined(words: list[object]) -> str:
+    return shlex.join(str(word) for word in words)
+
+
+def _share(value: float) -> float:
+    """Rounded down to three digits: with more memory than there is no engine starts."""
+    return math.floor(max(0.001, min(0.999, value)) * 1000) / 1000
+
+
+def _vllm(pool: PreparedPool, model: str) -> list[object]:
+    settings, d, limits = pool.settings, pool.deployment, pool.limits
+    words: list[object] = ["vllm", "serve", model, "--tensor-parallel-size", d.tensor_parallel]
+    words += _quantisation(d.weights, "--dtype")
+    if d.kv_cache in ("fp8", "int8"):
+        words += ["--kv-cache-dtype", "fp8"]
+    words += ["--max-model-len", limits.max_model_len, "--max-num-seqs", limits.max_num_seqs]
+    words += ["--max-num-batched-tokens", limits.max_num_batched_tokens]
+    words += ["--gpu-memory-utilization", settings.kv_cache.gpu_memory_utilization]
+    words += ["--block-size", settings.kv_cache.block_size]
+    if pool.capacity.given:
+        words += ["--num-gpu-blocks-override", pool.capacity.num_gpu_blocks]
+    order = ORDERS.find(settings.scheduler.order, pool.folders).vllm
+    if order not in ("", FirstCome.vllm):
+        words += ["--scheduling-policy", order]
+    if not settings.scheduler.chunked_prefill:
+        words.append("--no-enable-chunked-prefill")
+    if not settings.kv_cache.enable_prefix_caching:
+        words.append("--no-enable-prefix-caching")
+    return words
+
+
+def _sglang(pool: PreparedPool, model: str) -> list[object]:
+    settings, d, limits = pool.settings, pool.deployment, pool.limits
+    words: list[object] = ["python", "-m", "sglang.launch_server", "--model-path", model]
+    words += ["--tp-size", d.tensor_parallel, *_quantisation(d.weights, "--dtype")]
+    if d.kv_cache in ("fp8", "int8"):
+        words += ["--kv-cache-dtype", "fp8_e4m3"]
+    words += ["--context-length", limits.max_model_len]
+    words += ["--max-running-requests", limits.max_num_seqs]
+    chunk = limits.max_num_batched_tokens if settings.scheduler.chunked_prefill else -1
+    words += ["--chunked-prefill-size", chunk]
+    memory = pool.capacity
+    words += ["--mem-fraction-static", _share((memory.weights + _kv(memory)) / memory.memory)]
+    if not settings.kv_cache.enable_prefix_caching:
+        words.append("--disable-radix-cache")
+    return words
+
+
+def _tensorrt_llm(pool: PreparedPool, model: str) -> list[object]:
+    limits, memory = pool.limits, pool.capacity
+    free = memory.memory - memory.taken
+    return [
+        *("trtllm-serve", model, "--tp_size", pool.deployment.tensor_parallel),
+        *("--max_batch_size", limits.max_num_seqs, "--max_num_tokens"),
+        *(limits.max_num_batched_tokens, "--max_seq_len", limits.max_model_len),
+        *("--kv_cache_free_gpu_memory_fraction", _share(_kv(memory) / free if free > 0 else 0)),
+    ]
+
+
+def _kv(memory: Capacity) -> float:
+    """Bytes of the KV cache of one GPU."""
+    return memory.num_gpu_blocks * memory.block_size * memory.kv_bytes_per_token
+
+
+def _quantisation(weights: str, dtype: str) -> list[object]:
+    if weights in ON_THE_FLY:
+        return ["--quantization", ON_THE_FLY[weights]]
+    return [dtype, DTYPES[weights]] if weights in DTYPES else []
+
+
+def _notes(scenario: Scenario, pool: PreparedPool) -> list[str]:
+    """What the commands leave to the reader."""
+    d, settings, notes = pool.deployment, pool.settings, []
+    if d.format_note is not None:
+        notes.append(
+            f"{d.format_note} With {d.weights} on such a card engines quantise the weights alone."
+        )
+    if d.weights not in DTYPES:
+        engines = "TensorRT-LLM loads" if d.weights in ON_THE_FLY else "all three load"
+        notes.append(
+            f"{engines} a checkpoint that is already in {d.weights}: put its name for the model."
+        )
+    if settings.scheduler.batching != ChunkedPrefill.name:
+        notes.append(
+            f"The engines batch continuously; {settings.scheduler.batching} batching was simulated."
+        )
+    if pool.replicas > 1:
+        about = router_class(scenario.router, scenario.folders).about
+        notes.append(
+            f"One command for each of the {pool.replicas:,} replicas, behind a router with the "
+            f"policy {scenario.router}{f' ({about})' if about else ''}."
+        )
+    if not settings.kv_cache.enable_prefix_caching:
+        notes.append("Prefix caching is off in the simulation, and so in the commands.")
+    return notes

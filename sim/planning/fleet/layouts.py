@@ -1,0 +1,284 @@
+"""Enumerates the layouts of a replica and rejects those that analysis alone rules out.
+
+The analytic screening: what does not fit, cannot be shared out, rejects too many requests, or is
+too slow even for a request that has the replica for itself; and for the rest, how many replicas are
+needed *at least*.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sim import catalog
+from sim.cost import missing_format
+from sim.errors import InfeasibleError, InfersimError, UsageError
+from sim.metrics.precision import wilson
+from sim.metrics.promises import Promise
+from sim.metrics.rejection import Rejection, Room, foreseen, room_of
+from sim.planning.fleet.constraints import Constraints
+from sim.planning.load.loads import Traffic, traffic_of
+from sim.planning.load.saturation import Alone, acceptable, alone, saturation
+from sim.planning.points.points import Settings
+from sim.planning.points.wording import counted, limit_name, share
+from sim.pools import PreparedPool
+from sim.scenario import Scenario
+from sim.scenario.prices import price_of
+from sim.simulation import prepare
+from sim.units import show_time
+
+
+def small_cache(pool: PreparedPool) -> str:
+    """The sentence on a KV cache that cannot hold one request of ``max_model_len`` tokens; empty
+    where it can."""
+    longest = pool.limits.max_model_len
+    if pool.capacity.tokens >= longest:
+        return ""
+    return (
+        f"the KV cache holds {pool.kv_tokens:,} tokens for requests, less than max_model_len "
+        f"({longest:,}), so vLLM would refuse to start without more memory or a lower max_model_len"
+    )
+
+
+def too_many_rejected(
+    traffic: Traffic, room: Room, promises: Sequence[Promise]
+) -> Rejection | None:
+    """The requests that a replica rejects, if they are more than some part of the SLO allows."""
+    found = foreseen(traffic.prompts + traffic.outputs, room)
+    if found is None:
+        return None
+    accepted = wilson(1 - found.share, found.requests)[1]
+    return found if any(accepted < promise.share for promise in promises) else None
+
+
+SLACK = 1.2
+"""By how much a fleet may serve more than predicted for its full batches: those are within 6 % of
+what simulated ones serve, and this must never rule out a fleet that holds."""
+
+ALONE_SLACK = 1.1
+"""By how much lone requests may miss a latency limit before a layout is ruled out."""
+
+REJECTS, SMALL_CACHE = "requests rejected", "KV cache too small"
+"""Reasons that come before any about speed: no faster GPU would help."""
+
+BEFORE_SPEED = (REJECTS, "constraint", "no price", "cannot be simulated")
+"""Reasons that stand whatever the size of the KV cache."""
+
+SIXTEEN_BITS = {"int4": "bf16"}
+"""Precision of the activations with weights that are only stored in fewer bits."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One replica: so many of one GPU, in one precision (None: the scenario's own)."""
+
+    gpu: str
+    tensor_parallel: int
+    precision: str | None
+
+    @property
+    def text(self) -> str:
+        """``4 x h100-sxm, fp8``."""
+        told = "" if self.precision is None else f", {self.precision}"
+        return f"{self.tensor_parallel} x {self.gpu}{told}"
+
+    def format_note(self, scenario: Scenario) -> str | None:
+        """What a reader must know of a number format that the GPU lacks; None where it has it."""
+        asked = scenario.override(_precision(self.precision))
+        kernels = catalog.engine(asked.engine, asked.base).kernels
+        gpu = catalog.gpu(self.gpu, asked.base, kernels)
+        return missing_format(gpu, asked.precision.weights, asked.precision.activations)
+
+    def settings(self, scenario: Scenario) -> Settings:
+        """What makes the replica of ``scenario`` one of these."""
+        pool = scenario.only_pool
+        changes: dict[str, object] = {
+            pool.key("gpu"): self.gpu,
+            pool.key("tensor_parallel"): self.tensor_parallel,
+            pool.key("replicas"): 1,
+        }
+        by_gpu = isinstance(pool.price_per_gpu_hour, dict)
+        if self.gpu != pool.gpu and not by_gpu:
+            changes[pool.key("price_per_gpu_hour")] = "catalogue"  # its price is of another GPU
+        if pool.kv_cache.num_gpu_blocks is not None:
+            changes["kv_cache.num_gpu_blocks"] = None  # those of another layout
+        return changes | _precision(self.precision)
+
+
+def _precision(name: str | None) -> dict[str, object]:
+    if name is None:
+        return {}
+    return {"precision.weights": name, "precision.activations": SIXTEEN_BITS.get(name, name)}
+
+
+def layouts(
+    scenario: Scenario,
+    gpus: Sequence[str],
+    tensor_parallel: Sequence[int],
+    precisions: Sequence[str],
+) -> list[Layout]:
+    """All of them, each once; UsageError for a GPU or a precision that does not exist."""
+    for precision in precisions:
+        scenario.override(_precision(precision))
+    kernels = catalog.engine(scenario.only_pool.engine, scenario.base).kernels
+    for gpu in gpus:
+        catalog.gpu(gpu, scenario.base, kernels)
+    kinds: Sequence[str | None] = precisions or [None]
+    made = [Layout(gpu, tp, kind) for gpu in gpus for kind in kinds for tp in tensor_parallel]
+    return list(dict.fromkeys(made))
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A layout that is no answer: ``reason`` in two or three words, ``text`` with the figures;
+    ``cost`` is what its fleet would cost per hour at least, where that is known;
+    ``unsimulated`` if that is a bound which no simulation confirmed."""
+
+    layout: Layout
+    reason: str
+    text: str
+    cost: float | None = None
+    unsimulated: bool = False
+
+    def noted(self, note: str) -> Rejected:
+        """The same with ``note`` on its KV cache, if there is one, before what is said of speed."""
+        if not note:
+            return self
+        reason = self.reason if self.reason in BEFORE_SPEED else SMALL_CACHE
+        return replace(self, reason=reason, text=f"{note}; {self.text}")
+
+    def document(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "layout": self.layout.text,
+            "gpu": self.layout.gpu,
+            "tensor_parallel": self.layout.tensor_parallel,
+            "precision": self.layout.precision,
+            "reason": self.reason,
+            "text": self.text,
+            "usd_per_hour": self.cost,
+        }
+
+
+@dataclass(frozen=True)
+class Screened:
+    """A layout that may hold the load: ``price`` of a replica in USD per hour, ``rate`` that it
+    cannot exceed, and so the ``least`` replicas that the fleet has. ``note`` says that its KV cache
+    is small.
+    """
+
+    layout: Layout
+    price: float
+    rate: float
+    least: int
+    note: str = ""
+
+    @property
+    def cost(self) -> float:
+        """USD per hour of the fleet, at least."""
+        return self.price * self.least
+
+
+def screen(
+    scenario: Scenario,
+    layout: Layout,
+    target: float,
+    promises: Sequence[Promise],
+    constraints: Constraints,
+) -> Screened | Rejected:
+    """Whether a fleet of ``layout`` may hold ``target`` requests per second."""
+    try:
+        asked = scenario.override(layout.settings(scenario))
+        pool, everything = prepare(asked).only, traffic_of(asked)
+        traffic = acceptable(pool, everything)
+    except InfeasibleError as error:
+        return Rejected(layout, "does not fit", str(error))
+    except UsageError as error:
+        return Rejected(layout, "layout impossible", str(error))
+    except InfersimError as error:
+        return Rejected(layout, "cannot be simulated", str(error))
+    price = _price(pool)
+    if price is None:
+        return Rejected(
+            layout,
+            "no price",
+            f"nothing says what {layout.gpu} costs; give its fleet.0.price_per_gpu_hour or the "
+            "price_per_hour of its file",
+        )
+    note = small_cache(pool)
+    broken = _refusing(layout, too_many_rejected(everything, room_of([pool]), promises), price)
+    if broken is None and not pool.policy.shape.whole:
+        broken = _slow_alone(layout, promises, alone(pool, traffic), price)
+    if broken is not None:
+        return broken.noted(note)
+    rate = SLACK * saturation(pool, traffic).rate
+    found = Screened(layout, price, rate, math.ceil(target / rate), note)
+    return _affordable(found, constraints)
+
+
+def _refusing(layout: Layout, found: Rejection | None, price: float) -> Rejected | None:
+    """Rejected for the requests that its replicas would reject."""
+    if found is None:
+        return None
+    cure = f"; {found.remedy}" if found.remedy else ""
+    return Rejected(layout, REJECTS, f"{found.text}{cure}", price)
+
+
+def _slow_alone(
+    layout: Layout, promises: Sequence[Promise], lone: Alone, price: float
+) -> Rejected | None:
+    """Rejected where even lone requests miss the SLO beyond doubt."""
+    for promise in promises:
+        relaxed = Promise(
+            {name: ALONE_SLACK * limit for name, limit in promise.limits.items()}, promise.share
+        )
+        if wilson(lone.keeping(relaxed), len(lone.ttft))[1] < promise.share:
+            return _too_slow(layout, promise, lone, price)
+    return None
+
+
+def _too_slow(layout: Layout, promise: Promise, lone: Alone, price: float) -> Rejected:
+    """Rejected for the limit that the fewest lone requests meet."""
+    kept = {
+        name: lone.keeping(Promise({name: limit}, promise.share))
+        for name, limit in promise.limits.items()
+    }
+    worst = min(kept, key=lambda name: kept[name])
+    name = limit_name(worst)
+    text = (
+        f"only {share(kept[worst])} of requests are within {name} "
+        f"{show_time(promise.limits[worst])} even when each has the replica for itself; the SLO "
+        f"asks for {share(promise.share)}"
+    )
+    return Rejected(layout, f"{name} missed at any load", text, price)
+
+
+def _affordable(found: Screened, constraints: Constraints) -> Screened | Rejected:
+    """Rejected where even the least fleet breaks a constraint."""
+    broken = next(over_budget(found.layout, found.least, found.price, constraints), None)
+    if broken is None:
+        return found
+    text = f"at {found.rate:.3g} requests/s a replica, more than it can serve, {broken}"
+    return Rejected(found.layout, "constraint", text, found.cost).noted(found.note)
+
+
+def over_budget(
+    layout: Layout, replicas: int, price: float, constraints: Constraints
+) -> Iterator[str]:
+    """The constraints of size and cost that a fleet breaks, in words."""
+    cost, gpus = price * replicas, replicas * layout.tensor_parallel
+    fleet = f"{counted(replicas, 'replica')} {'takes' if replicas == 1 else 'take'}"
+    if constraints.cost is not None and cost > constraints.cost:
+        yield f"{fleet} ${cost:,.2f}/h, more than ${constraints.cost:,.2f}/h"
+    if constraints.gpus is not None and gpus > constraints.gpus:
+        yield f"{fleet} {counted(gpus, 'GPU')}, more than {constraints.gpus:,}"
+    if constraints.replicas is not None and replicas > constraints.replicas:
+        yield f"{counted(replicas, 'replica')} needed, more than {constraints.replicas:,}"
+
+
+def _price(pool: PreparedPool) -> float | None:
+    """USD per hour of one replica."""
+    price = price_of(pool.settings, pool.deployment.gpu)
+    return None if price is None else price.usd * pool.deployment.tensor_parallel

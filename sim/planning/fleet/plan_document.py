@@ -1,0 +1,257 @@
+"""Describes a plan as plain data for ``--json``, the tables and the page.
+
+Rates in requests per second, costs in US dollars per hour, latencies in milliseconds.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+from sim import catalog
+from sim.catalog.whole_runs import whole_runs_text
+from sim.metrics.asked import asked, changed, driven_by
+from sim.metrics.engine_defaults import engine_defaults_note
+from sim.metrics.promises import limits_ms, shown_shares
+from sim.planning.fleet.choose import Band, Plan, bands, front
+from sim.planning.fleet.launch import launch_commands
+from sim.planning.fleet.plan_lengths import flattered_note, run_lengths
+from sim.planning.fleet.plan_prices import HOURS, gpu_prices, money
+from sim.planning.fleet.sizing import Confirmed, Sized
+from sim.planning.load.loads import Axis
+from sim.planning.load.probe import COSTS
+from sim.planning.load.settled import goes_on
+from sim.planning.points.points import show
+from sim.planning.points.wording import counted, share
+from sim.scenario import Scenario
+from sim.scenario.prices import name_of
+from sim.simulation import prepare
+
+LATENCIES = ("slo_ttft_ms", "slo_tpot_ms")
+"""Latencies at the shares of requests that the SLO asks for, under the load with its headroom."""
+
+
+def document(plan: Plan, *, file: str = "SCENARIO", given: Sequence[str] = ()) -> dict[str, Any]:
+    """The answer, whole. ``file`` is what commands in it name, ``given`` the overrides with which
+    it was read."""
+    question, limits = plan.question, plan.question.constraints
+    trusted, paid = bands(plan), money(plan)
+    varied = () if question.rate == plan.own_rate else ("workload.arrivals",)
+    wins = {(each["gpu"], each["fleet"]): each["wins_below"] for each in paid["prices"]}
+    fleets = [
+        _fleet(plan, rank, each, band, given)
+        | {"wins_below": wins.get((each.sized.layout.gpu, each.sized.layout.text))}
+        for rank, (each, band) in enumerate(zip(plan.best, trusted, strict=True), 1)
+    ]
+    return {
+        "command": "plan",
+        "infersim": version("infersim"),
+        "scenario": plan.scenario.name,
+        "description": plan.scenario.description,
+        "asked": asked(plan.scenario, varied) | changed(plan.scenario, varied),
+        "file": file,
+        "model": plan.scenario.model,
+        "engine": plan.scenario.only_pool.engine,
+        "router": plan.scenario.router,
+        "rate": question.rate,
+        "own_rate": plan.own_rate,
+        "scaling": Axis(plan.scenario, "rate", plan.own_rate, question.scale).scaling,
+        "traffic_notes": list(plan.traffic_notes),
+        "headroom": question.headroom,
+        "target": question.target,
+        "top": question.top,
+        "criterion": "promises" if plan.promises else "stable",
+        "promises": [promise.text for promise in plan.promises],
+        "limits_ms": limits_ms(plan.promises),
+        "shares": shown_shares(plan.promises),
+        "constraints": {
+            "usd_per_hour": limits.cost,
+            "gpus": limits.gpus,
+            "replicas": limits.replicas,
+        },
+        "layouts": len(question.layouts),
+        "run_lengths": _run_lengths(plan),
+        "format_notes": _format_notes(plan),
+        "fleets": fleets,
+        "hours": HOURS,
+        "prices": paid["prices"],
+        "break_even": paid["break_even"],
+        "ranking": _ranking(fleets, trusted)
+        | {"prices": {key: paid[key] for key in ("survives", "conditions", "text")}},
+        "whole_runs": _whole_runs(plan),
+        "sized": _points(plan),
+        "rejected": [each.document() for each in plan.rejected],
+    }
+
+
+def _run_lengths(plan: Plan) -> dict[str, Any]:
+    """How long the runs were that decided, and what short ones flatter."""
+    scenario = plan.scenario
+    lasts = bool(plan.promises) and goes_on(Axis(scenario, "rate", plan.own_rate))
+    first = scenario.run.requests if scenario.workload.trace is not None else None
+    if first not in {each.sized.usual for each in plan.best}:
+        first = None  # the trace has fewer
+    return run_lengths(plan.best, lasts=lasts, first=first)
+
+
+def settings(plan: Plan, sized: Sized, rate: float) -> dict[str, object]:
+    """What makes the plan's scenario this fleet under this load."""
+    pool, found = plan.scenario.only_pool, dict(sized.layout.settings(plan.scenario))
+    found[pool.key("replicas")] = sized.replicas
+    if isinstance(pool.price_per_gpu_hour, dict):
+        price = gpu_prices(plan)[sized.layout.gpu]
+        usd = price.usd if price.origin == "given" else "catalogue"
+        found[pool.key("price_per_gpu_hour")] = usd
+    axis = Axis(plan.scenario, "rate", plan.own_rate, plan.question.scale)
+    return found | dict(axis.settings(rate))
+
+
+def _fleet(
+    plan: Plan, rank: int, each: Confirmed, band: Band, given: Sequence[str]
+) -> dict[str, Any]:
+    sized, figures = each.sized, each.at_rate.figures
+    changes = settings(plan, sized, plan.question.rate)
+    smaller = sized.smaller
+    return {
+        "rank": rank,
+        "layout": sized.layout.text,
+        "gpu": sized.layout.gpu,
+        "tensor_parallel": sized.layout.tensor_parallel,
+        "precision": sized.layout.precision,
+        "format_note": sized.layout.format_note(plan.scenario),
+        "replicas": sized.replicas,
+        "gpus": sized.gpus,
+        "usd_per_hour": sized.cost,
+        **{f"usd_per_{name}": sized.cost * hours for name, hours in HOURS.items()},
+        "rate_alone": sized.alone,
+        "rate_at_slo": each.best.load,
+        "headroom": each.best.load / plan.question.rate - 1,
+        "binds": (each.fails or each.best).breaks,
+        "smaller_breaks": None if smaller is None else smaller.breaks,
+        **figures,
+        **_token_costs(each),
+        "error_band": {
+            "error": band.error,
+            "replicas": list(band.replicas),
+            "usd_per_hour": list(band.cost),
+            "holds_if_slower": band.holds_if_slower,
+            "survives": band.survives,
+            "rivals": list(band.rivals),
+        },
+        "notes": _fleet_notes(each, plan.scenario.override(changes)),
+        "settings": changes,
+        "run": _run_command(given, changes),
+        "launch": launch_commands(plan.scenario.override(changes)),
+        "at_rate": each.at_rate.document(),
+        "at_target": sized.at_target.document(),
+    }
+
+
+def _token_costs(fleet: Confirmed) -> dict[str, float | None]:
+    """What a token costs while the fleet serves the wanted rate (USD per million).
+
+    The run that was simulated is short, and lasts until its last answer: over its whole duration
+    fewer requests a second are served than come. A fleet that holds its load serves all that it
+    accepts.
+    """
+    probe = fleet.at_rate
+    refused = 0.0 if probe.rejection is None else probe.rejection.share
+    served = (probe.figures["request_throughput"] or 0.0) / (probe.load * (1 - refused))
+    return {key: None if (cost := probe.figures[key]) is None else cost * served for key in COSTS}
+
+
+def _fleet_notes(fleet: Confirmed, scenario: Scenario) -> list[str]:
+    """What to know of a fleet that is ranked: a KV cache that is small, requests that it rejects,
+    whether a short run holds with fewer replicas, whether chance may have decided that it holds,
+    and limits that the engine would choose otherwise; ``scenario`` is that fleet's."""
+    found, sized = fleet.sized.at_target, fleet.sized
+    notes = [sized.note] if sized.note else []
+    if found.rejection is not None:
+        cure = f"; {found.rejection.remedy}" if found.rejection.remedy else ""
+        notes.append(f"{found.rejection.text}, and are rejected{cure}")
+    flattered = flattered_note(fleet)
+    if flattered is not None:
+        notes.append(flattered)
+    if not found.sure:
+        worst = min(found.attained, key=lambda each: each.low - each.promise.share)
+        count = found.to_decide
+        enough = "" if count is None else f"; about {count:,} requests would decide"
+        notes.append(
+            f"too close to call at {found.load:.4g} requests/s: {share(worst.low)} to "
+            f"{share(worst.high)} of requests are within the limits, {share(worst.promise.share)} "
+            f"are asked for{enough}"
+        )
+    own_defaults = engine_defaults_note(prepare(scenario).only, None)
+    return notes if own_defaults is None else [*notes, own_defaults]
+
+
+def _format_notes(plan: Plan) -> list[str]:
+    """What is to be known of number formats that some of the GPUs lack, ranked or not."""
+    found = [layout.format_note(plan.scenario) for layout in plan.question.layouts]
+    return list(dict.fromkeys(note for note in found if note is not None))
+
+
+def _run_command(given: Sequence[str], changes: Mapping[str, object]) -> str:
+    """The arguments with which ``infersim run SCENARIO`` simulates the fleet."""
+    texts = [*given, *(f"{key}={_written(value)}" for key, value in changes.items())]
+    return " ".join(f"--set {shlex.quote(text)}" for text in texts)
+
+
+def _written(value: object) -> str:
+    return repr(value) if isinstance(value, float) else show(value)
+
+
+def _points(plan: Plan) -> list[dict[str, Any]]:
+    """Every fleet that holds, with its cost and latencies under the target load."""
+    fronts = {figure: front(plan.sized, figure) for figure in LATENCIES}
+    return [
+        {
+            "layout": sized.layout.text,
+            "gpu": sized.layout.gpu,
+            "replicas": sized.replicas,
+            "gpus": sized.gpus,
+            "usd_per_hour": sized.cost,
+            **{figure: sized.at_target.figures[figure] for figure in LATENCIES},
+            **{f"front_{figure}": fronts[figure][index] for figure in LATENCIES},
+        }
+        for index, sized in enumerate(plan.sized)
+    ]
+
+
+def _ranking(fleets: list[dict[str, Any]], trusted: list[Band]) -> dict[str, Any]:
+    """Whether the cheapest fleet is the cheapest at either end of the error band of iteration
+    times; prices are taken as they are."""
+    first, band = fleets[0], trusted[0]
+    error, mine = f"{band.error:.0%}", first["replicas"]
+    fewest, most = band.replicas
+    low, high = band.cost
+    if most is None or high is None:
+        needed = f"if iterations are {error} slower, no number of replicas that was tried holds"
+    elif (fewest, most) == (mine, mine):
+        needed = (
+            f"if iterations are {error} faster or slower, it takes {counted(mine, 'replica')} "
+            "all the same"
+        )
+    else:
+        needed = (
+            f"if iterations are {error} faster, {fewest} would do (${low:,.2f}/h); if {error} "
+            f"slower, it takes {most} (${high:,.2f}/h)"
+        )
+    text = f"{first['layout']}: {needed}. "
+    if band.survives:
+        text += "At these prices no other fleet can be cheaper within the error of predicted times."
+    else:
+        text += (
+            f"Within the error of predicted times {', '.join(band.rivals)} could be cheaper, so "
+            "the first place is not sure."
+        )
+    return {"survives": band.survives, "text": text}
+
+
+def _whole_runs(plan: Plan) -> str:
+    scenario = plan.scenario
+    experts = catalog.model(scenario.model, scenario.base).has_experts
+    gpus = [name_of(each.sized.layout.gpu) for each in plan.best]
+    return whole_runs_text(scenario.only_pool.engine, gpus, driven_by(scenario), experts=experts)

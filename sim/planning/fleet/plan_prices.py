@@ -1,0 +1,173 @@
+"""Shows how a plan depends on what GPUs cost: whose prices it used, and when another fleet wins.
+
+The price of a GPU moves all fleets of that GPU together, so for each GPU only the fleet with the
+fewest GPUs may win. All fleets are those of the predicted times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sim import catalog
+from sim.planning.fleet.choose import Plan
+from sim.planning.fleet.layouts import Layout
+from sim.scenario.prices import GpuPrice, dollars, price_of
+
+HOURS = {"month": 730, "year": 8760}
+"""Of a year of 365 days, and a twelfth of it."""
+
+
+@dataclass(frozen=True)
+class Rival:
+    """The fleet of ``gpu`` with the fewest GPUs; ``proven`` unless it may need more than that."""
+
+    gpu: str
+    layout: str
+    gpus: int
+    price: GpuPrice
+    proven: bool
+
+    @property
+    def cost(self) -> float:
+        """USD per hour, at least."""
+        return self.price.usd * self.gpus
+
+    @property
+    def least(self) -> float:
+        """USD per hour, at least, at the lowest price that is listed."""
+        return self.gpus * (self.price.usd if self.price.low is None else self.price.low)
+
+
+def gpu_prices(plan: Plan) -> dict[str, GpuPrice]:
+    """The price of each GPU of the question that has one."""
+    scenario, found = plan.scenario, {}
+    kernels = catalog.engine(scenario.only_pool.engine, scenario.base).kernels
+    for gpu in dict.fromkeys(layout.gpu for layout in plan.question.layouts):
+        asked = scenario.override(Layout(gpu, 1, None).settings(scenario))
+        price = price_of(asked.only_pool, catalog.gpu(gpu, scenario.base, kernels))
+        if price is not None:
+            found[gpu] = price
+    return found
+
+
+def fewest(plan: Plan, prices: Mapping[str, GpuPrice]) -> dict[str, Rival]:
+    """Of each GPU the fleet with the fewest GPUs, or as many as there must be at least."""
+    found = [
+        Rival(each.layout.gpu, each.layout.text, each.gpus, prices[each.layout.gpu], True)
+        for each in plan.sized
+    ]
+    limits = plan.question.constraints
+    for out in plan.rejected:
+        over_cost = out.reason == "constraint" and limits.cost is not None
+        if out.cost is None or not (out.unsimulated or over_cost):
+            continue
+        price = prices[out.layout.gpu]
+        gpus = round(out.cost / price.usd) if price.usd else out.layout.tensor_parallel
+        replicas = gpus // out.layout.tensor_parallel
+        if gpus <= (limits.gpus or gpus) and replicas <= (limits.replicas or replicas):
+            found.append(Rival(out.layout.gpu, out.layout.text, gpus, price, False))
+    best: dict[str, Rival] = {}
+    for each in found:
+        if each.gpu not in best or each.gpus < best[each.gpu].gpus:
+            best[each.gpu] = each
+    return best
+
+
+def money(plan: Plan) -> dict[str, Any]:
+    """``prices``: GPU by GPU, whose price was used and below which that GPU would win;
+    ``break_even`` of the cheapest fleet; and whether it stays the cheapest at listed prices."""
+    prices = gpu_prices(plan)
+    best = fewest(plan, prices)
+    winner = plan.best[0].sized
+    mine = best[winner.layout.gpu]
+    rivals = [each for gpu, each in best.items() if gpu != mine.gpu]
+    nearest = min(rivals, key=lambda each: each.cost, default=None)
+    up_to = None if nearest is None else nearest.cost / mine.gpus
+    conditions = _conditions(mine, rivals, up_to)
+    unknown = _unknown(mine, rivals)
+    survives = False if conditions else None if unknown else True
+    return {
+        "prices": [
+            {
+                "gpu": gpu,
+                "usd_per_gpu_hour": price.usd,
+                **price.document(),
+                "fleet": best[gpu].layout if gpu in best else None,
+                "gpus": best[gpu].gpus if gpu in best else None,
+                "gpus_proven": best[gpu].proven if gpu in best else None,
+                "wins_below": mine.cost / best[gpu].gpus
+                if gpu in best and gpu != mine.gpu
+                else None,
+            }
+            for gpu, price in prices.items()
+        ],
+        "break_even": {
+            "gpu": mine.gpu,
+            "usd_per_gpu_hour": up_to,
+            "proven": None if nearest is None else nearest.proven,
+            "next": None if nearest is None else nearest.layout,
+        },
+        "survives": survives,
+        "conditions": conditions,
+        "text": " ".join([_break_even(mine, nearest, up_to), _said(mine, conditions, unknown)])
+        if rivals
+        else f"Only {mine.gpu} holds the load, so that prices change nothing in the ranking.",
+    }
+
+
+def _break_even(mine: Rival, nearest: Rival | None, up_to: float | None) -> str:
+    assert nearest is not None
+    assert up_to is not None
+    least = "" if nearest.proven else "at least "
+    return (
+        f"{mine.gpu} stays the cheapest up to {least}${up_to:,.2f} per GPU hour "
+        f"(${dollars(mine.price.usd)} now), other prices as they are."
+    )
+
+
+def _conditions(mine: Rival, rivals: Sequence[Rival], up_to: float | None) -> list[str]:
+    """The listed prices at which another fleet is cheaper, or could be, in words."""
+    high, found = mine.price.high, []
+    if high is not None and up_to is not None and high > up_to:
+        found.append(
+            f"{mine.gpu} costs more than ${up_to:,.2f} (others list up to ${dollars(high)})"
+        )
+    for each in rivals:
+        below = mine.cost / each.gpus
+        if each.price.low is not None and each.price.low < below:
+            found.append(
+                f"{each.gpu} costs less than ${below:,.2f} (others list from "
+                f"${dollars(each.price.low)})"
+            )
+    least = min(rivals, key=lambda each: each.least, default=None)
+    if not found and high is not None and least is not None and high * mine.gpus > least.least:
+        low = least.least / least.gpus
+        found.append(f"{mine.gpu} costs ${dollars(high)} and {least.gpu} ${dollars(low)} at once")
+    return found
+
+
+def _unknown(mine: Rival, rivals: Sequence[Rival]) -> list[str]:
+    """The ends of ranges that would have to be known, in words."""
+    ends = [(mine, mine.price.high, "higher"), *((r, r.price.low, "lower") for r in rivals)]
+    return [
+        f"no {side} price of {each.gpu}"
+        for each, end, side in ends
+        if end is None and each.price.origin == "list"
+    ]
+
+
+def _said(mine: Rival, conditions: Sequence[str], unknown: Sequence[str]) -> str:
+    if conditions:
+        ifs = "; nor if ".join(conditions)
+        return (
+            "At the predicted times the first place does not survive the prices that are listed: "
+            f"not if {ifs}."
+        )
+    if unknown:
+        return (
+            f"At the predicted times {mine.gpu} is the cheapest at every price that is listed, but "
+            f"{', '.join(unknown)} is."
+        )
+    return f"At the predicted times {mine.gpu} is the cheapest at any listed price."

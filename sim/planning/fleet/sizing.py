@@ -1,0 +1,239 @@
+"""Sizes the fleet of one layout by simulation: the replicas that hold a load behind their router.
+
+First one replica alone: the rate that it holds says roughly how many are needed. Then fleets of
+about that many, with their router and the whole traffic, until the smallest that holds is found:
+larger fleets hold more than in proportion, since they share the unevenness of the traffic. Where
+a short run's empty start may have decided, longer ones do (``sim.planning.load.lasting``).
+
+``fleet_ends`` sizes a fleet again for iterations that are faster or slower than predicted, since a
+capacity within an SLO reacts more strongly than in proportion to the speed of iterations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sim.ends import at_factor, end_factors
+from sim.errors import InfersimError
+from sim.metrics.promises import REJECTED, Promise
+from sim.planning.fleet.constraints import Constraints
+from sim.planning.fleet.layouts import REJECTS, Layout, Rejected, Screened, over_budget
+from sim.planning.load.find import Finder
+from sim.planning.load.lasting import lasting, quick
+from sim.planning.load.loads import Scale
+from sim.planning.load.probe import Probe, missed, refused
+from sim.planning.points.wording import counted, limit_name
+from sim.scenario import Scenario
+
+ROUGH = 0.05
+"""Tolerance of the rate that one replica holds, which is only a guess at how many are needed."""
+
+FAR = 4
+"""Times the guessed number of replicas up to which a fleet is tried."""
+
+
+@dataclass(frozen=True)
+class Sized:
+    """The smallest fleet of a layout that holds the target load.
+
+    ``alone`` is the highest rate of one replica, ``at_target`` what its fleet does under the target
+    load, ``smaller`` what one with a replica less does (None: ruled out without simulating).
+    ``price`` of a replica in USD per hour. ``note`` says that its KV cache is small. ``usual`` is
+    the number of requests of a run that nothing made longer, ``flattered`` whether in such runs a
+    replica less would do.
+    """
+
+    layout: Layout
+    price: float
+    replicas: int
+    alone: float
+    at_target: Probe
+    smaller: Probe | None
+    note: str = ""
+    usual: int = 0
+    flattered: bool = False
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the fleet."""
+        return self.replicas * self.layout.tensor_parallel
+
+    @property
+    def cost(self) -> float:
+        """USD per hour of the fleet."""
+        return self.price * self.replicas
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """A fleet with what it does at the wanted load, before headroom, and the highest it holds."""
+
+    sized: Sized
+    at_rate: Probe
+    best: Probe
+    fails: Probe | None
+
+
+def size(
+    scenario: Scenario,
+    screened: Screened,
+    target: float,
+    promises: Sequence[Promise],
+    constraints: Constraints,
+    scale: Scale = "compress",
+) -> Sized | Rejected:
+    """The smallest fleet of a layout for ``target`` requests per second, or why there is none."""
+    layout = screened.layout
+    try:
+        finder = Finder(scenario.override(layout.settings(scenario)), "rate", promises, scale)
+        best, fails = finder.find(1, ROUGH)
+        if best is None:
+            assert fails is not None
+            return _not_even(layout, fails, screened.price)
+        guess = max(screened.least, math.ceil(target / best.load))
+
+        def holds(replicas: int) -> bool:
+            return lasting(finder, target, replicas).holds
+
+        replicas = smallest(holds, screened.least, guess, FAR * guess)
+        if replicas is None:
+            last = lasting(finder, target, FAR * guess)
+            return Rejected(
+                layout, f"{limit_name(last.breaks)} missed", _no_fleet(FAR * guess, last)
+            )
+        fewer = lasting(finder, target, replicas - 1) if replicas > screened.least else None
+        flattered = fewer is not None and quick(finder, target, replicas - 1).holds
+        usual = quick(finder, target, replicas)
+    except InfersimError as error:
+        return Rejected(layout, "cannot be simulated", str(error))
+    broken = next(over_budget(layout, replicas, screened.price, constraints), None)
+    if broken is not None:
+        return Rejected(layout, "constraint", broken, replicas * screened.price)
+    return Sized(
+        layout=layout,
+        price=screened.price,
+        replicas=replicas,
+        alone=best.load,
+        at_target=lasting(finder, target, replicas),
+        smaller=fewer,
+        note=screened.note,
+        usual=usual.requests // usual.runs,
+        flattered=flattered,
+    )
+
+
+def smallest(holds: Callable[[int], bool], least: int, guess: int, most: int) -> int | None:
+    """The smallest number from ``least`` to ``most`` that holds, looked for from ``guess`` on;
+    None if there is none. What holds for a number holds for larger ones.
+
+    >>> smallest(lambda n: n >= 7, 2, 9, 40), smallest(lambda n: n >= 7, 1, 3, 6)
+    (7, None)
+    """
+    fails, found, step = least - 1, None, 1
+    number = guess
+    while found is None or found - fails > 1:
+        if holds(number):
+            found = number
+        else:
+            fails = number
+        if found is None:
+            if fails >= most:
+                return None
+            number, step = min(most, fails + step), 2 * step
+        elif number == found and found - step > fails and step < found - fails:
+            number, step = found - step, 2 * step
+        else:
+            number = (found + fails) // 2
+    return found
+
+
+def confirm(
+    scenario: Scenario,
+    sized: Sized,
+    rate: float,
+    promises: Sequence[Promise],
+    tolerance: float,
+    scale: Scale = "compress",
+) -> Confirmed:
+    """What the fleet does at ``rate``, and the highest rate that usual runs hold."""
+    settings = {**sized.layout.settings(scenario)}
+    finder = Finder(scenario.override(settings), "rate", promises, scale)
+    guess = sized.at_target.load * (1 + tolerance)
+    best, fails = finder.find(sized.replicas, tolerance, guess=guess)
+    if best is None or best.load < sized.at_target.load:
+        best = sized.at_target  # seen to hold: chance alone says otherwise
+    known = rate == sized.at_target.load
+    at_rate = sized.at_target if known else lasting(finder, rate, sized.replicas)
+    return Confirmed(sized, at_rate, best, fails)
+
+
+def _not_even(layout: Layout, probe: Probe, price: float) -> Rejected:
+    """Rejected since not even a trickle holds; ``probe`` is that of the lowest load."""
+    if probe.breaks == REJECTED and probe.rejection is not None:
+        return Rejected(layout, REJECTS, refused(probe), price)
+    text = (
+        f"one replica at {probe.load:.3g} requests/s, where requests hardly meet each other: "
+        f"{missed(probe)}"
+    )
+    return Rejected(layout, f"{limit_name(probe.breaks)} missed at any load", text, price)
+
+
+def _no_fleet(replicas: int, probe: Probe) -> str:
+    return (
+        f"even with {counted(replicas, 'replica')} it does not hold {probe.load:.3g} requests/s: "
+        f"{missed(probe)}"
+    )
+
+
+@dataclass(frozen=True)
+class FleetEnds:
+    """Replicas for the target load if iterations are faster (``fewest``) and slower (``most``) by
+    the share ``error``; None if ``FAR`` times as many do not hold it either.
+
+    ``holds_if_slower``: whether the fleet of the predicted size still holds the wanted load,
+    without headroom, if iterations are slower.
+    """
+
+    error: float
+    fewest: int
+    most: int | None
+    holds_if_slower: bool
+
+
+def fleet_ends(
+    scenario: Scenario,
+    sized: Sized,
+    target: float,
+    rate: float,
+    promises: Sequence[Promise],
+    scale: Scale = "compress",
+) -> FleetEnds:
+    """What the error band of iteration times does to the size of a fleet.
+
+    ``target`` is the load that the fleet must hold, ``rate`` that without headroom; requests per
+    second. ``scale`` says how a trace gets them.
+    """
+    error, mine = sized.at_target.error, sized.replicas
+    if not error:
+        return FleetEnds(0.0, mine, mine, True)
+    own = scenario.override(sized.layout.settings(scenario))
+    faster, slower = (
+        Finder(at_factor(own, factor), "rate", promises, scale) for factor in end_factors(error)
+    )
+
+    def fewer_hold(replicas: int) -> bool:
+        return replicas >= mine or lasting(faster, target, replicas).holds
+
+    def more_hold(replicas: int) -> bool:
+        return lasting(slower, target, replicas).holds
+
+    fewest = smallest(fewer_hold, 1, max(1, mine - 1), mine)
+    assert fewest is not None
+    return FleetEnds(
+        error=error,
+        fewest=fewest,
+        most=smallest(more_hold, mine, mine, FAR * mine),
+        holds_if_slower=lasting(slower, rate, mine).holds,
+    )

@@ -1,0 +1,1 @@
+"""Finds the highest load that a scenario holds."""

@@ -1,0 +1,53 @@
+"""Decides whether a load lasts: runs begin with an empty system, which flatters the short ones.
+
+A usual run decides where its start cannot have decided: it fails without doubt, or it holds far
+from the capacity and would even if all of its late requests had come after the start. Else runs
+decide that are as long as those with which ``find`` checks its answer. Of traffic that ends there
+are no longer runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sim.metrics.long_enough import DOUBT
+from sim.metrics.verdict import FULL
+from sim.planning.load.find import Finder
+from sim.planning.load.probe import STABILITY, Probe
+from sim.planning.load.settled import lasts, longest_stretch
+from sim.planning.points.wording import FAILS
+
+
+def lasting(finder: Finder, load: float, replicas: int) -> Probe:
+    """What decides whether ``load`` holds on so many replicas; asked twice, simulated once."""
+    if not lasts(finder):
+        return finder.probe(load, replicas)
+    usual = quick(finder, load, replicas)
+    if _clear(finder, usual, replicas):
+        return usual
+    if usual.outcome == FAILS:
+        return finder.probe(load, replicas)
+    longer = finder.probe(load, replicas, stretch=longest_stretch(usual))
+    if longer.utilisation is not None and longer.utilisation > 1 - DOUBT:
+        # without capacity to spare a queue grows for ever, however slowly
+        return replace(longer, holds=False, breaks=STABILITY)
+    return longer
+
+
+def quick(finder: Finder, load: float, replicas: int) -> Probe:
+    """What one usual run makes of a load, whatever doubt it leaves."""
+    return finder.probe(load, replicas, most=1)
+
+
+def _clear(finder: Finder, usual: Probe, replicas: int) -> bool:
+    """Whether longer runs would hold as well.
+
+    Below ``FULL`` queues come and go many times in a run, and what its empty start leaves out are
+    the late requests of the time in which the batches fill.
+    """
+    if usual.utilisation is None or usual.utilisation >= FULL:
+        return False
+    start = finder.members(usual.load, replicas) / (usual.requests / usual.runs)
+    return start < 1 and all(
+        (1 - each.low) / (1 - start) <= 1 - each.promise.share for each in usual.attained
+    )

@@ -1,0 +1,214 @@
+"""Provides the load of a scenario as a number that can be set: requests per second, or users.
+
+The load of a trace is set in one of two ways. Its time is compressed, so that bursts get denser and
+shorter, or copies of it are overlaid, which is more users with bursts as they were recorded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.errors import UsageError
+from sim.metrics.cut_short import foreseen_cut
+from sim.planning.points.points import Settings
+from sim.scenario import Scenario
+from sim.scenario.traffic import Trace
+from sim.workload import ClosedTraffic, OpenTraffic, build
+
+Kind = Literal["rate", "concurrency"]
+Scale = Literal["compress", "overlay"]
+UNITS = {"rate": "requests/s", "concurrency": "users"}
+
+SCALING = {
+    "compress": "A higher load is the same trace in less time: its bursts get denser and shorter. "
+    "For more users, with bursts as they were recorded: --scale overlay.",
+    "overlay": "A higher load is more copies of the trace, shifted in time and overlaid: more "
+    "users, with bursts as they were recorded. For the same trace in less time: --scale compress.",
+}
+"""What a trace at another load is, and the other choice."""
+
+SAMPLE = 20_000
+"""Requests whose lengths stand for those of the traffic; more would not change their means."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """The requests of a scenario as columns: lengths in tokens and, where they come by the clock,
+    how many arrive per second; and what a reader of results should know of them."""
+
+    prompts: NDArray[np.int64]
+    outputs: NDArray[np.int64]
+    rate: float | None
+    notes: tuple[str, ...] = ()
+
+
+def traffic_of(scenario: Scenario) -> Traffic:
+    """The traffic under the scenario's own seed, at most ``SAMPLE`` requests of it if it is
+    endless; TraceError for a file that cannot be read."""
+    if scenario.workload.trace is None:
+        scenario = scenario.override({"run.requests": SAMPLE, "run.warmup": "auto"})
+    traffic = build(scenario, scenario.seed)
+    times: list[float] = []
+    prompts: list[int] = []
+    outputs: list[int] = []
+    if isinstance(traffic, ClosedTraffic):
+        for lengths in traffic.lengths():
+            prompts += lengths.prompt_tokens
+            outputs += lengths.output_tokens
+    else:
+        for chunk in traffic.chunks():
+            times += chunk.arrivals
+            prompts += chunk.prompt_tokens
+            outputs += chunk.output_tokens
+    span = times[-1] - times[0] if times else 0.0
+    rate = (len(times) - 1) / span if span else None
+    notes = traffic.notes if isinstance(traffic, OpenTraffic) else ()
+    return Traffic(np.array(prompts), np.array(outputs), rate, notes)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The load of a scenario as one number that can be set; ``own`` is the scenario's own, None if
+    it has none of this kind. ``scale`` says how a trace gets another load."""
+
+    scenario: Scenario
+    kind: Kind
+    own: float | None
+    scale: Scale = "compress"
+
+    @property
+    def unit(self) -> str:
+        """In which the load is counted."""
+        return UNITS[self.kind]
+
+    @property
+    def whole(self) -> bool:
+        """Whether only whole numbers are loads."""
+        return self.kind == "concurrency"
+
+    @property
+    def overlays(self) -> bool:
+        """Whether other loads are more or fewer copies of a trace."""
+        return self.scenario.workload.trace is not None and self.scale == "overlay"
+
+    @property
+    def scaling(self) -> dict[str, str] | None:
+        """How the trace gets another load, as plain data; None where there is no trace."""
+        if self.scenario.workload.trace is None:
+            return None
+        return {"how": self.scale, "text": SCALING[self.scale]}
+
+    def settings(self, load: float) -> Settings:
+        """What sets the scenario to ``load``; nothing at its own."""
+        arrivals, trace = self.scenario.workload.arrivals, self.scenario.workload.trace
+        if load == self.own:
+            return {}
+        if self.kind == "concurrency":
+            think = arrivals.think_time if arrivals is not None and arrivals.kind == "closed" else 0
+            users = {"kind": "closed", "concurrency": round(load), "think_time": think}
+            return {"workload.arrivals": users}
+        assert self.own is not None
+        if trace is not None:
+            return self._overlaid(trace, load) if self.overlays else self._paced(trace, load)
+        assert arrivals is not None
+        grown = load / self.own
+        match arrivals.kind:
+            case "ramp":
+                return {
+                    "workload.arrivals.rate": arrivals.rate * grown,
+                    "workload.arrivals.final_rate": load,
+                }
+            case "diurnal":
+                return {
+                    "workload.arrivals.rate": arrivals.rate * grown,
+                    "workload.arrivals.peak_rate": arrivals.peak_rate * grown,
+                }
+        return {"workload.arrivals.rate": load}
+
+    def _paced(self, trace: Trace, load: float) -> Settings:
+        """The trace with its gaps scaled."""
+        assert self.own is not None
+        if trace.rate is not None:
+            return {"workload.trace.rate": _rounded(trace.rate * load / self.own)}
+        return {"workload.trace.time_scale": _rounded(trace.time_scale * self.own / load)}
+
+    def _overlaid(self, trace: Trace, load: float) -> Settings:
+        """More or fewer copies of what is sent of the trace, at the pace that it has."""
+        assert self.own is not None
+        settings: dict[str, object] = {
+            "workload.trace.overlay": _rounded(trace.overlay * load / self.own)
+        }
+        if trace.rate is not None:
+            settings["workload.trace.rate"] = _rounded(trace.rate * load / self.own)
+        sent = self.scenario.run.requests
+        if sent is not None:  # all copies are of the part that is sent
+            settings["workload.trace.limit"] = min(sent, trace.limit or sent)
+            settings["run.requests"] = None
+        return settings
+
+
+def check_copies(scenario: Scenario, scale: Scale) -> None:
+    """UsageError where ``scale`` would overlay more copies of a trace whose copies are cut."""
+    trace = scenario.workload.trace
+    cut = trace is not None and trace.overlay != 1 and scenario.run.requests is not None
+    if cut and scale == "overlay":
+        raise UsageError(
+            "--scale overlay: run.requests cuts copies that the scenario overlays; cut the "
+            "recording instead (workload.trace.limit)"
+        )
+
+
+def check_whole_curve(scenario: Scenario) -> None:
+    """UsageError where a run would end before the curve of its rate does: what it holds would be
+    the load of a part without the peak, say."""
+    cut = foreseen_cut(scenario)
+    if cut is not None:
+        raise UsageError(
+            f"{cut.text}, so that the load which it holds says nothing of the whole {cut.curve}; "
+            f"for a whole {cut.curve} set {cut.remedy}"
+        )
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.12g}")  # 0.1, not 0.0999...
+
+
+def axis_of(scenario: Scenario, kind: Kind, traffic: Traffic, scale: Scale = "compress") -> Axis:
+    """The axis along which the load of ``scenario`` is looked for; ``scale`` is for traces alone.
+
+    UsageError where the arrivals have no load of that kind. The rate of a ramp is the one at its
+    end, that of a day its mean.
+    """
+    arrivals = scenario.workload.arrivals
+    if kind == "concurrency":
+        if arrivals is None:
+            raise UsageError(
+                "a trace says when requests come, so it has a rate, not a number of users; "
+                "look for the rate, or draw its lengths (`lengths: {kind: joint, path: ...}`)"
+            )
+        own = float(arrivals.concurrency) if arrivals.kind == "closed" else None
+        return Axis(scenario, kind, own)
+    if arrivals is None:
+        if traffic.rate is None:
+            raise UsageError("all requests of the trace come at one time: it has no rate")
+        check_copies(scenario, scale)
+        return Axis(scenario, kind, traffic.rate, scale)
+    match arrivals.kind:
+        case "poisson" | "gamma" | "constant":
+            return Axis(scenario, kind, arrivals.rate)
+        case "ramp":
+            return Axis(scenario, kind, arrivals.final_rate)
+        case "diurnal":
+            return Axis(scenario, kind, (arrivals.rate + arrivals.peak_rate) / 2)
+        case "burst":
+            why = "all requests are there from the start"
+        case "closed":
+            why = "clients wait for their answers"
+    raise UsageError(
+        f"workload.arrivals: {why}, so there is no rate to look for; look for the concurrency, or "
+        "give arrivals with a rate, such as poisson"
+    )

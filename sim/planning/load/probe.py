@@ -1,0 +1,356 @@
+"""Simulates a scenario at one load until it is decided whether the load holds.
+
+A load holds if every limit of the SLO is met and no more arrives than full batches serve. A run of
+the scenario's own length is repeated under other seeds, and the requests of all are judged
+together, until the 95 % interval of each share leaves no doubt, or ``MOST`` runs were made; then
+the share itself decides. Where nothing is random, as with a trace, one run is all there is.
+
+The cost model and the catalogue are read once for all loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sim.loop.clock import Stop
+from sim.metrics.cut_short import requests_of_curve
+from sim.metrics.long_enough import DOUBT, SURE
+from sim.metrics.promises import (
+    Attained,
+    Promise,
+    Seen,
+    breaks_first,
+    look,
+    pooled,
+    shown_shares,
+)
+from sim.metrics.rejection import Rejection, over_runs, rejection
+from sim.metrics.repetitions import SEVERITY
+from sim.metrics.run_record import RunRecord
+from sim.metrics.summary import summarise
+from sim.metrics.verdict import FULL, OPENING
+from sim.planning.load.loads import Axis
+from sim.planning.points.wording import FAILS, HOLDS, OPEN, share
+from sim.rng import repetition_seed
+from sim.scenario import Scenario
+from sim.scenario.arrivals import DiurnalArrivals, RampArrivals
+from sim.scenario.run import Warmup
+from sim.scenario.slo import METRICS
+from sim.simulation import Setup, is_random, play
+from sim.workload import build
+
+MOST = 8
+"""Runs after which a load is decided by the share alone: eight times 5,000 requests distinguish
+0.99 from 0.988. Closer than that hardly moves the load that is found."""
+
+SEVERAL = 3
+"""Runs that a load close to saturation gets at least."""
+
+LONG_ENOUGH = 50_000
+"""Requests that all runs at one load have together, at most, if they are stretched: as many as
+``MOST`` runs of some thousand."""
+
+FEWEST = 2
+"""Stretched runs that a load gets if the first leaves doubt."""
+
+BEYOND = 1.2
+"""The utilisation from which on one run is enough again: it is too much beyond doubt."""
+
+STABILITY = "capacity"
+"""What breaks when more arrives than can be served, whatever the SLO."""
+
+TURNOVERS = 8
+"""How often the batches of a fleet are exchanged in a run, at least; less says little of them."""
+
+
+CROWDED = 3.0
+"""How much longer a request stays in a busy replica than alone, to count those that are there."""
+
+FIGURES = (
+    "request_throughput", "output_throughput", "mean_ttft_ms", "p99_ttft_ms",
+    "mean_tpot_ms", "p99_tpot_ms", "mean_e2el_ms", "p99_e2el_ms",
+)  # fmt: skip
+COSTS = ("usd_per_million_output_tokens", "usd_per_million_tokens")
+
+
+SHOWN = tuple(f"slo_{name}_ms" for name in METRICS)
+"""Keys of the latencies at the shares that the SLO asks for."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What came of one load: whether it ``holds``, ``sure`` if the intervals leave no doubt.
+
+    ``breaks`` is what breaks first, or comes closest to breaking: a limit, ``STABILITY``, or
+    ``promises.REJECTED``. ``figures`` are means over the runs, keys as in ``summary.json``, and
+    ``SHOWN``. ``rejection`` has the requests that no replica accepts, None without any.
+    """
+
+    load: float
+    holds: bool
+    sure: bool
+    breaks: str
+    runs: int
+    requests: int
+    attained: tuple[Attained, ...]
+    state: str
+    utilisation: float | None
+    figures: dict[str, float | None]
+    error: float | None
+    rejection: Rejection | None = None
+
+    @property
+    def outcome(self) -> str:
+        """``HOLDS``, ``FAILS`` or ``OPEN``."""
+        if not self.sure:
+            return OPEN
+        return HOLDS if self.holds else FAILS
+
+    @property
+    def to_decide(self) -> int | None:
+        """Requests with which an open load would be decided; None where that is no number."""
+        found = [each.to_decide for each in self.attained if not each.sure]
+        if self.sure or None in found:
+            return None
+        return max((count for count in found if count is not None), default=None)
+
+    def document(self) -> dict[str, Any]:
+        """As plain data; infinite pressures are None."""
+        return {
+            "load": self.load,
+            "holds": self.holds,
+            "sure": self.sure,
+            "outcome": self.outcome,
+            "requests_to_decide": self.to_decide,
+            "breaks": self.breaks,
+            "runs": self.runs,
+            "requests": self.requests,
+            "requests_per_run": self.requests // self.runs,
+            "state": self.state,
+            "utilisation": self.utilisation,
+            "rejected": 0.0 if self.rejection is None else self.rejection.share,
+            "promises": [
+                {
+                    "text": each.promise.text,
+                    "target": each.promise.share,
+                    "attainment": each.share,
+                    "low": each.low,
+                    "high": each.high,
+                    "within": {limit.name: limit.share for limit in each.limits},
+                    "pressure": {
+                        name: value if value < float("inf") else None
+                        for name, value in each.pressure.items()
+                    },
+                }
+                for each in self.attained
+            ],
+            **self.figures,
+        }
+
+
+class Prober:
+    """Simulates one scenario at any load, with any changes that leave a replica unchanged."""
+
+    def __init__(self, setup: Setup, promises: Sequence[Promise], residence: float) -> None:
+        """``setup`` is that of the scenario, ``residence`` the seconds that a request stays if it
+        is alone."""
+        self.scenario = setup.scenario.override({"run.repetitions": 1})
+        self.setup = setup
+        self.promises = tuple(promises)
+        self._shares = shown_shares(self.promises)
+        self._residence = residence
+        self._least = setup.scenario.run.repetitions
+
+    def probe(
+        self,
+        axis: Axis,
+        load: float,
+        *,
+        replicas: int = 1,
+        most: int = MOST,
+        stretch: int = 1,
+        length: int | None = None,
+        fresh: bool = False,
+    ) -> Probe:
+        """Whether ``load`` holds, decided by at most ``most`` runs, each ``stretch`` times as long
+        as it has to be, or of ``length`` requests. ``fresh`` runs have seeds that no other probe
+        has, and all of them are made: to stop at the first interval without doubt is to be wrong
+        more often than it says.
+
+        Without an SLO, whether the verdict calls it stable.
+        """
+        settings = dict(axis.settings(load))
+        if replicas != self.scenario.replicas:
+            settings[self.scenario.only_pool.key("replicas")] = replicas
+        scenario = self._long_enough(self.scenario.override(settings), axis, load, replicas)
+        if stretch > 1:
+            requests = stretch * (scenario.run.requests or 0)
+            scenario = scenario.override({"run.requests": requests})
+            most = min(most, max(FEWEST, LONG_ENOUGH // requests))
+        # runs that sample a copy anew share all other copies: they are not independent
+        most = most if is_random(self.scenario if axis.overlays else scenario) else 1
+        if length is not None:
+            scenario = scenario.override({"run.requests": length})
+        summaries: list[dict[str, Any]] = []
+        refused: list[Rejection | None] = []
+        seen: list[list[Seen]] = []
+        while True:
+            run = self._play(scenario, len(seen) + (MOST if fresh else 0))
+            summaries.append(summarise(run) | self._shown(run))
+            refused.append(rejection(run))
+            seen.append([look(run, promise) for promise in self.promises])
+            attained = tuple(
+                pooled(promise, [one[index] for one in seen])
+                for index, promise in enumerate(self.promises)
+            )
+            decided = not fresh and all(each.sure for each in attained)
+            if len(seen) >= most or (decided and len(seen) >= self._enough(summaries[0])):
+                return _concluded(load, attained, summaries, refused)
+
+    def _shown(self, run: RunRecord) -> dict[str, float | None]:
+        """The latencies at the shares that the SLO asks for, of the requests that count."""
+        counted = run.completed & ~run.warmup
+        found: dict[str, float | None] = {}
+        for (name, quantile), key in zip(self._shares.items(), SHOWN, strict=True):
+            latency = run.latency(name)
+            values = latency[counted & ~np.isnan(latency)]
+            found[key] = 1e3 * float(np.percentile(values, 100 * quantile)) if len(values) else None
+        return found
+
+    def _enough(self, summary: dict[str, Any]) -> int:
+        """Runs that are needed at least. Close to saturation a run is one long busy period, whose
+        luck its own requests do not show."""
+        share = summary["infersim"]["verdict"]["utilisation"]
+        busy = share is None or FULL <= share <= BEYOND
+        return max(self._least, SEVERAL if busy else 1)
+
+    def _long_enough(self, scenario: Scenario, axis: Axis, load: float, replicas: int) -> Scenario:
+        """``scenario`` with as many requests as its batches need to be exchanged several times,
+        and as a rate that changes needs to follow its whole curve.
+
+        All users of a closed loop send their first request at one instant, which never comes again:
+        those do not count, nor the next ones, some of which wait behind them; unless the scenario
+        itself says what does not count.
+        """
+        own = scenario.run.requests
+        if own is None or scenario.workload.trace is not None:
+            return scenario
+        needed = int(TURNOVERS * self.members(axis, load, replicas))
+        law = scenario.workload.arrivals
+        if isinstance(law, DiurnalArrivals | RampArrivals):
+            needed = max(needed, requests_of_curve(law))
+        changes = {} if needed <= own else {"run.requests": needed}
+        if opens_at_once(scenario, axis):
+            changes["run.warmup"] = OPENING * round(load)
+        return scenario.override(changes) if changes else scenario
+
+    def members(self, axis: Axis, load: float, replicas: int) -> float:
+        """Requests that are in so many replicas at a time, as they are if each stays ``CROWDED``
+        times as long as it would alone."""
+        full = float(self.setup.only.limits.max_num_seqs * replicas)
+        return load if axis.whole else min(full, CROWDED * self._residence * load)
+
+    def _play(self, scenario: Scenario, number: int) -> RunRecord:
+        seed = repetition_seed(scenario.seed, number)
+        scenario = scenario.model_copy(update={"seed": seed})
+        setup, traffic = self.setup.under(scenario), build(scenario, seed)
+        return play(setup, traffic, leap=scenario.run.leap, stop=Stop())
+
+
+def opens_at_once(scenario: Scenario, axis: Axis) -> bool:
+    """Whether the first requests of each user are left out of what is judged."""
+    return axis.whole and scenario.run.warmup == Warmup()
+
+
+def _concluded(
+    load: float,
+    attained: tuple[Attained, ...],
+    summaries: Sequence[dict[str, Any]],
+    refused: Sequence[Rejection | None],
+) -> Probe:
+    verdicts = [summary["infersim"]["verdict"] for summary in summaries]
+    loads = [(v["utilisation"], v["utilisation_error"]) for v in verdicts]
+    known = [(share, error) for share, error in loads if share is not None]
+    state = min((v["state"] for v in verdicts), key=_severity)
+    utilisation = sum(share for share, _ in known) / len(known) if known else None
+    if attained:
+        beyond = all(share - SURE * error > 1 + DOUBT for share, error in known)
+        too_much = bool(known) and beyond
+        kept, sure = all(each.kept for each in attained), all(each.sure for each in attained)
+    else:
+        too_much, kept, sure = state != "stable", True, True
+    requests = sum(s["infersim"]["requests"]["submitted"] for s in summaries)
+    keys = (*FIGURES, *SHOWN)
+    return Probe(
+        load=load,
+        holds=kept and not too_much,
+        sure=sure or too_much,
+        breaks=_breaks(attained, too_much and kept),
+        runs=len(summaries),
+        requests=requests,
+        attained=attained,
+        state=state,
+        utilisation=utilisation,
+        figures={key: _mean([s[key] for s in summaries]) for key in keys} | _costs(summaries),
+        error=_mean([s["infersim"]["error_band"]["throughput"] for s in summaries]),
+        rejection=over_runs(refused, requests),
+    )
+
+
+def _severity(state: str) -> int:
+    return SEVERITY.index(state) if state in SEVERITY else len(SEVERITY)
+
+
+def _breaks(attained: tuple[Attained, ...], too_much: bool) -> str:
+    """What breaks first, or comes closest to it."""
+    return STABILITY if too_much or not attained else breaks_first(attained).tightest
+
+
+def _costs(summaries: Sequence[dict[str, Any]]) -> dict[str, float | None]:
+    costs = [summary["infersim"]["cost"] or {} for summary in summaries]
+    energy = [summary["infersim"]["energy"] or {} for summary in summaries]
+    joules = "joules_per_output_token"
+    return {
+        **{key: _mean([each.get(key) for each in costs]) for key in COSTS},
+        joules: _mean([each.get(joules) for each in energy]),
+    }
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    defined = [value for value in values if value is not None]
+    return sum(defined) / len(defined) if defined else None
+
+
+def missed(probe: Probe) -> str:
+    """What was asked for and what was reached, of each part of the SLO that a load misses; and the
+    requests that are rejected, if any.
+    """
+    told = [
+        f"{share(each.share)} of requests are within the limits, and the SLO asks for "
+        f"{each.promise.text}"
+        for each in probe.attained
+        if not each.kept
+    ]
+    if probe.rejection is not None:
+        cure = f" ({probe.rejection.remedy})" if probe.rejection.remedy else ""
+        told.append(f"{probe.rejection.text}, and are rejected{cure}")
+    return "; ".join(told) or probe.state
+
+
+def refused(probe: Probe) -> str:
+    """The requests that are rejected whatever the load, the setting that admits them, and how the
+    other requests fare.
+    """
+    found = probe.rejection
+    assert found is not None
+    worst = min(probe.attained, key=lambda each: each.share - each.promise.share)
+    served = worst.share / (1 - worst.rejected) if worst.rejected < 1 else 0.0
+    cure = f"; {found.remedy}" if found.remedy else ""
+    return (
+        f"{found.text}, and are rejected whatever the load{cure}. Of the requests that are "
+        f"accepted, {share(served)} are within the limits ({worst.promise.text} are asked for)"
+    )

@@ -1,0 +1,118 @@
+"""Computes without simulating what a replica serves at most, and how fast a lone request is.
+
+All times come from the cost model that the simulation uses. Rates in requests per second, latencies
+in seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.errors import InfeasibleError
+from sim.iteration import Batch, Part
+from sim.metrics.full_batch import FullBatch, full_batch
+from sim.metrics.promises import Promise
+from sim.planning.load.loads import Traffic
+from sim.pools import PreparedPool
+
+ALONE = 400
+"""Requests whose latencies alone are predicted, evenly spread over the traffic."""
+
+ROOM = 0.9
+"""Share of a TPOT limit, or of the capacity, at which the search for the highest load begins: what
+most requests see must stay below the limit if nearly all are to keep it."""
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """What full batches of one replica serve: ``rate`` requests per second, ``slots`` at a
+    time.
+    """
+
+    rate: float
+    slots: float
+
+
+def acceptable(pool: PreparedPool, traffic: Traffic) -> Traffic:
+    """The part of ``traffic`` that ``pool`` could ever serve; InfeasibleError for none."""
+    most = min(pool.limits.max_model_len, pool.kv_tokens)
+    fits = traffic.prompts + traffic.outputs <= most
+    if not fits.any():
+        shortest = int((traffic.prompts + traffic.outputs).min())
+        raise InfeasibleError(
+            f"no request fits: the shortest takes {shortest:,} tokens, and a replica accepts "
+            f"{most:,} (the smaller of max_model_len and its KV cache)"
+        )
+    return Traffic(traffic.prompts[fits], traffic.outputs[fits], traffic.rate)
+
+
+def saturation(pool: PreparedPool, traffic: Traffic) -> Saturation:
+    """What full batches of ``traffic`` serve."""
+    full = full_batch(pool, traffic.prompts, traffic.outputs)
+    return Saturation(_rate(full), full.slots)
+
+
+def _rate(full: FullBatch) -> float:
+    return 1 / float(full.costs.mean())
+
+
+def estimate(pool: PreparedPool, traffic: Traffic, promises: list[Promise]) -> Saturation:
+    """Where to look first for the highest load: the largest batch whose mean TPOT leaves room to
+    the limits of ``promises``, or nearly full batches where none limits it."""
+    limits = [promise.limits["tpot"] for promise in promises if "tpot" in promise.limits]
+    low, high = 1, pool.limits.max_num_seqs
+    whole = pool.policy.shape.whole
+    while limits and not whole and low < high:
+        middle = (low + high + 1) // 2
+        smaller = replace(pool, limits=replace(pool.limits, max_num_seqs=middle))
+        full = full_batch(smaller, traffic.prompts, traffic.outputs)
+        tpot = full.slots * float(full.costs.mean()) / float(traffic.outputs.mean())
+        if tpot <= ROOM * min(limits):
+            low = middle
+        else:
+            high = middle - 1
+    slots = high if limits and not whole else pool.limits.max_num_seqs
+    smaller = replace(pool, limits=replace(pool.limits, max_num_seqs=slots))
+    found = saturation(smaller, traffic)
+    return Saturation(ROOM * found.rate, found.slots)
+
+
+@dataclass(frozen=True)
+class Alone:
+    """Latencies of requests that are alone in a replica; ``residence`` is how long they stay
+    in it on average."""
+
+    ttft: NDArray[np.float64]
+    tpot: NDArray[np.float64]
+    residence: float
+
+    def keeping(self, promise: Promise) -> float:
+        """The share that meets the TTFT and TPOT limits of ``promise``."""
+        kept = np.ones(len(self.ttft), dtype=bool)
+        for name, latency in (("ttft", self.ttft), ("tpot", self.tpot)):
+            if name in promise.limits:
+                kept &= latency <= promise.limits[name]
+        return float(kept.mean())
+
+
+def alone(pool: PreparedPool, traffic: Traffic) -> Alone:
+    """The latencies of requests that are alone: prompt by prompt, at most so many tokens in an
+    iteration as the scheduler allows, then token by token."""
+    chosen = np.linspace(0, len(traffic.prompts) - 1, min(ALONE, len(traffic.prompts))).astype(int)
+    budget, cost = pool.limits.max_num_batched_tokens, pool.cost
+    front_end = cost.deployment.engine.front_end
+    ttft, tpot = [], []
+    for prompt, output in zip(
+        traffic.prompts[chosen].tolist(), traffic.outputs[chosen].tolist(), strict=True
+    ):
+        seconds = front_end
+        for start in range(0, prompt, budget):
+            part = Part(min(budget, prompt - start), start)
+            seconds += cost.seconds(Batch(0, 0, [part], 1 if start == 0 else 0))
+        ttft.append(seconds)
+        tpot.append(cost.seconds(Batch(1, prompt + output // 2)) if output > 1 else 0.0)
+    first, further = np.array(ttft), np.array(tpot)
+    return Alone(first, further, float((first + further * (traffic.outputs[chosen] - 1)).mean()))

@@ -1,0 +1,225 @@
+"""Words the answer of ``find``, for the terminal and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sim.planning.load.probe import MOST
+from sim.planning.points.wording import OPEN, limit_name, share
+from sim.units import show_time
+
+Document = Mapping[str, Any]
+
+MANY = 1_000_000
+"""Requests to decide a load beyond which their number is not worth stating."""
+
+
+def sentences(document: Document) -> list[str]:
+    """The whole answer, its most important part first."""
+    own = [] if document["own"] is None else [own_load(document)]
+    told = [*rejections(document), slo_text(document), first_to_break(document), *own]
+    told += [knee_text(document), *opening(document)]
+    head = [highest(document), *traffic_text(document), *ends_text(document)]
+    return [*head, *told, *sureness(document)]
+
+
+def traffic_text(document: Document) -> list[str]:
+    """What a trace at another load is, and what of it is not replayed."""
+    scaling = document["scaling"]
+    return [*([] if scaling is None else [scaling["text"]]), *document["traffic_notes"]]
+
+
+def slo_text(document: Document) -> str:
+    """What had to hold."""
+    if document["criterion"] == "stable":
+        return (
+            "The scenario has no SLO (slo.ttft, slo.tpot): this is the highest load that the "
+            "verdict calls stable."
+        )
+    return f"SLO: {'; '.join(document['promises'])}."
+
+
+def rejections(document: Document) -> list[str]:
+    """The requests that no load serves, and what would admit them."""
+    found = document["rejection"]
+    if found is None:
+        return []
+    cure = "" if found["remedy"] is None else f" To admit them, {found['remedy']}."
+    return [f"Rejected at any load: {found['text']}{cure}"]
+
+
+def highest(document: Document) -> str:
+    """The load itself."""
+    unit, fails = document["unit"], document["fails_at"]
+    text = f"Highest load: {document['load']:.4g} {unit}"
+    if fails is None:
+        return f"{text}; nothing failed up to there, the highest load that was tried"
+    low, high = document["sure_up_to"], document["fails_for_sure_at"]
+    if document["sure"] or document["criterion"] == "stable":
+        return f"{text} ({fails:.4g} fails)"
+    if low is None or high is None:
+        return f"{text} ({fails:.4g} fails, both too close to call)"
+    return f"{text} (with 95 % confidence between {low:.4g} and {high:.4g})"
+
+
+def ends_text(document: Document) -> list[str]:
+    """The highest load at both ends of the error band, and how far off whole runs were."""
+    ends, unit = document["ends"], document["unit"]
+    if ends is None:
+        return []
+    slower, faster = ends["slower"], ends["faster"]
+    low = "above what was tried" if slower is None else f"{slower:.3g}"
+    low = "no load holds" if slower == 0 else low
+    high = "above what was tried" if faster is None else f"{faster:.3g}"
+    error = f"{ends['error']:.0%}"
+    return [
+        f"If iterations are {error} slower than predicted: {low}; {error} faster: {high} {unit}.",
+        document["whole_runs"],
+    ]
+
+
+def first_to_break(document: Document) -> str:
+    """What is the limit."""
+    name = document["first_to_break"]
+    if name is None:
+        return "Nothing breaks."
+    full = f"{document['saturated']:.4g} {document['unit']}"
+    if name == "capacity":
+        return f"First to break: the capacity; full batches serve {full}."
+    if name == "rejected":
+        return "First to break: requests are rejected."
+    return f"First to break: {limit_name(name)}. Full batches would serve {full}."
+
+
+def own_load(document: Document) -> str:
+    """The scenario's own load against the highest one."""
+    own, room = document["own"], document["headroom"]
+    load = f"The scenario's own load of {own['load']:.4g} {document['unit']}"
+    if own["outcome"] == OPEN:
+        kept = _worst(own["probe"])
+        between = f"{share(kept['low'])} to {share(kept['high'])}"
+        return f"{load} is too close to call: {between} of requests are within the limits."
+    if own["holds"]:
+        return f"{load} holds: {room:.0%} headroom."
+    breaks = limit_name(own["probe"]["breaks"])
+    if room >= 0:  # chance, or batches that fill sooner where there is more
+        return f"{load} does not hold ({breaks}), though the highest load does."
+    return f"{load} does not hold ({breaks}): {-room:.0%} less would."
+
+
+def _worst(probe: Document) -> Document:
+    """The part of the SLO that a load is surest to miss, or least sure to meet."""
+    found: Document = min(probe["promises"], key=lambda each: each["low"] - each["target"])
+    return found
+
+
+def opening(document: Document) -> list[str]:
+    """What of a closed loop does not count, if anything."""
+    if not document["opening_left_out"]:
+        return []
+    return [
+        "The first two requests per user do not count: a closed loop opens with all prompts at "
+        "one instant, which never comes again."
+    ]
+
+
+def knee_text(document: Document) -> str:
+    """Where the throughput-latency curve bends."""
+    knee = document["knee"]
+    if knee is None:
+        return "Knee: too few loads were served to find it."
+    between = f"{knee['between'][0]:.3g} and {knee['between'][1]:.3g}"
+    latency = show_time(knee["mean_e2el_ms"] / 1e3)
+    load = f"{knee['load']:.3g} {document['unit']}"
+    if knee["at_end"]:
+        return (
+            f"Knee: above {load}; throughput over latency still grows at the highest load that "
+            "holds."
+        )
+    return (
+        f"Knee: {load} (between {between}), mean latency {latency}: "
+        "throughput over latency is greatest there."
+    )
+
+
+def sureness(document: Document) -> list[str]:
+    """How sure the load is, and what would make it surer."""
+    reached, asked = document["tolerance"]["reached"], document["tolerance"]["asked"]
+    told = "" if reached is None else f"Bracketed within {reached:.1%} ({asked:.1%} asked). "
+    if document["criterion"] == "stable":
+        return [f"{told}The mean load of the runs decides; chance in it is not bounded."]
+    told += lengths(document)
+    unit, low, high = document["unit"], document["sure_up_to"], document["fails_for_sure_at"]
+    if document["sure"]:
+        failing = "" if high is None else f" and missed at {document['fails_at']:.4g}"
+        return [f"{told} With 95 % confidence the SLO is met at {low:.4g} {unit}{failing}."]
+    if low is None:
+        held = "No load that was tried meets the SLO with 95 % confidence"
+        missing = "" if high is None else f"; from {high:.4g} {unit} on it is missed with it"
+    else:
+        held = f"With 95 % confidence the SLO is met at {low:.4g} {unit}"
+        missing = "" if high is None else f" and missed at {high:.4g}"
+    return [
+        f"{told} {held}{missing}. Where the table says {OPEN}, the interval contains the "
+        f"share that the SLO asks for, and the share itself decided.{_deciding(document)}"
+    ]
+
+
+def lengths(document: Document) -> str:
+    """How long the runs were of which the answer is, and whether longer ones say the same."""
+    runs, unit = document["run_lengths"], document["unit"]
+    answer = _length(runs["answer"], document)
+    if not runs["lasts"]:
+        return f"This is about the traffic as it was simulated, {answer}: more may hold less."
+    if runs["answer"] == runs["first"]:
+        text = f"Runs of {answer} decided"
+    else:
+        text = (
+            f"Runs of {runs['first']:,} requests hold {runs['first_load']:.4g} {unit}; longer "
+            f"ones, of {answer}, in which the empty start weighs less, decided"
+        )
+    longest = _length(runs["longest"], document)
+    if runs["confirmed"] and document["at_best"]["outcome"] == OPEN:
+        return f"{text}; runs of {longest} are in favour, but too close to call."
+    if runs["confirmed"]:
+        return f"{text}, and runs of {longest} confirm that this load holds."
+    if runs["longest"] > runs["answer"]:
+        return f"{text}; in runs of {longest} this load is too close to call."
+    return f"{text}; still longer ones may hold less (run.requests={2 * runs['answer']})."
+
+
+def _length(requests: int, document: Document) -> str:
+    """So many requests, and how long they come at the highest load."""
+    if document["max"] != "rate":
+        return f"{requests:,} requests"
+    return f"{requests:,} requests ({show_time(requests / document['load'])})"
+
+
+def _deciding(document: Document) -> str:
+    """How many requests would settle the two loads on either side of the answer."""
+    if not document["random"]:
+        first = document.get("first_requests")  # which results of older versions lack
+        if first is not None:
+            return (
+                f" Only {first:,} requests of the trace were taken (run.requests); more may decide."
+            )
+        return " A trace has no more requests to decide by."
+    ends = (document["load"], document["fails_at"])
+    wanted = [
+        (probe["load"], probe["requests_to_decide"])
+        for probe in document["probes"]
+        if probe["load"] in ends and probe["requests_to_decide"] is not None
+    ]
+    if not wanted:
+        return ""
+    first = next((count for load, count in wanted if load == document["load"]), None)
+    if first is None and wanted[0][1] > MANY:
+        failing = f"{document['fails_at']:.4g} {document['unit']}"
+        return f" Millions of requests would be needed to decide {failing}: it is at the limit."
+    if first is not None and first > MANY:
+        return " Millions of requests would be needed to decide: the load is at the limit."
+    few = [(load, count) for load, count in wanted if count <= MANY]
+    told = " and ".join(f"about {count:,} requests at {load:.4g}" for load, count in few)
+    each = 10 * -(-max(count for _, count in few) // (10 * MOST))
+    return f" {told[0].upper()}{told[1:]} would decide (run.requests={each} or more)."

@@ -1,0 +1,1 @@
+"""Evaluates many runs of one scenario with other values, side by side."""

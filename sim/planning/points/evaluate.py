@@ -1,0 +1,42 @@
+"""Evaluates one point: a pure function of scenario and point, for any process to call.
+
+What a process has read of the catalogue, the profiles above all, it keeps for its next points.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sim.errors import InfeasibleError, InfersimError
+from sim.loop.clock import Stop
+from sim.planning.points.points import Outcome, Point
+from sim.scenario import Scenario
+from sim.simulation import simulate
+
+
+def evaluate(scenario: Scenario, point: Point) -> Outcome:
+    """Simulate ``scenario`` with the settings of ``point``.
+
+    Never raises for what is wrong with the point: that is in the outcome, be it a mistake, a model
+    that does not fit, or a user's own policy that fails. Points share the scenario's seed, and so
+    its random traffic, unless they set another. Ctrl-C interrupts at once: half a run is no
+    outcome.
+    """
+    try:
+        result = simulate(scenario.override(point.settings), stop=Stop())
+        summary = result.summary
+        check_served(summary)
+    except InfersimError as error:
+        return Outcome(point, None, str(error), error.exit_code)
+    except Exception as error:
+        return Outcome(point, None, f"{type(error).__name__}: {error}", InfersimError.exit_code)
+    return Outcome(point, summary, None, 0)
+
+
+def check_served(summary: dict[str, Any]) -> None:
+    """Raise InfeasibleError, with the reasons, for a run of which no request was completed."""
+    if summary["completed"]:
+        return
+    reasons = summary["infersim"]["requests"]["rejected_reasons"]
+    told = "; ".join(f"{count:,} {reason}" for reason, count in reasons.items())
+    raise InfeasibleError(f"nothing could be served{': ' + told if told else ''}")

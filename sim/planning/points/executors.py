@@ -1,0 +1,131 @@
+"""Evaluates the points of a question in this process, or in others on this machine.
+
+Whatever the executor, a point has the same outcome; only the order in which outcomes come differs.
+``calls`` makes long calls of any function side by side, with their results in order.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol, TypeVar
+
+from sim.errors import InfersimError, UsageError
+from sim.planning.points.evaluate import evaluate
+from sim.planning.points.points import Outcome, Point
+from sim.scenario import Scenario
+
+LOOK_EVERY = 0.5
+"""Seconds between two looks of a process at whether the one that it works for is still there."""
+
+
+class Executor(Protocol):
+    """Evaluates points."""
+
+    def run(self, scenario: Scenario, points: Iterable[Point]) -> Iterator[Outcome]:
+        """The outcomes of ``points``, each as soon as it is ready, in any order.
+
+        Raises InfersimError if the points cannot be evaluated where they were to be.
+        """
+
+
+@dataclass(frozen=True)
+class InProcess:
+    """One point after the other, here."""
+
+    def run(self, scenario: Scenario, points: Iterable[Point]) -> Iterator[Outcome]:
+        """As ``Executor.run``, in the order of the points."""
+        for point in points:
+            yield evaluate(scenario, point)
+
+
+@dataclass(frozen=True)
+class Processes:
+    """``jobs`` processes of this machine; they stay for later calls, with what they have read."""
+
+    jobs: int
+
+    def run(self, scenario: Scenario, points: Iterable[Point]) -> Iterator[Outcome]:
+        """As ``Executor.run``; short points travel several at a time."""
+        from joblib import Parallel, delayed  # noqa: PLC0415 - slow to import
+        from joblib.externals.loky.process_executor import (  # noqa: PLC0415
+            TerminatedWorkerError,
+        )
+
+        placed = scenario.moved(scenario.base.absolute())
+        parallel = Parallel(n_jobs=self.jobs, return_as="generator_unordered", max_nbytes=None)
+        try:
+            yield from parallel(delayed(_evaluate)(os.getpid(), placed, point) for point in points)
+        except TerminatedWorkerError:
+            raise InfersimError(
+                "a process that simulated was killed, perhaps because memory ran out; "
+                "use fewer of them (--jobs)"
+            ) from None
+
+
+def _evaluate(parent: int, scenario: Scenario, point: Point) -> Outcome:
+    """As ``evaluate``, in a process that ends when the one that asked is gone."""
+    end_with(parent)
+    return evaluate(scenario, point)
+
+
+@cache
+def end_with(parent: int) -> None:
+    """Watch from now on whether ``parent`` lives: if killed, it cannot end its processes."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(LOOK_EVERY)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def local(jobs: int = 1) -> Executor:
+    """Evaluate on this machine with ``jobs`` processes; -1 is one for each core, 1 this one.
+
+    Raises UsageError for any other number below 1.
+    """
+    if jobs == 1:
+        return InProcess()
+    if jobs < 1 and jobs != -1:
+        raise UsageError(f"jobs: {jobs} processes; give 1 or more, or -1 for one for each core")
+    return Processes(jobs)
+
+
+R = TypeVar("R")
+
+
+def calls(
+    function: Callable[..., R], arguments: Sequence[tuple[Any, ...]], jobs: int
+) -> Iterator[R]:
+    """``function`` of each of ``arguments``, in their order, each as soon as it is ready.
+
+    ``jobs`` processes work, -1 is one for each core; 1, or a single call, stays in this process.
+    Raises InfersimError where a process was killed.
+    """
+    if jobs == 1 or len(arguments) < 2:
+        for each in arguments:
+            yield function(*each)
+        return
+    from joblib import Parallel, delayed  # noqa: PLC0415 - slow to import
+    from joblib.externals.loky.process_executor import TerminatedWorkerError  # noqa: PLC0415
+
+    parallel = Parallel(n_jobs=jobs, return_as="generator", batch_size=1)
+    try:
+        yield from parallel(delayed(_call)(os.getpid(), function, each) for each in arguments)
+    except TerminatedWorkerError:
+        raise InfersimError(
+            "a process that simulated was killed, perhaps because memory ran out; "
+            "use fewer of them (--jobs)"
+        ) from None
+
+
+def _call(parent: int, function: Callable[..., R], arguments: tuple[Any, ...]) -> R:
+    """``function`` of ``arguments``, in a process that ends when the one that asked is gone."""
+    end_with(parent)
+    return function(*arguments)

@@ -1,0 +1,54 @@
+"""Lists the metrics of a run that are compared, with their names and which way is better.
+
+Keys are those of ``summary.json``; one with a dot is a path below ``infersim``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from sim.metrics.definitions import METRICS
+from sim.metrics.own import PREFIX
+
+
+class Figure(NamedTuple):
+    """One figure of a summary."""
+
+    key: str
+    title: str
+    unit: str
+    better: Literal["higher", "lower"] | None
+
+
+FIGURES = tuple(
+    Figure(m.key, m.title, "1/s" if m.unit.endswith("/s") else m.unit, m.better)
+    for m in METRICS
+    if m.compared
+)
+
+
+def own_figures(keys: Iterable[str]) -> list[Figure]:
+    """A user's own metrics among ``keys``; it is unknown which way they are better.
+
+    >>> own_figures(["duration", "metrics.fairness"])
+    [Figure(key='metrics.fairness', title='fairness', unit='', better=None)]
+    """
+    own = [key for key in dict.fromkeys(keys) if key.startswith(PREFIX)]
+    return [Figure(key, key.removeprefix(PREFIX), "", None) for key in own]
+
+
+def best_of(
+    values: Iterable[float | None], better: Literal["higher", "lower"] | None
+) -> int | None:
+    """The index of the best value, the first of equals; None if none is defined, or no way is
+    better.
+
+    >>> best_of([3.0, None, 2.0], "lower"), best_of([None], "lower")
+    (2, None)
+    """
+    known = [(index, value) for index, value in enumerate(values) if value is not None]
+    if not known or better is None:
+        return None
+    sign = 1 if better == "higher" else -1
+    return max(known, key=lambda pair: (sign * pair[1], -pair[0]))[0]

@@ -1,0 +1,170 @@
+"""Formats keys, limits and metrics as the tables and sentences of decisions write them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sim.metrics.slo_text import is_apart
+
+HOLDS, FAILS, OPEN = "holds", "fails", "too close to call"
+"""What is said of a load; the last where the intervals leave open whether it holds."""
+
+PROBABLY_TOO_MUCH = "overload?"
+"""Near saturation, with more arriving than can be served: probably overloaded."""
+
+USUAL_PERCENTILE = 99.0
+"""Percentile that is shown where the SLO says nothing of it."""
+
+
+def short_keys(keys: Sequence[str]) -> dict[str, str]:
+    """Each dotted key, and the shortest end of it that no other one has.
+
+    >>> short_keys(["workload.arrivals.rate", "workload.prompt_tokens.mean", "other.mean"])
+    {'workload.arrivals.rate': 'rate', 'workload.prompt_tokens.mean': 'prompt_tokens.mean', \
+'other.mean': 'other.mean'}
+    """
+    return {key: _ending(key, [other for other in keys if other != key]) for key in keys}
+
+
+def _ending(key: str, others: Sequence[str]) -> str:
+    steps = key.split(".")
+    for length in range(1, len(steps)):
+        ending = steps[-length:]
+        if not ending[0].isdecimal() and all(o.split(".")[-length:] != ending for o in others):
+            return ".".join(ending)
+    return key
+
+
+def share(value: float | None) -> str:
+    """A share in percent with the digits that decide: it neither rounds up to a target, or to all,
+    nor down to nothing.
+
+    >>> share(0.99996), share(1.0), share(0.98666), share(0.5), share(0.0), share(None)
+    ('99.99%', '100%', '98.66%', '50%', '0%', '-')
+    >>> share(0.74808), share(0.00004)
+    ('74.8%', '<0.01%')
+    """
+    if value is None:
+        return "-"
+    if value in (0.0, 1.0):
+        return f"{value:.0%}"
+    if value < 1e-4:
+        return "<0.01%"
+    digits = 2 if value > 0.9 or value < 0.1 else 1
+    scale = 10**digits
+    text = f"{math.floor(round(value * 100 * scale, 6)) / scale:.{digits}f}"
+    return f"{text.rstrip('0').rstrip('.')}%"
+
+
+def rank(value: float) -> str:
+    """The percentile that a share of requests is judged by.
+
+    >>> rank(0.99), rank(0.999), rank(0.5)
+    ('p99', 'p99.9', 'p50')
+    """
+    return f"p{100 * value:.6g}"
+
+
+def limit_name(name: str) -> str:
+    """What breaks, as tables and sentences name it.
+
+    >>> limit_name("ttft"), limit_name("ttft_p95"), limit_name("capacity")
+    ('TTFT', 'TTFT p95', 'capacity')
+    """
+    if name in ("capacity", "rejected"):
+        return name
+    metric, _, percentile = name.partition("_")
+    return f"{metric.upper()} {percentile}".strip()
+
+
+def counted(count: int, noun: str) -> str:
+    """So many of something, in words.
+
+    >>> counted(1, "replica"), counted(1200, "GPU")
+    ('1 replica', '1,200 GPUs')
+    """
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def fleet_text(replicas: int, layout: str) -> str:
+    """Replicas of one layout, for a table.
+
+    >>> fleet_text(3, "1 x h100-sxm"), fleet_text(1, "2 x l4, fp8")
+    ('3 x (1 x h100-sxm)', '2 x l4, fp8')
+    """
+    return layout if replicas == 1 else f"{replicas} x ({layout})"
+
+
+def outcome_text(probe: Mapping[str, Any]) -> str:
+    """``holds``, ``fails: TPOT`` or ``too close to call``."""
+    if probe["outcome"] != FAILS:
+        return str(probe["outcome"])
+    return f"{FAILS}: {limit_name(probe['breaks'])}"
+
+
+def verdict_word(slo: str | None, holds: bool | None) -> str:
+    """``met`` or ``missed``, with a ``?`` where chance leaves it open; without an SLO whether the
+    traffic is held.
+
+    >>> verdict_word("met", True), verdict_word("too close to call", False)
+    ('met', 'missed ?')
+    >>> verdict_word(None, True)
+    'held'
+    """
+    if holds is None:
+        return "-"
+    if slo is None:
+        return "held" if holds else "not held"
+    word = "met" if holds else "missed"
+    return f"{word} ?" if slo == OPEN else word
+
+
+def state_word(verdict: Mapping[str, Any]) -> str:
+    """The state of a fleet: ``PROBABLY_TOO_MUCH`` where it is near saturation, and more arrives
+    than can be served.
+
+    >>> state_word({"state": "near saturation", "utilisation": 1.05})
+    'overload?'
+    >>> state_word({"state": "near saturation", "utilisation": 0.95})
+    'near saturation'
+    """
+    state = str(verdict["state"])
+    if state == "near saturation" and (verdict["utilisation"] or 0.0) > 1:
+        return PROBABLY_TOO_MUCH
+    return state
+
+
+def slo_percentile(summaries: Sequence[Mapping[str, Any]], metric: str) -> float:
+    """The percentile of ``metric`` to show for these runs: the one that the SLO asks for in all of
+    them that have one, else p99."""
+    found = (_asked(summary, metric) for summary in summaries)
+    asked = {percentile for percentile in found if percentile is not None}
+    return asked.pop() if len(asked) == 1 else USUAL_PERCENTILE
+
+
+def _asked(summary: Mapping[str, Any], metric: str) -> float | None:
+    """The percentile at which the SLO limits ``metric``: with other limits together, else by the
+    highest of its own. Without one it is that of the limits of other metrics that hold together,
+    if the run has it; None without any."""
+    limits = summary["infersim"]["verdict"]["limits"]
+    if metric in limits:
+        return float(limits[metric]["percentile"])
+    alone = [each["percentile"] for name, each in limits.items() if name.startswith(f"{metric}_p")]
+    if alone:
+        return float(max(alone))
+    others = [each["percentile"] for name, each in limits.items() if not is_apart(name)]
+    stated = [at for at in others if f"{rank(at / 100)}_{metric}_ms" in summary]
+    return float(stated[0]) if stated else None
+
+
+def latency_ms(summary: Mapping[str, Any], metric: str, value: float) -> float | None:
+    """The latency at a percentile that ``slo_percentile`` gave; None where it is not defined."""
+    key = f"{rank(value / 100)}_{metric}_ms"
+    if key in summary:
+        found = summary[key]
+    else:
+        limit = summary["infersim"]["verdict"]["limits"].get(metric)
+        found = None if limit is None else limit["value_ms"]
+    return None if found is None else float(found)

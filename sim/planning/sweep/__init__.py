@@ -1,0 +1,1 @@
+"""Evaluates the points of a grid."""

@@ -1,0 +1,165 @@
+"""Prepares the pools of a fleet: what the replicas of each are made of before any request arrives.
+
+A pool has its deployment, its limits, the memory of a replica and the cost model of its iterations.
+Metrics take it as it is here, of a simulated run and of an observed one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sim import catalog
+from sim.cost import CostModel, Deployment
+from sim.errors import InfeasibleError, UsageError
+from sim.memory import ALLOCATORS, Allocator
+from sim.memory.capacity import Capacity, capacity
+from sim.scenario import Scenario
+from sim.scenario.pools import PoolSettings
+from sim.schedulers import Limits, Scheduler, make_scheduler
+from sim.specs.engine import EngineSpec
+from sim.units import show_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPool:
+    """Identical replicas: their ``settings``, their ``limits``, the KV memory of one, and its cost
+    model. ``folders`` are those in which a policy of one's own is looked for."""
+
+    settings: PoolSettings
+    limits: Limits
+    capacity: Capacity
+    cost: CostModel
+    folders: tuple[Path, ...]
+
+    @property
+    def deployment(self) -> Deployment:
+        """What one replica is, as its cost model times it."""
+        return self.cost.deployment
+
+    @property
+    def policy(self) -> type[Scheduler]:
+        """The class of its scheduler, which says what becomes of a full batch."""
+        return self.settings.scheduler.policy(self.folders)
+
+    @property
+    def replicas(self) -> int:
+        """How many there are."""
+        return self.settings.replicas
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all of them."""
+        return self.replicas * self.deployment.tensor_parallel
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens of the KV cache of one replica that requests can have."""
+        return self.capacity.usable_blocks * self.capacity.block_size
+
+    def with_engine(self, engine: EngineSpec) -> PreparedPool:
+        """The same pool under another engine; its memory stays."""
+        return replace(self, cost=CostModel(replace(self.deployment, engine=engine)))
+
+
+def front_end_of(pools: Sequence[PreparedPool]) -> float:
+    """Seconds that a request spends before the router: in the slowest of their front ends."""
+    return max(pool.deployment.engine.front_end for pool in pools)
+
+
+def prepare_pool(scenario: Scenario, pool: PoolSettings) -> PreparedPool:
+    """``pool`` of ``scenario``, with everything looked up and the memory worked out.
+
+    Raises UsageError for names that do not exist, and InfeasibleError if the model does not fit.
+    """
+    deployment = _deployment(scenario, pool)
+    limits = _limits(scenario, pool, deployment)
+    kv = pool.kv_cache
+    memory = capacity(
+        deployment,
+        block_size=kv.block_size,
+        gpu_memory_utilization=kv.gpu_memory_utilization,
+        num_gpu_blocks=kv.num_gpu_blocks,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_num_seqs=limits.max_num_seqs,
+        scale=scenario.assume.kv_blocks,
+    )
+    if memory.usable_blocks == 0:
+        raise InfeasibleError(_does_not_fit(deployment, memory))
+    return PreparedPool(pool, limits, memory, CostModel(deployment), scenario.folders)
+
+
+def _deployment(scenario: Scenario, pool: PoolSettings) -> Deployment:
+    base, assume = scenario.base, scenario.assume
+    engine = catalog.engine(pool.engine, base)
+    try:
+        return Deployment(
+            model=catalog.model(scenario.model, base),
+            gpu=catalog.gpu(pool.gpu, base, engine.kernels).scaled(
+                assume.memory, assume.bandwidth, assume.compute, assume.link
+            ),
+            engine=engine.scaled(assume.host_time),
+            weights=scenario.precision.weights,
+            activations=scenario.precision.activations,
+            kv_cache=scenario.precision.kv_cache,
+            tensor_parallel=pool.tensor_parallel,
+            kernel_time=assume.kernel_time,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _limits(scenario: Scenario, pool: PoolSettings, deployment: Deployment) -> Limits:
+    longest = deployment.model.max_position_embeddings
+    wanted = pool.max_model_len or longest
+    if wanted > longest and not scenario.allow_long_max_model_len:
+        raise UsageError(
+            f"max_model_len: {wanted:,} tokens are more than the {longest:,} that "
+            f"{deployment.model.name} was made for"
+        )
+    knobs = pool.scheduler
+    return Limits(
+        max_num_seqs=knobs.max_num_seqs,
+        max_num_batched_tokens=knobs.max_num_batched_tokens,
+        max_model_len=wanted,
+        scheduler_reserve_full_isl=knobs.scheduler_reserve_full_isl,
+        batch_timeout=knobs.batch_timeout,
+        long_prefill_token_threshold=knobs.long_prefill_token_threshold or 0,
+    )
+
+
+def _does_not_fit(d: Deployment, memory: Capacity) -> str:
+    if memory.given:
+        return (
+            f"num_gpu_blocks: {memory.num_gpu_blocks} leaves no block for requests, since "
+            f"{d.engine.name} keeps {memory.null_blocks} for itself"
+        )
+    gpus = "GPU" if d.tensor_parallel == 1 else "GPUs"
+    return (
+        f"{d.model.name} does not fit on {d.tensor_parallel} {d.gpu.name} {gpus}: of "
+        f"{show_bytes(memory.budget)} that the engine may use on each, "
+        f"{show_bytes(memory.weights)} are weights, {show_bytes(memory.activations)} activations "
+        f"and {show_bytes(memory.reserve)} reserve, and no KV block is left; use more GPUs "
+        "(tensor_parallel), a larger one, or a lower precision of the weights"
+    )
+
+
+def make_allocator(pool: PreparedPool) -> Allocator:
+    """An empty KV cache of one replica."""
+    memory = pool.capacity
+    kind = ALLOCATORS[pool.settings.kv_cache.allocator]
+    return kind.of(memory.usable_blocks, memory.block_size, pool.limits.max_model_len)
+
+
+def make_replica_scheduler(pool: PreparedPool) -> Scheduler:
+    """The scheduler of one replica, with its memory."""
+    knobs = pool.settings.scheduler
+    return make_scheduler(
+        knobs.batching,
+        pool.limits,
+        make_allocator(pool),
+        chunked_prefill=knobs.chunked_prefill,
+        order=knobs.order,
+        folders=pool.folders,
+    )

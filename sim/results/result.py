@@ -1,0 +1,341 @@
+"""Holds the result of a run: metrics, tables, and the run directory they are written to.
+
+In a notebook it shows its headline metrics as a small HTML table.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.loop.recorder import COMPLETED, REJECTED
+from sim.metrics.asked import changed
+from sim.metrics.attainment import OPEN
+from sim.metrics.charts import charts
+from sim.metrics.definitions import METRIC
+from sim.metrics.latency_parts import latency_parts
+from sim.metrics.long_enough import doubts_at_ends
+from sim.metrics.own import load_metrics, own_metrics
+from sim.metrics.repetitions import combine, headlines
+from sim.metrics.run_record import RunRecord
+from sim.metrics.summary import summarise
+from sim.metrics.timeline import Timeline, running, waiting
+from sim.metrics.token_accounts import token_accounts
+from sim.metrics.verdict import opened
+from sim.results.parquet_file import write_parquet
+from sim.results.run_directory import RunDirectory, write_json
+from sim.results.trail_files import absence_columns, chunk_columns, write_trail
+from sim.results.whole_file import write_whole
+from sim.units import PER_OUTPUT_TOKENS, milliseconds, number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+STATUSES = {COMPLETED: "completed", REJECTED: "rejected"}
+SUMMARY, REQUESTS, TIMESERIES = "summary.json", "requests.parquet", "timeseries.parquet"
+CHARTS = "charts.json"
+REPETITIONS = "repetitions.csv"
+TIMESERIES_COLUMNS = {
+    "replica": "replica",
+    "start_s": "start",
+    "end_s": "end",
+    "iterations": "iterations",
+    "iteration_growth_s": "slope",
+    "decode_seqs": "decode",
+    "decode_context": "context",
+    "prefill_seqs": "prefill_seqs",
+    "prefill_tokens": "prefill_tokens",
+    "running": "running",
+    "waiting": "waiting",
+    "kv_used_tokens": "held",
+    "kv_reserved_tokens": "reserved",
+    "kv_reserved_end_tokens": "reserved_end",
+    "preemptions": "preemptions",
+}
+
+
+class Result:
+    """What one run brought. ``record`` holds the raw rows, everything else is made from them.
+
+    Of a run with repetitions they are the rows of the first one; ``further`` are the summaries of
+    the other ones that finished.
+    """
+
+    def __init__(
+        self, record: RunRecord, further: Sequence[dict[str, Any]] = (), *, own: bool = True
+    ) -> None:
+        self.record = record
+        self.scenario = record.scenario
+        self._further = further
+        self._own = own
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a signal ended the run before it was done."""
+        return self.record.interrupted or 1 + len(self._further) < self.scenario.run.repetitions
+
+    @cached_property
+    def summaries(self) -> list[dict[str, Any]]:
+        """The figures of each repetition; those of the run, if there is but one."""
+        return [self._measured(), *self._further]
+
+    def _measured(self) -> dict[str, Any]:
+        """The figures of the first repetition, and metrics of one's own where they are wanted."""
+        summary = summarise(self.record)
+        if self._own and self.scenario.metrics:
+            functions = load_metrics(self.scenario.metrics, self.scenario.folders)
+            values, notes = own_metrics(functions, lambda: Result(self.record, own=False))
+            summary["infersim"]["metrics"] = values
+            summary["infersim"]["notes"] += notes
+        return summary
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The figures, as in ``summary.json``: of several repetitions, their means."""
+        wanted = self.scenario.run.repetitions
+        return combine(self.summaries, wanted) if wanted > 1 else self.summaries[0]
+
+    def add_changes(self) -> None:
+        """Put into the summary how the scenario differs from its file."""
+        self.summary["infersim"]["asked"] |= changed(self.scenario)
+
+    def add_ends(self, ends: dict[str, Any]) -> None:
+        """Put what was found at both ends of the error band (``sim.ends``) into the summary.
+
+        An SLO that is met at one end and missed at the other is too close to call.
+        """
+        own = self.summary["infersim"]
+        own["ends"] = ends
+        if not ends["decided"]:
+            text = opened(own["verdict"]["text"])
+            own["verdict"] |= {"slo_state": OPEN, "slo_headroom": None, "text": text}
+            own["verdict"] |= doubts_at_ends(own["verdict"], ends)
+
+    @cached_property
+    def charts(self) -> dict[str, Any]:
+        """What charts need in addition to the metrics and the tables, as in ``charts.json``."""
+        return charts(self.record)
+
+    @cached_property
+    def repetitions(self) -> pd.DataFrame:
+        """One row per repetition: its number, seed and headline figures, NaN where undefined."""
+        import pandas as pd  # noqa: PLC0415 - takes longer to import than many runs take
+
+        frame = pd.DataFrame(self._repetition_rows())
+        figures = frame.columns.drop(["repetition", "seed"])
+        return frame.astype({name: "float64" for name in figures if frame[name].dtype == object})
+
+    @cached_property
+    def requests(self) -> pd.DataFrame:
+        """One row per request, in order of arrival; times in seconds."""
+        import pandas as pd  # noqa: PLC0415 - takes longer to import than many runs take
+
+        return pd.DataFrame(self._request_columns())
+
+    @cached_property
+    def timeseries(self) -> pd.DataFrame:
+        """One row per plan, a run of ``iterations`` iterations over one batch; times in seconds."""
+        import pandas as pd  # noqa: PLC0415
+
+        return pd.DataFrame(self._timeseries_columns())
+
+    @cached_property
+    def chunks(self) -> pd.DataFrame | None:
+        """One row per part of a prompt that an iteration computed; None where not recorded."""
+        import pandas as pd  # noqa: PLC0415
+
+        trail = self.record.trail
+        return None if trail is None else pd.DataFrame(chunk_columns(trail[0]))
+
+    @cached_property
+    def absences(self) -> pd.DataFrame | None:
+        """One row per time that a request was preempted, or had caught up; None where not
+        recorded."""
+        import pandas as pd  # noqa: PLC0415
+
+        trail = self.record.trail
+        return None if trail is None else pd.DataFrame(absence_columns(trail[1]))
+
+    def __repr__(self) -> str:
+        count, state = self.summary["completed"], self.summary["infersim"]["verdict"]["state"]
+        return f"<Result of {self.scenario.name}: {count:,} requests completed, {state}>"
+
+    def __str__(self) -> str:
+        """What ``infersim run`` prints of it."""
+        from sim.terminal.console import as_text  # noqa: PLC0415 - rich is slow to import
+        from sim.terminal.run import run_view  # noqa: PLC0415
+
+        return as_text(run_view(self.summary, self.timeline()))
+
+    def _repr_html_(self) -> str:
+        return result_html(self.summary)
+
+    def report(self, path: Path | str) -> Path:
+        """Write the page of the run to ``path``, a file or a folder; return where it is."""
+        import sim  # noqa: PLC0415 - what draws stands above
+
+        return sim.report(self, path)
+
+    def page_contents(self) -> dict[str, Any]:
+        """What the page is drawn from, by the parameters of ``reports.render``."""
+        self.add_changes()
+        return {
+            "summary": self.summary,
+            "requests": self.requests,
+            "timeseries": self.timeseries,
+            "scenario_yaml": self.scenario.to_yaml(),
+            "charts": self.charts,
+            "chunks": self.chunks,
+            "absences": self.absences,
+        }
+
+    def timeline(self) -> Timeline:
+        """How many requests ran and waited over time; of several repetitions, in the first one."""
+        run, known = self.record, self.summary["infersim"]["batch"]
+        rows = run.requests[run.requests["status"] != REJECTED]
+        queued = rows["arrival"] + run.front_end
+        start = float(run.requests["arrival"].min()) if len(run.requests) else 0.0
+        return Timeline(
+            start,
+            start + run.duration,
+            run.replicas,
+            None if known["peak_running"] is None else running(self._timeseries_columns()),
+            None if known["peak_waiting"] is None else waiting(queued, rows["scheduled"]),
+        )
+
+    def save(self, directory: Path | str | RunDirectory, *, report: bool = False) -> Path:
+        """Write the run directory ``directory``, new or empty or just created; return its path.
+
+        ``report`` adds the page, ``report.html``.
+        The manifest says ``complete``, or ``interrupted``, last of all: a directory that does not
+        is one whose writing was cut short.
+        """
+        if not isinstance(directory, RunDirectory):
+            directory = RunDirectory.create(Path(directory), self.scenario)
+        path = directory.path
+        self.save_summary(path)
+        write_json(path / CHARTS, self.charts)
+        if self.scenario.run.repetitions > 1:
+            write_whole(path / REPETITIONS, self._write_repetitions)
+        write_whole(path / REQUESTS, lambda file: write_parquet(file, self._request_columns()))
+        write_whole(path / TIMESERIES, lambda file: write_parquet(file, self._timeseries_columns()))
+        if self.record.trail is not None:
+            write_trail(path, *self.record.trail)
+        directory.finish(
+            "interrupted" if self.interrupted else "complete",
+            profile=self.summary["infersim"]["provenance"],
+        )
+        if report:
+            self.report(path)
+        return path
+
+    def save_summary(self, directory: Path) -> None:
+        """Write ``summary.json`` into ``directory``, in place of an earlier one."""
+        write_json(directory / SUMMARY, self.summary)
+
+    def _repetition_rows(self) -> list[dict[str, Any]]:
+        return [
+            {"repetition": number, "seed": summary["infersim"]["seed"], **headlines(summary)}
+            for number, summary in enumerate(self.summaries)
+        ]
+
+    def _write_repetitions(self, path: Path) -> None:
+        rows = self._repetition_rows()
+        with path.open("w", encoding="utf-8", newline="") as file:
+            table = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)))
+            table.writeheader()
+            table.writerows(rows)
+
+    def _request_columns(self) -> dict[str, NDArray[Any]]:
+        run, rows = self.record, self.record.requests
+        names = [STATUSES.get(code, "unfinished") for code in range(3)]
+        reasons = np.array([*run.reasons, None], dtype=object)
+        return {
+            "request_id": rows["id"],
+            "arrival_s": rows["arrival"],
+            "prompt_tokens": rows["prompt_tokens"],
+            "output_tokens": rows["output_tokens"],
+            "generated_tokens": rows["generated"],
+            "status": np.array(names, dtype=object)[rows["status"]],
+            "reason": reasons[rows["reason"]],
+            "replica": rows["replica"],
+            "scheduled_s": rows["scheduled"],
+            "first_token_s": rows["first_token"],
+            "finish_s": rows["finish"],
+            "queue_s": run.queue,
+            "ttft_s": run.ttft,
+            "tpot_s": run.tpot,
+            "e2el_s": run.e2el,
+            "preemptions": rows["preemptions"],
+            "warmup": run.warmup,
+            "slo_met": run.within_slo,
+            "class": np.array([*(c.name for c in run.classes), None], dtype=object)[rows["class"]],
+            **{f"{name}_s": part for name, part in latency_parts(run).items() if name != "queue"},
+        }
+
+    def _timeseries_columns(self) -> dict[str, NDArray[Any]]:
+        columns = {name: self.record.plans[column] for name, column in TIMESERIES_COLUMNS.items()}
+        accounts = token_accounts(self.record)
+        if accounts is None or not len(accounts.late_plans):
+            return columns
+        one = np.ones_like(accounts.contexts)
+        changes = {"decode_seqs": one, "prefill_seqs": -one, "prefill_tokens": -one}
+        for name, change in {**changes, "decode_context": accounts.contexts}.items():
+            columns[name] = columns[name].copy()
+            np.add.at(columns[name], accounts.late_plans, change)
+        return columns
+
+
+RANKS = ("mean", "p50", "p95", "p99")
+LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2EL"}
+
+
+def result_html(summary: Mapping[str, Any]) -> str:
+    """The verdict, the latencies and the throughput of ``summary``, as in ``summary.json``."""
+    own = summary["infersim"]
+    setup = f"{own['scenario']}: {own['model']} on {own['gpus']} x {own['gpu']}, {own['engine']}"
+    head = _row("th", ["", *RANKS])
+    latencies = [
+        _row("td", [label, *(milliseconds(summary[f"{rank}_{key}_ms"]) for rank in RANKS)])
+        for key, label in LATENCIES.items()
+    ]
+    facts = [_wide(label, value) for label, value in _facts(summary).items()]
+    return (
+        f"<table><caption>{escape(setup)}<br>{escape(own['verdict']['text'])}</caption>"
+        f"<thead>{head}</thead><tbody>{''.join([*latencies, *facts])}</tbody></table>"
+    )
+
+
+def _facts(summary: Mapping[str, Any]) -> dict[str, str]:
+    """What is stated next to the latencies, by its label."""
+    own = summary["infersim"]
+    attainment, met = own["verdict"]["attainment"], own["verdict"]["slo_met"]
+    facts = {
+        "completed requests": f"{summary['completed']:,} of {own['requests']['submitted']:,}",
+        **{
+            METRIC[key].called: number(summary[key])
+            for key in ("request_throughput", "output_throughput")
+        },
+    }
+    if met is not None:
+        facts["within the SLO"] = f"{attainment:.2%}: SLO {own['verdict']['slo_state']}"
+    if own["cost"]:
+        facts[PER_OUTPUT_TOKENS] = number(own["cost"]["usd_per_million_output_tokens"])
+    return facts
+
+
+def _row(tag: str, cells: list[str]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
+
+
+def _wide(label: str, value: str) -> str:
+    span = len(RANKS)
+    return f'<tr><td>{escape(label)}</td><td colspan="{span}">{escape(value)}</td></tr>'

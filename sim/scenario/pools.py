@@ -1,0 +1,91 @@
+"""Resolves what rules each pool of a scenario: its own settings, and the scenario's for the rest.
+
+This is the one place where that is decided. Everything above reads the pools from here, and none
+by its number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from sim.errors import UsageError
+
+if TYPE_CHECKING:
+    from sim.scenario.deployment import KvCache, Scheduler
+    from sim.scenario.schema import Scenario
+
+AnyPool = TypeVar("AnyPool")
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSettings:
+    """The settings of one pool of identical replicas; ``first`` is the number of its first one.
+
+    ``price_per_gpu_hour`` is as written: a number, one by GPU, ``catalogue`` or None.
+    """
+
+    index: int
+    first: int
+    name: str
+    gpu: str
+    replicas: int
+    tensor_parallel: int
+    price_per_gpu_hour: float | str | dict[str, float] | None
+    engine: str
+    scheduler: Scheduler
+    kv_cache: KvCache
+    max_model_len: int | None
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of its replicas."""
+        return range(self.first, self.first + self.replicas)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all its replicas."""
+        return self.replicas * self.tensor_parallel
+
+    def of(self, scenario: Scenario) -> PoolSettings:
+        """The same pool of another scenario with as many pools."""
+        return pools_of(scenario)[self.index]
+
+    def key(self, name: str) -> str:
+        """The dotted key at which the scenario has its ``name``, to override it.
+
+        >>> from sim.scenario import load_scenario
+        >>> load_scenario("scenarios/chat.yaml").only_pool.key("replicas")
+        'fleet.0.replicas'
+        """
+        return f"fleet.{self.index}.{name}"
+
+
+def pools_of(scenario: Scenario) -> tuple[PoolSettings, ...]:
+    """The pools of ``scenario``, in their order; replicas are numbered through all of them."""
+    found: list[PoolSettings] = []
+    for index, pool in enumerate(scenario.fleet):
+        found.append(
+            PoolSettings(
+                index=index,
+                first=sum(before.replicas for before in found),
+                name=pool.name,
+                gpu=pool.gpu,
+                replicas=pool.replicas,
+                tensor_parallel=pool.tensor_parallel,
+                price_per_gpu_hour=pool.price_per_gpu_hour,
+                engine=scenario.engine,
+                scheduler=scenario.scheduler,
+                kv_cache=scenario.kv_cache,
+                max_model_len=scenario.max_model_len,
+            )
+        )
+    return tuple(found)
+
+
+def only(pools: Sequence[AnyPool]) -> AnyPool:
+    """The pool of a fleet that has one; UsageError for what works on a single pool alone."""
+    if len(pools) != 1:
+        raise UsageError(f"fleet: expected one pool, got {len(pools)}")
+    return pools[0]

@@ -1,0 +1,1 @@
+"""Describes models, GPUs, engines, profiles and deployments, as frozen records."""

@@ -1,0 +1,132 @@
+"""Describes one replica: a model in some precision on tensor-parallel GPUs under an engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sim.specs.engine import EngineSpec
+from sim.specs.gpu import GpuSpec
+from sim.specs.model import ModelSpec
+from sim.specs.precision import precision_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """One replica's parts, and the share of the model that falls to each of its GPUs.
+
+    ``weights``, ``activations`` and ``kv_cache`` are precisions; every kernel takes ``kernel_time``
+    times its predicted time (1: as predicted). Every GPU holds all layers, of each layer its share
+    of the heads and of the MLP. Raises ValueError if they cannot be shared out.
+    """
+
+    model: ModelSpec
+    gpu: GpuSpec
+    engine: EngineSpec
+    weights: str = "bf16"
+    activations: str = "bf16"
+    kv_cache: str = "bf16"
+    tensor_parallel: int = 1
+    kernel_time: float = 1.0
+
+    def __post_init__(self) -> None:
+        for precision in (self.weights, self.activations, self.kv_cache):
+            precision_bytes(precision)
+        if "int4" in (self.activations, self.kv_cache):
+            raise ValueError("precision: int4 is for weights only")
+        for group in self.model.layers:
+            for part in (group.attention, group.mlp):
+                problem = part.not_shared(self.tensor_parallel)
+                if problem is not None:
+                    raise ValueError(
+                        f"tensor_parallel: {self.tensor_parallel} GPUs {problem} of "
+                        f"{self.model.name} equally"
+                    )
+        self._check_32_bits()
+        if precision_bytes(self.activations) < 2 and self.weights != self.activations:
+            raise ValueError(
+                f"precision: {self.activations} activations are multiplied by {self.activations} "
+                f"weights, not by {self.weights} ones; give both, or leave the activations at bf16"
+            )
+
+    def _check_32_bits(self) -> None:
+        """Raise ValueError for products of 32 bits by another width, or on an unknown unit."""
+        if "fp32" not in (self.weights, self.activations):
+            return
+        if self.weights != self.activations:
+            raise ValueError(
+                f"precision: fp32 is multiplied by fp32, not {self.activations} activations by "
+                f"{self.weights} weights; give both as fp32, or neither"
+            )
+        if "fp32" not in self.gpu.peak_flops:
+            raise ValueError(
+                f"precision: nothing says how fast {self.gpu.name} computes in fp32; give its "
+                "peak_flops.fp32, or leave weights and activations at 16 bits"
+            )
+
+    @property
+    def weight_precision_of_vocabulary(self) -> str:
+        """Embedding and LM head stay at 16 bits when layers are quantised, as in engines."""
+        return self.weights if precision_bytes(self.weights) >= 2 else "bf16"
+
+    @property
+    def unquantised(self) -> str:
+        """Precision of whatever quantisation leaves alone: hidden states, norms, attention, logits.
+
+        fp32 where the activations are, else bf16, which stands for both formats of 16 bits.
+        """
+        return "fp32" if self.activations == "fp32" else "bf16"
+
+    @property
+    def activation_bytes(self) -> float:
+        """Bytes of one number of a hidden state, outside of quantised products."""
+        return precision_bytes(self.unquantised)
+
+    @property
+    def attention_kernel(self) -> str | None:
+        """Which attention of a profile this one is: named after the cache. None, the data sheet's,
+        for queries in fp32 over a narrower cache, which no profile has."""
+        if self.unquantised == "fp32" and self.kv_cache != "fp32":
+            return None
+        return self.kv_cache
+
+    @property
+    def arithmetic(self) -> str:
+        """Precision in which projections are multiplied.
+
+        That of the activations. Weights in fewer bits are converted to it as they are read
+        (weight-only quantisation), and so is everything on a GPU without units for 8 bits.
+        """
+        known = precision_bytes(self.activations) >= 2 or self.activations in self.gpu.peak_flops
+        return self.activations if known else "bf16"
+
+    @property
+    def format_note(self) -> str | None:
+        """Which format of the products the GPU lacks, and what it does instead; None for none."""
+        return missing_format(self.gpu, self.weights, self.activations)
+
+    def weight_bytes(self) -> float:
+        """Bytes of weights on one GPU; norms and biases, copied on every GPU, are shared out
+        too."""
+        return self.model.weight_bytes(self.weights) / self.tensor_parallel
+
+    def kv_bytes_per_token(self) -> float:
+        """Bytes of KV cache of one token on one GPU."""
+        return self.model.kv_bytes_per_token(self.kv_cache, self.tensor_parallel)
+
+
+def missing_format(gpu: GpuSpec, weights: str, activations: str) -> str | None:
+    """A sentence on the format of ``activations`` if ``gpu`` has no units for it; else None.
+
+    >>> from sim import catalog
+    >>> missing_format(catalog.gpu("a100-pcie"), "fp8", "fp8")
+    'a100-pcie has no fp8 units: weights are stored in fp8 and computed in bf16.'
+    >>> missing_format(catalog.gpu("h100-sxm"), "fp8", "fp8")
+    >>> missing_format(catalog.gpu("a100-pcie"), "fp8", "bf16")
+    """
+    unit = gpu.unit(activations)
+    if unit == activations:
+        return None
+    return (
+        f"{gpu.name} has no {activations} units: weights are stored in {weights} and computed in "
+        f"{unit}."
+    )

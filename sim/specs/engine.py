@@ -1,0 +1,169 @@
+"""Describes what a serving engine adds to the kernels: host time, launches, memory, front end.
+
+Seconds and bytes. The values of each engine, with their sources, are in ``catalog/engines``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from sim.units import Bytes, Count, Seconds, Share
+
+
+class FittedTo(NamedTuple):
+    """A run that an engine was fitted to: its name, and the SHA-256 of its files."""
+
+    run: str
+    iterations: str
+    requests: str
+
+
+class GpuDefaults(NamedTuple):
+    """What an engine takes for ``max_num_batched_tokens`` and ``max_num_seqs``, by default on
+    GPUs of ``memory`` bytes and more whose name does not hold ``other_than``."""
+
+    memory: float
+    other_than: str
+    max_num_batched_tokens: int
+    max_num_seqs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """What the times of kernels are multiplied by.
+
+    ``tokens`` is about what projections and everything else that grows with the tokens in a pass
+    take beyond a pass of one token; ``kernels`` about all kernels, on top of the others.
+    """
+
+    tokens: float = 1.0
+    decode_attention: float = 1.0
+    prefill_attention: float = 1.0
+    kernels: float = 1.0
+
+    def times(self, other: Factors) -> Factors:
+        """Both, one after the other."""
+        return Factors(
+            tokens=self.tokens * other.tokens,
+            decode_attention=self.decode_attention * other.decode_attention,
+            prefill_attention=self.prefill_attention * other.prefill_attention,
+            kernels=self.kernels * other.kernels,
+        )
+
+
+AS_PRICED = Factors()
+"""Kernels that take their predicted times."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """The overheads of one engine.
+
+    ``per_iteration``    host time of one iteration: scheduling, input preparation, sampling, output
+    ``per_sequence``     host time for each sequence in the iteration
+    ``per_new_request``  host time when a request enters the batch for the first time or again
+    ``per_layer``        time between the kernels of one layer and the next
+    ``overlapped``       the host prepares an iteration while the GPU runs another one: an iteration
+                         then takes the longer of both, not their sum
+    ``cuda_graphs``      kernels are replayed from a graph; otherwise the host launches each of the
+                         ``kernels_per_layer``, ``launch`` apart, and the GPU may wait for it
+    ``fused``            norms, rotary embedding and activations are compiled into the products
+                         next to them, and cost no kernel of their own
+    ``per_ring_gpu``     what each GPU adds to the latency of an all-reduce where NCCL's ring takes
+                         the place of a serving engine's own kernel
+    ``eager_prefill``    graphs or not, iterations with prompts are launched kernel by kernel
+    ``front_end``        time outside the engine before a request reaches the scheduler: HTTP,
+                         tokeniser, hand-over
+    ``memory_reserve``   GPU memory for context, graphs and communication buffers, besides weights,
+                         activations and KV cache
+    ``null_blocks``      KV blocks that the engine counts but never gives to a request
+    ``kernels``          the framework whose kernels it runs, as profiles of the catalogue are named
+    ``per_streamed_token``  time in which the front end hands one token to a client, one after the
+                         other: no iteration is shorter than that for all of its sequences
+    ``fraction_of_free`` the share of memory that a user allows is one of what weights, activations
+                         and the reserve leave free, not of all memory
+    ``kv_rereads``       decode attention without a kernel for groups reads a KV head once more for
+                         each further query head; the share of that which goes to memory, the rest
+                         being found in the cache
+    ``grouped_kernels``  numbers of query heads to a KV head that have a kernel of their own all the
+                         same, and read each KV head once
+    ``factors``          what its kernels take as multiples of their price, where they were fitted
+                         to observed runs, on the device of those runs
+    ``fitted_to``        the observed runs that its times were fitted to, if they were
+    ``gpu_defaults``     its own limits of a batch by GPU, the first that applies; a scenario has
+                         other ones, the same for every GPU
+    """
+
+    name: str
+    title: str
+    per_iteration: Seconds
+    per_sequence: Seconds
+    per_new_request: Seconds
+    per_layer: Seconds
+    overlapped: bool
+    cuda_graphs: bool
+    launch: Seconds
+    kernels_per_layer: Count
+    front_end: Seconds
+    memory_reserve: Bytes
+    null_blocks: Count
+    kernels: str
+    sources: Mapping[str, str]
+    per_streamed_token: Seconds = 0.0
+    fused: bool = False
+    per_ring_gpu: Seconds = 0.0
+    eager_prefill: bool = False
+    fraction_of_free: bool = False
+    kv_rereads: Share = 0.0
+    grouped_kernels: tuple[int, ...] = ()
+    factors: Factors = AS_PRICED
+    fitted_to: tuple[FittedTo, ...] = ()
+    gpu_defaults: tuple[GpuDefaults, ...] = ()
+
+    def defaults_on(self, title: str, memory: float) -> GpuDefaults | None:
+        """Its own limits of a batch on a GPU of that name and ``memory``; None if unknown."""
+        return next(
+            (
+                each
+                for each in self.gpu_defaults
+                if memory >= each.memory
+                and not (each.other_than and each.other_than.lower() in title.lower())
+            ),
+            None,
+        )
+
+    def scaled(self, factor: float) -> EngineSpec:
+        """The same engine with ``factor`` times all of its times; 0 for one that costs nothing."""
+        if factor == 1.0:
+            return self
+        return replace(
+            self,
+            per_iteration=self.per_iteration * factor,
+            per_sequence=self.per_sequence * factor,
+            per_new_request=self.per_new_request * factor,
+            per_layer=self.per_layer * factor,
+            launch=self.launch * factor,
+            front_end=self.front_end * factor,
+            per_streamed_token=self.per_streamed_token * factor,
+            per_ring_gpu=self.per_ring_gpu * factor,
+        )
+
+    def rereads(self, group: int) -> float:
+        """Share of the further query heads' reads of the KV cache that go to memory, where
+        ``group`` query heads share a KV head."""
+        return 0.0 if group == 1 or group in self.grouped_kernels else self.kv_rereads
+
+    def host_time(self, sequences: int, new_requests: int) -> float:
+        """Host seconds of an iteration over ``sequences``, of which ``new_requests`` just came."""
+        return (
+            self.per_iteration + self.per_sequence * sequences + self.per_new_request * new_requests
+        )
+
+    def launch_time(self, num_layers: int, *, prompts: bool) -> float:
+        """Seconds the host needs to launch one forward pass, ``prompts`` in it or only decodes,
+        kernel by kernel; 0 where a graph is replayed."""
+        if self.cuda_graphs and not (prompts and self.eager_prefill):
+            return 0.0
+        return self.launch * self.kernels_per_layer * num_layers

@@ -1,0 +1,112 @@
+"""Describes a mixture of experts: an MLP of which each token goes through a few parts.
+
+Sizes are of one layer. Which experts a token chooses is taken to be uniform and independent of
+other tokens, which is the most even case: real routing is skewed, so that a few tokens touch fewer
+experts and many tokens wait for the busiest one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sim.specs.layers import require_positive
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureOfExperts:
+    """``num_experts`` small MLPs, of which a router chooses ``experts_per_token`` for each token.
+
+    ``moe_intermediate_size`` is the width of one expert. Every token also goes through the shared
+    experts, which are one MLP of ``shared_intermediate_size`` together (0 for none).
+    ``mlp_matrices`` is 3 for gated experts (gate, up, down), 2 for experts of up and down;
+    ``mlp_bias`` puts biases on all of them, ``router_bias`` one number per expert on the router.
+    Raises ValueError for an impossible shape.
+    """
+
+    num_experts: int
+    experts_per_token: int
+    moe_intermediate_size: int
+    shared_intermediate_size: int = 0
+    mlp_matrices: int = 3
+    mlp_bias: bool = False
+    router_bias: bool = False
+
+    def __post_init__(self) -> None:
+        require_positive(self, "num_experts", "experts_per_token", "moe_intermediate_size")
+        if self.experts_per_token > self.num_experts:
+            raise ValueError(
+                f"experts_per_token: got {self.experts_per_token}, expected at most the "
+                f"{self.num_experts} experts there are"
+            )
+        if self.shared_intermediate_size < 0:
+            raise ValueError(
+                f"shared_intermediate_size: got {self.shared_intermediate_size}, expected 0 or more"
+            )
+        if self.mlp_matrices not in (2, 3):
+            raise ValueError(f"mlp_matrices: got {self.mlp_matrices}, expected 2 or 3")
+
+    def expert_parameters(self, hidden_size: int) -> int:
+        """Weights of one expert, without biases."""
+        return self.mlp_matrices * hidden_size * self.moe_intermediate_size
+
+    def linear_parameters(self, hidden_size: int) -> int:
+        """Weights of all experts, the shared ones included; the router is not quantised."""
+        shared = self.mlp_matrices * hidden_size * self.shared_intermediate_size
+        return self.num_experts * self.expert_parameters(hidden_size) + shared
+
+    def small_parameters(self, hidden_size: int) -> int:
+        """The router, which engines leave at 16 bits, and the biases."""
+        router = self.num_experts * (hidden_size + (1 if self.router_bias else 0))
+        shared = self._biases(hidden_size, self.shared_intermediate_size)
+        return router + self.num_experts * self._expert_biases(hidden_size) + shared
+
+    def idle_parameters(self, hidden_size: int) -> int:
+        """Those of the experts that a token does not choose."""
+        one = self.expert_parameters(hidden_size) + self._expert_biases(hidden_size)
+        return (self.num_experts - self.experts_per_token) * one
+
+    def flops_per_token(self, hidden_size: int) -> float:
+        """Two for each weight of the router, the chosen experts and the shared ones."""
+        chosen = self.experts_per_token * self.moe_intermediate_size + self.shared_intermediate_size
+        return 2.0 * hidden_size * (self.num_experts + self.mlp_matrices * chosen)
+
+    def touched(self, tokens: Any) -> Any:
+        """Distinct experts that so many tokens choose, on average: a number, or an array of them.
+
+        >>> [round(MixtureOfExperts(128, 8, 768).touched(t), 2) for t in (1, 2, 16, 64)]
+        [8.0, 15.5, 82.42, 125.94]
+        """
+        missed = 1 - self.experts_per_token / self.num_experts
+        return self.num_experts * (1 - missed**tokens)
+
+    def widest(self, hidden_size: int, gpus: int) -> float:
+        """For each chosen expert, what goes in or comes out of a product (one buffer serves the
+        wider of the gate and up outputs and the result) and the product of gate and up."""
+        inner = self.moe_intermediate_size / gpus
+        routed = max((self.mlp_matrices - 1) * inner, hidden_size) + inner
+        shared = self.mlp_matrices * self.shared_intermediate_size / gpus
+        return self.experts_per_token * routed + shared
+
+    def not_shared(self, gpus: int) -> str | None:
+        """Every expert is cut along its width."""
+        for width in (self.moe_intermediate_size, self.shared_intermediate_size):
+            if width % gpus:
+                return f"cannot share the {width:,} columns of an expert"
+        return None
+
+    @property
+    def left_out(self) -> str | None:
+        """Kernel timings, and skew."""
+        return (
+            "Experts are timed from the GPU's data sheet, since no profile has kernel timings of "
+            "them, and every expert is taken to be chosen equally often."
+        )
+
+    def _expert_biases(self, hidden_size: int) -> int:
+        return self._biases(hidden_size, self.moe_intermediate_size)
+
+    def _biases(self, hidden_size: int, width: int) -> int:
+        if not self.mlp_bias or not width:
+            return 0
+        return (self.mlp_matrices - 1) * width + hidden_size

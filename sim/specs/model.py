@@ -1,0 +1,141 @@
+"""Computes what a decoder-only transformer weighs and computes, from its shape alone.
+
+A model is groups of layers (``sim.specs.layers``) between an embedding and an LM head. Positions
+are rotary, without parameters. Sizes are in bytes, work in FLOP, and one multiply-add counts as two
+FLOP. Each formula says what it counts and what it ignores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sim.specs.layers import LayerGroup, require_positive
+from sim.specs.precision import precision_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """The shape of one model; counts are of elements, lengths are in tokens.
+
+    ``norm_bias`` puts biases on the norms, ``head_bias`` one on the LM head. Raises ValueError for
+    an impossible shape.
+    """
+
+    name: str
+    hidden_size: int
+    layers: tuple[LayerGroup, ...]
+    vocab_size: int
+    max_position_embeddings: int
+    tie_word_embeddings: bool
+    source: str
+    norm_bias: bool = False
+    head_bias: bool = False
+
+    def __post_init__(self) -> None:
+        require_positive(self, "hidden_size", "vocab_size", "max_position_embeddings")
+        if not self.layers:
+            raise ValueError("layers: got none, expected at least one group")
+        if self.tie_word_embeddings and self.head_bias:
+            raise ValueError("head_bias: a head tied to the embedding has no bias of its own")
+
+    @property
+    def num_layers(self) -> int:
+        """Layers of all groups together."""
+        return sum(group.count for group in self.layers)
+
+    def linear_parameters(self) -> int:
+        """Weights of all layers' projections: attention's and the MLP's, all experts included.
+
+        This is the part that quantisation shrinks; biases, norms, embedding and head are not in it.
+        """
+        return sum(g.count * g.linear_parameters(self.hidden_size) for g in self.layers)
+
+    def small_parameters(self) -> int:
+        """All norms (of the hidden state, those inside attention, the final one) and all biases but
+        the LM head's, and the routers of experts."""
+        norm, h = self._norm_parameters(), self.hidden_size
+        return norm + sum(
+            g.count * (g.norms * norm + g.attention.small_parameters(h) + g.mlp.small_parameters(h))
+            for g in self.layers
+        )
+
+    def embedding_parameters(self) -> int:
+        """The token embedding: vocabulary times hidden size."""
+        return self.vocab_size * self.hidden_size
+
+    def head_parameters(self) -> int:
+        """What the LM head holds of its own: nothing when it is tied to the embedding."""
+        if self.tie_word_embeddings:
+            return 0
+        return self.embedding_parameters() + (self.vocab_size if self.head_bias else 0)
+
+    @property
+    def parameters(self) -> int:
+        """Every parameter once: layers, final norm, embedding, and the LM head unless tied."""
+        vocabulary = self.embedding_parameters() + self.head_parameters()
+        return self.linear_parameters() + self.small_parameters() + vocabulary
+
+    @property
+    def active_parameters(self) -> int:
+        """Those that one token goes through: all but the experts that it does not choose.
+
+        Embedding and LM head count in full, which some publishers leave out.
+        """
+        idle = sum(g.count * g.mlp.idle_parameters(self.hidden_size) for g in self.layers)
+        return self.parameters - idle
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether a token goes through a part of the parameters only."""
+        return self.active_parameters < self.parameters
+
+    def weight_bytes(self, precision: str, *, embedding_precision: str | None = None) -> float:
+        """Bytes of GPU memory that the whole model's weights take, on however many GPUs.
+
+        Counts the layers' projections in ``precision``, and embedding and LM head (once when tied)
+        in ``embedding_precision``; None means as engines do: left in bf16 with fp8, int8 or int4
+        projections, otherwise the same precision. Norms and biases stay at 16 bits or more.
+        Ignores quantisation scales (a 16-bit scale per 128 int4 weights adds 3 % to the
+        projections) and buffers such as rotary tables. ValueError for an unknown precision.
+        """
+        unquantised = precision if precision_bytes(precision) >= 2 else "bf16"
+        vocabulary = self.embedding_parameters() + self.head_parameters()
+        return (
+            self.linear_parameters() * precision_bytes(precision)
+            + vocabulary * precision_bytes(embedding_precision or unquantised)
+            + self.small_parameters() * precision_bytes(unquantised)
+        )
+
+    def kv_bytes_per_token(self, precision: str, gpus: int = 1) -> float:
+        """Bytes of KV cache that one token of context takes, on one of ``gpus`` that share it.
+
+        Counts what the attention of every layer keeps, with the copies that tensor parallelism
+        makes. Ignores block rounding, fp8 scales and sliding windows. ValueError for an unknown
+        precision.
+        """
+        return sum(g.count * g.attention.kv_bytes_per_token(precision, gpus) for g in self.layers)
+
+    def linear_flops_per_token(self) -> float:
+        """FLOP of all layers' projections for one token.
+
+        Ignores biases, norms, activations, rotary, embedding look-up, and the LM head, which only
+        positions that produce a token go through.
+        """
+        h = self.hidden_size
+        return sum(
+            g.count * (g.attention.flops_per_token(h) + g.mlp.flops_per_token(h))
+            for g in self.layers
+        )
+
+    def head_flops_per_token(self) -> float:
+        """FLOP of the LM head for one position that produces a token, tied or not."""
+        return 2.0 * self.embedding_parameters()
+
+    def attention_flops_per_token(self, context: float) -> float:
+        """FLOP of scores and weighted values for one query token over ``context`` tokens, itself
+        included, in all layers; ignores the softmax and sliding windows."""
+        return sum(g.count * g.attention.flops_per_pair() * context for g in self.layers)
+
+    def _norm_parameters(self) -> int:
+        """One norm of the hidden size: a weight for each element, and a bias if norms have one."""
+        return self.hidden_size * (2 if self.norm_bias else 1)

@@ -1,0 +1,99 @@
+"""Describes what a calibration knows of a device: fitted kernels, their errors, and their origin.
+
+A profile holds, for each operator and precision, the parameters of a form of ``sim.cost.kernels``,
+the ranges they were measured in, and the error on shapes that were held out of the fit. Errors are
+relative (0.05 is 5 %), of predicted over measured; everything else is in SI units.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How far predictions lay from measurements.
+
+    ``median`` and ``p90`` of the absolute relative error, ``bias`` its median with the sign kept
+    (positive: predicted too slow), over ``points`` measurements.
+    """
+
+    median: float
+    p90: float
+    bias: float
+    points: int
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """What a form leaves over, as a table: logarithms of measured over predicted on a grid.
+
+    ``axes`` names the form's coordinates with their ascending knots, ``values`` has the grid in
+    row-major order. Between knots it is multilinear; outside it keeps the value at the edge.
+    """
+
+    axes: Mapping[str, tuple[float, ...]]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFit:
+    """One operator in one precision.
+
+    ``intervals`` are 95 % confidence intervals of ``parameters``; ``ranges`` the smallest and
+    largest measured value of each variable of the shape; ``holdout`` the error on shapes that the
+    fit had not seen, ``regimes`` the same by kind of shape; ``drift`` by how much the speed of the
+    machine wandered while it was measured (root mean square); ``kernel`` the implementation
+    measured; ``form`` names the formula where an operator has several, "" is the usual one.
+    """
+
+    parameters: Mapping[str, float]
+    ranges: Mapping[str, tuple[float, float]]
+    holdout: Score
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    regimes: Mapping[str, Score] = field(default_factory=dict)
+    residual: Residual | None = None
+    kernel: str = ""
+    form: str = ""
+    drift: float = 0.0
+
+    @property
+    def error(self) -> float:
+        """The relative error that a prediction carries: hold-out error and drift in quadrature.
+
+        Noise is in the hold-out error, since every held-out timing has it; drift is not: timings
+        of one time are too slow together, and at which speed the machine will run is not known.
+
+        >>> round(KernelFit({}, {}, Score(0.03, 0.1, 0.0, 9), drift=0.04).error, 4)
+        0.05
+        """
+        median = self.holdout.median
+        return math.hypot(median, self.drift) if self.drift else median
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Where the kernels of a GPU come from, and the kernels, by operator and precision.
+
+    ``source`` says in a sentence what was measured, ``date`` when the fit was made (ISO), ``facts``
+    the device, driver, clocks and versions that matter.
+    """
+
+    source: str
+    date: str
+    facts: Mapping[str, str]
+    kernels: Mapping[str, Mapping[str, KernelFit]]
+
+    @property
+    def worst_error(self) -> float:
+        """The largest error of its fits. What such a machine was not measured at is not known
+        better: its ceilings come of the same timings."""
+        return max((fit.error for by in self.kernels.values() for fit in by.values()), default=0.0)
+
+    def find(self, operator: str, precision: str) -> KernelFit | None:
+        """The fit of ``operator`` in ``precision``; bf16 and fp16 stand in for each other."""
+        fits = self.kernels.get(operator, {})
+        twin = {"bf16": "fp16", "fp16": "bf16"}.get(precision, precision)
+        return fits.get(precision) or fits.get(twin)

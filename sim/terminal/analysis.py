@@ -1,0 +1,175 @@
+"""Shows what fits in memory and what bounds each operator as tables: ``fit`` and ``roofline``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from sim.cost import Deployment
+from sim.memory.capacity import Capacity
+from sim.planning.analysis import check_context, roofline_document
+from sim.specs.precision import precision_bytes
+from sim.units import show_bytes, show_number, show_rate, show_time
+
+MOST_SHOWN = 1e5
+"""A column takes the first unit in which its largest number is less."""
+
+Scale = Sequence[tuple[str, float]]
+
+FLOP: Scale = [(f"{p}FLOP", 10.0 ** (3 * i)) for i, p in enumerate(("", "k", "M", "G", "T", "P"))]
+
+BYTES: Scale = [(unit, 2.0 ** (10 * i)) for i, unit in enumerate(("B", "KiB", "MiB", "GiB", "TiB"))]
+
+TIME: Scale = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)]
+
+SHARING = (
+    "Can it be batched? 'weights': read once for the whole batch, so more sequences cost little "
+    "until compute binds. 'no, KV': every sequence reads its own cache, a larger batch reads more. "
+    "'in part': the experts that a batch touches, more with every sequence until all are. "
+    "'no': work that grows with the tokens in the pass."
+)
+
+
+def roofline_view(d: Deployment, batches: Sequence[int], context: int, prompt: int) -> Group:
+    """``roofline_document`` as tables of at most 88 columns."""
+    found = roofline_document(d, batches, context, prompt)
+    computed = "" if d.arithmetic == d.weights else f", computed in {d.arithmetic}"
+    parts: list[Table | Text] = [
+        Text(
+            f"{d.model.name} ({d.weights} weights{computed}, {d.kv_cache} KV) on "
+            f"{d.tensor_parallel} x {d.gpu.name}: {show_rate(found['flops_per_s'], 'FLOP/s')}, "
+            f"{show_rate(found['bytes_per_s'], 'B/s')}, "
+            f"ridge at {found['ridge_flops_per_byte']:.0f} FLOP per byte"
+        )
+    ]
+    parts.extend(Text(note, style="yellow") for note in found["notes"])
+    parts.extend(_operator_table(each) for each in found["passes"])
+    return Group(*parts, Text(SHARING))
+
+
+def _operator_table(found: Mapping[str, Any]) -> Table:
+    """The operators of one pass; a column has one unit, which its head names."""
+    tokens = f"{found['tokens']:,}"
+    what = (
+        f"Decode, batch {found['batch']:,}, {tokens} tokens of context each"
+        if found["phase"] == "decode"
+        else f"Prefill, {tokens} tokens"
+    )
+    title = f"{what}: {show_time(found['seconds'])} a pass"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("operator")
+    rows = found["operators"]
+    scales = {"flops": FLOP, "bytes": BYTES, "seconds": TIME}
+    units = {name: _unit([row[name] for row in rows], scale) for name, scale in scales.items()}
+    flop, size, time = (units[name][0] for name in scales)
+    for head in (f"work\n{flop}", f"traffic\n{size}", "FLOP\nper byte", f"time\n{time}"):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("bound by", no_wrap=True)
+    table.add_column("shared", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            row["name"],
+            _cell(row["flops"], units["flops"]),
+            _cell(row["bytes"], units["bytes"]),
+            show_number(row["flops"] / row["bytes"]) if row["flops"] else "-",
+            _cell(row["seconds"], units["seconds"]),
+            row["bound_by"],
+            row["shared"],
+        )
+    return table
+
+
+def _unit(values: Sequence[float], scale: Scale) -> tuple[str, float]:
+    """The unit of a column."""
+    largest = max(values)
+    return next((unit for unit in scale if largest < MOST_SHOWN * unit[1]), scale[-1])
+
+
+def _cell(value: float, unit: tuple[str, float]) -> str:
+    return show_number(value / unit[1]) if value else "-"
+
+
+def fit_view(d: Deployment, memory: Capacity, context: int) -> Table:
+    """The memory of one GPU, line by line, down to how many requests of ``context`` tokens fit."""
+    check_context(d, context)
+    model, tp = d.model, d.tensor_parallel
+    gpus = f"{tp} GPU" if tp == 1 else f"{tp} GPUs"
+    table = Table(title=f"{model.name} on {gpus} of {d.gpu.name}: memory of one GPU",
+                  title_justify="left", expand=True, show_header=False)  # fmt: skip
+    table.add_column("line", ratio=2)
+    table.add_column("arithmetic", ratio=4)
+    table.add_column("amount", justify="right", no_wrap=True)
+    shared = f" / {tp}" if tp > 1 else ""
+    per_block = memory.kv_bytes_per_token * memory.block_size
+    rows = [
+        ("visible memory", "", show_bytes(memory.memory)),
+        (
+            "engine's share",
+            f"x {memory.utilization:g} "
+            + ("of what is free" if memory.of_free else "(gpu_memory_utilization)"),
+            show_bytes(memory.budget),
+        ),
+        (
+            "- weights",
+            f"{model.parameters:,} parameters in {_weights(d)}{shared}",
+            show_bytes(memory.weights),
+        ),
+        ("- activations", "largest pass, and its logits", show_bytes(memory.activations)),
+        (
+            "- reserve",
+            f"context, graphs and buffers of {d.engine.name}",
+            show_bytes(memory.reserve),
+        ),
+        ("= KV cache", "", show_bytes(memory.kv_cache)),
+        (
+            "KV of one token",
+            _kv_arithmetic(d),
+            show_bytes(memory.kv_bytes_per_token),
+        ),
+        ("KV of one block", f"x {memory.block_size} tokens", show_bytes(per_block)),
+        (
+            "num_gpu_blocks",
+            "as given"
+            if memory.given
+            else f"{show_bytes(memory.kv_cache)} / {show_bytes(per_block)}",
+            f"{memory.num_gpu_blocks:,}",
+        ),
+        ("KV cache size", f"x {memory.block_size} tokens", f"{memory.tokens:,} tokens"),
+        (
+            "one request",
+            f"{context:,} tokens / {memory.block_size}, rounded up",
+            f"{-(-context // memory.block_size):,} blocks",
+        ),
+        (
+            "maximum concurrency",
+            f"{memory.num_gpu_blocks:,} / {-(-context // memory.block_size):,}",
+            f"{memory.max_concurrency(context):.1f}x",
+        ),
+    ]
+    for row in rows:
+        table.add_row(*row)
+    if d.format_note is not None:
+        table.caption = d.format_note
+    return table
+
+
+def _kv_arithmetic(d: Deployment) -> str:
+    """KV bytes of a token as a sum of products."""
+    return " + ".join(
+        f"{group.attention.kv_arithmetic(group.count, d.tensor_parallel)} x "
+        f"{precision_bytes(d.kv_cache):g} B"
+        for group in d.model.layers
+    )
+
+
+def _weights(d: Deployment) -> str:
+    """The precisions of the weights: engines quantise neither embedding nor LM head."""
+    vocabulary = d.weight_precision_of_vocabulary
+    if vocabulary == d.weights:
+        return d.weights
+    return f"{d.weights}, embedding and LM head in {vocabulary}"

@@ -1,0 +1,129 @@
+"""Provides the consoles for results and messages, of at most 88 columns, and their styles.
+
+``axis_columns`` computes the widths of the columns of what was varied, in characters, of tables
+with blank edges and a blank between any two columns: values stay whole, long keys fold.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from io import StringIO
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+WIDTH = 88
+
+STATE_STYLES = {
+    "stable": "green",
+    "near saturation": "yellow",
+    "too short to tell": "yellow",
+    "overloaded": "red",
+    "no traffic served": "red",
+}
+
+SLO_STYLES = {"met": "green", "too close to call": "yellow", "missed": "red"}
+
+
+def stdout() -> Console:
+    """The console results are written to; it obeys NO_COLOR and draws no wider than ``WIDTH``."""
+    console = _plain(stderr=False)
+    console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
+    return console
+
+
+def stderr() -> Console:
+    """The console progress and complaints are written to."""
+    return _plain(stderr=True)
+
+
+def as_text(shown: RenderableType) -> str:
+    """What a console would print, without colours and blanks at the ends of lines."""
+    console = Console(
+        file=StringIO(), width=WIDTH, color_system=None, highlight=False, markup=False, emoji=False
+    )
+    with console.capture() as captured:
+        console.print(shown)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def as_html(shown: RenderableType) -> str:
+    """The same with its colours, as one HTML element."""
+    console = Console(
+        file=StringIO(), width=WIDTH, record=True, highlight=False, markup=False, emoji=False
+    )
+    console.print(shown)
+    return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+
+
+def _plain(*, stderr: bool) -> Console:
+    """A console that takes no text for markup, and under NO_COLOR writes no escape code at all."""
+    system: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False, color_system=system)
+
+
+def paths_view(directory: Path, report: Path | None) -> Text:
+    """Where the run was written to."""
+    lines = [f"Run: {directory}"]
+    if report is not None:
+        lines.append(f"Report: {report}")
+    return Text("\n".join(lines))
+
+
+NARROWEST = 4
+"""Characters that a column keeps, whatever else there is."""
+
+
+def axis_columns(
+    heads: Sequence[str], values: Sequence[Sequence[str]], figures: Sequence[int], width: int
+) -> tuple[int, list[tuple[int, str]]]:
+    """How many blanks (1 or 0) go after each cell of a table of ``width``, and of each column of
+    what was varied its width and its head, folded to that.
+
+    ``figures`` are the widths of the other columns. Blanks are spared where values, or words of the
+    heads, would else fold.
+
+    >>> axis_columns(["rate", "gpu_memory_utilization"], [["10000.5"], ["0.85"]], [50], 88)
+    (1, [(7, 'rate'), (11, 'gpu_memory_\\nutilization')])
+    >>> axis_columns(["rate", "gpu_memory_utilization"], [["10000.5"], ["0.85"]], [70], 88)
+    (0, [(7, 'rate'), (7, 'gpu_\\nmemory_\\nutiliza\\ntion')])
+    """
+    least = [max(map(len, column), default=1) for column in values]
+    words = [max(1, *map(len, _words(head))) for head in heads]
+    wanted = list(map(max, least, words))
+    columns = len(figures) + len(heads)
+    loose, tight = (width - sum(figures) - (1 + blank) * columns - 1 for blank in (1, 0))
+    blank = 1 if sum(wanted) <= loose else 0
+    widths = _narrowed(wanted, least, loose if blank else tight)
+    return blank, [(w, _folded(head, w)) for w, head in zip(widths, heads, strict=True)]
+
+
+def _narrowed(wanted: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """``wanted`` brought down to ``room``: none below its ``least`` while another is above it."""
+    widths = list(wanted)
+    for _ in range(sum(widths) - room):
+        spare = [width - size for width, size in zip(widths, least, strict=True)]
+        if max(spare) <= 0:  # values must fold too
+            spare = [width - NARROWEST for width in widths]
+        if max(spare) <= 0:
+            break
+        widths[spare.index(max(spare))] -= 1
+    return widths
+
+
+def _words(head: str) -> list[str]:
+    """The pieces between which a key may fold, each with the mark that ends it."""
+    return re.findall(r"[^_.]*[_.]|[^_.]+$", head) or [head]
+
+
+def _folded(head: str, width: int) -> str:
+    lines = [""]
+    for word in _words(head):
+        if lines[-1] and len(lines[-1]) + len(word) > width:
+            lines.append("")
+        lines[-1] += word
+    return "\n".join(line[at : at + width] for line in lines for at in range(0, len(line), width))

@@ -1,0 +1,197 @@
+"""Renders a plan in a terminal of 88 columns."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from sim.planning.load.sentences import traffic_text
+from sim.planning.points.wording import counted, fleet_text, limit_name, rank, share
+from sim.terminal.console import WIDTH
+from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, milliseconds
+
+BREAKS = "breaks first"
+"""The heading over the limit that breaks first when more load comes."""
+
+
+def plan_view(document: Mapping[str, Any]) -> Group:
+    """The content of ``sim.planning.fleet.plan_document.document``."""
+    return Group(*_parts(document))
+
+
+def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
+    fleets = document["fleets"]
+    yield Text.assemble(
+        (document["scenario"], "bold"), f"  {document['model']}, {document['engine']}"
+    )
+    yield Text(
+        f"Asked: {document['rate']:.4g} requests/s and {document['headroom']:.0%} headroom "
+        f"({document['target']:.4g}), {document['router']} over the replicas"
+    )
+    for line in traffic_text(document):
+        yield Text(line)
+    yield Text(f"SLO: {promised(document)}")
+    best = fleets[0]
+    yield Text(
+        f"Cheapest: {counted(best['replicas'], 'replica')} of {best['layout']} "
+        f"({counted(best['gpus'], 'GPU')}), "
+        f"${best['usd_per_hour']:,.2f}/h",
+        style="bold",
+    )
+    yield Text(
+        f"That is ${best['usd_per_month']:,.0f} a month ({document['hours']['month']:,} hours), "
+        f"${best['usd_per_year']:,.0f} a year ({document['hours']['year']:,} hours)."
+    )
+    yield Text(f"Under {document['target']:.4g} requests/s, the rate with its headroom:")
+    yield _fleets(document)
+    for line in document["run_lengths"]["text"]:
+        yield Text(line)
+    for fleet in fleets:
+        for note in fleet["notes"]:
+            yield Text(f"#{fleet['rank']}: {note}", style="yellow")
+    yield Text(f"At {document['rate']:.4g} requests/s, and if predicted times are off:")
+    yield _costs(fleets)
+    yield Text(
+        document["ranking"]["text"], style="" if document["ranking"]["survives"] else "yellow"
+    )
+    of_prices = document["ranking"]["prices"]
+    yield Text(of_prices["text"], style="yellow" if of_prices["survives"] is False else "")
+    yield _prices(document)
+    yield Text(document["whole_runs"], style="dim")
+    if document["rejected"]:
+        yield Text("Not recommended", style="bold")
+        yield _rejected(document["rejected"])
+    for note in further_notes(document):
+        yield Text(f"Note: {note}", style="yellow")
+    several = best["replicas"] > 1
+    what = f"one of the {best['replicas']} replicas of the cheapest" if several else "the cheapest"
+    yield Text(f"Start {what}:", style="bold")
+    for engine in ("vllm", "sglang", "tensorrt-llm"):
+        yield Text(_continued(best["launch"][engine]))
+    for note in best["launch"]["notes"]:
+        yield Text(note, style="dim")
+    yield Text("Simulate the whole fleet:", style="bold")
+    target = shlex.quote(document["file"])
+    yield Text(_continued(f"infersim run {target} {best['run']}"))
+
+
+def further_notes(document: Mapping[str, Any]) -> list[str]:
+    """On formats that GPUs lack: those that its commands do not say of the cheapest fleet."""
+    fleets = document["fleets"]
+    said = " ".join(fleets[0]["launch"]["notes"]) if fleets else ""
+    return [note for note in document.get("format_notes", ()) if note not in said]
+
+
+def promised(document: Mapping[str, Any]) -> str:
+    """What had to hold, in one line."""
+    limits = document["constraints"]
+    told = list(document["promises"]) or ["none, so a fleet holds what the verdict calls stable"]
+    if limits["usd_per_hour"] is not None:
+        told.append(f"at most ${limits['usd_per_hour']:,.2f}/h")
+    told += [f"at most {limits[key]:,} {key}" for key in ("gpus", "replicas") if limits[key]]
+    return "; ".join(told)
+
+
+def _table(*titles: str) -> Table:
+    table = Table(expand=True, box=box.SIMPLE, padding=(0, 1, 0, 0))
+    for title in titles:
+        table.add_column(title, justify="left" if title in ("fleet", BREAKS) else "right")
+    return table
+
+
+def _fleets(document: Mapping[str, Any]) -> Table:
+    names = ("ttft", "tpot")
+    latencies = [f"{name.upper()} {rank(document['shares'][name])}" for name in names]
+    held = "short runs hold" if document["run_lengths"]["lasts"] else "holds up to"
+    table = _table("#", "fleet", "GPUs", "$/h", "in SLO", *latencies, held, BREAKS)
+    for fleet in document["fleets"]:
+        seen = fleet["at_target"]
+        kept = min(seen["promises"], key=lambda each: each["low"] - each["target"], default=None)
+        style = "" if seen["sure"] else "yellow"
+        table.add_row(
+            str(fleet["rank"]),
+            Text(fleet_text(fleet["replicas"], fleet["layout"])),
+            str(fleet["gpus"]),
+            f"{fleet['usd_per_hour']:,.2f}",
+            Text("-" if kept is None else share(kept["attainment"]), style=style),
+            *(milliseconds(seen[f"slo_{name}_ms"]) for name in names),
+            f"{fleet['rate_at_slo']:.4g}/s",
+            limit_name(fleet["binds"]),
+        )
+    return table
+
+
+def _costs(fleets: list[dict[str, Any]]) -> Table:
+    table = _table(
+        *("#", PER_OUTPUT_TOKENS, PER_TOKENS, "J/token"),
+        *("times off by", "replicas", "$/h", "could be overtaken by"),
+    )
+    for fleet in fleets:
+        band = fleet["error_band"]
+        rivals = ", ".join(
+            name.split(" ")[0] if name.startswith("#") else name for name in band["rivals"]
+        )
+        table.add_row(
+            str(fleet["rank"]),
+            _number(fleet["usd_per_million_output_tokens"]),
+            _number(fleet["usd_per_million_tokens"]),
+            _number(fleet["joules_per_output_token"]),
+            f"± {band['error']:.0%}",
+            _span(*("?" if count is None else f"{count}" for count in band["replicas"])),
+            _span(*("?" if cost is None else _dollars(cost) for cost in band["usd_per_hour"])),
+            rivals or "none",
+        )
+    return table
+
+
+def _prices(document: Mapping[str, Any]) -> Table:
+    """Whose price of each GPU was used, and below which it would win."""
+    table = Table(expand=True, box=box.SIMPLE, padding=(0, 1, 0, 0))
+    table.add_column("GPU", no_wrap=True)
+    table.add_column("$/GPU-h", justify="right")
+    table.add_column("whose price", ratio=1)
+    table.add_column("wins below", justify="right")
+    for each in document["prices"]:
+        below, first = each["wins_below"], each["gpu"] == document["break_even"]["gpu"]
+        sure = "" if each["gpus_proven"] else "at most "
+        wins = "cheapest" if first else "-" if below is None else f"{sure}${below:,.2f}"
+        usd = f"{each['usd_per_gpu_hour']:,.2f}"
+        table.add_row(Text(each["gpu"]), usd, Text(each["text"]), wins)
+    return table
+
+
+def _rejected(rejected: list[dict[str, Any]]) -> Table:
+    table = Table(expand=True, box=box.SIMPLE, padding=(0, 1, 0, 0), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(ratio=1)
+    for each in rejected:
+        table.add_row(Text(each["layout"]), Text(f"{each['reason']}: {each['text']}"))
+    return table
+
+
+def _continued(command: str) -> str:
+    """A long command as lines that a shell reads as one."""
+    lines = [""]
+    for word in map(shlex.quote, shlex.split(command)):
+        if lines[-1].strip() and len(lines[-1]) + len(word) > WIDTH - 3:
+            lines.append("  ")
+        lines[-1] += f"{' ' if lines[-1].strip() else ''}{word}"
+    return " \\\n".join(lines)
+
+
+def _span(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
+
+
+def _dollars(cost: float) -> str:
+    return f"{cost:,.2f}" if cost < 100 else f"{cost:,.0f}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.3g}"

@@ -1,0 +1,57 @@
+"""Opens pages in a real browser, once for all tests of a module."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sim.export.browser import Browser, find_browser
+
+PROGRAM = find_browser()
+
+needs_browser = pytest.mark.skipif(PROGRAM is None, reason="no Chromium or Chrome is installed")
+
+WINDOW = {"width": 1280, "height": 2000}
+
+READY = """new Promise((done) => {
+  const look = () => (document.documentElement.dataset.figures === undefined
+    ? setTimeout(look, 20) : done(true));
+  look();
+})"""
+
+
+class Page:
+    """What a browser made of a page: its elements after all scripts, what ``script`` (the body of
+    an async function) returned, and what the browser complained of."""
+
+    def __init__(self, browser: Browser, html: str, folder: Path, script: str = "") -> None:
+        path = folder / "report.html"
+        path.write_text(html, encoding="utf-8")
+        tab = browser.open(path, **WINDOW)
+        tab.evaluate(READY)
+        nap = "const nap = (ms) => new Promise((ok) => setTimeout(ok, ms));"
+        self.result = tab.evaluate(f"(async () => {{ {nap} {script} }})()")
+        self.dom: str = tab.evaluate("document.documentElement.outerHTML")
+        self.complaints = tab.complaints
+        tab.close()
+
+    @property
+    def drawn(self) -> list[str]:
+        """Names of the figures that Plotly drew, in the order of the page."""
+        plots = re.findall(r'<div class="plot[^>]*>', self.dom)
+        done = [plot for plot in plots if 'data-drawn="yes"' in plot]
+        return [found[1] for plot in done if (found := re.search(r'data-name="([^"]+)"', plot))]
+
+    def section(self, name: str) -> str:
+        """The inside of a section."""
+        found = re.search(rf'<section id="{name}">(.*?)</section>', self.dom, re.DOTALL)
+        assert found is not None, name
+        return found[1]
+
+
+Drive = Callable[[str, str], dict[str, Any]]
+Show = Callable[[str], Page]

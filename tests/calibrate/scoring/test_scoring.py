@@ -1,0 +1,549 @@
+"""Published measurements: what rows are taken to mean, how they are repeated, how errors add up."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from calibrate.scoring import Given, score_all
+from calibrate.scoring.conditions import Lengths, conditions
+from calibrate.scoring.document import to_document
+from calibrate.scoring.drivers import document, preset
+from calibrate.scoring.errors import errors_of, groups, kind, source
+from calibrate.scoring.figures import figure, measured
+from calibrate.scoring.names import Unrepresentable, gpu_name, model_name, precision_name
+from calibrate.scoring.predict import Scored, case
+from calibrate.scoring.table import NEEDED, OPTIONAL, Row, read_table
+from sim.cli import app
+from sim.errors import TraceError
+from sim.scenario import load_scenario
+from sim.simulation import simulate
+from tests.places import SHARED
+
+MEASURED = SHARED / "data" / "measured"
+
+CLOSED = {
+    "engine": "vllm",
+    "engine_version": "0.11",
+    "gpu": "H100-SXM5-80GB",
+    "n_gpus": "2",
+    "tp": "2",
+    "pp": "1",
+    "model": "meta-llama/Llama-3.1-70B-Instruct",
+    "weight_dtype": "gemm=fp8 moe=fp8",
+    "kv_dtype": "not stated",
+    "isl": "100",
+    "osl": "20",
+    "batch_or_concurrency": "4",
+    "request_rate_rps": "closed-loop",
+    "n_requests": "rule: 10x concurrency",
+    "arrival": "closed loop at fixed concurrency",
+    "metric": "tpot_mean",
+    "value": "18.0",
+    "unit": "ms",
+}
+
+
+def row(**changes: str) -> Row:
+    cells = dict.fromkeys((*NEEDED, *OPTIONAL), "") | CLOSED | changes
+    return Row("table.csv", 2, cells)
+
+
+def write(path: Path, *rows: dict[str, str]) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, list(CLOSED))
+        table.writeheader()
+        table.writerows(CLOSED | changes for changes in rows)
+    return path
+
+
+STATIC = {
+    "engine": "TensorRT-LLM",
+    "engine_version": "0.9.0",
+    "gpu": "H100-SXM5-80GB",
+    "n_gpus": "1",
+    "tp": "1",
+    "model": "LLaMA 7B",
+    "weight_dtype": "fp16",
+    "kv_dtype": "fp16",
+    "batch_or_concurrency": "8",
+    "request_rate_rps": "static-batch",
+    "n_requests": "8",
+    "arrival": "single static batch",
+    "metric": "output_throughput_per_gpu",
+    "value": "700",
+    "unit": "out_tok/s/GPU",
+}
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        ("published", "name"),
+        [
+            ("Qwen/Qwen2.5-72B-Instruct", "qwen2.5-72b"),
+            ("Qwen3-32B-FP8", "qwen3-32b"),
+            ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b"),
+            ("Mistral 7B", "mistral-7b"),
+            ("GPT-J 6B", "gpt-j-6b"),
+            ("nvidia/Llama-3.1-405B-Instruct-FP8", "llama-3.1-405b"),
+            ("Meta-Llama-3-8B", "llama-3.1-8b"),
+            ("llama2-70b-99", "llama-2-70b"),
+            ("Llama-3.2-1B", "llama-3.2-1b"),
+        ],
+    )
+    def test_models(self, published: str, name: str) -> None:
+        assert model_name(published) == name
+
+    @pytest.mark.parametrize("published", ["DeepSeek-V3", "gpt-oss-120b", "Llama-4-Maverick-FP8"])
+    def test_other_models_are_named_in_the_reason(self, published: str) -> None:
+        with pytest.raises(Unrepresentable, match=published):
+            model_name(published)
+
+    @pytest.mark.parametrize(
+        ("published", "name"),
+        [
+            ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+            ("A100-PCIe-80GB", "a100-pcie"),
+            ("A100-SXM4-40GB", "a100-sxm-40gb"),
+            ("H100 PCIe", "h100-pcie"),
+            ("GH200 480GB", "gh200"),
+            ("NVIDIA H200 141GB HBM3e", "h200-sxm"),
+            ("B200-180GB", "b200-sxm"),
+            ("L40S", "l40s"),
+            ("NVIDIA L4", "l4"),
+            ("RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000"),
+            ("AMD Instinct MI300X", "mi300x"),
+        ],
+    )
+    def test_gpus(self, published: str, name: str) -> None:
+        assert gpu_name(published) == name
+
+    @pytest.mark.parametrize("published", ["V100", "GB200", "H20"])
+    def test_other_gpus_are_not_taken_for_relatives(self, published: str) -> None:
+        with pytest.raises(Unrepresentable):
+            gpu_name(published)
+
+    def test_formats(self) -> None:
+        assert precision_name("int4-g32", unstated="bf16") == "int4"
+        assert precision_name("bf16 (not restated)", unstated="fp8") == "bf16"
+        assert precision_name("see doc", unstated="?") == "?"
+        with pytest.raises(Unrepresentable, match="nvfp4"):
+            precision_name("gemm=nvfp4 moe=nvfp4", unstated="bf16")
+
+
+class TestConditions:
+    def test_a_closed_loop(self) -> None:
+        known = conditions(row())
+        assert (known.driver, known.size, known.requests) == ("closed", 4, 40)
+        assert (known.model, known.gpu, known.weights) == ("llama-3.1-70b", "h100-sxm", "fp8")
+        assert (known.prompt, known.output) == (Lengths(100, 100), Lengths(20, 20))
+        assert known.assumed == ("the KV cache's format is not stated: bf16",)
+
+    def test_lengths_spread_as_the_notes_say(self) -> None:
+        notes = "random dataset => lengths uniform in [0.8,1.0]*nominal (mean 0.9*nominal)"
+        assert conditions(row(notes=notes, isl="1000")).prompt == Lengths(800, 1000)
+
+    def test_lengths_known_by_their_mean(self) -> None:
+        known = conditions(row(isl="OpenOrca mean 294.45", osl="290.3 (tok/s / samples/s)"))
+        assert known.prompt == Lengths(294, 294, varied=True)
+        assert known.output == Lengths(290, 290, varied=True)
+        assert any("only the mean" in remark for remark in known.assumed)
+        law = document(known)["workload"]["prompt_tokens"]
+        assert (law["kind"], law["mean"]) == ("lognormal", 294)
+        assert conditions(row(isl="1,024", osl="200 (default)")).output == Lengths(200, 200)
+
+    def test_settings_in_the_notes(self) -> None:
+        known = conditions(row(notes="max-num-batched-tokens 16384, gpu-mem-util 0.85, and more"))
+        assert known.max_num_batched_tokens == 16384
+        assert known.memory_fraction == 0.85
+        assert conditions(row(notes="kv frac 0.95 mostly")).memory_fraction == 0.95
+
+    @pytest.mark.parametrize(
+        ("changes", "reason"),
+        [
+            ({"pp": "2"}, "pipeline"),
+            ({"ep": "4"}, "expert"),
+            ({"dp_attn": "4"}, "data-parallel"),
+            ({"model": "DeepSeek-V3"}, "not in the catalogue"),
+            ({"model": "Mixtral 8x7B"}, "has experts: only dense ones are compared"),
+            ({"gpu": "V100"}, "not in the catalogue"),
+            ({"isl": "as in the dataset"}, "prompt lengths"),
+            ({"osl": "up to 290"}, "output lengths"),
+            ({"batch_or_concurrency": "many"}, "number of requests"),
+            ({"arrival": "as it pleases"}, "none of the known kinds"),
+            ({"arrival": "all at t=0", "n_requests": ""}, "number of requests is not stated"),
+            ({"n_gpus": "3"}, "do not hold replicas"),
+            ({"engine": "llama.cpp"}, "no preset"),
+            ({"metric": "achieved_bandwidth", "unit": "GB/s"}, "GB/s"),
+            ({"metric": "loadgen_score", "unit": "tok/s"}, "not predicted"),
+            ({"value": "-3"}, "no positive figure"),
+            ({"value": "fast"}, "no positive figure"),
+        ],
+    )
+    def test_what_cannot_be_repeated_has_its_reason(
+        self, changes: dict[str, str], reason: str
+    ) -> None:
+        found = case(row(**changes))
+        assert reason in found.reason
+        assert found.figure is None
+
+    def test_where_a_publication_is_known_better(self) -> None:
+        vllm = conditions(row(kv_dtype="fp8", notes="InferenceMAX protocol"))
+        assert vllm.kv_cache == "bf16"
+        assert any("slope" in remark for remark in vllm.assumed)
+        assert conditions(row(kv_dtype="fp8")).kv_cache == "fp8"
+        old = {"engine_version": "0.6.1", "tp": "4", "n_gpus": "4"}
+        whole = row(**STATIC | old)
+        assert figure(whole, conditions(whole)).factor == 1
+        later = row(**STATIC | old | {"engine_version": "0.8.0"})
+        assert figure(later, conditions(later)).factor == 1 / 4
+
+
+class TestPresets:
+    @pytest.mark.parametrize(
+        ("changes", "name"),
+        [
+            ({}, "vllm"),
+            ({"engine": "SGLang"}, "sglang"),
+            ({"engine": "trtllm", "engine_version": "1.0.0rc3"}, "tensorrt-llm"),
+            (STATIC, "tensorrt-llm-0.9"),
+            (STATIC | {"engine_version": "0.7.1"}, "tensorrt-llm-0.7"),
+            (STATIC | {"engine_version": "0.14.0", "arrival": "all at t=0"}, "tensorrt-llm-0.14"),
+            (STATIC | {"engine_version": "0.17", "arrival": "all at t=0"}, "tensorrt-llm-bench"),
+            ({"engine": "TensorRT-LLM + Triton", "engine_version": "0.14"}, "tensorrt-llm-triton"),
+        ],
+    )
+    def test_engine_release_and_driver_choose(self, changes: dict[str, str], name: str) -> None:
+        assert preset(conditions(row(**changes))) == name
+
+
+class TestRepeats:
+    """Scenarios are the measurement: what is known of their outcome by hand."""
+
+    def run(self, **changes: str) -> Any:
+        return simulate(load_scenario(document(conditions(row(**changes)))))
+
+    def test_a_static_batch_is_one_batch(self) -> None:
+        result = self.run(**STATIC)
+        table = result.requests
+        assert len(table) == 8
+        assert table["finish_s"].nunique() == 1
+        assert (table["scheduled_s"] == 0).all()
+
+    def test_a_closed_loop_never_has_more_in_flight(self) -> None:
+        result = self.run()
+        table = result.requests
+        for arrival in table["arrival_s"]:
+            assert ((table["arrival_s"] <= arrival) & (table["finish_s"] > arrival)).sum() <= 4
+        assert len(table) == 40
+
+    def test_an_offline_run_beyond_memory_waits_and_never_preempts(self) -> None:
+        offline = STATIC | {"engine_version": "0.17", "arrival": "all at t=0", "isl": "2000"}
+        result = self.run(**offline | {"n_requests": "300"})
+        assert result.summary["infersim"]["preemptions"] == 0
+        assert result.summary["infersim"]["batch"]["peak_running"] < 300
+        assert result.summary["completed"] == 300
+
+
+class TestErrors:
+    def scored(self, pairs: list[tuple[float, float]]) -> list[Scored]:
+        return [Scored(row(), None, "vllm", "tpot", m, p, "") for m, p in pairs]
+
+    def test_by_hand(self) -> None:
+        found = errors_of(self.scored([(1, 1.1), (2, 1.8), (4, 4.8), (10, 10.3)]))
+        assert found.count == 4
+        assert found.signed_median == pytest.approx(6.5)
+        assert found.median == pytest.approx(10)
+        assert found.p90 == pytest.approx(10 + 0.7 * 10)
+        assert found.rank_correlation == pytest.approx(1)
+
+    def test_an_order_reversed(self) -> None:
+        assert errors_of(self.scored([(1, 3), (2, 2), (3, 1)])).rank_correlation == -1
+        assert errors_of(self.scored([(1, 3), (2, 2)])).rank_correlation is None
+
+    def test_skipped_rows_are_counted_with_their_reasons(self) -> None:
+        rows = [*self.scored([(1, 1.1)]), Scored(row(), None, "", None, None, None, "why not")]
+        (group,) = groups(rows, source)
+        assert (group.scored, group.skipped) == (1, {"why not": 1})
+        assert group.errors["tpot"].count == 1
+
+    def test_kinds_tell_multi_head_from_grouped(self) -> None:
+        for model, name in (("LLaMA 7B", "multi-head"), ("Mistral 7B", "grouped queries")):
+            static = row(**STATIC | {"model": model})
+            scored = Scored(static, conditions(static), "x", None, None, None, "")
+            assert kind(scored) == (f"static batch, {name}",)
+
+
+class TestTable:
+    def test_units(self) -> None:
+        assert measured(row(value="18.0", unit="ms")) == pytest.approx(0.018)
+        assert measured(row(value="1,250.5", unit="tok/s")) == pytest.approx(1250.5)
+
+    def test_scored_from_a_file(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "t.csv", {}, {"metric": "ttft_mean"}, {"model": "DeepSeek-V3"})
+        tpot, ttft, moe = score_all([path], jobs=1)
+        assert tpot.error is not None
+        assert abs(tpot.error) < 0.2
+        assert ttft.predicted is not None
+        assert 0.01 < ttft.predicted < 0.2
+        assert moe.error is None
+        assert (tpot.row.line, moe.row.line) == (2, 4)
+        found = to_document([tpot, ttft, moe])
+        assert (found["scored"], found["skipped"]) == (2, 1)
+        assert found["rows"][2]["reason"] == "the model DeepSeek-V3 is not in the catalogue"
+        assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+    def test_on_the_command_line(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "t.csv", {}, {"model": "DeepSeek-V3"})
+        shown = CliRunner().invoke(app, ["score", str(path), "--jobs", "1"])
+        assert shown.exit_code == 0
+        assert "1 of 2 rows predicted" in shown.stdout
+        assert max(map(len, shown.stdout.splitlines())) <= 88
+        found = json.loads(
+            CliRunner().invoke(app, ["score", str(path), "--json", "--jobs", "1"]).stdout
+        )
+        (group, moe) = found["groups"]
+        assert group["model"] == "meta-llama/Llama-3.1-70B-Instruct"
+        assert group["errors"]["tpot"]["count"] == 1
+        assert moe["reasons"] == {"the model DeepSeek-V3 is not in the catalogue": 1}
+
+    def test_a_page_of_markdown(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "t.csv", {}, {"tp": "8", "n_gpus": "8"}, {"model": "A|B"})
+        page = tmp_path / "page.md"
+        args = ["score", str(path), "--jobs", "1", "--output", str(page)]
+        assert CliRunner().invoke(app, args).exit_code == 0
+        text = page.read_text()
+        assert "2 of 3 published rows are predicted" in text
+        assert "1 rows: the model A|B is not in the catalogue" in text
+        fitted = next(line for line in text.splitlines() if "host time of `vllm`" in line)
+        assert "2 and 4 GPUs" in fitted
+        lost = ["score", str(path), "--jobs", "1", "-o", str(tmp_path / "no" / "page.md")]
+        assert CliRunner().invoke(app, lost).exit_code == 1
+
+    @pytest.mark.parametrize(
+        ("text", "complaint"),
+        [
+            ("", "no column 'engine'"),
+            ("engine,gpu\n", "no column 'engine_version'"),
+            (",".join((*NEEDED, "engine")) + "\n", "there twice"),
+            (",".join(NEEDED) + "\na,b\n", ":2: 2 cells under 15 columns"),
+            (",".join(NEEDED) + "\n" + "x" * 200_000, "field larger"),
+        ],
+    )
+    def test_broken_files(self, tmp_path: Path, text: str, complaint: str) -> None:
+        path = tmp_path / "t.csv"
+        path.write_text(text)
+        with pytest.raises(TraceError, match=complaint):
+            read_table(path)
+        assert CliRunner().invoke(app, ["score", str(path)]).exit_code == 2
+
+    def test_missing_and_binary_files(self, tmp_path: Path) -> None:
+        binary = tmp_path / "b.csv"
+        binary.write_bytes(b"\xff\xfe\x00")
+        for path in (tmp_path / "none.csv", tmp_path, binary):
+            with pytest.raises(TraceError, match=path.name):
+                score_all([path], jobs=1)
+
+
+LOG_META = {
+    "model": "meta-llama/Llama-3.1-8B",
+    "vllm_version": "0.19.0",
+    "engine_kwargs": {
+        "tensor_parallel_size": 1,
+        "max_num_seqs": 8,
+        "max_num_batched_tokens": 2048,
+        "max_model_len": 4096,
+        "dtype": "bfloat16",
+        "kv_cache_dtype": "auto",
+    },
+    "kv_cache": {"num_gpu_blocks": 1000, "block_size": 16, "enable_prefix_caching": True},
+    "hardware": {"device_name": "NVIDIA H100 80GB HBM3", "device_count": 1},
+}
+
+
+def with_settings(**changes: object) -> dict[str, Any]:
+    """The log's meta data with other settings of the engine."""
+    settings: Any = LOG_META["engine_kwargs"]
+    return LOG_META | {"engine_kwargs": settings | changes}
+
+
+def write_log(folder: Path, requests: list[dict[str, Any]], meta: object = LOG_META) -> Path:
+    folder.mkdir()
+    (folder / "meta.json").write_text(json.dumps(meta))
+    (folder / "requests.jsonl").write_text("\n".join(json.dumps(r) for r in requests))
+    return folder
+
+
+def request(at: float, **changes: float | None) -> dict[str, Any]:
+    """Queued 1,000 s on another clock; its first of 11 tokens after 30 ms, one every 8 ms."""
+    return {
+        "input_toks": 500,
+        "output_toks": 11,
+        "arrival_time": 1.7e9 + at,
+        "queued_ts": 1000 + at,
+        "first_token_ts": 1000.03 + at,
+        "last_token_ts": 1000.11 + at,
+    } | changes
+
+
+class TestReplay:
+    def test_the_same_requests_again(self, tmp_path: Path) -> None:
+        log = write_log(tmp_path / "log", [request(float(at)) for at in range(5)])
+        rows = {scored.row["metric"]: scored for scored in score_all([log], jobs=1)}
+        assert rows["ttft_mean"].measured == pytest.approx(0.03)
+        assert rows["tpot_mean"].measured == pytest.approx(0.008)
+        assert rows["e2el_p90"].measured == pytest.approx(0.11)
+        tpot = rows["tpot_mean"].predicted
+        assert tpot is not None
+        assert tpot == pytest.approx(0.0065, rel=0.2)
+        # alone in the engine: prefill and the host of one request, nothing of a server
+        ttft = rows["ttft_mean"].predicted
+        assert ttft is not None
+        assert 0.008 < ttft < 0.025
+        assert rows["ttft_mean"].known is not None
+        assert rows["ttft_mean"].known.assumed == ("its prefix cache is left out",)
+
+    def test_an_unknown_gpu_is_a_reason(self, tmp_path: Path) -> None:
+        meta = LOG_META | {"hardware": {"device_name": "V100", "device_count": 1}}
+        rows = score_all([write_log(tmp_path / "log", [request(0)], meta)], jobs=1)
+        assert {scored.reason for scored in rows} == {"the GPU V100 is not in the catalogue"}
+
+    @pytest.mark.parametrize(
+        ("requests", "meta", "complaint"),
+        [
+            ([], LOG_META, "holds no request"),
+            ([request(0, queued_ts=float("nan"))], LOG_META, "jsonl:1: queued_ts"),
+            ([{"input_toks": 3.0}], LOG_META, "no .output_toks. in this row"),
+            ([request(0, last_token_ts=1.0)], LOG_META, "last_token_ts is 1.0; allowed: first_tok"),
+            ([request(0), request(1, output_toks=0)], LOG_META, "jsonl: 1 requests failed"),
+            ([request(0)], {"model": "x"}, "does not say on which GPU it ran .*; add --gpu NAME"),
+            ([request(0)], [1], "not a JSON object"),
+            (
+                [request(0)],
+                LOG_META | {"engine_kwargs": "x"},
+                "engine_kwargs is 'x'; allowed: a map",
+            ),
+            ([request(0)], LOG_META | {"hardware": 3}, "hardware is 3; allowed: a mapping"),
+            (
+                [request(0)],
+                LOG_META | {"kv_cache": {"num_gpu_blocks": "7"}},
+                "num_gpu_blocks is '7'",
+            ),
+            ([request(0)], LOG_META | {"vllm_version": 3}, "vllm_version is 3; allowed: a text"),
+            (
+                [request(0)],
+                with_settings(max_model_len=1.5),
+                "max_model_len is 1.5; allowed: a whole",
+            ),
+            ([request(0)], with_settings(dtype="int3"), "dtype is 'int3'; known: bfloat16"),
+        ],
+    )
+    def test_broken_logs(
+        self, tmp_path: Path, requests: list[dict[str, Any]], meta: object, complaint: str
+    ) -> None:
+        with pytest.raises(TraceError, match=complaint):
+            score_all([write_log(tmp_path / "log", requests, meta)], jobs=1)
+
+    def test_a_damaged_text_is_one_clear_error(self, tmp_path: Path) -> None:
+        log = write_log(tmp_path / "log", [request(0)])
+        (log / "meta.json").write_bytes(b'{"model": "\xff\xfe"}')
+        with pytest.raises(TraceError, match=r"meta\.json:1: .*UTF-8"):
+            score_all([log], jobs=1)
+
+    def test_an_older_log_is_taken_with_what_it_lacks(self, tmp_path: Path) -> None:
+        requests = [request(float(at), arrival_time=None) for at in range(5)]
+        older = {"model": "meta-llama/Llama-3.1-8B", "engine_kwargs": {"max_num_seqs": 8}}
+        log = write_log(tmp_path / "log", requests, older)
+        given = Given(gpu="h100-sxm", num_gpu_blocks=1000)
+        rows = {scored.row["metric"]: scored for scored in score_all([log], jobs=1, given=given)}
+        tpot = rows["tpot_mean"]
+        assert tpot.reason == ""
+        assert tpot.predicted == pytest.approx(0.0065, rel=0.2)
+        assert tpot.known is not None
+        told = "; ".join(tpot.known.assumed)
+        for expected in (
+            "max_num_batched_tokens is not stated",
+            "block_size is not stated",
+            "max_model_len is not stated: 511",
+            "no row has an arrival_time",
+        ):
+            assert expected in told
+        assert "max_num_seqs" not in told
+        assert "KV blocks" not in told
+        (log / "meta.json").unlink()
+        with pytest.raises(
+            TraceError, match="does not say which model it served; add --model NAME"
+        ):
+            score_all([log], jobs=1, given=given)
+        both = given._replace(model="llama-3.1-8b", num_gpu_blocks=None)
+        (found, *_) = score_all([log], jobs=1, given=both)
+        assert found.reason == ""
+        assert found.known is not None
+        assert any("KV blocks are not stated" in each for each in found.known.assumed)
+
+    def test_the_command_passes_on_what_is_given(self, tmp_path: Path) -> None:
+        log = write_log(tmp_path / "log", [request(float(at)) for at in range(3)], {})
+        options = ["--gpu", "h100-sxm", "--model", "llama-3.1-8b", "--num-gpu-blocks", "1000"]
+        done = CliRunner().invoke(app, ["score", str(log), "--json", *options])
+        assert done.exit_code == 0, done.output
+        assert all(row["predicted"] for row in json.loads(done.stdout)["rows"])
+        done = CliRunner().invoke(app, ["score", str(log), "--json"])
+        assert done.exit_code == 2
+        assert "add --gpu NAME" in done.output
+
+    def test_a_quantised_log_is_predicted_as_such(self, tmp_path: Path) -> None:
+        rows = score_all(
+            [write_log(tmp_path / "a", [request(0)], with_settings(quantization="fp8"))], jobs=1
+        )
+        assert rows[0].known is not None
+        assert rows[0].known.weights == "fp8"
+        rows = score_all(
+            [write_log(tmp_path / "b", [request(0)], with_settings(quantization="awq"))], jobs=1
+        )
+        assert "quantization awq does not tell" in rows[0].reason
+
+
+@pytest.mark.skipif(not MEASURED.exists(), reason="the published measurements are not at hand")
+class TestPublished:
+    """The bounds that the project sets itself on the published measurements it knows."""
+
+    def errors(self, *names: str) -> dict[str, Any]:
+        rows = score_all([MEASURED / name for name in names], jobs=2)
+        return {group.name[0]: group.errors for group in groups(rows, kind)}
+
+    @pytest.mark.slow
+    def test_static_batches_and_batch_1(self) -> None:
+        found = self.errors("static_batch_trtllm.csv", "batch1_gptfast.csv")
+        for name in ("static batch, multi-head", "static batch, grouped queries"):
+            assert found[name]["throughput"].median <= 8, name
+            assert found[name]["throughput"].p90 <= 20, name
+        assert found["batch 1, 16 bits"]["throughput"].median <= 5
+        assert found["batch 1, 16 bits"]["throughput"].p90 <= 15
+        assert found["batch 1, quantised"]["throughput"].median <= 10
+        assert found["batch 1, quantised"]["throughput"].p90 <= 25
+
+    @pytest.mark.slow
+    def test_closed_loop_and_online(self) -> None:
+        found = self.errors("closed_loop.csv", "online_trtllm.csv")
+        vllm, served = found["closed loop, vllm"], found["closed loop, tensorrt-llm"]
+        assert (vllm["tpot"].median <= 5, vllm["tpot"].p90 <= 15) == (True, True)
+        assert (vllm["ttft"].median <= 12, vllm["ttft"].p90 <= 35) == (True, True)
+        assert (served["tpot"].median <= 5, served["tpot"].p90 <= 15) == (True, True)
+        for errors in (vllm, served):
+            assert errors["tpot"].rank_correlation >= 0.985
+        online = found["online, tensorrt-llm-triton"]
+        assert (online["ttft"].median <= 10, online["ttft"].p90 <= 25) == (True, True)
+        assert (online["itl"].median <= 8, online["itl"].p90 <= 15) == (True, True)
+
+    def test_a_replay(self) -> None:
+        rows = score_all([MEASURED / "vllm_rtx4090_llama-3.1-8b"], jobs=1)
+        errors = {scored.row["metric"]: scored.error for scored in rows}
+        assert all(error is not None for error in errors.values())
+        assert abs(errors["tpot_mean"] or 1) <= 0.05
+        assert abs(errors["e2el_mean"] or 1) <= 0.05
+        assert abs(errors["ttft_mean"] or 1) <= 0.10

@@ -1,0 +1,313 @@
+"""The verification: what it writes, how it scores, and what it makes of disturbances and drift.
+
+No speed is asserted: a tiny model runs for moments, on a machine that others use as well.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the engine needs PyTorch")
+
+from typer.testing import CliRunner
+
+from calibrate.lazy_torch import torch
+from calibrate.measurements import Measurement, Purpose, Table
+from calibrate.verify import harness, host, score, shapes, traffic
+from calibrate.verify.budget import Wish
+from calibrate.verify.console import view
+from calibrate.verify.course import Pace
+from calibrate.verify.disturbance import Counts, Watch
+from sim import catalog
+from sim.commands.calibrate import app
+from tests.engine_fixtures import llama
+
+CONFIG = llama(
+    hidden_size=32,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    intermediate_size=48,
+    vocab_size=96,
+    max_position_embeddings=256,
+    tie_word_embeddings=True,
+)
+
+
+TICK = 0.001
+"""Seconds that pass from one reading of a calibration's clock to the next: a busy machine measures
+as many points as an idle one."""
+
+
+@pytest.fixture(autouse=True)
+def _ticking(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings = itertools.count()
+    ticking = partial(harness.Suite, clock=lambda: TICK * next(readings))
+    monkeypatch.setattr(harness, "Suite", ticking)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(CONFIG))
+    threads = torch.get_num_threads()
+    yield path
+    torch.set_num_threads(threads)
+
+
+def setting(model: Path, **changes: Any) -> traffic.Setting:
+    values: dict[str, Any] = {
+        **{"model": str(model), "precision": "fp32", "batch": 3, "chunk": 24},
+        **{"prompt": (4, 20), "output": (2, 6), "seconds": 0.1, "repeats": 1},
+    }
+    return traffic.Setting(**values | changes)
+
+
+def command(model: Path, *more: str) -> list[str]:
+    return [
+        *("verify", "--device", "cpu", "--threads", "1", "--model", str(model), "--batch", "3"),
+        *("--chunk", "24", "--prompt", "4:20", "--answer", "2:6", "--run-time", "100ms"),
+        *("--time-budget", "2s", "--repeats", "1", "-o", str(model.parent / "out"), *more),
+    ]
+
+
+@pytest.mark.slow
+def test_a_verification_from_beginning_to_end(model: Path) -> None:
+    out = model.parent / "out"
+    arguments = command(model, "--traces", "burst", "--batching", "static,continuous")
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    assert max(map(len, done.stdout.splitlines())) <= 88
+    assert "Left out" not in done.stdout
+    assert "Anchor step:" in done.stdout
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith("burst: calibration; about ")
+    assert all(line.endswith(" left") for line in lines)
+    assert next(line for line in lines if "run" in line).startswith("burst: static, run 1")
+    document = json.loads((out / "summary.json").read_text())
+    (result,) = document["traces"]
+    assert [run["batching"] for run in result["runs"]] == ["static", "continuous"]
+    assert len(result["anchors_s"]) == len(result["host"]) == 2
+    assert result["drift"][0].keys() >= {"gemm", "decode_attention", "norm"}
+    for run in result["runs"]:
+        assert run["measured"].keys() == run["predicted"].keys() == score.METRICS.keys()
+        assert run["iterations"].keys() == {"decode", "prefill"}
+        assert sum(kind["share"] for kind in run["iterations"].values()) == pytest.approx(1)
+    with (out / "errors.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == 2 * len(score.METRICS)
+    gpu = catalog.gpu(out / "burst" / "profile.yaml")
+    assert gpu.profile is not None
+    assert {"gemm", "norm", "kv_write", "sampling"} <= gpu.profile.kernels.keys()
+    assert catalog.engine(out / "burst" / "engine.yaml").per_iteration >= 0
+    for kind in ("observed", "simulated"):
+        assert (out / "burst" / kind / "static-1" / "summary.json").exists()
+
+    again = CliRunner().invoke(app, [*arguments, "--json"])
+    assert "burst: already done" in again.stderr
+    assert json.loads(again.stdout)["traces"][0]["runs"] == result["runs"]
+    other = CliRunner().invoke(app, [*arguments, "--repeats", "2"])
+    assert other.exit_code == 2
+    assert "other settings" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--traces", "bursts"), "did you mean 'burst'"),
+        (("--batching", ","), "is empty"),
+        (("--prompt", "20:4"), "LOW:HIGH"),
+        (("--answer", "0:4"), "LOW:HIGH"),
+        (("--prompt", "4:400"), "404 tokens|406 tokens"),
+        (("--run-time", "soon"), "--run-time soon"),
+        (("--model", "llama-9"), "llama"),
+        (("--total-time", "20s"), "give --total-time "),
+    ],
+)
+def test_mistakes_are_told_before_anything_runs(
+    model: Path, more: tuple[str, ...], message: str
+) -> None:
+    done = CliRunner().invoke(app, command(model, *more))
+    assert done.exit_code == 2
+    assert not (model.parent / "out").exists()
+    assert any(part in done.stderr for part in message.split("|"))
+
+
+def test_points_cover_every_operator_of_the_pass(model: Path) -> None:
+    spec = catalog.model(model)
+    points = list(shapes.points(spec, setting(model), "cpu"))
+    assert {point.operator for point in points} == {
+        *("gemm", "decode_attention", "prefill_attention", "norm", "embedding", "activation"),
+        *("rotary", "kv_write", "sampling", "memory"),
+    }
+    products = [point for point in points if point.operator == "gemm"]
+    assert {(p.shape["n"], p.shape["k"]) for p in products} == {
+        *((64, 32), (32, 32), (96, 32), (32, 48)),
+    }
+    assert {1, 2, 3, 4, 5, 6} <= {int(p.shape["m"]) for p in products}
+    assert max(p.shape["m"] for p in products) == 3 * 20  # a static batch of the longest prompts
+
+
+def test_a_model_with_fewer_layers_is_the_same_otherwise(model: Path, tmp_path: Path) -> None:
+    for name in ("qwen2.5-7b", "qwen3-8b", "llama-3.2-1b"):
+        spec = catalog.model(name)
+        path = tmp_path / "fewer.json"
+        path.write_text(json.dumps(host.config(spec, 3)))
+        fewer = catalog.model(path)
+        assert fewer.num_layers == 3
+        assert replace(fewer.layers[0], count=spec.num_layers) == spec.layers[0]
+        assert fewer.head_parameters() == spec.head_parameters()
+
+
+def test_traces_are_as_long_as_they_should_be_by_prediction(model: Path, tmp_path: Path) -> None:
+    chosen, files = setting(model), (Path("h100-sxm"), Path("vllm"))
+    closed = traffic.trace_of("closed", chosen, *files)
+    assert closed.arrivals == {"kind": "closed", "concurrency": 3}
+    poisson = traffic.trace_of("poisson", chosen, *files)
+    assert closed.requests == poisson.requests == traffic.LEAST_BATCHES * chosen.batch
+    assert traffic.longer(poisson, 0.2) == poisson
+    long = traffic.longer(poisson, 20.0)
+    ways = ("static", "continuous")
+    predicted = traffic.predicted(chosen, long, ways, *files) - traffic.PREPARING
+    assert predicted == pytest.approx(long.requests / poisson.arrivals["rate"], rel=0.2)
+    scenario = traffic.scenario(chosen, poisson, "static", "h100-sxm", "vllm")
+    assert (scenario.max_model_len, scenario.kv_cache.num_gpu_blocks) == (26, 6)
+
+
+# -- scores --------------------------------------------------------------------------------------
+
+
+def told(number: int, measured: float, predicted: float, disturbed: float | None) -> dict[str, Any]:
+    return {
+        "batching": "static",
+        "round": number,
+        "disturbed": disturbed,
+        "measured": dict.fromkeys(score.METRICS, measured),
+        "predicted": dict.fromkeys(score.METRICS, predicted),
+    }
+
+
+def scores(trace: str, *runs: dict[str, Any]) -> list[dict[str, Any]]:
+    return score._scores({"trace": trace, "runs": list(runs)})
+
+
+def test_the_error_is_the_median_of_the_runs_that_count() -> None:
+    runs = [told(1, 100.0, 103.0, 0.0), told(2, 110.0, 104.5, 0.05), told(3, 104.0, 104.0, None)]
+    found = scores("burst", *runs, told(4, 500.0, 100.0, 0.4))
+    assert [row["metric"] for row in found] == list(score.METRICS)
+    row = found[0]
+    assert (row["runs"], row["measured"], row["predicted"]) == (3, 104.0, 104.0)
+    assert row["error"] == pytest.approx(0.0)
+    assert row["noise"] == pytest.approx(110 / 104 - 1)
+
+
+def test_what_arrivals_decide_is_not_scored_and_no_run_is_no_score() -> None:
+    found = scores("poisson", told(1, 100.0, 100.0, 0.9))
+    assert {row["metric"] for row in found} == {"tpot", "mean_ttft", "p90_ttft"}
+    assert {row["error"] for row in found} == {None}
+    assert {row["runs"] for row in found} == {0}
+
+
+def row(m: float, seconds: float, purpose: Purpose = "") -> Measurement:
+    shape = {"m": m, "n": 64.0, "k": 64.0}
+    return Measurement(
+        "gemm", "fp32", "made up", shape, seconds, None, None, 9, "ok", purpose=purpose
+    )
+
+
+def test_two_calibrations_become_one() -> None:
+    before = Table((row(1, 1.0), row(2, 4.0)))
+    after = Table((row(1, 1.21), row(3, 7.0)))
+    joined = {found.shape["m"]: found.seconds for found in score.joined(before, after)}
+    assert joined == {1.0: pytest.approx(1.1), 2.0: 4.0, 3.0: 7.0}
+    assert score.drift([before, after]) == [{"gemm": pytest.approx(0.21)}]
+
+
+def test_what_was_left_out_is_in_the_document_and_in_the_terminal(tmp_path: Path) -> None:
+    wish = Wish(180.0, ("burst", "closed"), ("static", "continuous"), 3)
+    runs = [told(1, 1.0, 1.0, 0.0), told(2, 1.0, 1.0, 0.0)]
+    left_out = score.left_out(wish, [{"trace": "burst", "runs": runs}])
+    assert left_out == {
+        "traces": ["closed"],
+        "batchings": {"burst": ["continuous"]},
+        "repeats": {"burst": 2},
+    }
+    document = {"setting": {"repeats": 3, "total": 180.0}, "traces": [], "left_out": left_out}
+    lines = [str(part) for part in view(document).renderables]
+    assert lines[-6:] == [
+        "No metric is scored: other programs used the processors during every run.",
+        "Left out for lack of time (--total-time 3 min):",
+        "  closed: no run",
+        "  burst: no continuous",
+        "  burst: 2 of 3 runs of each kind",
+        "The same command runs the traces that are left.",
+    ]
+
+
+# -- disturbances --------------------------------------------------------------------------------
+
+
+def test_windows_in_which_others_ran_are_marked() -> None:
+    now, everybody, own = [0.0], [0.0], [0.0]
+
+    def after(seconds: float, others: float) -> None:
+        now[0] += seconds
+        own[0] += seconds
+        everybody[0] += seconds + others
+
+    watch = Watch(lambda: now[0], lambda: Counts(everybody[0], own[0]))
+    after(0.5, 0.4)
+    watch.tick()  # too soon for a window
+    after(0.5, 0.0)
+    watch.tick()
+    after(2.0, 0.1)
+    watch.done()
+    assert [(w.start, w.end, w.disturbed) for w in watch.windows] == [
+        (0.0, 1.0, True), (1.0, 3.0, False),
+    ]  # fmt: skip
+    assert watch.disturbed == pytest.approx(1 / 3)
+
+
+def test_where_nothing_counts_nothing_is_known() -> None:
+    now = [0.0]
+    watch = Watch(lambda: now[0], lambda: None)
+    now[0] = 5.0
+    watch.done()
+    assert watch.disturbed is None
+
+
+def test_the_time_left_follows_what_steps_took() -> None:
+    """Ten steps of 10 s planned; the first two take 15 s each, so the other eight will as well."""
+    now, said = [0.0], list[str]()
+    pace = Pace(100.0, said.append, clock=lambda: now[0])
+    pace.begin("one", 10.0)
+    assert said == ["one; about 100 s left"]
+    now[0] = 9.0
+    pace.tick()
+    assert len(said) == 1
+    now[0] = 12.0
+    pace.tick()
+    assert said[-1] == "one; about 88 s left"
+    now[0] = 15.0
+    pace.begin("two", 10.0)
+    now[0] = 30.0
+    pace.begin("three", 10.0)
+    assert pace.left() == 120.0
+    now[0] = 1000.0
+    pace.begin("the end", 0.0)
+    assert pace.left() >= 0.0
+
+
+def test_the_default_model_of_a_cpu_is_small(tmp_path: Path) -> None:
+    assert traffic.default_model("cuda:1", tmp_path) == "llama-3.2-1b"
+    assert list(tmp_path.iterdir()) == []
+    found = catalog.model(traffic.default_model("cpu", tmp_path / "out"))
+    assert 30e6 < found.parameters < 32e6

@@ -1,0 +1,139 @@
+"""The catalogue's profiles: whole, as good as the README says, and made again by their command."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from calibrate.gpu_names import names
+from calibrate.importers.aiconfigurator import locate
+from calibrate.importers.systems import from_aiconfigurator
+from sim import catalog
+from sim.cli import app
+from sim.cost import CostModel, Deployment
+from sim.errors import UsageError
+from sim.iteration import Batch
+from tests.places import ROOT
+
+FOLDER = ROOT / "sim" / "catalog" / "profiles"
+SHIPPED = sorted(tuple(path.stem.rsplit(".", 1)) for path in FOLDER.glob("*.yaml"))
+COLUMNS = (
+    ("gemm", "bf16"), ("gemm", "fp8"), ("decode_attention", "bf16"), ("decode_attention", "fp8"),
+    ("prefill_attention", "bf16"), ("prefill_attention", "fp8"), ("all_reduce", "bf16"),
+)  # fmt: skip
+PROMISED = {
+    ("h100-sxm", "gemm", "bf16"): (0.040, 0.12), ("h200-sxm", "gemm", "bf16"): (0.040, 0.12),
+    ("b200-sxm", "gemm", "bf16"): (0.040, 0.12), ("a100-sxm-80gb", "gemm", "bf16"): (0.05, 0.15),
+    ("l40s", "gemm", "bf16"): (0.06, 0.16), ("h100-sxm", "gemm", "fp8"): (0.045, 0.14),
+    ("h200-sxm", "gemm", "fp8"): (0.045, 0.14),
+    ("h100-sxm", "decode_attention", "bf16"): (0.04, 0.12),
+    ("h200-sxm", "decode_attention", "bf16"): (0.04, 0.12),
+    ("b200-sxm", "decode_attention", "bf16"): (0.06, 0.20),
+    ("a100-sxm-80gb", "decode_attention", "bf16"): (0.06, 0.20),
+    ("l40s", "decode_attention", "bf16"): (0.06, 0.20),
+    ("h100-sxm", "prefill_attention", "bf16"): (0.045, 0.12),
+    ("h200-sxm", "prefill_attention", "bf16"): (0.045, 0.12),
+    ("b200-sxm", "prefill_attention", "bf16"): (0.05, 0.20),
+    ("a100-sxm-80gb", "prefill_attention", "bf16"): (0.05, 0.20),
+    ("l40s", "prefill_attention", "bf16"): (0.05, 0.20),
+    ("h100-sxm", "all_reduce", "bf16"): (0.05, 0.16),
+    ("h200-sxm", "all_reduce", "bf16"): (0.05, 0.16),
+    ("a100-sxm-80gb", "all_reduce", "bf16"): (0.05, 0.16),
+    ("l40s", "all_reduce", "bf16"): (0.03, 0.20),
+}  # fmt: skip
+"""What vLLM's kernels are to be predicted to: hold-out median and 90th percentile."""
+
+
+def of(gpu, framework):
+    return catalog.gpu(gpu, kernels=framework).profile
+
+
+def test_every_part_that_was_measured_has_all_three():
+    assert {gpu for gpu, _ in SHIPPED} == set(names("aiconfigurator").values())
+    assert len(SHIPPED) == 3 * len(names("aiconfigurator"))
+
+
+@pytest.mark.parametrize(("gpu", "framework"), SHIPPED)
+def test_an_outline_is_the_profile_without_its_residuals(gpu, framework):
+    whole, outline = of(gpu, framework), catalog.profile_outline(gpu, framework)
+    bare = {
+        operator: {precision: replace(fit, residual=None) for precision, fit in fits.items()}
+        for operator, fits in whole.kernels.items()
+    }
+    assert any(fit.residual for fits in whole.kernels.values() for fit in fits.values())
+    assert outline == replace(whole, kernels=bare)
+
+
+@pytest.mark.parametrize("command", [["list"], ["show", "h100-sxm"]], ids=lambda words: words[0])
+def test_names_and_errors_are_listed_without_the_tables_of_residuals(command):
+    catalog._profile.cache_clear()
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0
+    assert f"{of('h100-sxm', 'vllm').kernels['gemm']['bf16'].holdout.median:.1%}" in done.stdout
+    assert catalog._profile.cache_info().misses == 1  # the one that this test has read itself
+
+
+@pytest.mark.parametrize(("gpu", "framework"), SHIPPED)
+def test_it_prices_every_operator_it_has(gpu, framework):
+    profile = of(gpu, framework)
+    assert gpu == profile.facts["gpu"]
+    for arithmetic in {"bf16", "fp8"} & set(profile.kernels["gemm"]):
+        deployment = Deployment(
+            catalog.model("llama-3.1-8b"), catalog.gpu(gpu, kernels=framework),
+            catalog.engine("ideal"), arithmetic, arithmetic, arithmetic, tensor_parallel=2,
+        )  # fmt: skip
+        cost = CostModel(deployment)
+        priced = {o.name: o for o in cost.pass_operators(Batch(16, 16 * 1000))}
+        for name in ("qkv projection", "decode attention", "all-reduce"):
+            assert priced[name].measured == 1.0
+            assert 0 < priced[name].error < 0.07
+        assert "quantise activations" not in priced
+
+
+def test_engines_get_the_kernels_of_their_own():
+    used = {name: catalog.engine(name).kernels for name in catalog.names("engines")}
+    assert {used["vllm"], used["tensorrt-llm"], used["sglang"]} == {"vllm", "trtllm", "sglang"}
+    assert "TensorRT-LLM" in of("h100-sxm", used["tensorrt-llm"]).source
+    assert "vLLM" in of("h100-sxm", used["reference"]).source
+    assert of("l4", "vllm") is None
+
+
+@pytest.mark.parametrize(("key", "limits"), PROMISED.items(), ids=lambda v: "-".join(map(str, v)))
+def test_errors_are_what_was_promised(key, limits):
+    gpu, operator, precision = key
+    held = of(gpu, "vllm").kernels[operator][precision].holdout
+    assert held.median <= limits[0]
+    assert held.p90 <= limits[1]
+
+
+def test_the_readme_states_the_errors_of_the_files():
+    text = (ROOT / "calibrate" / "README.md").read_text()
+    rows = {
+        tuple(cells[:2]): cells[2:]
+        for line in text.splitlines()
+        if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == 9
+        and cells[0] in names("aiconfigurator").values()
+    }
+    assert set(rows) == set(SHIPPED)
+    for (gpu, framework), cells in rows.items():
+        kernels = of(gpu, framework).kernels
+        for (operator, precision), cell in zip(COLUMNS, cells, strict=True):
+            fit = kernels.get(operator, {}).get(precision)
+            told = "-" if fit is None else (
+                f"{fit.holdout.median * 100:.1f} / {fit.holdout.p90 * 100:.0f}"
+            )  # fmt: skip
+            assert cell == told, (gpu, framework, operator, precision)
+
+
+def test_one_of_them_made_again():
+    try:
+        tables = locate()
+    except UsageError:
+        pytest.skip("the package aiconfigurator-core is not installed")
+    shipped, made = of("a100-sxm-80gb", "vllm"), from_aiconfigurator(tables, "a100_sxm", "vllm")
+    for operator, fits in shipped.kernels.items():
+        for precision, fit in fits.items():
+            again = made.kernels[operator][precision]
+            assert again.holdout.median == pytest.approx(fit.holdout.median, abs=2e-3)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", made.date)

@@ -1,0 +1,145 @@
+"""Operators of a mixture of experts against values worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import sim
+from sim import catalog
+from sim.cost import CostModel, Deployment, Operator
+from sim.cost.parts.mixture_of_experts import INTO, OUT, ROUTING_FLOOR
+from sim.cost.trust import EXPERTS_ERROR
+from sim.iteration import Batch, Part
+from sim.specs.experts import MixtureOfExperts
+from sim.specs.gpu import GpuSpec
+from sim.specs.model import ModelSpec
+from tests.gpus import data_sheet
+
+MIXTRAL = catalog.model("mixtral-8x7b")
+PLAIN, PROFILED = data_sheet("h100-sxm"), catalog.gpu("h100-sxm")
+
+
+def cost(
+    model: ModelSpec = MIXTRAL, gpu: GpuSpec = PLAIN, precision: str = "bf16", gpus: int = 1
+) -> CostModel:
+    engine = catalog.engine("ideal")
+    return CostModel(Deployment(model, gpu, engine, precision, precision, "bf16", gpus))
+
+
+def per_token(found: CostModel, m: float) -> dict[str, Operator]:
+    return {o.name: o for o in found.by_size.per_token(m)}
+
+
+def test_one_sequence_reads_its_two_experts_many_read_all() -> None:
+    """An expert's gate and up: 4,096 x 28,672 x 2 B = 234,881,024 B; its down half of that. A token
+    moves 2 x (4,096 + 28,672) x 2 B = 131,072 B around the first product, 2 x (14,336 + 4,096) x
+    2 B = 73,728 B around the second. Of 512 tokens, every expert is chosen by some."""
+    one, many = per_token(cost(), 1), per_token(cost(), 512)
+    assert one[INTO].bytes == 32 * (2 * 234_881_024 + 131_072)
+    assert one[OUT].bytes == 32 * (2 * 117_440_512 + 73_728)
+    assert many[INTO].bytes == 32 * (8 * 234_881_024 + 512 * 131_072)
+    assert many[OUT].bytes == 32 * (8 * 117_440_512 + 512 * 73_728)
+    for m, found in ((1, one), (512, many)):
+        assert found[INTO].flops == 32 * 2 * m * 2 * 4096 * 28_672
+        assert found[OUT].flops == 32 * 2 * m * 2 * 14_336 * 4096
+    assert one[INTO].bound == many[INTO].bound == "memory"
+
+
+def test_a_few_sequences_share_some_experts() -> None:
+    """Two tokens choose 8 x (1 - 0.75^2) = 3.5 of 8 experts on average, not four."""
+    found = per_token(cost(), 2)[INTO]
+    assert found.bytes == 32 * (3.5 * 234_881_024 + 2 * 131_072)
+
+
+def test_a_long_prompt_is_bound_by_arithmetic() -> None:
+    found = per_token(cost(), 8192)[INTO]
+    assert found.bound == "compute"
+    rate = PLAIN.flops("bf16") * PLAIN.efficiency.compute
+    assert found.compute == 32 * 2 * 8192 * 2 * 4096 * 28_672 / rate
+
+
+def test_router_and_routing() -> None:
+    """4,096 x 8 weights of 16 bits, whatever the precision of the experts; scores, results of two
+    experts and their sum once more: (8 + 2 x 4,096 + 4,096) x 2 B."""
+    found = per_token(cost(precision="fp8"), 1)
+    assert found["router"].bytes == 32 * 2 * (4096 * 8 + 4096 + 8)
+    routing = found["experts: routing and sum"]
+    assert routing.bytes == 32 * (8 + 3 * 4096) * 2
+    assert routing.latency == 32 * ROUTING_FLOOR
+    assert found[INTO].bytes == 32 * (2 * 117_440_512 + 2 * (4096 + 2 * 28_672))
+
+
+def test_experts_are_cut_along_their_width() -> None:
+    """Each of two GPUs has half of every expert; one all-reduce ends the block, as in dense layers:
+    65 in all with that of the embedding."""
+    found = per_token(cost(gpus=2), 1)
+    assert found[INTO].bytes == 32 * (2 * 117_440_512 + 2 * (4096 + 14_336) * 2)
+    assert found["router"].flops == 32 * 2 * 4096 * 8
+    assert found["all-reduce"].bytes == 65 * 4096 * 2
+
+
+def test_shared_experts_are_an_mlp_of_their_own() -> None:
+    (group,) = MIXTRAL.layers
+    mlp = MixtureOfExperts(8, 2, 14336, 1024)
+    found = per_token(cost(replace(MIXTRAL, layers=(replace(group, mlp=mlp),))), 3)
+    assert found["shared experts: down projection"].flops == 32 * 2 * 3 * 1024 * 4096
+    assert found["shared experts: down projection"].bytes == 32 * 2 * (
+        1024 * 4096 + 3 * (1024 + 4096)
+    )
+    assert found[INTO] == per_token(cost(), 3)[INTO]
+
+
+def test_no_profile_covers_experts() -> None:
+    """The products of attention are measured, those of experts have the error of a data sheet, even
+    where the inputs' quantisation is part of measured products."""
+    for precision in ("bf16", "fp8"):
+        found = per_token(cost(gpu=PROFILED, precision=precision), 64)
+        assert found["qkv projection"].measured == 1
+        for name in (INTO, OUT, "experts: routing and sum"):
+            assert found[name].measured == 0, name
+            assert found[name].error == EXPERTS_ERROR, name
+        assert found["qkv projection"].error < EXPERTS_ERROR
+        assert ("quantise activations" in found) == (precision == "fp8")
+    assert per_token(cost(gpu=PROFILED), 64)[INTO] == per_token(cost(), 64)[INTO]
+
+
+@pytest.mark.parametrize("gpu", [PLAIN, PROFILED], ids=["data sheet", "profile"])
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+def test_a_pass_is_the_sum_of_its_operators(gpu: GpuSpec, precision: str) -> None:
+    model = cost(gpu=gpu, precision=precision, gpus=2)
+    for batch in (Batch(1, 900), Batch(64, 64_000), Batch(5, 700, [Part(300, 20)], 1)):
+        parts = sum(float(o.seconds) for o in model.pass_operators(batch))
+        assert model.seconds(batch) == pytest.approx(parts, rel=1e-9)
+
+
+def test_more_tokens_never_take_less() -> None:
+    """The sum over operators, from nothing up to a large prompt."""
+    sizes = np.arange(0.0, 4096)
+    seconds = sum(np.asarray(o.seconds) for o in cost().by_size.per_token(sizes))
+    assert (np.diff(seconds) >= 0).all()
+
+
+def test_a_run_says_what_it_does_not_know() -> None:
+    """The band is wider than that of a dense model, and no error of whole runs is claimed."""
+    scenario = {
+        "model": "qwen3-30b-a3b",
+        "fleet": {"gpu": "h100-sxm"},
+        "workload": {
+            "arrivals": {"kind": "poisson", "rate": 5},
+            "prompt_tokens": {"kind": "fixed", "value": 200},
+            "output_tokens": {"kind": "fixed", "value": 30},
+        },
+        "run": {"requests": 30, "warmup": 0},
+    }
+    sparse = sim.simulate(sim.load_scenario(scenario)).summary["infersim"]
+    dense = sim.simulate(sim.load_scenario({**scenario, "model": "qwen3-14b"})).summary["infersim"]
+    notes = [note for note in sparse["notes"] if note.startswith("Experts are timed from")]
+    assert len(notes) == 1
+    assert "for dense models only" in sparse["whole_runs"]["text"]
+    assert sparse["whole_runs"]["errors"] == []
+    assert dense["whole_runs"]["errors"]
+    assert sparse["error_band"]["tpot"] > 1.5 * dense["error_band"]["tpot"]
+    assert sparse["operators"][INTO]["bytes"] > 0

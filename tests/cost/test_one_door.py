@@ -1,0 +1,109 @@
+"""Passes are timed by ``sim.cost`` alone: no other module asks for the parts of a pass."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from sim.cost.passes import Attention, Operators
+from tests.test_imports import modules
+
+INSIDE = {
+    "by_size",
+    "decode_lines",
+    "per_output",
+    "per_token",
+    "prefill_operator",
+    "prefill_seconds",
+}
+"""What operators and attention have for the cost model."""
+
+RECORDED = {"pairs"}
+"""A column of plans that only the operators of a pass are made of."""
+
+MAKERS = {
+    "sim.loop.fleet",  # a request arrives
+    "calibrate.engine.arrivals",
+    "calibrate.observers.transformers",  # the engine is warmed up before its run
+    "calibrate.observers.vllm_engine",  # vLLM's own class
+    "sim.commands.calibrate",  # what a calibration is asked for
+}
+"""Who makes a ``Request``, of whichever kind."""
+
+
+Use = tuple[str, type[ast.AST], str]
+"""A module, how it uses a word (attribute, call, subscript), and the word."""
+
+
+def uses(name: str, path: Path) -> Iterator[Use]:
+    """What one module uses."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        word = None
+        if isinstance(node, ast.Attribute):
+            word = node.attr
+        elif isinstance(node, ast.Call):
+            word = getattr(node.func, "attr", None) or getattr(node.func, "id", None)
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            word = node.slice.value
+        if isinstance(word, str):
+            yield name, type(node), word
+
+
+@cache
+def elsewhere() -> list[Use]:
+    """What every module outside the cost model uses."""
+    return [
+        use
+        for package in ("sim", "calibrate", "reports")
+        for name, path in modules(package)
+        if not name.startswith("sim.cost")
+        for use in uses(name, path)
+    ]
+
+
+def found_in(kind: type[ast.AST], words: set[str], among: list[Use] | None = None) -> set[str]:
+    """Modules that use one of ``words`` in that way."""
+    among = elsewhere() if among is None else among
+    return {name for name, how, word in among if how is kind and word in words}
+
+
+def test_what_is_looked_for_exists() -> None:
+    methods = {name for kind in (Operators, Attention) for name in vars(kind)}
+    assert INSIDE - {"by_size"} <= methods
+
+
+def test_only_the_cost_model_asks_for_the_parts_of_a_pass() -> None:
+    assert not found_in(ast.Attribute, INSIDE)
+
+
+def test_what_is_no_replica_asks_for_the_seconds_of_a_batch() -> None:
+    callers = {name for name in found_in(ast.Call, {"iteration"}) if name.startswith("sim.")}
+    assert callers == {"sim.iteration", "sim.loop.replica"}
+
+
+def test_recorded_plans_become_batches_in_one_place() -> None:
+    assert not found_in(ast.Subscript, RECORDED)
+
+
+def test_no_request_is_made_up_to_time_a_prompt() -> None:
+    assert found_in(ast.Call, {"Request"}) == MAKERS
+
+
+def test_the_search_finds_what_it_is_for(tmp_path: Path) -> None:
+    """A module that does all of it is found by each of the searches."""
+    path = tmp_path / "bad.py"
+    path.write_text(
+        "seconds = cost.by_size.per_token(8)[0].seconds\n"
+        "whole = cost.iteration(0, 0, [Chunk(Request(0, 0.0, 8, 1), 8, 0)], 1)[0]\n"
+        "pairs = plans['pairs'].sum()\n"
+    )
+    bad = list(uses("bad", path))
+    for kind, words in (
+        (ast.Attribute, INSIDE),
+        (ast.Call, {"iteration"}),
+        (ast.Subscript, RECORDED),
+        (ast.Call, {"Request"}),
+    ):
+        assert found_in(kind, words, bad) == {"bad"}

@@ -1,0 +1,144 @@
+"""Where vLLM's own limits of a batch on a GPU are others than those simulated, a note says so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+import sim
+from calibrate.validation.engine_file import inherited
+from sim import catalog
+from sim.cli import app
+from sim.errors import UsageError
+
+SCENARIO: dict[str, Any] = {
+    "model": "llama-3.1-8b",
+    "fleet": {"gpu": "l40s"},
+    "max_model_len": 1024,
+    "workload": {
+        "arrivals": {"kind": "burst"},
+        "prompt_tokens": {"kind": "fixed", "value": 64},
+        "output_tokens": {"kind": "fixed", "value": 8},
+    },
+    "run": {"requests": 20},
+}
+TOKENS, SEQS = "max_num_batched_tokens 2,048", "max_num_seqs 1,024"
+
+
+def notes(**changes: Any) -> list[str]:
+    overrides = {key.replace("__", "."): value for key, value in changes.items()}
+    own = sim.simulate(sim.load_scenario(SCENARIO, overrides)).summary["infersim"]
+    return [note for note in own["notes"] if "would choose" in note]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "tokens", "seqs"),
+    [
+        ("h100-sxm", 8192, 1024),
+        ("h200-sxm", 8192, 1024),
+        ("rtx-pro-6000", 8192, 1024),
+        ("a100-sxm-80gb", 2048, 256),
+        ("a100-pcie", 2048, 256),
+        ("l40s", 2048, 256),
+        ("rtx-4090", 2048, 256),
+    ],
+)
+def test_the_catalogue_has_the_choice_of_vllm_for_each_gpu(
+    gpu: str, tokens: int, seqs: int
+) -> None:
+    spec = catalog.gpu(gpu)
+    own = catalog.engine("vllm").defaults_on(spec.title, spec.memory)
+    assert own is not None
+    assert (own.max_num_batched_tokens, own.max_num_seqs) == (tokens, seqs)
+
+
+def test_what_is_left_out_and_differs_is_noted() -> None:
+    (note,) = notes()
+    assert note == (
+        "vLLM V1 on this GPU would choose max_num_batched_tokens 2,048; infersim simulates 8,192. "
+        "Set scheduler.max_num_batched_tokens to what your server has."
+    )
+    (a100,) = notes(fleet__gpu="a100-sxm-80gb")
+    assert TOKENS in a100
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"scheduler__max_num_batched_tokens": 8192},
+        {"scheduler__max_num_batched_tokens": 2048},
+        {"fleet__gpu": "h100-sxm"},
+        {"engine": "sglang"},
+        {"scheduler__batching": "static"},
+    ],
+    ids=str,
+)
+def test_what_is_said_or_equal_or_unknown_is_not_noted(changes: dict[str, Any]) -> None:
+    assert notes(**changes) == []
+
+
+def test_max_num_seqs_is_noted_only_where_it_was_reached() -> None:
+    crowd = {"fleet__gpu": "h100-sxm", "run__requests": 300}
+    (note,) = notes(**crowd)
+    assert SEQS in note
+    assert "infersim simulates 256. Set scheduler.max_num_seqs" in note
+    assert notes(**crowd, scheduler__max_num_seqs=256) == []
+    assert notes(fleet__gpu="h100-sxm", run__requests=200) == []
+
+
+def test_a_note_changes_no_request() -> None:
+    left_out = sim.simulate(SCENARIO)
+    said = sim.simulate(sim.load_scenario(SCENARIO, ["scheduler.max_num_batched_tokens=8192"]))
+    assert left_out.requests.equals(said.requests)
+
+
+def test_plan_says_it_of_the_fleets_that_it_ranks() -> None:
+    chat = {
+        **SCENARIO,
+        "workload": {**SCENARIO["workload"], "arrivals": {"kind": "poisson", "rate": 5}},
+        "slo": {"ttft": "1s", "tpot": "60ms", "attainment": 0.9},
+    }
+    answer = sim.plan(chat, ["l40s"], tensor_parallel=[1], top=1, jobs=1)
+    assert any(TOKENS in note for note in answer["fleets"][0]["notes"])
+    assert TOKENS in " ".join(str(answer).split())
+
+
+def test_a_preset_of_ones_own_may_have_them_and_is_checked(tmp_path: Path) -> None:
+    text = (Path(catalog.__file__).parent / "engines" / "vllm.yaml").read_text()
+    (tmp_path / "mine.yaml").write_text(text)
+    assert (
+        catalog.engine(tmp_path / "mine.yaml").gpu_defaults == catalog.engine("vllm").gpu_defaults
+    )
+    (tmp_path / "bad.yaml").write_text(text.replace("max_num_seqs: 1024", "max_num_seqs: many"))
+    with pytest.raises(UsageError, match=r"gpu_defaults\.0\.max_num_seqs"):
+        catalog.engine(tmp_path / "bad.yaml")
+
+
+def test_a_recorded_run_that_does_not_state_its_limits_says_what_is_assumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = sim.simulate(SCENARIO).save(tmp_path / "run")
+    commands = [
+        f"export {made} --to vllm-bench --output bench.json",
+        "observe bench.json --from vllm-bench --gpu l40s --set model=llama-3.1-8b "
+        "--no-report --json -o observed",
+    ]
+    for command in commands:
+        done = CliRunner().invoke(app, command.split())
+        assert done.exit_code == 0, done.stderr
+    found = json.loads((tmp_path / "observed" / "summary.json").read_text())["infersim"]
+    assert found["kind"] == "observed"
+    assert any(TOKENS in note for note in found["notes"])
+
+
+def test_a_preset_that_takes_over_another_one_keeps_them(tmp_path: Path) -> None:
+    vllm = catalog.engine("vllm")
+    document = inherited({"title": "Mine"}, vllm)
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(document))
+    assert catalog.engine(tmp_path / "mine.yaml").gpu_defaults == vllm.gpu_defaults

@@ -1,0 +1,188 @@
+"""Short runs begin empty: where more may arrive than is served, their SLO is not called met."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import sim
+from reports.pages.run.head import cards
+from reports.pages.run.slo import limits
+from reports.pages.run.verdict import verdict as page_verdict
+from sim.ends import run_ends
+from sim.metrics.long_enough import LENGTH, LOAD, doubt, enough_requests, too_much, too_short
+from sim.metrics.peak import Peak
+from sim.metrics.repetitions import combine
+from sim.metrics.slo_text import headroom_text, slo_text
+from sim.metrics.stability import Drift, Load
+from sim.results.result import Result
+from sim.scenario import load_scenario
+from sim.scenario.arrivals import DiurnalArrivals
+from sim.simulation import simulate
+from sim.terminal.run import run_view
+from tests.places import ROOT
+
+CHAT = ROOT / "scenarios" / "chat.yaml"
+
+
+def chat(rate: float, requests: int, **changes: object) -> sim.Scenario:
+    asked = {"workload.arrivals.rate": rate, "run.requests": requests, **changes}
+    return load_scenario(CHAT).override(asked)
+
+
+def verdict_of(result: Result) -> dict[str, Any]:
+    found: dict[str, Any] = result.summary["infersim"]["verdict"]
+    return found
+
+
+def with_ends(scenario: sim.Scenario) -> Result:
+    result = simulate(scenario)
+    ends = run_ends(scenario, result.summary)
+    assert ends is not None
+    result.add_ends(ends)
+    return result
+
+
+def shown(result: Result) -> str:
+    console = Console(width=88, color_system=None)
+    with console.capture() as capture:
+        console.print(run_view(result.summary))
+    return " ".join(capture.get().split())
+
+
+def made_up(utilisation: float, error: float, requests: int) -> Load:
+    times = np.linspace(0.0, 100.0, requests)
+    return Load(
+        rate=10.0,
+        offered=10.0,
+        utilisation=utilisation,
+        error=error,
+        late=utilisation,
+        batch=256.0,
+        backlog=0,
+        drift=Drift(0.0, 0.0),
+        arrived=times,
+        costs=np.full(requests, 0.1),
+        estimated=False,
+    )
+
+
+@pytest.mark.parametrize(("rate", "target"), [(27.33, 0.95), (25.0, 0.99)])
+def test_a_short_run_into_an_overload_does_not_meet_its_slo(rate: float, target: float) -> None:
+    short = simulate(chat(rate, 400, **{"slo.attainment": target}))
+    verdict = verdict_of(short)
+    assert verdict["attainment"] > target
+    assert (verdict["slo_met"], verdict["slo_state"]) == (True, "too close to call")
+    assert verdict["slo_headroom"] is None
+    enough = verdict["requests_to_decide"]
+    assert f"Simulate {enough:,} requests or more." in slo_text(verdict)
+    longer = verdict_of(simulate(chat(rate, enough, **{"slo.attainment": target})))
+    assert longer["slo_state"] == "missed"
+    assert "Simulate" not in longer["text"]
+
+
+def test_terminal_and_page_do_not_call_it_met() -> None:
+    result = with_ends(chat(27.33, 400, **{"slo.attainment": 0.95}))
+    told, page = shown(result), page_verdict(result.summary)
+    said = "More seems to arrive than full batches serve, so a longer run would miss it"
+    assert "SLO too close to call: so far met, 99." in told
+    assert said in told
+    assert page.headline == "Near saturation, latency limits too close to call"
+    (answer,) = (answer for answer in page.answers if answer.key == "slo")
+    assert answer.short.startswith("Too close to call: ")
+    assert answer.tone == "warn"
+    assert said in answer.detail
+    shown_limits = limits(result.summary)
+    assert {limit.tone for limit in shown_limits.values()} == {"warn"}
+    texts = [" ".join(card.details) for card in cards(result.summary)]
+    assert sum("kept so far" in text for text in texts) == 2
+    assert "SLO too close to call" in result._repr_html_()
+    for text in (told, *(answer.detail for answer in page.answers)):
+        assert "met at both ends" not in text
+    assert "(met so far; a longer run would miss it if slower, and it is too short" in told
+
+
+def test_the_number_to_simulate_is_one_that_settles_it() -> None:
+    told = set()
+    for requests in (400, 800, 1600):
+        text = verdict_of(simulate(chat(27.33, requests)))["text"]
+        told.add(text.partition("Simulate ")[2].partition(" ")[0])
+    (enough,) = told
+    settled = verdict_of(simulate(chat(27.33, int(enough.replace(",", "")))))
+    assert settled["state"] == "overloaded"
+    assert "Simulate" not in settled["text"]
+
+
+def test_a_slower_end_that_is_too_short_leaves_the_slo_open() -> None:
+    result = with_ends(chat(22.0, 400))
+    verdict = verdict_of(result)
+    assert result.summary["infersim"]["ends"]["slower"]["verdict"]["slo_met"]
+    assert verdict["slo_state"] == "too close to call"
+    assert "too short to tell" in slo_text(verdict)
+    assert "error band" not in slo_text(verdict)
+
+
+def test_a_long_run_with_room_meets_its_slo() -> None:
+    assert verdict_of(simulate(chat(20.0, 2000)))["slo_state"] == "met"
+
+
+def test_repetitions_do_not_make_a_short_run_long() -> None:
+    one = simulate(chat(27.33, 400, **{"slo.attainment": 0.95})).summary
+    verdict = combine([one, one, one])["infersim"]["verdict"]
+    assert verdict["slo_met"]
+    assert verdict["slo_state"] == "too close to call"
+    assert verdict["requests_to_decide"] == one["infersim"]["verdict"]["requests_to_decide"]
+
+
+def test_what_leaves_a_load_open() -> None:
+    assert doubt(made_up(1.2, 0.01, 50_000), None, None) == LOAD
+    assert doubt(made_up(0.95, 0.04, 400), None, None) == LENGTH
+    assert doubt(made_up(0.8, 0.04, 400), None, None) is None
+    assert doubt(made_up(0.995, 0.003, 50_000), None, None) is None
+
+
+@pytest.mark.parametrize("utilisation", [0.96, 1.0, 1.05, 1.1])
+@pytest.mark.parametrize("requests", [100, 400, 1600, 6400])
+def test_whoever_simulates_enough_has_enough(utilisation: float, requests: int) -> None:
+    found = made_up(utilisation, 1.0 / requests**0.5, requests)
+    enough = enough_requests(found)
+    for drift in (-0.05, 0.0, 0.05):  # as far as the utilisation may have been off
+        longer = made_up(utilisation + drift, 1.0 / enough**0.5, enough)
+        if too_much(longer):
+            surplus = enough * (1 - 1 / longer.utilisation)
+            assert surplus > 2 * longer.batch, "the batches fill up, and as many wait"
+        else:
+            assert not too_short(longer)
+
+
+def test_a_day_that_is_cut_before_its_peak_is_too_short() -> None:
+    day = DiurnalArrivals(kind="diurnal", rate=2.0, peak_rate=18.0, period=1000.0)
+    peak, morning = Peak(1.08, "at the peak"), made_up(0.6, 0.01, 500)
+    assert doubt(morning, peak, day) == LENGTH
+    whole = replace(morning, arrived=morning.arrived * 10)
+    assert doubt(whole, peak, day) is None
+    assert doubt(morning, Peak(0.9, "at the peak"), day) is None
+
+
+def test_headroom_up_to_the_capacity_is_not_what_the_slo_needs() -> None:
+    result = with_ends(chat(26.0, 2000))
+    verdict = verdict_of(result)
+    assert verdict["utilisation"] >= 1
+    assert verdict["slo_met"] is False
+    told = headroom_text(verdict)
+    assert "shrink by more than" in told or "missed already" in told
+    assert told.endswith("`infersim find` gives the load that meets the SLO.")
+
+
+def test_an_slo_that_the_band_leaves_open_says_so_and_that_requests_do_not_narrow_it() -> None:
+    result = with_ends(chat(25.0, 5000))
+    text = slo_text(verdict_of(result))
+    assert text.startswith("SLO too close to call: at the predicted times missed, first by TPOT")
+    assert text.endswith(
+        "The error band of the predicted times leaves it open; more requests do not narrow it, "
+        "and a longer run may hold less."
+    )

@@ -1,0 +1,170 @@
+"""A run on several pools: its metrics are those of the same replicas in one pool.
+
+No scenario may have several pools yet, so two are made of a prepared one.
+"""
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sim import catalog
+from sim.loop.clock import Stop
+from sim.loop.recorder import REJECTED
+from sim.metrics.confidence import provenance
+from sim.metrics.pools import combined, mean, total
+from sim.metrics.run_record import RunRecord
+from sim.pools import PreparedPool
+from sim.results.result import Result
+from sim.scenario import Scenario, load_scenario
+from sim.simulation import Setup, play, prepare
+from sim.workload import build
+
+SCENARIO: dict[str, Any] = {
+    "model": "llama-3.1-8b",
+    "fleet": {"gpu": "h100-sxm", "replicas": 3},
+    "kv_cache": {"num_gpu_blocks": 500},
+    "scheduler": {"max_num_seqs": 24},
+    "workload": {
+        "arrivals": {"kind": "poisson", "rate": 24},
+        "prompt_tokens": {"kind": "lognormal", "mean": 700, "cv": 1, "max": 4000},
+        "output_tokens": {"kind": "lognormal", "mean": 200, "cv": 0.7, "max": 900},
+    },
+    "max_model_len": 4500,
+    "slo": {"ttft": "2s", "tpot": "40ms"},
+    "run": {"requests": 500},
+}
+
+
+def part(pool: PreparedPool, index: int, first: int, replicas: int) -> PreparedPool:
+    """Some of the replicas of ``pool`` as a pool of their own."""
+    name = f"pool {index}"
+    settings = replace(pool.settings, index=index, first=first, replicas=replicas, name=name)
+    return replace(pool, settings=settings)
+
+
+def parted(setup: Setup) -> Setup:
+    """``setup`` with its first replica in one pool, and the others in a second one."""
+    pool = setup.only
+    return replace(setup, pools=(part(pool, 0, 0, 1), part(pool, 1, 1, pool.replicas - 1)))
+
+
+def run(scenario: Scenario, setup: Setup) -> RunRecord:
+    return play(setup, build(scenario, scenario.seed), leap=True, stop=Stop())
+
+
+@cache
+def records() -> tuple[RunRecord, RunRecord]:
+    """The run on one pool, and on two."""
+    scenario = load_scenario(SCENARIO)
+    setup = prepare(scenario)
+    return run(scenario, setup), run(scenario, parted(setup))
+
+
+def flat(value: object, at: str = "") -> dict[str, object]:
+    """Each number and text of a document, by the keys that lead to it."""
+    if isinstance(value, dict):
+        return {k: v for key, each in value.items() for k, v in flat(each, f"{at}.{key}").items()}
+    if isinstance(value, list):
+        return {k: v for i, each in enumerate(value) for k, v in flat(each, f"{at}.{i}").items()}
+    return {at: value}
+
+
+def test_requests_and_plans_are_the_same() -> None:
+    one, two = records()
+    assert two.requests.tobytes() == one.requests.tobytes()
+    assert two.plans.tobytes() == one.plans.tobytes()
+
+
+def test_the_parts_are_the_whole() -> None:
+    """Every plan and every request that was accepted is in the part of the pool that had it."""
+    _, record = records()
+    first, second = record.parts
+    assert set(first.plans["replica"]) == {0}
+    assert set(second.plans["replica"]) == {1, 2}
+    assert len(first.plans) + len(second.plans) == len(record.plans)
+    places = np.concatenate([first.places, second.places])
+    accepted = np.flatnonzero(record.requests["status"] != REJECTED)
+    assert sorted(places.tolist()) == accepted.tolist()
+    assert 0 < len(accepted) < len(record.requests)
+    assert record.replicas == record.gpus == 3
+
+
+@pytest.mark.parametrize("name", ["summary", "charts"])
+def test_metrics_of_all_pools_are_those_of_the_run(name: str) -> None:
+    """What the traffic asks of the capacity differs a little: how much slower than full batches a
+    replica was is found from the plans of its own pool."""
+    one, two = (flat(getattr(Result(record), name)) for record in records())
+    assert one.keys() == two.keys()
+    own = ("verdict.utilisation", "verdict.headroom")
+    for key, value in one.items():
+        if isinstance(value, float):
+            rough = key.startswith(tuple(f".infersim.{each}" for each in own))
+            assert two[key] == pytest.approx(value, rel=0.01 if rough else 1e-9), key
+        elif not key.startswith(".infersim.verdict.text"):
+            assert two[key] == value, key
+
+
+def test_parts_of_latency_are_the_same() -> None:
+    one, two = (Result(record).requests for record in records())
+    for name in one.columns:
+        if one[name].dtype == np.float64:
+            np.testing.assert_allclose(two[name], one[name], rtol=1e-12, err_msg=name)
+        else:
+            assert two[name].equals(one[name]), name
+    assert (one["preemptions"] > 0).any()
+
+
+class TestDifferentPools:
+    """Two pools of different GPUs: each metric counts what its own pool was."""
+
+    @staticmethod
+    @cache
+    def record() -> RunRecord:
+        scenario = load_scenario(SCENARIO)
+        small = prepare(scenario.override({"fleet.0.gpu": "a100-sxm-80gb"})).only
+        big, others = parted(prepare(scenario)).pools
+        return run(
+            scenario, Setup(scenario, (big, part(small, 1, others.settings.first, others.replicas)))
+        )
+
+    def test_price_and_energy_are_sums(self) -> None:
+        record = self.record()
+        own = Result(record).summary["infersim"]
+        prices = [catalog.gpu(name).price_per_hour for name in ("h100-sxm", "a100-sxm-80gb")]
+        assert None not in prices
+        h100, a100 = prices
+        assert own["cost"]["usd"] == pytest.approx((h100 + 2 * a100) * record.duration / 3600)
+        busy = [each.attribution.seconds for each in record.parts]
+        powers = [each.pool.deployment.gpu.power for each in record.parts]
+        joules = busy[0] * powers[0] + busy[1] * powers[1]
+        outputs = int(record.requests["generated"][record.completed].sum())
+        assert own["energy"]["joules_per_output_token"] == pytest.approx(joules / outputs)
+
+    def test_utilisation_is_of_what_all_gpus_could_do(self) -> None:
+        record = self.record()
+        big, small = (each.pool.deployment.gpu.bandwidth for each in record.parts)
+        moved = sum(each.attribution.bytes for each in record.parts)
+        found = Result(record).summary["infersim"]["utilisation"]
+        assert found["mbu"] == pytest.approx(moved / record.duration / (big + 2 * small))
+
+    def test_what_differs_is_named_or_left_out(self) -> None:
+        record = self.record()
+        own = Result(record).summary["infersim"]
+        assert own["gpu"] == "h100-sxm, a100-sxm-80gb"
+        assert own["memory"]["weights_bytes"] is not None
+        assert own["cost"]["origin"] == "list"
+        for each in record.parts:
+            assert provenance(each.pool.deployment) in own["provenance"]
+        assert Result(record).charts["roofline"] is None
+
+
+def test_one_pool_is_not_rounded() -> None:
+    record, _ = records()
+    (whole,) = record.parts
+    assert whole.plans is record.plans
+    assert total([whole.attribution]) == whole.attribution
+    assert mean([0.1], [7]) == 0.1
+    assert combined([{"a": 1, "b": 2}, {"a": 1, "b": 3}]) == {"a": 1, "b": None}

@@ -1,0 +1,11 @@
+"""Provides the folders that tests read from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "tests" / "data"
+MODELS = ROOT / "tests" / "models"
+SHARED = ROOT.parent / "shared"
+"""Traces and measurements next to the project. Tests that read them are skipped without it."""

@@ -1,0 +1,522 @@
+"""Comparisons: zero where nothing differs, intervals that cover, and what is best."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+import sim
+from reports.pages.planning.compare import render_compare
+from sim.cli import app
+from sim.errors import UsageError
+from sim.planning.contrast.compare import Comparison, traffic_digest
+from sim.planning.contrast.compare_words import change, headlines
+from sim.planning.contrast.contrast import Column, contrasts
+from sim.planning.contrast.paired import bootstrap, difference
+from sim.planning.contrast.runs import compare_runs
+from sim.planning.points.executors import InProcess, local
+from sim.planning.points.grid import read_axes
+from sim.rng import repetition_seed
+from sim.terminal.console import as_text
+from tests.planning_fixtures import SMALL, small
+from tests.played import mean_ttfts
+
+BATCHING = "scheduler.batching=static,request,continuous"
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
+    (tmp_path / "one.yaml").write_text(yaml.safe_dump(SMALL))
+    return tmp_path
+
+
+def compared(*varied: str, repetitions: int = 3, **changes: object) -> dict[str, Any]:
+    asked = Comparison(small(**changes), tuple(read_axes(varied, "--vary")), repetitions)
+    return asked.run(InProcess())
+
+
+def figure(document: dict[str, Any], key: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(entry for entry in document["figures"] if entry["key"] == key)
+    return found
+
+
+def infersim(*arguments: str, code: int = 0) -> Result:
+    done = CliRunner().invoke(app, ["compare", *arguments])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == code, done.output
+    return done
+
+
+# ---- variants of a scenario -----------------------------------------------------------------
+
+
+def test_identical_variants_do_not_differ_at_all() -> None:
+    # more seats than there are requests: the same schedule
+    found = compared("scheduler.max_num_seqs=100,200,128", run__requests=60)
+    assert found["same_traffic"]
+    for entry in found["figures"]:
+        assert len(set(entry["means"])) == 1, entry["key"]
+        for apart in entry["differences"][1:]:
+            assert (apart["mean"], apart["low"], apart["high"]) == (0.0, 0.0, 0.0)
+            assert apart["relative"] in (0.0, None)
+            assert not apart["certain"]
+        assert entry["best"] == []
+
+
+def test_a_difference_is_that_of_runs_under_the_same_seeds() -> None:
+    found = compared("scheduler.max_num_seqs=2,8", repetitions=4)
+    values = {}
+    for seats in (2, 8):
+        seeds = [repetition_seed(42, number) for number in range(4)]
+        runs = [sim.simulate(small(scheduler__max_num_seqs=seats, seed=seed)) for seed in seeds]
+        values[seats] = np.array([run.summary["mean_ttft_ms"] for run in runs])
+    entry = figure(found, "mean_ttft_ms")
+    assert entry["means"] == pytest.approx([values[2].mean(), values[8].mean()], rel=1e-12)
+    apart = values[8] - values[2]
+    half = 3.182446 * apart.std(ddof=1) / 2  # t of 3 degrees of freedom, over the root of 4
+    first = entry["differences"][1]
+    assert entry["differences"][0] is None
+    assert first["mean"] == pytest.approx(apart.mean(), rel=1e-12)
+    assert first["high"] - first["low"] == pytest.approx(2 * half, rel=1e-5)
+    assert first["pairs"] == 4
+    assert found["variants"][0]["values"]["mean_ttft_ms"] == pytest.approx(list(values[2]))
+    assert entry["best"] == [1]
+
+
+def test_where_it_is_simulated_does_not_matter() -> None:
+    asked = Comparison(small(), tuple(read_axes([BATCHING], "--vary")), 2)
+    assert asked.run(local(2)) == asked.run(InProcess())
+
+
+def test_the_traffic_is_the_same_unless_it_is_varied() -> None:
+    assert compared(BATCHING, repetitions=1)["same_traffic"]
+    found = compared("workload.arrivals.rate=10,20", repetitions=1)
+    assert not found["same_traffic"]
+    assert "The traffic differs" in found["notes"][0]
+    assert traffic_digest(small()) == traffic_digest(small(fleet__0__gpu="l40s"))
+    assert traffic_digest(small()) != traffic_digest(small(seed=43))
+    closed = {"kind": "closed", "concurrency": 4}
+    users = small(workload__arrivals=closed)
+    assert traffic_digest(users) != traffic_digest(
+        small(workload__arrivals={**closed, "concurrency": 5})
+    )
+
+
+def test_what_is_not_random_is_played_once() -> None:
+    fixed = {"kind": "fixed", "value": 20}
+    found = compared(
+        BATCHING,
+        repetitions=7,
+        workload__arrivals={"kind": "constant", "rate": 10},
+        workload__prompt_tokens=fixed,
+        workload__output_tokens=fixed,
+    )
+    assert len(found["seeds"]) == 1
+    assert "nothing" in found["notes"][0].lower()
+    assert "Predicted iteration times are good to about" in found["notes"][0]
+    assert "exact" not in found["notes"][0]
+    assert figure(found, "mean_ttft_ms")["differences"][1]["low"] is None
+
+
+def test_one_run_of_a_trace_is_called_a_sample(tmp_path: Path) -> None:
+    rows = [f"{second / 2},20,10" for second in range(20)]
+    (tmp_path / "t.csv").write_text("\n".join(["arrival_s,prompt_tokens,output_tokens", *rows]))
+    trace = {"path": str(tmp_path / "t.csv"), "format": "csv"}
+    scenario = {**SMALL, "workload": {"trace": trace}}
+    axes = tuple(read_axes(["scheduler.max_num_seqs=2,8"], "--vary"))
+    found = Comparison(sim.load_scenario(scenario), axes, 3).run(InProcess())
+    assert "a trace is itself one sample" in found["notes"][0]
+    assert "no intervals" in found["notes"][0]
+
+
+def test_what_differs_by_next_to_nothing_has_no_winner(tmp_path: Path) -> None:
+    rows = [f"{second / 2},20,10" for second in range(20)]
+    (tmp_path / "t.csv").write_text("\n".join(["arrival_s,prompt_tokens,output_tokens", *rows]))
+    trace = {"path": str(tmp_path / "t.csv"), "format": "csv"}
+    scenario = sim.load_scenario({**SMALL, "workload": {"trace": trace}})
+    axes = tuple(read_axes(["engine=vllm,sglang,ideal"], "--vary"))
+    found = Comparison(scenario, axes, 3).run(InProcess())
+    means = figure(found, "request_goodput")["means"]
+    assert 1 < max(means) / min(means) < 1.005
+    told = [line for line in headlines(found) if "oodput" in line]
+    assert told == [f"Goodput: the same within 0.5%, about {max(means):.3g} requests/s."]
+    assert any("has the lowest TTFT p99" in line for line in headlines(found))
+
+
+def test_a_value_that_all_share_is_in_no_label() -> None:
+    found = compared("engine=vllm", "scheduler.max_num_seqs=2,8", repetitions=1)
+    assert [variant["label"] for variant in found["variants"]] == ["2", "8"]
+    assert [axis["name"] for axis in found["axes"]] == ["engine", "max_num_seqs"]
+
+
+def test_each_variant_is_compared_with_the_best_one() -> None:
+    found = compared("scheduler.max_num_seqs=2,8,64", repetitions=3)
+    entry = figure(found, "mean_ttft_ms")
+    first = entry["first"]
+    assert entry["means"][first] == min(entry["means"])
+    assert entry["to_first"][first] is None
+    for index, apart in enumerate(entry["to_first"]):
+        assert apart is None or (not apart["certain"]) == (index in entry["best"])
+
+
+def test_large_differences_are_multiples() -> None:
+    from sim.terminal.compare import compare_view
+
+    shown = as_text(compare_view(compared("scheduler.max_num_seqs=1,64", repetitions=3)))
+    assert "%" in shown
+    found = change({"mean": 8.0, "relative": 8.88, "relative_half_width": None})
+    assert found == "9.88x"
+
+
+def test_a_variant_that_fails_is_told_and_the_rest_compared() -> None:
+    found = compared("model=llama-3.1-70b,llama-3.1-8b,llama-3.2-1b", repetitions=2)
+    assert found["base"] == 1
+    assert [variant["exit_code"] for variant in found["variants"]] == [3, 0, 0]
+    assert "does not fit" in found["variants"][0]["error"]
+    entry = figure(found, "mean_tpot_ms")
+    assert entry["means"][0] is None
+    assert entry["differences"][:2] == [None, None]
+    assert entry["differences"][2]["mean"] < 0
+    assert entry["best"] == [2]
+
+
+@pytest.mark.parametrize(
+    ("varied", "says"),
+    [
+        ([], "nothing is varied"),
+        (["seed=1,2"], "sets it itself"),
+        (["run.repetitions=1,2"], "sets it itself"),
+        (["engine=vllm"], "one variant only"),
+        (["scheduler.batchin=static,request"], "did you mean"),
+    ],
+)
+def test_what_is_no_comparison(varied: list[str], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        Comparison(small(), tuple(read_axes(varied, "--vary")), 2)
+
+
+def test_values_that_only_exclude_each_other_are_rows_with_their_reason() -> None:
+    varied = ["scheduler.max_num_seqs=64,512", "scheduler.max_num_batched_tokens=256,8192"]
+    asked = Comparison(small(), tuple(read_axes(varied, "--vary")), 1)
+    found = asked.run(InProcess())
+    assert [variant["exit_code"] for variant in found["variants"]] == [0, 0, 2, 0]
+    assert "less than max_num_seqs" in found["variants"][2]["error"]
+
+
+def test_all_mistakes_are_named_at_once() -> None:
+    varied = ["engine=vllm,vlm,sglan", "fleet.0.gpu=h100-sxm,b20"]
+    with pytest.raises(UsageError) as caught:
+        Comparison(small(), tuple(read_axes(varied, "--vary")), 1)
+    for wrong in ("engine=vlm", "engine=sglan", "fleet.0.gpu=b20"):
+        assert f"{wrong}: no " in str(caught.value)
+
+
+def test_at_least_one_repetition() -> None:
+    with pytest.raises(UsageError, match="at least 1"):
+        Comparison(small(), tuple(read_axes(["engine=vllm,sglang"], "--vary")), 0)
+
+
+# ---- how sure -------------------------------------------------------------------------------
+
+
+def test_intervals_of_simulated_differences_cover_at_their_rate() -> None:
+    groups, each = 40, 5
+    scenario = small(run__requests=30, workload__arrivals={"kind": "poisson", "rate": 60})
+    seeds = range(groups * each)
+    found = {
+        seats: mean_ttfts(scenario.override({"scheduler.max_num_seqs": seats}), seeds)
+        for seats in (3, 8)
+    }
+    truth = float(np.mean(np.subtract(found[8], found[3])))
+    covered = alone = 0
+    for start in range(0, groups * each, each):
+        values, bases = (found[seats][start : start + each] for seats in (8, 3))
+        paired = difference(values, bases)
+        assert paired.low is not None
+        assert paired.high is not None
+        covered += paired.low <= truth <= paired.high
+        unpaired = difference(values, bases[1:] + bases[:1])  # traffic of another seed
+        assert unpaired.low is not None
+        assert unpaired.high is not None
+        alone += paired.high - paired.low < unpaired.high - unpaired.low
+    assert 0.87 * groups <= covered <= groups  # 95 %, and what chance makes of 40 of them
+    assert alone > 0.5 * groups  # the same traffic makes differences surer
+
+
+@pytest.mark.parametrize(("each", "tolerance"), [(2, 0.01), (5, 0.01), (20, 0.01)])
+def test_intervals_cover_at_their_rate(each: int, tolerance: float) -> None:
+    random = np.random.default_rng(7)
+    hits = relative = 0
+    draws = 4000
+    for _ in range(draws):
+        bases = random.normal(100, 10, each)
+        values = bases * 1.2 + random.normal(0, 3, each)
+        found = difference(values.tolist(), bases.tolist())
+        assert found.low is not None
+        assert found.high is not None
+        assert found.relative is not None
+        assert found.relative_half_width is not None
+        hits += found.low <= 20 <= found.high
+        relative += abs(found.relative - 0.2) <= found.relative_half_width
+    assert hits / draws == pytest.approx(0.95, abs=tolerance)
+    assert relative / draws == pytest.approx(0.95, abs=tolerance)
+
+
+def test_pairs_that_are_not_defined_do_not_count() -> None:
+    found = difference([1.0, None, 3.0], [None, 2.0, 1.0])
+    assert (found.mean, found.low, found.pairs, found.relative) == (2.0, None, 1, 2.0)
+    none = difference([None], [1.0])
+    assert (none.mean, none.certain, none.pairs) == (None, False, 0)
+    assert difference([1.0, 2.0], [0.0, 0.0]).relative is None
+
+
+@pytest.mark.parametrize("rank", [None, 90.0])
+def test_the_bootstrap_covers_at_its_rate(rank: float | None) -> None:
+    random = np.random.default_rng(11)
+    draws, hits = 80, 0
+    wide = random.gamma(2.0, 1.0, 400_000)
+    truth = 0.5 * (wide.mean() if rank is None else np.percentile(wide, rank))
+    for _ in range(draws):
+        bases = random.gamma(2.0, 1.0, 200)
+        found = bootstrap(1.5 * bases, bases, rank)
+        assert found.low is not None
+        assert found.high is not None
+        assert found.relative == pytest.approx(0.5)
+        hits += found.low <= truth <= found.high
+    assert 0.86 <= hits / draws <= 1
+
+
+def test_neighbours_that_share_a_fate_make_the_bootstrap_unsure() -> None:
+    random = np.random.default_rng(3)
+    luck = np.repeat(random.normal(0, 1, 40), 25)  # of 25 requests in a row
+    bases = np.full(1000, 10.0)
+    together, apart = (
+        bootstrap(bases + 1 + x, bases, None) for x in (luck, random.permutation(luck))
+    )
+    assert together.mean == pytest.approx(apart.mean)
+    widths = [(each.high or 0) - (each.low or 0) for each in (together, apart)]
+    assert widths[0] > 2.5 * widths[1]
+
+
+def test_best_are_those_that_cannot_be_told_from_the_best() -> None:
+    def column(label: str, values: list[float]) -> Column:
+        return Column(label, {}, {"mean_ttft_ms": values}, None, 0, ("stable",))
+
+    noise = [0.0, 1.0, -1.0, 0.5]
+    columns = [
+        column("slow", [20 + x for x in noise]),
+        column("fast", [10 + x for x in noise]),
+        column("as fast", [10.1 - x for x in noise]),
+    ]
+    assert contrasts(columns)["figures"][0]["best"] == [1, 2]
+    assert contrasts(columns[:2])["figures"][0]["best"] == [1]
+    assert contrasts(columns[1:])["figures"][0]["best"] == []
+    failed = Column("failed", {}, {}, "no", 3, ())
+    assert contrasts([failed, failed])["figures"] == []
+    assert contrasts([failed, failed])["base"] is None
+
+
+# ---- run directories ------------------------------------------------------------------------
+
+
+def saved(name: str, **changes: object) -> Path:
+    return sim.simulate(small(**changes)).save(Path(name))
+
+
+def test_a_run_does_not_differ_from_itself() -> None:
+    path = saved("a")
+    found = compare_runs([path, path])
+    assert found["paired_by"] == "request"
+    for entry in found["figures"]:
+        apart = entry["differences"][1]
+        assert apart["mean"] == 0
+        assert apart["low"] in (0, None)
+        assert apart["relative_half_width"] in (0, None)
+
+
+def test_runs_of_the_same_traffic_are_paired_request_by_request() -> None:
+    one, other = saved("a", scheduler__max_num_seqs=2), saved("b", scheduler__max_num_seqs=4)
+    found = compare_runs([one, other])
+    assert (found["paired_by"], found["same_traffic"]) == ("request", True)
+    assert "bootstrap" in found["pairing"]
+    tables = [pd.read_parquet(path / "requests.parquet") for path in (one, other)]
+    counted = ~tables[0]["warmup"] & ~tables[1]["warmup"]
+    apart = 1e3 * (tables[1]["ttft_s"] - tables[0]["ttft_s"])[counted]
+    entry = figure(found, "mean_ttft_ms")["differences"][1]
+    assert entry["mean"] == pytest.approx(apart.mean())
+    assert entry["pairs"] == counted.sum()
+    assert entry["low"] < entry["mean"] < entry["high"]
+    assert figure(found, "output_throughput")["differences"][1]["low"] is None
+    assert [variant["label"] for variant in found["variants"]] == ["a", "b"]
+
+
+def test_runs_with_repetitions_are_paired_by_their_seeds() -> None:
+    changes = {"run__repetitions": 3, "run__requests": 40}
+    one = saved("a", scheduler__max_num_seqs=2, **changes)
+    other = saved("b", scheduler__max_num_seqs=8, **changes)
+    found = compare_runs([one, other])
+    again = compared("scheduler.max_num_seqs=2,8", repetitions=3, run__requests=40)
+    assert found["paired_by"] == "repetition"
+    assert found["seeds"] == again["seeds"]
+    for key in ("mean_ttft_ms", "p99_e2el_ms", "output_throughput"):
+        mine, theirs = figure(found, key), figure(again, key)
+        assert mine["differences"][1] == pytest.approx(theirs["differences"][1])
+
+
+def test_runs_of_other_traffic_have_no_intervals() -> None:
+    found = compare_runs([saved("a"), saved("b", seed=7)])
+    assert (found["paired_by"], found["same_traffic"]) == (None, False)
+    assert found["notes"] == ["The runs did not meet the same traffic."]
+    assert figure(found, "mean_ttft_ms")["differences"][1]["low"] is None
+
+
+def test_closed_loops_meet_the_same_requests_at_other_times() -> None:
+    closed = {"workload__arrivals": {"kind": "closed", "concurrency": 4}}
+    found = compare_runs([saved("a", **closed), saved("b", scheduler__max_num_seqs=1, **closed)])
+    assert found["paired_by"] == "request"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("summary.json", "{", "summary.json:1:2: is not valid JSON"),
+        ("summary.json", '{"infersim": {}}', "infersim.verdict: expected a mapping, found nothing"),
+        ("manifest.json", None, "manifest.json is missing"),
+        ("requests.parquet", "no table", "cannot be read as a Parquet table"),
+        ("repetitions.csv", "a,b\n1,2\n", "seed: expected a whole number in each row"),
+    ],
+)
+def test_what_is_no_run(name: str, content: str | None, says: str) -> None:
+    path = saved("a")
+    if content is None:
+        (path / name).unlink()
+    else:
+        (path / name).write_text(content)
+    with pytest.raises(UsageError, match=says):
+        compare_runs([path, path])
+
+
+def test_a_table_without_a_column() -> None:
+    path = saved("a")
+    table = pd.read_parquet(path / "requests.parquet").drop(columns="warmup")
+    table.to_parquet(path / "requests.parquet")
+    with pytest.raises(UsageError, match="has no column warmup"):
+        compare_runs([path, path])
+
+
+# ---- the command ----------------------------------------------------------------------------
+
+
+def test_the_command(tmp_path: Path) -> None:
+    done = infersim(
+        *("one.yaml", "--vary", BATCHING, "--vary", "scheduler.max_num_seqs=4,64"),
+        *("--repetitions", "2", "--jobs", "1", "-o", "it"),
+    )
+    assert max(map(len, done.stdout.splitlines())) <= 88
+    assert "small  6 compared" in done.stdout
+    assert "2 runs of each variant under the same seeds" in " ".join(done.stdout.split())
+    found = json.loads((tmp_path / "it/result.json").read_text())
+    assert [variant["settings"]["scheduler.batching"] for variant in found["variants"]] == [
+        *("static", "static", "request", "request", "continuous", "continuous")
+    ]
+    page = (tmp_path / "it/report.html").read_text()
+    assert "★" in page
+    assert 'id="spec-difference-p99_ttft_ms"' in page
+
+
+def test_the_best_is_bold(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.console import Console
+
+    from sim.terminal.compare import compare_view
+
+    monkeypatch.delenv("NO_COLOR")
+    console = Console(width=88, force_terminal=True, color_system="standard")
+    with console.capture() as printed:
+        console.print(compare_view(compared("scheduler.max_num_seqs=1,64", repetitions=4)))
+    lines = printed.get().splitlines()
+    slow, fast = (next(line for line in lines if line.startswith(f" {n} ")) for n in (1, 64))
+    assert slow.count("\x1b[1m") == 1  # alone in the batch, each token comes sooner
+    assert fast.count("\x1b[1m") == 4
+
+
+def test_the_command_for_runs() -> None:
+    saved("a")
+    saved("b", engine="sglang")
+    done = json.loads(infersim("a", "b", "--json", "--no-report").stdout)
+    assert done["paired_by"] == "request"
+    assert done["page"] is None
+    assert Path(done["directory"], "result.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["one.yaml"], 2, "nothing is varied"),
+        (["one.yaml", "two.yaml", "--no-report"], 2, "one.yaml: is no run directory"),
+        (["one.yaml", "--vary", "engine"], 2, "--vary engine: is KEY=VALUES"),
+        (
+            ["one.yaml", "--vary", "scheduler.batching=continuous,contnous", "--jobs", "1"],
+            2,
+            "'contnous' is none of static, request, continuous, or a class of your own as "
+            "package.module:Class (did you mean 'continuous'?)",
+        ),
+        (
+            ["one.yaml", "--vary", "model=llama-3.2-1b,llama-3.1-8", "--jobs", "1"],
+            2,
+            "did you mean 'llama-3.1-8b'",
+        ),
+        (
+            ["one.yaml", "--vary", "scheduler.order=fcfs,no.such:P", "--jobs", "1"],
+            2,
+            "no.such:P' cannot be imported",
+        ),
+        (
+            ["one.yaml", "--vary", "fleet.0.tensor_parallel=1,3", "--jobs", "1"],
+            2,
+            "3 GPUs cannot share the 32 attention heads",
+        ),
+        (["one.yaml", "--vary", "engine=vllm,foo", "--repetitions", "0"], 2, "at least 1"),
+        (["one.yaml", "--vary", "max_model_len=3,4", "--jobs", "1", "-o", "."], 2, "not empty"),
+        (["."], 2, "one run alone"),
+        ([".", ".", "--vary", "engine=vllm,sglang"], 2, "as they are"),
+        ([".", "."], 2, "is no complete run directory (manifest.json is missing)"),
+    ],
+)
+def test_bad_requests(arguments: list[str], code: int, says: str, tmp_path: Path) -> None:
+    done = infersim(*arguments, code=code)
+    assert says in done.stderr
+    assert done.stderr.count("error:") == 1
+    assert {entry.name for entry in tmp_path.iterdir()} == {"one.yaml"}
+
+
+def test_nothing_that_fits() -> None:
+    arguments = ("--vary", "fleet.0.gpu=h100-sxm,l4", "--set", "model=llama-3.1-70b")
+    done = infersim("one.yaml", *arguments, "--jobs", "1", "-o", "it", code=3)
+    assert "all variants failed" in done.stderr
+    assert done.stdout.count("failed: ") == 2
+
+
+def test_the_page_says_what_was_changed_in_the_file_and_on_which_gpu() -> None:
+    varied = ("--vary", "scheduler.max_num_seqs=4,8", "--repetitions", "1", "--jobs", "1")
+    infersim("one.yaml", "--set", "run.requests=40", *varied, "-o", "it")
+    page = Path("it/report.html").read_text("utf-8")
+    assert "Changed in the scenario file: run.requests: 60 \u2192 40" in page
+    gpu = SMALL["fleet"]["gpu"]
+    assert f"1 \u00d7 {gpu}, comparison" in page
+    other = compared("fleet.gpu=l40s,h100-sxm", repetitions=1)
+    assert other["hardware"] == ""
+    assert "GPUs</dt>" not in render_compare(other)
+
+
+def test_what_a_study_varies_is_no_change() -> None:
+    varied = ("--vary", "run.requests=50,70", "--repetitions", "1", "--jobs", "1", "--no-report")
+    done = infersim("one.yaml", "--set", "run.requests=40", *varied, "-o", "it", "--json")
+    assert json.loads(done.stdout)["asked"]["changes"] == []

@@ -1,0 +1,476 @@
+"""``infersim find``: known answers, the same answer as a grid, and what is no question at all."""
+
+import json
+import math
+import re
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from reports.figures import find_attainment, find_curve
+from reports.pages.planning.find import render_find
+from sim import simulate
+from sim.cli import app
+from sim.errors import InfeasibleError, UsageError
+from sim.metrics.promises import slo_promises
+from sim.planning.load.find import Finder, Found, document, find
+from sim.planning.load.loads import axis_of, traffic_of
+from sim.planning.load.search import knee
+from sim.planning.load.sentences import own_load, sureness
+from sim.scenario import Scenario, load_scenario
+from sim.terminal.find import find_view, nearest
+from tests import made_up
+from tests.planning_fixtures import SMALL, small
+
+ONE_SERVER = {
+    "model": "llama-3.1-8b",
+    "fleet": {"gpu": "h100-sxm"},
+    "engine": "ideal",
+    "scheduler": {"max_num_seqs": 1},
+    "workload": {
+        "arrivals": {"kind": "poisson", "rate": 0.5},
+        "prompt_tokens": {"kind": "fixed", "value": 16},
+        "output_tokens": {"kind": "fixed", "value": 20},
+    },
+    "run": {"requests": 1500},
+}
+"""Requests of one length, one at a time: M/D/1."""
+
+
+@cache
+def service() -> tuple[float, float]:
+    """Seconds that the server is busy with a request, and to its first token."""
+    alone = load_scenario(ONE_SERVER, {"workload.arrivals": {"kind": "burst"}, "run.requests": 1})
+    row = simulate(alone).record
+    return float(row.e2el[0]), float(row.ttft[0])
+
+
+def waits_at_most(time: float, rate: float, each: float) -> float:
+    """The chance that a request of M/D/1 waits no longer than ``time`` (Erlang, 1909)."""
+    terms = [
+        (-rate * (time - k * each)) ** k / math.factorial(k) * math.exp(rate * (time - k * each))
+        for k in range(int(time / each) + 1)
+    ]
+    return (1 - rate * each) * math.fsum(terms)
+
+
+@pytest.mark.slow
+def test_the_highest_rate_of_one_server_is_the_analytic_one() -> None:
+    each, first = service()
+    share, wait = 0.9, 2.0 * each
+    rates = np.linspace(0.01, 0.99, 2000) / each
+    chances = np.array([waits_at_most(wait, float(rate), each) for rate in rates])
+    exact = float(rates[np.flatnonzero(chances >= share)[-1]])
+    slo = {"ttft": wait + first, "attainment": share}
+    found = find(load_scenario(ONE_SERVER, {"slo": slo}), "rate")
+    assert found.best.load == pytest.approx(exact, rel=0.04)
+    assert found.saturation.rate == pytest.approx(1 / each, rel=0.01)
+    assert found.fails is not None
+    assert found.fails.breaks == "ttft"
+
+
+def test_without_an_slo_the_highest_stable_rate_is_found() -> None:
+    each, _ = service()
+    found = find(load_scenario(ONE_SERVER), "rate")
+    # the verdict calls an M/D/1 stable up to a utilisation of 0.8
+    assert found.best.load == pytest.approx(0.8 / each, rel=0.025)
+    busy = [probe for probe in found.probes if 0.8 <= (probe.utilisation or 0) <= 1.2]
+    assert busy
+    assert all(probe.runs >= 3 for probe in busy)  # a run is one busy period there
+    told = document(found)
+    assert told["criterion"] == "stable"
+    assert "The scenario has no SLO" in " ".join(told["sentences"])
+    assert told["first_to_break"] == "capacity"
+
+
+def steep() -> Scenario:
+    return small(run__requests=400, slo={"ttft": "60ms", "tpot": "14ms", "attainment": 0.95})
+
+
+@cache
+def found_steep() -> tuple[Found, tuple[float, ...]]:
+    """The answer for ``steep``, which many tests read, and the loads that were told meanwhile."""
+    told: list[float] = []
+    return find(steep(), "rate", tell=lambda probe: told.append(probe.load)), tuple(told)
+
+
+@pytest.mark.slow
+def test_the_rate_is_that_of_a_fine_grid() -> None:
+    scenario, (found, _) = steep(), found_steep()
+    (promise,) = slo_promises(scenario)
+    grid = Finder(scenario, "rate", [promise])
+    loads = [found.best.load * (0.85 + 0.01 * step) for step in range(31)]
+    held = [load for load in loads if grid.probe(load, 1).holds]
+    assert len(held) not in (0, len(loads))
+    assert found.best.load == pytest.approx(max(held), rel=0.05)
+
+
+def test_the_curve_tries_no_load_again() -> None:
+    # a rough search ends a step of 10 % above its guess, where the curve has a point too
+    loads = [probe.load for probe in find(steep(), "rate", tolerance=0.2).probes]
+    assert min(high / low for low, high in pairwise(loads)) > 1.001
+
+
+def test_the_answer_says_how_it_was_found() -> None:
+    found, told = found_steep()
+    written = document(found)
+    loads = [probe["load"] for probe in written["probes"]]
+    assert loads == sorted(set(loads))
+    assert {written["load"], written["fails_at"]} < set(told)
+    assert written["run_lengths"]["first_load"] in told
+    assert written["fails_at"] / written["load"] <= 1.02
+    assert written["own"] == {**written["own"], "load": 20.0, "holds": True}
+    assert written["headroom"] == pytest.approx(written["load"] / 20 - 1)
+    assert written["first_to_break"] in ("ttft", "tpot")
+    assert written["knee"]["load"] <= written["load"]
+    at_best = written["at_best"]["promises"][0]
+    assert at_best["low"] <= at_best["attainment"] <= at_best["high"]
+    assert at_best["attainment"] >= at_best["target"] == 0.95
+    json.dumps(written, allow_nan=False)
+
+
+def test_a_load_is_simulated_until_it_is_decided() -> None:
+    found = found_steep()[0]
+    assert found.fails is not None
+    for probe in (found.best, found.fails):
+        assert probe.sure or probe.runs == 8
+    assert max(probe.runs for probe in found.probes) > 3
+    for probe in found.probes:
+        (attained,) = probe.attained
+        assert attained.low <= attained.share <= attained.high
+        assert probe.sure == (attained.low >= 0.95 or attained.high < 0.95)
+        assert probe.requests >= 400 * probe.runs
+
+
+def test_the_same_question_has_the_same_answer() -> None:
+    assert document(find(steep(), "rate")) == document(found_steep()[0])
+
+
+def test_the_highest_concurrency_is_whole_and_next_to_one_that_fails() -> None:
+    closed = {"kind": "closed", "concurrency": 4}
+    scenario = small(workload__arrivals=closed, slo={"tpot": "9ms", "attainment": 0.9})
+    found = find(scenario, "concurrency")
+    assert found.fails is not None
+    assert found.best.load == int(found.best.load)
+    assert found.fails.load - found.best.load <= max(1, 0.02 * found.best.load)
+    assert found.own is not None
+    assert found.own.load == 4
+    assert document(found)["unit"] == "users"
+
+
+@pytest.mark.slow
+def test_the_opening_of_a_closed_loop_does_not_count() -> None:
+    closed = {"kind": "closed", "concurrency": 4}
+    asked = small(workload__arrivals=closed, slo={"ttft": "100ms", "attainment": 0.95})
+    found = find(asked, "concurrency")
+    users = int(found.best.load)
+    # all prompts at once: the first of each user come later than ever again
+
+    def kept(count: int) -> tuple[float, float]:
+        loop = {"workload.arrivals.concurrency": count, "run.requests": 25 * count}
+        late = simulate(asked.override(loop)).record.ttft > 0.1
+        return 1 - float(late[:count].mean()), 1 - float(late[2 * count :].mean())
+
+    opening, steady = kept(users)
+    assert opening < 0.7
+    assert steady >= 0.945
+    assert kept(round(1.2 * users))[1] < 0.95
+    told = document(found)
+    assert told["opening_left_out"]
+    assert "first two requests per user do not count" in " ".join(told["sentences"])
+    strict = find(asked.override({"run.warmup": 0}), "concurrency", tolerance=0.1)
+    assert strict.best.load < 0.7 * users
+    assert strict.knee is not None
+    assert strict.knee.load <= strict.knee.between[1] <= strict.best.load  # not of what fails
+    assert not document(strict)["opening_left_out"]
+    assert not document(found_steep()[0])["opening_left_out"]
+
+
+def test_batches_that_fill_too_slowly_may_fill_in_time_under_more_load(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    static = small(scheduler={"batching": "static", "max_num_seqs": 8})
+    (promise,) = slo_promises(static)
+    finder = Finder(static, "rate", [promise])
+    full = finder.saturation.rate
+
+    class Window:
+        def __init__(self, load: float) -> None:
+            self.load, self.holds = load, 0.37 * full <= load <= 0.43 * full
+
+    monkeypatch.setattr(finder, "probe", lambda load, replicas, **_: Window(load))
+    best, fails = finder.find(1, 0.02)
+    assert best is not None
+    assert fails is not None
+    assert best.load <= 0.43 * full < fails.load <= 1.03 * best.load
+
+
+def test_batches_that_never_fill_in_time_are_told_so() -> None:
+    static = small(scheduler={"batching": "static", "max_num_seqs": 64})
+    with pytest.raises(InfeasibleError, match="requests wait for a batch") as caught:
+        find(static, "rate")
+    assert "no load that was tried" in str(caught.value)
+
+
+def test_a_horizon_that_cuts_requests_off_is_named() -> None:
+    with pytest.raises(InfeasibleError, match=r"run.horizon cuts runs short"):
+        find(small(run__horizon="20ms"), "rate")
+
+
+def test_an_own_load_that_fails_below_the_highest_is_no_headroom() -> None:
+    own = {"load": 1.0, "holds": False, "outcome": "fails", "probe": {"breaks": "ttft"}}
+    told = {"own": own, "unit": "requests/s", "headroom": 3.0}
+    assert "though the highest load does" in own_load(told)
+    assert "50% less would" in own_load({**told, "headroom": -0.5})
+
+
+def test_a_trace_is_sped_up(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    rows = "".join(f"{i / 10},{100 + i % 7 * 30},{10 + i % 11}\n" for i in range(400))
+    path.write_text(f"arrival_s,prompt_tokens,output_tokens\n{rows}", encoding="utf-8")
+    scenario = load_scenario(
+        {**SMALL, "workload": {"trace": {"path": str(path)}}, "run": {}}, {"slo.ttft": "50ms"}
+    )
+    traffic = traffic_of(scenario)
+    axis = axis_of(scenario, "rate", traffic)
+    assert axis.own == pytest.approx(10.0)
+    assert dict(axis.settings(100.0)) == {"workload.trace.time_scale": 0.1}
+    found = find(scenario, "rate")
+    assert all(probe.runs == 1 for probe in found.probes)  # nothing in it is random
+    assert found.best.load > 10
+
+
+def test_a_trace_that_was_cut_has_more_requests_to_decide_by(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    rows = "".join(f"{i / 10},{100 + i % 7 * 30},{10 + i % 11}\n" for i in range(400))
+    path.write_text(f"arrival_s,prompt_tokens,output_tokens\n{rows}", encoding="utf-8")
+    told = {}
+    for requests in (200, None):
+        scenario = load_scenario(
+            {**SMALL, "workload": {"trace": {"path": str(path)}}, "run": {"requests": requests}},
+            {"slo.ttft": "50ms"},
+        )
+        told[requests] = document(find(scenario, "rate"))
+        assert {probe["requests"] for probe in told[requests]["probes"]} == {requests or 400}
+    assert told[200]["first_requests"] == 200
+    assert told[None]["first_requests"] is None
+    open_ones = [{**each, "sure": False} for each in told.values()]
+    assert "Only 200 requests of the trace were taken" in sureness(open_ones[0])[0]
+    assert "A trace has no more requests" in sureness(open_ones[1])[0]
+
+
+def test_a_limit_that_nobody_keeps_has_no_load() -> None:
+    with pytest.raises(InfeasibleError, match="the TPOT limit is too tight") as caught:
+        find(small(slo={"tpot": "1ms"}), "rate")
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "told"),
+    [
+        ({"workload.arrivals": {"kind": "burst"}}, "rate", "no rate to look for"),
+        ({"workload.arrivals": {"kind": "closed", "concurrency": 3}}, "rate", "clients wait"),
+        ({"slo": {}}, "concurrency", "never overloaded"),
+    ],
+)
+def test_loads_that_do_not_exist_are_refused(changes: Any, kind: Any, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        find(load_scenario(SMALL, changes), kind)
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "own", "doubled"),
+    [
+        (
+            {"kind": "ramp", "rate": 2, "final_rate": 8, "duration": 60},
+            8,
+            {"workload.arrivals.rate": 4, "workload.arrivals.final_rate": 16},
+        ),
+        (
+            {"kind": "diurnal", "rate": 2, "peak_rate": 10, "period": 600},
+            6,
+            {"workload.arrivals.rate": 4, "workload.arrivals.peak_rate": 20},
+        ),
+    ],
+)
+def test_rates_that_change_grow_as_a_whole(
+    arrivals: dict[str, Any], own: float, doubled: dict[str, float]
+) -> None:
+    scenario = small(workload__arrivals=arrivals)
+    axis = axis_of(scenario, "rate", traffic_of(scenario))
+    assert axis.own == own
+    assert dict(axis.settings(own)) == {}
+    assert dict(axis.settings(2 * own)) == doubled
+
+
+def test_the_knee_is_where_power_is_greatest() -> None:
+    # M/M/1: throughput over latency is load (1 - load), greatest at one half
+    found = found_steep()[0]
+    probe = found.probes[0]
+    curve = [
+        type(probe)(
+            **{
+                **probe.__dict__,
+                "load": load,
+                "figures": {"request_throughput": load, "mean_e2el_ms": 1e3 / (1 - load)},
+            }
+        )
+        for load in (0.1, 0.3, 0.5, 0.7, 0.9)
+    ]
+    at = knee(curve)
+    assert at is not None
+    assert (at.load, at.between, at.at_end) == (0.5, (0.3, 0.7), False)
+    assert knee(curve[:2]) is None
+
+
+def test_the_command_writes_before_it_prints(tmp_path: Path) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(steep().to_yaml(), encoding="utf-8")
+    out = tmp_path / "out"
+    words = ["find", str(path), "--tolerance", "0.2", "--json", "-o", str(out)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    printed = json.loads(done.stdout)
+    saved = json.loads((out / "result.json").read_text("utf-8"))
+    assert printed == {**saved, "directory": str(out), "page": str(out / "report.html")}
+    page = (out / "report.html").read_text("utf-8")
+    for sentence in saved["sentences"][1:3]:
+        assert sentence in page
+    again = CliRunner().invoke(app, ["find", str(path), "-o", str(out)])
+    assert again.exit_code == 2
+    assert "not empty" in again.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--tolerance", "0"], ["--max", "speed"], ["--set", "x=1"]])
+def test_questions_that_are_none_exit_with_2(arguments: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(steep().to_yaml(), encoding="utf-8")
+    done = CliRunner().invoke(app, ["find", str(path), "--no-report", *arguments])
+    assert done.exit_code == 2
+    assert not done.stdout
+
+
+def test_the_table_fits_the_terminal() -> None:
+    from rich.console import Console
+
+    console = Console(width=88, color_system=None)
+    with console.capture() as captured:
+        console.print(find_view(document(found_steep()[0])))
+    text = captured.get()
+    assert "Highest load" in text
+    assert max(map(len, text.splitlines())) <= 88
+
+
+def long_prompts(**changes: Any) -> Scenario:
+    """Half of the requests are longer than ``max_model_len``."""
+    prompts = {"kind": "uniform", "low": 10, "high": 2000}
+    slo = {"ttft": "200ms", "tpot": "20ms", "attainment": 0.95}
+    return small(workload__prompt_tokens=prompts, run__requests=300, slo=slo, **changes)
+
+
+def test_rejected_requests_are_no_reason_for_a_faster_gpu() -> None:
+    with pytest.raises(InfeasibleError) as caught:
+        find(long_prompts(), "rate")
+    told = str(caught.value)
+    assert "are longer than max_model_len (1,024 tokens" in told
+    assert "; set max_model_len to 2,0" in told
+    assert "Of the requests that are accepted, 100% are within the limits" in told
+    assert "faster GPU" not in told
+    cured = int(re.findall(r"set max_model_len to ([\d,]+)", told)[0].replace(",", ""))
+    best = find(long_prompts(max_model_len=cured), "rate", tolerance=0.2).best
+    assert best.rejection is None or best.rejection.share < 0.01  # of another seed
+
+
+def test_a_few_rejected_requests_are_named_in_the_answer() -> None:
+    found = find(long_prompts(max_model_len=1998), "rate")
+    told = document(found)
+    assert 0 < told["rejection"]["share"] < 0.05
+    assert told["first_to_break"] == "tpot"
+    assert any(line.startswith("Rejected at any load: ") for line in told["sentences"])
+    assert all(probe["rejected"] > 0 for probe in told["probes"])
+
+
+def test_run_and_find_agree_on_what_breaks_first() -> None:
+    found = found_steep()[0]
+    assert found.fails is not None
+    above = found.probes[-1].load
+    verdict = simulate(steep().override({"workload.arrivals.rate": above})).summary["infersim"][
+        "verdict"
+    ]
+    kept = {name: entry["attainment"] for name, entry in verdict["limits"].items()}
+    assert verdict["first_limit"] == min(kept, key=lambda name: kept[name])
+    assert found.probes[-1].breaks == verdict["first_limit"]
+
+
+def test_what_the_interval_leaves_open_is_neither_holds_nor_fails() -> None:
+    told = document(found_steep()[0])
+    outcomes = {probe["load"]: probe["outcome"] for probe in told["probes"]}
+    for probe in told["probes"]:
+        kept = probe["promises"][0]
+        decided = kept["low"] >= 0.95 or kept["high"] < 0.95
+        assert (probe["outcome"] == "too close to call") == (not decided)
+        assert (probe["requests_to_decide"] is None) == decided
+    assert "too close to call" in outcomes.values()
+    assert outcomes[told["sure_up_to"]] == "holds"
+    assert outcomes[told["fails_for_sure_at"]] == "fails"
+    assert told["sure_up_to"] <= told["load"] < told["fails_for_sure_at"]
+    assert not told["sure"]
+    shown = "".join(told["sentences"])
+    assert f"the SLO is met at {told['sure_up_to']:.4g} requests/s and missed at " in shown
+    assert f"missed at {told['fails_for_sure_at']:.4g}." in shown
+    drawn = find_curve.figure(told, "tpot")
+    dots = {trace.name: trace for trace in drawn.data if trace.mode == "markers"}
+    assert len(dots["too close to call"].x) == list(outcomes.values()).count("too close to call")
+    assert dots["too close to call"].marker.color != dots["holds"].marker.color
+
+
+def test_latencies_are_those_of_the_share_that_the_slo_asks_for() -> None:
+    found = found_steep()[0]
+    told = document(found)
+    assert told["shares"]["tpot"] == 0.95
+    load = {"workload.arrivals.rate": told["load"], "run.requests": found.best.requests}
+    summary = simulate(steep().override(load)).summary
+    at_best = told["at_best"]
+    assert found.best.runs == 1  # so that the run is the very one
+    assert at_best["slo_tpot_ms"] == pytest.approx(summary["p95_tpot_ms"])
+    assert at_best["slo_ttft_ms"] == pytest.approx(summary["p95_ttft_ms"])
+    drawn = find_curve.figure(told, "tpot")
+    assert "p95" in drawn.layout.yaxis.title.text
+    best = next(t for t in drawn.data if t.name == "holds")
+    assert at_best["slo_tpot_ms"] in best.y
+
+
+def test_the_terminal_shows_the_loads_around_the_answer() -> None:
+    told = document(found_steep()[0])
+    shown = nearest(told)
+    loads = [probe["load"] for probe in shown]
+    assert len(shown) < len(told["probes"])
+    assert loads == sorted(loads)
+    assert {told["load"], told["fails_at"], told["own"]["load"]} <= set(loads)
+    apart = [abs(probe["load"] / told["load"] - 1) for probe in told["probes"]]
+    closest = sorted(apart)[:5]
+    assert set(closest) <= {abs(load / told["load"] - 1) for load in loads}
+
+
+def test_figures_show_every_load() -> None:
+    made = made_up.highest_load()
+    for metric in ("ttft", "tpot"):
+        drawn = find_curve.figure(made, metric)
+        points = [t for t in drawn.data if t.mode == "markers"]
+        assert sum(len(t.x) for t in points) == len(made["probes"])
+        region = next(t for t in drawn.data if t.name == "within the SLO")
+        assert max(region.x) == made["load"]
+        assert max(region.y) == made["limits_ms"][metric]
+    shares = find_attainment.figure(made)
+    assert sum(len(t.x) for t in shares.data if t.mode == "markers") == len(made["probes"])
+
+
+def test_a_page_without_an_slo_can_be_written() -> None:
+    page = render_find(document(find(load_scenario(ONE_SERVER, {"run.requests": 300}), "rate")))
+    assert "figure-curve-ttft" in page
+    assert "figure-attainment" not in page

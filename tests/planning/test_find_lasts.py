@@ -1,0 +1,164 @@
+"""``infersim find`` on short runs: what it says is true of long ones."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sim import simulate
+from sim.metrics.promises import look, slo_promises
+from sim.planning.load.find import CURVE, document, find
+from sim.planning.load.search import search
+from sim.planning.load.sentences import sureness
+from sim.scenario import Scenario, load_scenario
+from sim.terminal.console import as_text
+from sim.terminal.find import find_view
+from tests.planning.test_find import ONE_SERVER, service, waits_at_most
+from tests.planning_fixtures import small
+
+
+def short(**changes: Any) -> Scenario:
+    """Runs of 400 requests, a few seconds of traffic."""
+    return small(
+        run__requests=400, slo={"ttft": "60ms", "tpot": "14ms", "attainment": 0.95}, **changes
+    )
+
+
+def share_of_many(scenario: Scenario, load: float) -> float:
+    """The share within the SLO of 60,000 requests."""
+    many = {"workload.arrivals.rate": load, "run.requests": 60_000}
+    (promise,) = slo_promises(scenario)
+    return float(look(simulate(scenario.override(many)).record, promise).kept.mean())
+
+
+def test_a_long_run_agrees_with_what_short_ones_said() -> None:
+    scenario = short()
+    told = document(find(scenario, "rate"))
+    assert share_of_many(scenario, told["sure_up_to"]) >= 0.95
+    assert share_of_many(scenario, told["fails_for_sure_at"]) < 0.95
+    # which the load that runs of 400 requests hold would not
+    lengths = told["run_lengths"]
+    assert lengths["first"] < lengths["answer"]
+    assert share_of_many(scenario, lengths["first_load"]) < 0.94
+    assert told["sure_up_to"] <= told["load"] < lengths["first_load"]
+
+
+def test_the_interval_contains_the_analytic_rate() -> None:
+    each, first = service()
+    share, wait = 0.9, 2.0 * each
+    rates = np.linspace(0.01, 0.99, 2000) / each
+    chances = np.array([waits_at_most(wait, float(rate), each) for rate in rates])
+    exact = float(rates[np.flatnonzero(chances >= share)[-1]])
+    slo = {"ttft": wait + first, "attainment": share}
+    covered = 0
+    for seed in range(1, 7):
+        changes = {"slo": slo, "run.requests": 200, "seed": seed}
+        told = document(find(load_scenario(ONE_SERVER, changes), "rate"))
+        covered += told["sure_up_to"] <= exact <= told["fails_for_sure_at"]
+    assert covered >= 5  # each with 95 % confidence
+
+
+def test_the_answer_says_how_long_its_runs_were() -> None:
+    told = document(find(short(), "rate"))
+    lengths, text = told["run_lengths"], " ".join(told["sentences"])
+    assert f"Runs of {lengths['first']:,} requests hold {lengths['first_load']:.4g}" in text
+    assert f"longer ones, of {lengths['answer']:,} requests (" in text
+    assert f"the SLO is met at {told['sure_up_to']:.4g} requests/s" in text
+    assert "for sure" not in text
+    assert lengths["confirmed"]
+    best = next(probe for probe in told["probes"] if probe["load"] == told["load"])
+    assert best["requests_per_run"] == lengths["longest"] == 4 * lengths["answer"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"run__horizon": "4s"},
+        {
+            "workload__arrivals": {"kind": "ramp", "rate": 20, "final_rate": 40, "duration": 10},
+        },
+    ],
+)
+def test_traffic_that_ends_is_not_made_longer(changes: dict[str, Any]) -> None:
+    told = document(find(short(**changes), "rate", tolerance=0.1))
+    assert not told["run_lengths"]["lasts"]
+    assert told["run_lengths"]["longest"] == told["run_lengths"]["first"]
+    assert "the traffic as it was simulated, " in " ".join(told["sentences"])
+
+
+def test_a_rate_that_is_called_stable_claims_no_confidence() -> None:
+    told = document(find(load_scenario(ONE_SERVER, {"run.requests": 300}), "rate"))
+    text = " ".join(told["sentences"])
+    assert "confidence" not in text
+    assert "no doubt" not in text
+    assert "The mean load of the runs decides; chance in it is not bounded." in text
+
+
+def test_a_closed_loop_is_tried_in_longer_runs_too() -> None:
+    closed = {"kind": "closed", "concurrency": 4}
+    scenario = short(workload__arrivals=closed).override({"slo": {"tpot": "9ms"}})
+    told = document(find(scenario, "concurrency", tolerance=0.1))
+    assert told["run_lengths"]["lasts"]
+    assert told["run_lengths"]["longest"] >= 1600
+    assert told["sure_up_to"] is None or told["sure_up_to"] == int(told["sure_up_to"])
+
+
+def test_a_search_near_its_guess_takes_small_steps() -> None:
+    tried: list[float] = []
+
+    def holds(load: float) -> bool:
+        tried.append(load)
+        return load <= 10
+
+    found = search(holds, 10.1, lowest=1, highest=100, tolerance=0.03, first_step=0.03)
+    assert len(tried) == 2
+    assert (found.holds, found.fails) == (pytest.approx(10.1 / 1.03), 10.1)
+
+
+def test_the_knee_is_of_loads_played_at_one_length() -> None:
+    """Runs of 400 requests are too short for the answer, and so for the curve below it."""
+    found = find(short(), "rate")
+    told = document(found)
+    lengths = told["run_lengths"]
+    assert lengths["first"] < lengths["answer"]
+    played = {probe.load: probe.requests // probe.runs for probe in found.probes}
+    curve = [played[share * told["load"]] for share in CURVE if share < 0.9]
+    assert curve == [lengths["answer"]] * 8
+    at = told["knee"]["load"]
+    assert at == told["load"] or played[at] == lengths["answer"]
+    table = as_text(find_view(told))
+    assert f"{lengths['answer']:,}" in table
+    assert "tokens/s" not in table
+    assert max(len(line) for line in table.splitlines()) <= 88
+    assert "\u2026" not in table
+
+
+def words(document: dict[str, Any], **changes: Any) -> str:
+    return " ".join(sureness({**document, **changes}))
+
+
+def open_at(load: float, count: int | None) -> dict[str, Any]:
+    return {"load": load, "requests_to_decide": count}
+
+
+def test_what_confirms_a_load_says_what_its_row_says() -> None:
+    told = document(find(short(), "rate"))
+    assert told["run_lengths"]["confirmed"]
+    held = {**told, "at_best": told["at_best"] | {"outcome": "holds"}}
+    assert "confirm that this load holds" in words(held)
+    open_one = {**told, "at_best": told["at_best"] | {"outcome": "too close to call"}}
+    assert "confirm" not in words(open_one)
+    assert "are in favour, but too close to call" in words(open_one)
+
+
+def test_the_requests_that_decide_are_those_of_the_answer() -> None:
+    told = document(find(short(), "rate")) | {"sure": False}
+    load, fails = told["load"], told["fails_at"]
+    both = words(told, probes=[open_at(load, 120_000), open_at(fails, 6_600_000)])
+    assert f"About 120,000 requests at {load:.4g} would decide" in both
+    assert "Millions" not in both
+    assert "Millions of requests would be needed to decide: the load is at the limit" in words(
+        told, probes=[open_at(load, 6_600_000), open_at(fails, 120_000)]
+    )
+    next_one = words(told, probes=[open_at(load, None), open_at(fails, 6_600_000)])
+    assert f"Millions of requests would be needed to decide {fails:.4g} requests/s" in next_one

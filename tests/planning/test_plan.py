@@ -1,0 +1,527 @@
+"""``infersim plan``: an exhaustive search finds no better winner, and every answer is whole."""
+
+import json
+import shlex
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from reports.figures import plan_pareto
+from reports.pages.planning.plan import render_plan
+from sim import simulate
+from sim.cli import app
+from sim.ends import at_factor, end_factors
+from sim.errors import InfeasibleError
+from sim.metrics.promises import slo_promises
+from sim.planning.fleet import choose as choosing
+from sim.planning.fleet.choose import Plan, Question, bands, choose, front
+from sim.planning.fleet.constraints import read_constraints
+from sim.planning.fleet.launch import launch_commands
+from sim.planning.fleet.layouts import Layout, Rejected, layouts, screen
+from sim.planning.fleet.plan_document import document
+from sim.planning.fleet.sizing import Confirmed, FleetEnds, Sized
+from sim.planning.load.find import Finder
+from sim.planning.load.lasting import lasting
+from sim.planning.load.loads import traffic_of
+from sim.planning.load.saturation import acceptable, alone
+from sim.scenario import Scenario, load_scenario
+from sim.simulation import prepare
+from sim.terminal.plan import plan_view
+from tests import made_up
+from tests.planning_fixtures import small
+
+GPUS = ("h100-sxm", "l40s", "a10g")
+SIZES = (1, 2)
+
+
+def scenario(longest: int = 60, **slo: Any) -> Scenario:
+    return small(
+        run__requests=100,
+        workload__prompt_tokens={"kind": "uniform", "low": 50, "high": 900},
+        workload__output_tokens={"kind": "uniform", "low": 5, "high": longest},
+        slo={"attainment": 0.9, **slo},
+    )
+
+
+def quick(**slo: Any) -> Scenario:
+    """The same with answers so short that a fleet of several replicas needs few requests."""
+    return scenario(15, **slo)
+
+
+def question(asked: Scenario, rate: float, top: int = 1, **more: Any) -> Question:
+    limits = read_constraints(more.get("constraint"))
+    made = layouts(asked, more.get("gpus", GPUS), more.get("sizes", SIZES), more.get("kinds", ()))
+    return Question(tuple(made), rate, more.get("headroom", 0.1), top, limits)
+
+
+def exhaustive(asked: Scenario, q: Question) -> dict[Layout, tuple[int, float]]:
+    """Layout -> replicas and cost of its smallest fleet that holds, without any screening."""
+    (promise,) = slo_promises(asked)
+    found = {}
+    for layout in q.layouts:
+        screened = screen(asked, layout, q.target, [promise], q.constraints)
+        if isinstance(screened, Rejected) and screened.cost is None:
+            continue  # it does not fit at all
+        finder = Finder(asked.override(layout.settings(asked)), "rate", [promise])
+        price = _price(asked, layout)
+        for replicas in range(1, 9):
+            if lasting(finder, q.target, replicas).holds:
+                found[layout] = (replicas, replicas * price)
+                break
+    return found
+
+
+def _price(asked: Scenario, layout: Layout) -> float:
+    gpu = prepare(asked.override(layout.settings(asked))).only.deployment.gpu
+    assert gpu.price_per_hour is not None
+    return gpu.price_per_hour * layout.tensor_parallel
+
+
+@pytest.mark.parametrize(
+    ("slo", "rate"),
+    [
+        ({"ttft": "300ms", "tpot": "40ms"}, 60.0),
+        ({"ttft": "90ms", "tpot": "15ms"}, 25.0),
+        ({"ttft": "60ms"}, 30.0),
+    ],
+)
+def test_the_screening_never_loses_the_winner(
+    slo: dict[str, str], rate: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choosing, "WAVE", 1)  # leaves out what it can after every layout
+    asked = quick(**slo)
+    q = question(asked, rate, top=2)
+    every = exhaustive(asked, q)
+    assert len(every) >= q.top
+    found = choose(asked, q)
+    costs = sorted(cost for _, cost in every.values())
+    assert [each.sized.cost for each in found.best] == pytest.approx(costs[: q.top])
+    told = {each.sized.layout for each in found.best} | {each.layout for each in found.rejected}
+    assert told == set(q.layouts)
+    cheapest = min(cost for _, cost in every.values())
+    winner = found.sized[0]
+    assert winner.cost == pytest.approx(cheapest)
+    assert every[winner.layout] == (winner.replicas, pytest.approx(winner.cost))
+    for sized in found.sized:
+        assert every[sized.layout][0] == sized.replicas
+    for rejected in found.rejected:
+        if rejected.layout in every:  # it holds, so it must have been dearer
+            assert rejected.reason == "more expensive"
+            assert rejected.cost is not None
+            assert every[rejected.layout][1] >= rejected.cost > cheapest - 1e-9
+
+
+@cache
+def planned() -> Plan:
+    asked = scenario(ttft="300ms", tpot="40ms")
+    return choose(asked, question(asked, 60.0, top=2, gpus=GPUS[:2], sizes=(1, 2, 3)))
+
+
+def test_every_layout_is_ranked_or_rejected_with_a_reason() -> None:
+    found = planned()
+    best = {each.sized.layout for each in found.best}
+    rejected = {each.layout: each for each in found.rejected}
+    assert best | set(rejected) == set(found.question.layouts)
+    assert not best & set(rejected)
+    assert all(each.text and each.reason for each in found.rejected)
+    three = rejected[Layout("h100-sxm", 3, None)]
+    assert three.reason == "layout impossible"
+    assert "32 attention heads" in three.text
+    costs = [each.sized.cost for each in found.best]
+    assert costs == sorted(costs)
+
+
+def test_the_winner_is_confirmed_by_a_run_of_its_own() -> None:
+    found = planned()
+    fleet = document(found)["fleets"][0]
+    target = {**fleet["settings"], "workload.arrivals.rate": found.question.target}
+    held = simulate(found.scenario.override(target)).summary["infersim"]["verdict"]
+    assert held["attainment"] >= held["target"]
+    smaller = {**target, "fleet.0.replicas": fleet["replicas"] - 1}
+    if fleet["smaller_breaks"] is not None:
+        missed = simulate(found.scenario.override(smaller)).summary["infersim"]["verdict"]
+        assert missed["attainment"] < held["attainment"]
+    words = shlex.split(fleet["run"])
+    again = found.scenario.override([word for word in words if word != "--set"])
+    assert again == found.scenario.override(fleet["settings"])
+
+
+def test_the_answer_does_not_depend_on_the_number_of_processes() -> None:
+    asked = scenario(ttft="300ms", tpot="40ms")
+    q = question(asked, 60.0, top=2, gpus=GPUS[:2], sizes=(1, 2, 3))
+    assert document(choose(asked, q, jobs=2)) == document(planned())
+
+
+def test_a_fleet_holds_its_headroom() -> None:
+    for each in planned().best:
+        assert each.best.load >= planned().question.target
+        assert each.at_rate.holds
+        assert each.sized.at_target.holds
+
+
+def test_the_bands_follow_from_the_error() -> None:
+    found = planned()
+    for each, band in zip(found.best, bands(found), strict=True):
+        low, high = band.replicas
+        assert 1 <= low <= each.sized.replicas <= high
+        assert band.cost == (low * each.sized.price, high * each.sized.price)
+        assert 0 < band.error < 0.5
+    last = bands(found)[-1]
+    assert last.survives or len(found.sized) > len(found.best)
+
+
+def test_the_replicas_at_both_ends_are_those_that_hold_there() -> None:
+    asked = scenario(ttft="300ms", tpot="40ms")
+    found = planned()
+    for each, band in zip(found.best, bands(found), strict=True):
+        low, high = band.replicas
+        assert high is not None
+        own = asked.override(each.sized.layout.settings(asked))
+        for factor, replicas in zip(end_factors(band.error), (low, high), strict=True):
+            finder = Finder(at_factor(own, factor), "rate", found.promises)
+            assert lasting(finder, found.question.target, replicas).holds
+            fewer = replicas - 1
+            if fewer >= (1 if replicas == low else each.sized.replicas):
+                assert not lasting(finder, found.question.target, fewer).holds
+
+
+def fleet_of(name: str, *, replicas: int, price: float) -> Any:
+    """A fleet that was confirmed."""
+    sized = Sized(Layout(name, 1, None), price, replicas, 0.0, None, None)  # type: ignore[arg-type]
+    return Confirmed(sized, None, None, None)  # type: ignore[arg-type]
+
+
+def test_a_rank_is_sure_unless_errors_against_each_other_could_turn_it() -> None:
+    first = fleet_of("first", replicas=4, price=1.0)
+    second = fleet_of("second", replicas=1, price=4.5)
+    third = fleet_of("third", replicas=2, price=3.0)
+    fourth = fleet_of("fourth", replicas=6, price=1.02)
+    near = Rejected(Layout("near", 1, None), "bound", "", 6.0, unsimulated=True)
+    far = Rejected(Layout("far", 1, None), "bound", "", 6.5, unsimulated=True)
+    found = bands(
+        SimpleNamespace(
+            best=(first, second),
+            sized=tuple(each.sized for each in (first, second, third, fourth)),
+            ends=(
+                FleetEnds(0.2, 3, 5, False),
+                FleetEnds(0.0, 1, 1, True),
+                FleetEnds(0.2, 2, 2, True),
+                FleetEnds(0.25, 5, None, False),
+            ),
+            rejected=(near, far),
+        )  # type: ignore[arg-type]
+    )
+    # the first costs up to 5.0; the second 4.5; the third 6.0; the fourth at least 5.1; near 4.8
+    assert (found[0].replicas, found[0].cost) == ((3, 5), (3.0, 5.0))
+    assert found[0].rivals == ("#2 1 x second", "1 x near (not simulated)")
+    assert not found[0].survives
+    assert not found[0].holds_if_slower
+    assert (found[1].replicas, found[1].rivals) == ((1, 1), ())
+    assert found[1].survives
+    assert found[1].holds_if_slower
+
+
+def test_a_token_costs_what_the_fleet_costs_while_it_serves_the_rate() -> None:
+    found = planned()
+    for fleet, each in zip(document(found)["fleets"], found.best, strict=True):
+        figures = each.at_rate.figures
+        outputs = (figures["output_throughput"] or 0) / (figures["request_throughput"] or 1)
+        per_hour = found.question.rate * 3600 * outputs
+        usd = fleet["usd_per_hour"] / per_hour * 1e6
+        assert fleet["usd_per_million_output_tokens"] == pytest.approx(usd)
+        # over the whole of a short run, its end included, a token seems to cost more
+        assert (figures["usd_per_million_output_tokens"] or 0) > 1.05 * usd
+
+
+def test_the_front_has_no_fleet_that_is_dearer_and_slower() -> None:
+    sized = planned().sized
+    on = front(sized, "slo_ttft_ms")
+    assert on[0]  # the cheapest is always on it
+    best = min(sized, key=lambda each: each.at_target.figures["slo_ttft_ms"] or 0.0)
+    assert on[sized.index(best)]
+    for mine, is_on in zip(sized, on, strict=True):
+        beaten = any(
+            o.cost < mine.cost
+            and (o.at_target.figures["slo_ttft_ms"] or 0)
+            < (mine.at_target.figures["slo_ttft_ms"] or 0)
+            for o in sized
+        )
+        assert not (is_on and beaten)
+
+
+def test_constraints_rule_out_fleets() -> None:
+    asked = quick(ttft="300ms", tpot="40ms")
+    few = {"gpus": GPUS[:2], "top": 4, "sizes": (1,)}
+    free = choose(asked, question(asked, 30.0, **few))
+    dearest = free.sized[-1]
+    limit = f"cost<{dearest.cost - 0.01:.2f}/h"
+    found = choose(asked, question(asked, 30.0, **few, constraint=limit))
+    assert dearest.layout not in {each.layout for each in found.sized}
+    out = next(each for each in found.rejected if each.layout == dearest.layout)
+    assert out.reason == "constraint"
+    assert "more than $" in out.text
+    with pytest.raises(InfeasibleError, match="no fleet holds") as caught:
+        choose(asked, question(asked, 60.0, constraint="cost<0.01/h"))
+    assert caught.value.exit_code == 3
+    assert str(caught.value).count("\n") == len(GPUS) * len(SIZES)
+
+
+@pytest.mark.parametrize(
+    ("constraint", "reason"),
+    [
+        ("gpus<=1", "constraint"),
+        ("replicas<=1", "constraint"),
+        ("ttft:p50<1ms", "TTFT missed at any load"),
+        ("e2el:p50<100ms", "E2EL missed at any load"),
+    ],
+)
+def test_every_kind_of_constraint_is_kept_to(constraint: str, reason: str) -> None:
+    asked = quick(ttft="300ms", tpot="40ms")
+    q = question(asked, 150.0, gpus=("a10g",), sizes=(1,), constraint=constraint)
+    with pytest.raises(InfeasibleError, match=f"1 x a10g: {reason}"):
+        choose(asked, q)
+
+
+def test_a_constraint_in_between_takes_more_replicas() -> None:
+    asked = quick(ttft="300ms", tpot="40ms")
+    few = {"gpus": ("l40s",), "sizes": (1,)}
+    (free,) = choose(asked, question(asked, 10.0, **few)).best
+    times = simulate(
+        asked.override({**free.sized.layout.settings(asked), "workload.arrivals.rate": 0.1})
+    ).record.e2el
+    limit = f"e2el:p50<{1.15 * float(np.median(times)):.4f}s"
+    found = choose(asked, question(asked, 10.0, **few, constraint=limit))
+    assert found.best[0].sized.replicas > free.sized.replicas
+    texts = [each.promise.text for each in found.best[0].at_rate.attained]
+    assert any(text.startswith("50% of requests within E2EL") for text in texts)
+
+
+def test_lone_requests_are_priced_as_they_are_simulated() -> None:
+    asked = scenario(ttft="300ms").override({"workload.arrivals": {"kind": "poisson", "rate": 0.1}})
+    setup = prepare(asked)
+    replica = setup.only
+    lone = alone(replica, acceptable(replica, traffic_of(asked)))
+    run = simulate(asked).record
+    assert lone.ttft.mean() == pytest.approx(run.ttft.mean(), rel=0.05)
+    assert lone.tpot.mean() == pytest.approx(run.tpot.mean(), rel=0.05)
+
+
+def test_precisions_are_choices() -> None:
+    asked = quick(ttft="300ms", tpot="40ms")
+    q = question(asked, 10.0, top=4, gpus=("h100-sxm",), sizes=(1,), kinds=("fp8", "bf16", "int4"))
+    assert [layout.text for layout in q.layouts] == [
+        "1 x h100-sxm, fp8",
+        "1 x h100-sxm, bf16",
+        "1 x h100-sxm, int4",
+    ]
+    settings = q.layouts[2].settings(asked)
+    assert settings["precision.weights"] == "int4"
+    assert settings["precision.activations"] == "bf16"
+    found = choose(asked, q)
+    commands = {each.sized.layout.precision: each for each in found.best}
+    assert set(commands) == {"fp8", "bf16", "int4"}
+
+
+STORED_ONLY = "a100-pcie has no fp8 units: weights are stored in fp8 and computed in bf16."
+
+
+def test_a_format_that_a_gpu_lacks_is_said() -> None:
+    """In the row, below the tables, beside the commands and on the page."""
+    from rich.console import Console
+
+    asked = quick(ttft="300ms", tpot="40ms")
+    q = question(asked, 10.0, top=2, gpus=("a100-pcie", "h100-sxm"), sizes=(1,), kinds=("fp8",))
+    told = document(choose(asked, q))
+    notes = {fleet["gpu"]: fleet["format_note"] for fleet in told["fleets"]}
+    assert notes == {"a100-pcie": STORED_ONLY, "h100-sxm": None}
+    assert told["format_notes"] == [STORED_ONLY]
+    for fleet in told["fleets"]:
+        said = any(STORED_ONLY in note for note in fleet["launch"]["notes"])
+        assert said == (fleet["gpu"] == "a100-pcie")
+        assert "--quantization fp8" in fleet["launch"]["vllm"]
+    console = Console(width=200, color_system=None)
+    with console.capture() as captured:
+        console.print(plan_view(told))
+    assert captured.get().count(STORED_ONLY) == 1
+    assert render_plan(told).count(STORED_ONLY) == 1
+
+
+def test_a_price_of_one_gpu_is_not_that_of_another() -> None:
+    asked = scenario(ttft="300ms").override({"fleet.0.price_per_gpu_hour": 1.25})
+    own, other = (asked.override(Layout(gpu, 1, None).settings(asked)) for gpu in GPUS[:2])
+    assert own.fleet[0].price_per_gpu_hour == 1.25
+    assert other.fleet[0].price_per_gpu_hour == "catalogue"
+
+
+@pytest.mark.parametrize(
+    ("router", "says"),
+    [
+        ("least-outstanding", "least-outstanding (the one with the fewest unfinished requests)."),
+        ("round-robin", "round-robin (the replicas take turns)."),
+    ],
+)
+def test_several_replicas_need_a_router_with_the_policy_simulated(router: str, says: str) -> None:
+    told = launch_commands(small(fleet__0__replicas=2, router=router))["notes"]
+    assert any(note.endswith(f"behind a router with the policy {says}") for note in told)
+
+
+def test_launch_commands_say_what_was_simulated() -> None:
+    asked = load_scenario(
+        {
+            "model": "llama-3.1-70b",
+            "fleet": {"gpu": "h100-sxm", "tensor_parallel": 4, "replicas": 3},
+            "precision": {"weights": "fp8", "activations": "fp8", "kv_cache": "fp8"},
+            "max_model_len": 16384,
+            "scheduler": {"max_num_seqs": 200, "max_num_batched_tokens": 4096},
+            "workload": small().resolved()["workload"],
+        }
+    )
+    made = launch_commands(asked)
+    vllm, sglang = shlex.split(made["vllm"]), shlex.split(made["sglang"])
+    assert vllm[:3] == ["vllm", "serve", "meta-llama/Llama-3.1-70B"]
+    for option, value in {
+        "--tensor-parallel-size": "4",
+        "--quantization": "fp8",
+        "--kv-cache-dtype": "fp8",
+        "--max-model-len": "16384",
+        "--max-num-seqs": "200",
+        "--max-num-batched-tokens": "4096",
+    }.items():
+        assert vllm[vllm.index(option) + 1] == value
+    memory = prepare(asked).only.capacity
+    kept = float(sglang[sglang.index("--mem-fraction-static") + 1])
+    used = memory.weights + memory.num_gpu_blocks * 16 * memory.kv_bytes_per_token
+    assert used / memory.memory - 0.001 <= kept <= used / memory.memory
+    tensorrt = shlex.split(made["tensorrt-llm"])
+    assert tensorrt[0] == "trtllm-serve"
+    assert tensorrt[tensorrt.index("--max_seq_len") + 1] == "16384"
+    share = float(tensorrt[tensorrt.index("--kv_cache_free_gpu_memory_fraction") + 1])
+    cache = memory.num_gpu_blocks * 16 * memory.kv_bytes_per_token
+    assert share * (memory.memory - memory.taken) == pytest.approx(cache, rel=0.002)
+    assert any("3 replicas" in note for note in made["notes"])
+
+
+def command(tmp_path: Path, *arguments: str, asked: Scenario | None = None) -> Any:
+    path = tmp_path / "small.yaml"
+    written = asked or quick(ttft="300ms", tpot="40ms")
+    path.write_text(written.to_yaml(), encoding="utf-8")
+    out = tmp_path / f"out-{len(list(tmp_path.iterdir()))}"
+    return CliRunner().invoke(app, ["plan", str(path), "--jobs", "1", "-o", str(out), *arguments])
+
+
+def test_the_command_writes_before_it_prints(tmp_path: Path) -> None:
+    arguments = ("--gpus", "h100-sxm,l40s", "--tensor-parallel", "1", "--rate", "2x", "--json")
+    done = command(tmp_path, *arguments)
+    assert done.exit_code == 0, done.output
+    printed = json.loads(done.stdout)
+    saved = json.loads((Path(printed["directory"]) / "result.json").read_text("utf-8"))
+    assert printed["rate"] == saved["rate"] == 40.0
+    page = Path(printed["page"]).read_text("utf-8")
+    assert saved["fleets"][0]["layout"] in page
+    assert "vllm serve" in page
+    assert f"infersim run {shlex.quote(saved['file'])} --set" in page
+    assert "SCENARIO" not in page
+
+
+def test_the_command_of_a_fleet_repeats_the_overrides(tmp_path: Path) -> None:
+    arguments = ("--gpus", "h100-sxm", "--tensor-parallel", "1", "--rate", "35.5", "--no-report")
+    given = "slo={ttft: 280ms, attainment: 0.9}"
+    done = command(tmp_path, *arguments, "--set", given)
+    assert done.exit_code == 0, done.output
+    assert "1 replica of 1 x h100-sxm (1 GPU)" in done.stdout
+    begin = done.stdout.index("infersim run")
+    words = shlex.split(done.stdout[begin : done.stdout.index("\nRun:")].replace("\\\n", " "))
+    assert words[:2] == ["infersim", "run"]
+    again = load_scenario(words[2], [word for word in words[3:] if word != "--set"])
+    expected = load_scenario(words[2], [given, "workload.arrivals.rate=35.5"])
+    assert again.slo == expected.slo
+    assert again.workload == expected.workload
+    assert again.fleet[0].gpu == "h100-sxm"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["--gpus", ""], 2, "--gpus"),
+        (["--gpus", "h100-sxm,,l40s"], 2, "--gpus"),
+        (["--gpus", "h100sxm"], 2, "h100-sxm"),
+        (["--gpus", "l40s", "--tensor-parallel", "0"], 2, "--tensor-parallel"),
+        (["--gpus", "l40s", "--tensor-parallel", "two"], 2, "--tensor-parallel"),
+        (["--gpus", "l40s", "--rate", "0"], 2, "--rate"),
+        (["--gpus", "l40s", "--headroom", "-0.5"], 2, "--headroom"),
+        (["--gpus", "l40s", "--top", "0"], 2, "--top"),
+        (["--gpus", "l40s", "--jobs", "0"], 2, "--jobs"),
+        (["--gpus", "l40s", "--precision", "fp7"], 2, "fp7"),
+        (["--gpus", "l40s", "--constraint", "cost<1;cost<2"], 2, "twice"),
+        (["--gpus", "l40s", "--set", "workload.arrivals={kind: burst}"], 2, "no rate"),
+        (["--gpus", "a10g", "--tensor-parallel", "1", "--set", "model=llama-3.1-70b"], 3, "fit"),
+        (["--gpus", "l40s", "--set", "slo.tpot=1us"], 3, "TPOT missed at any load"),
+    ],
+)
+def test_questions_without_an_answer_get_one_clear_sentence(
+    arguments: list[str], code: int, told: str, tmp_path: Path
+) -> None:
+    done = command(tmp_path, *arguments)
+    assert done.exit_code == code, done.output
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not done.stdout
+    assert not list(tmp_path.glob("out-*"))
+
+
+def test_without_promises_the_fleet_is_stable() -> None:
+    asked = small(slo={}, run__requests=300)
+    found = choose(asked, question(asked, 60.0, gpus=("h100-sxm", "a10g"), sizes=(1,)))
+    assert all(each.sized.at_target.state == "stable" for each in found.best)
+    assert document(found)["criterion"] == "stable"
+
+
+def test_the_table_fits_the_terminal() -> None:
+    from rich.console import Console
+
+    console = Console(width=88, color_system=None)
+    with console.capture() as captured:
+        console.print(plan_view(document(planned())))
+    text = captured.get()
+    assert "Cheapest" in text
+    assert "could be" in text
+    assert max(map(len, text.splitlines())) <= 88
+    begin = text.index("vllm serve")
+    shown = text[begin : text.index("python -m sglang")].replace("\\\n", " ")
+    assert shlex.split(shown) == shlex.split(document(planned())["fleets"][0]["launch"]["vllm"])
+
+
+def test_the_figure_shows_every_fleet_that_holds() -> None:
+    made = made_up.fleet_plan()
+    drawn = plan_pareto.figure(made, "ttft")
+    dots = [trace for trace in drawn.data if trace.mode == "markers"]
+    assert sum(len(trace.x) for trace in dots) == len(made["sized"])
+    assert list(drawn.data[0].y) == [470.0, 380.0, 300.0]
+
+
+def test_a_page_shows_names_as_text() -> None:
+    written = document(planned())
+    page = render_plan({**written, "scenario": "<script>alert(1)</script>"})
+    assert "<script>alert(1)" not in page
+
+
+def test_the_words_of_a_fleet_of_one_replica() -> None:
+    asked = small(run__requests=150)
+    told = document(choose(asked, question(asked, 2.0, gpus=["h100-sxm"], sizes=[1])))
+    assert told["fleets"][0]["replicas"] == 1
+    assert "it takes 1 replica all the same" in told["ranking"]["text"]
+    assert told["asked"]["changes"] == []  # of the scenario; one run a fleet is plan's own choice
+
+
+def test_no_note_on_the_page_of_a_plan_ends_twice() -> None:
+    asked = small(run__requests=100, slo__tpot="100ms")
+    made = document(choose(asked, question(asked, 2.0, gpus=["l40s"], sizes=[1])))
+    assert any(note.endswith(".") for note in made["fleets"][0]["notes"])
+    page = render_plan(made)
+    assert "your server has.<" in page
+    assert "your server has.." not in page

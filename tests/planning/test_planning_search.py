@@ -1,0 +1,164 @@
+"""The searches of ``find`` and ``plan`` on thresholds that are known, and what constraints say."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.errors import UsageError
+from sim.metrics.promises import Promise, Seen, limits_ms, pooled, wilson
+from sim.planning.fleet.choose import read_rate
+from sim.planning.fleet.constraints import Constraints, read_constraints
+from sim.planning.fleet.sizing import smallest
+from sim.planning.load.search import search
+
+
+@given(
+    threshold=st.floats(1e-2, 1e3),
+    guess=st.floats(1e-3, 1e4),
+    tolerance=st.floats(0.002, 0.3),
+)
+def test_a_threshold_is_bracketed_from_any_guess(
+    threshold: float, guess: float, tolerance: float
+) -> None:
+    found = search(
+        lambda load: load <= threshold, guess, lowest=1e-3, highest=1e4, tolerance=tolerance
+    )
+    assert found.holds is not None
+    assert found.fails is not None
+    assert found.holds <= threshold < found.fails
+    assert found.fails / found.holds <= 1 + tolerance * (1 + 1e-9)
+
+
+@given(threshold=st.integers(0, 3000), guess=st.floats(0.5, 2000.0))
+def test_whole_loads_are_bracketed_to_one(threshold: int, guess: float) -> None:
+    seen: list[float] = []
+
+    def holds(load: float) -> bool:
+        seen.append(load)
+        return load <= threshold
+
+    found = search(holds, guess, lowest=1, highest=2000, tolerance=0.0, whole=True)
+    assert found.holds == (None if threshold < 1 else min(threshold, 2000))
+    assert found.fails == (None if threshold >= 2000 else max(1, threshold + 1))
+    assert all(load == int(load) for load in seen)
+    assert len(seen) == len(set(seen)) <= 40
+
+
+@given(
+    least=st.integers(1, 50),
+    answer=st.integers(1, 300),
+    guess=st.integers(1, 200),
+    most=st.integers(1, 400),
+)
+def test_the_smallest_fleet_is_found_from_any_guess(
+    least: int, answer: int, guess: int, most: int
+) -> None:
+    guess, most = max(guess, least), max(most, guess, least)
+    asked: list[int] = []
+
+    def holds(replicas: int) -> bool:
+        asked.append(replicas)
+        return replicas >= answer
+
+    found = smallest(holds, least, guess, most)
+    assert found == (max(least, answer) if answer <= most else None)
+    assert all(least <= replicas <= most for replicas in asked)
+
+
+def test_wilson_is_what_tables_say() -> None:
+    # Wilson's interval of 8 of 10: worked out by hand
+    z2 = 1.959964**2
+    middle = (0.8 + z2 / 20) / (1 + z2 / 10)
+    half = 1.959964 * math.sqrt(0.016 + z2 / 400) / (1 + z2 / 10)
+    assert wilson(0.8, 10) == pytest.approx((middle - half, middle + half), rel=1e-6)
+    assert wilson(1.0, 100)[1] == 1.0
+    assert 0.95 < wilson(1.0, 100)[0] < 0.97
+
+
+def test_what_was_always_seen_may_be_certain_and_rounding_does_not_say_otherwise() -> None:
+    for count in range(1, 3000, 7):
+        assert wilson(1.0, count)[1] == 1.0
+        assert wilson(0.0, count)[0] == 0.0
+    seen = pooled(
+        Promise({"ttft": 1.0}, 1.0), [Seen(np.ones(60, dtype=bool), {"ttft": 0.5}, {"ttft": 1.0})]
+    )
+    assert seen.kept
+    assert not seen.sure  # sixty of sixty do not prove that all keep it
+
+
+def test_wilson_covers_a_known_share_at_its_rate() -> None:
+    random = np.random.default_rng(1)
+    covered = 0
+    for _ in range(1000):
+        kept = random.random(400) < 0.95
+        seen = pooled(
+            Promise({"ttft": 1.0}, 0.95), [Seen(kept, {"ttft": 1.0}, {"ttft": float(kept.mean())})]
+        )
+        covered += seen.low <= 0.95 <= seen.high
+    assert 930 <= covered <= 985
+
+
+def test_luck_of_whole_runs_widens_the_interval() -> None:
+    promise = Promise({"ttft": 1.0}, 0.9)
+    of_ttft = ({"ttft": 1.0}, {"ttft": 0.9})
+    even = [Seen(np.arange(600) % 10 > 0, *of_ttft)] * 4
+    lucky = [Seen(np.arange(600) >= misses, *of_ttft) for misses in (0, 0, 120, 120)]
+    narrow, wide = pooled(promise, even), pooled(promise, lucky)
+    assert narrow.share == wide.share == 0.9
+    assert wide.high - wide.low > 3 * (narrow.high - narrow.low)
+    assert not wide.sure
+
+
+def test_the_limit_that_most_requests_exceed_breaks_first() -> None:
+    promise = Promise({"ttft": 0.5, "tpot": 0.04}, 0.99)
+    late = {"ttft": 2.4, "tpot": 1.3}  # few are late for the first token, but those by much
+    run = Seen(np.arange(100) >= 31, late, {"ttft": 0.98, "tpot": 0.70})
+    assert pooled(promise, [run]).tightest == "tpot"
+
+
+def test_the_tightest_limit_counts() -> None:
+    promises = [Promise({"ttft": 1.0, "tpot": 0.05}, 0.99), Promise({"ttft": 0.5}, 0.9)]
+    assert limits_ms(promises) == {"ttft": 500.0, "tpot": 50.0}
+
+
+def test_constraints_are_read() -> None:
+    found = read_constraints("ttft:p95<500ms; tpot<=40ms;cost < $20/h; gpus<=16")
+    assert found == Constraints(
+        (Promise({"ttft": 0.5}, 0.95), Promise({"tpot": 0.04}, 0.99)), 20.0, 16, None
+    )
+    assert read_constraints(None) == Constraints()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "nothing is in it"),
+        (" ; ", "nothing is in it"),
+        ("ttfft<1s", "did you mean 'ttft'"),
+        ("ttft>1s", "only upper limits"),
+        ("ttft:mean<1s", "no percentile"),
+        ("ttft:p95<500", "500 has no unit: 500ms or 500s?"),
+        ("ttft:p95<5 parsecs", "unknown unit"),
+        ("ttft:p95<0s", "no latency"),
+        ("cost<-3/h", "no price per hour"),
+        ("cost<0/h", "nothing costs"),
+        ("cost:p95<3/h", "has no percentiles"),
+        ("cost<3/h;cost<4/h", "limited twice"),
+        ("ttft:p95<1s;ttft:p95<2s", "limited twice"),
+        ("gpus<=1.5", "whole number"),
+        ("fast please", "cannot be read"),
+    ],
+)
+def test_constraints_that_say_nothing_are_refused(text: str, told: str) -> None:
+    with pytest.raises(UsageError, match="--constraint") as caught:
+        read_constraints(text)
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["0", "-3", "fast", "x", "0x", "nan", "inf", "1e12"])
+def test_rates_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--rate"):
+        read_rate(text, 5.0)

@@ -1,0 +1,178 @@
+"""A page of every kind in a real browser: opened from a file, offline, read, pointed at, darkened.
+
+One browser shows all of them. Needs a Chromium or Chrome; skipped where there is none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports.frame import theme
+from sim.export.browser import Browser, Tab, find_browser
+from tests.page_kinds import DECISIONS, KINDS
+from tests.reports.test_page_fuzz import NAMES, RUNS, SPOKEN, broken, renamed, render
+
+PROGRAM = find_browser()
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium or Chrome is installed")
+
+READY = """new Promise((done) => {
+  const look = () => (document.documentElement.dataset.figures === undefined
+    ? setTimeout(look, 20) : done(true));
+  look();
+})"""
+
+UNTIL = """new Promise((done) => {
+  const begin = Date.now();
+  const look = () => {
+    const found = (%s);
+    if (found || Date.now() - begin > 5000) done(found); else setTimeout(look, 20);
+  };
+  look();
+})"""
+
+PLACE = """(() => {
+  const found = document.querySelector(%s);
+  if (!found) return null;
+  found.scrollIntoView({ block: "center", behavior: "instant" });
+  const { left, top, width, height } = found.getBoundingClientRect();
+  return [left + width / 2, top + height / 2];
+})()"""
+
+OTHER_SWEEPS = ("sweep over a grid", "sweep over policies")
+"""Of sweeps one is enough to be read and pointed at; these are opened below."""
+
+MARKS = (".points path", ".barlayer .point path", ".plot-timeline .nsewdrag")
+"""What can be pointed at: a point, a bar, or a place in a figure that tells all of one time."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser(str(PROGRAM)) as opened:
+        yield opened
+
+
+def opened(browser: Browser, html: str, folder: Path) -> Tab:
+    page = folder / "page.html"
+    page.write_text(html, encoding="utf-8")
+    tab = browser.open(page)
+    tab.evaluate(READY)
+    return tab
+
+
+def until(tab: Tab, condition: str) -> Any:
+    return tab.evaluate(UNTIL % condition)
+
+
+def move(tab: Tab, selector: str, *, click: bool = False) -> bool:
+    """Put the pointer on an element; whether there is one."""
+    place = tab.evaluate(PLACE % json.dumps(selector))
+    if place is None:
+        return False
+    kinds = ["mouseMoved", "mousePressed", "mouseReleased"] if click else ["mouseMoved"]
+    for kind in kinds:
+        button = "none" if kind == "mouseMoved" else "left"
+        at = {"type": kind, "x": place[0], "y": place[1], "button": button, "clickCount": 1}
+        tab.ask("Input.dispatchMouseEvent", **at)
+    return True
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if name not in OTHER_SWEEPS])
+def test_a_page_of_every_kind(name: str, browser: Browser, tmp_path: Path) -> None:
+    kind = KINDS[name]
+    tab = opened(browser, kind.render(tmp_path), tmp_path)
+    assert tab.complaints == []
+    plots = tab.evaluate("document.querySelectorAll('.plot').length")
+    assert int(tab.evaluate("document.documentElement.dataset.figures")) == plots > 0
+    heights = tab.evaluate(
+        "Object.fromEntries([...document.querySelectorAll('section')].map("
+        "(each) => [each.id, each.offsetHeight]))"
+    )
+    assert list(heights) == list(kind.sections)
+    assert min(heights.values()) > 40
+
+    _text_can_be_selected(tab)
+    _hover_tells_values(tab)
+    _a_click_in_the_legend_hides(tab)
+    _dark_and_light(tab)
+    _narrow(tab)
+    assert tab.complaints == []
+    tab.close()
+
+
+def _text_can_be_selected(tab: Tab) -> None:
+    chosen = tab.evaluate(
+        "(() => { const all = getSelection();"
+        "all.selectAllChildren(document.querySelector('main'));"
+        "const text = all.toString(); all.removeAllRanges(); return text; })()"
+    )
+    assert "Definitions" in chosen
+    assert len(chosen) > 500
+
+
+def _hover_tells_values(tab: Tab) -> None:
+    assert any(move(tab, f"[data-drawn=yes] {mark}") for mark in MARKS)
+    words = "[...document.querySelectorAll('.hoverlayer')].map((e) => e.textContent).join('')"
+    told = until(tab, f"{words}.trim()")
+    assert any(letter.isdigit() for letter in told), told
+
+
+def _a_click_in_the_legend_hides(tab: Tab) -> None:
+    if not move(tab, "[data-drawn=yes] .legendtoggle", click=True):
+        assert tab.evaluate("document.querySelectorAll('.legend .traces').length") == 0
+        return
+    hidden = "[...document.querySelectorAll('.plot')].some((plot) => plot.data?.some("
+    assert until(tab, hidden + "(trace) => trace.visible === 'legendonly'))")
+
+
+def _dark_and_light(tab: Tab) -> None:
+    for dark in (True, False):
+        tab.prefer(dark=dark)
+        for tone, where in (
+            (theme.PAGE["surface"], "getComputedStyle(document.body).backgroundColor"),
+            (theme.PAGE["muted"], "document.querySelector('[data-drawn=yes] :is(.xtick, .ytick) "
+             "text').style.fill"),
+        ):  # fmt: skip
+            wanted = _rgb(tone.dark if dark else tone.light)
+            assert until(tab, f"{where} === {json.dumps(wanted)}"), (dark, where)
+
+
+def _rgb(color: str) -> str:
+    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgb({red}, {green}, {blue})"
+
+
+def _narrow(tab: Tab) -> None:
+    """On a phone nothing is wider than the screen, and no figure lies over the next one."""
+    tab.resize(390, 800)
+    assert until(tab, "document.querySelector('.main-svg').getBoundingClientRect().width < 391")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+    over = """[...document.querySelectorAll("figure")].filter((figure) => {
+      const svg = figure.querySelector(".main-svg"), note = figure.querySelector(".note");
+      if (!svg || !note) return false;
+      return svg.getBoundingClientRect().bottom > note.getBoundingClientRect().top + 1;
+    }).map((figure) => figure.id).join()"""
+    assert until(tab, f"({over}) === '' || null"), tab.evaluate(over)
+
+
+def test_unusual_results_open_without_a_complaint(browser: Browser, tmp_path: Path) -> None:
+    pages = {name: render(RUNS[name]()) for name in ("empty", "interrupted", "no numbers")}
+    for name, what in (
+        *(("compare", "one"), ("compare", "failed"), ("sweep over a load", "one")),
+        *(("find", "failed"), ("plan", "same"), ("ablate", "failed"), ("sensitivity", "same")),
+    ):
+        pages[f"{name}, {what}"] = DECISIONS[name].render(broken(name)[what])
+    for name in ("compare", *OTHER_SWEEPS):
+        document = renamed(DECISIONS[name].document(), NAMES[0], SPOKEN)
+        pages[f"{name}, hostile"] = DECISIONS[name].render(document)
+    for name, html in pages.items():
+        tab = opened(browser, html, tmp_path)
+        assert tab.complaints == [], name
+        assert tab.evaluate("document.querySelectorAll('.plot-failed').length") == 0, name
+        assert tab.evaluate("window.pwned === undefined"), name
+        tab.close()

@@ -1,0 +1,142 @@
+"""The figures of planning: seconds for long latencies, and the percentile that the SLO asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reports.figures import (
+    find_curve,
+    heat,
+    knee,
+    pareto,
+    plan_pareto,
+)
+from reports.figures import (
+    mean_parts as parts,
+)
+from reports.pages.planning import diagnose
+from reports.pages.planning.sweep import plots
+from tests import made_up, made_up_studies
+
+
+def test_a_curve_of_long_latencies_is_in_seconds() -> None:
+    found = made_up.highest_load()
+    for probe in found["probes"]:
+        probe["slo_ttft_ms"] = 20_000.0 + 1000 * probe["load"]
+    curve = find_curve.figure(found, "ttft")
+    assert curve.layout.yaxis.title.text == "TTFT p99 (s)"
+    line = next(trace for trace in curve.data if trace.mode == "lines" and trace.name is None)
+    assert list(line.y) == pytest.approx([20 + probe["load"] for probe in found["probes"]])
+    region = next(trace for trace in curve.data if trace.name == "within the SLO")
+    assert max(region.y) == pytest.approx(0.5)
+    marks = [text for trace in curve.data if trace.customdata is not None
+             for text in trace.customdata]  # fmt: skip
+    assert marks
+    assert all(text.endswith(" s") for text in marks)
+
+
+def test_fleets_with_long_latencies_are_drawn_in_seconds() -> None:
+    plan_of = made_up.fleet_plan()
+    for point in plan_of["sized"]:
+        point["slo_ttft_ms"] *= 100
+    fleets = plan_pareto.figure(plan_of, "ttft")
+    assert fleets.layout.yaxis.title.text == "TTFT p99 (s)"
+    drawn = sorted(y for trace in fleets.data if trace.mode == "markers" for y in trace.y)
+    wanted = sorted(point["slo_ttft_ms"] / 1e3 for point in plan_of["sized"])
+    assert drawn == pytest.approx(wanted)
+    limit = next(trace for trace in fleets.data if trace.name == "limit 500 ms")
+    assert list(limit.y) == pytest.approx([0.5, 0.5])
+
+
+def test_the_parts_of_a_long_latency_are_in_seconds() -> None:
+    diagnosed = made_up_studies.diagnosis()
+    for of in diagnosed["latency"].values():
+        of["queue"] = 45_000.0
+    bars = parts.figure(diagnosed, "ttft")
+    assert bars.layout.xaxis.title.text == "TTFT, mean (s)"
+    queue = next(trace for trace in bars.data if trace.name == "queue")
+    assert list(queue.x) == pytest.approx([45.0, 45.0])
+    table = diagnose.render_diagnosis(diagnosed).partition('id="table-latency"')[2]
+    assert ">45 s<" in table.partition("</table>")[0]
+
+
+def test_a_heat_map_of_long_latencies_is_in_seconds() -> None:
+    grid = made_up.grid_sweep()
+    for row in grid["results"]:
+        row["summary"]["p99_ttft_ms"] *= 1000
+    heated = heat.shown(grid, "ttft")
+    assert heated.title == "TTFT p99 (s)"
+    assert heated.values == pytest.approx(
+        [row["summary"]["p99_ttft_ms"] / 1e3 for row in grid["results"]]
+    )
+
+
+def test_short_latencies_are_drawn_in_milliseconds() -> None:
+    assert find_curve.figure(made_up.highest_load(), "ttft").layout.yaxis.title.text == (
+        "TTFT p99 (ms)"
+    )
+    fleets = plan_pareto.figure(made_up.fleet_plan(), "ttft")
+    assert fleets.layout.yaxis.title.text == "TTFT p99 (ms)"
+    bars = parts.figure(made_up_studies.diagnosis(), "ttft")
+    assert bars.layout.xaxis.title.text == "TTFT, mean (ms)"
+
+
+def test_a_wide_range_of_latencies_has_units_at_its_ticks() -> None:
+    found = made_up.highest_load()
+    found["probes"][-1]["slo_ttft_ms"] = 200_000.0
+    curve = find_curve.figure(found, "ttft")
+    assert curve.layout.yaxis.type == "log"
+    assert {"1 s", "100 s"} <= set(curve.layout.yaxis.ticktext)
+    line = next(trace for trace in curve.data if trace.mode == "lines" and trace.name is None)
+    assert line.y[-1] == pytest.approx(200.0)
+    low, high = curve.layout.yaxis.range
+    assert 10**low < min(line.y) < max(line.y) < 10**high
+
+
+def asking(document: dict[str, Any], limits: dict[str, float]) -> dict[str, Any]:
+    """``document``, the SLO of whose points limits these percentiles; p95 is half of p99."""
+    for row in document["results"]:
+        found = row["summary"]
+        found["p95_ttft_ms"] = found["p99_ttft_ms"] / 2
+        found["infersim"]["verdict"]["limits"] = {
+            name: {"limit_ms": 500.0, "attainment": 0.9, "percentile": at}
+            for name, at in limits.items()
+        }
+    return document
+
+
+@pytest.mark.parametrize(
+    ("limits", "rank"),
+    [
+        ({"ttft": 95.0}, "p95"),
+        ({"ttft_p50": 50.0, "ttft_p95": 95.0}, "p95"),
+        ({"tpot": 95.0}, "p95"),
+        ({"tpot_p95": 95.0}, "p99"),
+        ({}, "p99"),
+    ],
+)
+def test_heat_map_and_cost_show_the_percentile_of_the_slo(
+    limits: dict[str, float], rank: str
+) -> None:
+    document = asking(made_up.grid_sweep(), limits)
+    wanted = [row["summary"][f"{rank}_ttft_ms"] for row in document["results"]]
+    found = heat.shown(document, "ttft")
+    assert found.title == f"TTFT {rank} (ms)"
+    assert found.values == pytest.approx(wanted)
+    (heated,) = [plot for plot in plots(document) if plot.name == "heat-ttft"]
+    assert heated.title == f"TTFT {rank} (ms)"
+    cost = pareto.figure(document, "cost")
+    assert cost.layout.yaxis.title.text == f"TTFT {rank}"
+    assert [at.y for at in pareto.places(document, "cost")] == pytest.approx(
+        [value / 1e3 for value in wanted]
+    )
+
+
+def test_the_limit_of_a_percentile_alone_is_drawn() -> None:
+    document = asking(made_up.load_sweep(), {"ttft_p50": 50.0, "ttft_p95": 95.0})
+    drawn = knee.figure(document, "ttft")
+    assert drawn.layout.yaxis.title.text == "TTFT p95"
+    region, limit = drawn.layout.shapes
+    assert region.y1 == limit.y0 == 0.5

@@ -1,0 +1,250 @@
+"""The report in a real browser: does every figure draw, offline, without an error?
+
+One browser shows all pages. Needs a Chromium or Chrome; skipped where there is none.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+
+import pytest
+
+from reports.frame import theme
+from reports.pages.run.page import SECTIONS
+from tests.browser import Drive, Show, needs_browser
+from tests.report_fixtures import make_run
+from tests.reports.test_report import FIGURES, HOSTILE, empty_run, hostile_run, rejected_run, render
+
+pytestmark = needs_browser
+
+AXES = {
+    "limits": ("share of requests within the limit", "target 99 %"),
+    "parts": ("mean TTFT (ms)", "percentiles of E2EL", "own prefill", "p99–100"),
+    "memory": ("memory of one GPU (GiB)", "KV cache, wasted", "share of the KV cache"),
+    "time": ("share of the busy time", "gate and up projection"),
+    "roofline": ("arithmetic intensity (FLOP per byte)", "FLOP/s of one GPU", "ridge: 295 FLOP"),
+    "workload": ("prompt tokens", "output tokens", "time between arrivals (ms)"),
+}
+"""Section -> what its figures must say."""
+
+
+def test_every_figure_draws_and_nothing_is_fetched(show: Show) -> None:
+    opened = show(render(make_run(800, replicas=2)))
+    assert opened.complaints == []
+    assert f'data-figures="{len(FIGURES)}"' in opened.dom
+    assert opened.drawn == list(FIGURES)
+    for name in SECTIONS:
+        opened.section(name)
+    assert opened.section("latency").count('class="main-svg"') >= 8
+    assert opened.section("timeline").count("scatterlayer") >= 6
+    for label in ("TTFT (ms)", "share of requests", "p99", "limit 500 ms"):
+        assert label in opened.section("latency")
+    for label in ("time since the start", "tokens/s", "requests/s", "running", "completions"):
+        assert label in opened.section("timeline")
+    for section, labels in AXES.items():
+        for label in labels:
+            assert label in opened.section(section), label
+    for label in ("slots of the batch", "not in the batch", "waits in the queue", "prefill chunk"):
+        assert label in opened.section("slots")
+    assert theme.METRICS["ttft"].dark not in opened.section("latency")
+
+
+def test_hostile_names_in_the_dark(show: Show) -> None:
+    html = render(hostile_run()).replace('<html lang="en">', '<html lang="en" data-theme="dark">')
+    opened = show(html)
+    assert opened.complaints == []
+    assert opened.drawn == list(FIGURES)
+    assert f"scenario {HOSTILE}" in unescape(opened.dom)
+    assert not re.search(r"<script>\s*alert", opened.dom)
+    red, green, blue = (int(theme.METRICS["ttft"].dark[i : i + 2], 16) for i in (1, 3, 5))
+    assert f"rgb({red}, {green}, {blue})" in opened.section("latency")
+
+
+def test_a_run_without_figures_stays_quiet(show: Show) -> None:
+    opened = show(render(empty_run()))
+    assert opened.complaints == []
+    assert opened.drawn == []
+    assert 'data-figures="0"' in opened.dom
+
+
+def test_a_run_that_served_nothing_has_few_figures(show: Show) -> None:
+    opened = show(render(rejected_run()))
+    assert opened.complaints == []
+    assert opened.drawn == ["gpu-memory", "prompts", "outputs", "gaps"]
+
+
+def test_buttons_do_what_they_say(drive: Drive) -> None:
+    result = drive(
+        render(make_run(300)),
+        """
+        const table = document.querySelector("#table-operators table");
+        const first = () => table.tBodies[0].rows[0].cells[0].textContent.trim();
+        const sort = table.tHead.rows[0].cells[1].querySelector("button");
+        const before = first();
+        sort.click(); const up = first();
+        sort.click(); const down = first();
+        let copied = null;
+        const clipboard = { writeText: async (text) => { copied = text; } };
+        Object.defineProperty(navigator, "clipboard", { value: clipboard });
+        [...document.querySelectorAll("#table-latency .tools button")][0].click();
+        await nap(100);
+        const plot = document.querySelector(".plot-cdf-ttft");
+        const color = () => plot.querySelector(".scatterlayer .js-line").style.stroke;
+        const light = color();
+        document.getElementById("theme-toggle").click(); await nap(500);
+        const dark = color();
+        const tools = plot.closest("figure").querySelectorAll(".tools button");
+        tools[0].click(); await nap(500);
+        const axis = plot.layout.xaxis.type;
+        return { before, up, down, copied, light, dark, axis, label: tools[0].textContent,
+                 theme: document.documentElement.dataset.theme };
+        """,
+    )
+    assert result["before"] == result["down"] == "gate and up projection"
+    assert result["up"] == "attention (prefill)"
+    lines = result["copied"].splitlines()
+    assert lines[0].startswith("Latency,mean (ms),std (ms),p50 (ms)")
+    assert len(lines) == 6
+    assert result["theme"] == "dark"
+    assert result["light"] != result["dark"]
+    assert (result["axis"], result["label"]) == ("log", "linear axis")
+
+
+def test_headings_sort_by_number_and_by_name(drive: Drive) -> None:
+    result = drive(
+        render(make_run(300)),
+        """
+        const table = document.querySelector("#table-operators table");
+        const column = (index) => [...table.tBodies[0].rows].map((row) =>
+          row.cells[index].dataset.value ?? row.cells[index].textContent.trim());
+        const heading = (index) => table.tHead.rows[0].cells[index];
+        const click = (index) => heading(index).querySelector(".name").click();
+        click(2); const seconds = column(2); const state = heading(2).getAttribute("aria-sort");
+        click(0); const names = column(0); const cleared = heading(2).getAttribute("aria-sort");
+        const link = heading(1).querySelector("a") ?? heading(0).querySelector("a");
+        let copied = null;
+        const clipboard = { writeText: async (text) => { copied = text; } };
+        Object.defineProperty(navigator, "clipboard", { value: clipboard });
+        table.closest(".table").querySelector(".tools button").click();
+        await nap(50);
+        return { seconds, state, names, cleared, link: link.getAttribute("href"), copied };
+        """,
+    )
+    known = [float(value) for value in result["seconds"] if value]
+    assert len(known) >= 3
+    assert known == sorted(known)
+    assert result["seconds"][-1] == "" or len(known) == len(result["seconds"])  # unknown ones last
+    assert result["state"] == "ascending"
+    assert result["cleared"] is None
+    assert result["names"] == sorted(result["names"], key=str.casefold)
+    assert result["link"] == "#def-operator"
+    head, *lines = result["copied"].splitlines()
+    assert head.startswith("Operator,Share of busy time (%),Seconds,FLOP,Bytes,FLOP/B,FLOP/s,")
+    flop = next(line for line in lines if line.startswith("gate and up")).split(",")[3]
+    assert float(flop) == 4e15  # all digits, not "4 P"
+
+
+def test_legends_toggle_bars_become_shares_and_hover_tells(drive: Drive) -> None:
+    result = drive(
+        render(make_run(300)),
+        """
+        const plot = document.querySelector('[data-name="parts-e2el"]');
+        const before = plot._fullLayout.yaxis.range[1];
+        const item = plot.querySelector(".legendtoggle");
+        item.dispatchEvent(new MouseEvent("mousedown"));
+        item.dispatchEvent(new MouseEvent("mouseup"));
+        await nap(800);
+        const hidden = plot.data.map((trace) => trace.visible);
+        const button = [...plot.closest("figure").querySelectorAll("button")]
+          .find((each) => each.textContent === "as shares");
+        button.click(); await nap(300);
+        const shares = [plot.layout.barnorm, plot._fullLayout.yaxis.range[1], button.textContent];
+        button.click(); await nap(300);
+        const back = [plot.layout.barnorm ?? "", button.textContent];
+        const timeline = document.querySelector('[data-name="timeline"]');
+        Plotly.Fx.hover(timeline, [{ curveNumber: 0, pointNumber: 3 }], "xy");
+        await nap(200);
+        const told = timeline.querySelector(".hoverlayer").textContent;
+        return { before, hidden, shares, back, told };
+        """,
+    )
+    assert "legendonly" in result["hidden"]
+    assert result["shares"] == ["percent", 100, "as times"]
+    assert result["back"] == ["", "as shares"]
+    assert "/s" in result["told"]
+
+
+def framed(html: str, width: int) -> str:
+    """A page with ``html`` in a frame ``width`` px wide: windows of a browser cannot be narrow."""
+    html = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", html)
+    inner = json.dumps(html).replace("<", "\\u003c")
+    return (
+        f"<html><body><iframe id='frame' width='{width}' height='900'></iframe>"
+        f"<script type='application/json' id='inner'>{inner}</script><script>"
+        "const frame = document.getElementById('frame');"
+        "frame.srcdoc = JSON.parse(document.getElementById('inner').textContent);"
+        "const wait = setInterval(() => {"
+        " const ready = frame.contentDocument?.documentElement?.dataset.figures;"
+        " if (ready) { clearInterval(wait); document.documentElement.dataset.figures = ready; }"
+        "}, 50);</script></body></html>"
+    )
+
+
+@pytest.mark.parametrize("width", [390, 1000])
+def test_nothing_is_wider_than_the_page_and_no_figure_is_cut(width: int, drive: Drive) -> None:
+    result = drive(
+        framed(render(make_run(300, replicas=2)), width),
+        """
+        const view = frame.contentWindow, page = frame.contentDocument;
+        const wide = [], cut = [], scrolled = [];
+        for (const plot of page.querySelectorAll(".plot")) {
+          const drawing = plot.querySelector(".main-svg").getBoundingClientRect();
+          const room = plot.getBoundingClientRect();
+          if (drawing.right > view.innerWidth + 1) wide.push(plot.dataset.name);
+          if (drawing.height > room.height + 1) cut.push(plot.dataset.name);
+          const bars = [...plot.querySelectorAll(".legend .scrollbar")];
+          if (bars.some((bar) => bar.getBoundingClientRect().height > 0)) {
+            scrolled.push(plot.dataset.name);
+          }
+        }
+        return { scroll: page.documentElement.scrollWidth - view.innerWidth, wide, cut, scrolled,
+                 inner: view.innerWidth };
+        """,
+    )
+    assert result["inner"] <= width
+    assert result["scroll"] <= 1
+    assert (result["wide"], result["cut"], result["scrolled"]) == ([], [], [])
+
+
+def test_on_paper_figures_are_light_and_legends_stand_above_them(drive: Drive) -> None:
+    """What is measured right after the event is what a browser prints."""
+    dark = '<html lang="en" data-theme="dark">'
+    result = drive(
+        render(make_run(300)).replace('<html lang="en">', dark),
+        """
+        const box = (plot, what) => plot.querySelector(what).getBoundingClientRect();
+        const named = (name) => document.querySelector(`[data-name="${name}"]`);
+        dispatchEvent(new Event("beforeprint"));
+        const gap = (name) =>
+          box(named(name), ".barlayer").top - box(named(name), ".legend").bottom;
+        const gaps = ["operators", "slots"].map(gap);
+        const widths = [...document.querySelectorAll(".plot")]
+          .map((plot) => plot.querySelector(".main-svg").getBoundingClientRect().width);
+        const stroke = named("cdf-ttft").querySelector(".js-line").style.stroke;
+        const open = [...document.querySelectorAll("details")].every((each) => each.open);
+        dispatchEvent(new Event("afterprint")); await nap(800);
+        const after = named("cdf-ttft").querySelector(".js-line").style.stroke;
+        return { gaps, widest: Math.max(...widths), stroke, after, open };
+        """,
+    )
+    assert min(result["gaps"]) >= 0
+    assert result["widest"] <= 670
+    assert result["open"]
+
+    def css(colour: str) -> str:
+        return f"rgb({', '.join(str(int(colour[i : i + 2], 16)) for i in (1, 3, 5))})"
+
+    assert result["stroke"] == css(theme.METRICS["ttft"].light)
+    assert result["after"] == css(theme.METRICS["ttft"].dark)

@@ -1,0 +1,194 @@
+"""The pages of studies: complete without a browser, and drawn in one without complaint."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports.figures import attained_at_ends as attained
+from reports.figures import tornado
+from reports.frame import theme
+from reports.pages.planning.ablate import render_ablation
+from reports.pages.planning.diagnose import render_diagnosis, write_diagnose_report
+from reports.pages.planning.sensitivity import render_sensitivity
+from sim.planning.causes import ablate_document, diagnose_document, sensitivity_document
+from sim.planning.causes.ablate import ablate
+from sim.planning.causes.ablate_words import figures, headline, part_text
+from sim.planning.causes.diagnose import diagnose
+from sim.planning.causes.sensitivity import sensitivity
+from sim.planning.points.executors import local
+from sim.terminal.ablate import ablate_view
+from sim.terminal.console import as_text
+from tests import made_up_studies
+from tests.browser import Show, needs_browser
+from tests.planning_fixtures import small
+
+HOSTILE = "</script><script>alert(1)</script><b>"
+
+Render = Callable[[Mapping[str, Any]], str]
+
+
+def _scenario() -> Any:
+    return small(
+        name=f"a {HOSTILE}", workload__arrivals__rate=300, run__requests=40,
+        scheduler__max_num_seqs=16,
+    )  # fmt: skip
+
+
+@cache
+def study(kind: str) -> tuple[Mapping[str, Any], Render]:
+    scenario = _scenario()
+    if kind == "ablation":
+        return ablate_document.document(ablate(scenario, local(1))), render_ablation
+    if kind == "diagnosis":
+        found = diagnose(scenario, local(1), target="x.yaml")
+        return diagnose_document.document(found), render_diagnosis
+    made = sensitivity(scenario, local(1))
+    return sensitivity_document.document(made), render_sensitivity
+
+
+KINDS: Mapping[str, list[str]] = {
+    "ablation": [
+        *("waterfall-capacity", "waterfall-output_throughput", "waterfall-request_goodput"),
+        *("waterfall-p99_ttft_ms", "waterfall-p99_tpot_ms"),
+    ],
+    "diagnosis": [
+        *("parts-ttft", "parts-e2el", "tornado-output_throughput", "tornado-request_goodput"),
+        *("tornado-p99_ttft_ms", "tornado-p99_tpot_ms", "tornado-capacity"),
+    ],
+    "sensitivity": [
+        "attained",
+        *("tornado-p99_ttft_ms", "tornado-p99_tpot_ms", "tornado-capacity"),
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_page_is_a_function_of_the_result_and_escapes_it(kind: str) -> None:
+    document, render = study(kind)
+    html = render(document)
+    assert html == render(document)
+    assert HOSTILE not in html
+    assert f"a {HOSTILE}" in unescape(html)
+    assert html.count('<div class="plot ') == len(KINDS[kind])
+
+
+@needs_browser
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_figure_draws_and_nothing_is_fetched(kind: str, show: Show) -> None:
+    document, render = study(kind)
+    opened = show(render(document))
+    assert opened.complaints == []
+    assert opened.drawn == KINDS[kind]
+    assert opened.section("figures").count('class="main-svg"') >= len(KINDS[kind])
+    opened.section("numbers")
+
+
+def test_every_command_of_the_advice_is_on_the_page() -> None:
+    document, render = study("diagnosis")
+    html = unescape(render(document))
+    assert document["advice"]
+    trials = {trial["name"]: trial for trial in document["trials"]}
+    assert all(trials[name]["command"] in html for name in document["advice"])
+
+
+def test_a_study_of_sensitivity_opens_with_the_share_that_decides() -> None:
+    document, render = study("sensitivity")
+    verdict = document["verdict"]
+    drawn = attained.figure(document)
+    dashed = [line for line in drawn.layout.shapes if line.line.dash == "dash"]
+    assert [line.x0 for line in dashed] == [100 * verdict["target"]]
+    ends = {f"{e['title']} {e[end]['text']}": e[end] for e in document["inputs"]
+            for end in ("low", "high") if e[end] is not None}  # fmt: skip
+    (bars,) = drawn.data
+    assert len(bars.x) == len(ends)
+    for base, length, (text, _), colour in zip(
+        bars.base, bars.x, bars.customdata, bars.marker.color, strict=True
+    ):
+        assert base + length == pytest.approx(100 * ends[text]["attainment"])
+        same = ends[text]["slo_state"] == verdict["slo_state"]
+        assert (colour == theme.GREY.light) == same
+    html = render(document)
+    assert html.index('id="figure-attained"') < html.index('id="figure-tornado')
+
+
+def test_an_end_that_flips_the_verdict_is_coloured_by_its_state() -> None:
+    document = made_up_studies.uncertainty()
+    document["inputs"][1]["high"]["slo_state"] = "missed"
+    document["inputs"][2]["low"]["slo_state"] = "too close to call"
+    (bars,) = attained.figure(document).data
+    told = dict(zip((text for text, _ in bars.customdata), bars.marker.color, strict=True))
+    assert told["burstiness x 1.2"] == theme.VERMILLION.light
+    assert told["host x 0.8"] == theme.ORANGE.light
+    assert told["host x 1.2"] == theme.GREY.light
+
+
+def test_changes_have_their_unit_in_the_cell_not_that_of_the_metric_above() -> None:
+    document, render = study("sensitivity")
+    table = render(document).partition('id="table-inputs"')[2].partition("</table>")[0]
+    assert "(ms)" not in table
+    assert re.search(r"[-+][\d.]+\u202f%", table)
+    assert re.search(r">\d[\d.,]* (ms|s|us)<", table)  # the unchanged run
+
+
+def test_more_traffic_is_not_better_throughput() -> None:
+    document, _ = study("sensitivity")
+    bars = tornado.of_inputs(document, "output_throughput")
+    judged = {bar.row: bar.judged for bar in bars}
+    assert not judged["request rate"]
+    assert not judged["answer lengths"]
+    assert judged["kernel times"]
+    drawn = tornado.figure("Output tokens/s", True, bars).data[0]
+    rate = [c for y, c in zip(drawn.y, drawn.marker.color, strict=True) if y == "request rate"]
+    assert rate == [theme.GREY.light] * 2
+
+
+def test_page_and_terminal_say_the_same_of_techniques() -> None:
+    document, render = study("ablation")
+    html, shown = unescape(render(document)), as_text(ablate_view(document))
+    assert headline(document) in html
+    assert headline(document) in " ".join(shown.split())
+    parts = html.partition('id="table-parts"')[2].partition("</table>")[0]
+    for entry in figures(document):
+        for part in entry["parts"]:
+            told = part_text(entry, part)
+            assert told in shown
+            assert (">–<" if told == "-" else f">{told}<") in parts
+
+
+def test_a_metric_that_is_0_for_some_set_has_differences_on_the_page_too() -> None:
+    document = made_up_studies.ablation()
+    goodput = next(f for f in document["figures"] if f["key"] == "request_goodput")
+    for part, brings in zip(goodput["parts"], (2.9, 1.4, 0.000704, 0.0), strict=True):
+        part.update(factor=None, difference=brings)
+    page = render_ablation(document).partition('id="table-parts"')[2].partition("</table>")[0]
+    for told in (">+2.9<", ">+1.4<", ">no change<"):
+        assert told in page
+    assert page.count(">no change<") == 2
+
+
+def test_the_capacity_leads_where_the_traffic_sets_the_throughput() -> None:
+    document = made_up_studies.ablation()
+    assert headline(document).startswith("10x the capacity of the naive baseline; p99 TTFT is ")
+    document["subsets"][0] |= {"with": [], "state": "overloaded"}
+    assert "baseline, which is overloaded by this traffic" in headline(document)
+    next(f for f in document["figures"] if f["key"] == "capacity").update(full=None, factor=None)
+    assert headline(document).startswith("10x the throughput")
+
+
+def test_what_does_not_run_has_a_section_of_its_own(tmp_path: Path) -> None:
+    document, render = study("diagnosis")
+    assert 'id="failures"' not in render(document)
+    first, *rest = document["trials"]
+    broken = {**first, "error": "does not fit", "figures": None, "changes": {}, "effect": None}
+    changed = {**document, "trials": [broken, *rest], "latency": {}}
+    write_diagnose_report(tmp_path / "page.html", changed)
+    html = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert 'id="failures"' in html
+    assert "does not fit" in html

@@ -1,0 +1,120 @@
+"""Pools of a fleet: which settings rule each, and that nothing above the scenario counts on one."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sim.errors import UsageError
+from sim.scenario import load_scenario
+from sim.scenario.pools import only, pools_of
+
+ROOT = Path(__file__).parents[2]
+SETTLED = Path("sim/scenario")
+"""Where pools may be read by their number: they are resolved there."""
+
+SMALL = {
+    "model": "llama-3.1-8b",
+    "fleet": {"gpu": "h100-sxm", "replicas": 2, "tensor_parallel": 4, "name": "first"},
+    "scheduler": {"max_num_seqs": 17},
+    "kv_cache": {"block_size": 32},
+    "engine": "sglang",
+    "max_model_len": 4096,
+    "workload": {
+        "arrivals": {"kind": "poisson", "rate": 6},
+        "prompt_tokens": {"kind": "fixed", "value": 512},
+        "output_tokens": {"kind": "fixed", "value": 128},
+    },
+}
+
+
+class TestSettings:
+    def test_of_the_only_pool_are_the_scenarios(self) -> None:
+        scenario = load_scenario(SMALL)
+        (pool,) = scenario.pools
+        assert (pool.name, pool.gpu, pool.replicas, pool.gpus) == ("first", "h100-sxm", 2, 8)
+        assert (pool.engine, pool.max_model_len) == ("sglang", 4096)
+        assert pool.scheduler == scenario.scheduler
+        assert pool.kv_cache == scenario.kv_cache
+        assert scenario.override({pool.key("replicas"): 3}).replicas == 3
+
+    def test_number_replicas_through_all_pools(self) -> None:
+        scenario = load_scenario(SMALL)
+        (pool,) = scenario.fleet
+        both = scenario.model_copy(
+            update={"fleet": (pool, pool.model_copy(update={"replicas": 3}))}
+        )
+        assert [each.numbers for each in pools_of(both)] == [range(2), range(2, 5)]
+        assert both.replicas == 5
+        with pytest.raises(UsageError, match="expected one pool, got 2"):
+            _ = both.only_pool
+
+    def test_only_takes_one(self) -> None:
+        assert only(["main"]) == "main"
+        with pytest.raises(UsageError, match="expected one pool, got 0"):
+            only([])
+
+
+def sources() -> Iterator[Path]:
+    """The modules that take pools as the scenario resolved them."""
+    for package in ("sim", "calibrate", "reports"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            if not path.is_relative_to(ROOT / SETTLED):
+                yield path
+
+
+def named(node: ast.expr) -> str | None:
+    """What is indexed: the last name of it, or the key under which a mapping has it."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case ast.Subscript(slice=ast.Constant(value=str(name))):
+            return name
+    return None
+
+
+def by_number(text: str) -> list[int]:
+    """The lines on which a pool is taken by its number, read or overridden."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Subscript(value=value, slice=ast.Constant(value=int())):
+                if named(value) in ("fleet", "pools"):
+                    found.append(node.lineno)
+            case ast.Dict(keys=keys):
+                found += [key.lineno for key in keys if key is not None and overriding(key)]
+            case ast.Subscript(slice=key) if overriding(key):
+                found.append(node.lineno)
+    return found
+
+
+def overriding(key: ast.expr) -> bool:
+    """Whether ``key`` is the dotted key of a pool by its number."""
+    match key:
+        case ast.Constant(value=str(text)):
+            return text.startswith("fleet.0")
+    return False
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "scenario.fleet[0].gpu",
+        "setup.pools[0]",
+        'scenario["fleet"][0]',
+        'changes = {"fleet.0.replicas": 2}',
+        'changes["fleet.0.gpu"] = gpu',
+    ],
+)
+def test_the_scan_finds(text: str) -> None:
+    assert by_number(text) == [1]
+
+
+def test_no_module_takes_a_pool_by_its_number() -> None:
+    found = {
+        str(path.relative_to(ROOT)): lines
+        for path in sources()
+        if (lines := by_number(path.read_text(encoding="utf-8")))
+    }
+    assert found == {}

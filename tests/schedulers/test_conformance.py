@@ -1,0 +1,101 @@
+"""The batches of the continuous scheduler are those that vLLM itself ran, step by step.
+
+The recordings in ``conformance`` were made of vLLM, with its scheduler alone or executing a model.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from calibrate.observers.vllm_batches import Recording, record
+from sim.errors import UsageError
+from tests.conformance.replay import replay, sorted_step
+from tests.places import ROOT
+
+FOLDER = ROOT / "tests" / "conformance"
+RECORDINGS = sorted(FOLDER.glob("*.json"))
+HAVE_VLLM = importlib.util.find_spec("vllm") is not None
+needs_vllm = pytest.mark.skipif(not HAVE_VLLM, reason="vLLM is not installed")
+
+
+def load(path: Path) -> Recording:
+    return Recording.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
+def test_every_step_is_that_of_vllm(path: Path) -> None:
+    recording = load(path)
+    ours = replay(recording.settings, recording.requests)
+    for number, (mine, theirs) in enumerate(zip(ours, recording.steps, strict=False)):
+        assert sorted_step(mine) == sorted_step(theirs), f"step {number}"
+    assert len(ours) == len(recording.steps)
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
+def test_a_recording_is_of_everything_that_was_asked(path: Path) -> None:
+    """So that an empty or broken recording is not taken for agreement."""
+    recording = load(path)
+    finished = [number for step in recording.steps for number in step.finished]
+    assert sorted(finished) == list(range(len(recording.requests)))
+    computed = dict.fromkeys(finished, 0)
+    for step in recording.steps:
+        for number in step.preempted:
+            computed[number] = 0
+        for number, tokens in step.tokens.items():
+            computed[number] += tokens
+        assert sum(step.tokens.values()) <= recording.settings.max_num_batched_tokens
+        assert len(step.tokens) <= recording.settings.max_num_seqs
+    for number, asked in enumerate(recording.requests):
+        assert computed[number] == asked.prompt + asked.output - 1
+    assert recording.dumps() == path.read_text(encoding="utf-8")
+
+
+def test_the_recordings_cover_what_matters() -> None:
+    all_of_them = {path.stem: load(path) for path in RECORDINGS}
+    preempted = {
+        name: sum(len(step.preempted) for step in recording.steps)
+        for name, recording in all_of_them.items()
+    }
+    assert sum(count >= 3 for count in preempted.values()) >= 8
+    assert sum(recording.executed for recording in all_of_them.values()) >= 3
+    assert {r.settings.block_size for r in all_of_them.values()} >= {16, 32}
+    assert {r.settings.scheduling_policy for r in all_of_them.values()} == {"fcfs", "priority"}
+    assert any(r.requests[-1].before > 0 and preempted[n] for n, r in all_of_them.items())
+
+
+def test_a_lone_prompt_is_not_held_back_by_the_threshold() -> None:
+    recording = load(FOLDER / "threshold-late.json")
+    cap, budget = recording.settings.long_prefill_token_threshold, recording.settings
+    given = [max(step.tokens.values()) for step in recording.steps]
+    assert given[0] == budget.max_num_batched_tokens > cap > 0
+    assert cap in given
+
+
+@pytest.mark.skipif(HAVE_VLLM, reason="vLLM is installed")
+def test_recording_without_vllm_says_what_is_missing() -> None:
+    recording = load(RECORDINGS[0])
+    with pytest.raises(UsageError, match=r"needs the package vllm.*infersim\[vllm\]"):
+        record(recording.settings, recording.requests)
+
+
+@needs_vllm
+def test_vllm_still_runs_what_was_recorded() -> None:
+    done = run("calibrate.observers.vllm_batches", "--check", *map(str, RECORDINGS))
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+
+
+@needs_vllm
+def test_random_requests_are_batched_as_vllm_batches_them() -> None:
+    done = run("tests.conformance.chance", "300")
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+
+
+def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A module in a process of its own: vLLM changes much of the one it is imported into."""
+    command = [sys.executable, "-m", module, *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -1,0 +1,303 @@
+"""A part is one file: a policy, an order, a router or a metric says what others must know of it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sim
+from sim.memory import ALLOCATORS
+from sim.routers import ROUTERS
+from sim.schedulers import ASSUMED, ORDERS, POLICIES, BatchShape, ChunkedPrefill, RankedPrefill
+from tests.places import ROOT
+
+REGISTRIES = {"batching": POLICIES, "order": ORDERS, "router": ROUTERS, "allocator": ALLOCATORS}
+
+# -- a user's own: one file in the folder of the scenario -----------------------------------------
+
+CHAT: dict[str, Any] = {
+    "model": "llama-3.1-8b",
+    "fleet": {"gpu": "h100-sxm", "replicas": 2},
+    "max_model_len": 1024,
+    "workload": {
+        "arrivals": {"kind": "poisson", "rate": 6},
+        "prompt_tokens": {"kind": "fixed", "value": 100},
+        "output_tokens": {"kind": "fixed", "value": 20},
+    },
+    "run": {"requests": 60},
+}
+
+OWN = """
+from sim.memory import PagedAllocator
+from sim.routers import Router
+from sim.schedulers import BatchShape, Chunk, Order, Plan, Scheduler
+
+
+class Alone(Scheduler):
+    name = "alone"
+    about = "one request at a time"
+    current = None
+
+    def schedule(self, now):
+        if self.current is None:
+            if not self.waiting:
+                return None
+            request = self.current = self.waiting.popleft()
+            request.scheduled = now
+            tokens = request.prompt_tokens
+            self.kv.allocate(request, tokens)
+            return Plan(chunks=[Chunk(request, tokens, 0)], admitted=1, running=1, held=tokens)
+        self.kv.grow(1)
+        held = self.decoding.context
+        return Plan(decode=1, context=held, running=1, held=held + 1, stationary=True)
+
+    def members(self):
+        return [] if self.current is None else [self.current]
+
+    def _retire(self, request):
+        self.kv.free(request)
+        self.current = None
+
+
+class Stated(Alone):
+    name = "stated"
+    about = "the same, and it says how its full batches look"
+    shape = BatchShape(whole=True)
+
+
+class ShortestPrompt(Order):
+    name = "shortest-prompt"
+    about = "the shortest prompt"
+
+    def key(self, request):
+        return request.prompt_tokens
+
+
+class Last(Router):
+    name = "last"
+    about = "the last replica"
+
+    def choose(self, request, targets):
+        return len(targets) - 1
+
+
+class Roomy(PagedAllocator):
+    name = "roomy"
+    about = "blocks, as paged"
+
+
+def longest(result):
+    return result.requests["e2el_s"].max()
+"""
+"""One of everything, as a user or a developer writes it."""
+
+
+def own_run(folder: Path, **changes: str) -> sim.Result:
+    """A run of the chat with the parts in ``folder/mine.py``, the only file there."""
+    (folder / "mine.py").write_text(OWN)
+    scenario = sim.load_scenario(CHAT, changes)
+    scenario = scenario.moved(folder)
+    found = sim.simulate(scenario)
+    assert [path.name for path in folder.iterdir() if path.suffix] == ["mine.py"]
+    return found
+
+
+def test_a_policy_an_order_a_router_and_a_metric_are_one_file(tmp_path: Path) -> None:
+    found = own_run(
+        tmp_path,
+        **{
+            "scheduler.batching": "mine:Alone",
+            "scheduler.order": "mine:ShortestPrompt",
+            "router": "mine:Last",
+            "metrics": "mine:longest",
+        },
+    )
+    assert found.summary["completed"] == 60
+    assert set(found.requests["replica"]) == {1}
+    assert found.timeseries["running"].max() == 1
+    assert found.summary["infersim"]["metrics"]["longest"] == found.requests["e2el_s"].max()
+
+
+def test_the_capacity_of_an_unknown_policy_is_called_an_estimate(tmp_path: Path) -> None:
+    texts = {
+        policy: own_run(tmp_path, **{"scheduler.batching": policy}).summary["infersim"]["verdict"]
+        for policy in ("mine:Alone", "mine:Stated", "continuous")
+    }
+    estimated = [policy for policy, verdict in texts.items() if "estimate" in verdict["text"]]
+    assert estimated == ["mine:Alone"]
+    assert "an estimate: mine:Alone does not state the shape" in texts["mine:Alone"]["text"]
+    assert all(verdict["utilisation"] is not None for verdict in texts.values())
+
+
+def test_a_shape_is_stated_by_each_class_for_itself() -> None:
+    class Changed(ChunkedPrefill):
+        """What it changes is not known."""
+
+    class Same(ChunkedPrefill):
+        shape = ChunkedPrefill.shape
+
+    assert Changed.shape is ASSUMED
+    assert Same.shape == RankedPrefill.shape == BatchShape()
+
+
+# -- one that ships: one file, and a word in the registry -----------------------------------------
+
+REGISTERED = """
+import json
+from mine import Last, Roomy, ShortestPrompt, Stated
+import sim.memory, sim.routers, sim.schedulers, sim.schedulers.orders
+from sim.registry import Registry
+
+for module, registry, part in (
+    (sim.memory, "ALLOCATORS", Roomy),
+    (sim.routers, "ROUTERS", Last),
+    (sim.schedulers, "POLICIES", Stated),
+    (sim.schedulers.orders, "ORDERS", ShortestPrompt),
+):
+    known = getattr(module, registry)  # the word that its registry would have
+    known._parts[part.name] = part
+
+import sim
+from reports.frame import theme
+from sim.errors import ScenarioError
+from sim.planning.causes.counterfactuals import counterfactuals
+from sim.planning.causes.techniques import techniques
+from sim.planning.fleet.launch import launch_commands
+from sim.scenario.json_schema import to_text
+from sim.scenario.reference import asked
+from sim.selftest.exact import burst_checks
+
+CHAT = json.loads(INPUT)
+changes = {
+    "scheduler.batching": "stated",
+    "scheduler.order": "shortest-prompt",
+    "router": "last",
+    "kv_cache.allocator": "roomy",
+}
+scenario = sim.load_scenario(CHAT, changes)
+errors = []
+for key, value in changes.items():
+    try:
+        scenario.override({key: value[:-1] + "x"})
+    except ScenarioError as error:
+        errors.append(str(error))
+print(json.dumps({
+    "verdict": sim.simulate(scenario).summary["infersim"]["verdict"]["text"],
+    "errors": errors,
+    "schema": to_text(),
+    "reference": [str(key.document()) for key in asked(None)],
+    "colour": theme.policy("stated") == theme.OTHER_POLICY,
+    "techniques": [technique.name for technique in techniques(scenario)],
+    "what-ifs": [change.name for change in counterfactuals(scenario)],
+    "notes": launch_commands(scenario)["notes"],
+    "bursts": [check.name for check in burst_checks() if "stated" in check.name],
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def registered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a program says that has one more policy, order, router and allocator."""
+    folder = tmp_path_factory.mktemp("registered")
+    (folder / "mine.py").write_text(OWN)
+    (folder / "program.py").write_text(f"INPUT = {json.dumps(CHAT)!r}\n{REGISTERED}")
+    done = subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=folder,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+NAMES = ("stated", "shortest-prompt", "last", "roomy")
+
+
+def test_a_registered_part_is_in_schema_reference_and_messages(registered: dict[str, Any]) -> None:
+    for name, error in zip(NAMES, registered["errors"], strict=True):
+        assert f"did you mean '{name}'?" in error, error
+        assert f'"{name}"' in registered["schema"]
+        assert any(f"{name}: " in key and f", {name}" in key for key in registered["reference"])
+
+
+def test_a_registered_policy_is_planned_with_and_drawn(registered: dict[str, Any]) -> None:
+    assert "estimate" not in registered["verdict"]
+    assert registered["colour"]
+    assert {"stated-batching", "order"} <= set(registered["techniques"])
+    assert {"continuous", "router"} <= set(registered["what-ifs"])
+    assert any("stated batching was simulated" in note for note in registered["notes"])
+
+
+# -- names are nowhere else -----------------------------------------------------------------------
+
+HOMES = {
+    "sim/schedulers/continuous.py",
+    "sim/schedulers/whole_batch.py",
+    "sim/schedulers/orders.py",
+    "sim/routers.py",
+    "sim/memory/paged.py",
+    "sim/memory/contiguous.py",
+}
+
+
+def texts(node: ast.AST) -> set[str]:
+    """The string constants in ``node``."""
+    return {
+        leaf.value
+        for leaf in ast.walk(node)
+        if isinstance(leaf, ast.Constant) and isinstance(leaf.value, str)
+    }
+
+
+def repeated(tree: ast.AST) -> Iterator[tuple[int, set[str]]]:
+    """Line and names: where a key of a scenario is compared with names of its registry, and where
+    several names of a registry are listed."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            source = ast.unparse(node)
+            for key, registry in REGISTRIES.items():
+                if key in source and (found := texts(node) & set(registry)):
+                    yield node.lineno, found
+        if isinstance(node, ast.Tuple | ast.List | ast.Set | ast.Dict | ast.Subscript):
+            parts = node.keys if isinstance(node, ast.Dict) else ast.iter_child_nodes(node)
+            listed = {
+                part.value
+                for part in parts
+                if isinstance(part, ast.Constant) and isinstance(part.value, str)
+            }
+            for registry in REGISTRIES.values():
+                if len(found := listed & set(registry)) > 1:
+                    yield node.lineno, found
+
+
+@pytest.mark.parametrize("package", ["sim", "calibrate", "reports"])
+def test_no_name_of_a_registry_is_repeated_elsewhere(package: str) -> None:
+    found = [
+        f"{place}:{line} {sorted(names)}"
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if (place := path.relative_to(ROOT).as_posix()) not in HOMES
+        for line, names in repeated(ast.parse(path.read_text("utf-8")))
+    ]
+    assert found == []
+
+
+def test_the_scan_finds_what_it_looks_for() -> None:
+    bad = (
+        'if knobs.batching in ("static", "request"): pass\n'
+        'if scenario.scheduler.order == "edf": pass\n'
+        'KNOWN = ("fcfs", "sjf")\n'
+        'COLOURS = {"static": 1, "continuous": 2}\n'
+    )
+    assert {line for line, _ in repeated(ast.parse(bad))} == {1, 2, 3, 4}
+    assert list(repeated(ast.parse('if by == "request": row["static"]'))) == []
