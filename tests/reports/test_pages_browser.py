@@ -31,7 +31,7 @@ UNTIL = """new Promise((done) => {
   const begin = Date.now();
   const look = () => {
     const found = (%s);
-    if (found || Date.now() - begin > 5000) done(found); else setTimeout(look, 20);
+    if (found || Date.now() - begin > 30000) done(found); else setTimeout(look, 20);
   };
   look();
 })"""
@@ -151,7 +151,8 @@ def _narrow(tab: Tab) -> None:
     """On a phone nothing is wider than the screen, and no figure lies over the next one."""
     tab.resize(390, 800)
     assert until(tab, "document.querySelector('.main-svg').getBoundingClientRect().width < 391")
-    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+    wide = "document.documentElement.scrollWidth"
+    assert until(tab, f"{wide} <= 390"), tab.evaluate(wide)
     over = """[...document.querySelectorAll("figure")].filter((figure) => {
       const svg = figure.querySelector(".main-svg"), note = figure.querySelector(".note");
       if (!svg || !note) return false;
