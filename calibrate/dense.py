@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from sim import catalog
 from sim.errors import UsageError
-from sim.specs.layers import DenseMlp, GroupedQuery
+from sim.specs.dense_mlp import DenseMlp
+from sim.specs.grouped_query import GroupedQuery
 from sim.specs.model import ModelSpec
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from sim.specs.layers import DenseMlp, GroupedQuery, LayerGroup
+from sim.specs.dense_mlp import DenseMlp
+from sim.specs.grouped_query import GroupedQuery
+from sim.specs.layers import LayerGroup
 from sim.specs.model import ModelSpec
 
 LLAMA_2_7B = ModelSpec(

@@ -28,7 +28,9 @@ from typing import Any, NamedTuple
 from calibrate.observers import lazy_vllm
 from calibrate.observers.vllm_engine import Driver, SchedulerAlone, Settings, WholeEngine
 from calibrate.observers.vllm_watch import Watch
-from sim.specs.layers import DenseMlp, GroupedQuery, LayerGroup
+from sim.specs.dense_mlp import DenseMlp
+from sim.specs.grouped_query import GroupedQuery
+from sim.specs.layers import LayerGroup
 from sim.specs.model import ModelSpec
 
 TINY = ModelSpec(

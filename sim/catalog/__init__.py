@@ -22,10 +22,12 @@ from sim.catalog.lookup import FOLDER, Kind, find, names, shipped, unknown
 from sim.catalog.profile_file import from_document
 from sim.catalog.relatives import inherited, transferred
 from sim.errors import UsageError
+from sim.specs.dense_mlp import DenseMlp
 from sim.specs.engine import EngineSpec
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.gpu import GpuSpec
-from sim.specs.layers import DenseMlp, GroupedQuery, LayerGroup
+from sim.specs.grouped_query import GroupedQuery
+from sim.specs.layers import LayerGroup
 from sim.specs.model import ModelSpec
 from sim.specs.profile import Profile
 

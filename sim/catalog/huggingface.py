@@ -16,7 +16,9 @@ from sim.catalog import huggingface_experts as experts
 from sim.catalog.fields import Fields
 from sim.catalog.files import read_json
 from sim.errors import printable, shorten
-from sim.specs.layers import DenseMlp, GroupedQuery, LayerGroup
+from sim.specs.dense_mlp import DenseMlp
+from sim.specs.grouped_query import GroupedQuery
+from sim.specs.layers import LayerGroup
 from sim.specs.model import ModelSpec
 
 

@@ -13,8 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 from sim.catalog.fields import Fields
+from sim.specs.dense_mlp import DenseMlp
 from sim.specs.experts import MixtureOfExperts
-from sim.specs.layers import DenseMlp, GroupedQuery, LayerGroup, Mlp
+from sim.specs.grouped_query import GroupedQuery
+from sim.specs.layers import LayerGroup, Mlp
 
 MOST_LAYERS = 10_000
 """No model has nearly as many."""

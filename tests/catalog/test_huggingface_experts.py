@@ -10,8 +10,9 @@ import pytest
 
 from sim import catalog
 from sim.errors import UsageError
+from sim.specs.dense_mlp import DenseMlp
 from sim.specs.experts import MixtureOfExperts
-from sim.specs.layers import DenseMlp, GroupedQuery
+from sim.specs.grouped_query import GroupedQuery
 from sim.specs.model import ModelSpec
 
 MIXTRAL = {

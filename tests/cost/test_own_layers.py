@@ -24,7 +24,8 @@ from sim.iteration import Batch, Part
 from sim.memory.capacity import Capacity, capacity
 from sim.specs.engine import Factors
 from sim.specs.gpu import GpuSpec
-from sim.specs.layers import GroupedQuery, LayerGroup, Read
+from sim.specs.grouped_query import GroupedQuery
+from sim.specs.layers import LayerGroup, Read
 from sim.specs.model import ModelSpec
 from tests.dense_models import attention_of
 from tests.gpus import data_sheet

@@ -1,6 +1,6 @@
 """Predicts the parts of a layer: one file for each kind of attention and of MLP.
 
-A new kind is a record in ``sim.specs.layers`` (or anywhere else: it only has to satisfy the
+A new kind is a record in a file of ``sim.specs`` (or anywhere else: it only has to satisfy the
 protocol), a file here with a class that satisfies ``AttentionPart`` or ``MlpPart``, and its line in
 ``ATTENTION`` or ``MLP``. What all kinds share (norms, quantisation, all-reduce, embedding, LM head,
 sampling) is in ``shared``; the kernels that they are made of are in ``sim.cost.rooflines``.
@@ -16,9 +16,11 @@ from sim.cost.parts.grouped_query import GroupedQueryPart
 from sim.cost.parts.mixture_of_experts import MixtureOfExpertsPart
 from sim.cost.parts.part import AttentionPart, MlpPart
 from sim.cost.rooflines import Rooflines
+from sim.specs.dense_mlp import DenseMlp
 from sim.specs.deployment import Deployment
 from sim.specs.experts import MixtureOfExperts
-from sim.specs.layers import DenseMlp, GroupedQuery, LayerGroup
+from sim.specs.grouped_query import GroupedQuery
+from sim.specs.layers import LayerGroup
 
 __all__ = ["ATTENTION", "MLP", "AttentionPart", "MlpPart", "attention_part", "mlp_part"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sim.cost.operators import Amount, Operator
 from sim.cost.rooflines import Rooflines
+from sim.specs.dense_mlp import DenseMlp
 from sim.specs.deployment import Deployment
-from sim.specs.layers import DenseMlp
 
 
 class DenseMlpPart:

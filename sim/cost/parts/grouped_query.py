@@ -27,7 +27,7 @@ from sim.cost.rooflines import Rooflines, measured
 from sim.cost.trust import ATTENTION_ERROR
 from sim.iteration import Part
 from sim.specs.deployment import Deployment
-from sim.specs.layers import GroupedQuery
+from sim.specs.grouped_query import GroupedQuery
 
 PREFILL_SHARES = (0.0455, 0.096, 0.185, 0.299, 0.442, 0.533, 0.577, 0.585)
 """Share of the dense bf16 peak that causal prefill attention reaches when a query sees 64, 128, ...

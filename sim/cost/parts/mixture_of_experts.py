@@ -12,9 +12,9 @@ from sim.cost.operators import Amount, Operator
 from sim.cost.parts.dense_mlp import DenseMlpPart
 from sim.cost.rooflines import Rooflines
 from sim.cost.trust import EXPERTS_ERROR
+from sim.specs.dense_mlp import DenseMlp
 from sim.specs.deployment import Deployment
 from sim.specs.experts import MixtureOfExperts
-from sim.specs.layers import DenseMlp
 
 ROUTING_FLOOR = 24e-6
 """Seconds of one layer's routing however few its tokens: choosing experts, sorting the rows by

@@ -1,0 +1,110 @@
+"""Describes attention in which groups of query heads share keys and values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sim.specs.layers import Read, require_positive
+from sim.specs.precision import precision_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedQuery:
+    """Attention in which groups of query heads share a key and a value head each.
+
+    As many KV heads as query heads are multi-head attention, one KV head is multi-query attention.
+    ``attention_bias`` puts biases on the query, key and value projections, ``output_bias`` one on
+    the output projection; ``qk_norm`` adds one RMS norm over the head size for queries and one for
+    keys. ``sliding_window`` is the number of tokens attention looks back, None for all; times and
+    memory count the full length either way. Raises ValueError for an impossible shape.
+    """
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    attention_bias: bool
+    qk_norm: bool
+    sliding_window: int | None = None
+    output_bias: bool = False
+
+    def __post_init__(self) -> None:
+        require_positive(self, "num_heads", "num_kv_heads", "head_dim")
+        if self.num_heads % self.num_kv_heads:
+            raise ValueError(
+                f"num_kv_heads: got {self.num_kv_heads}, expected a divisor of the "
+                f"{self.num_heads} attention heads"
+            )
+        if self.sliding_window is not None and self.sliding_window < 1:
+            raise ValueError(
+                f"sliding_window: got {self.sliding_window}, expected at least 1 or null"
+            )
+
+    @property
+    def query_size(self) -> int:
+        """Width of all query heads together, which need not equal the hidden size."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def kv_size(self) -> int:
+        """Width of all key heads together; the value heads are as wide again."""
+        return self.num_kv_heads * self.head_dim
+
+    def share(self, gpus: int) -> GroupedQuery:
+        """The heads of one of ``gpus``; with more GPUs than KV heads, these are copied."""
+        heads, kv_heads = self.num_heads // gpus, max(1, self.num_kv_heads // gpus)
+        return replace(self, num_heads=heads, num_kv_heads=kv_heads)
+
+    def linear_parameters(self, hidden_size: int) -> int:
+        """Weights of the query, key, value and output projections."""
+        return hidden_size * (2 * self.query_size + 2 * self.kv_size)
+
+    def small_parameters(self, hidden_size: int) -> int:
+        """The query and key norms, and the biases."""
+        count = 2 * self.head_dim if self.qk_norm else 0
+        if self.attention_bias:
+            count += self.query_size + 2 * self.kv_size
+        if self.output_bias:
+            count += hidden_size
+        return count
+
+    def kv_bytes_per_token(self, precision: str, gpus: int = 1) -> float:
+        """One key and one value for each KV head (not for each query head)."""
+        kv_size = max(1, self.num_kv_heads // gpus) * self.head_dim
+        return 2 * kv_size * precision_bytes(precision)
+
+    def reads(self, precision: str, gpus: int = 1) -> tuple[Read, ...]:
+        """Everything that is kept."""
+        return (Read(self.kv_bytes_per_token(precision, gpus)),)
+
+    def flops_per_pair(self) -> float:
+        """Two for each element of the query heads, in the scores and in the weighted values."""
+        return 4.0 * self.query_size
+
+    def flops_per_token(self, hidden_size: int) -> float:
+        """Two for each weight."""
+        return 2.0 * self.linear_parameters(hidden_size)
+
+    def widest(self, hidden_size: int, gpus: int) -> float:
+        """Queries, keys, values and the result."""
+        one = self.share(gpus)
+        return 2 * one.query_size + 2 * one.kv_size
+
+    def not_shared(self, gpus: int) -> str | None:
+        """Query heads are shared out; KV heads are shared out or copied."""
+        if self.num_heads % gpus:
+            return f"cannot share the {self.num_heads} attention heads"
+        if self.num_kv_heads % gpus and gpus % self.num_kv_heads:
+            return f"can neither share nor copy the {self.num_kv_heads} KV heads"
+        return None
+
+    def kv_arithmetic(self, layers: int, gpus: int) -> str:
+        """Keys and values of the KV heads."""
+        heads = max(1, self.num_kv_heads // gpus)
+        return f"2 (K, V) x {layers} layers x {heads} heads x {self.head_dim}"
+
+    @property
+    def left_out(self) -> str | None:
+        """A window."""
+        if self.sliding_window is None:
+            return None
+        return "The sliding window is not modelled: attention and KV count the full length."
