@@ -9,6 +9,8 @@ TITLES: Mapping[str, str] = {
     "gemm": "Matrix products",
     "decode_attention": "Decode attention",
     "prefill_attention": "Prefill attention",
+    "mla_decode": "Decode attention, latent",
+    "mla_prefill": "Prefill attention, latent",
     "all_reduce": "All-reduce",
     "stream": "Element-wise operators",
     "norm": "Norms with their residual",

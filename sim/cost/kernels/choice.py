@@ -15,6 +15,7 @@ from sim.cost.kernels import (
     all_reduce,
     decode_attention,
     gemm,
+    latent_attention,
     prefill_attention,
     serial,
     stream,
@@ -33,7 +34,7 @@ MOVERS = (
 element-wise operators together, as other projects' tables and older ones of this project have them.
 """
 
-ARITHMETIC = ("gemm", "decode_attention", "prefill_attention")
+ARITHMETIC = ("gemm", "decode_attention", "prefill_attention", "mla_decode", "mla_prefill")
 """Operators that compute."""
 
 
@@ -55,6 +56,8 @@ FORMS: dict[tuple[str, str], Callable[[str], Form]] = {
     ("gemm", ""): gemm.form,
     ("decode_attention", ""): decode_attention.form,
     ("prefill_attention", ""): prefill_attention.form,
+    ("mla_decode", ""): latent_attention.decode,
+    ("mla_prefill", ""): latent_attention.prefill,
     ("gemm", serial.NAME): serial.product,
     ("decode_attention", serial.NAME): serial.decode,
     ("prefill_attention", serial.NAME): serial.prefill,
@@ -95,7 +98,10 @@ def work(operator: str, precision: str, shape: Shape) -> tuple[Floats, Floats]:
     if operator == "decode_attention":
         kept = precision_bytes(precision)
         return decode_attention.flops(shape), decode_attention.read_bytes(shape, kept)
-    if operator == "prefill_attention":
+    if operator == "mla_decode":
+        kept = precision_bytes(precision)
+        return latent_attention.flops(shape), latent_attention.read_bytes(shape, kept)
+    if operator in ("prefill_attention", "mla_prefill"):
         kept = precision_bytes(precision)
         moved = prefill_attention.read_bytes(shape, kept)
         return prefill_attention.flops(shape), moved + prefill_attention.written_bytes(shape, kept)
