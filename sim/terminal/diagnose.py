@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sim.planning.causes.ablate_words import value_text
-from sim.planning.points.slo_state import MET, OPEN
+from sim.planning.points.footnotes import doubt_mark
 from sim.planning.points.wording import share
 from sim.terminal.ablate import HEADS
 from sim.terminal.console import SLO_STYLES, STATE_STYLES, WIDTH
@@ -51,8 +51,12 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield Text(document["headline"], style="bold")
     yield Text(document["bound"]["text"])
     yield _trials(document)
+    for line in document["footnotes"]:
+        yield Text(line, style="dim")
     if document["latency"]:
         yield _latency(document["latency"])
+    for line in document["sure"]:
+        yield Text(line, style="dim")
     for trial in document["trials"]:
         if trial["error"] is not None:
             yield Text(f"Not possible: {trial['title']}: {trial['error']}", style="dim")
@@ -84,8 +88,8 @@ def _trials(document: Mapping[str, Any]) -> Table:
 def _kept(trial: Mapping[str, Any]) -> Text:
     """The share within the SLO, green where that meets it."""
     state = trial["slo_state"]
-    doubt = " ?" if state == OPEN else ""
-    return Text(f"{share(trial['attainment'])}{doubt}", style=SLO_STYLES.get(state, ""))
+    kept = f"{share(trial['attainment'])}{doubt_mark(state)}"
+    return Text(kept, style=SLO_STYLES.get(state, ""))
 
 
 def _change(change: float | None, more: bool) -> Text:
@@ -123,18 +127,7 @@ def advice_view(document: Mapping[str, Any]) -> Text:
 def _advice(document: Mapping[str, Any]) -> Iterator[Text]:
     trials = {trial["name"]: trial for trial in document["trials"]}
     efforts = {effort["name"]: effort for effort in document["efforts"]}
-    missed = document["verdict"]["slo_met"] is False
-    if not document["advice"]:
-        yield Text("Advice: none of what was tried makes it 2 % better.")
-    elif missed:
-        meets = any(trials[name]["slo_state"] == MET for name in document["advice"])
-        word = (
-            "meets the SLO with the least effort" if meets else "helps the SLO most for its effort"
-        )
-        yield Text(f"Advice, what {word} first:", style="bold")
-    else:
-        word = "If more is wanted" if document["at_ease"] else "Advice"
-        yield Text(f"{word}, the most for its effort first:", style="bold")
+    yield Text(document["order"], style="bold" if document["advice"] else "")
     for place, name in enumerate(document["advice"], 1):
         trial = trials[name]
         yield Text(f"{place}. {trial['title']}")

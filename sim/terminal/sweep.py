@@ -10,9 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sim.metrics.long_enough import LENGTH, LOAD
 from sim.metrics.own import failures
-from sim.metrics.slo_text import slo_doubts
+from sim.planning.points.footnotes import doubt_mark, footnotes
 from sim.planning.points.points import show
 from sim.planning.points.slo_state import MET, MISSED, OPEN
 from sim.planning.points.wording import (
@@ -96,20 +95,7 @@ def _own_table(document: Mapping[str, Any], names: Sequence[str]) -> Table:
 def legend(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """What the short words in a table mean, of those that it has."""
     found = [row["summary"]["infersim"]["verdict"] for row in rows if row["summary"] is not None]
-    lines = []
-    open_ones = [verdict for verdict in found if verdict["slo_state"] == OPEN]
-    short = [verdict for verdict in open_ones if {LOAD, LENGTH} & set(slo_doubts(verdict))]
-    by_chance = [verdict for verdict in open_ones if verdict not in short]
-    if by_chance:
-        lines.append(
-            "?: too close to call, the interval contains the target"
-            f"{_enough(by_chance, '; up to {} requests (run.requests) would decide')}."
-        )
-    if short:
-        lines.append(
-            "?: too close to call, the traffic may be more than full batches serve, so a longer "
-            f"run may miss it{_enough(short, '; {} requests or more would tell')}."
-        )
+    lines = footnotes(found)
     if any(_state(verdict) == PROBABLY_TOO_MUCH for verdict in found):
         lines.append(
             f"{PROBABLY_TOO_MUCH}: more than 100 % of the capacity arrives, so the fleet is "
@@ -121,13 +107,6 @@ def legend(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             "(run.requests) would tell."
         )
     return lines
-
-
-def _enough(verdicts: Sequence[Mapping[str, Any]], text: str) -> str:
-    """``text`` with the requests that decide all of ``verdicts``; empty where that is no number."""
-    counts = [verdict["requests_to_decide"] for verdict in verdicts]
-    known = [count for count in counts if count is not None]
-    return text.format(f"{max(known):,}") if known else ""
 
 
 def _table(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -162,8 +141,8 @@ def _cells(row: Mapping[str, Any], ranks: Mapping[str, float]) -> list[Text]:
         milliseconds(summary["p50_ttft_ms"]),
         *(milliseconds(latency_ms(summary, metric, value)) for metric, value in ranks.items()),
     )
-    doubt = " ?" if verdict["slo_state"] == OPEN else ""
-    kept = Text(f"{share(verdict['attainment'])}{doubt}", style=SLO_STYLES[verdict["slo_state"]])
+    slo = verdict["slo_state"]
+    kept = Text(f"{share(verdict['attainment'])}{doubt_mark(slo)}", style=SLO_STYLES[slo])
     return [*map(Text, figures), kept, Text(_state(verdict), style=_style(verdict))]
 
 

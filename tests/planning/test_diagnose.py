@@ -6,6 +6,8 @@ import json
 import math
 import re
 import shlex
+from functools import cache
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +18,17 @@ from typer.testing import CliRunner
 import sim
 from reports.pages.planning.diagnose import render_diagnosis
 from sim.cli import app
+from sim.ends import run_ends
 from sim.errors import InfeasibleError, UsageError
 from sim.planning.causes.counterfactuals import EFFORTS, PROBE, SPECULATION, counterfactuals
 from sim.planning.causes.diagnose import Diagnosis, diagnose
 from sim.planning.causes.diagnose_document import document
 from sim.planning.contrast.gains import gains, mean_gain
 from sim.planning.points.executors import local
+from sim.planning.points.footnotes import footnotes
 from sim.planning.points.wording import share
 from sim.scenario import Scenario
+from sim.terminal.console import as_text
 from sim.terminal.diagnose import advice_view, diagnose_view
 from tests.planning_fixtures import small
 
@@ -205,6 +210,63 @@ def test_where_the_slo_is_met_with_room_nothing_needs_to_change() -> None:
     assert "infersim plan x.yaml --gpus h100-sxm" in text
 
 
+@cache
+def near_its_limit() -> Diagnosis:
+    """A run whose TPOT is within the error band of its limit."""
+    slo = {"tpot": "7ms", "attainment": 0.9}
+    return diagnose(small(run__requests=200, slo=slo), local(1), target="x.yaml")
+
+
+def test_every_change_is_judged_as_run_judges_it() -> None:
+    of = near_its_limit()
+    told = document(of)
+    states = set()
+    chosen = ("compute", "more-seats", "kv-fp8", "int4", "replicas")
+    for trial in (trial for trial in of.trials if trial.change.name in chosen):
+        result = sim.simulate(of.scenario.override(trial.change.settings))
+        ends = run_ends(result.scenario, result.summary)
+        if ends is not None:
+            result.add_ends(ends)
+        verdict = result.summary["infersim"]["verdict"]
+        assert (trial.slo, trial.verdict) == (verdict["slo_state"], verdict)
+        states.add((trial.slo, verdict["slo_met"]))
+    # at the predicted times alone, these would be called met and missed
+    assert {("too close to call", True), ("too close to call", False)} <= states
+    open_ones = [t for t in told["trials"] if t["slo_state"] == "too close to call"]
+    assert not any(t["told"].startswith(("SLO met", "SLO missed")) for t in open_ones)
+    met = [t["told"] for t in open_ones if t["slo_met"]]
+    assert all(re.search(r"limits \([\d.]+% if iterations are \d+% slower\)", text) for text in met)
+
+
+def test_advice_begins_with_what_meets_the_slo_at_both_ends_of_the_band() -> None:
+    told = document(near_its_limit())
+    trials = {trial["name"]: trial for trial in told["trials"]}
+    states = [trials[name]["slo_state"] for name in told["advice"]]
+    assert states == sorted(states), "met, then too close to call"
+    assert len(set(states)) == 2
+    first = trials[told["advice"][0]]["title"]
+    assert "The SLO is too close to call: at the predicted times " in told["headline"]
+    assert told["headline"].endswith(f" The least that meets it: {first}.")
+    assert told["order"] == "Advice, what meets the SLO with the least effort first:"
+
+
+def test_terminal_and_page_of_a_diagnosis_explain_the_mark_and_say_how_sure_it_is() -> None:
+    told = document(near_its_limit())
+    (mark,) = told["footnotes"]
+    assert mark.startswith("?: too close to call, the error band of the predicted times")
+    text = " ".join(as_text(diagnose_view(told)).split())
+    page = " ".join(unescape(re.sub("<[^>]*>", " ", render_diagnosis(told))).split())
+    band = near_its_limit().base["infersim"]["error_band"]["text"]
+    for sentence in (mark, f"How sure: {band}", near_its_limit().base["infersim"]["ends"]["text"]):
+        assert sentence in text
+        assert sentence in page
+    assert told["order"] in advice_view(told).plain
+    assert told["order"] in page
+    assert "% ?" in text
+    calm = {"slo_state": "met", "slo_doubts": [], "requests_to_decide": None}
+    assert footnotes([calm]) == []
+
+
 def test_an_slo_that_chance_decides_is_no_reason_to_change_anything() -> None:
     told = document(found(small(run__requests=60)))
     assert told["verdict"]["slo_met"]
@@ -258,7 +320,7 @@ def test_advice_that_meets_nothing_does_not_say_that_it_does() -> None:
     within = share(trial["attainment"])
     assert f"accepts all lengths, and then {within} of requests" in told["headline"]
     text = str(advice_view(told))
-    assert "Advice, what helps the SLO most for its effort first:" in text
+    assert "Advice, the most for its effort first:" in text
     assert "what meets the SLO" not in text
     # a fleet of any size would reject them
     assert told["plan"].endswith(f"--set max_model_len={trial['settings']['max_model_len']}")

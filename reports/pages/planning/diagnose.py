@@ -49,8 +49,10 @@ def render_diagnosis(document: Mapping[str, Any]) -> str:
     tone = tones.get(document["verdict"]["slo_state"], "neutral")
     tone = "warn" if tone == "good" and not document["at_ease"] else tone
     texts = (document["bound"]["text"], document["verdict"]["text"])
+    # which results of older versions lack
+    told = [*document.get("footnotes", ()), *document.get("sure", ())]
     return page(
-        {**document, "notes": [*_rejected(document), *document["notes"]]},
+        {**document, "notes": [*_rejected(document), *told, *document["notes"]]},
         kind="diagnosis",
         sections=SECTIONS,
         headline=Headline(tone, document["headline"], " ".join(texts)),
@@ -61,6 +63,7 @@ def render_diagnosis(document: Mapping[str, Any]) -> str:
         failures=reasons(
             [(t["title"], t["error"]) for t in document["trials"] if t["error"] is not None]
         ),
+        order=document.get("order", ""),
         advice=_advice(document),
     )
 
@@ -115,12 +118,12 @@ def _latency(document: Mapping[str, Any]) -> list[Plot]:
 
 def _trials(document: Mapping[str, Any]) -> Table:
     now = {figure["key"]: figure["value"] for figure in document["figures"]}
-    share = within(document["verdict"]["attainment"])
+    share = within(document["verdict"]["attainment"], document["verdict"]["slo_state"])
     rows = [(text("as it is"), *values(now), share, text(""))]
     for trial in document["trials"]:
         if trial["error"] is None:
             changes = (percent(trial["changes"][key]) for key in HEADS)
-            share = within(trial["attainment"])
+            share = within(trial["attainment"], trial["slo_state"])
             rows.append((text(trial["title"]), *changes, share, text(trial["effort"])))
     columns = (
         Column("Change tried", False),

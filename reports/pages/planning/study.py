@@ -14,6 +14,7 @@ from reports.frame.page import fill
 from reports.frame.tables import Cell, Column, Table
 from sim.metrics.definitions import DEFINITIONS as OF_RUNS
 from sim.metrics.definitions import METRIC, STUDIED, Definition
+from sim.planning.points.footnotes import doubt_mark
 from sim.planning.points.wording import share
 from sim.units import TWICE, milliseconds, number
 
@@ -125,11 +126,12 @@ def percent(change: float | None) -> Cell:
     return Cell(told, round(value, 4))
 
 
-def within(value: float | None) -> Cell:
-    """A share of requests within the SLO in percent, with the digits that decide."""
+def within(value: float | None, slo: str | None = None) -> Cell:
+    """A share of requests within the SLO in percent, with the digits that decide; marked where the
+    state of the SLO, ``slo``, is too close to call."""
     if value is None:
         return Cell(MISSING, None)
-    return Cell(share(value).rstrip("%"), round(100 * value, 6))
+    return Cell(f"{share(value).rstrip('%')}{doubt_mark(slo)}", round(100 * value, 6))
 
 
 def text(value: str) -> Cell:

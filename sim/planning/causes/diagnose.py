@@ -21,15 +21,17 @@ import numpy as np
 from sim.ends import run_ends
 from sim.errors import InfeasibleError
 from sim.metrics.latency_parts import PARTS, TTFT_PARTS, latency_parts
+from sim.metrics.long_enough import BAND, LENGTH, LOAD
 from sim.metrics.rejection import Rejection, rejection
 from sim.metrics.run_record import RunRecord
+from sim.metrics.slo_text import slo_doubts
 from sim.metrics.verdict import FULL
 from sim.planning.causes.counterfactuals import PROBE, SAVING, Counterfactual, counterfactuals
 from sim.planning.contrast.gains import figures_of, gains, in_order, mean_gain
 from sim.planning.points.evaluate import check_served
 from sim.planning.points.executors import Executor
 from sim.planning.points.points import Outcome, Point
-from sim.planning.points.slo_state import MET, meets, slo_state
+from sim.planning.points.slo_state import MET, OPEN, meets, slo_state
 from sim.scenario import Scenario
 from sim.simulation import simulate
 
@@ -156,13 +158,38 @@ class Diagnosis:
         return float(verdict["attainment"] or 0.0) - float(before)
 
     @property
+    def open_by_band(self) -> bool:
+        """Whether the error band leaves the SLO open, so that a longer run would not decide it."""
+        doubts = slo_doubts(self.verdict) if self.slo == OPEN else []
+        return BAND in doubts and not {LOAD, LENGTH} & set(doubts)
+
+    @property
+    def by_slo(self) -> bool:
+        """Whether the advice begins with what meets the SLO, or brings requests within it."""
+        return bool(self._serving) or self._at_the_band
+
+    @property
     def advice(self) -> list[Trial]:
         """The actions that are worth it, best first."""
-        actions = [t for t in self.trials if t.change.effort not in (PROBE, SAVING)]
-        serving = [t for t in actions if self.gained(t) > WORTH_SHARE]
-        if self.misses and serving:
-            return sorted(serving, key=self._order)
-        return sorted((t for t in actions if (t.effect or 0) > WORTH), key=lambda t: -t.rank)
+        if self._serving:
+            return sorted(self._serving, key=self._order)
+        worth = [t for t in self._actions if (t.effect or 0) > WORTH]
+        return sorted(worth, key=self._order if self._at_the_band else lambda t: (-t.rank,))
+
+    @property
+    def _actions(self) -> list[Trial]:
+        return [t for t in self.trials if t.change.effort not in (PROBE, SAVING)]
+
+    @property
+    def _serving(self) -> list[Trial]:
+        """The actions that bring requests within an SLO that is missed."""
+        return [t for t in self._actions if self.misses and self.gained(t) > WORTH_SHARE]
+
+    @property
+    def _at_the_band(self) -> bool:
+        """Whether some action meets an SLO that only the error band leaves open."""
+        worth = (t for t in self._actions if (t.effect or 0) > WORTH)
+        return self.open_by_band and any(t.meets for t in worth)
 
     def _order(self, trial: Trial) -> tuple[float, ...]:
         weight = trial.change.effort.weight
@@ -183,7 +210,8 @@ def diagnose(
     given: Sequence[str] = (),
     tell: Tell | None = None,
 ) -> Diagnosis:
-    """Simulate ``scenario``, and each of its counterfactuals.
+    """Simulate ``scenario``, and each of its counterfactuals; all are judged at both ends of the
+    error band, as ``infersim run`` judges them.
 
     Raises InfeasibleError if the scenario itself does not run, and whatever ``simulate`` raises.
     """
@@ -198,7 +226,7 @@ def diagnose(
         result.add_ends(ends)
     rejected = rejection(result.record)
     changes = counterfactuals(scenario, rejected)
-    points = [Point(i, change.settings, change.title) for i, change in enumerate(changes)]
+    points = [Point(i, c.settings, c.title, at_ends=True) for i, c in enumerate(changes)]
     outcomes = []
     for done, outcome in enumerate(executor.run(scenario, points), 1):
         outcomes.append(outcome)

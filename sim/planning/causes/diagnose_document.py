@@ -13,11 +13,12 @@ from importlib.metadata import version
 from typing import Any
 
 from sim.metrics.asked import asked, changed
-from sim.metrics.long_enough import BAND, LENGTH, LOAD
+from sim.metrics.long_enough import LENGTH, LOAD
 from sim.metrics.slo_text import deciding, slo_doubts
 from sim.planning.causes.counterfactuals import EFFORTS, LONGER, PROBE, lacking
 from sim.planning.causes.diagnose import WORTH, Diagnosis, Trial
 from sim.planning.contrast.gains import CAPACITY, FIGURES, Figure, figures_of
+from sim.planning.points.footnotes import footnotes, sure_of
 from sim.planning.points.points import Settings, show
 from sim.planning.points.slo_state import MET, OPEN
 from sim.planning.points.wording import share
@@ -47,9 +48,9 @@ def _open(found: Diagnosis, kept: str, wanted: str) -> str:
     """Why the SLO is too close to call, and what to do before anything is changed."""
     verdict, doubts = found.verdict, slo_doubts(found.verdict)
     first = "The SLO is too close to call:"
-    if doubts == [BAND]:
+    if found.open_by_band:
         text = f"{first} at the predicted times {kept}, {wanted}.{deciding(verdict)}"
-        return f"{text} {_cure(found)}" if found.misses else text
+        return f"{text} {_cure(found)}"
     so_far = " so far" if {LOAD, LENGTH} & set(doubts) else ""
     todo = "Do that" if verdict["requests_to_decide"] else "Simulate more requests"
     text = f"{first} {kept}{so_far}, {wanted}.{deciding(verdict)}"
@@ -61,7 +62,8 @@ def _cure(found: Diagnosis) -> str:
     meeting = [trial for trial in found.advice if trial.meets]
     if meeting:
         return f"The least that meets it: {meeting[0].change.title}."
-    return f"No single change that was tried meets it.{_accepted(found)}"
+    sure = " for sure" if found.slo == OPEN else ""
+    return f"No single change that was tried meets it{sure}.{_accepted(found)}"
 
 
 def _accepted(found: Diagnosis) -> str:
@@ -110,6 +112,20 @@ def bound_text(found: Diagnosis) -> str:
     )
 
 
+def order_text(found: Diagnosis) -> str:
+    """By what the advice is ordered; that there is none."""
+    if not found.advice:
+        return "Advice: none of what was tried makes it 2 % better."
+    if found.by_slo:
+        meets = found.advice[0].meets
+        word = (
+            "meets the SLO with the least effort" if meets else "helps the SLO most for its effort"
+        )
+        return f"Advice, what {word} first:"
+    word = "If more is wanted" if found.at_ease else "Advice"
+    return f"{word}, the most for its effort first:"
+
+
 def told(found: Diagnosis, trial: Trial) -> str:
     """What a change does: to the share within the SLO first, then to each figure that moves."""
     parts = []
@@ -118,12 +134,25 @@ def told(found: Diagnosis, trial: Trial) -> str:
         met = f"SLO {trial.slo or 'missed'}"
         after = verdict["attainment"] or 0.0
         moved = f"{share(before)} -> {share(after)}" if after != before else f"still {share(after)}"
-        parts.append(f"{met}, {moved} of requests within the limits")
+        parts.append(f"{met}, {moved} of requests within the limits{_if_off(trial)}")
     for figure in FIGURES:
         gain = trial.gains.get(figure.key)
         if gain is not None and abs(gain) > WORTH:
             parts.append(f"{figure.title} {_change(figure, found, trial)}")
     return "; ".join(parts) or "next to nothing"
+
+
+def _if_off(trial: Trial) -> str:
+    """The share within the limits at the end of the error band that decides otherwise; empty where
+    none does."""
+    summary = trial.outcome.summary
+    ends = None if summary is None else summary["infersim"]["ends"]
+    if summary is None or ends is None or ends["decided"]:
+        return ""
+    met = summary["infersim"]["verdict"]["slo_met"]
+    end = "slower" if met else "faster"
+    kept = share(ends[end]["verdict"]["attainment"])
+    return f" ({kept} if iterations are {ends['error']:.0%} {end})"
 
 
 def _change(figure: Figure, found: Diagnosis, trial: Trial) -> str:
@@ -158,6 +187,7 @@ def document(found: Diagnosis) -> dict[str, Any]:
         "verdict": own["verdict"],
         "headline": headline(found),
         "at_ease": found.at_ease,
+        "order": order_text(found),
         "rejection": None if found.rejection is None else found.rejection.document(),
         "figures": [
             {"key": f.key, "title": f.title, "unit": f.unit, "more": f.more, "value": base[f.key]}
@@ -168,12 +198,20 @@ def document(found: Diagnosis) -> dict[str, Any]:
         "latency": {name: dict(means) for name, means in found.latency.items()},
         "efforts": [e._asdict() for e in EFFORTS],
         "trials": [_trial(found, trial, base) for trial in found.trials],
+        "footnotes": _footnotes(found),
+        "sure": sure_of(found.base),
         "advice": [trial.change.name for trial in found.advice],
         "savings": [trial.change.name for trial in found.savings],
         "plan": _plan_command(found),
         "not_tried": _not_tried(),
         "notes": [*own["notes"], *_not_tried()],
     }
+
+
+def _footnotes(found: Diagnosis) -> list[str]:
+    """What the marks in the table of changes mean."""
+    verdicts = [found.verdict, *(trial.verdict for trial in found.trials)]
+    return footnotes([verdict for verdict in verdicts if verdict is not None])
 
 
 def _not_tried() -> list[str]:

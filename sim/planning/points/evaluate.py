@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sim.ends import run_ends
 from sim.errors import InfeasibleError, InfersimError
 from sim.loop.clock import Stop
 from sim.planning.points.points import Outcome, Point
@@ -23,9 +24,13 @@ def evaluate(scenario: Scenario, point: Point) -> Outcome:
     outcome.
     """
     try:
-        result = simulate(scenario.override(point.settings), stop=Stop())
+        changed = scenario.override(point.settings)
+        result = simulate(changed, stop=Stop())
         summary = result.summary
         check_served(summary)
+        ends = run_ends(changed, summary, stop=Stop()) if point.at_ends else None
+        if ends is not None:
+            result.add_ends(ends)
     except InfersimError as error:
         return Outcome(point, None, str(error), error.exit_code)
     except Exception as error:

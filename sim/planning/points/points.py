@@ -14,12 +14,14 @@ hold."""
 @dataclass(frozen=True)
 class Point:
     """One variant of a scenario: its number among those of the question, what it changes, and how
-    people would name it.
+    people would name it. ``at_ends``: it is judged as ``infersim run`` judges it, at both ends of
+    the error band too; else at the predicted times alone.
     """
 
     index: int
     settings: Settings
     label: str
+    at_ends: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,76 @@
+"""Explains the marks in the tables of decisions, in words that terminal and page share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sim.metrics.long_enough import BAND, LENGTH, LOAD
+from sim.metrics.slo_text import slo_doubts
+from sim.planning.points.slo_state import OPEN
+
+Verdict = Mapping[str, Any]
+
+MARK = "?"
+"""Stands behind what is too close to call."""
+
+
+def doubt_mark(slo: str | None) -> str:
+    """What stands behind the share within the SLO of a run whose SLO is ``slo``.
+
+    >>> doubt_mark("too close to call"), doubt_mark("met")
+    (' ?', '')
+    """
+    return f" {MARK}" if slo == OPEN else ""
+
+
+def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
+    """Why the runs with these verdicts that are marked are open, each reason once; nothing where
+    none is."""
+    marked = [(each, set(slo_doubts(each))) for each in verdicts if each["slo_state"] == OPEN]
+    short = [each for each, doubts in marked if {LOAD, LENGTH} & doubts]
+    banded = [each for each, doubts in marked if each not in short and BAND in doubts]
+    chance = [each for each, _ in marked if each not in short and each not in banded]
+    lines = []
+    if chance:
+        lines.append(
+            f"{MARK}: too close to call, the interval contains the target"
+            f"{_enough(chance, '; up to {} requests (run.requests) would decide')}."
+        )
+    if banded:
+        lines.append(
+            f"{MARK}: too close to call, the error band of the predicted times leaves it open; "
+            "more requests do not narrow it."
+        )
+    if short:
+        lines.append(
+            f"{MARK}: too close to call, the traffic may be more than full batches serve, so a "
+            f"longer run may miss it{_enough(short, '; {} requests or more would tell')}."
+        )
+    return lines
+
+
+def sure_of(summary: Mapping[str, Any]) -> list[str]:
+    """How sure the metrics of a run are, as ``infersim run`` says it: the error band of its
+    iteration times, and what comes of both ends of it where they were simulated."""
+    own = summary["infersim"]
+    told = [f"How sure: {own['error_band']['text']}"]
+    return told if own["ends"] is None else [*told, own["ends"]["text"]]
+
+
+def sure_of_all(summaries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How sure the metrics of several runs are: as ``sure_of``, of the one with the widest band;
+    nothing without a run."""
+    if not summaries:
+        return []
+    bands = [summary["infersim"]["error_band"] for summary in summaries]
+    widest = max(bands, key=lambda band: band["throughput"] or 0.0)
+    alike = all(band["text"] == widest["text"] for band in bands)
+    return [f"How sure{'' if alike else ', where the band is widest'}: {widest['text']}"]
+
+
+def _enough(verdicts: Sequence[Verdict], text: str) -> str:
+    """``text`` with the requests that decide all of ``verdicts``; empty where that is no number."""
+    counts = [verdict["requests_to_decide"] for verdict in verdicts]
+    known = [count for count in counts if count is not None]
+    return text.format(f"{max(known):,}") if known else ""
