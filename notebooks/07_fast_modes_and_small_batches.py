@@ -118,8 +118,8 @@ def replica(label: str, *args: object, **changes: object) -> Replica:
     """The replica of a scenario."""
     setup = prepare(scenario(*args, **changes))
     deployment = setup.only.deployment
-    rent = deployment.gpu.price_per_hour * deployment.tensor_parallel
-    gpus = deployment.tensor_parallel
+    rent = deployment.gpu.price_per_hour * deployment.layout.gpus
+    gpus = deployment.layout.gpus
     return Replica(label, CostModel(deployment), setup.only.capacity.tokens, gpus, rent)
 
 

@@ -51,7 +51,7 @@ class PreparedPool:
     @property
     def gpus(self) -> int:
         """GPUs of all of them."""
-        return self.replicas * self.deployment.tensor_parallel
+        return self.replicas * self.deployment.layout.gpus
 
     @property
     def kv_tokens(self) -> int:
@@ -103,7 +103,7 @@ def _deployment(scenario: Scenario, pool: PoolSettings) -> Deployment:
             weights=scenario.precision.weights,
             activations=scenario.precision.activations,
             kv_cache=scenario.precision.kv_cache,
-            tensor_parallel=pool.tensor_parallel,
+            layout=pool.layout,
             kernel_time=assume.kernel_time,
         )
     except ValueError as error:
@@ -135,9 +135,9 @@ def _does_not_fit(d: Deployment, memory: Capacity) -> str:
             f"num_gpu_blocks: {memory.num_gpu_blocks} leaves no block for requests, since "
             f"{d.engine.name} keeps {memory.null_blocks} for itself"
         )
-    gpus = "GPU" if d.tensor_parallel == 1 else "GPUs"
+    gpus = "GPU" if d.layout.gpus == 1 else "GPUs"
     return (
-        f"{d.model.name} does not fit on {d.tensor_parallel} {d.gpu.name} {gpus}: of "
+        f"{d.model.name} does not fit on {d.layout.gpus} {d.gpu.name} {gpus}: of "
         f"{show_bytes(memory.budget)} that the engine may use on each, "
         f"{show_bytes(memory.weights)} are weights, {show_bytes(memory.activations)} activations "
         f"and {show_bytes(memory.reserve)} reserve, and no KV block is left; use more GPUs "

@@ -37,6 +37,7 @@ def _deployment(
 ) -> Deployment:
     from sim import catalog
     from sim.cost import Deployment
+    from sim.specs.layout import Layout
 
     preset = catalog.engine(engine)
     try:
@@ -47,7 +48,7 @@ def _deployment(
             weights=weights,
             activations=activations,
             kv_cache=kv_cache,
-            tensor_parallel=tp,
+            layout=Layout(tensor=tp),
         )
     except ValueError as error:
         raise UsageError(str(error)) from None

@@ -9,14 +9,16 @@ Activations move at 16 bits, or at 32 where the deployment computes in fp32. The
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple, get_args
 
 import numpy as np
 
 from sim.cost.communication import all_gather_time, all_reduce_time
-from sim.cost.measured import Timing, all_reduce_of, both, gemm_of, mover_of
+from sim.cost.measured import MeasuredGemm, Timing, all_reduce_of, both, gemm_of, mover_of
 from sim.cost.operators import Amount, Operator
 from sim.cost.trust import EXPERTS_ERROR, projection_error
 from sim.specs.deployment import Deployment
+from sim.specs.layers import Role
 from sim.specs.precision import precision_bytes
 
 WEIGHT_ONLY_BANDWIDTH = {"int8": 0.60, "int4": 0.50}
@@ -28,6 +30,16 @@ QUANTISE_BANDWIDTH = 0.25
 GEMM timings, which contain it, leave over the GEMM itself (fits on aiconfigurator-core tables)."""
 
 
+class _Products(NamedTuple):
+    """How matrices of one role are multiplied by: the precisions of the weights and of the
+    arithmetic, the bytes/s at which the weights are read, and the profile's GEMM (None: none)."""
+
+    weights: str
+    arithmetic: str
+    bandwidth: float
+    gemm: MeasuredGemm | None
+
+
 class Rooflines:
     """The kernels of one deployment, by the size of the pass: a number, or an array of them."""
 
@@ -36,47 +48,49 @@ class Rooflines:
         gpu, efficiency = deployment.gpu, deployment.gpu.efficiency
         self._latency = efficiency.operator_latency
         self._bandwidth = gpu.bandwidth * efficiency.bandwidth
-        self.quantised = precision_bytes(deployment.arithmetic) < 2
-        weight_only = precision_bytes(deployment.weights) < 2 and not self.quantised
-        streamed = efficiency.bandwidth
-        if weight_only and deployment.weights in WEIGHT_ONLY_BANDWIDTH:
-            streamed = min(streamed, WEIGHT_ONLY_BANDWIDTH[deployment.weights])
-        self._weight_bandwidth = gpu.bandwidth * streamed
-        self._layer_gemm = gemm_of(gpu, deployment.weights, deployment.arithmetic)
         self.moved = deployment.activation_bytes
-        head = deployment.weight_precision_of_vocabulary, deployment.unquantised
-        self._head_gemm = gemm_of(gpu, *head)
+        self._products = {role: self._products_of(role) for role in get_args(Role)}
+        layers = self._products["projections"]
+        self.quantised = precision_bytes(layers.arithmetic) < 2
         self._all_reduce = all_reduce_of(gpu)
         self._movers = {
             name: mover_of(gpu, name, "fp32" if name == "sampling" else deployment.unquantised)
             for name in ("norm", "rotary", "kv_write", "activation", "embedding", "sampling")
         }
-        self.quantises = self.quantised and not (self._layer_gemm and self._layer_gemm.converts)
+        self.quantises = self.quantised and not (layers.gemm and layers.gemm.converts)
 
-    def projection(self, name: str, times: int, m: Amount, k: float, n: float) -> Operator:
-        """(m x k) by a matrix of a layer, (k x n)."""
+    def _products_of(self, role: Role) -> _Products:
+        """How matrices of ``role`` are multiplied by."""
         d = self._d
-        product = self._gemm(name, times, m, k, n, d.weights, d.arithmetic, self._weight_bandwidth)
-        if self._layer_gemm is None:
+        weights, arithmetic = d.formats[role], d.arithmetic_of(role)
+        streamed = d.gpu.efficiency.bandwidth
+        if precision_bytes(weights) < 2 <= precision_bytes(arithmetic):
+            streamed = min(streamed, WEIGHT_ONLY_BANDWIDTH.get(weights, streamed))
+        gemm = gemm_of(d.gpu, weights, arithmetic)
+        return _Products(weights, arithmetic, d.gpu.bandwidth * streamed, gemm)
+
+    def projection(
+        self, name: str, times: int, m: Amount, k: float, n: float, role: Role = "projections"
+    ) -> Operator:
+        """(m x k) by a matrix of a layer, (k x n), which is stored and multiplied by as the
+        deployment does with those of its ``role``."""
+        products = self._products[role]
+        product = self._gemm(name, times, m, k, n, products)
+        if products.gemm is None:
             return product
-        return measured(product, times, self._layer_gemm.timing(m, n, k))
+        return measured(product, times, products.gemm.timing(m, n, k))
 
     def unquantised(self, name: str, times: int, m: Amount, k: float, n: float) -> Operator:
         """(m x k) by a matrix that quantisation leaves alone, (k x n): the LM head, a router."""
-        precisions = self._d.weight_precision_of_vocabulary, self._d.unquantised
-        product = self._gemm(name, times, m, k, n, *precisions, self._bandwidth)
-        if self._head_gemm is None:
-            return product
-        return measured(product, times, self._head_gemm.timing(m, n, k))
+        return self.projection(name, times, m, k, n, "kept")
 
     def grouped(
         self, name: str, times: int, matrices: Amount, m: Amount, k: float, n: float
     ) -> Operator:
-        """(m x k), each row by one of so many ``matrices`` of a layer, (k x n): always by the data
+        """(m x k), each row by one of so many ``matrices`` of experts, (k x n): always by the data
         sheet, since no profile has it."""
-        d = self._d
-        shape = name, times, m, k, n, d.weights, d.arithmetic, self._weight_bandwidth
-        return self._gemm(*shape, matrices)._replace(error=EXPERTS_ERROR)
+        operator = self._gemm(name, times, m, k, n, self._products["experts"], matrices)
+        return operator._replace(error=EXPERTS_ERROR)
 
     def _gemm(
         self,
@@ -85,22 +99,20 @@ class Rooflines:
         m: Amount,
         k: float,
         n: float,
-        weights: str,
-        arithmetic: str,
-        bandwidth: float,
+        products: _Products,
         matrices: Amount = 1.0,
     ) -> Operator:
         """(m x k) by (k x n): weights read once, inputs read, outputs written."""
-        gpu = self._d.gpu
+        gpu, arithmetic = self._d.gpu, products.arithmetic
         flops = 2.0 * m * k * n * times
         moved = m * k * precision_bytes(arithmetic) + m * n * self.moved
-        traffic = (k * n * precision_bytes(weights) * matrices + moved) * times
+        traffic = (k * n * precision_bytes(products.weights) * matrices + moved) * times
         return Operator(
             name,
             flops,
             traffic,
             flops / (gpu.flops(arithmetic) * gpu.efficiency.compute),
-            traffic / bandwidth,
+            traffic / products.bandwidth,
             self._latency * times,
             0.0,
             True,
@@ -142,17 +154,17 @@ class Rooflines:
     def all_reduce(self, times: int, size: Amount) -> Operator:
         """Sums of ``size`` bytes over the GPUs of the replica."""
         d = self._d
-        ring = d.engine.per_ring_gpu * d.tensor_parallel
+        ring = d.engine.per_ring_gpu * d.layout.tensor
         if self._all_reduce is None:
-            seconds = all_reduce_time(size, d.tensor_parallel, d.gpu.link)
+            seconds = all_reduce_time(size, d.layout.tensor, d.gpu.link)
             return _collective("all-reduce", times, size, seconds + ring)
-        found = self._all_reduce.timing(size, d.tensor_parallel)
+        found = self._all_reduce.timing(size, d.layout.tensor)
         operator = _collective("all-reduce", times, size, found.seconds + ring)
         return operator._replace(error=found.error, measured=found.measured)
 
     def all_gather(self, name: str, size: Amount) -> Operator:
         """Parts of a tensor of ``size`` bytes brought together on every GPU."""
-        seconds = all_gather_time(size, self._d.tensor_parallel, self._d.gpu.link)
+        seconds = all_gather_time(size, self._d.layout.tensor, self._d.gpu.link)
         return _collective(name, 1, size, seconds)
 
 

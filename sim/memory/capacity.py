@@ -76,7 +76,7 @@ def activation_bytes(d: Deployment, max_num_batched_tokens: int, max_num_seqs: i
     needs inside.
     """
     inside = max(
-        each.widest(d.model.hidden_size, d.tensor_parallel)
+        each.widest(d.model.hidden_size, d.layout)
         for group in d.model.layers
         for each in (group.mlp, group.attention)
     )

@@ -59,7 +59,7 @@ def provenance(d: Deployment) -> str:
         "decode attention": profile.find("decode_attention", d.attention_kernel or ""),
         "prefill attention": profile.find("prefill_attention", d.attention_kernel or ""),
     }
-    if d.tensor_parallel > 1:
+    if d.layout.gpus > 1:
         used["all-reduce"] = profile.find("all_reduce", "bf16")
     errors = ", ".join(
         f"{name} {fit.holdout.median:.1%}" for name, fit in used.items() if fit is not None

@@ -305,7 +305,7 @@ def _energy(run: RunRecord, outputs: int) -> dict[str, Any] | None:
     if not outputs:
         return None
     drawn = [(part.attribution.seconds, part.pool.deployment) for part in run.parts]
-    joules = sum(busy * d.gpu.power * d.tensor_parallel for busy, d in drawn)
+    joules = sum(busy * d.gpu.power * d.layout.gpus for busy, d in drawn)
     return {
         "joules_per_output_token": joules / outputs,
         "note": "An upper bound: every busy GPU draws its board limit, an idle one nothing.",

@@ -56,7 +56,7 @@ def _subject(d: Deployment) -> dict[str, Any]:
     return {
         "model": d.model.name,
         "gpu": d.gpu.name,
-        "tensor_parallel": d.tensor_parallel,
+        "tensor_parallel": d.layout.tensor,
         "precision": {
             "weights": d.weights,
             "activations": d.activations,
@@ -168,20 +168,29 @@ def _shortage(memory: Capacity, context: int) -> float:
 
 def _remedies(d: Deployment, capacity_of: CapacityOf, context: int) -> list[dict[str, Any]]:
     """The smallest larger replica, and the widest narrower weights, with which it would fit."""
-    larger = [(n, {"tensor_parallel": n}) for n in GPUS_OF_A_REPLICA if n > d.tensor_parallel]
+    larger = [{"tensor_parallel": n} for n in GPUS_OF_A_REPLICA if n > d.layout.tensor]
     own = precision_bytes(d.weights)
-    narrower = [(0, {"weights": name}) for name in NARROWER if precision_bytes(name) < own]
+    narrower = [{"weights": name} for name in NARROWER if precision_bytes(name) < own]
+    groups: tuple[Sequence[Mapping[str, Any]], ...] = (larger, narrower)
     found = []
-    for group in (larger, narrower):
-        for _, change in group:
+    for group in groups:
+        for change in group:
             try:
-                other = replace(d, **change)
+                other = _changed(d, **change)
             except ValueError:  # heads that cannot be shared out, activations that do not match
                 continue
             if _shortage(capacity_of(other), context) == 0:
-                found.append(change)
+                found.append(dict(change))
                 break
     return found
+
+
+def _changed(
+    d: Deployment, *, tensor_parallel: int | None = None, weights: str | None = None
+) -> Deployment:
+    """``d`` on other GPUs, or with weights in another precision."""
+    layout = replace(d.layout, tensor=tensor_parallel or d.layout.tensor)
+    return replace(d, layout=layout, weights=weights or d.weights)
 
 
 def _fit_text(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from sim.errors import UsageError
+from sim.specs.layout import Layout
 
 if TYPE_CHECKING:
     from sim.scenario.deployment import KvCache, Scheduler
@@ -31,7 +32,7 @@ class PoolSettings:
     name: str
     gpu: str
     replicas: int
-    tensor_parallel: int
+    layout: Layout
     price_per_gpu_hour: float | str | dict[str, float] | None
     engine: str
     scheduler: Scheduler
@@ -46,7 +47,7 @@ class PoolSettings:
     @property
     def gpus(self) -> int:
         """GPUs of all its replicas."""
-        return self.replicas * self.tensor_parallel
+        return self.replicas * self.layout.gpus
 
     def of(self, scenario: Scenario) -> PoolSettings:
         """The same pool of another scenario with as many pools."""
@@ -73,7 +74,7 @@ def pools_of(scenario: Scenario) -> tuple[PoolSettings, ...]:
                 name=pool.name,
                 gpu=pool.gpu,
                 replicas=pool.replicas,
-                tensor_parallel=pool.tensor_parallel,
+                layout=Layout(tensor=pool.tensor_parallel),
                 price_per_gpu_hour=pool.price_per_gpu_hour,
                 engine=scenario.engine,
                 scheduler=scenario.scheduler,

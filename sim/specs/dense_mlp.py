@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sim.specs.layers import require_positive
+from sim.specs.layers import Weights, require_positive
+from sim.specs.layout import ONE_GPU, Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,29 +29,28 @@ class DenseMlp:
         """Width of the part of it on one of ``gpus``."""
         return self.intermediate_size / gpus
 
-    def linear_parameters(self, hidden_size: int) -> int:
-        """Weights of the gate (if it has one), up and down projections."""
-        return self.mlp_matrices * hidden_size * self.intermediate_size
+    def weights(self, hidden_size: int, layout: Layout = ONE_GPU) -> tuple[Weights, ...]:
+        """The gate (if it has one), up and down projections, and the biases, all shared out."""
+        projections = self.mlp_matrices * hidden_size * self.share(layout.tensor)
+        found = Weights("MLP", projections, "projections")
+        if not self.mlp_bias:
+            return (found,)
+        biases = (self.mlp_matrices - 1) * self.intermediate_size + hidden_size
+        return found, Weights("biases", biases / layout.tensor, "kept")
 
     def flops_per_token(self, hidden_size: int) -> float:
-        """Two for each weight."""
-        return 2.0 * self.linear_parameters(hidden_size)
-
-    def small_parameters(self, hidden_size: int) -> int:
-        """The biases."""
-        if not self.mlp_bias:
-            return 0
-        return (self.mlp_matrices - 1) * self.intermediate_size + hidden_size
+        """Two for each weight of the projections."""
+        return 2.0 * self.mlp_matrices * hidden_size * self.intermediate_size
 
     def idle_parameters(self, hidden_size: int) -> int:
         """None."""
         return 0
 
-    def widest(self, hidden_size: int, gpus: int) -> float:
+    def widest(self, hidden_size: int, layout: Layout) -> float:
         """The gate and up outputs and their product."""
-        return self.mlp_matrices * self.share(gpus)
+        return self.mlp_matrices * self.share(layout.tensor)
 
-    def not_shared(self, gpus: int) -> str | None:
+    def not_shared(self, layout: Layout) -> str | None:
         """Any number of GPUs can."""
         return None
 

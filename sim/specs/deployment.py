@@ -1,4 +1,4 @@
-"""Describes one replica: a model in some precision on tensor-parallel GPUs under an engine."""
+"""Describes one replica: a model in some precision, laid out on GPUs, under an engine."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from sim.specs.engine import EngineSpec
 from sim.specs.gpu import GpuSpec
+from sim.specs.layers import Role
+from sim.specs.layout import ONE_GPU, Layout
 from sim.specs.model import ModelSpec
 from sim.specs.precision import precision_bytes
 
@@ -14,9 +16,9 @@ from sim.specs.precision import precision_bytes
 class Deployment:
     """One replica's parts, and the share of the model that falls to each of its GPUs.
 
-    ``weights``, ``activations`` and ``kv_cache`` are precisions; every kernel takes ``kernel_time``
-    times its predicted time (1: as predicted). Every GPU holds all layers, of each layer its share
-    of the heads and of the MLP. Raises ValueError if they cannot be shared out.
+    ``weights``, ``activations`` and ``kv_cache`` are precisions, and ``experts`` that of experts
+    which differ from the other weights; every kernel takes ``kernel_time`` times its predicted time
+    (1: as predicted). Raises ValueError if the GPUs of the ``layout`` cannot share the layers.
     """
 
     model: ModelSpec
@@ -25,22 +27,20 @@ class Deployment:
     weights: str = "bf16"
     activations: str = "bf16"
     kv_cache: str = "bf16"
-    tensor_parallel: int = 1
+    layout: Layout = ONE_GPU
     kernel_time: float = 1.0
+    experts: str | None = None
 
     def __post_init__(self) -> None:
-        for precision in (self.weights, self.activations, self.kv_cache):
+        for precision in (self.weights, self.activations, self.kv_cache, *self.formats.values()):
             precision_bytes(precision)
         if "int4" in (self.activations, self.kv_cache):
             raise ValueError("precision: int4 is for weights only")
         for group in self.model.layers:
             for part in (group.attention, group.mlp):
-                problem = part.not_shared(self.tensor_parallel)
+                problem = part.not_shared(self.layout)
                 if problem is not None:
-                    raise ValueError(
-                        f"tensor_parallel: {self.tensor_parallel} GPUs {problem} of "
-                        f"{self.model.name} equally"
-                    )
+                    raise ValueError(f"{problem} of {self.model.name} equally")
         self._check_32_bits()
         if precision_bytes(self.activations) < 2 and self.weights != self.activations:
             raise ValueError(
@@ -69,6 +69,17 @@ class Deployment:
         return self.weights if precision_bytes(self.weights) >= 2 else "bf16"
 
     @property
+    def formats(self) -> dict[Role, str]:
+        """The precision in which the weights of each role are stored."""
+        vocabulary = self.weight_precision_of_vocabulary
+        return {
+            "projections": self.weights,
+            "experts": self.experts or self.weights,
+            "vocabulary": vocabulary,
+            "kept": vocabulary,
+        }
+
+    @property
     def unquantised(self) -> str:
         """Precision of whatever quantisation leaves alone: hidden states, norms, attention, logits.
 
@@ -91,11 +102,17 @@ class Deployment:
 
     @property
     def arithmetic(self) -> str:
-        """Precision in which projections are multiplied.
+        """Precision in which projections are multiplied."""
+        return self.arithmetic_of("projections")
+
+    def arithmetic_of(self, role: Role) -> str:
+        """Precision in which the products with weights of a role are multiplied.
 
         That of the activations. Weights in fewer bits are converted to it as they are read
         (weight-only quantisation), and so is everything on a GPU without units for 8 bits.
         """
+        if role in ("vocabulary", "kept"):
+            return self.unquantised
         known = precision_bytes(self.activations) >= 2 or self.activations in self.gpu.peak_flops
         return self.activations if known else "bf16"
 
@@ -105,13 +122,12 @@ class Deployment:
         return missing_format(self.gpu, self.weights, self.activations)
 
     def weight_bytes(self) -> float:
-        """Bytes of weights on one GPU; norms and biases, copied on every GPU, are shared out
-        too."""
-        return self.model.weight_bytes(self.weights) / self.tensor_parallel
+        """Bytes of weights on one GPU, the one that holds most."""
+        return self.model.stored_bytes(self.formats, self.layout)
 
     def kv_bytes_per_token(self) -> float:
         """Bytes of KV cache of one token on one GPU."""
-        return self.model.kv_bytes_per_token(self.kv_cache, self.tensor_parallel)
+        return self.model.kv_bytes_per_token(self.kv_cache, self.layout)
 
 
 def missing_format(gpu: GpuSpec, weights: str, activations: str) -> str | None:

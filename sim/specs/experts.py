@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sim.specs.layers import require_positive
+from sim.specs.layers import Weights, require_positive
+from sim.specs.layout import ONE_GPU, Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +51,25 @@ class MixtureOfExperts:
         """Weights of one expert, without biases."""
         return self.mlp_matrices * hidden_size * self.moe_intermediate_size
 
-    def linear_parameters(self, hidden_size: int) -> int:
-        """Weights of all experts, the shared ones included; the router is not quantised."""
-        shared = self.mlp_matrices * hidden_size * self.shared_intermediate_size
-        return self.num_experts * self.expert_parameters(hidden_size) + shared
-
-    def small_parameters(self, hidden_size: int) -> int:
-        """The router, which engines leave at 16 bits, and the biases."""
+    def weights(self, hidden_size: int, layout: Layout = ONE_GPU) -> tuple[Weights, ...]:
+        """The experts of one group of GPUs, or of each expert a part; the router, which every GPU
+        has whole; the shared experts, which are an MLP like any other."""
+        held, width = self.held(layout), layout.expert_width
+        experts = held * self.expert_parameters(hidden_size) / width
         router = self.num_experts * (hidden_size + (1 if self.router_bias else 0))
-        shared = self._biases(hidden_size, self.shared_intermediate_size)
-        return router + self.num_experts * self._expert_biases(hidden_size) + shared
+        found = [Weights("experts", experts, "experts"), Weights("router", router, "kept")]
+        if self.shared_intermediate_size:
+            shared = self.mlp_matrices * hidden_size * self.shared_intermediate_size
+            found.append(Weights("shared experts", shared / layout.tensor, "projections"))
+        biases = held * self._expert_biases(hidden_size) / width
+        biases += self._biases(hidden_size, self.shared_intermediate_size) / layout.tensor
+        if biases:
+            found.append(Weights("experts' biases", biases, "kept"))
+        return tuple(found)
+
+    def held(self, layout: Layout) -> int:
+        """Experts, whole or in part, on the GPU that has most of them."""
+        return -(-self.num_experts // layout.expert)
 
     def idle_parameters(self, hidden_size: int) -> int:
         """Those of the experts that a token does not choose."""
@@ -80,19 +90,27 @@ class MixtureOfExperts:
         missed = 1 - self.experts_per_token / self.num_experts
         return self.num_experts * (1 - missed**tokens)
 
-    def widest(self, hidden_size: int, gpus: int) -> float:
+    def widest(self, hidden_size: int, layout: Layout) -> float:
         """For each chosen expert, what goes in or comes out of a product (one buffer serves the
         wider of the gate and up outputs and the result) and the product of gate and up."""
-        inner = self.moe_intermediate_size / gpus
+        inner = self.moe_intermediate_size / layout.expert_width
         routed = max((self.mlp_matrices - 1) * inner, hidden_size) + inner
-        shared = self.mlp_matrices * self.shared_intermediate_size / gpus
+        shared = self.mlp_matrices * self.shared_intermediate_size / layout.tensor
         return self.experts_per_token * routed + shared
 
-    def not_shared(self, gpus: int) -> str | None:
-        """Every expert is cut along its width."""
-        for width in (self.moe_intermediate_size, self.shared_intermediate_size):
+    def not_shared(self, layout: Layout) -> str | None:
+        """Whole experts, or every expert cut along its width; shared experts are always cut."""
+        if layout.expert > self.num_experts:
+            return (
+                f"expert_parallel: {layout.expert} GPUs cannot share the {self.num_experts} experts"
+            )
+        for width, gpus in (
+            (self.moe_intermediate_size, layout.expert_width),
+            (self.shared_intermediate_size, layout.tensor),
+        ):
             if width % gpus:
-                return f"cannot share the {width:,} columns of an expert"
+                key = "tensor_parallel" if layout.data == 1 else "tensor_parallel x data_parallel"
+                return f"{key}: {gpus} GPUs cannot share the {width:,} columns of an expert"
         return None
 
     @property

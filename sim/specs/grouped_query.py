@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sim.specs.layers import Read, require_positive
+from sim.specs.layers import Read, Weights, require_positive
+from sim.specs.layout import ONE_GPU, Layout
 from sim.specs.precision import precision_bytes
 
 
@@ -54,12 +55,20 @@ class GroupedQuery:
         heads, kv_heads = self.num_heads // gpus, max(1, self.num_kv_heads // gpus)
         return replace(self, num_heads=heads, num_kv_heads=kv_heads)
 
-    def linear_parameters(self, hidden_size: int) -> int:
-        """Weights of the query, key, value and output projections."""
-        return hidden_size * (2 * self.query_size + 2 * self.kv_size)
+    def weights(self, hidden_size: int, layout: Layout = ONE_GPU) -> tuple[Weights, ...]:
+        """The query, key, value and output projections, and the query and key norms and biases.
 
-    def small_parameters(self, hidden_size: int) -> int:
-        """The query and key norms, and the biases."""
+        Norms and biases are shared out though every GPU has some of them whole: they are few.
+        """
+        one = self.share(layout.tensor)
+        projections = hidden_size * (2 * one.query_size + 2 * one.kv_size)
+        found = Weights("attention", projections, "projections")
+        small = self._norms_and_biases(hidden_size) / layout.tensor
+        return (
+            (found, Weights("attention's norms and biases", small, "kept")) if small else (found,)
+        )
+
+    def _norms_and_biases(self, hidden_size: int) -> int:
         count = 2 * self.head_dim if self.qk_norm else 0
         if self.attention_bias:
             count += self.query_size + 2 * self.kv_size
@@ -67,39 +76,39 @@ class GroupedQuery:
             count += hidden_size
         return count
 
-    def kv_bytes_per_token(self, precision: str, gpus: int = 1) -> float:
+    def kv_bytes_per_token(self, precision: str, layout: Layout = ONE_GPU) -> float:
         """One key and one value for each KV head (not for each query head)."""
-        kv_size = max(1, self.num_kv_heads // gpus) * self.head_dim
-        return 2 * kv_size * precision_bytes(precision)
+        return 2 * self.share(layout.tensor).kv_size * precision_bytes(precision)
 
-    def reads(self, precision: str, gpus: int = 1) -> tuple[Read, ...]:
+    def reads(self, precision: str, layout: Layout = ONE_GPU) -> tuple[Read, ...]:
         """Everything that is kept."""
-        return (Read(self.kv_bytes_per_token(precision, gpus)),)
+        return (Read(self.kv_bytes_per_token(precision, layout)),)
 
     def flops_per_pair(self) -> float:
         """Two for each element of the query heads, in the scores and in the weighted values."""
         return 4.0 * self.query_size
 
     def flops_per_token(self, hidden_size: int) -> float:
-        """Two for each weight."""
-        return 2.0 * self.linear_parameters(hidden_size)
+        """Two for each weight of the projections."""
+        return 2.0 * hidden_size * (2 * self.query_size + 2 * self.kv_size)
 
-    def widest(self, hidden_size: int, gpus: int) -> float:
+    def widest(self, hidden_size: int, layout: Layout) -> float:
         """Queries, keys, values and the result."""
-        one = self.share(gpus)
+        one = self.share(layout.tensor)
         return 2 * one.query_size + 2 * one.kv_size
 
-    def not_shared(self, gpus: int) -> str | None:
+    def not_shared(self, layout: Layout) -> str | None:
         """Query heads are shared out; KV heads are shared out or copied."""
+        gpus, which = layout.tensor, f"tensor_parallel: {layout.tensor} GPUs"
         if self.num_heads % gpus:
-            return f"cannot share the {self.num_heads} attention heads"
+            return f"{which} cannot share the {self.num_heads} attention heads"
         if self.num_kv_heads % gpus and gpus % self.num_kv_heads:
-            return f"can neither share nor copy the {self.num_kv_heads} KV heads"
+            return f"{which} can neither share nor copy the {self.num_kv_heads} KV heads"
         return None
 
-    def kv_arithmetic(self, layers: int, gpus: int) -> str:
+    def kv_arithmetic(self, layers: int, layout: Layout) -> str:
         """Keys and values of the KV heads."""
-        heads = max(1, self.num_kv_heads // gpus)
+        heads = self.share(layout.tensor).num_kv_heads
         return f"2 (K, V) x {layers} layers x {heads} heads x {self.head_dim}"
 
     @property

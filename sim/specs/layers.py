@@ -9,8 +9,11 @@ size is then that of one of them.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
+
+from sim.specs.layout import ONE_GPU, Layout
 
 
 class Read(NamedTuple):
@@ -20,20 +23,31 @@ class Read(NamedTuple):
     cap: float = math.inf
 
 
+Role = Literal["projections", "experts", "vocabulary", "kept"]
+"""What weights are for, which decides the format they are stored in: the projections of attention
+and of MLPs that every token goes through, the experts that a router chooses from, embedding and LM
+head, and what stays at 16 bits or more (norms, biases, routers)."""
+
+
+class Weights(NamedTuple):
+    """Some of the weights that one GPU holds: what they are called, how many, and their role."""
+
+    name: str
+    parameters: float
+    role: Role
+
+
 class Attention(Protocol):
     """What every kind of attention says about one layer of it."""
 
-    def linear_parameters(self, hidden_size: int) -> int:
-        """Weights of its projections: the part that quantisation shrinks."""
+    def weights(self, hidden_size: int, layout: Layout = ONE_GPU) -> tuple[Weights, ...]:
+        """What one GPU holds of it, copies included."""
 
-    def small_parameters(self, hidden_size: int) -> int:
-        """Its biases and inner norms, which stay at 16 bits or more."""
+    def kv_bytes_per_token(self, precision: str, layout: Layout = ONE_GPU) -> float:
+        """Bytes of KV cache that one token of context takes on one GPU."""
 
-    def kv_bytes_per_token(self, precision: str, gpus: int = 1) -> float:
-        """Bytes of KV cache that one token of context takes."""
-
-    def reads(self, precision: str, gpus: int = 1) -> tuple[Read, ...]:
-        """What a decoding sequence reads of its context: the sum of these."""
+    def reads(self, precision: str, layout: Layout = ONE_GPU) -> tuple[Read, ...]:
+        """What one GPU reads of a decoding sequence's context: the sum of these."""
 
     def flops_per_pair(self) -> float:
         """FLOP of scores and weighted values for one query token and one token that it sees, on
@@ -42,14 +56,16 @@ class Attention(Protocol):
     def flops_per_token(self, hidden_size: int) -> float:
         """FLOP of its projections for one token, on all GPUs together."""
 
-    def widest(self, hidden_size: int, gpus: int) -> float:
-        """Numbers per token that its intermediate results take at their largest."""
+    def widest(self, hidden_size: int, layout: Layout) -> float:
+        """Numbers per token that its intermediate results take on one GPU at their largest."""
 
-    def not_shared(self, gpus: int) -> str | None:
-        """Why so many GPUs cannot share it equally, as a verb and its object; None if they can."""
+    def not_shared(self, layout: Layout) -> str | None:
+        """Why the GPUs of a layout cannot share it: the key, how many GPUs, a verb and its object,
+        such as ``tensor_parallel: 3 GPUs cannot share the 32 attention heads``; None if they
+        can."""
 
-    def kv_arithmetic(self, layers: int, gpus: int) -> str:
-        """The numbers that a token takes in so many layers as a product."""
+    def kv_arithmetic(self, layers: int, layout: Layout) -> str:
+        """The numbers that a token takes in so many layers on one GPU as a product."""
 
     @property
     def left_out(self) -> str | None:
@@ -59,23 +75,22 @@ class Attention(Protocol):
 class Mlp(Protocol):
     """What every kind of MLP says about one layer of it."""
 
-    def linear_parameters(self, hidden_size: int) -> int:
-        """Weights of its projections: the part that quantisation shrinks."""
+    def weights(self, hidden_size: int, layout: Layout = ONE_GPU) -> tuple[Weights, ...]:
+        """What one GPU holds of it, copies included; of experts, the GPU that holds most."""
 
     def flops_per_token(self, hidden_size: int) -> float:
         """FLOP of its projections for one token, on all GPUs together."""
 
-    def small_parameters(self, hidden_size: int) -> int:
-        """Its biases, which stay at 16 bits or more."""
-
     def idle_parameters(self, hidden_size: int) -> int:
         """Parameters, biases included, that the product with one token leaves out."""
 
-    def widest(self, hidden_size: int, gpus: int) -> float:
-        """Numbers per token that its intermediate results take at their largest."""
+    def widest(self, hidden_size: int, layout: Layout) -> float:
+        """Numbers per token that its intermediate results take on one GPU at their largest."""
 
-    def not_shared(self, gpus: int) -> str | None:
-        """Why so many GPUs cannot share it equally, as a verb and its object; None if they can."""
+    def not_shared(self, layout: Layout) -> str | None:
+        """Why the GPUs of a layout cannot share it: the key, how many GPUs, a verb and its object,
+        such as ``tensor_parallel: 3 GPUs cannot share the 32 attention heads``; None if they
+        can."""
 
     @property
     def left_out(self) -> str | None:
@@ -104,10 +119,23 @@ class LayerGroup:
         """Norms of the hidden state in one layer."""
         return 1 if self.parallel_mlp else 2
 
+    def weights(self, hidden_size: int, layout: Layout = ONE_GPU) -> tuple[Weights, ...]:
+        """What one GPU holds of one layer, but for the norms of the hidden state."""
+        attention = self.attention.weights(hidden_size, layout)
+        return attention + self.mlp.weights(hidden_size, layout)
+
     def linear_parameters(self, hidden_size: int) -> int:
-        """Weights of one layer's projections, without biases and norms."""
-        attention = self.attention.linear_parameters(hidden_size)
-        return attention + self.mlp.linear_parameters(hidden_size)
+        """Weights of one layer's projections and experts, without biases and norms."""
+        return counted(self.weights(hidden_size), "projections", "experts")
+
+
+def counted(weights: Iterable[Weights], *roles: Role) -> int:
+    """Parameters of the ``weights`` in these roles, where none are parts of one.
+
+    >>> counted([Weights("router", 64.0, "kept"), Weights("experts", 512.0, "experts")], "kept")
+    64
+    """
+    return int(sum(each.parameters for each in weights if each.role in roles))
 
 
 def require_positive(record: object, *names: str) -> None:

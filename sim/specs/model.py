@@ -7,9 +7,11 @@ FLOP. Each formula says what it counts and what it ignores.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sim.specs.layers import LayerGroup, require_positive
+from sim.specs.layers import LayerGroup, Role, Weights, counted, require_positive
+from sim.specs.layout import ONE_GPU, Layout
 from sim.specs.precision import precision_bytes
 
 
@@ -43,21 +45,35 @@ class ModelSpec:
         """Layers of all groups together."""
         return sum(group.count for group in self.layers)
 
+    def weights(self, layout: Layout = ONE_GPU) -> tuple[Weights, ...]:
+        """What one GPU holds, of all layers and around them.
+
+        The norms of the hidden state are shared out though every GPU has them whole: they are few.
+        """
+        h, tensor = self.hidden_size, layout.tensor
+        norms = self._norm_parameters() * (1 + sum(g.count * g.norms for g in self.layers))
+        return (
+            *(
+                each._replace(parameters=group.count * each.parameters)
+                for group in self.layers
+                for each in group.weights(h, layout)
+            ),
+            Weights("norms", norms / tensor, "kept"),
+            Weights("embedding", self.embedding_parameters() / tensor, "vocabulary"),
+            Weights("LM head", self.head_parameters() / tensor, "vocabulary"),
+        )
+
     def linear_parameters(self) -> int:
         """Weights of all layers' projections: attention's and the MLP's, all experts included.
 
         This is the part that quantisation shrinks; biases, norms, embedding and head are not in it.
         """
-        return sum(g.count * g.linear_parameters(self.hidden_size) for g in self.layers)
+        return counted(self.weights(), "projections", "experts")
 
     def small_parameters(self) -> int:
         """All norms (of the hidden state, those inside attention, the final one) and all biases but
         the LM head's, and the routers of experts."""
-        norm, h = self._norm_parameters(), self.hidden_size
-        return norm + sum(
-            g.count * (g.norms * norm + g.attention.small_parameters(h) + g.mlp.small_parameters(h))
-            for g in self.layers
-        )
+        return counted(self.weights(), "kept")
 
     def embedding_parameters(self) -> int:
         """The token embedding: vocabulary times hidden size."""
@@ -90,30 +106,37 @@ class ModelSpec:
         return self.active_parameters < self.parameters
 
     def weight_bytes(self, precision: str, *, embedding_precision: str | None = None) -> float:
-        """Bytes of GPU memory that the whole model's weights take, on however many GPUs.
+        """Bytes of GPU memory that the whole model's weights take on one GPU.
 
-        Counts the layers' projections in ``precision``, and embedding and LM head (once when tied)
+        Counts projections and experts in ``precision``, and embedding and LM head (once when tied)
         in ``embedding_precision``; None means as engines do: left in bf16 with fp8, int8 or int4
         projections, otherwise the same precision. Norms and biases stay at 16 bits or more.
         Ignores quantisation scales (a 16-bit scale per 128 int4 weights adds 3 % to the
         projections) and buffers such as rotary tables. ValueError for an unknown precision.
         """
         unquantised = precision if precision_bytes(precision) >= 2 else "bf16"
-        vocabulary = self.embedding_parameters() + self.head_parameters()
-        return (
-            self.linear_parameters() * precision_bytes(precision)
-            + vocabulary * precision_bytes(embedding_precision or unquantised)
-            + self.small_parameters() * precision_bytes(unquantised)
+        formats: dict[Role, str] = {
+            "projections": precision,
+            "experts": precision,
+            "vocabulary": embedding_precision or unquantised,
+            "kept": unquantised,
+        }
+        return self.stored_bytes(formats)
+
+    def stored_bytes(self, formats: Mapping[Role, str], layout: Layout = ONE_GPU) -> float:
+        """Bytes of the weights on one GPU, those of each role in its format."""
+        return sum(
+            each.parameters * precision_bytes(formats[each.role]) for each in self.weights(layout)
         )
 
-    def kv_bytes_per_token(self, precision: str, gpus: int = 1) -> float:
-        """Bytes of KV cache that one token of context takes, on one of ``gpus`` that share it.
+    def kv_bytes_per_token(self, precision: str, layout: Layout = ONE_GPU) -> float:
+        """Bytes of KV cache that one token of context takes on one GPU.
 
         Counts what the attention of every layer keeps, with the copies that tensor parallelism
         makes. Ignores block rounding, fp8 scales and sliding windows. ValueError for an unknown
         precision.
         """
-        return sum(g.count * g.attention.kv_bytes_per_token(precision, gpus) for g in self.layers)
+        return sum(g.count * g.attention.kv_bytes_per_token(precision, layout) for g in self.layers)
 
     def linear_flops_per_token(self) -> float:
         """FLOP of all layers' projections for one token.

@@ -42,7 +42,7 @@ def roofline_view(d: Deployment, batches: Sequence[int], context: int, prompt: i
     parts: list[Table | Text] = [
         Text(
             f"{d.model.name} ({d.weights} weights{computed}, {d.kv_cache} KV) on "
-            f"{d.tensor_parallel} x {d.gpu.name}: {show_rate(found['flops_per_s'], 'FLOP/s')}, "
+            f"{d.layout.gpus} x {d.gpu.name}: {show_rate(found['flops_per_s'], 'FLOP/s')}, "
             f"{show_rate(found['bytes_per_s'], 'B/s')}, "
             f"ridge at {found['ridge_flops_per_byte']:.0f} FLOP per byte"
         )
@@ -97,7 +97,7 @@ def _cell(value: float, unit: tuple[str, float]) -> str:
 def fit_view(d: Deployment, memory: Capacity, context: int) -> Table:
     """The memory of one GPU, line by line, down to how many requests of ``context`` tokens fit."""
     check_context(d, context)
-    model, tp = d.model, d.tensor_parallel
+    model, tp = d.model, d.layout.gpus
     gpus = f"{tp} GPU" if tp == 1 else f"{tp} GPUs"
     table = Table(title=f"{model.name} on {gpus} of {d.gpu.name}: memory of one GPU",
                   title_justify="left", expand=True, show_header=False)  # fmt: skip
@@ -161,7 +161,7 @@ def fit_view(d: Deployment, memory: Capacity, context: int) -> Table:
 def _kv_arithmetic(d: Deployment) -> str:
     """KV bytes of a token as a sum of products."""
     return " + ".join(
-        f"{group.attention.kv_arithmetic(group.count, d.tensor_parallel)} x "
+        f"{group.attention.kv_arithmetic(group.count, d.layout)} x "
         f"{precision_bytes(d.kv_cache):g} B"
         for group in d.model.layers
     )

@@ -14,6 +14,7 @@ from sim.cli import app
 from sim.cost import CostModel, Deployment
 from sim.errors import UsageError
 from sim.iteration import Batch
+from sim.specs.layout import Layout
 from tests.places import ROOT
 
 FOLDER = ROOT / "sim" / "catalog" / "profiles"
@@ -81,7 +82,7 @@ def test_it_prices_every_operator_it_has(gpu, framework):
     for arithmetic in {"bf16", "fp8"} & set(profile.kernels["gemm"]):
         deployment = Deployment(
             catalog.model("llama-3.1-8b"), catalog.gpu(gpu, kernels=framework),
-            catalog.engine("ideal"), arithmetic, arithmetic, arithmetic, tensor_parallel=2,
+            catalog.engine("ideal"), arithmetic, arithmetic, arithmetic, layout=Layout(2),
         )  # fmt: skip
         cost = CostModel(deployment)
         priced = {o.name: o for o in cost.pass_operators(Batch(16, 16 * 1000))}

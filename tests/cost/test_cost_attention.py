@@ -24,6 +24,7 @@ from sim.cost.parts.grouped_query import PREFILL_SHARES, prefill_share
 from sim.cost.passes import Attention
 from sim.iteration import Part
 from sim.specs.gpu import GpuSpec
+from sim.specs.layout import Layout
 from tests.gpus import data_sheet
 
 IDEAL = catalog.engine("ideal")
@@ -43,7 +44,9 @@ def deploy(
     tensor_parallel: int = 1,
 ) -> Deployment:
     part = data_sheet(gpu) if isinstance(gpu, str) else gpu
-    return Deployment(catalog.model(model), part, IDEAL, "bf16", "bf16", kv_cache, tensor_parallel)
+    return Deployment(
+        catalog.model(model), part, IDEAL, "bf16", "bf16", kv_cache, Layout(tensor_parallel)
+    )
 
 
 def attention(

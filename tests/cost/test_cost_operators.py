@@ -15,6 +15,7 @@ from sim import catalog
 from sim.cost import CostModel, Deployment, Operator
 from sim.cost.communication import all_gather_time, all_reduce_time
 from sim.iteration import Batch
+from sim.specs.layout import Layout
 from tests.dense_models import attention_of, changed, mlp_of
 from tests.gpus import data_sheet
 
@@ -39,7 +40,7 @@ def deploy(
 ) -> Deployment:
     return Deployment(
         catalog.model(model), data_sheet(gpu), IDEAL, weights, activations, kv_cache,
-        tensor_parallel,
+        Layout(tensor_parallel),
     )  # fmt: skip
 
 
@@ -275,9 +276,9 @@ def test_kv_heads_that_cannot_be_shared_are_refused() -> None:
     model = changed(catalog.model("llama-3.1-8b"), num_heads=40, num_kv_heads=10)
     for gpus in (4, 8):
         with pytest.raises(ValueError, match=f"{gpus} GPUs can neither share nor copy the 10 KV"):
-            Deployment(model, data_sheet("h100-sxm"), IDEAL, tensor_parallel=gpus)
+            Deployment(model, data_sheet("h100-sxm"), IDEAL, layout=Layout(gpus))
     for gpus, heads in ((1, 10), (2, 5), (5, 2), (10, 1), (20, 1), (40, 1)):
-        assert Deployment(model, data_sheet("h100-sxm"), IDEAL, tensor_parallel=gpus)
+        assert Deployment(model, data_sheet("h100-sxm"), IDEAL, layout=Layout(gpus))
         whole = attention_of(model)
         assert whole.share(gpus).kv_size == heads * 128
         assert whole.share(gpus).kv_size * gpus >= whole.kv_size  # none is lost

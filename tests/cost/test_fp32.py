@@ -21,6 +21,7 @@ from sim.memory.capacity import activation_bytes
 from sim.scenario import load_scenario
 from sim.simulation import prepare, simulate
 from sim.specs.gpu import GpuSpec
+from sim.specs.layout import Layout
 from sim.specs.profile import KernelFit, Profile, Score
 from tests.gpus import data_sheet
 
@@ -30,9 +31,7 @@ H100 = data_sheet("h100-sxm")
 
 def deploy(gpu: GpuSpec = H100, *, tensor_parallel: int = 1, **precision: str) -> Deployment:
     chosen = {"weights": "fp32", "activations": "fp32", "kv_cache": "fp32", **precision}
-    return Deployment(
-        MODEL, gpu, catalog.engine("ideal"), tensor_parallel=tensor_parallel, **chosen
-    )
+    return Deployment(MODEL, gpu, catalog.engine("ideal"), layout=Layout(tensor_parallel), **chosen)
 
 
 def per_token(d: Deployment, m: float) -> dict[str, Operator]:

@@ -15,6 +15,7 @@ from sim.cost.trust import EXPERTS_ERROR
 from sim.iteration import Batch, Part
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.gpu import GpuSpec
+from sim.specs.layout import Layout
 from sim.specs.model import ModelSpec
 from tests.gpus import data_sheet
 
@@ -26,7 +27,7 @@ def cost(
     model: ModelSpec = MIXTRAL, gpu: GpuSpec = PLAIN, precision: str = "bf16", gpus: int = 1
 ) -> CostModel:
     engine = catalog.engine("ideal")
-    return CostModel(Deployment(model, gpu, engine, precision, precision, "bf16", gpus))
+    return CostModel(Deployment(model, gpu, engine, precision, precision, "bf16", Layout(gpus)))
 
 
 def per_token(found: CostModel, m: float) -> dict[str, Operator]:

@@ -25,7 +25,8 @@ from sim.memory.capacity import Capacity, capacity
 from sim.specs.engine import Factors
 from sim.specs.gpu import GpuSpec
 from sim.specs.grouped_query import GroupedQuery
-from sim.specs.layers import LayerGroup, Read
+from sim.specs.layers import LayerGroup, Read, Weights
+from sim.specs.layout import ONE_GPU, Layout
 from sim.specs.model import ModelSpec
 from tests.dense_models import attention_of
 from tests.gpus import data_sheet
@@ -49,14 +50,14 @@ BATCHES = (
 class Windowed(GroupedQuery):
     window: int = 1024
 
-    def reads(self, precision: str, gpus: int = 1) -> tuple[Read, ...]:
-        return (Read(self.kv_bytes_per_token(precision, gpus), self.window),)
+    def reads(self, precision: str, layout: Layout = ONE_GPU) -> tuple[Read, ...]:
+        return (Read(self.kv_bytes_per_token(precision, layout), self.window),)
 
 
 class WindowedPart(GroupedQueryPart):
     def __init__(self, attention: Windowed, layers: int, d: Deployment, kernels: Rooflines) -> None:
         super().__init__(attention, layers, d, kernels)
-        (self._read,) = attention.reads(d.kv_cache, d.tensor_parallel)
+        (self._read,) = attention.reads(d.kv_cache, d.layout)
 
     def _full(self, sequences: Amount) -> Amount:
         """Tokens that the sequences hold when each fills its window with the new one."""
@@ -90,22 +91,20 @@ class Experts:
     chosen: int
     width: int
 
-    def linear_parameters(self, hidden_size: int) -> int:
-        return self.number * 3 * hidden_size * self.width
+    def weights(self, hidden_size: int, layout: Layout = ONE_GPU) -> tuple[Weights, ...]:
+        count = self.number * 3 * hidden_size * self.width
+        return (Weights("experts", count / layout.tensor, "projections"),)
 
     def flops_per_token(self, hidden_size: int) -> float:
         return 2.0 * self.chosen * 3 * hidden_size * self.width
 
-    def small_parameters(self, hidden_size: int) -> int:
-        return 0
-
     def idle_parameters(self, hidden_size: int) -> int:
         return (self.number - self.chosen) * 3 * hidden_size * self.width
 
-    def widest(self, hidden_size: int, gpus: int) -> float:
-        return 3 * self.chosen * self.width / gpus
+    def widest(self, hidden_size: int, layout: Layout) -> float:
+        return 3 * self.chosen * self.width / layout.tensor
 
-    def not_shared(self, gpus: int) -> str | None:
+    def not_shared(self, layout: Layout) -> str | None:
         return None
 
     @property
@@ -118,7 +117,7 @@ class ExpertsPart:
 
     def __init__(self, mlp: Experts, layers: int, d: Deployment, kernels: Rooflines) -> None:
         self._mlp, self._layers, self._kernels = mlp, layers, kernels
-        self._hidden, self._inner = d.model.hidden_size, mlp.width / d.tensor_parallel
+        self._hidden, self._inner = d.model.hidden_size, mlp.width / d.layout.tensor
         self.inputs = (self._hidden, self._inner)
 
     def per_token(self, m: Amount) -> list[Operator]:
@@ -155,7 +154,7 @@ def experts(number: int, chosen: int) -> ModelSpec:
 
 def cost(model: ModelSpec, gpu: GpuSpec = PLAIN, factors: Factors | None = None) -> CostModel:
     engine = IDEAL if factors is None else replace(IDEAL, factors=factors)
-    return CostModel(Deployment(model, gpu, engine, "fp8", "fp8", tensor_parallel=2))
+    return CostModel(Deployment(model, gpu, engine, "fp8", "fp8", layout=Layout(2)))
 
 
 def memory(model: ModelSpec) -> Capacity:

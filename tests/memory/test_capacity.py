@@ -12,6 +12,7 @@ from sim.cost import Deployment
 from sim.errors import InfeasibleError
 from sim.memory.capacity import Capacity, activation_bytes, capacity
 from sim.simulation import prepare
+from sim.specs.layout import Layout
 from tests.dense_models import changed
 
 
@@ -26,7 +27,7 @@ def deploy(
 ) -> Deployment:
     return Deployment(
         catalog.model(model), catalog.gpu(gpu), catalog.engine(engine), weights, "bf16", kv_cache,
-        tensor_parallel,
+        Layout(tensor_parallel),
     )  # fmt: skip
 
 

@@ -57,7 +57,7 @@ def test_the_work_of_one_decode_by_hand(result: Result) -> None:
     alone = record.plans[(record.plans["prefill_seqs"] == 0)][:1]
     flops, moved = work(only(record.pools).cost, alone)
     d = only(record.pools).deployment
-    model, gpus, weights = d.model, d.tensor_parallel, d.weight_bytes()
+    model, gpus, weights = d.model, d.layout.gpus, d.weight_bytes()
     heads, h, head = attention_of(model), model.hidden_size, attention_of(model).head_dim
     layer = h * (heads.num_heads + 2 * heads.num_kv_heads) * head + heads.num_heads * head * h
     layer += 3 * h * mlp_of(model).intermediate_size

@@ -499,7 +499,7 @@ def test_cost_and_energy(name: str) -> None:
     assert cost["usd"] == pytest.approx(usd)
     per_million = usd / summary["total_output_tokens"] * 1e6
     assert cost["usd_per_million_output_tokens"] == pytest.approx(per_million)
-    busy = result.record.attribution.seconds * only(result.record.pools).deployment.tensor_parallel
+    busy = result.record.attribution.seconds * only(result.record.pools).deployment.layout.gpus
     joules = busy * gpu.power / summary["total_output_tokens"]
     assert details["energy"]["joules_per_output_token"] == pytest.approx(joules)
 

@@ -11,7 +11,8 @@ from sim import catalog
 from sim.cost import Deployment
 from sim.memory.capacity import activation_bytes
 from sim.specs.experts import MixtureOfExperts
-from sim.specs.layers import LayerGroup
+from sim.specs.layers import LayerGroup, counted
+from sim.specs.layout import Layout
 
 MIXTRAL, QWEN = catalog.model("mixtral-8x7b"), catalog.model("qwen3-30b-a3b")
 
@@ -79,11 +80,12 @@ def test_biases_and_shared_experts_count() -> None:
     """Hidden size 10: an expert of width 4 has 3 x 40 weights and 4 + 4 + 10 biases, a shared one
     of width 6 has 3 x 60 and 6 + 6 + 10, the router 8 x (10 + 1)."""
     mlp = MixtureOfExperts(8, 2, 4, 6, mlp_bias=True, router_bias=True)
-    assert mlp.linear_parameters(10) == 8 * 120 + 180
-    assert mlp.small_parameters(10) == 88 + 8 * 18 + 22
+    assert counted(mlp.weights(10), "experts") == 8 * 120
+    assert counted(mlp.weights(10), "projections") == 180
+    assert counted(mlp.weights(10), "kept") == 88 + 8 * 18 + 22
     assert mlp.idle_parameters(10) == 6 * 138
     assert mlp.flops_per_token(10) == 2 * (80 + 2 * 120 + 180)
-    assert replace(mlp, mlp_matrices=2).linear_parameters(10) == 8 * 80 + 120
+    assert counted(replace(mlp, mlp_matrices=2).weights(10), "experts") == 8 * 80
 
 
 def test_the_largest_pass_holds_what_every_chosen_expert_has_in_between() -> None:
@@ -93,14 +95,14 @@ def test_the_largest_pass_holds_what_every_chosen_expert_has_in_between() -> Non
     logits = 2 * 16 * 151_936 * 4
     assert activation_bytes(deployment, 1000, 16) == 1000 * 2 * (4096 + 22_528) + logits
     mlp = MixtureOfExperts(8, 2, 14336)
-    assert mlp.widest(4096, 2) == 2 * (14_336 + 7168)
+    assert mlp.widest(4096, Layout(2)) == 2 * (14_336 + 7168)
 
 
 def test_gpus_that_cannot_share_an_expert_are_refused() -> None:
     (group,) = QWEN.layers
     odd = replace(QWEN, layers=(LayerGroup(48, group.attention, experts(width=100)),))
     with pytest.raises(ValueError, match="8 GPUs cannot share the 100 columns of an expert of"):
-        Deployment(odd, catalog.gpu("h100-sxm"), catalog.engine("ideal"), tensor_parallel=8)
+        Deployment(odd, catalog.gpu("h100-sxm"), catalog.engine("ideal"), layout=Layout(8))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sim.specs.layers import counted
 from sim.specs.precision import PRECISION_BYTES, precision_bytes
 from tests.dense_models import LLAMA_2_7B, attention_of, changed, mlp_of
 
@@ -29,8 +30,11 @@ def test_parameters_of_a_multi_head_model() -> None:
     32 layers: 6,476,267,520. Embedding: 32,000 x 4,096 = 131,072,000, and the LM head as many.
     Total: 6,476,267,520 + 262,144,000 + 4,096 (final norm) = 6,738,415,616.
     """
-    assert attention_of(LLAMA_2_7B).linear_parameters(LLAMA_2_7B.hidden_size) == 67_108_864
-    assert mlp_of(LLAMA_2_7B).linear_parameters(LLAMA_2_7B.hidden_size) == 135_266_304
+    assert (
+        counted(attention_of(LLAMA_2_7B).weights(LLAMA_2_7B.hidden_size), "projections")
+        == 67_108_864
+    )
+    assert counted(mlp_of(LLAMA_2_7B).weights(LLAMA_2_7B.hidden_size), "projections") == 135_266_304
     assert LLAMA_2_7B.linear_parameters() == 32 * 202_375_168
     assert LLAMA_2_7B.small_parameters() == 32 * 8_192 + 4_096
     assert LLAMA_2_7B.embedding_parameters() == 131_072_000
@@ -47,8 +51,13 @@ def test_parameters_of_a_grouped_query_model() -> None:
     32 layers: 6,979,584,000. Embedding and head: 2 x 128,256 x 4,096 = 1,050,673,152.
     Total with the final norm's 4,096: 8,030,261,248.
     """
-    assert attention_of(LLAMA_31_8B).linear_parameters(LLAMA_31_8B.hidden_size) == 41_943_040
-    assert mlp_of(LLAMA_31_8B).linear_parameters(LLAMA_31_8B.hidden_size) == 176_160_768
+    assert (
+        counted(attention_of(LLAMA_31_8B).weights(LLAMA_31_8B.hidden_size), "projections")
+        == 41_943_040
+    )
+    assert (
+        counted(mlp_of(LLAMA_31_8B).weights(LLAMA_31_8B.hidden_size), "projections") == 176_160_768
+    )
     assert LLAMA_31_8B.linear_parameters() + LLAMA_31_8B.small_parameters() == 6_979_588_096
     assert LLAMA_31_8B.parameters == 8_030_261_248
 
@@ -94,7 +103,7 @@ def test_a_model_without_gate_and_with_attention_beside_the_mlp() -> None:
     fp8: 28 x 201,326,592 = 5,637,144,576 projection weights at 1 byte; the other 413,738,208 at 2.
     FLOP of the projections: 2 x 5,637,144,576; biases are not in them, nor in the head's.
     """
-    assert mlp_of(GPT_J).linear_parameters(GPT_J.hidden_size) == 134_217_728
+    assert counted(mlp_of(GPT_J).weights(GPT_J.hidden_size), "projections") == 134_217_728
     assert GPT_J.small_parameters() == 28 * 28_672 + 8_192
     assert GPT_J.linear_parameters() + GPT_J.small_parameters() == 28 * 201_355_264 + 8_192
     assert GPT_J.head_parameters() == 206_438_400 + 50_400
@@ -167,7 +176,8 @@ def test_head_dim_need_not_be_hidden_size_over_heads() -> None:
     """64 heads of 128 on a hidden size of 5,120: Q is 5,120 x 8,192, K and V 5,120 x 1,024."""
     wide = changed(LLAMA_31_8B, hidden_size=5120, num_heads=64)
     assert (
-        attention_of(wide).linear_parameters(wide.hidden_size) == 2 * 5120 * 8192 + 2 * 5120 * 1024
+        counted(attention_of(wide).weights(wide.hidden_size), "projections")
+        == 2 * 5120 * 8192 + 2 * 5120 * 1024
     )
 
 

@@ -28,6 +28,7 @@ from sim.cost.kernels import gemm, stream
 from sim.cost.kernels.form import Ceilings
 from sim.errors import InfersimError
 from sim.specs.deployment import Deployment
+from sim.specs.layout import Layout
 from sim.specs.profile import KernelFit
 
 PRECISIONS = {
@@ -141,7 +142,7 @@ def layer_shapes() -> frozenset[tuple[int, int]]:
     for model in dense_models():
         for gpus in (1, 2, 4, 8):
             try:
-                Deployment(model, gpu, engine, tensor_parallel=gpus)
+                Deployment(model, gpu, engine, layout=Layout(gpus))
             except ValueError:  # the heads cannot be shared among so many
                 continue
             attention, mlp, _ = dense_layer(model)

@@ -16,7 +16,7 @@ class DenseMlpPart:
     def __init__(self, mlp: DenseMlp, layers: int, d: Deployment, kernels: Rooflines) -> None:
         self._layers, self._kernels = layers, kernels
         self._hidden, self._matrices = d.model.hidden_size, mlp.mlp_matrices
-        self._inner = mlp.share(d.tensor_parallel)
+        self._inner = mlp.share(d.layout.tensor)
         self.inputs = (self._hidden, self._inner)
 
     def per_token(self, m: Amount) -> list[Operator]:

@@ -44,8 +44,8 @@ class GroupedQueryPart:
     def __init__(
         self, attention: GroupedQuery, layers: int, d: Deployment, kernels: Rooflines
     ) -> None:
-        one, gpu = attention.share(d.tensor_parallel), d.gpu
-        (read,) = attention.reads(d.kv_cache, d.tensor_parallel)
+        one, gpu = attention.share(d.layout.tensor), d.gpu
+        (read,) = attention.reads(d.kv_cache, d.layout)
         self._kernels, self._hidden = kernels, d.model.hidden_size
         self._query_size, self._kv_size = one.query_size, one.kv_size
         self.inputs = (self._hidden, self._query_size)

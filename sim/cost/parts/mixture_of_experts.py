@@ -15,6 +15,7 @@ from sim.cost.trust import EXPERTS_ERROR
 from sim.specs.dense_mlp import DenseMlp
 from sim.specs.deployment import Deployment
 from sim.specs.experts import MixtureOfExperts
+from sim.specs.precision import precision_bytes
 
 ROUTING_FLOOR = 24e-6
 """Seconds of one layer's routing however few its tokens: choosing experts, sorting the rows by
@@ -37,8 +38,9 @@ class MixtureOfExpertsPart:
         self._mlp, self._layers, self._kernels = mlp, layers, kernels
         self._hidden, self._inner = (
             d.model.hidden_size,
-            mlp.moe_intermediate_size / d.tensor_parallel,
+            mlp.moe_intermediate_size / d.layout.expert_width,
         )
+        self._quantised = precision_bytes(d.arithmetic_of("experts")) < 2
         self._shared: DenseMlpPart | None = None
         if mlp.shared_intermediate_size:
             shared = DenseMlp(mlp.shared_intermediate_size, mlp.mlp_bias, mlp.mlp_matrices)
@@ -58,7 +60,7 @@ class MixtureOfExpertsPart:
             kernels.plain("experts: activation", layers, matrices * rows * i * kernels.moved),
             kernels.grouped(OUT, layers, touched, rows, *out),
         ]
-        if kernels.quantised:  # not part of these products, whatever a profile's products contain
+        if self._quantised:  # not part of these products, whatever a profile's products contain
             operators.append(kernels.quantise(layers, m, (h, chosen * i)))
         if self._shared is not None:
             shared = self._shared.per_token(m)

@@ -15,7 +15,7 @@ class Shared:
     """Embedding, norms, quantisation, all-reduces, LM head and sampling of one deployment."""
 
     def __init__(self, d: Deployment, kernels: Rooflines) -> None:
-        self._kernels, self._gpus = kernels, d.tensor_parallel
+        self._kernels, self._gpus = kernels, d.layout.tensor
         self._hidden, self._vocabulary = d.model.hidden_size, d.model.vocab_size
         self._norms = sum(group.count * group.norms for group in d.model.layers)
 

@@ -77,7 +77,7 @@ def _probes(scenario: Scenario) -> Iterator[Counterfactual]:
     yield _probe("bandwidth", "2x memory bandwidth", "bandwidth", 2 * a.bandwidth,
                  "memory bandwidth")  # fmt: skip
     yield _probe("compute", "2x compute", "compute", 2 * a.compute, "compute")
-    if any(pool.tensor_parallel > 1 for pool in scenario.pools):
+    if any(pool.layout.gpus > 1 for pool in scenario.pools):
         yield _probe("link", "2x link bandwidth", "link", 2 * a.link, "links between GPUs")
     yield _probe("host", "no host time", "host_time", 0.0, "the engine's host time")
 
@@ -176,7 +176,7 @@ def _hardware(scenario: Scenario) -> Iterator[Counterfactual]:
                          {pool.key("replicas"): 2 * pool.replicas}, HARDWARE)  # fmt: skip
     yield Counterfactual(
         "tensor-parallel",
-        f"each replica on {2 * pool.tensor_parallel} GPUs",
-        {pool.key("tensor_parallel"): 2 * pool.tensor_parallel},
+        f"each replica on {2 * pool.layout.tensor} GPUs",
+        {pool.key("tensor_parallel"): 2 * pool.layout.tensor},
         HARDWARE,
     )

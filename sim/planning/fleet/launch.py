@@ -62,7 +62,7 @@ def _share(value: float) -> float:
 
 def _vllm(pool: PreparedPool, model: str) -> list[object]:
     settings, d, limits = pool.settings, pool.deployment, pool.limits
-    words: list[object] = ["vllm", "serve", model, "--tensor-parallel-size", d.tensor_parallel]
+    words: list[object] = ["vllm", "serve", model, "--tensor-parallel-size", d.layout.tensor]
     words += _quantisation(d.weights, "--dtype")
     if d.kv_cache in ("fp8", "int8"):
         words += ["--kv-cache-dtype", "fp8"]
@@ -85,7 +85,7 @@ def _vllm(pool: PreparedPool, model: str) -> list[object]:
 def _sglang(pool: PreparedPool, model: str) -> list[object]:
     settings, d, limits = pool.settings, pool.deployment, pool.limits
     words: list[object] = ["python", "-m", "sglang.launch_server", "--model-path", model]
-    words += ["--tp-size", d.tensor_parallel, *_quantisation(d.weights, "--dtype")]
+    words += ["--tp-size", d.layout.tensor, *_quantisation(d.weights, "--dtype")]
     if d.kv_cache in ("fp8", "int8"):
         words += ["--kv-cache-dtype", "fp8_e4m3"]
     words += ["--context-length", limits.max_model_len]
@@ -103,7 +103,7 @@ def _tensorrt_llm(pool: PreparedPool, model: str) -> list[object]:
     limits, memory = pool.limits, pool.capacity
     free = memory.memory - memory.taken
     return [
-        *("trtllm-serve", model, "--tp_size", pool.deployment.tensor_parallel),
+        *("trtllm-serve", model, "--tp_size", pool.deployment.layout.tensor),
         *("--max_batch_size", limits.max_num_seqs, "--max_num_tokens"),
         *(limits.max_num_batched_tokens, "--max_seq_len", limits.max_model_len),
         *("--kv_cache_free_gpu_memory_fraction", _share(_kv(memory) / free if free > 0 else 0)),

@@ -281,4 +281,4 @@ def over_budget(
 def _price(pool: PreparedPool) -> float | None:
     """USD per hour of one replica."""
     price = price_of(pool.settings, pool.deployment.gpu)
-    return None if price is None else price.usd * pool.deployment.tensor_parallel
+    return None if price is None else price.usd * pool.deployment.layout.gpus

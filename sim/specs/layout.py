@@ -1,0 +1,58 @@
+"""Describes how the GPUs of one replica share a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The ways in which one replica spreads a model over its GPUs, each a number of parts.
+
+    ``tensor`` GPUs share the heads and the width of every layer. ``pipeline`` stages have
+    consecutive layers each. ``data`` ranks of attention data parallelism have a scheduler, requests
+    and KV cache of their own, and a copy of all but the experts. ``expert`` groups of GPUs hold
+    whole experts each; 1 cuts every expert along its width. The experts of a layer are spread over
+    all tensor and data ranks, whichever way, as vLLM does.
+
+    Raises ValueError for numbers that do not go together.
+
+    >>> Layout(tensor=2, data=4, expert=8).gpus, Layout(tensor=8, expert=4).expert_width
+    (8, 2)
+    """
+
+    tensor: int = 1
+    pipeline: int = 1
+    data: int = 1
+    expert: int = 1
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if getattr(self, field.name) < 1:
+                raise ValueError(
+                    f"{field.name}_parallel: got {getattr(self, field.name)}, expected at least 1"
+                )
+        if self.ranks % self.expert:
+            raise ValueError(
+                f"expert_parallel: got {self.expert}, expected a divisor of the {self.ranks} GPUs "
+                "that tensor_parallel and data_parallel make"
+            )
+
+    @property
+    def ranks(self) -> int:
+        """GPUs that share one layer: tensor ranks of all data ranks."""
+        return self.tensor * self.data
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the replica."""
+        return self.ranks * self.pipeline
+
+    @property
+    def expert_width(self) -> int:
+        """GPUs that share the width of one expert."""
+        return self.ranks // self.expert
+
+
+ONE_GPU = Layout()
+"""Everything on one GPU."""
