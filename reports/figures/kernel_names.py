@@ -11,6 +11,8 @@ TITLES: Mapping[str, str] = {
     "prefill_attention": "Prefill attention",
     "mla_decode": "Decode attention, latent",
     "mla_prefill": "Prefill attention, latent",
+    "dsa_decode": "Decode attention, sparse",
+    "dsa_prefill": "Prefill attention, sparse",
     "all_reduce": "All-reduce",
     "stream": "Element-wise operators",
     "norm": "Norms with their residual",

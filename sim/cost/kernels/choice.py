@@ -18,6 +18,7 @@ from sim.cost.kernels import (
     latent_attention,
     prefill_attention,
     serial,
+    sparse_attention,
     stream,
 )
 from sim.cost.kernels.form import Ceilings, Floats, Form, Shape
@@ -34,7 +35,10 @@ MOVERS = (
 element-wise operators together, as other projects' tables and older ones of this project have them.
 """
 
-ARITHMETIC = ("gemm", "decode_attention", "prefill_attention", "mla_decode", "mla_prefill")
+ARITHMETIC = (
+    *("gemm", "decode_attention", "prefill_attention", "mla_decode", "mla_prefill"),
+    *("dsa_decode", "dsa_prefill"),
+)
 """Operators that compute."""
 
 
@@ -58,11 +62,24 @@ FORMS: dict[tuple[str, str], Callable[[str], Form]] = {
     ("prefill_attention", ""): prefill_attention.form,
     ("mla_decode", ""): latent_attention.decode,
     ("mla_prefill", ""): latent_attention.prefill,
+    ("dsa_decode", ""): sparse_attention.decode,
+    ("dsa_prefill", ""): sparse_attention.prefill,
     ("gemm", serial.NAME): serial.product,
     ("decode_attention", serial.NAME): serial.decode,
     ("prefill_attention", serial.NAME): serial.prefill,
 }
 """What makes a form for a precision, by operator and the name of the form in a fit."""
+
+
+ATTENTION_WORK: dict[str, tuple[Callable[[Shape], Floats], Callable[[Shape, float], Floats]]] = {
+    "decode_attention": (decode_attention.flops, decode_attention.read_bytes),
+    "prefill_attention": (prefill_attention.flops, prefill_attention.moved_bytes),
+    "mla_decode": (latent_attention.flops, latent_attention.read_bytes),
+    "mla_prefill": (prefill_attention.flops, prefill_attention.moved_bytes),
+    "dsa_decode": (sparse_attention.decode_flops, sparse_attention.decode_bytes),
+    "dsa_prefill": (sparse_attention.prefill_flops, sparse_attention.prefill_bytes),
+}
+"""FLOP of a shape, and its bytes where a number of the cache has so many."""
 
 
 def choose(operator: str, precision: str, gpu: GpuSpec, name: str = "") -> Choice | None:
@@ -95,15 +112,8 @@ def work(operator: str, precision: str, shape: Shape) -> tuple[Floats, Floats]:
         widths = gemm.WIDTHS[precision]
         moved = widths.weight * n * k + widths.input * m * k + widths.output * m * n
         return 2 * m * n * k, moved
-    if operator == "decode_attention":
-        kept = precision_bytes(precision)
-        return decode_attention.flops(shape), decode_attention.read_bytes(shape, kept)
-    if operator == "mla_decode":
-        kept = precision_bytes(precision)
-        return latent_attention.flops(shape), latent_attention.read_bytes(shape, kept)
-    if operator in ("prefill_attention", "mla_prefill"):
-        kept = precision_bytes(precision)
-        moved = prefill_attention.read_bytes(shape, kept)
-        return prefill_attention.flops(shape), moved + prefill_attention.written_bytes(shape, kept)
+    if operator in ATTENTION_WORK:
+        flops, moved_bytes = ATTENTION_WORK[operator]
+        return flops(shape), moved_bytes(shape, precision_bytes(precision))
     moved = all_reduce.moved_bytes(shape) if operator == "all_reduce" else shape["bytes"]
     return np.zeros_like(moved), moved

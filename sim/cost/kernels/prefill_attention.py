@@ -93,6 +93,12 @@ def written_bytes(shape: Shape, kv_bytes: float) -> Floats:
     return total
 
 
+def moved_bytes(shape: Shape, kv_bytes: float) -> Floats:
+    """Both together."""
+    total: Floats = read_bytes(shape, kv_bytes) + written_bytes(shape, kv_bytes)
+    return total
+
+
 def form(precision: str) -> Form:
     """The form for a KV cache in ``precision``; ceilings are those of 16-bit arithmetic.
 
