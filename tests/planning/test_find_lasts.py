@@ -70,6 +70,18 @@ def test_the_answer_says_how_long_its_runs_were() -> None:
     assert best["requests_per_run"] == lengths["longest"] == 4 * lengths["answer"]
 
 
+def test_the_table_calls_no_load_decided_that_lies_inside_the_interval() -> None:
+    told = document(find(short(seed=1), "rate"))
+    low, high = told["sure_up_to"], told["fails_for_sure_at"]
+    outcomes = {probe["load"]: probe["outcome"] for probe in told["probes"]}
+    inside = [outcome for load, outcome in outcomes.items() if low < load < high]
+    assert inside
+    assert set(inside) == {"too close to call"}
+    assert (outcomes[low], outcomes[high]) == ("holds", "fails")
+    assert told["at_best"]["outcome"] == outcomes[told["load"]]
+    assert "a load lies between these two" in " ".join(told["sentences"])
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -30,7 +30,7 @@ from sim.planning.load.saturation import (
 from sim.planning.load.search import FIRST_STEP, Bracket, Knee, knee, search
 from sim.planning.load.sentences import sentences
 from sim.planning.load.settled import Settled, settle
-from sim.planning.points.wording import FAILS, HOLDS, limit_name
+from sim.planning.points.wording import FAILS, HOLDS, OPEN, limit_name
 from sim.scenario import Scenario
 from sim.scenario.prices import name_of
 from sim.schedulers import ChunkedPrefill
@@ -376,6 +376,22 @@ def surely_missed_at(found: Found) -> float | None:
     return min(missed, default=None)
 
 
+def between(found: Found, load: float) -> bool:
+    """Whether ``load`` lies between the two loads of which the longest runs leave no doubt, so that
+    whatever shorter ones made of it is too close to call."""
+    if found.settled.longest == 1:
+        return False
+    low, high = sure_up_to(found), surely_missed_at(found)
+    above = load >= found.best.load if low is None else load > low
+    return above and (high is None or load < high)
+
+
+def _told(found: Found, probe: Probe) -> dict[str, Any]:
+    """One load as plain data, by what the whole search says of it."""
+    told = probe.document()
+    return told | {"sure": False, "outcome": OPEN} if between(found, probe.load) else told
+
+
 def _first_requests(found: Found) -> int | None:
     """How many requests of a trace were simulated, if that is as many as the scenario asks for and
     perhaps not all."""
@@ -426,17 +442,17 @@ def document(found: Found) -> dict[str, Any]:
         else {
             "load": own.load,
             "holds": own.holds,
-            "outcome": own.outcome,
-            "probe": own.document(),
+            "outcome": OPEN if between(found, own.load) else own.outcome,
+            "probe": _told(found, own),
         },
         "headroom": headroom(found),
         "saturated": found.saturation.slots if found.axis.whole else found.saturation.rate,
         "knee": None if found.knee is None else found.knee.document(),
-        "at_best": found.best.document(),
+        "at_best": _told(found, found.best),
         "limits_ms": limits_ms(found.promises),
         "shares": shown_shares(found.promises),
         "rejection": None if refusal is None else refusal.document(),
-        "probes": [probe.document() for probe in found.probes],
+        "probes": [_told(found, probe) for probe in found.probes],
     }
     return written | {"sentences": sentences(written)}
 

@@ -160,9 +160,10 @@ def sureness(document: Document) -> list[str]:
     else:
         held = f"With 95 % confidence the SLO is met at {low:.4g} {unit}"
         missing = "" if high is None else f" and missed at {high:.4g}"
+    open_ones = "a load lies between these two, or its interval" if low and high else "the interval"
     return [
-        f"{told} {held}{missing}. Where the table says {OPEN}, the interval contains the "
-        f"share that the SLO asks for, and the share itself decided.{_deciding(document)}"
+        f"{told} {held}{missing}. Where the table says {OPEN}, {open_ones} contains the share that "
+        f"the SLO asks for, and the share itself decided.{_deciding(document)}"
     ]
 
 
