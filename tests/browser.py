@@ -1,4 +1,4 @@
-"""Opens pages in a real browser, once for all tests of a module."""
+"""Opens pages in a real browser, the same one for all tests of a process."""
 
 from __future__ import annotations
 
@@ -17,24 +17,45 @@ needs_browser = pytest.mark.skipif(PROGRAM is None, reason="no Chromium or Chrom
 
 WINDOW = {"width": 1280, "height": 2000}
 
+WAIT = 60
+"""Seconds after which what has not happened is not waited for any longer."""
+
 READY = """new Promise((done) => {
   const look = () => (document.documentElement.dataset.figures === undefined
     ? setTimeout(look, 20) : done(true));
   look();
 })"""
+"""Ends when every figure of the page is drawn."""
+
+UNTIL = f"""const until = (asked) => new Promise((done, failed) => {{
+  const begin = Date.now();
+  const look = () => {{
+    try {{
+      const found = asked();
+      if (found || Date.now() - begin > {WAIT * 1000}) done(found); else setTimeout(look, 20);
+    }} catch (error) {{ failed(error); }}
+  }};
+  look();
+}});"""
+"""What ``asked`` returns as soon as that is true; after ``WAIT``, what it returns then."""
+
+
+def in_page(script: str) -> str:
+    """``script``, the body of an async function that may ``await until(() => ...)``, as an
+    expression."""
+    return f"(async () => {{ {UNTIL} {script} }})()"
 
 
 class Page:
     """What a browser made of a page: its elements after all scripts, what ``script`` (the body of
-    an async function) returned, and what the browser complained of."""
+    an async function, see ``in_page``) returned, and what the browser complained of."""
 
     def __init__(self, browser: Browser, html: str, folder: Path, script: str = "") -> None:
         path = folder / "report.html"
         path.write_text(html, encoding="utf-8")
         tab = browser.open(path, **WINDOW)
         tab.evaluate(READY)
-        nap = "const nap = (ms) => new Promise((ok) => setTimeout(ok, ms));"
-        self.result = tab.evaluate(f"(async () => {{ {nap} {script} }})()")
+        self.result = tab.evaluate(in_page(script))
         self.dom: str = tab.evaluate("document.documentElement.outerHTML")
         self.complaints = tab.complaints
         tab.close()

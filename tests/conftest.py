@@ -1,4 +1,4 @@
-"""Provides a browser to the tests that open pages."""
+"""Provides a browser to the tests that open pages; no test of a property depends on a clock."""
 
 from __future__ import annotations
 
@@ -7,14 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from sim.export.browser import Browser
-from tests.browser import PROGRAM, Drive, Page, Show
+from tests.browser import PROGRAM, WAIT, Drive, Page, Show
+
+# a busy machine may take any time over an example
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    with Browser(str(PROGRAM)) as opened:
+    with Browser(str(PROGRAM), patience=10 * WAIT) as opened:
         yield opened
 
 

@@ -31,7 +31,7 @@ PLACES = ("/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",)
 """Where one is that is not on the PATH."""
 
 PATIENCE = 60.0
-"""Longer than this no answer is waited for."""
+"""Longer than this no answer is waited for, unless the caller is more patient."""
 
 FLAGS = (
     *("--headless", "--remote-debugging-pipe", "--disable-gpu", "--no-first-run"),
@@ -57,9 +57,11 @@ def find_browser() -> str | None:
 
 
 class Browser:
-    """A browser from ``with`` to its end; InfersimError if it does not start or answer."""
+    """A browser from ``with`` to its end; InfersimError if it does not start, or does not answer
+    within ``patience`` seconds."""
 
-    def __init__(self, program: str) -> None:
+    def __init__(self, program: str, patience: float = PATIENCE) -> None:
+        self._patience = patience
         self._folder = tempfile.mkdtemp(prefix="infersim-browser-")
         flags = [*FLAGS, f"--user-data-dir={self._folder}"]
         if os.geteuid() == 0:
@@ -88,10 +90,15 @@ class Browser:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def open(self, page: Path, *, width: int = 1200, height: int = 900, dark: bool = False) -> Tab:
-        """``page``, a file, loaded in a window of that size; scripts may still be running."""
-        target = self.ask("Target.createTarget", {"url": "about:blank"})["targetId"]
+        """``page``, a file, loaded in a window of that size; scripts may still be running.
+
+        It knows nothing of what other pages have stored.
+        """
+        context = str(self.ask("Target.createBrowserContext", {})["browserContextId"])
+        blank = {"url": "about:blank", "browserContextId": context}
+        target = self.ask("Target.createTarget", blank)["targetId"]
         attached = self.ask("Target.attachToTarget", {"targetId": target, "flatten": True})
-        tab = Tab(self, str(target), str(attached["sessionId"]))
+        tab = Tab(self, context, str(attached["sessionId"]))
         tab.prepare(width, height, dark=dark)
         tab.go(page.resolve().as_uri())
         return tab
@@ -107,7 +114,7 @@ class Browser:
                 message = message[os.write(self._write, message) :]
         except BrokenPipeError:
             raise InfersimError("the browser ended") from None
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + self._patience
         while (found := self._next(deadline)).get("id") != self._number:
             self.events.append(found)
         if "error" in found:
@@ -117,7 +124,7 @@ class Browser:
 
     def wait_for(self, event: str, session: str) -> None:
         """Return when ``event`` has happened in ``session``."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + self._patience
         while not any(
             (e.get("method"), e.get("sessionId")) == (event, session) for e in self.events
         ):
@@ -128,7 +135,7 @@ class Browser:
         while b"\0" not in self._buffer:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self._read], [], [], left)[0]:
-                raise InfersimError(f"the browser did not answer within {PATIENCE:g} s")
+                raise InfersimError(f"the browser did not answer within {self._patience:g} s")
             more = os.read(self._read, 1 << 20)
             if not more:
                 raise InfersimError("the browser did not start, or ended")
@@ -141,8 +148,8 @@ class Browser:
 class Tab:
     """One page in a browser."""
 
-    def __init__(self, browser: Browser, target: str, session: str) -> None:
-        self._browser, self._target, self._session = browser, target, session
+    def __init__(self, browser: Browser, context: str, session: str) -> None:
+        self._browser, self._context, self._session = browser, context, session
 
     def ask(self, method: str, **given: Any) -> Mapping[str, Any]:
         """The answer to one command about this page."""
@@ -198,7 +205,7 @@ class Tab:
 
     def close(self) -> None:
         """Forget the page and what was said about it."""
-        self._browser.ask("Target.closeTarget", {"targetId": self._target})
+        self._browser.ask("Target.disposeBrowserContext", {"browserContextId": self._context})
         events = self._browser.events
         events[:] = [e for e in events if e.get("sessionId") != self._session]
 

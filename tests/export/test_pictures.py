@@ -92,11 +92,10 @@ def test_without_a_browser_there_is_one_clear_sentence(
 def test_a_browser_that_is_none_is_told(
     program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(browser, "PATIENCE", 1.0)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     path = f"/bin/{program}" if "/" not in program else program
     told = r"the browser|cannot be started"
-    with pytest.raises(InfersimError, match=told), browser.Browser(path) as opened:
+    with pytest.raises(InfersimError, match=told), browser.Browser(path, patience=1.0) as opened:
         opened.ask("Browser.getVersion", {})
     assert not list(tmp_path.iterdir())
 

@@ -162,7 +162,7 @@ def test_processes_end_with_the_one_that_asked() -> None:
         [sys.executable, "-c", code],
         capture_output=True,  # until the last process that can write to it is gone
         text=True,
-        timeout=100,
+        timeout=600,  # without an end they would hold the output open for ever
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         check=False,
     )

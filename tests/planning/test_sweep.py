@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -319,26 +318,45 @@ def test_a_sweep_is_resumed_from_anywhere(tmp_path: Path, monkeypatch: pytest.Mo
         assert [outcome.error for outcome in store.known] == [None] * 4
 
 
+KILLED_WHILE_IT_WRITES_ITS_FOURTH_POINT = """\
+import os, signal
+from sim.planning.points import store
+
+keep, kept = store.to_row, []
+
+def dying(outcome):
+    row = keep(outcome)
+    kept.append(row)
+    if len(kept) == 4:
+        half = store.json.dumps(row)[:40].encode()
+        with open("it/points.jsonl", "ab") as file:
+            file.write(half)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return row
+
+store.to_row = dying
+from sim.cli import main
+main()
+"""
+
+
 def test_a_killed_sweep_loses_no_finished_point(tmp_path: Path) -> None:
-    count, path = 12, tmp_path / "it"
-    arguments = ["one.yaml", "--set", "run.requests=1500", "--sweep", f"seed=1:{count}:{count}"]
-    command = [sys.executable, "-c", "from sim.cli import main; main()", "sweep", *arguments]
-    process = subprocess.Popen(
-        [*command, "--jobs", "1", "-o", str(path)],
+    count, path = 6, tmp_path / "it"
+    arguments = ["one.yaml", "--sweep", f"seed=1:{count}:{count}"]
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c", KILLED_WHILE_IT_WRITES_ITS_FOURTH_POINT),
+            *("sweep", *arguments, "--jobs", "1", "-o", "it"),
+        ],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
     )
+    assert done.returncode == -signal.SIGKILL, done.stderr
     points_file = path / "points.jsonl"
-    while process.poll() is None:
-        if points_file.exists() and points_file.read_bytes().count(b"\n") >= 3:
-            process.send_signal(signal.SIGKILL)
-            break
-        time.sleep(0.002)
-    assert process.wait() == -signal.SIGKILL
     kept = points_file.read_bytes()
     finished = kept[: kept.rfind(b"\n") + 1]
-    assert 3 <= finished.count(b"\n") < count
+    assert (finished.count(b"\n"), len(kept) - len(finished)) == (3, 40)
     assert not (path / "result.json").exists()
     assert json.loads((path / "manifest.json").read_text())["status"] == "incomplete"
 

@@ -24,6 +24,17 @@ distributed = pytest.importorskip("distributed", reason="Dask is not installed: 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _patient() -> Iterator[None]:
+    """A busy machine may take minutes to start processes and to connect them."""
+    with (
+        import_module("dask").config.set({"distributed.comm.timeouts.connect": "300s"}),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr("sim.planning.points.dask_cluster.TIMEOUT", 300)
+        yield
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     with distributed.LocalCluster(

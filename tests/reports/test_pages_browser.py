@@ -6,35 +6,18 @@ One browser shows all of them. Needs a Chromium or Chrome; skipped where there i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reports.frame import theme
-from sim.export.browser import Browser, Tab, find_browser
+from sim.export.browser import Browser, Tab
+from tests.browser import READY, in_page, needs_browser
 from tests.page_kinds import DECISIONS, KINDS
 from tests.reports.test_page_fuzz import NAMES, RUNS, SPOKEN, broken, renamed, render
 
-PROGRAM = find_browser()
-
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium or Chrome is installed")
-
-READY = """new Promise((done) => {
-  const look = () => (document.documentElement.dataset.figures === undefined
-    ? setTimeout(look, 20) : done(true));
-  look();
-})"""
-
-UNTIL = """new Promise((done) => {
-  const begin = Date.now();
-  const look = () => {
-    const found = (%s);
-    if (found || Date.now() - begin > 30000) done(found); else setTimeout(look, 20);
-  };
-  look();
-})"""
+pytestmark = needs_browser
 
 PLACE = """(() => {
   const found = document.querySelector(%s);
@@ -51,12 +34,6 @@ MARKS = (".points path", ".barlayer .point path", ".plot-timeline .nsewdrag")
 """What can be pointed at: a point, a bar, or a place in a figure that tells all of one time."""
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with Browser(str(PROGRAM)) as opened:
-        yield opened
-
-
 def opened(browser: Browser, html: str, folder: Path) -> Tab:
     page = folder / "page.html"
     page.write_text(html, encoding="utf-8")
@@ -66,7 +43,7 @@ def opened(browser: Browser, html: str, folder: Path) -> Tab:
 
 
 def until(tab: Tab, condition: str) -> Any:
-    return tab.evaluate(UNTIL % condition)
+    return tab.evaluate(in_page(f"return until(() => ({condition}));"))
 
 
 def move(tab: Tab, selector: str, *, click: bool = False) -> bool:

@@ -235,7 +235,8 @@ def test_the_chart_in_a_browser(drive: Drive) -> None:
         const all = rows(), height = plot.clientHeight;
         const names = [...plot.querySelectorAll(".legendtext")].map((each) => each.textContent);
         const box = plot.getBoundingClientRect(), page = document.body.getBoundingClientRect();
-        await Plotly.restyle(plot, { visible: "legendonly" }, [0]); await nap(200);
+        await Plotly.restyle(plot, { visible: "legendonly" }, [0]);
+        await until(() => rows() !== all);
         return { all, left: rows(), names, height, layout: plot.layout.height,
                  inside: box.left >= page.left && box.right <= page.right };
         """,

@@ -36,7 +36,8 @@ run: {requests: 40}
 FOUND_AT_START = {"manifest.json", "resolved.yaml", "scenario.yaml"}
 TABLES = {f"{name}.parquet" for name in ("requests", "timeseries", "chunks", "absences")}
 ALL = FOUND_AT_START | {"summary.json", "charts.json"} | TABLES
-ENDLESS = ("--set", "run.requests=20000000")
+ENDLESS = ("--set", "run.requests=2000000")
+"""Minutes of simulation, of which every test sees a moment."""
 
 
 @pytest.fixture(autouse=True)

@@ -589,7 +589,6 @@ def test_the_same_in_a_process_of_its_own(name: str, place: Path) -> None:
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         check=False,
-        timeout=60,
     )
     check(case, done.returncode, done.stdout, done.stderr)
     assert files(place) == before
