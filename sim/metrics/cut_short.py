@@ -1,31 +1,38 @@
-"""Says of arrivals whose rate follows a curve whether a run ends before the curve does.
+"""Says of arrivals whose rate follows a curve, or a trace, whether a run ends before they do.
 
-What such a run says is of the part of the curve that it has: of the first minutes of a day, not of
-its peak. Times in seconds.
+What such a run says is of the part that it has: of the first minutes of a day, not of its peak.
+Times in seconds.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sim.metrics.long_enough import WHOLE
+from sim.metrics.peak import BUSIEST, LEAST, WINDOWS
 from sim.scenario import Scenario
 from sim.scenario.arrivals import DiurnalArrivals, RampArrivals
 from sim.units import show_time
+from sim.workload import OpenTraffic, build
 from sim.workload.varying import Diurnal, Ramp
 
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord
 
+AS_BUSY = 0.9
+"""Share of the busiest stretch of a trace from which on another stretch counts as busy as that:
+the counts of two stretches of equal traffic differ by chance."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A run that ends ``end`` after its start, before the ``length`` of the ``curve`` has passed;
-    ``missing`` is what it lacks, and ``remedy`` the settings that take it to the end of it."""
+    """A run that ends ``end`` after its start, before the ``length`` of the ``curve`` (a cycle, a
+    ramp, a trace) has passed; ``missing`` is what it lacks, and ``remedy`` the settings that take
+    it to the end of it. ``has_peak``: the busiest part is in it."""
 
     end: float
     length: float
@@ -47,10 +54,28 @@ class Cut:
         """As sentences of their own, with the remedy."""
         return f"{self.text[0].upper()}{self.text[1:]}. For a whole {self.curve}: {self.remedy}."
 
+    @property
+    def part(self) -> str:
+        """The part that a run has.
+
+        >>> Cut(60, 7200, "cycle", "its peak at 1 h is not in it", False, "run.horizon=7200").part
+        'the first 60 s of a cycle of 2 h'
+        """
+        return f"the first {show_time(self.end)} of a {self.curve} of {show_time(self.length)}"
+
+    def document(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"part": self.part, "note": self.note, "has_peak": self.has_peak}
+
 
 def cut_short(run: RunRecord) -> Cut | None:
-    """How ``run`` was cut; None if it has all of its curve, or there is no curve."""
+    """How ``run`` was cut; None if it has all of its curve, or there is no curve. Of a trace, only
+    what ``run.horizon`` or an interrupt cuts off counts: ``run.requests`` chooses a part of it."""
     horizon, sent = run.scenario.run.horizon, len(run.requests)
+    if run.scenario.workload.trace is not None:
+        if run.observed or sent >= run.offered:
+            return None
+        return _cut_trace(run.scenario, min(run.end, math.inf if horizon is None else horizon))
     if horizon is not None and sent != run.scenario.run.requests:
         return _cut(run.scenario, horizon)
     return _cut(run.scenario, float(run.requests["arrival"].max()) if sent else 0.0)
@@ -59,6 +84,8 @@ def cut_short(run: RunRecord) -> Cut | None:
 def foreseen_cut(scenario: Scenario) -> Cut | None:
     """How a run of ``scenario`` will be cut, on average; None if it has all of its curve."""
     law, run = scenario.workload.arrivals, scenario.run
+    if scenario.workload.trace is not None and run.horizon is not None:
+        return _cut_trace(scenario, run.horizon)
     if not isinstance(law, DiurnalArrivals | RampArrivals):
         return None
     end = math.inf if run.horizon is None else run.horizon
@@ -95,6 +122,30 @@ def _cut(scenario: Scenario, end: float) -> Cut | None:
         missing = f"the {law.final_rate:g} requests/s at its end are not in it"
     curve = "cycle" if day else "ramp"
     return Cut(end, length, curve, missing, has_peak, _remedy(scenario, law, length))
+
+
+def _cut_trace(scenario: Scenario, end: float) -> Cut | None:
+    """How a run of a trace that ends at ``end`` is cut; None if it has nearly all of it, and what
+    is as busy as the rest."""
+    traffic = build(scenario, scenario.seed)
+    assert isinstance(traffic, OpenTraffic)
+    times = np.concatenate([np.array(chunk.arrivals) for chunk in traffic.chunks()])
+    length, sent = float(times[-1]), int(np.searchsorted(times, end, side="right"))
+    if sent == len(times):
+        return None
+    window = next((w for w in WINDOWS if LEAST * w <= length), None)
+    missing, has_peak = f"{len(times) - sent:,} of its {len(times):,} requests are not in it", True
+    if window is not None:
+        counts = np.searchsorted(times, times + window) - np.arange(len(times))
+        busiest = int(np.argmax(counts))
+        seen = int(counts[: max(0, int(np.searchsorted(times, end - window)))].max(initial=0))
+        has_peak = seen >= AS_BUSY * counts[busiest]
+        if not has_peak:
+            at = show_time(float(times[busiest]))
+            missing = f"its busiest {BUSIEST[window]}, at {at}, is not in it"
+    if has_peak and end >= WHOLE * length:
+        return None
+    return Cut(end, length, "trace", missing, has_peak, "run.horizon=null")
 
 
 def _remedy(scenario: Scenario, law: DiurnalArrivals | RampArrivals, length: float) -> str:

@@ -246,6 +246,9 @@ def _of_a_trace(found: dict[str, Any], run: RunRecord) -> dict[str, Any]:
     workload, played = run.scenario.workload, len(run.requests)
     if found["sufficient"] or workload.trace is None or played == run.scenario.run.requests:
         return found
+    if played < run.offered:
+        text = f"{found['text']} The trace has {run.offered:,} in all."
+        return {**found, "text": text}
     return {**found, "text": f"{found['text']} The trace has no more than these {played:,}."}
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from sim.loop.recorder import COMPLETED, UNFINISHED
 from sim.metrics.attribution import Attribution
+from sim.metrics.cut_short import Cut, cut_short
 from sim.metrics.pools import PoolRun, split, total
 from sim.metrics.stability import warmup_length
 from sim.pools import PreparedPool, front_end_of
@@ -56,6 +57,11 @@ class RunRecord:
     def front_end(self) -> float:
         """Seconds that a request spends before it is in the queue of a replica."""
         return front_end_of(self.pools)
+
+    @cached_property
+    def cut(self) -> Cut | None:
+        """How it ended before its traffic did; None if it did not."""
+        return cut_short(self)
 
     @cached_property
     def completed(self) -> NDArray[np.bool_]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from sim.metrics.attainment import MISSED, OPEN
 from sim.metrics.long_enough import BAND, CHANCE, LENGTH, LOAD
+from sim.metrics.reach import reach_text
 from sim.units import show_share, show_time, show_utilisation
 
 FIND = "`infersim find` gives the load that meets the SLO"
@@ -51,7 +52,10 @@ def slo_text(verdict: Mapping[str, Any], plus_minus: str = "") -> str:
         text = f"{share} of requests, {show_share(target)} wanted ({listed})"
     first = verdict["first_limit"]
     word = "met" if verdict["slo_met"] else "missed"
-    if word == "missed" and first:
+    cut = verdict.get("cut")
+    if cut is not None and verdict["slo_state"] != OPEN:
+        word += f" in {cut['part']}"
+    if word.startswith("missed") and first:
         word += f", first by {limit_title(first)}"
     if verdict["slo_state"] != OPEN:
         return f"SLO {word}: {text}"
@@ -87,14 +91,18 @@ def slo_doubts(verdict: Mapping[str, Any]) -> list[str]:
 def deciding(verdict: Mapping[str, Any]) -> str:
     """Why an SLO is too close to call, and what would tell."""
     doubts, count = slo_doubts(verdict), verdict["requests_to_decide"]
-    if {LOAD, LENGTH} & set(doubts):
+    cut = verdict.get("cut")
+    how = "" if count is None else reach_text(verdict.get("reach"), count)
+    if cut is not None and not cut["has_peak"] and LOAD not in doubts:
+        text = f" {cut['note']}"
+    elif {LOAD, LENGTH} & set(doubts):
         text = f" {_too_short(verdict, doubts)}"
         if count is not None:
-            text += f" Simulate {count:,} requests or more."
+            text += f" Simulate {count:,} requests or more{how}."
     elif CHANCE in doubts:
         text = _by_chance(verdict)
         if count is not None:
-            text += f" About {count:,} requests would decide"
+            text += f" About {count:,} requests would decide{how}"
             text += " at the predicted times." if BAND in doubts else "."
     else:
         text = ""

@@ -8,6 +8,7 @@ key says so, seconds otherwise.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,12 +21,12 @@ from sim.loop.recorder import REJECTED, UNFINISHED
 from sim.metrics.asked import asked, driven_by
 from sim.metrics.classes import by_class, order_notes
 from sim.metrics.confidence import error_band, provenance
-from sim.metrics.cut_short import cut_short
 from sim.metrics.engine_defaults import engine_defaults_note
 from sim.metrics.gaps import Gaps
 from sim.metrics.percentiles import describe, describe_gaps
 from sim.metrics.pools import PoolRun, combined, mean, names
 from sim.metrics.precision import precision
+from sim.metrics.reach import reach_text
 from sim.metrics.rejection import rejection
 from sim.metrics.run_record import Floats, RunRecord
 from sim.metrics.stability import peak_queue
@@ -72,7 +73,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
     deployments = [pool.deployment for pool in pools]
     band = error_band(run.attribution)
     verdict, refused, accounts = judge(run), rejection(run), token_accounts(run)
-    sure = precision(run, verdict["state"])
+    sure = _with_reach(precision(run, verdict["state"]), verdict["reach"])
     return {
         "version": version("infersim"),
         "scenario": scenario.name,
@@ -316,9 +317,10 @@ def _notes(run: RunRecord) -> list[str]:
     assumed = run.scenario.assume.told()
     skipped = int((run.warmup & run.completed).sum())
     groups = [group for pool in run.pools for group in pool.deployment.model.layers]
-    cut = cut_short(run)
+    cut = run.cut
     found = [
         None if cut is None else cut.note,
+        _first_of_trace(run),
         assumed,
         *run.traffic_notes,
         *order_notes(run),
@@ -332,6 +334,27 @@ def _notes(run: RunRecord) -> list[str]:
         *dict.fromkeys(part.left_out for group in groups for part in (group.attention, group.mlp)),
     ]
     return [note for note in found if note]
+
+
+def _with_reach(sure: dict[str, Any], found: Mapping[str, Any] | None) -> dict[str, Any]:
+    """``sure``, a precision, with the settings that bring the requests it asks for where
+    ``run.horizon`` keeps them out."""
+    wanted = sure["requests_needed"]
+    how = "" if wanted is None or found is None else reach_text(found, wanted)
+    if not how or found is None or found["trace"] is not None:
+        return sure
+    return {**sure, "text": f"{sure['text']} They come with {how.strip(' ()')}."}
+
+
+def _first_of_trace(run: RunRecord) -> str | None:
+    """That ``run.requests`` chose a part of the trace."""
+    sent = len(run.requests)
+    if run.scenario.workload.trace is None or run.observed or sent != run.scenario.run.requests:
+        return None
+    return (
+        f"The first {sent:,} requests of the trace were sent (run.requests): what comes after "
+        "them, if anything does, may be more."
+    )
 
 
 def _small_cache(pool: PreparedPool) -> str | None:

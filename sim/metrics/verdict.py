@@ -25,7 +25,6 @@ import numpy as np
 
 from sim.loop.recorder import REJECTED, UNFINISHED
 from sim.metrics.attainment import MET, MISSED, OPEN, judge_slo
-from sim.metrics.cut_short import cut_short
 from sim.metrics.long_enough import (
     DOUBT,
     LENGTH,
@@ -39,6 +38,7 @@ from sim.metrics.long_enough import (
 from sim.metrics.peak import Peak, bursts, peak
 from sim.metrics.pools import names
 from sim.metrics.promises import REJECTED as BY_REJECTION
+from sim.metrics.reach import reach, reach_text
 from sim.metrics.stability import Load, load, longest_growth
 from sim.scenario.run import Warmup
 from sim.units import show_share, show_time, show_utilisation
@@ -93,6 +93,8 @@ def judge(run: RunRecord) -> dict[str, Any]:
         "peak_utilisation": None if top is None else _digits(top.utilisation),
         "slo_headroom": _slo_headroom(found, top, slo),
         **slo,
+        "cut": None if run.cut is None else run.cut.document(),
+        "reach": reach(run),
     }
 
 
@@ -105,8 +107,9 @@ def _in_the_long_run(
         return {}
     law = run.scenario.workload.arrivals
     why = doubt(found, top, law)
-    grows = why is None and law is None and _grows_at_its_end(found)
-    if why is None and not grows:
+    grows = law is None and _grows_at_its_end(found)
+    lacks_peak = run.cut is not None and not run.cut.has_peak
+    if why is None and not grows and not lacks_peak:
         return {}
     return {
         "slo_state": OPEN,
@@ -247,7 +250,8 @@ def _under_load(run: RunRecord, found: Load, top: Peak | None) -> tuple[str, str
             "A longer trace would tell."
         )
     left = int((run.requests["status"] == UNFINISHED).sum())
-    ending = f" {left:,} requests were not finished when it ended." if left else ""
+    late = ", and count as beyond the limits" if run.scenario.slo.stated else ""
+    ending = f" {left:,} requests were not finished when it ended{late}." if left else ""
     return "stable", f"Stable: {taken}.{_growth(run, found)}{ending}"
 
 
@@ -273,10 +277,13 @@ def _doubt(run: RunRecord, found: Load) -> str:
 
 def _simulate(run: RunRecord, found: Load) -> str:
     if _law(run) is None:
+        if run.cut is not None:
+            return f"The whole trace ({run.cut.remedy}) would tell."
         if len(run.requests) == run.scenario.run.requests:
             return "More requests of the trace (run.requests) would tell."
         return "A longer trace would tell."
-    return f"Simulate {max(enough_requests(found), 2 * len(run.requests)):,.0f} requests or more."
+    enough = max(enough_requests(found), 2 * len(run.requests))
+    return f"Simulate {enough:,} requests or more{reach_text(reach(run), enough)}."
 
 
 def _law(run: RunRecord) -> str | None:
@@ -288,9 +295,11 @@ def _law(run: RunRecord) -> str | None:
 def _when(run: RunRecord, top: Peak | None) -> str:
     """At which of several rates the traffic is judged, and what it takes at the peak; empty where
     there is but one."""
-    cut = cut_short(run)
+    cut = run.cut
     if _law(run) == "ramp":
         text = " at the end of the ramp" if cut is None else " when the run ends"
+    elif _law(run) is None:
+        cut, text = None, " on average" if top is not None else ""
     elif cut is not None:
         text = " on average over a whole cycle"
     else:
@@ -303,7 +312,7 @@ def _when(run: RunRecord, top: Peak | None) -> str:
 
 def _as_far_as_it_goes(run: RunRecord, text: str) -> str:
     """``text`` with a first sentence on the part of the curve that a run lacks, if any."""
-    cut = cut_short(run)
+    cut = run.cut
     state, colon, rest = text.partition(": ")
     if cut is None or not colon:
         return text

@@ -62,6 +62,8 @@ SUMMARY: Mapping[str, Shape] = {
             **_each(NUMBER, "attainment", "attainment_low", "attainment_high"),
             **_each(NUMBER, "requests_to_decide"),
             "slo_doubts": [TEXT],
+            "cut": {**_each(TEXT, "part", "note"), "has_peak": FLAG},
+            "reach": _each(NUMBER, "trace", "horizon", "requests", "rate", "curve"),
             "slo_met": FLAG,
             "limits": {"*": _LIMIT},
         },

@@ -419,6 +419,24 @@ def test_slo_missed_matters_only_when_checked() -> None:
     assert run("--check").code == 0
 
 
+def test_check_does_not_pass_what_a_longer_run_would_miss() -> None:
+    overload = ["--set", "workload.arrivals.rate=2000", "--set", "slo.ttft=60s"]
+    done = run(*overload, "--check")
+    assert done.code == 99
+    assert "so far met" in " ".join(done.out.split())
+    assert done.err.endswith("met so far, and this run does not show that it will be\n")
+    assert run(*overload).code == 0
+    told = " ".join(infersim("run", "--help").out.replace("│", " ").split())
+    assert "overloaded, too short to tell, or ends before the peak" in told
+
+
+def test_check_does_not_pass_a_day_without_its_peak() -> None:
+    day = "{kind: diurnal, rate: 2, peak_rate: 30, period: 20s}"
+    asked = ["--set", f"workload.arrivals={day}", "--set", "slo={ttft: 60s, attainment: 0.5}"]
+    assert run(*asked, "--set", "run.requests=40", "--check").code == 99
+    assert run(*asked, "--set", "run.requests=320", "--check").code == 0
+
+
 def test_check_does_not_pass_what_it_could_not_judge() -> None:
     assert run("--check", "--set", "run.warmup=1h").code != 0
 

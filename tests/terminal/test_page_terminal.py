@@ -21,6 +21,7 @@ from sim.terminal.run import run_view
 from sim.units import parse, show_share
 from tests.planning_fixtures import small
 
+DAY = {"kind": "diurnal", "rate": 2, "peak_rate": 30, "period": "20s"}
 CASES: Mapping[str, Mapping[str, Any]] = {
     "stable": {"run__requests": 400},
     "near saturation": {"workload__arrivals__rate": 190, "run__requests": 3000},
@@ -43,6 +44,13 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "95 %": {"slo__attainment": 0.95, "workload__arrivals__rate": 120, "slo__ttft": "26ms"},
     "percentiles": {"slo": {"ttft_p95": "40ms", "tpot_p50": "20ms"}, "run__requests": 300},
     "no SLO": {"slo": {}, "run__requests": 100},
+    "a day without its peak": {"workload__arrivals": DAY, "run__requests": 40},
+    "most of a day": {
+        "workload__arrivals": DAY,
+        "run": {"requests": 240},
+        "slo": {"ttft": "1s", "attainment": 0.9},
+    },
+    "a horizon": {"run": {"requests": 500, "horizon": "5s"}},
 }
 
 
@@ -133,6 +141,24 @@ def test_the_slo_has_the_same_state_and_the_same_shares(case: str) -> None:
     if not all("_p" in name for name in verdict["limits"]):
         share = show_share(verdict["attainment"], verdict["target"])
         assert " ".join(f"{page_text(share)} of requests are within".split()) in both.page
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_part_of_a_curve_stands_by_the_slo(case: str) -> None:
+    both = shown(case)
+    cut = both.own["verdict"]["cut"]
+    assert (cut is None) == ("day" not in case)
+    if cut is None:
+        return
+    if cut["has_peak"]:
+        assert f"SLO met in {cut['part']}: " in both.terminal
+        assert f"Yes, in {page_text(cut['part'])}: " in both.page
+    else:
+        assert "SLO too close to call: so far met, 100% of requests, 99% wanted" in both.terminal
+        for text in (both.terminal, both.page):
+            assert (
+                text.count(" ".join(page_text(cut["note"]).split())) + text.count(cut["note"]) >= 2
+            )
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -174,7 +174,9 @@ def _limits(summary: Mapping[str, Any]) -> Answer:
         breaks = "break" if first not in given else "breaks"
         close = f" {title} is closest to its limit."
         detail += close if found["slo_met"] else f" {title} {breaks} first."
-    short = f"{word}: {_share_within(found, given)}"
+    cut = known(found, "cut")
+    where = "" if cut is None or state == OPEN else f", in {cut['part']}"
+    short = f"{word}{page_text(where)}: {_share_within(found, given)}"
     return Answer("slo", question, tones.get(state, "warn"), short, page_text(detail))
 
 

@@ -33,7 +33,9 @@ def headline(found: Diagnosis) -> str:
     verdict = found.verdict
     if verdict["slo_met"] is None:
         return "There is no SLO to meet; the advice is ranked by what it does to all figures."
-    kept = f"{share(verdict['attainment'])} of requests are within the limits"
+    cut = verdict["cut"]
+    where = "" if cut is None or found.slo == OPEN else f" in {cut['part']}"
+    kept = f"{share(verdict['attainment'])} of requests are within the limits{where}"
     wanted = f"{share(verdict['target'])} are asked for"
     if found.at_ease:
         return f"Nothing needs to change: {kept}, {wanted}.{_saving(found)}"
@@ -52,7 +54,8 @@ def _open(found: Diagnosis, kept: str, wanted: str) -> str:
         text = f"{first} at the predicted times {kept}, {wanted}.{deciding(verdict)}"
         return f"{text} {_cure(found)}"
     so_far = " so far" if {LOAD, LENGTH} & set(doubts) else ""
-    todo = "Do that" if verdict["requests_to_decide"] else "Simulate more requests"
+    told = verdict["requests_to_decide"] or verdict["cut"]
+    todo = "Do that" if told else "Simulate more requests"
     text = f"{first} {kept}{so_far}, {wanted}.{deciding(verdict)}"
     return f"{text} {todo} before changing anything."
 

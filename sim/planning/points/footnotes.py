@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.metrics.long_enough import BAND, LENGTH, LOAD
+from sim.metrics.reach import reach_text
 from sim.metrics.slo_text import slo_doubts
 from sim.planning.points.slo_state import OPEN
 
@@ -28,14 +29,18 @@ def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
     """Why the runs with these verdicts that are marked are open, each reason once; nothing where
     none is."""
     marked = [(each, set(slo_doubts(each))) for each in verdicts if each["slo_state"] == OPEN]
-    short = [each for each, doubts in marked if {LOAD, LENGTH} & doubts]
-    banded = [each for each, doubts in marked if each not in short and BAND in doubts]
-    chance = [each for each, _ in marked if each not in short and each not in banded]
-    lines = []
+    cut = [each for each, doubts in marked if LOAD not in doubts and _lacks_its_peak(each)]
+    short = [each for each, doubts in marked if {LOAD, LENGTH} & doubts and each not in cut]
+    banded = [each for each, doubts in marked if each not in [*cut, *short] and BAND in doubts]
+    chance = [each for each, _ in marked if each not in [*cut, *short, *banded]]
+    lines = [
+        f"{MARK}: too close to call. {note}"
+        for note in dict.fromkeys(each["cut"]["note"] for each in cut)
+    ]
     if chance:
         lines.append(
             f"{MARK}: too close to call, the interval contains the target"
-            f"{_enough(chance, '; up to {} requests (run.requests) would decide')}."
+            f"{_enough(chance, '; up to {} requests{} would decide')}."
         )
     if banded:
         lines.append(
@@ -45,7 +50,7 @@ def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
     if short:
         lines.append(
             f"{MARK}: too close to call, the traffic may be more than full batches serve, so a "
-            f"longer run may miss it{_enough(short, '; {} requests or more would tell')}."
+            f"longer run may miss it{_enough(short, '; {} requests or more{} would tell')}."
         )
     return lines
 
@@ -69,8 +74,18 @@ def sure_of_all(summaries: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"How sure{'' if alike else ', where the band is widest'}: {widest['text']}"]
 
 
+def _lacks_its_peak(verdict: Verdict) -> bool:
+    """Whether the run ended before the busiest part of its traffic."""
+    cut = verdict.get("cut")
+    return cut is not None and not cut["has_peak"]
+
+
 def _enough(verdicts: Sequence[Verdict], text: str) -> str:
-    """``text`` with the requests that decide all of ``verdicts``; empty where that is no number."""
-    counts = [verdict["requests_to_decide"] for verdict in verdicts]
-    known = [count for count in counts if count is not None]
-    return text.format(f"{max(known):,}") if known else ""
+    """``text`` with the requests that decide all of ``verdicts``, and how to come to them; empty
+    where that is no number."""
+    known = [verdict for verdict in verdicts if verdict["requests_to_decide"] is not None]
+    if not known:
+        return ""
+    most = max(known, key=lambda verdict: verdict["requests_to_decide"])
+    count = most["requests_to_decide"]
+    return text.format(f"{count:,}", reach_text(most.get("reach"), count) or " (run.requests)")
