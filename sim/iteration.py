@@ -9,6 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sim.growth.seen import Seen
+
 
 class Part:
     """``tokens`` of one prompt, prefilled on top of ``context`` tokens already computed."""
@@ -34,13 +36,16 @@ class Batch(NamedTuple):
 
     ``sequences`` are those that the decode kernels run over, ``context`` the KV tokens that they
     hold in sum before the iteration, ``parts`` the prompts or parts of prompts to prefill,
-    ``admitted`` the requests that enter the batch with this iteration.
+    ``admitted`` the requests that enter the batch with this iteration. ``seen`` is how much of
+    ``context`` they see through each window of a model that has any (``sim.specs.window``); where
+    it is not given, all sequences hold equally much.
     """
 
     sequences: int
     context: int
     parts: Sequence[Part] = ()
     admitted: int = 0
+    seen: tuple[int, ...] = ()
 
 
 class Timer(ABC):
@@ -62,12 +67,34 @@ class Timer(ABC):
         iteration with prompts; the fields of a ``Batch`` one by one, so that no replica has to make
         one."""
 
+    def windowed_line(self, sequences: int, context: int, seen: Seen) -> tuple[float, float, float]:
+        """``line`` of sequences that see so much through the windows of their model; it holds no
+        longer than ``seen.left`` iterations."""
+        return self.line(sequences, context)
+
+    def windowed_iteration(
+        self,
+        sequences: int,
+        context: int,
+        parts: Sequence[Part],
+        admitted: int,
+        seen: tuple[int, ...],
+    ) -> tuple[float, float, float]:
+        """``iteration`` of sequences that see so many tokens through each window."""
+        return self.iteration(sequences, context, parts, admitted)
+
     def seconds(self, batch: Batch) -> float:
         """The duration of one iteration over ``batch``; none of an empty one."""
-        sequences, context, parts, _ = batch
+        sequences, context, parts, admitted, seen = batch
         if parts:
-            return self.iteration(*batch)[0]
+            if seen:
+                return self.windowed_iteration(*batch)[0]
+            return self.iteration(sequences, context, parts, admitted)[0]
         if not sequences:
             return 0.0
-        _, intercept, slope = self.line(sequences, context)
+        if seen:
+            still = Seen(seen, (0,) * len(seen), 1)
+            _, intercept, slope = self.windowed_line(sequences, context, still)
+        else:
+            _, intercept, slope = self.line(sequences, context)
         return intercept + slope * context

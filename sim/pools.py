@@ -13,6 +13,7 @@ from pathlib import Path
 from sim import catalog
 from sim.cost import CostModel, Deployment
 from sim.errors import InfeasibleError, UsageError
+from sim.growth.windowed import Windowed
 from sim.memory import ALLOCATORS, Allocator
 from sim.memory.capacity import Capacity, capacity
 from sim.scenario import Scenario
@@ -154,8 +155,8 @@ def make_allocator(pool: PreparedPool) -> Allocator:
 
 def make_replica_scheduler(pool: PreparedPool) -> Scheduler:
     """The scheduler of one replica, with its memory."""
-    knobs = pool.settings.scheduler
-    return make_scheduler(
+    knobs, windows = pool.settings.scheduler, pool.deployment.model.windows
+    scheduler = make_scheduler(
         knobs.batching,
         pool.limits,
         make_allocator(pool),
@@ -163,3 +164,6 @@ def make_replica_scheduler(pool: PreparedPool) -> Scheduler:
         order=knobs.order,
         folders=pool.folders,
     )
+    if windows:
+        scheduler.decoding = Windowed(windows)
+    return scheduler

@@ -156,7 +156,8 @@ def play(
     """One run, from the first arrival to the last token: ``traffic``, whatever the scenario says of
     it, on the pools of ``setup``."""
     scenario = setup.scenario
-    env, recorder = simpy.Environment(), Recorder()
+    env = simpy.Environment()
+    recorder = Recorder(len(setup.pools[0].deployment.model.windows))
 
     pool_of = [pool for pool in setup.pools for _ in range(pool.replicas)]
 

@@ -99,6 +99,8 @@ FEATURES: Mapping[str, dict[str, Any]] = {
     "int4": {"precision": {"weights": "int4"}},
     # model
     "experts": {"model": str(MODELS / "tiny-experts")},
+    "windows": {"model": str(MODELS / "tiny-windows")},
+    "chunks": {"model": str(MODELS / "tiny-chunks")},
     # traffic
     "constant": arrivals("constant", rate=64),
     "gamma": arrivals("gamma", rate=60, cv=3),

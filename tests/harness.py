@@ -77,7 +77,7 @@ def play(
 ) -> Played:
     """Run open traffic (arrival, prompt, output, perhaps a class) or closed traffic (clients, think
     time, lengths)."""
-    played = Played()
+    played = Played(recorder=Recorder(len(scheduler().decoding.windows)))
     env = simpy.Environment()
 
     class Logged(Replica):

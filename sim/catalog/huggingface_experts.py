@@ -75,7 +75,7 @@ def glm4(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
 
 def gpt_oss(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     """Experts with biases in every layer; a window in every other layer, or as ``layer_types``
-    says. One number per head, the attention sink, is left out."""
+    says. Each head has a number of its own in the softmax, the attention sink."""
     mlp = replace(
         _experts(config, "num_local_experts", 128, 4, config.whole("intermediate_size")),
         mlp_bias=True,
@@ -85,6 +85,7 @@ def gpt_oss(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     kinds = ("sliding_attention", "full_attention")
     types = _listed(config, "layer_types", [kinds[at % 2] for at in range(layers)])
     _require_kinds(config, "layer_types", types, kinds, layers)
+    attention = replace(attention, sinks=True)
     whole = replace(attention, sliding_window=None)
     attentions = [attention if kind == kinds[0] else whole for kind in types]
     return _counted(zip(attentions, [mlp] * layers, strict=True))
@@ -92,7 +93,7 @@ def gpt_oss(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
 
 def llama4(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     """Experts with a shared one in each ``interleave_moe_layer_step``-th layer; three layers of
-    four attend within chunks of ``attention_chunk_size``, described as windows of that size."""
+    four attend within chunks of ``attention_chunk_size``."""
     width, layers = config.whole("intermediate_size"), _layers(config)
     mlp = replace(
         _experts(config, "num_local_experts", 16, 1, width), shared_intermediate_size=width
@@ -104,7 +105,7 @@ def llama4(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     turned = [int((at + 1) % every != 0) for at in range(layers)]
     turned = _listed(config, "no_rope_layers", turned) or turned
     _require_kinds(config, "no_rope_layers", turned, (0, 1), layers)
-    local = replace(attention, sliding_window=config.optional_whole("attention_chunk_size", 8192))
+    local = replace(attention, attention_chunk=config.optional_whole("attention_chunk_size", 8192))
     attentions = [local if chunked else attention for chunked in turned]
     mlps = _mlps(config, sparse, mlp, "intermediate_size_mlp")
     return _counted(zip(attentions, mlps, strict=True))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.cost.operators import Amount, Operator, Prefills
-from sim.growth.leaps import Leaps
+from sim.growth.leaps import SEEN, SEEN_GROWING, Leaps
 from sim.iteration import Batch
 
 Floats = NDArray[np.float64]
@@ -39,7 +39,9 @@ class Sizes(NamedTuple):
 class Batches:
     """A row per batch: the decoding ``sequences`` and the ``context`` that they hold in the middle
     of its passes, the ``prompts`` prefilled and their ``prompt_tokens``, what prefill attention
-    took (``prefill_attention``) and its query-key ``pairs``, and how many ``times`` it ran."""
+    took (``prefill_attention``) and its query-key ``pairs``, and how many ``times`` it ran.
+    ``seen`` is what they see of the context through each window of the model, a column each, where
+    it is known."""
 
     sequences: Counts
     context: Floats
@@ -48,6 +50,7 @@ class Batches:
     prefill_attention: Floats
     pairs: Floats
     times: Floats
+    seen: tuple[Floats, ...] = ()
 
     @classmethod
     def of(cls, plans: NDArray[np.void]) -> Batches:
@@ -63,6 +66,7 @@ class Batches:
             prefill_attention=plans["prefill_attention"],
             pairs=plans["pairs"],
             times=leaps.times.astype(np.float64),
+            seen=_seen(plans, leaps),
         )
 
     @classmethod
@@ -80,6 +84,7 @@ class Batches:
             prefill_attention=seconds,
             pairs=pairs,
             times=np.ones(len(batches)),
+            seen=_seen_in(batches),
         )
 
     @property
@@ -106,6 +111,23 @@ class Batches:
         often = np.bincount(of, weights=self.times).astype(np.float64)
         different = np.flatnonzero(often)
         return Sizes(of, different.astype(np.float64), often[different])
+
+
+def _seen(plans: NDArray[np.void], leaps: Leaps) -> tuple[Floats, ...]:
+    """What decoding sequences see through each window in the middle of the plans, if recorded."""
+    if SEEN not in (plans.dtype.names or ()):
+        return ()
+    middle = plans[SEEN] + leaps.gained(plans[SEEN_GROWING].T).T / 2
+    return tuple(middle.T)
+
+
+def _seen_in(batches: Sequence[Batch]) -> tuple[Floats, ...]:
+    """The same of made ones; nothing if it is not known of each that decodes."""
+    windows = max((len(batch.seen) for batch in batches), default=0)
+    if any(batch.sequences and not batch.seen for batch in batches):
+        return ()
+    rows = [batch.seen or (0,) * windows for batch in batches]
+    return tuple(np.array(rows, dtype=np.float64).reshape(-1, windows).T)
 
 
 class Ran(NamedTuple):

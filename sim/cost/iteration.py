@@ -18,8 +18,10 @@ from sim.cost.batches import Batches, Ran
 from sim.cost.decode_table import Line
 from sim.cost.operators import Amount, Operator
 from sim.cost.passes import parts_of
+from sim.growth.seen import Seen, seen_by_equals
 from sim.iteration import Batch, Part, Timer
 from sim.specs.deployment import Deployment
+from sim.specs.window import NEVER
 
 Indexed = tuple[list[float], list[Line]]
 """Lines, and their limits, in which the line that holds is looked up."""
@@ -32,6 +34,7 @@ class CostModel(Timer):
         self.deployment = deployment
         self.by_size, self.attention = parts_of(deployment)
         self._engine = deployment.engine
+        self._windows = self.attention.windows
         layers = deployment.model.num_layers
         self._layer_gaps = self._engine.per_layer * layers
         self._launches = self._engine.launch_time(layers, prompts=False)
@@ -43,6 +46,7 @@ class CostModel(Timer):
         self._output_seconds: list[float] = []  # by positions sampled
         self._lines: dict[int, Indexed] = {}  # by decoding sequences
         self._attention_lines: dict[int, Indexed] = {}
+        self._seen_lines: dict[int, list[Indexed]] = {}  # of the whole context, of each window
 
     def line(self, sequences: int, context: int) -> Line:
         """Time of a decode-only iteration over ``sequences``, as the line that holds at
@@ -50,11 +54,59 @@ class CostModel(Timer):
         try:
             limits, lines = self._lines[sequences]
         except KeyError:
+            if self._windows:
+                seen = seen_by_equals(self._windows, sequences, context)
+                return self.windowed_line(sequences, context, seen)
             limits, lines = self._lines[sequences] = _indexed(self._decode_lines(sequences))
         return lines[bisect_right(limits, context)]
 
+    def windowed_line(self, sequences: int, context: int, seen: Seen) -> Line:
+        """The same of sequences that see so much through the windows of the model."""
+        floor, added = self._decode_floor(sequences)
+        gpu, step, left = self._kernels(sequences, sequences), 0.0, seen.left
+        tokens, growing = (context, *seen.tokens), (sequences, *seen.growing)
+        indexed = self._seen(sequences)
+        for (limits, lines), held, more in zip(indexed, tokens, growing, strict=True):
+            limit, intercept, slope = lines[bisect_right(limits, held)]
+            gpu += intercept + slope * held
+            step += slope * more
+            if more and limit < math.inf:
+                left = min(left, math.ceil((limit - held) / more))
+        if gpu < floor:
+            if step:
+                left = min(left, math.ceil((floor - gpu) / step))
+            gpu, step = floor, 0.0
+        slope = step / sequences
+        limit = math.inf if left >= NEVER else float(context + left * sequences)
+        return limit, gpu + added - slope * context, slope
+
+    def _seen(self, sequences: int) -> list[Indexed]:
+        """Decode attention as lines in what is seen of all of a context, and of each window."""
+        try:
+            return self._seen_lines[sequences]
+        except KeyError:
+            lines = (self.attention.decode_lines(sequences, w) for w in (None, *self._windows))
+            found = self._seen_lines[sequences] = [_indexed(each) for each in lines]
+            return found
+
+    def windowed_iteration(
+        self,
+        sequences: int,
+        context: int,
+        parts: Sequence[Part],
+        admitted: int,
+        seen: tuple[int, ...],
+    ) -> tuple[float, float, float]:
+        """``iteration`` of sequences that see so many tokens through each window."""
+        return self.iteration(sequences, context, parts, admitted, seen)
+
     def iteration(
-        self, sequences: int, context: int, parts: Sequence[Part], admitted: int
+        self,
+        sequences: int,
+        context: int,
+        parts: Sequence[Part],
+        admitted: int,
+        seen: tuple[int, ...] = (),
     ) -> tuple[float, float, float]:
         """Time of an iteration with prefills: (duration, seconds of it in prefill attention,
         query-key pairs of that)."""
@@ -74,6 +126,8 @@ class CostModel(Timer):
                 self._attention_lines[sequences] = limits, lines
             _, intercept, slope = lines[bisect_right(limits, context)]
             gpu += intercept + slope * context
+            if self._windows:
+                gpu += self._behind_windows(sequences, context, seen)
         if gpu < self._prompt_launches:
             gpu = self._prompt_launches
         host = self._host_time(outputs, admitted)
@@ -85,6 +139,15 @@ class CostModel(Timer):
             gpu = outputs * self._streamed
         return gpu, prefill, pairs
 
+    def _behind_windows(self, sequences: int, context: int, seen: tuple[int, ...]) -> float:
+        """Seconds of decode attention in the layers that have a window."""
+        seconds = 0.0
+        tokens = seen or seen_by_equals(self._windows, sequences, context).tokens
+        for (limits, lines), held in zip(self._seen(sequences)[1:], tokens, strict=True):
+            _, intercept, slope = lines[bisect_right(limits, held)]
+            seconds += intercept + slope * held
+        return seconds
+
     def _kernels(self, tokens: int, outputs: int) -> float:
         """Seconds of everything but attention."""
         if tokens >= len(self._token_seconds):
@@ -93,17 +156,21 @@ class CostModel(Timer):
             self._output_seconds = _tabulated(self.by_size.per_output, outputs, 0.0)
         return self._token_seconds[tokens] + self._output_seconds[outputs]
 
+    def _decode_floor(self, sequences: int) -> tuple[float, float]:
+        """What the kernels of a decode-only iteration take at least, and what the host adds."""
+        host = self._engine.host_time(sequences, 0)
+        floor, added = self._launches, host
+        if self._engine.overlapped:
+            floor, added = max(self._launches, host), 0.0
+        return max(floor, sequences * self._streamed - added), added
+
     def _decode_lines(self, sequences: int) -> list[Line]:
         """Kernels and host of a decode-only iteration as lines in the context.
 
         Where launches, an overlapped host or the front end are the longer part, the line is flat up
         to the context at which the kernels catch up.
         """
-        host = self._engine.host_time(sequences, 0)
-        floor, added = self._launches, host
-        if self._engine.overlapped:
-            floor, added = max(self._launches, host), 0.0
-        floor = max(floor, sequences * self._streamed - added)
+        floor, added = self._decode_floor(sequences)
         fixed = self._kernels(sequences, sequences)
         lines: list[Line] = []
         start = 0.0
@@ -123,12 +190,12 @@ class CostModel(Timer):
 
     def pass_operators(self, batch: Batch) -> list[Operator]:
         """Every operator of one pass over ``batch``, host excluded: what ``seconds`` sums up."""
-        sequences, context, parts, _ = batch
+        sequences, context, parts, _, seen = batch
         tokens = sequences + sum(part.tokens for part in parts)
         outputs = sequences + len(parts)
         operators = [*self.by_size.per_token(tokens), *self.by_size.per_output(outputs)]
         if sequences:
-            operators.append(self.attention.decode(sequences, context))
+            operators.append(self.attention.decode(sequences, context, seen))
         if parts:
             operators.append(self.attention.prefill(parts, sequences))
         return operators
@@ -143,7 +210,8 @@ class CostModel(Timer):
         tokens, outputs = batches.sizes(batches.tokens), batches.sizes(batches.outputs)
         per_token = self.by_size.per_token(tokens.different)
         per_output = self.by_size.per_output(outputs.different)
-        decode = self.attention.decode(batches.sequences.astype(np.float64), batches.context)
+        sequences = batches.sequences.astype(np.float64)
+        decode = self.attention.decode(sequences, batches.context, batches.seen)
         prefills = batches.prefills if each else batches.prefills.together()
         prefill = self.attention.prefill_operator(prefills)
         return [

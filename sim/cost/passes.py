@@ -6,6 +6,7 @@ in. What a pass takes in all, the host included, is ``iteration``'s.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from sim.cost.parts.shared import Shared
 from sim.cost.rooflines import Rooflines
 from sim.iteration import Part
 from sim.specs.deployment import Deployment
+from sim.specs.window import Window
 
 
 class Group(NamedTuple):
@@ -88,25 +90,33 @@ class Attention:
         self._decode = factors.decode_attention * factors.kernels
         self._prefill = factors.prefill_attention * factors.kernels
         self._kinds = [group.attention for group in groups]
+        self.windows = deployment.model.windows
         flops = sum(each.pair_flops for each in self._kinds)
         # pairs of all layers stand for as many FLOP as the pairs of each; one group has them all
         self._weights = [each.pair_flops / flops if flops else 0.0 for each in self._kinds]
         self._shares = [group.layers / deployment.model.num_layers for group in groups]
 
-    def decode_lines(self, sequences: int) -> list[Line]:
-        """Decode attention of ``sequences``, all layers, as lines in the tokens they hold in sum.
+    def decode_lines(self, sequences: int, window: Window | None = None) -> list[Line]:
+        """Decode attention of ``sequences`` in the layers with that ``window``, as lines in the
+        tokens that they see through it in sum.
 
         Returns (limit, intercept, slope) in ascending order: ``intercept + slope * context``
         seconds for ``context < limit``. The token that each sequence adds is counted on top of
         ``context``.
         """
-        lines = _added([each.decode_lines(sequences) for each in self._kinds])
+        kinds = [each for each in self._kinds if each.window == window]
+        lines = _added([each.decode_lines(sequences) for each in kinds])
         f = self._decode
         return lines if f == 1.0 else [(limit, a * f, b * f) for limit, a, b in lines]
 
-    def decode(self, sequences: Amount, context: Amount) -> Operator:
-        """Decode attention of ``sequences`` that hold ``context`` tokens in sum."""
-        (operator,) = merged(each.decode(sequences, context) for each in self._kinds)
+    def decode(self, sequences: Amount, context: Amount, seen: Sequence[Amount] = ()) -> Operator:
+        """Decode attention of ``sequences`` that hold ``context`` tokens in sum, and see of them
+        what ``seen`` says for each of ``windows``; without it, all hold equally many."""
+        if not seen:
+            seen = [window.seen_by_equals(sequences, context) for window in self.windows]
+        of: dict[Window | None, Amount] = dict(zip(self.windows, seen, strict=True))
+        of[None] = context
+        (operator,) = merged(each.decode(sequences, of[each.window]) for each in self._kinds)
         return operator.slowed(self._decode)
 
     def prefill_seconds(self, parts: Sequence[Part], sequences: int) -> tuple[float, float]:
@@ -145,8 +155,8 @@ class Attention:
 
 def _added(several: list[list[Line]]) -> list[Line]:
     """The sum of functions that are made of lines, as lines."""
-    if len(several) == 1:
-        return several[0]
+    if len(several) < 2:
+        return several[0] if several else [(math.inf, 0.0, 0.0)]
     limits = sorted({limit for lines in several for limit, _, _ in lines})
     found = []
     for limit in limits:

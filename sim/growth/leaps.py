@@ -22,6 +22,18 @@ GROWTH = "iteration_growth_s"
 """By how much each iteration of a plan is longer than the one before; observed runs may lack it."""
 
 
+SEEN, SEEN_GROWING = "seen", "seen_growing"
+"""Columns of recorded plans of models with windows: what decoding sequences see through each
+before the first iteration, in sum, and how many of them see one more with each further one."""
+
+
+def seen_before(plans: NDArray[np.void]) -> list[tuple[int, ...]]:
+    """What decoding sequences see through each window before the first iteration of each plan."""
+    if SEEN not in (plans.dtype.names or ()):
+        return [()] * len(plans)
+    return [tuple(row) for row in plans[SEEN].tolist()]
+
+
 class Table(Protocol):
     """Columns by name: a mapping, or a DataFrame."""
 

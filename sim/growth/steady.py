@@ -12,7 +12,9 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from math import ceil, inf, sqrt
 
+from sim.growth.seen import ALL, Seen
 from sim.request import Request
+from sim.specs.window import Window
 
 NEVER = 1 << 60
 
@@ -122,6 +124,16 @@ class Steady:
         # first never is
         self._finishes: list[tuple[int, int, int, Request]] = []
         self._fresh: dict[float, int] = {}  # members yet to decode, by the time of their last token
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """Those through which layers of the model see the members (``sim.growth.windowed``)."""
+        return ()
+
+    def seen(self, sequences: int, context: int) -> Seen:
+        """What ``sequences`` that hold ``context`` see through the windows before the next
+        iteration."""
+        return ALL
 
     def join(self, request: Request, now: float) -> None:
         """``request`` got its first token (again, after a preemption) at ``now`` and has more to

@@ -11,6 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.growth.leaps import SEEN, SEEN_GROWING
 from sim.request import NEVER, Request
 
 COMPLETED, REJECTED, UNFINISHED = 0, 1, 2
@@ -86,6 +87,18 @@ ABSENCE = np.dtype(
 )
 
 
+def plan_rows_of(windows: int) -> np.dtype[np.void]:
+    """Rows of plans of a model with so many windows (``sim.specs.window``).
+
+    >>> plan_rows_of(0) is PLAN, plan_rows_of(2)["seen"].shape
+    (True, (2,))
+    """
+    if not windows:
+        return PLAN
+    seen = [(SEEN, "i8", (windows,)), (SEEN_GROWING, "i8", (windows,))]
+    return np.dtype([*PLAN.descr, *seen])
+
+
 def packer(row: np.dtype[np.void]) -> Callable[..., bytes]:
     """What packs one value a column into the bytes of such a ``row``.
 
@@ -108,10 +121,13 @@ class Recorder:
     """Collects the rows of one run, of all its replicas.
 
     ``plans`` takes rows made by ``pack_plan``, ``chunks`` by ``pack_chunk``; the replica appends
-    positions to them directly, slower writers a ``PlanRow``.
+    positions to them directly, slower writers a ``PlanRow``. Where the model has ``windows``, what
+    ``pack_seen`` makes follows each row of a plan.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, windows: int = 0) -> None:
+        self.plan_row = plan_rows_of(windows)
+        self.pack_seen = struct.Struct(f"={2 * windows}q").pack
         self.plans = bytearray()
         self.chunks = bytearray()
         self.reasons: list[str] = []
@@ -170,8 +186,8 @@ class Recorder:
         self._absences += _pack_absence(request.id, time, 0)
 
     def plan_rows(self) -> NDArray[np.void]:
-        """One structured row (``PLAN``) per plan, in the order in which the plans ended."""
-        return np.frombuffer(self.plans, dtype=PLAN)
+        """One structured row (``plan_rows_of``) per plan, in the order in which they ended."""
+        return np.frombuffer(self.plans, dtype=self.plan_row)
 
     def request_rows(self) -> NDArray[np.void]:
         """One structured row (``REQUEST``) per request, in order of arrival."""

@@ -16,11 +16,10 @@ import simpy
 from sim.growth.steady import SteadyRun
 from sim.iteration import Timer
 from sim.loop.clock import SCHEDULING, Alarm, Process, due_now
-from sim.loop.recorder import PLAN, Recorder, pack_chunk, pack_plan
+from sim.loop.recorder import Recorder, pack_chunk, pack_plan
+from sim.loop.windowed import WindowedTimer
 from sim.request import Request
 from sim.schedulers import Chunk, Plan, Scheduler
-
-PLAN_BYTES = PLAN.itemsize
 
 
 class Replica:
@@ -41,8 +40,10 @@ class Replica:
         self.scheduler = scheduler
         self.outstanding = 0
         self._env = env
-        self._timer = timer
+        self._windows = scheduler.decoding.windows
+        self._timer = WindowedTimer(timer, scheduler.decoding) if self._windows else timer
         self._recorder = recorder
+        self._row_bytes = recorder.plan_row.itemsize
         self._leap = leap
         self._on_finish = on_finish
         self._alarm = Alarm(env)
@@ -183,7 +184,7 @@ class Replica:
                 self._recorder.long_gap(gap + (started - since), members)
                 stalled += members
         if chunks:
-            number, pieces = len(rows) // PLAN_BYTES, self._recorder.chunks
+            number, pieces = len(rows) // self._row_bytes, self._recorder.chunks
             for chunk in chunks:
                 request, size = chunk.request, chunk.tokens
                 tokens += size
@@ -191,6 +192,9 @@ class Replica:
                 if request.generated:
                     self._note_resumed(chunk, end)
         reserved = reserved_end = scheduler.kv.reserved
+        seen = None
+        if self._windows:
+            seen = scheduler.decoding.seen(plan.sequences, plan.context)
         finished = scheduler.complete(plan, iterations, end)
         if iterations > 1:
             reserved_end = scheduler.reserved_end
@@ -218,6 +222,8 @@ class Replica:
             len(finished),
             self.index,
         )
+        if seen is not None:
+            rows += self._recorder.pack_seen(*seen.tokens, *seen.growing)
         self._iterations = 0
         if finished:
             self.outstanding -= len(finished)

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.growth.leaps import seen_before
 from sim.iteration import Batch, Part, Timer
 from sim.loop.recorder import COMPLETED
 
@@ -148,8 +149,10 @@ def _own_prefill(
         for column in (rows["computed"], rows["context"], chunks["tokens"], chunks["context"])
     )
     alone = [
-        timer.seconds(Batch(sequences, context, (Part(tokens, before),), 0 if before else 1))
-        for sequences, context, tokens, before in zip(*columns, strict=True)
+        timer.seconds(Batch(sequences, context, (Part(tokens, before),), 0 if before else 1, seen))
+        for sequences, context, tokens, before, seen in zip(
+            *columns, seen_before(rows[shared]), strict=True
+        )
     ]
     seconds[shared] = np.minimum(seconds[shared], alone)
     total = np.zeros(len(requests))
@@ -201,6 +204,9 @@ def _of_prompts(plans: NDArray[np.void], timer: Timer) -> Floats:
     extra = np.where(plans["prefill_seqs"] > 0, plans["end"] - plans["start"], 0.0)
     mixed = np.flatnonzero((plans["prefill_seqs"] > 0) & (plans["computed"] > 0))
     columns = plans["computed"][mixed].tolist(), plans["context"][mixed].tolist()
-    decodes = [timer.seconds(Batch(*batch)) for batch in zip(*columns, strict=True)]
+    decodes = [
+        timer.seconds(Batch(sequences, context, seen=seen))
+        for sequences, context, seen in zip(*columns, seen_before(plans[mixed]), strict=True)
+    ]
     extra[mixed] = np.maximum(extra[mixed] - decodes, 0.0)
     return extra

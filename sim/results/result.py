@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.growth.leaps import SEEN, SEEN_GROWING
 from sim.loop.recorder import COMPLETED, REJECTED
 from sim.metrics.asked import changed
 from sim.metrics.attainment import OPEN
@@ -33,6 +34,7 @@ from sim.results.parquet_file import write_parquet
 from sim.results.run_directory import RunDirectory, write_json
 from sim.results.trail_files import absence_columns, chunk_columns, write_trail
 from sim.results.whole_file import write_whole
+from sim.specs.window import Window
 from sim.units import PER_OUTPUT_TOKENS, milliseconds, number
 
 if TYPE_CHECKING:
@@ -281,13 +283,29 @@ class Result:
             **{f"{name}_s": part for name, part in latency_parts(run).items() if name != "queue"},
         }
 
+    def _windows(self) -> dict[str, Window]:
+        """The windows through which decoding sequences were seen, by the column that says it."""
+        if SEEN not in (self.record.plans.dtype.names or ()):
+            return {}
+        return {
+            f"decode_seen_{'chunk' if window.chunked else 'window'}_{window.size}": window
+            for window in self.record.pools[0].deployment.model.windows
+        }
+
     def _timeseries_columns(self) -> dict[str, NDArray[Any]]:
-        columns = {name: self.record.plans[column] for name, column in TIMESERIES_COLUMNS.items()}
+        plans = self.record.plans
+        columns = {name: plans[column] for name, column in TIMESERIES_COLUMNS.items()}
+        windows = self._windows()
+        for place, name in enumerate(windows):
+            columns[name] = plans[SEEN][:, place]
+            columns[f"{name}_growth"] = plans[SEEN_GROWING][:, place]
         accounts = token_accounts(self.record)
         if accounts is None or not len(accounts.late_plans):
             return columns
         one = np.ones_like(accounts.contexts)
         changes = {"decode_seqs": one, "prefill_seqs": -one, "prefill_tokens": -one}
+        for name, window in windows.items():
+            changes[name] = np.array([window.seen(held) for held in accounts.contexts.tolist()])
         for name, change in {**changes, "decode_context": accounts.contexts}.items():
             columns[name] = columns[name].copy()
             np.add.at(columns[name], accounts.late_plans, change)

@@ -22,6 +22,7 @@ from sim.memory import Allocator
 from sim.request import Request
 from sim.schedulers.plan import Chunk, Plan
 from sim.schedulers.queues import Fifo, Queue
+from sim.specs.window import NEVER
 
 __all__ = ["ASSUMED", "BatchShape", "Chunk", "Limits", "Plan", "Scheduler"]
 
@@ -190,7 +191,12 @@ class Scheduler(ABC):
         decoding = [r for r in self.members() if r.joined >= 0]
         batch = self.decoding
         assert len(decoding) == batch.size, (len(decoding), batch.size)
-        assert sum(r.computed + self.steps(r) for r in decoding) == batch.context
+        held = [r.computed + self.steps(r) for r in decoding]
+        assert sum(held) == batch.context
+        seen = batch.seen(batch.size, batch.context)
+        for window, tokens, growing in zip(batch.windows, *seen[:2], strict=True):
+            assert tokens == sum(map(window.seen, held)), (window, tokens, held)
+            assert growing == sum(window.turns(each) < NEVER for each in held), (window, held)
         self.kv.check_integrity(self.owners())
 
     def owners(self) -> dict[Request, tuple[int, bool]]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from sim.specs.layers import Read, Weights, require_positive
 from sim.specs.layout import ONE_GPU, Layout
 from sim.specs.precision import precision_bytes
+from sim.specs.window import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +18,10 @@ class GroupedQuery:
     As many KV heads as query heads are multi-head attention, one KV head is multi-query attention.
     ``attention_bias`` puts biases on the query, key and value projections, ``output_bias`` one on
     the output projection; ``qk_norm`` adds one RMS norm over the head size for queries and one for
-    keys. ``sliding_window`` is the number of tokens attention looks back, None for all; times and
-    memory count the full length either way. Raises ValueError for an impossible shape.
+    keys. ``sliding_window`` is the number of tokens attention looks back, the query's own included;
+    with ``attention_chunk`` it looks back to the last multiple of that instead; None for all.
+    ``sinks`` adds a number to each query head, which takes part in the softmax and keeps nothing.
+    Raises ValueError for an impossible shape.
     """
 
     num_heads: int
@@ -27,6 +31,8 @@ class GroupedQuery:
     qk_norm: bool
     sliding_window: int | None = None
     output_bias: bool = False
+    attention_chunk: int | None = None
+    sinks: bool = False
 
     def __post_init__(self) -> None:
         require_positive(self, "num_heads", "num_kv_heads", "head_dim")
@@ -35,10 +41,19 @@ class GroupedQuery:
                 f"num_kv_heads: got {self.num_kv_heads}, expected a divisor of the "
                 f"{self.num_heads} attention heads"
             )
-        if self.sliding_window is not None and self.sliding_window < 1:
-            raise ValueError(
-                f"sliding_window: got {self.sliding_window}, expected at least 1 or null"
-            )
+        for name in ("sliding_window", "attention_chunk"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}: got {value}, expected at least 1 or null")
+        if self.sliding_window is not None and self.attention_chunk is not None:
+            raise ValueError("attention_chunk: a layer has this or a sliding_window, not both")
+
+    @property
+    def window(self) -> Window | None:
+        """How far back it looks."""
+        if self.attention_chunk is not None:
+            return Window(self.attention_chunk, chunked=True)
+        return None if self.sliding_window is None else Window(self.sliding_window)
 
     @property
     def query_size(self) -> int:
@@ -56,9 +71,9 @@ class GroupedQuery:
         return replace(self, num_heads=heads, num_kv_heads=kv_heads)
 
     def weights(self, hidden_size: int, layout: Layout = ONE_GPU) -> tuple[Weights, ...]:
-        """The query, key, value and output projections, and the query and key norms and biases.
+        """The query, key, value and output projections; the query and key norms, sinks and biases.
 
-        Norms and biases are shared out though every GPU has some of them whole: they are few.
+        Those are shared out though every GPU has some of them whole: they are few.
         """
         one = self.share(layout.tensor)
         projections = hidden_size * (2 * one.query_size + 2 * one.kv_size)
@@ -74,6 +89,8 @@ class GroupedQuery:
             count += self.query_size + 2 * self.kv_size
         if self.output_bias:
             count += hidden_size
+        if self.sinks:
+            count += self.num_heads
         return count
 
     def kv_bytes_per_token(self, precision: str, layout: Layout = ONE_GPU) -> float:
@@ -81,8 +98,9 @@ class GroupedQuery:
         return 2 * self.share(layout.tensor).kv_size * precision_bytes(precision)
 
     def reads(self, precision: str, layout: Layout = ONE_GPU) -> tuple[Read, ...]:
-        """Everything that is kept."""
-        return (Read(self.kv_bytes_per_token(precision, layout)),)
+        """Everything that it sees."""
+        cap = math.inf if self.window is None else self.window.size
+        return (Read(self.kv_bytes_per_token(precision, layout), cap),)
 
     def flops_per_pair(self) -> float:
         """Two for each element of the query heads, in the scores and in the weighted values."""
@@ -113,7 +131,7 @@ class GroupedQuery:
 
     @property
     def left_out(self) -> str | None:
-        """A window."""
-        if self.sliding_window is None:
+        """That memory is kept behind a window, too."""
+        if self.window is None:
             return None
-        return "The sliding window is not modelled: attention and KV count the full length."
+        return "The KV cache keeps the full length behind windows too: memory counts all of it."

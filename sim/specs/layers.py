@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 from sim.specs.layout import ONE_GPU, Layout
+from sim.specs.window import Window
 
 
 class Read(NamedTuple):
@@ -39,6 +40,10 @@ class Weights(NamedTuple):
 
 class Attention(Protocol):
     """What every kind of attention says about one layer of it."""
+
+    @property
+    def window(self) -> Window | None:
+        """How far back it looks; None for all of the context."""
 
     def weights(self, hidden_size: int, layout: Layout = ONE_GPU) -> tuple[Weights, ...]:
         """What one GPU holds of it, copies included."""

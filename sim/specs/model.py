@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from sim.specs.layers import LayerGroup, Role, Weights, counted, require_positive
 from sim.specs.layout import ONE_GPU, Layout
 from sim.specs.precision import precision_bytes
+from sim.specs.window import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +157,19 @@ class ModelSpec:
 
     def attention_flops_per_token(self, context: float) -> float:
         """FLOP of scores and weighted values for one query token over ``context`` tokens, itself
-        included, in all layers; ignores the softmax and sliding windows."""
-        return sum(g.count * g.attention.flops_per_pair() * context for g in self.layers)
+        included, in all layers, of which windows hide some; ignores the softmax."""
+        total = 0.0
+        for group in self.layers:
+            window = group.attention.window
+            seen = context if window is None else 1 + window.seen_by_equals(1, context - 1)
+            total += group.count * group.attention.flops_per_pair() * seen
+        return total
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """The different windows through which its layers see a context; empty if all see all."""
+        found = (group.attention.window for group in self.layers)
+        return tuple(dict.fromkeys(window for window in found if window is not None))
 
     def _norm_parameters(self) -> int:
         """One norm of the hidden size: a weight for each element, and a bias if norms have one."""

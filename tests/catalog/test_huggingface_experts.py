@@ -14,6 +14,7 @@ from sim.specs.dense_mlp import DenseMlp
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.grouped_query import GroupedQuery
 from sim.specs.model import ModelSpec
+from sim.specs.window import Window
 
 MIXTRAL = {
     "architectures": ["MixtralForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
@@ -84,7 +85,8 @@ def groups(spec: ModelSpec) -> list[tuple[int, int | None, int, str]]:
         else:
             assert isinstance(mlp, DenseMlp)
             kind, width = "dense", mlp.intermediate_size
-        found.append((group.count, attention.sliding_window, width, kind))
+        window = attention.window
+        found.append((group.count, None if window is None else window.size, width, kind))
     return found
 
 
@@ -134,7 +136,8 @@ def test_every_other_layer_of_gpt_oss_has_a_window(tmp_path: Path) -> None:
     attention = spec.layers[0].attention
     assert isinstance(attention, GroupedQuery)
     assert (attention.attention_bias, attention.output_bias) == (True, True)
-    assert attention.left_out is not None
+    _, small = attention.weights(2880)
+    assert small.parameters == 64 + 64 * (64 + 2 * 8) + 2880  # a sink for each head, and biases
 
 
 def test_first_layers_of_glm_are_dense(tmp_path: Path) -> None:
@@ -161,6 +164,8 @@ def test_layers_of_llama_4(tmp_path: Path) -> None:
     assert groups(config(tmp_path, llama4(interleave_moe_layer_step=2))) == [
         (24, 8192, 16384, "dense"), (12, 8192, 8192, "experts"), (12, None, 8192, "experts")
     ]  # fmt: skip
+    first, last = (group.attention.window for group in config(tmp_path, llama4()).layers)
+    assert (first, last) == (Window(8192, chunked=True), None)
     mlp = config(tmp_path, llama4()).layers[0].mlp
     assert mlp == MixtureOfExperts(16, 1, 8192, 8192)
 

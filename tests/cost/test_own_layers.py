@@ -43,24 +43,24 @@ BATCHES = (
 )
 
 
-# -- a window: of the context only the last tokens are read ----------------------------------------
+# -- a cap: of the context so many tokens are read, whichever they are -----------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Windowed(GroupedQuery):
-    window: int = 1024
+class Capped(GroupedQuery):
+    most: int = 1024
 
     def reads(self, precision: str, layout: Layout = ONE_GPU) -> tuple[Read, ...]:
-        return (Read(self.kv_bytes_per_token(precision, layout), self.window),)
+        return (Read(self.kv_bytes_per_token(precision, layout), self.most),)
 
 
-class WindowedPart(GroupedQueryPart):
-    def __init__(self, attention: Windowed, layers: int, d: Deployment, kernels: Rooflines) -> None:
+class CappedPart(GroupedQueryPart):
+    def __init__(self, attention: Capped, layers: int, d: Deployment, kernels: Rooflines) -> None:
         super().__init__(attention, layers, d, kernels)
         (self._read,) = attention.reads(d.kv_cache, d.layout)
 
     def _full(self, sequences: Amount) -> Amount:
-        """Tokens that the sequences hold when each fills its window with the new one."""
+        """Tokens that the sequences hold when each reaches the cap with the new one."""
         return sequences * (self._read.cap - 1)
 
     def decode_lines(self, sequences: int) -> list[Line]:
@@ -132,16 +132,14 @@ class ExpertsPart:
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ATTENTION, Windowed, WindowedPart)
+    monkeypatch.setitem(ATTENTION, Capped, CappedPart)
     monkeypatch.setitem(MLP, Experts, ExpertsPart)
 
 
-def windowed(window: int, every: int = 24) -> ModelSpec:
-    """Llama-3.1-8B, of whose 32 layers so ``every`` look back ``window`` tokens only."""
+def capped(most: int, every: int = 24) -> ModelSpec:
+    """Llama-3.1-8B, of whose 32 layers so ``every`` read ``most`` tokens only."""
     (group,), a = LLAMA.layers, attention_of(LLAMA)
-    local = Windowed(
-        a.num_heads, a.num_kv_heads, a.head_dim, a.attention_bias, a.qk_norm, window=window
-    )
+    local = Capped(a.num_heads, a.num_kv_heads, a.head_dim, a.attention_bias, a.qk_norm, most=most)
     full = (replace(group, count=32 - every),) if every < 32 else ()
     return replace(LLAMA, layers=(*full, LayerGroup(every, local, group.mlp)))
 
@@ -170,8 +168,8 @@ def memory(model: ModelSpec) -> Capacity:
 def test_groups_of_equal_layers_are_the_model_in_one_group(
     gpu: GpuSpec, factors: Factors | None, batch: Batch
 ) -> None:
-    """A window longer than any context changes nothing, and neither does the grouping."""
-    whole, split = cost(LLAMA, gpu, factors), cost(windowed(10**6), gpu, factors)
+    """A cap above any context changes nothing, and neither does the grouping."""
+    whole, split = cost(LLAMA, gpu, factors), cost(capped(10**6), gpu, factors)
     assert split.seconds(batch) == pytest.approx(whole.seconds(batch), rel=1e-12)
     for one, other in zip(whole.pass_operators(batch), split.pass_operators(batch), strict=True):
         assert one.name == other.name
@@ -181,18 +179,18 @@ def test_groups_of_equal_layers_are_the_model_in_one_group(
 
 
 def test_groups_of_equal_layers_weigh_and_keep_as_much() -> None:
-    split = windowed(10**6)
+    split = capped(10**6)
     assert split.num_layers == 32
     assert split.parameters == LLAMA.parameters
     assert split.weight_bytes("int4") == LLAMA.weight_bytes("int4")
     assert memory(split) == memory(LLAMA)
 
 
-def test_a_window_ends_what_a_longer_context_costs() -> None:
+def test_a_cap_ends_what_a_longer_context_costs() -> None:
     """A token of KV is 2 x 8 heads x 128 x 2 B = 4,096 B in a layer, half of it on each of two
     GPUs. One sequence of 9,000 tokens, the new one included: 8 layers read all of them, 24 the last
     1,024; each layer reads and writes 2 x 16 heads x 128 x 2 B = 8,192 B of queries and results."""
-    whole, local = cost(LLAMA), cost(windowed(1024))
+    whole, local = cost(LLAMA), cost(capped(1024))
     found = local.attention.decode(1, 8999)
     assert found.bytes == (8 * 9000 + 24 * 1024) * 2048 + 32 * 8192
     assert found.flops == (8 * 9000 + 24 * 1024) * 4 * 16 * 128
@@ -205,20 +203,20 @@ def test_a_window_ends_what_a_longer_context_costs() -> None:
 
 @pytest.mark.parametrize("batch", BATCHES)
 def test_operators_of_different_layers_add_up(batch: Batch) -> None:
-    """Whichever side of the window a context is on."""
-    for model in (windowed(1024), windowed(16, every=32), experts(8, 2)):
+    """Whichever side of the cap a context is on."""
+    for model in (capped(1024), capped(16, every=32), experts(8, 2)):
         local = cost(model)
         parts = sum(float(operator.seconds) for operator in local.pass_operators(batch))
         assert local.seconds(batch) == pytest.approx(parts, rel=1e-9)
 
 
-def test_a_prompt_sees_fewer_pairs_through_a_window() -> None:
-    """2,000 tokens: 2,001,000 pairs, within 1,024 tokens 524,800 + 976 x 1,024 = 1,524,224."""
-    _, pairs = cost(windowed(1024, every=32)).attention.prefill_seconds([Part(2000, 0)], 0)
+def test_a_prompt_sees_fewer_pairs_under_a_cap() -> None:
+    """2,000 tokens: 2,001,000 pairs, 1,024 at most 524,800 + 976 x 1,024 = 1,524,224."""
+    _, pairs = cost(capped(1024, every=32)).attention.prefill_seconds([Part(2000, 0)], 0)
     assert pairs == 1_524_224
-    _, mean = cost(windowed(1024)).attention.prefill_seconds([Part(2000, 0)], 0)
+    _, mean = cost(capped(1024)).attention.prefill_seconds([Part(2000, 0)], 0)
     assert mean == pytest.approx((8 * 2_001_000 + 24 * 1_524_224) / 32)
-    operator = cost(windowed(1024)).attention.prefill([Part(2000, 0)], 0)
+    operator = cost(capped(1024)).attention.prefill([Part(2000, 0)], 0)
     assert operator.flops == pytest.approx(mean * 32 * 4 * 16 * 128)
 
 

@@ -94,11 +94,14 @@ class Prompts:
         self._write += p["copy"] * min(kv_heads * head_dim / BLOCK, 1.0)
         self._table = _Table(fit, q_heads, group, head_dim)
 
-    def work(self, tokens: int, context: int) -> Share:
-        """What a chunk of ``tokens`` adds on top of ``context`` tokens that are cached."""
+    def work(self, tokens: int, context: int, window: int = 0) -> Share:
+        """What a chunk of ``tokens`` adds on top of ``context`` tokens that are cached; with a
+        ``window``, shorter than both together, each query sees so many keys at most."""
         apart = -(-tokens // ROWS)
         packed = -(-tokens * self._group // ROWS)
         whole = context + tokens
+        if window:
+            return self._windowed(tokens, context, window, apart, packed)
         return (
             packed * self._packed_tile
             + apart * self._apart_tile
@@ -106,6 +109,24 @@ class Prompts:
             + ((apart - 1) * (context + HALF * apart) + whole) * self._apart_key,
             whole * self._per_key,
             tokens * self._read_query + whole * self._read_key,
+            tokens * self._write,
+        )
+
+    def _windowed(
+        self, tokens: int, context: int, window: int, apart: float, packed: float
+    ) -> Share:
+        """A tile sees the window of its first row up to its last row."""
+        step = 2 * self._step
+        keys_apart = _seen_by_tiles(tokens, context, window, apart, ROWS)
+        keys_packed = _seen_by_tiles(tokens, context, window, packed, step)
+        read = min(context, window - 1) + tokens
+        return (
+            packed * self._packed_tile
+            + apart * self._apart_tile
+            + keys_packed * self._packed_key
+            + keys_apart * self._apart_key,
+            min(context + tokens, window - 1 + ROWS) * self._per_key,
+            tokens * self._read_query + read * self._read_key,
             tokens * self._write,
         )
 
@@ -137,6 +158,19 @@ class Prompts:
     def correction(self, tokens: int, chunks: int) -> float:
         """Factor of the residual table for ``tokens`` in all over ``chunks`` prompts."""
         return self._table.factor(tokens, chunks)
+
+
+def _seen_by_tiles(tokens: int, context: int, window: int, tiles: float, step: float) -> float:
+    """Keys that ``tiles`` of ``step`` tokens each, the last of them of what is left, see in sum.
+
+    >>> _seen_by_tiles(300, 100, 200, 3, 128)  # 228 keys, 327 of 356, 243 of 400
+    798.0
+    """
+    most = window - 1 + step
+    rising = min(max(math.ceil((most - context) / step) - 1, 0), tiles - 1)
+    before = rising * context + step * rising * (rising + 1) / 2 + (tiles - 1 - rising) * most
+    last = tokens - step * (tiles - 1)
+    return before + min(context + tokens, window - 1 + last)
 
 
 class _Table:

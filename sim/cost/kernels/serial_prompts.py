@@ -55,11 +55,13 @@ class SerialPrompts:
         self._least = p["least"] * head_dim
         self._near, self._slow, self._mask = p["near"], p["slow"], p["mask"]
 
-    def work(self, tokens: int, context: int) -> tuple[float, float, float, float]:
+    def work(self, tokens: int, context: int, window: int = 0) -> tuple[float, float, float, float]:
         """What a chunk of ``tokens`` adds on top of ``context`` tokens that are cached: seconds of
-        arithmetic and calls, none of a longest tile, of copying, none of writing."""
-        keys = context + tokens
-        if context:
+        arithmetic and calls, none of a longest tile, of copying, none of writing. A ``window``,
+        shorter than both together, is a mask too: keys that no query sees are left out."""
+        masked = bool(context or window)
+        keys = (min(context, window - 1) if window else context) + tokens
+        if masked:
             pairs = float(tokens * keys)
         else:
             whole, rest = divmod(tokens, serial.KEYS)
@@ -68,7 +70,7 @@ class SerialPrompts:
         slowed = 1 + self._slow / (1 + (self._near / (keys * self._held)) ** 2)
         again = self._least * -(-tokens // block) / tokens * slowed
         busy = self._each + pairs * self._product * (self._whole + again)
-        if context:
+        if masked:
             busy += pairs * self._mask
         return busy, 0.0, tokens * self._per_query + keys * self._per_key, 0.0
 

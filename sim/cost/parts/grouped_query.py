@@ -28,6 +28,7 @@ from sim.cost.trust import ATTENTION_ERROR
 from sim.iteration import Part
 from sim.specs.deployment import Deployment
 from sim.specs.grouped_query import GroupedQuery
+from sim.specs.window import NEVER
 
 PREFILL_SHARES = (0.0455, 0.096, 0.185, 0.299, 0.442, 0.533, 0.577, 0.585)
 """Share of the dense bf16 peak that causal prefill attention reaches when a query sees 64, 128, ...
@@ -49,6 +50,9 @@ class GroupedQueryPart:
         self._kernels, self._hidden = kernels, d.model.hidden_size
         self._query_size, self._kv_size = one.query_size, one.kv_size
         self.inputs = (self._hidden, self._query_size)
+        self.window = window = attention.window
+        # tokens of a part and its context that see each other; chunks are cut before
+        self._reach = NEVER if window is None or window.chunked else window.size
         self._layers = layers
         self._slower = d.kernel_time
         self._layer_seconds = layers * d.kernel_time  # seconds of a pass, per one of a layer
@@ -86,7 +90,7 @@ class GroupedQueryPart:
         ]
 
     def decode_lines(self, sequences: int) -> list[Line]:
-        """Decode attention of ``sequences``, all layers, as lines in the tokens they hold in sum.
+        """Decode attention of ``sequences``, all layers, as lines in the tokens they see in sum.
 
         Returns (limit, intercept, slope) in ascending order: ``intercept + slope * context``
         seconds for ``context < limit``. The token that each sequence adds is counted on top of
@@ -105,7 +109,7 @@ class GroupedQueryPart:
         return [((flat - start) / slope, (self._floor + flat) * layers, 0.0), rising]
 
     def decode(self, sequences: Amount, context: Amount) -> Operator:
-        """Decode attention of ``sequences`` that hold ``context`` tokens in sum."""
+        """Decode attention of ``sequences`` that see ``context`` tokens in sum."""
         tokens = context + sequences
         traffic = tokens * self._read_bytes + sequences * self._sequence_bytes
         memory = traffic / self._bandwidth
@@ -132,6 +136,12 @@ class GroupedQueryPart:
 
         With decoding ``sequences`` it shares their kernel, and the floor is theirs.
         """
+        if self.window is not None and self.window.chunked:
+            parts = [
+                Part(*part)
+                for each in parts
+                for part in self.window.parts(each.tokens, each.context)
+            ]
         if self._prompts is not None:
             return self._measured_prefill(self._prompts, parts, sequences)
         seconds = 0.0 if sequences else self._floor
@@ -139,6 +149,8 @@ class GroupedQueryPart:
         for part in parts:
             tokens, context = part.tokens, part.context
             seen = tokens * context + tokens * (tokens + 1) / 2
+            if context + tokens > self._reach:
+                seen, context = self._windowed(tokens, context)
             rate = prefill_share(seen / tokens) * self._peak
             if rate > self._fastest:
                 rate = self._fastest
@@ -154,7 +166,7 @@ class GroupedQueryPart:
     ) -> tuple[float, float]:
         work = longest = reading = writing = pairs = 0.0
         total = 0
-        if len(parts) == 1 and not parts[0].context:
+        if len(parts) == 1 and not parts[0].context and parts[0].tokens <= self._reach:
             tokens = parts[0].tokens
             seconds = prompts.alone(tokens)
             pairs = tokens * (tokens + 1) / 2
@@ -163,14 +175,18 @@ class GroupedQueryPart:
             return seconds * self._layer_seconds, pairs
         for part in parts:
             tokens, context = part.tokens, part.context
-            busy, tile, read, written = prompts.work(tokens, context)
+            if context + tokens <= self._reach:
+                busy, tile, read, written = prompts.work(tokens, context)
+                pairs += tokens * context + tokens * (tokens + 1) / 2
+            else:
+                busy, tile, read, written = prompts.work(tokens, context, self._reach)
+                pairs += self._windowed(tokens, context)[0]
             work += busy
             reading += read
             writing += written
             if tile > longest:
                 longest = tile
             total += tokens
-            pairs += tokens * context + tokens * (tokens + 1) / 2
         seconds = prompts.seconds(work, longest, reading, writing)
         seconds *= prompts.correction(total, len(parts))
         if sequences:
@@ -178,6 +194,12 @@ class GroupedQueryPart:
             if seconds < 0.0:
                 seconds = 0.0
         return seconds * self._layer_seconds, pairs
+
+    def _windowed(self, tokens: int, context: int) -> tuple[float, int]:
+        """Query-key pairs of ``tokens`` on top of ``context``, and how much of that is read, where
+        a window hides some."""
+        assert self.window is not None
+        return self.window.pairs(tokens, context), self.window.seen(context)
 
     def prefill_operator(self, prefills: Prefills) -> Operator:
         """The operator of ``prefills``, of which all but the floor counts as arithmetic."""

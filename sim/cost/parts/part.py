@@ -8,6 +8,7 @@ from typing import Protocol
 from sim.cost.decode_table import Line
 from sim.cost.operators import Amount, Operator, Prefills
 from sim.iteration import Part
+from sim.specs.window import Window
 
 
 class MlpPart(Protocol):
@@ -36,19 +37,23 @@ class AttentionPart(MlpPart, Protocol):
     """
 
     @property
+    def window(self) -> Window | None:
+        """Through what its layers see a context."""
+
+    @property
     def pair_flops(self) -> float:
         """FLOP of all its layers for a query token and a token that it sees."""
 
     def decode_lines(self, sequences: int) -> list[Line]:
-        """Decode attention of ``sequences`` as lines in the tokens they hold in sum.
+        """Decode attention of ``sequences`` as lines in the tokens that they see in sum.
 
         Returns (limit, intercept, slope) in ascending order: ``intercept + slope * context``
         seconds for ``context < limit``. The token that each sequence adds is counted on top of
-        ``context``. A cap on what is read is the limit of a line, and a flat one behind it.
+        ``context``.
         """
 
     def decode(self, sequences: Amount, context: Amount) -> Operator:
-        """Decode attention of ``sequences`` that hold ``context`` tokens in sum."""
+        """Decode attention of ``sequences`` that see ``context`` tokens in sum."""
 
     def prefill_seconds(self, parts: Sequence[Part], sequences: int) -> tuple[float, float]:
         """(seconds, query-key pairs of one layer) of the prefill attention of ``parts`` of prompts,
