@@ -1,7 +1,8 @@
 # make run     create the environment, install, and predict the first scenario
 # make test    install what the tests need and run them
 # make check   the tests, and format, lint, strict types and import contracts
-# make bench   how fast the simulator is, as one JSON line
+# make bench   how fast the simulator is, as one JSON line; with MILLION=1 also the memory that a
+#              million requests take
 # make notebooks   run the notebooks and write what GitHub shows of them (needs Chromium)
 # make validation  calibrate/VALIDATION.md anew, from the published measurements in MEASURED
 
@@ -32,7 +33,7 @@ lint: $(VENV)/installed-dev
 	$(BIN)/lint-imports --no-logo
 
 bench: $(VENV)/installed
-	@$(BIN)/python -m tests.bench
+	@$(BIN)/python -m tests.bench $(if $(MILLION),--million)
 
 notebooks: $(VENV)/installed-dev browser
 	$(BIN)/python -m notebooks.build

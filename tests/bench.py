@@ -1,10 +1,11 @@
 """How fast is the simulator? One JSON line; everything is measured in one process, in turns.
 
-    python -m tests.bench [TRACE.csv]
+    python -m tests.bench [--million] [TRACE.csv]
 
 Replays a trace (the Azure conversation trace where it is at hand, otherwise the project's own) with
 llama-3.1-8b on one H100, all default metrics and the summary included, and beside each replay runs
 bare SimPy with as many events. CPU seconds; the best of several rounds, since noise only adds.
+``--million`` adds the peak memory of one million requests, which takes half a minute more.
 """
 
 from __future__ import annotations
@@ -53,6 +54,34 @@ def startup_cpu_seconds() -> float:
     return spent() - start
 
 
+MILLION = """
+import json, resource, tempfile
+from pathlib import Path
+import sim
+
+def peak():
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+result = sim.simulate(sim.load_scenario("scenarios/chat.yaml", ["run.requests=1000000"]))
+simulated = peak()
+result.summary
+summarised = peak()
+with tempfile.TemporaryDirectory() as folder:
+    result.save(Path(folder) / "run")
+print(json.dumps({"simulated": simulated, "summarised": summarised, "saved": peak()}))
+"""
+
+
+def million_peak_memory() -> dict[str, int]:
+    """Most memory (MiB) that a fresh process had taken by the time it had simulated a million
+    requests, summed them up, and saved the run directory."""
+    done = subprocess.run(
+        [sys.executable, "-c", MILLION], check=True, cwd=ROOT, capture_output=True, text=True
+    )
+    peaks: dict[str, int] = json.loads(done.stdout)
+    return peaks
+
+
 def bare_simpy(events: int) -> None:
     """As many timeouts, one after the other, in one process that does nothing else."""
 
@@ -95,11 +124,14 @@ def measure(trace: Path, time_scale: float) -> dict[str, float]:
 
 def main() -> None:
     """Print the line."""
-    trace = Path(sys.argv[1]) if len(sys.argv) > 1 else AZURE if AZURE.exists() else OWN
+    million, *given = sys.argv[1:] if "--million" in sys.argv[1:2] else ["", *sys.argv[1:]]
+    trace = Path(given[0]) if given else AZURE if AZURE.exists() else OWN
     figures: dict[str, object] = {"trace": trace.name, **measure(trace, 1.0)}
     figures["at_four_times_the_rate"] = measure(trace, 0.25)
     figures["startup_cpu_s"] = round(min(startup_cpu_seconds() for _ in range(ROUNDS)), 3)
     figures["peak_memory_mib"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    if million:
+        figures["peak_memory_of_one_million_requests_mib"] = million_peak_memory()
     print(json.dumps(figures))
 
 

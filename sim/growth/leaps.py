@@ -27,11 +27,12 @@ SEEN, SEEN_GROWING = "seen", "seen_growing"
 before the first iteration, in sum, and how many of them see one more with each further one."""
 
 
-def seen_before(plans: NDArray[np.void]) -> list[tuple[int, ...]]:
-    """What decoding sequences see through each window before the first iteration of each plan."""
+def seen_before(plans: NDArray[np.void], rows: NDArray[np.integer[Any]]) -> list[tuple[int, ...]]:
+    """What decoding sequences see through each window before the first iteration of some ``rows``
+    of ``plans``."""
     if SEEN not in (plans.dtype.names or ()):
-        return [()] * len(plans)
-    return [tuple(row) for row in plans[SEEN].tolist()]
+        return [()] * len(rows)
+    return [tuple(row) for row in plans[SEEN][rows].tolist()]
 
 
 class Table(Protocol):

@@ -190,9 +190,13 @@ class Recorder:
         return np.frombuffer(self.plans, dtype=self.plan_row)
 
     def request_rows(self) -> NDArray[np.void]:
-        """One structured row (``REQUEST``) per request, in order of arrival."""
+        """One structured row (``REQUEST``) per request, in order of arrival: sorted where they
+        were noted, so that there is no second copy of them, and none can be added."""
         rows = np.frombuffer(self._requests, dtype=REQUEST)
-        return rows[np.argsort(rows["id"], kind="stable")]
+        order = np.argsort(rows["id"], kind="stable")
+        for name in rows.dtype.names or ():
+            rows[name] = rows[name][order]
+        return rows
 
     def gap_rows(self) -> NDArray[np.void]:
         """Structured rows (``GAP``) of the gaps that ``long_gap`` noted."""

@@ -12,14 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.cost import Batches, CostModel
+from sim.metrics.blocks import blocks
 
 HOST = "host"
 
 BOUNDS = ("compute", "memory", "latency", "communication")
 """What an operator may be bound by."""
-
-ROWS = 1 << 18
-"""Plans taken apart at a time: bounds the memory, whatever the length of the run."""
 
 
 @dataclass(slots=True)
@@ -70,8 +68,8 @@ def attribute(cost: CostModel, plans: NDArray[np.void]) -> Attribution:
     busy = measured = 0.0
     profile = cost.deployment.gpu.profile
     least = 0.0 if profile is None else profile.worst_error
-    for start in range(0, len(plans), ROWS):
-        rows = plans[start : start + ROWS]
+    for block in blocks(len(plans)):
+        rows = plans[block]
         busy += float((rows["end"] - rows["start"]).sum())
         for ran in cost.operators(Batches.of(rows)):
             o, total = ran.operator, ran.total

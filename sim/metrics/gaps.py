@@ -7,12 +7,14 @@ statistics are those of the gaps written out one by one, at the cost of the rows
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.growth.leaps import Leaps
+from sim.metrics.blocks import blocks, column
 
 Floats = NDArray[np.float64]
 
@@ -29,8 +31,6 @@ class Gaps:
 
     def __init__(self, first: Floats, slope: Floats, count: Floats, weight: Floats) -> None:
         self.first, self.slope, self.count, self.weight = first, slope, count, weight
-        self.last = first + slope * (count - 1)
-        self.gaps = count * weight
 
     @classmethod
     def recorded(cls, plans: NDArray[np.void], long_gaps: NDArray[np.void]) -> Gaps:
@@ -40,20 +40,36 @@ class Gaps:
         one the stalled sequences saw a longer gap, which is in ``long_gaps``.
         """
         leaps, stalled = Leaps.recorded(plans), plans["stalled"]
-        plain = leaps.chosen((leaps.sequences > 0) & (stalled == 0))
+        plain = np.flatnonzero((leaps.sequences > 0) & (stalled == 0))
         late = leaps.chosen(stalled > 0)  # few
         rest = late.chosen(late.times > 1)
-        rows: list[tuple[Any, ...]] = [
-            (plain.first, plain.step, plain.times, plain.sequences),
+        others: list[tuple[Any, ...]] = [
             (late.first, 0, 1, late.sequences - stalled[stalled > 0]),
             (rest.first + rest.step, rest.step, rest.times - 1, rest.sequences),
             (long_gaps["gap"], 0, 1, long_gaps["count"]),
         ]
-        first, slopes, count, weight = (
-            np.concatenate([np.broadcast_to(row[i], row[0].shape) for row in rows], dtype="f8")
-            for i in range(4)
+
+        def joined(most: NDArray[Any], at: int) -> Floats:
+            few = [np.broadcast_to(row[at], row[0].shape) for row in others]
+            return np.concatenate([most[plain], *few], dtype=np.float64)
+
+        seen = (weight := joined(leaps.sequences, 3)) > 0
+        return cls(
+            joined(leaps.first, 0)[seen],
+            joined(leaps.step, 1)[seen],
+            joined(leaps.times, 2)[seen],
+            weight[seen],
         )
-        return cls(first, slopes, count, weight)._chosen(weight > 0)
+
+    @property
+    def last(self) -> Floats:
+        """The last gap of each row (s)."""
+        return self.first + self.slope * (self.count - 1)
+
+    @property
+    def gaps(self) -> Floats:
+        """How many gaps each row stands for."""
+        return self.count * self.weight
 
     def total(self) -> float:
         """How many gaps there are."""
@@ -65,21 +81,33 @@ class Gaps:
 
     def std(self) -> float:
         """Their standard deviation with ddof 0 (s)."""
-        n, off = self.count, self.first - self.mean()
-        linear, square = n * (n - 1) / 2, (n - 1) * n * (2 * n - 1) / 6
-        sums = n * off**2 + 2 * off * self.slope * linear + self.slope**2 * square
-        return math.sqrt(float((self.weight * sums).sum()) / self.total())
+        mean = self.mean()
+
+        def squares(rows: Gaps) -> Floats:
+            n, off = rows.count, rows.first - mean
+            linear, square = n * (n - 1) / 2, (n - 1) * n * (2 * n - 1) / 6
+            sums = n * off**2 + 2 * off * rows.slope * linear + rows.slope**2 * square
+            return rows.weight * sums
+
+        return math.sqrt(self._sum(squares) / self.total())
 
     def up_to(self, bound: float) -> float:
         """How many gaps are at most ``bound``."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            steps = np.floor((bound - self.first) / self.slope)
-        level = np.where(self.first <= bound, self.count - 1, -1.0)
-        steps = np.where(self.slope > 0, np.clip(steps, -1, self.count - 1), level)
-        # the division may be off by one: what counts is how the gap itself compares
-        steps += (steps < self.count - 1) & (self.first + self.slope * (steps + 1) <= bound)
-        steps -= (steps >= 0) & (self.first + self.slope * steps > bound)
-        return float((self.weight * (steps + 1)).sum())
+
+        def reached(rows: Gaps) -> Floats:
+            first, slope, last = rows.first, rows.slope, rows.count - 1
+            with np.errstate(divide="ignore", invalid="ignore"):
+                steps = np.floor((bound - first) / slope)
+            steps = np.where(
+                slope > 0, np.clip(steps, -1, last), np.where(first <= bound, last, -1.0)
+            )
+            # the division may be off by one: what counts is how the gap itself compares
+            steps += (steps < last) & (first + slope * (steps + 1) <= bound)
+            steps -= (steps >= 0) & (first + slope * steps > bound)
+            gaps: Floats = rows.weight * (steps + 1)
+            return gaps
+
+        return self._sum(reached)
 
     def written_out(self, low: float = -math.inf, high: float = math.inf) -> tuple[Floats, Floats]:
         """The gaps from ``low`` to ``high``, ascending, and how many sequences saw each."""
@@ -99,17 +127,13 @@ class Gaps:
     def percentiles(self, percentiles: tuple[int, ...]) -> list[float]:
         """Percentiles, linear between neighbours as ``numpy.percentile`` (s)."""
         total = self.total()
-        by_first, by_last = np.argsort(self.first), np.argsort(self.last)
-        reached_first = np.cumsum(self.gaps[by_first])
-        reached_last = np.cumsum(self.gaps[by_last])
+        places = [percentile / 100 * (total - 1) for percentile in percentiles]
+        ranks = [math.floor(place) for place in places]
+        # if every row were only its first gap, or only its last, the answers would be these
+        lows, highs = self._ranked(self.first, ranks), self._ranked(self.last, ranks)
         found = []
-        for percentile in percentiles:
-            place = percentile / 100 * (total - 1)
-            rank = math.floor(place)
-            # if every row were only its first gap, or only its last, the answer would be these
-            low = self.first[by_first[np.searchsorted(reached_first, rank, side="right")]]
-            high = self.last[by_last[np.searchsorted(reached_last, rank, side="right")]]
-            value = self._at(rank, float(low), float(high))
+        for place, rank, low, high in zip(places, ranks, lows, highs, strict=True):
+            value = self._at(rank, low, high)
             if place > rank and self.up_to(value) < rank + 2:
                 value += (self._next(value) - value) * (place - rank)
             found.append(value)
@@ -125,21 +149,33 @@ class Gaps:
         shortest = float(self.first[self.first > 0].min(initial=longest or 1.0))
         low, high = (math.floor(STEPS * math.log10(each or 1.0)) for each in (shortest, longest))
         edges = np.minimum(10.0 ** (np.arange(low, high + 2) / STEPS), longest)
-        place, end = (np.searchsorted(edges, each) for each in (self.first, self.last))
-        within = place == end
-        counts = np.bincount(place[within], self.gaps[within], minlength=len(edges))
-        values, weights = self._chosen(~within).written_out()
-        counts += np.bincount(np.searchsorted(edges, values), weights, minlength=len(edges))
+        counts = np.zeros(len(edges))  # whole numbers, so that the order of adding does not matter
+        for block in blocks(len(self.first)):
+            rows = self._chosen(block)
+            place, end = (np.searchsorted(edges, each) for each in (rows.first, rows.last))
+            within = place == end
+            counts += np.bincount(place[within], rows.gaps[within], minlength=len(edges))
+            values, weights = rows._chosen(~within).written_out()
+            counts += np.bincount(np.searchsorted(edges, values), weights, minlength=len(edges))
         near = np.flatnonzero(counts)
         near = np.union1d(near, np.maximum(near - 1, 0))  # where a step begins and where it ends
         return edges[near], np.cumsum(counts)[near] / total
+
+    def _ranked(self, values: Floats, ranks: list[int]) -> list[float]:
+        """The gaps with those ranks if all of a row were as long as ``values`` has it."""
+        order = np.argsort(values)
+        reached = self.count[order]
+        reached *= self.weight[order]
+        np.cumsum(reached, out=reached)
+        found: list[float] = values[order[np.searchsorted(reached, ranks, side="right")]].tolist()
+        return found
 
     def _at(self, rank: float, low: float, high: float) -> float:
         """The gap with ``rank`` smaller or equal ones before it, known to be in ``low..high``."""
         rows, before = self, 0.0
         while low < high:
             below = rows.last < low
-            before += float(rows.gaps[below].sum())
+            before += float((rows.count[below] * rows.weight[below]).sum())
             rows = rows._chosen(~below & (rows.first <= high))
             if rows._within(low, high) <= FEW:
                 break
@@ -170,10 +206,20 @@ class Gaps:
 
     def _within(self, low: float, high: float) -> float:
         """About how many different gaps lie between ``low`` and ``high``."""
-        span = np.minimum(self.last, high) - np.maximum(self.first, low)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            steps = np.where(self.slope > 0, span / self.slope, 0.0)
-        return float(np.clip(steps + 1, 0, self.count).sum())
 
-    def _chosen(self, rows: NDArray[np.bool_]) -> Gaps:
+        def different(rows: Gaps) -> Floats:
+            span = np.minimum(rows.last, high) - np.maximum(rows.first, low)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                steps = np.where(rows.slope > 0, span / rows.slope, 0.0)
+            steps = np.clip(steps + 1, 0, rows.count)
+            return np.asarray(steps)
+
+        return self._sum(different)
+
+    def _sum(self, amount: Callable[[Gaps], Floats]) -> float:
+        """The sum of an ``amount`` of each row."""
+        rows = len(self.first)
+        return float(column(rows, lambda block: amount(self._chosen(block))).sum())
+
+    def _chosen(self, rows: NDArray[np.bool_] | slice) -> Gaps:
         return Gaps(self.first[rows], self.slope[rows], self.count[rows], self.weight[rows])

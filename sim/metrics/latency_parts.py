@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from sim.growth.leaps import seen_before
 from sim.iteration import Batch, Part, Timer
 from sim.loop.recorder import COMPLETED
+from sim.metrics.blocks import blocks
 
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord
@@ -51,14 +52,21 @@ def latency_parts(run: RunRecord) -> Parts:
 
     NaN for all of a run that was observed, not simulated, or whose chunks were not recorded.
     """
-    found = {name: np.full(len(run.requests), np.nan) for name in PARTS}
+    found: dict[str, Floats] = {}
     for each in run.parts:
         if each.trail is None or run.observed:
             continue
         timed = parts_of(each.requests, each.plans, *each.trail, each.pool.cost, run.front_end)
+        if each.alone:
+            return timed
         for name, seconds in timed.items():
-            found[name][each.places] = seconds
-    return found
+            whole = found.setdefault(name, _unknown(run))
+            whole[each.places] = seconds
+    return found or {name: _unknown(run) for name in PARTS}
+
+
+def _unknown(run: RunRecord) -> Floats:
+    return np.full(len(run.requests), np.nan)
 
 
 def parts_of(
@@ -141,20 +149,23 @@ def _own_prefill(
     """Seconds of each request's own prompt, up to its first token; what was lost to a preemption
     counts, what was computed once more after it does not."""
     chunks = chunks[_first_time(requests, plans, chunks, away)]
-    rows = plans[chunks["plan"]]
-    seconds = rows["end"] - rows["start"]
-    shared = np.flatnonzero(rows["prefill_seqs"] > 1)
-    columns = (
-        column[shared].tolist()
-        for column in (rows["computed"], rows["context"], chunks["tokens"], chunks["context"])
-    )
-    alone = [
-        timer.seconds(Batch(sequences, context, (Part(tokens, before),), 0 if before else 1, seen))
-        for sequences, context, tokens, before, seen in zip(
-            *columns, seen_before(rows[shared]), strict=True
+    at = chunks["plan"]
+    seconds = plans["end"][at] - plans["start"][at]
+    shared = np.flatnonzero(plans["prefill_seqs"][at] > 1)
+    for block in blocks(len(shared)):
+        some = shared[block]
+        columns = (
+            *(plans[name][at[some]].tolist() for name in ("computed", "context")),
+            *(chunks[name][some].tolist() for name in ("tokens", "context")),
+            seen_before(plans, at[some]),
         )
-    ]
-    seconds[shared] = np.minimum(seconds[shared], alone)
+        alone = [
+            timer.seconds(
+                Batch(sequences, context, (Part(tokens, before),), 0 if before else 1, seen)
+            )
+            for sequences, context, tokens, before, seen in zip(*columns, strict=True)
+        ]
+        seconds[some] = np.minimum(seconds[some], alone)
     total = np.zeros(len(requests))
     np.add.at(total, chunks["request"], seconds)
     return total
@@ -187,7 +198,8 @@ def _delay_of_decodes(
     for index in np.unique(replicas[requests["status"] == COMPLETED]).tolist():
         of_plans = plans["replica"] == index
         ends = plans["end"][of_plans]
-        sums = np.concatenate([[0.0], np.cumsum(extra[of_plans])])
+        sums = np.zeros(len(ends) + 1)
+        np.cumsum(extra[of_plans], out=sums[1:])
         mine = np.flatnonzero((replicas == index) & (requests["status"] == COMPLETED))
         at = sums[np.searchsorted(ends, requests["finish"][mine], "right")]
         total[mine] = at - sums[np.searchsorted(ends, requests["first_token"][mine], "right")]
@@ -203,10 +215,12 @@ def _of_prompts(plans: NDArray[np.void], timer: Timer) -> Floats:
     """Seconds by which the prompts in each plan made it longer than its decodes alone."""
     extra = np.where(plans["prefill_seqs"] > 0, plans["end"] - plans["start"], 0.0)
     mixed = np.flatnonzero((plans["prefill_seqs"] > 0) & (plans["computed"] > 0))
-    columns = plans["computed"][mixed].tolist(), plans["context"][mixed].tolist()
-    decodes = [
-        timer.seconds(Batch(sequences, context, seen=seen))
-        for sequences, context, seen in zip(*columns, seen_before(plans[mixed]), strict=True)
-    ]
-    extra[mixed] = np.maximum(extra[mixed] - decodes, 0.0)
+    for block in blocks(len(mixed)):
+        some = mixed[block]
+        columns = (plans[name][some].tolist() for name in ("computed", "context"))
+        decodes = [
+            timer.seconds(Batch(sequences, context, seen=seen))
+            for sequences, context, seen in zip(*columns, seen_before(plans, some), strict=True)
+        ]
+        extra[some] = np.maximum(extra[some] - decodes, 0.0)
     return extra

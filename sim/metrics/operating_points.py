@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.cost import Batches, CostModel, Deployment
+from sim.metrics.blocks import blocks
 from sim.metrics.pools import common
 
 if TYPE_CHECKING:
@@ -30,6 +31,12 @@ STEPS = 6
 SMALLEST, LARGEST = 2.0**-10, 2.0**20
 """Intensities beyond these are drawn together with them."""
 
+CELLS = 1 + round(STEPS * math.log2(LARGEST / SMALLEST))
+"""Points of one kind that there may be."""
+
+SUMS = ("iterations", "seconds", "flops", "bytes")
+"""What is summed up over the iterations of a point."""
+
 
 def roofline(run: RunRecord) -> dict[str, Any] | None:
     """The roof of one GPU (FLOP/s, bytes/s), and the ``points`` at which the run worked.
@@ -37,32 +44,35 @@ def roofline(run: RunRecord) -> dict[str, Any] | None:
     A point has its ``kind`` of iteration, ``iterations``, ``seconds``, ``flops`` and ``bytes``.
     None where nothing was run, or on GPUs of several kinds, which have no roof in common.
     """
-    roof, parts = common(_roof(pool.deployment) for pool in run.pools), run.parts
-    plans = np.concatenate([part.plans for part in parts])
-    if not len(plans) or roof is None:
+    roof = common(_roof(pool.deployment) for pool in run.pools)
+    if not len(run.plans) or roof is None:
         return None
-    worked = [work(part.pool.cost, part.plans) for part in parts]
-    flops, traffic = (np.concatenate(column) for column in zip(*worked, strict=True))
-    rows = {
-        "iterations": plans["iterations"].astype(np.float64),
-        "seconds": np.concatenate([part.durations for part in parts]),
-        "flops": flops,
-        "bytes": traffic,
-    }
-    intensity = np.clip(flops / np.maximum(traffic, 1.0), SMALLEST, LARGEST)
-    kinds = np.where(plans["prefill_seqs"] == 0, 0, np.where(plans["computed"] > 0, 1, 2))
-    place = np.rint(STEPS * np.log2(intensity / SMALLEST)).astype(np.int64)
-    cells = 1 + round(STEPS * math.log2(LARGEST / SMALLEST))
-    key = kinds * cells + place
-    sums = {name: np.bincount(key, column) for name, column in rows.items()}
-    taken = np.unique(key)
+    sums = {name: np.zeros(len(KINDS) * CELLS) for name in SUMS}
+    taken = np.zeros(len(KINDS) * CELLS, dtype=bool)
+    for part in run.parts:
+        for block in blocks(len(part.plans)):
+            plans = part.plans[block]
+            flops, traffic = work(part.pool.cost, plans)
+            cell = _cells(plans, flops, traffic)
+            taken[cell] = True
+            columns = plans["iterations"].astype(np.float64), part.durations[block], flops, traffic
+            for name, column in zip(SUMS, columns, strict=True):
+                np.add.at(sums[name], cell, column)  # one by one: the same sums whatever the blocks
     return {
         **roof,
         "points": [
-            {"kind": KINDS[at // cells], **{name: float(sums[name][at]) for name in rows}}
-            for at in taken.tolist()
+            {"kind": KINDS[at // CELLS], **{name: float(sums[name][at]) for name in SUMS}}
+            for at in np.flatnonzero(taken).tolist()
         ],
     }
+
+
+def _cells(plans: NDArray[np.void], flops: Floats, traffic: Floats) -> NDArray[np.int64]:
+    """The point of each of ``plans``: by the kind of iteration, then by intensity."""
+    intensity = np.clip(flops / np.maximum(traffic, 1.0), SMALLEST, LARGEST)
+    kinds = np.where(plans["prefill_seqs"] == 0, 0, np.where(plans["computed"] > 0, 1, 2))
+    place = np.rint(STEPS * np.log2(intensity / SMALLEST)).astype(np.int64)
+    return np.asarray(kinds * CELLS + place)
 
 
 def _roof(d: Deployment) -> dict[str, Any]:

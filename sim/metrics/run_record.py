@@ -136,6 +136,8 @@ class RunRecord:
     @cached_property
     def durations(self) -> Floats:
         """Seconds that each plan took."""
+        if len(self.parts) == 1:
+            return self.parts[0].durations
         return np.asarray(self.plans["end"] - self.plans["start"])
 
     @cached_property

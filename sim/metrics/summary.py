@@ -8,17 +8,19 @@ key says so, seconds otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.catalog.whole_runs import whole_run_errors, whole_runs_text
 from sim.growth.leaps import Leaps
 from sim.loop.recorder import REJECTED, UNFINISHED
 from sim.metrics.asked import asked, driven_by
+from sim.metrics.blocks import column
 from sim.metrics.classes import by_class, order_notes
 from sim.metrics.confidence import error_band, provenance
 from sim.metrics.engine_defaults import engine_defaults_note
@@ -163,11 +165,16 @@ def _over_time(part: PoolRun | RunRecord, values: Floats) -> float:
     return float((values * part.durations).sum()) / part.span if part.span > 0 else 0.0
 
 
-def _growth_over_time(part: PoolRun, growth: Floats) -> float:
+def _growth_over_time(part: PoolRun, growth: Callable[[NDArray[np.void]], Floats]) -> float:
     """Mean over the run of what a quantity has gained since the start of the leap it is in; it
-    gains ``growth`` with each iteration."""
-    gained = float(Leaps.recorded(part.plans).integral(growth).sum())
-    return gained / part.span if part.span > 0 else 0.0
+    gains ``growth`` of the plans with each iteration."""
+
+    def gained(block: slice) -> Floats:
+        plans = part.plans[block]
+        return Leaps.recorded(plans).integral(growth(plans))
+
+    whole = float(column(len(part.plans), gained).sum())
+    return whole / part.span if part.span > 0 else 0.0
 
 
 class _Taken(NamedTuple):
@@ -182,15 +189,21 @@ class _Taken(NamedTuple):
 def _taken(part: PoolRun) -> _Taken:
     """How full the KV caches of a pool were."""
     plans, tokens = part.plans, max(1, part.pool.kv_tokens)
-    further = plans["iterations"] - 1.0
-    decode = plans["decode"].astype(np.float64)
-    blocks = (plans["reserved_end"] - plans["reserved"]) / np.maximum(further, 1.0)  # taken evenly
+
+    def decodes(plans: NDArray[np.void]) -> Floats:
+        return plans["decode"].astype(np.float64)
+
+    def blocks(plans: NDArray[np.void]) -> Floats:
+        further = plans["iterations"] - 1.0
+        taken: Floats = plans["reserved_end"] - plans["reserved"]
+        return taken / np.maximum(further, 1.0)  # taken evenly
+
     held = plans["held"] + Leaps.recorded(plans).gained()
-    used = _over_time(part, plans["held"]) + _growth_over_time(part, decode)
+    used = _over_time(part, plans["held"]) + _growth_over_time(part, decodes)
     reserved = _over_time(part, plans["reserved"]) + _growth_over_time(part, blocks)
     return _Taken(
         used / tokens,
-        float(held.max()) / tokens if len(plans) else 0.0,
+        float(held.max(initial=0)) / tokens,
         reserved / tokens,
         float(plans["reserved_end"].max()) / tokens if len(plans) else 0.0,
     )

@@ -1,4 +1,4 @@
-"""Writes columns of numpy as a Parquet file, without pandas.
+"""Writes columns of numpy as a Parquet file, without pandas, group of rows by group of rows.
 
 ``pyarrow.array`` imports pandas to ask whether it was given a Series, and that takes longer than
 many runs. Arrow's memory layout is simple enough to be laid out here instead.
@@ -16,6 +16,12 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import pyarrow as pa
 
+ROWS = 1 << 17
+"""Rows of a group: what is laid out for Arrow, and encoded, at one time."""
+
+SAMPLE = 1 << 13
+"""Rows that say whether most values of a longer column differ."""
+
 MOST_TEXT = 2**31 - 1
 """Bytes of text that one Arrow array of strings can hold."""
 
@@ -26,20 +32,28 @@ def write_parquet(
     """Write ``columns`` of one length, each of numbers, flags, or texts and None, to ``path``.
 
     Of columns of whole numbers that are ``rising``, or nearly so, the steps are stored: a fifth of
-    the size.
+    the size. Values that recur are stored once a group, and looked up.
     """
     import pyarrow as pa  # noqa: PLC0415 - slow to import
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    arrays = {name: arrow_array(values) for name, values in columns.items()}
-    with path.open("wb") as file:  # pyarrow itself cannot open a name that is not UTF-8
-        pq.write_table(
-            pa.table(arrays),
+    rows = min(map(len, columns.values()), default=0)
+    schema = pa.schema({name: arrow_array(values[:0]).type for name, values in columns.items()})
+    with (
+        path.open("wb") as file,  # pyarrow itself cannot open a name that is not UTF-8
+        pq.ParquetWriter(
             file,
+            schema,
             compression="zstd",
-            use_dictionary=[name for name in arrays if name not in rising] if rising else True,
+            use_dictionary=[
+                name for name, values in columns.items() if name not in rising and _recur(values)
+            ],
             column_encoding=dict.fromkeys(rising, "DELTA_BINARY_PACKED") if rising else None,
-        )
+        ) as writer,
+    ):
+        for start in range(0, max(rows, 1), ROWS):
+            group = [arrow_array(values[start : start + ROWS]) for values in columns.values()]
+            writer.write_table(pa.table(group, schema))
 
 
 def arrow_array(values: NDArray[Any]) -> pa.Array[Any] | pa.ChunkedArray[Any]:
@@ -52,6 +66,13 @@ def arrow_array(values: NDArray[Any]) -> pa.Array[Any] | pa.ChunkedArray[Any]:
         return pa.Array.from_buffers(pa.bool_(), len(values), [None, _bits(values)])
     numbers = pa.py_buffer(np.ascontiguousarray(values))
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, numbers])
+
+
+def _recur(values: NDArray[Any]) -> bool:
+    """Whether a dictionary of ``values`` may save room; one that has most of them costs some."""
+    if len(values) <= SAMPLE or values.dtype == object:
+        return True
+    return len(np.unique(values[:SAMPLE])) < SAMPLE / 2
 
 
 def _bits(flags: NDArray[np.bool_]) -> pa.Buffer:

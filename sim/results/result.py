@@ -258,6 +258,7 @@ class Result:
 
     def _request_columns(self) -> dict[str, NDArray[Any]]:
         run, rows = self.record, self.record.requests
+        parts = latency_parts(run)  # first, since it takes the most memory on its way
         names = [STATUSES.get(code, "unfinished") for code in range(3)]
         reasons = np.array([*run.reasons, None], dtype=object)
         return {
@@ -280,7 +281,7 @@ class Result:
             "warmup": run.warmup,
             "slo_met": run.within_slo,
             "class": np.array([*(c.name for c in run.classes), None], dtype=object)[rows["class"]],
-            **{f"{name}_s": part for name, part in latency_parts(run).items() if name != "queue"},
+            **{f"{name}_s": part for name, part in parts.items() if name != "queue"},
         }
 
     def _windows(self) -> dict[str, Window]:

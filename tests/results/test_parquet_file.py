@@ -58,6 +58,31 @@ def test_columns_that_rise_take_less_room_and_come_back(tmp_path: Path) -> None:
     assert pq.read_table(steps)["rising"].to_pylist() == falling["rising"].tolist()
 
 
+def test_many_rows_are_written_group_by_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_file, "ROWS", 4)
+    columns = {
+        "texts and none": COLUMNS["texts and none"],
+        "floats": np.linspace(0, 1, 10),
+        "flags": np.arange(10) % 3 == 0,
+    }
+    write_parquet(tmp_path / "made.parquet", columns)
+    made = pq.ParquetFile(tmp_path / "made.parquet")
+    groups = [made.metadata.row_group(at).num_rows for at in range(made.num_row_groups)]
+    assert groups == [4, 4, 2]
+    assert made.read().to_pydict() == {name: values.tolist() for name, values in columns.items()}
+
+
+def test_a_dictionary_is_made_of_values_that_recur(tmp_path: Path) -> None:
+    rows = parquet_file.SAMPLE + 1
+    columns = {"own": np.sqrt(np.arange(rows)), "shared": np.arange(rows) // 3 / 7}
+    write_parquet(tmp_path / "made.parquet", columns)
+    group = pq.ParquetFile(tmp_path / "made.parquet").metadata.row_group(0)
+    used = [group.column(at).has_dictionary_page for at in range(2)]
+    assert used == [False, True]
+
+
 def test_more_text_than_one_array_holds_is_left_to_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet_file, "MOST_TEXT", 5)
     assert arrow_array(np.array(["abc", None, "def"], dtype=object)).to_pylist() == [

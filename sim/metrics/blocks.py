@@ -1,0 +1,33 @@
+"""Computes columns block by block, so that what is needed on the way takes no memory to speak of.
+
+A run of a million requests has millions of plans, and an expression over a column of them holds
+several columns more until it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+ROWS = 1 << 18
+"""Rows of a block."""
+
+
+def blocks(rows: int) -> Iterator[slice]:
+    """The blocks of so many rows, in order.
+
+    >>> list(blocks(300_000))
+    [slice(0, 262144, None), slice(262144, 300000, None)]
+    """
+    for start in range(0, rows, ROWS):
+        yield slice(start, min(start + ROWS, rows))
+
+
+def column(rows: int, amount: Callable[[slice], NDArray[np.float64]]) -> NDArray[np.float64]:
+    """``amount`` of each row, asked for block by block."""
+    found = np.empty(rows)
+    for block in blocks(rows):
+        found[block] = amount(block)
+    return found
