@@ -101,6 +101,11 @@ FEATURES: Mapping[str, dict[str, Any]] = {
     "experts": {"model": str(MODELS / "tiny-experts")},
     "windows": {"model": str(MODELS / "tiny-windows")},
     "chunks": {"model": str(MODELS / "tiny-chunks")},
+    "expert-parallel": {
+        "model": str(MODELS / "tiny-experts"),
+        "fleet.tensor_parallel": 2,
+        "fleet.expert_parallel": True,
+    },
     # traffic
     "constant": arrivals("constant", rate=64),
     "gamma": arrivals("gamma", rate=60, cv=3),

@@ -14,6 +14,7 @@ from sim.errors import UsageError
 
 if TYPE_CHECKING:
     from sim.cost import Deployment
+    from sim.specs.layout import Layout
 
 LARGEST = 2**31 - 1
 """No count of anything is more."""
@@ -31,13 +32,22 @@ Tp = Annotated[
     int, typer.Option("--tensor-parallel", min=1, max=LARGEST, help="GPUs that share each layer.")
 ]
 
+ExpertParallel = Annotated[
+    bool, typer.Option("--expert-parallel", help="Whole experts on each GPU, not parts of all.")
+]
+
 
 def _deployment(
-    model: str, gpu: str, engine: str, weights: str, activations: str, kv_cache: str, tp: int
+    model: str,
+    gpu: str,
+    engine: str,
+    weights: str,
+    activations: str,
+    kv_cache: str,
+    layout: Layout,
 ) -> Deployment:
     from sim import catalog
     from sim.cost import Deployment
-    from sim.specs.layout import Layout
 
     preset = catalog.engine(engine)
     try:
@@ -48,10 +58,16 @@ def _deployment(
             weights=weights,
             activations=activations,
             kv_cache=kv_cache,
-            layout=Layout(tensor=tp),
+            layout=layout,
         )
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def _layout(tensor_parallel: int, expert_parallel: bool) -> Layout:
+    from sim.specs.layout import Layout
+
+    return Layout(tensor_parallel, expert=tensor_parallel if expert_parallel else 1)
 
 
 def roofline(
@@ -74,6 +90,7 @@ def roofline(
     activations: Activations = "bf16",
     kv_cache: KvCache = "bf16",
     tensor_parallel: Tp = 1,
+    expert_parallel: ExpertParallel = False,
     as_json: AsJson = False,
 ) -> None:
     """Print FLOPs, bytes, time and bound of every operator: what batching amortises."""
@@ -82,7 +99,8 @@ def roofline(
         from sim.terminal.analysis import roofline_view
         from sim.terminal.console import stdout
 
-        d = _deployment(model, gpu, "ideal", weights, activations, kv_cache, tensor_parallel)
+        layout = _layout(tensor_parallel, expert_parallel)
+        d = _deployment(model, gpu, "ideal", weights, activations, kv_cache, layout)
         if as_json:
             document = roofline_document(d, batch, context, prompt)
             typer.echo(json.dumps(document, allow_nan=False))
@@ -99,6 +117,7 @@ def fit(
     activations: Activations = "bf16",
     kv_cache: KvCache = "bf16",
     tensor_parallel: Tp = 1,
+    expert_parallel: ExpertParallel = False,
     block_size: Annotated[int, typer.Option(min=1, max=LARGEST)] = 16,
     gpu_memory_utilization: Annotated[float, typer.Option(min=0.01, max=1.0)] = 0.9,
     max_num_batched_tokens: Annotated[int, typer.Option(min=1, max=LARGEST)] = 8192,
@@ -112,7 +131,8 @@ def fit(
         from sim.terminal.analysis import fit_view
         from sim.terminal.console import stdout
 
-        d = _deployment(model, gpu, engine, weights, activations, kv_cache, tensor_parallel)
+        layout = _layout(tensor_parallel, expert_parallel)
+        d = _deployment(model, gpu, engine, weights, activations, kv_cache, layout)
         capacity_of = partial(
             capacity,
             block_size=block_size,

@@ -24,7 +24,8 @@ def all_reduce_time(size: Amount, gpus: int, link: Link) -> Amount:
 
 
 def all_gather_time(size: Amount, gpus: int, link: Link) -> Amount:
-    """Parts of a tensor of ``size`` bytes brought together on each of ``gpus``."""
+    """Parts of a tensor of ``size`` bytes brought together on each of ``gpus``; a reduce-scatter,
+    which is the same backwards, takes as long."""
     return link.latency + (gpus - 1) / gpus * size / _rate(link)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from copy import copy
 
 import numpy as np
 
@@ -25,6 +26,9 @@ from sim.specs.window import NEVER
 
 Indexed = tuple[list[float], list[Line]]
 """Lines, and their limits, in which the line that holds is looked up."""
+
+MOST_BESIDE = 4096
+"""Loads of other data ranks whose decode lines are kept."""
 
 
 class CostModel(Timer):
@@ -43,10 +47,27 @@ class CostModel(Timer):
         self._overlapped = self._engine.overlapped
         self._streamed = self._engine.per_streamed_token
         self._token_seconds: list[float] = []  # by tokens in the pass
+        self._ranks = deployment.layout.data
+        self._others: int | None = None  # tokens of other data ranks; None: each as many
+        self._all_seconds: list[float] = []  # by tokens of all data ranks
+        self._beside: dict[int, CostModel] = {}  # by tokens of other data ranks
         self._output_seconds: list[float] = []  # by positions sampled
         self._lines: dict[int, Indexed] = {}  # by decoding sequences
         self._attention_lines: dict[int, Indexed] = {}
         self._seen_lines: dict[int, list[Indexed]] = {}  # of the whole context, of each window
+
+    def beside(self, others: int) -> CostModel:
+        """The times of one data rank while the others have so many tokens in the pass together.
+
+        Without, each is taken to have as many as the one asked for."""
+        found = self._beside.get(others)
+        if found is None:
+            if len(self._beside) >= MOST_BESIDE:
+                self._beside.clear()
+            found = self._beside[others] = copy(self)  # with the same tables
+            found._others = others
+            found._lines, found._beside = {}, {}
+        return found
 
     def line(self, sequences: int, context: int) -> Line:
         """Time of a decode-only iteration over ``sequences``, as the line that holds at
@@ -117,7 +138,9 @@ class CostModel(Timer):
         try:
             gpu = self._token_seconds[tokens] + self._output_seconds[outputs] + prefill
         except IndexError:  # larger than any before
-            gpu = self._kernels(tokens, outputs) + prefill
+            gpu = self._own_kernels(tokens, outputs) + prefill
+        if self._ranks > 1:
+            gpu += self._kernels_of_all(tokens)
         if sequences:
             try:
                 limits, lines = self._attention_lines[sequences]
@@ -150,10 +173,24 @@ class CostModel(Timer):
 
     def _kernels(self, tokens: int, outputs: int) -> float:
         """Seconds of everything but attention."""
+        seconds = self._own_kernels(tokens, outputs)
+        return seconds if self._ranks == 1 else seconds + self._kernels_of_all(tokens)
+
+    def _kernels_of_all(self, tokens: int) -> float:
+        """Seconds of what data ranks do together while this one has so many ``tokens``."""
+        everyone = tokens * self._ranks if self._others is None else tokens + self._others
+        if everyone >= len(self._all_seconds):
+            self._all_seconds[:] = _tabulated(self.by_size.of_all_ranks, everyone, 0.0)
+        return self._all_seconds[everyone]
+
+    def _own_kernels(self, tokens: int, outputs: int) -> float:
+        """Seconds of everything but attention and what data ranks do together."""
         if tokens >= len(self._token_seconds):
-            self._token_seconds = _tabulated(self.by_size.per_token, tokens, self._layer_gaps)
+            size = self.by_size
+            operators = size.per_token if self._ranks == 1 else size.of_one_rank
+            self._token_seconds[:] = _tabulated(operators, tokens, self._layer_gaps)
         if outputs >= len(self._output_seconds):
-            self._output_seconds = _tabulated(self.by_size.per_output, outputs, 0.0)
+            self._output_seconds[:] = _tabulated(self.by_size.per_output, outputs, 0.0)
         return self._token_seconds[tokens] + self._output_seconds[outputs]
 
     def _decode_floor(self, sequences: int) -> tuple[float, float]:

@@ -7,7 +7,7 @@ in. What a pass takes in all, the host included, is ``iteration``'s.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -52,17 +52,33 @@ class Operators:
     def __init__(self, deployment: Deployment, shared: Shared, groups: list[Group]) -> None:
         self._shared, self._groups = shared, groups
         self._slower, self._factors = deployment.kernel_time, deployment.engine.factors
+        self._ranks = deployment.layout.data
         self._all_reduces = sum(
             group.layers * (group.attention.all_reduces + group.mlp.all_reduces) for group in groups
         )
-        self._one = [o.seconds for o in self._predicted(1.0)] if self._factors.tokens != 1.0 else []
 
     def per_token(self, m: Amount) -> list[Operator]:
-        """What depends on the number of tokens in the pass and on nothing else."""
-        operators, growth = self._predicted(m), self._factors.tokens
+        """What depends on the number of tokens in the pass and on nothing else, if all data ranks
+        have as many."""
+        if self._ranks == 1:
+            return self._grown(self._predicted_in_all, m)
+        return self.of_one_rank(m) + self.of_all_ranks(m * self._ranks)
+
+    def of_one_rank(self, m: Amount) -> list[Operator]:
+        """What depends on the number of tokens that one data rank has in the pass."""
+        return self._grown(self._predicted, m)
+
+    def of_all_ranks(self, m: Amount) -> list[Operator]:
+        """What depends on the number that all of them have."""
+        return self._grown(self._predicted_of_all, m)
+
+    def _grown(self, predicted: Callable[[Amount], list[Operator]], m: Amount) -> list[Operator]:
+        """``predicted`` with the engine's factors."""
+        operators, growth = predicted(m), self._factors.tokens
         factors: list[Amount] = [self._factors.kernels] * len(operators)
-        for at, one in enumerate(self._one):
-            beyond = 1.0 - one / np.maximum(operators[at].seconds, 1e-30)
+        ones = predicted(1.0) if growth != 1.0 else []
+        for at, one in enumerate(ones):
+            beyond = 1.0 - one.seconds / np.maximum(operators[at].seconds, 1e-30)
             factors[at] = self._factors.kernels * (1.0 + (growth - 1.0) * beyond)
         return [o.slowed(factor) for o, factor in zip(operators, factors, strict=True)]
 
@@ -71,11 +87,22 @@ class Operators:
         operators = self._shared.per_output(rows)
         return [o.slowed(self._slower).slowed(self._factors.kernels) for o in operators]
 
-    def _predicted(self, m: Amount) -> list[Operator]:
-        """``per_token`` without the engine's factors."""
+    def _predicted_in_all(self, m: Amount) -> list[Operator]:
+        """``per_token`` of a single data rank, without the engine's factors."""
+        return self._predicted(m, alone=True)
+
+    def _predicted_of_all(self, m: Amount) -> list[Operator]:
+        """``of_all_ranks`` without the engine's factors."""
+        operators = [o for group in self._groups for o in group.mlp.of_all_ranks(m)]
+        return [o.slowed(self._slower) for o in merged(operators)]
+
+    def _predicted(self, m: Amount, *, alone: bool = False) -> list[Operator]:
+        """``of_one_rank`` without the engine's factors; with what depends on the tokens of all
+        ranks where that one is ``alone``."""
         operators, quantised = self._shared.before(m), []
         for layers, attention, mlp in self._groups:
             operators += attention.per_token(m) + mlp.per_token(m)
+            operators += mlp.of_all_ranks(m) if alone else []
             inputs = (*attention.inputs, *mlp.inputs)
             quantised += self._shared.quantised(m, layers, inputs)
         operators += quantised + self._shared.summed(m, self._all_reduces)

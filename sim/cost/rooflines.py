@@ -162,10 +162,10 @@ class Rooflines:
         operator = _collective("all-reduce", times, size, found.seconds + ring)
         return operator._replace(error=found.error, measured=found.measured)
 
-    def all_gather(self, name: str, size: Amount) -> Operator:
-        """Parts of a tensor of ``size`` bytes brought together on every GPU."""
-        seconds = all_gather_time(size, self._d.layout.tensor, self._d.gpu.link)
-        return _collective(name, 1, size, seconds)
+    def all_gather(self, name: str, times: int, size: Amount, gpus: int) -> Operator:
+        """Parts of a tensor of ``size`` bytes brought together on each of ``gpus``, or their sums
+        shared out (a reduce-scatter)."""
+        return _collective(name, times, size, all_gather_time(size, gpus, self._d.gpu.link))
 
 
 def measured(operator: Operator, times: int, found: Timing) -> Operator:

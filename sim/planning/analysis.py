@@ -57,6 +57,7 @@ def _subject(d: Deployment) -> dict[str, Any]:
         "model": d.model.name,
         "gpu": d.gpu.name,
         "tensor_parallel": d.layout.tensor,
+        "expert_parallel": d.layout.expert,
         "precision": {
             "weights": d.weights,
             "activations": d.activations,
@@ -189,7 +190,7 @@ def _changed(
     d: Deployment, *, tensor_parallel: int | None = None, weights: str | None = None
 ) -> Deployment:
     """``d`` on other GPUs, or with weights in another precision."""
-    layout = replace(d.layout, tensor=tensor_parallel or d.layout.tensor)
+    layout = d.layout.with_tensor(tensor_parallel) if tensor_parallel else d.layout
     return replace(d, layout=layout, weights=weights or d.weights)
 
 

@@ -22,6 +22,7 @@ from sim.scenario.fields import (
     Price,
     Share,
     Size,
+    Spread,
     Switch,
     Wait,
     at_most,
@@ -32,6 +33,7 @@ from sim.scenario.support import LimitedSection, Section
 from sim.schedulers import ORDERS, POLICIES, ChunkedPrefill, scheduler_class
 from sim.schedulers import Scheduler as Policy
 from sim.schedulers.orders import FirstCome
+from sim.specs.layout import Layout
 
 _WHOLE = " and ".join(name for name, policy in POLICIES.items() if policy.shape.whole)
 
@@ -83,14 +85,32 @@ class Pool(LimitedSection):
         default=1, description="GPUs that share each layer; vLLM's default."
     )
     pipeline_parallel: Count = Field(default=1, description="Stages of layers; vLLM's default.")
-    expert_parallel: Count = Field(
-        default=1, description="GPUs that share the experts; vLLM's default."
+    expert_parallel: Spread = Field(
+        default=False,
+        description="Whole experts on each GPU, not a part of each. True: spread over all GPUs of "
+        "the replica; a number: over so many groups of them. False is vLLM's default.",
     )
     price_per_gpu_hour: Price = Field(
         default="catalogue",
         description="US dollars, or dollars by GPU such as {h100-sxm: 2.40}. Left out, the "
         "catalogue's price; null, no cost is shown.",
     )
+
+    @property
+    def layout(self) -> Layout:
+        """How each replica spreads the model over its GPUs; ValueError if it cannot be."""
+        expert = self.expert_parallel
+        if expert is True:
+            expert = self.tensor_parallel
+        return Layout(tensor=self.tensor_parallel, expert=expert or 1)
+
+    @model_validator(mode="after")
+    def _check_layout(self) -> Pool:
+        try:
+            _ = self.layout
+        except ValueError as error:
+            raise trouble(str(error), "expert_parallel") from None
+        return self
 
 
 class Scheduler(LimitedSection):

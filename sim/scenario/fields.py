@@ -185,6 +185,18 @@ def _switch(value: object) -> bool:
     raise ValueError(f"expected true or false, got {show(value)}")
 
 
+def _spread(value: object) -> bool | int:
+    allowed = "true, false or a number of GPUs"
+    if isinstance(value, str) and value.strip().lower() in _SWITCH:
+        return _SWITCH[value.strip().lower()]
+    if isinstance(value, bool):
+        return value
+    number = _plain_number(value, allowed)
+    if not number.is_integer() or not 1 <= number <= LARGEST_COUNT:
+        raise ValueError(f"expected {allowed}, got {show(value)}")
+    return int(number)
+
+
 def _text(value: object) -> str:
     if isinstance(value, int | float):
         raise ValueError(f"expected a text, got {show(value)}; put it in quotes")
@@ -310,6 +322,8 @@ Rate = Annotated[float, _quantity("rate", "rate", most=HIGHEST_RATE)]
 """Events per second, above 0."""
 Switch = Annotated[bool, BeforeValidator(_switch)]
 """true or false; yes, no, on and off are understood."""
+Spread = Annotated[bool | int, PlainValidator(_spread)]
+"""Over how many GPUs something is spread: all there are (true), none (false), or so many."""
 Text = Annotated[str, BeforeValidator(_text)]
 """Any text, several lines included."""
 Line = Annotated[str, BeforeValidator(_text), AfterValidator(_line)]

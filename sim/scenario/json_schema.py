@@ -120,6 +120,16 @@ def _values() -> Sequence[tuple[str, Any, _Schema]]:
         ("size", fields.Size, _quantity("bytes", zero=True)),
         ("rate", fields.Rate, _quantity("rate", zero=False)),
         ("switch", fields.Switch, {"type": ["boolean", "string"], "pattern": _whole_text(switch)}),
+        (
+            "spread",
+            fields.Spread,
+            {
+                "type": ["boolean", "integer", "string"],
+                "minimum": 1,
+                "maximum": fields.LARGEST_COUNT,
+                "pattern": _whole_text(f"{switch}|{_WHOLE}"),
+            },
+        ),
         ("text", fields.Text, {"type": "string"}),
         ("line", fields.Line, line),
         ("file", fields.File, line),

@@ -74,7 +74,7 @@ def pools_of(scenario: Scenario) -> tuple[PoolSettings, ...]:
                 name=pool.name,
                 gpu=pool.gpu,
                 replicas=pool.replicas,
-                layout=Layout(tensor=pool.tensor_parallel),
+                layout=pool.layout,
                 price_per_gpu_hour=pool.price_per_gpu_hour,
                 engine=scenario.engine,
                 scheduler=scenario.scheduler,

@@ -46,6 +46,7 @@ VALUES: Mapping[str, tuple[str, str | None]] = {
     "seed": ("a whole number, 0 or more", None),
     "share": ("a number above 0 and up to 1", None),
     "size": ("a size such as 80GiB or 16GB", "bytes"),
+    "spread": ("true, false or a whole number, 1 or more", None),
     "switch": ("true or false (also yes, no, on, off)", None),
     "text": ("a text", None),
     "tokens": ("a whole number, 1 or more", "tokens"),

@@ -69,7 +69,6 @@ LIMITS = (
     Limit("Scenario", "fleet", several, "one pool, of any number of replicas"),
     Limit("Pool", "role", among("prefill", "decode"), "both"),
     Limit("Pool", "pipeline_parallel", above(1), "1; tensor_parallel may be more"),
-    Limit("Pool", "expert_parallel", above(1), "1"),
     Limit("KvCache", "enable_prefix_caching", lambda value: value is True, "false"),
     Limit("KvCache", "preemption", among("swap", "auto"), "recompute"),
     Limit("KvCache", "swap_space", above(0), "0GiB"),

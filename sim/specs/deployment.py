@@ -41,6 +41,11 @@ class Deployment:
                 problem = part.not_shared(self.layout)
                 if problem is not None:
                     raise ValueError(f"{problem} of {self.model.name} equally")
+        if self.layout.expert > 1 and not self.model.has_experts:
+            raise ValueError(
+                f"expert_parallel: {self.model.name} has no experts to spread over "
+                f"{self.layout.expert} GPUs; leave it false"
+            )
         self._check_32_bits()
         if precision_bytes(self.activations) < 2 and self.weights != self.activations:
             raise ValueError(

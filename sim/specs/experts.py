@@ -2,7 +2,8 @@
 
 Sizes are of one layer. Which experts a token chooses is taken to be uniform and independent of
 other tokens, which is the most even case: real routing is skewed, so that a few tokens touch fewer
-experts and many tokens wait for the busiest one.
+experts and many tokens wait for the busiest one. Where GPUs hold whole experts, a layer lasts as
+long as the busiest of them (``routing``).
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from sim.specs import routing
 from sim.specs.layers import Weights, require_positive
 from sim.specs.layout import ONE_GPU, Layout
+from sim.specs.routing import Busiest
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +90,13 @@ class MixtureOfExperts:
         >>> [round(MixtureOfExperts(128, 8, 768).touched(t), 2) for t in (1, 2, 16, 64)]
         [8.0, 15.5, 82.42, 125.94]
         """
-        missed = 1 - self.experts_per_token / self.num_experts
-        return self.num_experts * (1 - missed**tokens)
+        return routing.touched(self.num_experts, self.experts_per_token, tokens)
+
+    def busiest(self, tokens: Any, layout: Layout) -> Busiest:
+        """What ``tokens`` of all data ranks together bring to the GPU with most to do."""
+        return routing.busiest(
+            self.num_experts, self.experts_per_token, layout.expert, self.held(layout), tokens
+        )
 
     def widest(self, hidden_size: int, layout: Layout) -> float:
         """For each chosen expert, what goes in or comes out of a product (one buffer serves the

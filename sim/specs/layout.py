@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,11 @@ class Layout:
     def gpus(self) -> int:
         """GPUs of the replica."""
         return self.ranks * self.pipeline
+
+    def with_tensor(self, tensor: int) -> Layout:
+        """The same on ``tensor`` GPUs a layer; experts that are whole on each GPU stay so."""
+        whole = self.expert > 1 and self.expert == self.ranks
+        return replace(self, tensor=tensor, expert=tensor * self.data if whole else self.expert)
 
     @property
     def expert_width(self) -> int:

@@ -120,6 +120,9 @@ class ExpertsPart:
         self._hidden, self._inner = d.model.hidden_size, mlp.width / d.layout.tensor
         self.inputs = (self._hidden, self._inner)
 
+    def of_all_ranks(self, m: Amount) -> list[Operator]:
+        return []
+
     def per_token(self, m: Amount) -> list[Operator]:
         """As if every expert were chosen equally often."""
         times, rows = self._layers * self._mlp.number, m * self._mlp.chosen / self._mlp.number

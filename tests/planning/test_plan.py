@@ -406,6 +406,24 @@ def test_launch_commands_say_what_was_simulated() -> None:
     assert any("3 replicas" in note for note in made["notes"])
 
 
+def test_launch_commands_spread_experts_as_simulated() -> None:
+    """vLLM knows all GPUs or none, the others a number; what vLLM cannot do is said."""
+
+    def made(experts: object) -> dict[str, Any]:
+        fleet = {"gpu": "h200-sxm", "tensor_parallel": 4, "expert_parallel": experts}
+        asked = {"model": "qwen3-30b-a3b", "fleet": fleet, "max_model_len": 8192}
+        return launch_commands(load_scenario(asked | {"workload": small().resolved()["workload"]}))
+
+    whole, none, groups = made(True), made(False), made(2)
+    assert "--enable-expert-parallel" in whole["vllm"]
+    assert "--ep-size 4" in whole["sglang"]
+    assert "--ep_size 4" in whole["tensorrt-llm"]
+    assert not any("ep" in word for word in none["vllm"].split() if word.startswith("--e"))
+    assert "ep_size" not in none["tensorrt-llm"]
+    assert any("not over groups of 2" in note for note in groups["notes"])
+    assert not any("groups" in note for note in whole["notes"])
+
+
 def command(tmp_path: Path, *arguments: str, asked: Scenario | None = None) -> Any:
     path = tmp_path / "small.yaml"
     written = asked or quick(ttft="300ms", tpot="40ms")

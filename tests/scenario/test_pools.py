@@ -118,3 +118,15 @@ def test_no_module_takes_a_pool_by_its_number() -> None:
         if (lines := by_number(path.read_text(encoding="utf-8")))
     }
     assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("tensor", "written", "expert"),
+    [(8, True, 8), (8, "yes", 8), (8, False, 1), (8, 1, 1), (8, 4, 4), (1, True, 1), (4, "2", 2)],
+)
+def test_experts_are_spread_over_all_gpus_none_or_groups(
+    tensor: int, written: object, expert: int
+) -> None:
+    fleet = {"gpu": "h100-sxm", "tensor_parallel": tensor, "expert_parallel": written}
+    layout = load_scenario(SMALL | {"fleet": fleet}).only_pool.layout
+    assert (layout.tensor, layout.expert, layout.gpus) == (tensor, expert, tensor)

@@ -28,3 +28,7 @@ class DenseMlpPart:
             kernels.moving("activation", "activation", layers, moved),
             kernels.projection("down projection", layers, m, i, h),
         ]
+
+    def of_all_ranks(self, m: Amount) -> list[Operator]:
+        """Nothing: every data rank has an MLP of its own."""
+        return []

@@ -1,9 +1,13 @@
-"""Predicts a mixture of experts whose experts are cut along their width among the GPUs.
+"""Predicts a mixture of experts, whole on GPUs or cut along their width among them.
 
 A pass of ``m`` tokens multiplies ``m * experts_per_token`` rows, and reads the weights of the
 experts that it touches, once: few for one token, all of them for many. Every expert is taken to be
-chosen equally often. No profile has these kernels; the data sheet's rates apply, with errors of
-their own (``sim.cost.trust``).
+chosen equally often; GPUs that hold whole experts wait for the busiest of them.
+
+Tensor ranks have the same tokens, so that their experts' results are summed by an all-reduce. With
+data ranks an all-gather brings the tokens of all of them together, and a reduce-scatter the sums
+back, as vLLM does by default (``allgather_reducescatter``). No profile has these kernels; the data
+sheet's rates apply, with errors of their own (``sim.cost.trust``).
 """
 
 from __future__ import annotations
@@ -30,42 +34,61 @@ ROUTED = (INTO, OUT)
 class MixtureOfExpertsPart:
     """The router, the routing, the chosen experts as grouped products, and the shared experts."""
 
-    all_reduces = 1
-
     def __init__(
         self, mlp: MixtureOfExperts, layers: int, d: Deployment, kernels: Rooflines
     ) -> None:
-        self._mlp, self._layers, self._kernels = mlp, layers, kernels
-        self._hidden, self._inner = (
-            d.model.hidden_size,
-            mlp.moe_intermediate_size / d.layout.expert_width,
-        )
+        self._mlp, self._layers, self._kernels, self._layout = mlp, layers, kernels, d.layout
+        self._hidden = d.model.hidden_size
+        self._inner = mlp.moe_intermediate_size / d.layout.expert_width
         self._quantised = precision_bytes(d.arithmetic_of("experts")) < 2
         self._shared: DenseMlpPart | None = None
         if mlp.shared_intermediate_size:
             shared = DenseMlp(mlp.shared_intermediate_size, mlp.mlp_bias, mlp.mlp_matrices)
             self._shared = DenseMlpPart(shared, layers, d, kernels)
         self.inputs = () if self._shared is None else self._shared.inputs
+        # tensor ranks bring a share of their tokens each where whole experts are spread over them
+        # and over data ranks (vLLM's sequence-parallel experts), and get those of the others back
+        spread = d.layout.expert > 1 and d.layout.data > 1
+        self._exchanging = d.layout.ranks if spread else d.layout.data
+        self._regathers = spread and d.layout.tensor > 1
+        self.all_reduces = 0 if spread else 1
 
     def per_token(self, m: Amount) -> list[Operator]:
         """What depends on the number of tokens in the pass and on nothing else."""
+        h, layers, kernels = self._hidden, self._layers, self._kernels
+        operators = [kernels.unquantised("router", layers, m, h, self._mlp.num_experts)]
+        if self._regathers:
+            whole = m * h * kernels.moved
+            operators.append(
+                kernels.all_gather("experts: tokens back", layers, whole, self._layout.tensor)
+            )
+        if self._shared is not None:
+            shared = self._shared.per_token(m)
+            operators += [o._replace(name=f"shared experts: {o.name}") for o in shared]
+        return operators
+
+    def of_all_ranks(self, m: Amount) -> list[Operator]:
+        """The experts, and bringing the tokens of all data ranks there and back."""
         h, i, layers, kernels = self._hidden, self._inner, self._layers, self._kernels
-        matrices, chosen = self._mlp.mlp_matrices, self._mlp.experts_per_token
-        rows, touched = m * chosen, self._mlp.touched(m)
+        matrices, (rows, touched) = self._mlp.mlp_matrices, self._mlp.busiest(m, self._layout)
         into, out = (h, (matrices - 1) * i), (i, h)
         operators = [
-            kernels.unquantised("router", layers, m, h, self._mlp.num_experts),
             self._routing(m, rows),
             kernels.grouped(INTO, layers, touched, rows, *into),
             kernels.plain("experts: activation", layers, matrices * rows * i * kernels.moved),
             kernels.grouped(OUT, layers, touched, rows, *out),
         ]
         if self._quantised:  # not part of these products, whatever a profile's products contain
-            operators.append(kernels.quantise(layers, m, (h, chosen * i)))
-        if self._shared is not None:
-            shared = self._shared.per_token(m)
-            operators += [o._replace(name=f"shared experts: {o.name}") for o in shared]
-        return operators
+            operators += [kernels.quantise(layers, m, (h,)), kernels.quantise(layers, rows, (i,))]
+        if self._exchanging == 1:
+            return operators
+        hidden, scores = m * h * kernels.moved, m * self._mlp.num_experts * kernels.moved
+        gpus = self._exchanging
+        return [
+            kernels.all_gather("experts: all-gather", layers, hidden + scores, gpus),
+            *operators,
+            kernels.all_gather("experts: reduce-scatter", layers, hidden, gpus),
+        ]
 
     def _routing(self, m: Amount, rows: Amount) -> Operator:
         """Scores read, results of the chosen experts read and summed."""

@@ -11,8 +11,8 @@ from sim.iteration import Part
 from sim.specs.window import Window
 
 
-class MlpPart(Protocol):
-    """The MLP of a group of layers on one GPU of a deployment.
+class LayerPart(Protocol):
+    """The attention or the MLP of a group of layers on one GPU of a deployment.
 
     ``per_token`` leaves the deployment's ``kernel_time`` out.
     """
@@ -30,7 +30,15 @@ class MlpPart(Protocol):
         """What depends on the number of tokens in the pass and on nothing else."""
 
 
-class AttentionPart(MlpPart, Protocol):
+class MlpPart(LayerPart, Protocol):
+    """The MLP of a group of layers on one GPU of a deployment."""
+
+    def of_all_ranks(self, m: Amount) -> list[Operator]:
+        """What depends on the tokens that all data ranks have in the pass, ``m`` in sum, its
+        communication included; without the deployment's ``kernel_time``."""
+
+
+class AttentionPart(LayerPart, Protocol):
     """The attention of a group of layers on one GPU of a deployment.
 
     All but ``per_token`` have the deployment's ``kernel_time`` in them.

@@ -46,5 +46,7 @@ class Shared:
         sampling = kernels.moving("sampling", "sampling", 1, rows * vocabulary * 2 * LOGIT_BYTES)
         if self._gpus == 1:
             return [head, sampling]
-        gather = kernels.all_gather("logits all-gather", rows * vocabulary * kernels.moved)
+        gather = kernels.all_gather(
+            "logits all-gather", 1, rows * vocabulary * kernels.moved, self._gpus
+        )
         return [head, gather, sampling]

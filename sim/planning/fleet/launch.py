@@ -63,6 +63,8 @@ def _share(value: float) -> float:
 def _vllm(pool: PreparedPool, model: str) -> list[object]:
     settings, d, limits = pool.settings, pool.deployment, pool.limits
     words: list[object] = ["vllm", "serve", model, "--tensor-parallel-size", d.layout.tensor]
+    if d.layout.expert > 1:
+        words.append("--enable-expert-parallel")
     words += _quantisation(d.weights, "--dtype")
     if d.kv_cache in ("fp8", "int8"):
         words += ["--kv-cache-dtype", "fp8"]
@@ -85,7 +87,10 @@ def _vllm(pool: PreparedPool, model: str) -> list[object]:
 def _sglang(pool: PreparedPool, model: str) -> list[object]:
     settings, d, limits = pool.settings, pool.deployment, pool.limits
     words: list[object] = ["python", "-m", "sglang.launch_server", "--model-path", model]
-    words += ["--tp-size", d.layout.tensor, *_quantisation(d.weights, "--dtype")]
+    words += ["--tp-size", d.layout.tensor]
+    if d.layout.expert > 1:
+        words += ["--ep-size", d.layout.expert]
+    words += _quantisation(d.weights, "--dtype")
     if d.kv_cache in ("fp8", "int8"):
         words += ["--kv-cache-dtype", "fp8_e4m3"]
     words += ["--context-length", limits.max_model_len]
@@ -100,10 +105,11 @@ def _sglang(pool: PreparedPool, model: str) -> list[object]:
 
 
 def _tensorrt_llm(pool: PreparedPool, model: str) -> list[object]:
-    limits, memory = pool.limits, pool.capacity
+    limits, memory, layout = pool.limits, pool.capacity, pool.deployment.layout
     free = memory.memory - memory.taken
     return [
-        *("trtllm-serve", model, "--tp_size", pool.deployment.layout.tensor),
+        *("trtllm-serve", model, "--tp_size", layout.tensor),
+        *(("--ep_size", layout.expert) if layout.expert > 1 else ()),
         *("--max_batch_size", limits.max_num_seqs, "--max_num_tokens"),
         *(limits.max_num_batched_tokens, "--max_seq_len", limits.max_model_len),
         *("--kv_cache_free_gpu_memory_fraction", _share(_kv(memory) / free if free > 0 else 0)),
@@ -127,6 +133,11 @@ def _notes(scenario: Scenario, pool: PreparedPool) -> list[str]:
     if d.format_note is not None:
         notes.append(
             f"{d.format_note} With {d.weights} on such a card engines quantise the weights alone."
+        )
+    if 1 < d.layout.expert < d.layout.ranks:
+        notes.append(
+            f"vLLM spreads experts over all {d.layout.ranks} GPUs or none, not over groups of "
+            f"{d.layout.expert_width}; its command has all."
         )
     if d.weights not in DTYPES:
         engines = "TensorRT-LLM loads" if d.weights in ON_THE_FLY else "all three load"
