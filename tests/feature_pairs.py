@@ -106,6 +106,8 @@ FEATURES: Mapping[str, dict[str, Any]] = {
         "fleet.tensor_parallel": 2,
         "fleet.expert_parallel": True,
     },
+    "latent": {"model": str(MODELS / "tiny-latent")},
+    "sparse": {"model": str(MODELS / "tiny-sparse")},
     # traffic
     "constant": arrivals("constant", rate=64),
     "gamma": arrivals("gamma", rate=60, cv=3),

@@ -27,9 +27,11 @@ from sim.specs.engine import EngineSpec
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.gpu import GpuSpec
 from sim.specs.grouped_query import GroupedQuery
-from sim.specs.layers import LayerGroup
+from sim.specs.latent import Latent
+from sim.specs.layers import Attention, LayerGroup, Mlp
 from sim.specs.model import ModelSpec
 from sim.specs.profile import Profile
+from sim.specs.sparse import SparseLatent
 
 __all__ = [
     "DEFAULT_KERNELS",
@@ -46,8 +48,8 @@ __all__ = [
 ]
 
 _SHAPE = keys(ModelSpec, "name", "layers", "source")
-_ARCHITECTURE_KEYS = (*_SHAPE, "num_layers", "parallel_mlp", *keys(GroupedQuery))
-"""The keys of a model whose layers are all alike, but for those of the MLP."""
+_ARCHITECTURE_KEYS = (*_SHAPE, "num_layers", "parallel_mlp")
+"""The keys of a model, but for those of its attention and its MLP."""
 
 DEFAULT_KERNELS = "vllm"
 """The framework whose kernels stand in for those of engines that were not measured."""
@@ -199,19 +201,10 @@ def _model_entry(path: Path) -> ModelSpec:
     entry.text("title")
     values, sources = entry.sourced()
     shape = values.inner("architecture")
-    kind: type[MixtureOfExperts | DenseMlp] = (
-        MixtureOfExperts if shape.has("num_experts") else DenseMlp
-    )
-    shape.only((*_ARCHITECTURE_KEYS, *keys(kind)))
     try:
-        group = LayerGroup(
-            count=shape.whole("num_layers"),
-            attention=shape.record(GroupedQuery),
-            mlp=shape.record(kind),
-            parallel_mlp=shape.flag("parallel_mlp", absent=False),
-        )
+        layers = _layers(shape)
         spec = shape.record(
-            ModelSpec, name=path.stem, layers=(group,), source=sources["architecture"]
+            ModelSpec, name=path.stem, layers=layers, source=sources["architecture"]
         )
     except ValueError as error:
         raise UsageError(f"{path}: architecture.{error}") from None
@@ -220,6 +213,34 @@ def _model_entry(path: Path) -> ModelSpec:
         active = values.whole("active_parameters")
         _agrees(values, "active_parameters", active, spec.active_parameters)
     return spec
+
+
+def _layers(shape: Fields) -> tuple[LayerGroup, ...]:
+    """The layers of an architecture: all alike, or ``dense_layers`` of them without the experts
+    that the others have."""
+    attention: type[GroupedQuery | Latent] = GroupedQuery
+    if shape.has("kv_lora_rank"):
+        attention = SparseLatent if shape.has("index_topk") else Latent
+    mlp: type[MixtureOfExperts | DenseMlp] = MixtureOfExperts
+    known = [*_ARCHITECTURE_KEYS, *keys(attention)]
+    dense, count = 0, shape.whole("num_layers")
+    if shape.has("num_experts"):
+        known += [*keys(MixtureOfExperts), "dense_layers"]
+        dense = shape.count("dense_layers") if shape.has("dense_layers") else 0
+        known += ["intermediate_size"] if dense else []
+    else:
+        mlp = DenseMlp
+        known += keys(DenseMlp)
+    shape.only(known)
+    if dense >= count:
+        raise shape.error("dense_layers", f"expected fewer than the {count} layers, found {dense}")
+    kinds: list[tuple[int, Attention, Mlp]] = []
+    of_all = shape.record(attention)
+    if dense:
+        kinds.append((dense, of_all, DenseMlp(shape.whole("intermediate_size"))))
+    kinds.append((count - dense, of_all, shape.record(mlp)))
+    parallel = shape.flag("parallel_mlp", absent=False)
+    return tuple(LayerGroup(*kind, parallel_mlp=parallel) for kind in kinds)
 
 
 def _agrees(values: Fields, key: str, published: int, found: int) -> None:

@@ -1,6 +1,7 @@
 """Reads a Hugging Face ``config.json`` as a ModelSpec.
 
-Four dense architectures are understood, and six with experts (``huggingface_experts``). Where the
+Four dense architectures are understood, six with experts (``huggingface_experts``), and those with
+latent attention (``huggingface_latent``). Where the
 file is silent, the value is the one that the transformers configuration class of that architecture
 assumes, so that the model described is the one an engine would load. ``quantization_config`` is not
 read: precision belongs to the scenario.
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sim.catalog import huggingface_experts as experts
+from sim.catalog import huggingface_latent as latent
 from sim.catalog.fields import Fields
 from sim.catalog.files import read_json
 from sim.errors import printable, shorten
@@ -77,7 +79,18 @@ FAMILIES = {
     "Llama4ForConditionalGeneration": _Family(8, 128, 131072, bias="key", layers=experts.llama4),
     "Llama4ForCausalLM": _Family(8, 128, 131072, bias="key", layers=experts.llama4),
 }
-"""The supported architectures, by the name that ``architectures`` gives them."""
+"""The architectures with keys and values of their own for each KV head, by the name that
+``architectures`` gives them."""
+
+LATENT: dict[str, tuple[int, Callable[[Fields], tuple[LayerGroup, ...]]]] = {
+    "DeepseekV2ForCausalLM": (2048, latent.deepseek),
+    "DeepseekV3ForCausalLM": (4096, latent.deepseek),
+    "DeepseekV32ForCausalLM": (4096, latent.indexed),
+    "GlmMoeDsaForCausalLM": (202752, latent.indexed),
+    "KimiK25ForConditionalGeneration": (4096, latent.deepseek),
+}
+"""The architectures with latent attention: ``max_position_embeddings`` where the file is silent,
+and what makes the layers."""
 
 
 def read_config(path: Path) -> ModelSpec:
@@ -88,9 +101,27 @@ def read_config(path: Path) -> ModelSpec:
     """
     config = Fields(str(path), read_json(path))
     architecture = _architecture(config)
-    family = FAMILIES[architecture]
     if config.has("text_config"):
         config = config.inner("text_config")
+    if architecture in LATENT:
+        usual, layers_of = LATENT[architecture]
+        layers = layers_of(config)
+    else:
+        family = FAMILIES[architecture]
+        usual, layers = family.max_positions, _layers(config, family, _attention(config, family))
+    return ModelSpec(
+        name=path.resolve().parent.name if path.name == "config.json" else path.stem,
+        hidden_size=config.whole("hidden_size"),
+        layers=layers,
+        vocab_size=config.whole("vocab_size"),
+        max_position_embeddings=config.optional_whole("max_position_embeddings", usual) or usual,
+        tie_word_embeddings=config.flag("tie_word_embeddings", absent=False),
+        source=f"{path} ({architecture})",
+    )
+
+
+def _attention(config: Fields, family: _Family) -> GroupedQuery:
+    """The attention of all layers, or of those that ``layers`` of the family starts from."""
     heads = config.whole("num_attention_heads")
     kv_heads = config.optional_whole("num_key_value_heads", family.kv_heads) or heads
     if heads % kv_heads:
@@ -98,8 +129,7 @@ def read_config(path: Path) -> ModelSpec:
             "num_key_value_heads", f"{kv_heads} does not divide num_attention_heads = {heads}"
         )
     attention_bias = family.bias == "key" and config.flag("attention_bias", absent=family.biased)
-    max_positions = config.optional_whole("max_position_embeddings", family.max_positions)
-    attention = GroupedQuery(
+    return GroupedQuery(
         num_heads=heads,
         num_kv_heads=kv_heads,
         head_dim=_head_dim(config, family, heads),
@@ -107,15 +137,6 @@ def read_config(path: Path) -> ModelSpec:
         qk_norm=family.qk_norm,
         sliding_window=_sliding_window(config, family),
         output_bias=attention_bias,
-    )
-    return ModelSpec(
-        name=path.resolve().parent.name if path.name == "config.json" else path.stem,
-        hidden_size=config.whole("hidden_size"),
-        layers=_layers(config, family, attention),
-        vocab_size=config.whole("vocab_size"),
-        max_position_embeddings=max_positions or family.max_positions,
-        tie_word_embeddings=config.flag("tie_word_embeddings", absent=False),
-        source=f"{path} ({architecture})",
     )
 
 
@@ -135,13 +156,13 @@ def _architecture(config: Fields) -> str:
         raise config.error("architectures", "expected a list with the model's class, such as "
                            "[LlamaForCausalLM]")  # fmt: skip
     for name in listed:
-        if isinstance(name, str) and name in FAMILIES:
+        if isinstance(name, str) and (name in FAMILIES or name in LATENT):
             return name
     found = shorten(printable(", ".join(map(str, listed))))
     raise config.error(
         "architectures",
         f"found {found}, which is not supported; supported are the text models "
-        f"{', '.join(FAMILIES)}",
+        f"{', '.join((*FAMILIES, *LATENT))}",
     )
 
 

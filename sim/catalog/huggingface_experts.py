@@ -16,7 +16,7 @@ from sim.catalog.fields import Fields
 from sim.specs.dense_mlp import DenseMlp
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.grouped_query import GroupedQuery
-from sim.specs.layers import LayerGroup, Mlp
+from sim.specs.layers import Attention, LayerGroup, Mlp
 
 MOST_LAYERS = 10_000
 """No model has nearly as many."""
@@ -24,23 +24,23 @@ MOST_LAYERS = 10_000
 
 def mixtral(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     """Experts in every layer, as wide as the file's ``intermediate_size``."""
-    mlp = _experts(config, "num_local_experts", 8, 2, config.whole("intermediate_size"))
+    mlp = gated(config, "num_local_experts", 8, 2, config.whole("intermediate_size"))
     return (LayerGroup(config.whole("num_hidden_layers"), attention, mlp),)
 
 
 def minimax(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     """Experts in every layer, with a bias of the router; one norm for all queries of a layer is
     counted as one for each head size. Refuses layers of linear attention."""
-    layers = _layers(config)
+    layers = number_of_layers(config)
     if any(kind != 1 for kind in _listed(config, "attn_type_list", [1] * layers)):
         raise config.error(
             "attn_type_list", "a layer is of another type than 1 (softmax attention); such layers "
             "are not supported"
         )  # fmt: skip
     key = "shared_intermediate_size"
-    shared = config.count(key) if _given(config, key) else 0
+    shared = config.count(key) if given(config, key) else 0
     mlp = replace(
-        _experts(config, "num_local_experts", 256, 8, config.whole("intermediate_size")),
+        gated(config, "num_local_experts", 256, 8, config.whole("intermediate_size")),
         router_bias=True,
         shared_intermediate_size=shared,
     )
@@ -50,26 +50,26 @@ def minimax(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
 def qwen3(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     """Experts in each ``decoder_sparse_step``-th layer that ``mlp_only_layers`` does not name."""
     width = config.optional_whole("moe_intermediate_size", 768) or 768
-    mlp = _experts(config, "num_experts", 128, 8, width)
+    mlp = gated(config, "num_experts", 128, 8, width)
     step = config.optional_whole("decoder_sparse_step", 1) or 1
     dense = set(_listed(config, "mlp_only_layers", []))
-    sparse = [at not in dense and (at + 1) % step == 0 for at in range(_layers(config))]
+    sparse = [at not in dense and (at + 1) % step == 0 for at in range(number_of_layers(config))]
     return _groups(attention, _mlps(config, sparse, mlp, "intermediate_size"))
 
 
 def glm4(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     """Dense layers first, then experts with shared ones; no bias on the output projection."""
     width = config.optional_whole("moe_intermediate_size", 1408) or 1408
-    shared = config.count("n_shared_experts") if _given(config, "n_shared_experts") else 1
-    first = config.count("first_k_dense_replace") if _given(config, "first_k_dense_replace") else 1
+    shared = config.count("n_shared_experts") if given(config, "n_shared_experts") else 1
+    first = config.count("first_k_dense_replace") if given(config, "first_k_dense_replace") else 1
     mlp = replace(
-        _experts(config, "n_routed_experts", 128, 8, width),
+        gated(config, "n_routed_experts", 128, 8, width),
         router_bias=True,
         shared_intermediate_size=shared * width,
     )
     norm = config.flag("use_qk_norm", absent=False)
     attention = replace(attention, qk_norm=norm, output_bias=False)
-    sparse = [at >= first for at in range(_layers(config))]
+    sparse = [at >= first for at in range(number_of_layers(config))]
     return _groups(attention, _mlps(config, sparse, mlp, "intermediate_size"))
 
 
@@ -77,27 +77,25 @@ def gpt_oss(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     """Experts with biases in every layer; a window in every other layer, or as ``layer_types``
     says. Each head has a number of its own in the softmax, the attention sink."""
     mlp = replace(
-        _experts(config, "num_local_experts", 128, 4, config.whole("intermediate_size")),
+        gated(config, "num_local_experts", 128, 4, config.whole("intermediate_size")),
         mlp_bias=True,
         router_bias=True,
     )
-    layers = _layers(config)
+    layers = number_of_layers(config)
     kinds = ("sliding_attention", "full_attention")
     types = _listed(config, "layer_types", [kinds[at % 2] for at in range(layers)])
     _require_kinds(config, "layer_types", types, kinds, layers)
     attention = replace(attention, sinks=True)
     whole = replace(attention, sliding_window=None)
     attentions = [attention if kind == kinds[0] else whole for kind in types]
-    return _counted(zip(attentions, [mlp] * layers, strict=True))
+    return counted(zip(attentions, [mlp] * layers, strict=True))
 
 
 def llama4(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     """Experts with a shared one in each ``interleave_moe_layer_step``-th layer; three layers of
     four attend within chunks of ``attention_chunk_size``."""
-    width, layers = config.whole("intermediate_size"), _layers(config)
-    mlp = replace(
-        _experts(config, "num_local_experts", 16, 1, width), shared_intermediate_size=width
-    )
+    width, layers = config.whole("intermediate_size"), number_of_layers(config)
+    mlp = replace(gated(config, "num_local_experts", 16, 1, width), shared_intermediate_size=width)
     step = config.optional_whole("interleave_moe_layer_step", 1) or 1
     sparse_layers = set(_listed(config, "moe_layers", list(range(step - 1, layers, step))))
     sparse = [at in sparse_layers for at in range(layers)]
@@ -108,10 +106,10 @@ def llama4(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     local = replace(attention, attention_chunk=config.optional_whole("attention_chunk_size", 8192))
     attentions = [local if chunked else attention for chunked in turned]
     mlps = _mlps(config, sparse, mlp, "intermediate_size_mlp")
-    return _counted(zip(attentions, mlps, strict=True))
+    return counted(zip(attentions, mlps, strict=True))
 
 
-def _experts(
+def gated(
     config: Fields, number: str, experts: int, per_token: int, width: int
 ) -> MixtureOfExperts:
     """Gated experts, so many by the key ``number``; ``experts`` and ``per_token`` where the file
@@ -135,34 +133,44 @@ def _mlps(config: Fields, sparse: list[bool], mlp: Mlp, width: str) -> list[Mlp]
     return [mlp if expert else dense for expert in sparse]
 
 
-def _groups(attention: GroupedQuery, mlps: list[Mlp]) -> tuple[LayerGroup, ...]:
-    return _counted((attention, mlp) for mlp in mlps)
+def _groups(attention: Attention, mlps: list[Mlp]) -> tuple[LayerGroup, ...]:
+    return counted((attention, mlp) for mlp in mlps)
 
 
-def _counted(layers: Iterable[tuple[GroupedQuery, Mlp]]) -> tuple[LayerGroup, ...]:
+def counted(layers: Iterable[tuple[Attention, Mlp]]) -> tuple[LayerGroup, ...]:
     """Equal layers as one group, wherever in the model they are; the first layer's comes first."""
     return tuple(LayerGroup(count, *layer) for layer, count in Counter(layers).items())
 
 
-def _layers(config: Fields) -> int:
+def number_of_layers(config: Fields) -> int:
+    """Layers of the model; UsageError for more than any model has."""
     layers = config.whole("num_hidden_layers")
     if layers > MOST_LAYERS:
         raise config.error("num_hidden_layers", f"expected at most {MOST_LAYERS:,}, found {layers}")
     return layers
 
 
-def _given(config: Fields, key: str) -> bool:
+def given(config: Fields, key: str) -> bool:
+    """Whether ``key`` is there and not null."""
     return config.has(key) and config.value(key) is not None
 
 
 def _listed(config: Fields, key: str, absent: list[Any]) -> list[Any]:
     """The list under ``key``; ``absent`` where it is missing or null."""
-    if not _given(config, key):
+    if not given(config, key):
         return absent
     value = config.value(key)
     if not isinstance(value, list):
         raise config.error(key, "expected a list with an entry for each layer, or of layers")
     return value
+
+
+def kinds(config: Fields, key: str, known: tuple[str, ...], absent: list[str]) -> list[str]:
+    """One of the ``known`` kinds for each layer, by the list under ``key``; ``absent`` without
+    it."""
+    found = _listed(config, key, absent)
+    _require_kinds(config, key, found, known, len(absent))
+    return found
 
 
 def _require_kinds(

@@ -8,11 +8,12 @@ layers.
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.cost.measured import Amount, MeasuredDecode, Timing
+from sim.cost.measured import Amount, Timing
 
 Line = tuple[float, float, float]
 """(limit, intercept, slope): ``intercept + slope * context`` seconds for ``context < limit``."""
@@ -26,10 +27,20 @@ FIRST = 64
 """Batch sizes tabulated to begin with."""
 
 
+class DecodeKernel(Protocol):
+    """Decode attention of one layer over equal contexts."""
+
+    def timing(self, batch: Amount, context: Amount) -> Timing:
+        """``batch`` sequences of ``context`` tokens each, the new one included."""
+
+    def parts(self, batch: Amount, context: Amount) -> Timing:
+        """The same except for the seconds."""
+
+
 class DecodeTable:
     """Predicted times of one deployment by batch size and context."""
 
-    def __init__(self, kernel: MeasuredDecode, layers: int) -> None:
+    def __init__(self, kernel: DecodeKernel, layers: int) -> None:
         self._kernel, self._layers = kernel, layers
         self._seconds: NDArray[np.float64] = np.zeros((0, len(KNOTS)))  # row b-1: batch of b
         self._slopes: NDArray[np.float64] = np.zeros((0, len(KNOTS) - 1))  # s per token of each

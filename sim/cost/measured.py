@@ -92,10 +92,10 @@ class MeasuredGemm:
         if last > EVERY:
             edges = np.arange(EVERY, last, TILE)
             rows = np.append(rows, np.column_stack([edges + 1, edges + TILE]))
-        shape = _shape(m=rows, n=n, k=k)
+        shape = shaped(m=rows, n=n, k=k)
         parts = self._parts(shape)
         seconds = parts.total * self._form.correction(self._fit, shape)
-        error, known = _trusted(self._fit, shape, self._unmeasured)
+        error, known = trusted(self._fit, shape, self._unmeasured)
         return _Table(rows, Timing(seconds, parts.compute, parts.memory, error, known))
 
     def _parts(self, shape: Shape) -> gemm.Parts:
@@ -126,7 +126,7 @@ class MeasuredDecode:
 
     def timing(self, batch: Amount, context: Amount) -> Timing:
         """``batch`` sequences of ``context`` tokens each, the new one included."""
-        shape = _shape(batch=batch, context=context, skew=1.0, **self._heads)
+        shape = shaped(batch=batch, context=context, skew=1.0, **self._heads)
         seconds = self._form.price(self._fit, shape, self._ceilings)
         if self._rereads:
             apart = shape | {"kv_heads": shape["q_heads"]}
@@ -137,13 +137,13 @@ class MeasuredDecode:
     def parts(self, batch: Amount, context: Amount) -> Timing:
         """The same except for the seconds, which are left at 0: arithmetic at the full rate of the
         GPU, traffic at the bandwidth that long reads see."""
-        shape = _shape(batch=batch, context=context, skew=1.0, **self._heads)
+        shape = shaped(batch=batch, context=context, skew=1.0, **self._heads)
         compute = decode_attention.flops(shape) / self._ceilings.peak
         rate = self._ceilings.bandwidth * self._fit.parameters["share"]
         read = decode_attention.read_bytes(shape, precision_bytes(self._precision))
         group = self._heads["q_heads"] / self._heads["kv_heads"]
         memory = read * (1 + self._rereads * (group - 1)) / rate
-        return Timing(0.0, compute, memory, *_trusted(self._fit, shape, ATTENTION_ERROR))
+        return Timing(0.0, compute, memory, *trusted(self._fit, shape, ATTENTION_ERROR))
 
 
 class MeasuredMover:
@@ -155,12 +155,12 @@ class MeasuredMover:
 
     def timing(self, moved: Amount) -> Timing:
         """``moved`` bytes read and written in all; none count as one."""
-        shape = _shape(bytes=np.maximum(moved, 1.0))
+        shape = shaped(bytes=np.maximum(moved, 1.0))
         seconds = self._form.price(self._fit, shape, self._ceilings)
         share = self._fit.parameters["share"]
         memory = shape["bytes"] / (self._ceilings.bandwidth * share)
-        trusted = _trusted(self._fit, shape, PROJECTION_ERROR)
-        return Timing(seconds, np.zeros_like(memory), memory, *trusted)
+        trust = trusted(self._fit, shape, PROJECTION_ERROR)
+        return Timing(seconds, np.zeros_like(memory), memory, *trust)
 
 
 class MeasuredAllReduce:
@@ -173,9 +173,9 @@ class MeasuredAllReduce:
 
     def timing(self, size: Amount, gpus: int) -> Timing:
         """A tensor of ``size`` bytes on each of ``gpus``."""
-        shape = _shape(bytes=np.maximum(size, 2.0), gpus=gpus)
+        shape = shaped(bytes=np.maximum(size, 2.0), gpus=gpus)
         seconds = self._form.price(self._fit, shape, self._ceilings)
-        return Timing(seconds, 0.0, 0.0, *_trusted(self._fit, shape, PROJECTION_ERROR))
+        return Timing(seconds, 0.0, 0.0, *trusted(self._fit, shape, PROJECTION_ERROR))
 
 
 def gemm_of(gpu: GpuSpec, weights: str, arithmetic: str) -> MeasuredGemm | None:
@@ -210,7 +210,8 @@ def all_reduce_of(gpu: GpuSpec) -> MeasuredAllReduce | None:
     return None if fit is None else MeasuredAllReduce(fit, gpu.link)
 
 
-def _shape(**values: Amount) -> dict[str, NDArray[np.float64]]:
+def shaped(**values: Amount) -> dict[str, NDArray[np.float64]]:
+    """``values`` as the columns of a shape."""
     return {name: np.asarray(value, dtype=np.float64) for name, value in values.items()}
 
 
@@ -238,7 +239,7 @@ def prompts_of(
         return None
     _, ceilings = _chosen("prefill_attention", precision, gpu, fit)
     kind = SerialPrompts if fit.form == serial.NAME else Prompts
-    shape = _shape(**dict(zip(HEADS, heads, strict=True)))
+    shape = shaped(**dict(zip(HEADS, heads, strict=True)))
     top = "context" in fit.ranges and fit.ranges["context"][1] > 0
     trust = PromptTrust(float(inside(fit, shape)), top, fit.error)
     return kind(fit, ceilings, precision, *heads), trust
@@ -259,11 +260,17 @@ def _chosen(operator: str, precision: str, gpu: GpuSpec, fit: KernelFit) -> Choi
     return found
 
 
+def fitted(operator: str, precision: str, gpu: GpuSpec) -> tuple[KernelFit, Ceilings] | None:
+    """The profile's fit of ``operator`` and the ceilings of its form, if it has one."""
+    fit = _fit(gpu.profile, operator, precision)
+    return None if fit is None else (fit, _chosen(operator, precision, gpu, fit).ceilings)
+
+
 def _fit(profile: Profile | None, operator: str, precision: str) -> KernelFit | None:
     return None if profile is None else profile.find(operator, precision)
 
 
-def _trusted(fit: KernelFit, shape: Shape, unmeasured: float) -> tuple[Amount, Amount]:
+def trusted(fit: KernelFit, shape: Shape, unmeasured: float) -> tuple[Amount, Amount]:
     """Relative error, and whether it was measured: the hold-out error inside the ranges, at least
     the data sheet's outside."""
     within = inside(fit, shape)

@@ -124,10 +124,13 @@ class GroupedQuery:
             return f"{which} can neither share nor copy the {self.num_kv_heads} KV heads"
         return None
 
-    def kv_arithmetic(self, layers: int, layout: Layout) -> str:
+    def kv_arithmetic(self, layers: int, precision: str, layout: Layout) -> str:
         """Keys and values of the KV heads."""
         heads = self.share(layout.tensor).num_kv_heads
-        return f"2 (K, V) x {layers} layers x {heads} heads x {self.head_dim}"
+        return (
+            f"2 (K, V) x {layers} layers x {heads} heads x {self.head_dim} x "
+            f"{precision_bytes(precision):g} B"
+        )
 
     @property
     def left_out(self) -> str | None:

@@ -69,8 +69,8 @@ class Attention(Protocol):
         such as ``tensor_parallel: 3 GPUs cannot share the 32 attention heads``; None if they
         can."""
 
-    def kv_arithmetic(self, layers: int, layout: Layout) -> str:
-        """The numbers that a token takes in so many layers on one GPU as a product."""
+    def kv_arithmetic(self, layers: int, precision: str, layout: Layout) -> str:
+        """The bytes that a token takes in so many layers on one GPU as a product."""
 
     @property
     def left_out(self) -> str | None:

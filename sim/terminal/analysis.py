@@ -13,7 +13,6 @@ from rich.text import Text
 from sim.cost import Deployment
 from sim.memory.capacity import Capacity
 from sim.planning.analysis import check_context, roofline_document
-from sim.specs.precision import precision_bytes
 from sim.units import show_bytes, show_number, show_rate, show_time
 
 MOST_SHOWN = 1e5
@@ -161,9 +160,7 @@ def fit_view(d: Deployment, memory: Capacity, context: int) -> Table:
 def _kv_arithmetic(d: Deployment) -> str:
     """KV bytes of a token as a sum of products."""
     return " + ".join(
-        f"{group.attention.kv_arithmetic(group.count, d.layout)} x "
-        f"{precision_bytes(d.kv_cache):g} B"
-        for group in d.model.layers
+        group.attention.kv_arithmetic(group.count, d.kv_cache, d.layout) for group in d.model.layers
     )
 
 

@@ -65,7 +65,7 @@ class Prompts:
         precision: str,
         q_heads: int,
         kv_heads: int,
-        head_dim: int,
+        head_dim: float,
     ) -> None:
         self._fit, self._ceilings, self._form = fit, ceilings, form(precision)
         self._heads = {"q_heads": q_heads, "kv_heads": kv_heads, "head_dim": head_dim}
@@ -178,7 +178,7 @@ class _Table:
 
     __slots__ = ("_grid", "_heads", "_rows", "_tokens")
 
-    def __init__(self, fit: KernelFit, q_heads: int, group: float, head_dim: int) -> None:
+    def __init__(self, fit: KernelFit, q_heads: int, group: float, head_dim: float) -> None:
         self._heads = math.log2(q_heads)
         self._rows: list[float] = [0.0]
         self._tokens: list[float] = [0.0]
