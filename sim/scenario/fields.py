@@ -26,8 +26,9 @@ LARGEST_COUNT = 2**31 - 1
 """Counts end up in 32-bit columns of the results; nothing real comes near."""
 LONGEST_TIME = 1e9
 """Seconds: 30 years. Beyond, a float is too coarse for the microseconds that count."""
-HIGHEST_RATE = 1e9
-"""Per second. Beyond, gaps are too short to be distinguished from none."""
+HIGHEST_RATE = 1e6
+"""Requests per second: more than all services of the world get together, so that more is a slip (a
+rate in milliseconds, a number of requests) or means a burst."""
 
 _DEAREST = 1e9  # US dollars per hour
 _SWITCH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
@@ -139,7 +140,8 @@ def _quantity(
             raise ValueError(f"expected a {noun} of {least}, got {show(value)}")
         if result > most:
             limit = f"{most:,.0f}{'/s' if dimension == 'rate' else ' s'}"
-            raise ValueError(f"{show(value)} is too large; at most {limit} is possible")
+            meant = "; for all at once: arrivals {kind: burst}" if dimension == "rate" else ""
+            raise ValueError(f"{show(value)} is too large; at most {limit} is possible{meant}")
         return result
 
     return BeforeValidator(read)

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sim.planning.causes.ablate_words import value_text
-from sim.planning.points.wording import OPEN, share, verdict_word
+from sim.planning.points.wording import share, verdict_word
 from sim.terminal.ablate import HEADS
 from sim.units import TWICE, number
 
@@ -28,8 +28,8 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     flips, holds = document["flips"], document["holds"]
     yield Text(document["answer"], style="yellow" if flips else "green" if holds else "")
     yield _table(document)
-    if any(state == OPEN for state in _states(document)):
-        yield Text("?: too close to call with so many requests (run.requests)", style="dim")
+    for line in (*document["footnotes"], *document["sure"]):
+        yield Text(line, style="dim")
     if document["scaling"] is not None:
         yield Text(document["scaling"]["text"], style="dim")
     for entry in document["inputs"]:
@@ -41,13 +41,6 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
                 yield Text(f"Does not run: {told}", style="yellow")
     for note in document["notes"]:
         yield Text(f"Note: {note}", style="yellow")
-
-
-def _states(document: Mapping[str, Any]) -> Iterator[str | None]:
-    """What is said of the SLO in each row of the table."""
-    yield document["verdict"]["slo_state"]
-    ends = [end for entry in document["inputs"] for end in (entry["low"], entry["high"])]
-    yield from (end["slo_state"] for end in [*ends, document["together"]] if end is not None)
 
 
 def _table(document: Mapping[str, Any]) -> Table:

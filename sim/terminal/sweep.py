@@ -57,6 +57,8 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield Text(line, style="dim")
     for line in document["notes"]:
         yield Text(line, style="dim")
+    for note in document["run_notes"]:
+        yield Text(f"Note: {note}", style="yellow")
     names = own_names(rows)
     for at in range(0, len(names), MOST_OWN):
         yield Text("Metrics of your own", style="bold")

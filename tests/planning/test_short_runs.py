@@ -76,16 +76,6 @@ def test_diagnose_says_what_run_says_of_a_short_run() -> None:
     assert "SLO too close to call, still 99." in few["told"]
 
 
-def test_diagnose_knows_the_error_band() -> None:
-    scenario = chat(25.0, **{"run.requests": 5000})
-    found = diagnose(scenario, local(1), target="x.yaml")
-    told = diagnosis_document(found)["headline"]
-    assert found.slo == "too close to call"
-    assert "at the predicted times 96.1% of requests are within the limits" in told
-    assert "more requests do not narrow it, and a longer run may hold less" in told
-    assert "The least that meets it: " in told
-
-
 def test_sensitivity_names_the_inputs_that_a_short_run_leaves_open() -> None:
     told = sensitivity_document(sensitivity(chat(22.0), local(1)))
     assert told["flips"] == []

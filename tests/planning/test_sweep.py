@@ -23,7 +23,7 @@ from sim.planning.points.grid import Axis, points, read_axes
 from sim.planning.points.points import Outcome, Point
 from sim.planning.points.store import Store
 from sim.planning.points.wording import share
-from sim.planning.sweep.sweep import Sweep, begun_in, document
+from sim.planning.sweep.sweep import AT_PREDICTED, Sweep, begun_in, document
 from sim.scenario import load_scenario
 from sim.terminal.sweep import legend, sweep_view
 from sim.units import milliseconds
@@ -487,19 +487,20 @@ def test_a_load_that_chance_decides_is_too_close_to_call() -> None:
 
 def test_one_seed_decides_a_sweep_and_it_says_so() -> None:
     found = told("60,240")
-    (note,) = found["notes"]
+    note, sure = found["notes"]
+    assert sure.startswith("How sure")
     assert "one run under one seed" in note
     assert "`infersim find`" in note
     assert note.split()[0] in shown(found)
     assert told("60", workload__arrivals={"kind": "constant", "rate": 5},
                 workload__prompt_tokens={"kind": "fixed", "value": 50},
                 workload__output_tokens={"kind": "fixed", "value": 5},
-                )["notes"] == [
+                )["notes"][:-1] == [
         "Each point is one run. `infersim find` brackets the highest load that meets the SLO to "
         "2 %. Points are judged at the predicted times: `infersim run` says what their error band "
         "leaves open."
     ]  # fmt: skip
-    assert told("60,240", run__repetitions=2)["notes"] == []
+    assert told("60,240", run__repetitions=2)["notes"][:-1] == [AT_PREDICTED]
 
 
 def test_latencies_of_a_sweep_are_those_that_the_slo_judges() -> None:

@@ -180,7 +180,7 @@ SCENARIOS = [
     replaced("no number", "rate: 20", "rate: .nan", "s.yaml:5:35: ",
              "expected a finite rate, got nan"),
     replaced("a rate of 1e308", "rate: 20", "rate: 1e308", "s.yaml:5:35: ",
-             "at most 1,000,000,000/s"),
+             "at most 1,000,000/s"),
     replaced("a think time of ages", "{kind: poisson, rate: 20}",
              "{kind: closed, concurrency: 2, think_time: 1e308s}", "s.yaml:5:56: ",
              "is too large"),
@@ -675,7 +675,7 @@ def test_requests_at_almost_the_same_time_have_no_rate(place: Path) -> None:
 
 def test_everything_at_its_limit_still_runs(place: Path) -> None:
     changes = [
-        "workload.arrivals.rate=1e9",
+        "workload.arrivals.rate=1e6",
         "scheduler={batching: request, batch_timeout: 1e9s, max_num_seqs: 5}",
         "fleet.price_per_gpu_hour=1e9",
         "kv_cache={block_size: 65536, num_gpu_blocks: 2147483647}",

@@ -94,7 +94,8 @@ def promises(document: Mapping[str, Any]) -> list[str]:
     scaling = document.get("scaling")
     stable = ["The scenario has no SLO: a fleet holds what the verdict calls stable."]
     promised = [f"SLO: {text}" for text in document["promises"]] or stable
-    told = [*([] if scaling is None else [scaling["text"]]), *document.get("traffic_notes", ())]
+    notes = [*document.get("traffic_notes", ()), *document.get("notes", ())]
+    told = [*([] if scaling is None else [scaling["text"]]), *notes]
     lengths = document.get("run_lengths")  # which results of older versions lack
     return [*told, *promised, *([] if lengths is None else lengths["text"])]
 

@@ -53,8 +53,10 @@ def render_sensitivity(document: Mapping[str, Any]) -> str:
     """The page as HTML; a function of its argument alone."""
     tone = "warn" if document["flips"] else {True: "good", False: "bad"}.get(document["holds"])
     decides, scaling = _attained(document), document.get("scaling")
+    # which results of older versions lack
+    sure = [*document.get("footnotes", ()), *document.get("sure", ())]
     return page(
-        {**document, "notes": [*([scaling["text"]] if scaling else []), *document["notes"]]},
+        {**document, "notes": [*([scaling["text"]] if scaling else []), *sure, *document["notes"]]},
         kind="sensitivity",
         sections=SECTIONS,
         headline=Headline(tone or "neutral", document["answer"], document["verdict"]["text"]),

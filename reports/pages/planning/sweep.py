@@ -94,12 +94,17 @@ def render_sweep(document: Mapping[str, Any]) -> str:
             ],
         },
         headline=headline(document),
-        answers=[*(answer["text"] for answer in document["answers"]), *document["notes"]],
+        answers=[*(answer["text"] for answer in document["answers"]), *_notes(document)],
         plots=plots(document),
         points=_points(document),
         failures=_failures(document) if failed else None,
         provenance={"version": document["infersim"]},
     )
+
+
+def _notes(document: Mapping[str, Any]) -> list[str]:
+    """What is to be known of the points; results of older versions lack the notes of their runs."""
+    return [*document.get("run_notes", ()), *document["notes"]]
 
 
 def headline(document: Mapping[str, Any]) -> Headline:

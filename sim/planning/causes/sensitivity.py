@@ -122,7 +122,7 @@ def sensitivity(
     """
     chosen = ranges or {}
     uncertain(scenario, 0.0, chosen, scale)  # complains before anything is simulated
-    (first,) = executor.run(scenario, [Point(0, {}, "as it is")])
+    (first,) = executor.run(scenario, [Point(0, {}, "as it is", at_ends=True)])
     if first.summary is None:
         raise InfeasibleError(f"the scenario itself does not run: {first.error}")
     base = first.summary

@@ -12,9 +12,12 @@ from importlib.metadata import version
 from typing import Any
 
 from sim.metrics.asked import asked, changed
+from sim.metrics.long_enough import LENGTH, LOAD
+from sim.metrics.slo_text import slo_doubts
 from sim.planning.causes.sensitivity import End, Sensitivity, Swing
 from sim.planning.contrast.gains import FIGURES, figures_of
 from sim.planning.load.loads import Axis
+from sim.planning.points.footnotes import footnotes, sure_of
 from sim.planning.points.slo_state import is_open
 
 Figures = Mapping[str, float | None]
@@ -43,8 +46,18 @@ def document(found: Sensitivity) -> dict[str, Any]:
         "inputs": [_swing(found, swing, base) for swing in found.ordered],
         "together": None if found.together is None else _end(found.together, base),
         "scaling": Axis(found.scenario, "rate", None, found.scale).scaling,
+        "footnotes": footnotes(_verdicts(found)),
+        "sure": sure_of(found.base),
         "notes": own["notes"],
     }
+
+
+def _verdicts(found: Sensitivity) -> list[Mapping[str, Any]]:
+    """Those of all rows of the table."""
+    ends = [end for swing in found.ordered for end in swing.ends]
+    ends += [] if found.together is None else [found.together]
+    summaries = [found.base, *(end.outcome.summary for end in ends)]
+    return [summary["infersim"]["verdict"] for summary in summaries if summary is not None]
 
 
 def _question(found: Sensitivity) -> str:
@@ -60,8 +73,8 @@ def _answer(found: Sensitivity) -> str:
     if found.holds is None:
         return "There is no verdict to flip: neither an SLO nor arrivals that could be too many."
     text = f"{_question(found)} {_now(found)}"
-    flipping = _named(found, lambda end: end.holds != found.holds)
-    opening = _named(found, lambda end: end.holds == found.holds and is_open(end.outcome.summary))
+    flipping = _named(found, lambda end: end.holds != found.holds and not _open(end))
+    opening = _named(found, _open)
     also = f" Too close to call: {opening}." if opening else ""
     if flipping:
         return f"{text}, but it flips with {flipping}.{also}"
@@ -72,10 +85,17 @@ def _answer(found: Sensitivity) -> str:
     return f"{text}; {both}.{also}"
 
 
+def _open(end: End) -> bool:
+    return is_open(end.outcome.summary)
+
+
 def _now(found: Sensitivity) -> str:
     """The decision of the scenario unchanged, in a word."""
     if is_open(found.base):
-        return f"Too close to call, {'met' if found.holds else 'missed'} so far"
+        word = "met" if found.holds else "missed"
+        if {LOAD, LENGTH} & set(slo_doubts(found.base["infersim"]["verdict"])):
+            return f"Too close to call, {word} so far"
+        return f"Too close to call, {word} at the predicted times"
     return "Yes" if found.holds else "No"
 
 

@@ -19,6 +19,7 @@ from sim.metrics.own import failures
 from sim.metrics.repetitions import CONFIDENCE, headlines
 from sim.planning.contrast.contrast import Column, contrasts
 from sim.planning.points.executors import Executor
+from sim.planning.points.footnotes import notes_of, sure_of_all
 from sim.planning.points.grid import Axis, check_values, points
 from sim.planning.points.points import Outcome, Point, show
 from sim.planning.points.wording import short_keys
@@ -91,7 +92,15 @@ class Comparison:
         document = self._document(columns, seeds)
         if self.wanted != count:
             document["notes"].insert(0, self._fixed(found.values()))
-        document["notes"] += failures(o.summary for o in found.values() if o.summary is not None)
+        label = {
+            variant.index * count + number: _named(variant, names)
+            for variant in self.variants
+            for number in range(count)
+        }
+        ordered = sorted(found.items())
+        told = [(label[index], o.summary) for index, o in ordered if o.summary is not None]
+        served = [summary for _, summary in told]
+        document["notes"] += [*failures(served), *notes_of(told), *sure_of_all(served)]
         return document
 
     def _names(self) -> dict[str, str]:

@@ -19,6 +19,7 @@ Document = Mapping[str, Any]
 Entry = Mapping[str, Any]
 
 OVERLOADED = "overloaded"
+UNSURE = "too short to tell"
 
 BY_THROUGHPUT = (OVERLOADED, "offline", "closed loop")
 """States in which the throughput is what a variant achieves, not what the traffic asks for."""
@@ -157,20 +158,31 @@ def headlines(document: Document) -> list[str]:
     over = [index for index in served if document["variants"][index]["state"] == OVERLOADED]
     if all(state in BY_THROUGHPUT for state in states):
         return _by_throughput(document, served, all_over=len(over) == len(served))
-    up = [index for index in served if index not in over]
-    who = _all(served) if not over else _list(document, up)
-    plural = len(up) > 1
+    unsure = [index for index in served if document["variants"][index]["state"] == UNSURE]
+    up = [index for index in served if index not in [*over, *unsure]]
+    told = [_keeping_up(document, served, up)] if up else []
+    if over:
+        told.append(f"{_list(document, over)} {'are' if len(over) > 1 else 'is'} {OVERLOADED}")
+    if unsure:
+        who = _all(served) if unsure == served else _list(document, unsure)
+        they = "they keep" if len(unsure) > 1 else "it keeps"
+        told.append(f"{who} ran {UNSURE} whether {they} up (run.requests)")
+    text = "; ".join(told)
+    entries = _entries(document)
+    further = [_latency(document, entries[key], up) for key in ("p99_ttft_ms",) if key in entries]
+    rate = "request_goodput" if limited(document) else "output_throughput"
+    further += [_rate(document, entries[key]) for key in (rate,) if key in entries]
+    return [f"{text}.", *(line for line in further if line)]
+
+
+def _keeping_up(document: Document, served: Sequence[int], up: Sequence[int]) -> str:
+    """The variants that hold the traffic, ``up``, and which of them only just."""
+    who, plural = _all(served) if up == served else _list(document, up), len(up) > 1
     text = f"{who} keep{'' if plural else 's'} up with the traffic"
     near = [i for i in up if document["variants"][i]["state"] == "near saturation"]
     if near:
         text += f" ({'all' if near == up and plural else _list(document, near)} near saturation)"
-    if over:
-        text += f"; {_list(document, over)} {'are' if len(over) > 1 else 'is'} {OVERLOADED}"
-    entries = _entries(document)
-    told = [_latency(document, entries[key], up) for key in ("p99_ttft_ms",) if key in entries]
-    rate = "request_goodput" if limited(document) else "output_throughput"
-    told += [_rate(document, entries[key]) for key in (rate,) if key in entries]
-    return [f"{text}.", *(line for line in told if line)]
+    return text
 
 
 def limited(document: Document) -> bool:

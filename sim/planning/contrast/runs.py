@@ -21,6 +21,7 @@ from sim.metrics.repetitions import CONFIDENCE, headlines
 from sim.planning.contrast.contrast import Column, Contrast, contrasts
 from sim.planning.contrast.paired import Difference, bootstrap, difference
 from sim.planning.points.figures import FIGURES, own_figures
+from sim.planning.points.footnotes import notes_of, sure_of_all
 from sim.results.result import REPETITIONS, REQUESTS, SUMMARY
 from sim.results.run_directory import MANIFEST
 from sim.results.stored import read_object, read_summary, read_table
@@ -94,6 +95,10 @@ def compare_runs(paths: Sequence[Path]) -> dict[str, Any]:
         if same:
             contrast, by = _by_request(runs), "request"
     notes = [f"{run.path} is not complete." for run in runs if not run.complete]
+    told = [(label, run.summary) for label, run in zip(labels, runs, strict=True)]
+    simulated = [run.summary for run in runs if _state(run) != "observed"]
+    notes += [] if same else ["The runs did not meet the same traffic."]
+    notes += [*notes_of(told), *sure_of_all(simulated)]
     return {
         "command": "compare",
         "infersim": version("infersim"),
@@ -104,7 +109,7 @@ def compare_runs(paths: Sequence[Path]) -> dict[str, Any]:
         "same_traffic": same,
         "seeds": seeds,
         **contrasts(columns, contrast),
-        "notes": notes if same else [*notes, "The runs did not meet the same traffic."],
+        "notes": notes,
     }
 
 

@@ -20,7 +20,7 @@ from sim.planning.fleet.launch import launch_commands
 from sim.planning.fleet.plan_lengths import flattered_note, run_lengths
 from sim.planning.fleet.plan_prices import HOURS, gpu_prices, money
 from sim.planning.fleet.sizing import Confirmed, Sized
-from sim.planning.load.loads import Axis
+from sim.planning.load.loads import Axis, further_notes
 from sim.planning.load.probe import COSTS
 from sim.planning.load.settled import goes_on
 from sim.planning.points.points import show
@@ -59,6 +59,7 @@ def document(plan: Plan, *, file: str = "SCENARIO", given: Sequence[str] = ()) -
         "own_rate": plan.own_rate,
         "scaling": Axis(plan.scenario, "rate", plan.own_rate, question.scale).scaling,
         "traffic_notes": list(plan.traffic_notes),
+        "notes": further_notes(plan.scenario, min(each.sized.usual for each in plan.best)),
         "headroom": question.headroom,
         "target": question.target,
         "top": question.top,

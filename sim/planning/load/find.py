@@ -17,7 +17,15 @@ from sim.ends import at_factor, end_factors
 from sim.errors import InfeasibleError, UsageError
 from sim.metrics.asked import asked, changed, driven_by
 from sim.metrics.promises import REJECTED, Promise, limits_ms, shown_shares, slo_promises
-from sim.planning.load.loads import Axis, Kind, Scale, axis_of, check_whole_curve, traffic_of
+from sim.planning.load.loads import (
+    Axis,
+    Kind,
+    Scale,
+    axis_of,
+    check_whole_curve,
+    further_notes,
+    traffic_of,
+)
 from sim.planning.load.probe import MOST, SEVERAL, Probe, Prober, missed, opens_at_once, refused
 from sim.planning.load.saturation import (
     ROOM,
@@ -420,6 +428,7 @@ def document(found: Found) -> dict[str, Any]:
         "unit": found.axis.unit,
         "scaling": found.axis.scaling,
         "traffic_notes": list(found.traffic_notes),
+        "notes": further_notes(found.scenario, found.settled.document()["first"]),
         "criterion": "slo" if found.promises else "stable",
         "promises": [promise.text for promise in found.promises],
         "load": found.best.load,

@@ -12,11 +12,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sim import catalog
 from sim.errors import UsageError
 from sim.metrics.cut_short import foreseen_cut
 from sim.planning.points.points import Settings
 from sim.scenario import Scenario
 from sim.scenario.traffic import Trace
+from sim.units import show_time
 from sim.workload import ClosedTraffic, OpenTraffic, build
 
 Kind = Literal["rate", "concurrency"]
@@ -171,6 +173,27 @@ def check_whole_curve(scenario: Scenario) -> None:
             f"{cut.text}, so that the load which it holds says nothing of the whole {cut.curve}; "
             f"for a whole {cut.curve} set {cut.remedy}"
         )
+
+
+def further_notes(scenario: Scenario, played: int | None = None) -> list[str]:
+    """What to know of every load of ``scenario``: what of its model is estimated, that a horizon
+    cuts its runs, and that ``run.requests`` is less than the ``played`` requests of its runs."""
+    layers = catalog.model(scenario.model, scenario.base).layers
+    parts = (part for group in layers for part in (group.attention, group.mlp))
+    notes = list(dict.fromkeys(part.left_out for part in parts if part.left_out is not None))
+    run = scenario.run
+    if run.horizon is not None:
+        notes.append(
+            f"Every run ends after {show_time(run.horizon)} (run.horizon): requests that are not "
+            "finished by then count as beyond the limits, at any load."
+        )
+    if scenario.workload.trace is None and played is not None and played > (run.requests or played):
+        notes.append(
+            f"run.requests={run.requests} is set aside: so few say little of a load near the "
+            f"capacity. Runs of {played:,} requests or more, in which the batches are exchanged "
+            "several times, decide."
+        )
+    return notes
 
 
 def _rounded(value: float) -> float:

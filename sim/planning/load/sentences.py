@@ -25,9 +25,11 @@ def sentences(document: Document) -> list[str]:
 
 
 def traffic_text(document: Document) -> list[str]:
-    """What a trace at another load is, and what of it is not replayed."""
+    """What a trace at another load is, what of it is not replayed, and what else is to be known of
+    the runs at every load."""
     scaling = document["scaling"]
-    return [*([] if scaling is None else [scaling["text"]]), *document["traffic_notes"]]
+    told = [*document["traffic_notes"], *document.get("notes", ())]
+    return [*([] if scaling is None else [scaling["text"]]), *told]
 
 
 def slo_text(document: Document) -> str:

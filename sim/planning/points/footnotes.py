@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.metrics.long_enough import BAND, LENGTH, LOAD
+from sim.metrics.own import FAILED
 from sim.metrics.reach import reach_text
 from sim.metrics.slo_text import slo_doubts
 from sim.planning.points.slo_state import OPEN
@@ -14,6 +16,9 @@ Verdict = Mapping[str, Any]
 
 MARK = "?"
 """Stands behind what is too close to call."""
+
+LEFT_OUT = ("Latency statistics leave out", FAILED)
+"""How notes begin that are of one run alone, or are told elsewhere (``metrics.own.failures``)."""
 
 
 def doubt_mark(slo: str | None) -> str:
@@ -66,12 +71,34 @@ def sure_of(summary: Mapping[str, Any]) -> list[str]:
 def sure_of_all(summaries: Sequence[Mapping[str, Any]]) -> list[str]:
     """How sure the metrics of several runs are: as ``sure_of``, of the one with the widest band;
     nothing without a run."""
-    if not summaries:
+    known = [summary["infersim"].get("error_band") for summary in summaries]
+    bands = [band for band in known if band is not None]
+    if not bands:
         return []
-    bands = [summary["infersim"]["error_band"] for summary in summaries]
     widest = max(bands, key=lambda band: band["throughput"] or 0.0)
     alike = all(band["text"] == widest["text"] for band in bands)
     return [f"How sure{'' if alike else ', where the band is widest'}: {widest['text']}"]
+
+
+def notes_of(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
+    """The notes of several runs, given by their labels and summaries, each once: how they were cut,
+    what of the model or the formats is not as it seems. Of those that differ in numbers only, the
+    first; with the labels where not all runs have it. What a single run says of its own precision
+    and warm-up is left out."""
+    known: dict[str, list[tuple[str, str]]] = {}
+    for label, summary in runs:
+        own = summary["infersim"]  # of a run on the disk, perhaps of an older version
+        precise = (own.get("precision") or {}).get("text")
+        for note in own.get("notes") or ():
+            if note != precise and not note.startswith(LEFT_OUT):
+                known.setdefault(re.sub(r"\d[\d,.]*", "0", note), []).append((label, note))
+    found = []
+    for alike in known.values():
+        labels = list(dict.fromkeys(label for label, _ in alike))
+        some = len(labels) < len({label for label, _ in runs})
+        more = f" and {len(labels) - 1:,} more" if len(labels) > 1 else ""
+        found.append(f"{labels[0]}{more}: {alike[0][1]}" if some else alike[0][1])
+    return found
 
 
 def _lacks_its_peak(verdict: Verdict) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 from sim.errors import UsageError
 from sim.metrics.asked import asked, changed, hardware
 from sim.planning.points.executors import Executor
+from sim.planning.points.footnotes import notes_of, sure_of_all
 from sim.planning.points.grid import MOST_POINTS, Axis, check_values, points
 from sim.planning.points.points import Outcome, Point, show
 from sim.planning.points.slo_state import is_open, meets
@@ -157,6 +158,8 @@ def document(sweep: Sweep, outcomes: Sequence[Outcome]) -> dict[str, Any]:
     axes = [{**axis, "name": names[axis["key"]]} for axis in question["axes"]]
     load = load_axis(sweep.axes)
     answers = _answers(sweep, ordered, names)
+    told = [(_named(o.point.settings, names), o.summary) for o in ordered if o.summary is not None]
+    served = [summary for _, summary in told]
     return {
         **question,
         "axes": axes,
@@ -168,7 +171,8 @@ def document(sweep: Sweep, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "points": len(ordered),
         "failed": sum(outcome.summary is None for outcome in ordered),
         "answers": answers,
-        "notes": _notes(sweep, answers),
+        "notes": [*_notes(sweep, answers, served), *sure_of_all(served)],
+        "run_notes": notes_of(told),
         "results": [
             {**to_row(outcome), "label": _named(outcome.point.settings, names)}
             for outcome in ordered
@@ -268,10 +272,13 @@ def answer_text(
     return f"{text}; too close to call at {open_loads}" if open_at else text
 
 
-def _notes(sweep: Sweep, answers: Sequence[Mapping[str, Any]]) -> list[str]:
+def _notes(
+    sweep: Sweep, answers: Sequence[Mapping[str, Any]], served: Sequence[Mapping[str, Any]]
+) -> list[str]:
     """What one run of each point does not say, and what does."""
+    limited = any(summary["infersim"]["verdict"]["limits"] for summary in served)
     if not answers or sweep.scenario.run.repetitions > 1:
-        return []
+        return [AT_PREDICTED] if limited else []
     if not is_random(sweep.scenario):
         return [
             "Each point is one run. `infersim find` brackets the highest load that meets the SLO "
