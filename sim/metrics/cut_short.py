@@ -139,7 +139,7 @@ def _cut_trace(scenario: Scenario, end: float) -> Cut | None:
         counts = np.searchsorted(times, times + window) - np.arange(len(times))
         busiest = int(np.argmax(counts))
         seen = int(counts[: max(0, int(np.searchsorted(times, end - window)))].max(initial=0))
-        has_peak = seen >= AS_BUSY * counts[busiest]
+        has_peak = bool(seen >= AS_BUSY * counts[busiest])
         if not has_peak:
             at = show_time(float(times[busiest]))
             missing = f"its busiest {BUSIEST[window]}, at {at}, is not in it"

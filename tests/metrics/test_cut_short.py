@@ -1,5 +1,6 @@
 """A run that ends before the curve of its rate does says so, and does not speak of the rest."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,7 @@ def test_a_trace_that_a_horizon_cuts_lacks_its_busiest_stretch_or_does_not(tmp_p
         assert found is not None
         assert (found, found.has_peak) == (foreseen_cut(scenario), peak)
         assert told in found.text
+        json.dumps(result.summary, allow_nan=False)
         own = result.summary["infersim"]
         assert (
             own["notes"][0]
