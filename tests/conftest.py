@@ -25,6 +25,16 @@ def browser() -> Iterator[Browser]:
         yield opened
 
 
+@pytest.fixture(scope="module")
+def brief_answers() -> Iterator[None]:
+    """Loads are decided by a tenth of the requests that may usually be spent on one: for what is
+    asked of an answer other than how sure it is. Processes of their own do not know of it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("probe", "settled"):
+            patch.setattr(f"sim.planning.load.{module}.LONG_ENOUGH", 5_000)
+        yield
+
+
 @pytest.fixture
 def show(browser: Browser, tmp_path: Path) -> Show:
     """Opens a page and waits for its figures."""

@@ -198,10 +198,13 @@ def test_run_writes_the_ends_into_the_summary_on_disk(tmp_path: Path) -> None:
     assert "Whole published runs of vllm" in done.output
 
 
+@pytest.mark.usefixtures("brief_answers")
 def test_find_gives_the_highest_load_at_both_ends() -> None:
     from sim.planning.load.find import document, find
+    from tests.planning_fixtures import small
 
-    scenario = chat(**{"run.requests": 300, "workload.arrivals.rate": 8})
+    slo = {"ttft": "60ms", "tpot": "14ms", "attainment": 0.9}
+    scenario = small(run__requests=100, slo=slo)
     found = find(scenario, "rate", tolerance=0.04)
     assert found.ends is not None
     assert found.ends.error == found.best.error

@@ -16,6 +16,8 @@ import sim
 from sim.cli import app
 from sim.errors import InfeasibleError, InfersimError, ScenarioError, UsageError
 
+pytestmark = pytest.mark.usefixtures("brief_answers")
+
 SCENARIO: dict[str, Any] = {
     "model": "llama-3.1-8b",
     "fleet": {"gpu": "h100-sxm"},

@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 from sim.cli import app
 from sim.commands import output as run_output
 
+pytestmark = pytest.mark.usefixtures("brief_answers")
+
 SCENARIO = """\
 model: llama-3.1-8b
 fleet: {gpu: h100-sxm}

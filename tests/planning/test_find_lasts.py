@@ -2,26 +2,23 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from sim import simulate
 from sim.metrics.promises import look, slo_promises
-from sim.planning.load.find import CURVE, document, find
+from sim.planning.load.find import CURVE, TOLERANCE, Finder, document, find
 from sim.planning.load.search import search
 from sim.planning.load.sentences import sureness
+from sim.planning.load.settled import settle
 from sim.scenario import Scenario, load_scenario
 from sim.terminal.console import as_text
 from sim.terminal.find import find_view
-from tests.planning.test_find import ONE_SERVER, service, waits_at_most
-from tests.planning_fixtures import small
+from tests.planning.test_find import ONE_SERVER, found_steep, highest, service, steep
 
 
 def short(**changes: Any) -> Scenario:
-    """Runs of 400 requests, a few seconds of traffic."""
-    return small(
-        run__requests=400, slo={"ttft": "60ms", "tpot": "14ms", "attainment": 0.95}, **changes
-    )
+    """``steep``: runs of 400 requests, a few seconds of traffic."""
+    return steep().override({key.replace("__", "."): value for key, value in changes.items()})
 
 
 def share_of_many(scenario: Scenario, load: float) -> float:
@@ -33,7 +30,7 @@ def share_of_many(scenario: Scenario, load: float) -> float:
 
 def test_a_long_run_agrees_with_what_short_ones_said() -> None:
     scenario = short()
-    told = document(find(scenario, "rate"))
+    told = document(found_steep()[0])
     assert share_of_many(scenario, told["sure_up_to"]) >= 0.95
     assert share_of_many(scenario, told["fails_for_sure_at"]) < 0.95
     # which the load that runs of 400 requests hold would not
@@ -46,20 +43,20 @@ def test_a_long_run_agrees_with_what_short_ones_said() -> None:
 def test_the_interval_contains_the_analytic_rate() -> None:
     each, first = service()
     share, wait = 0.9, 2.0 * each
-    rates = np.linspace(0.01, 0.99, 2000) / each
-    chances = np.array([waits_at_most(wait, float(rate), each) for rate in rates])
-    exact = float(rates[np.flatnonzero(chances >= share)[-1]])
+    exact = highest(share, wait, each)
     slo = {"ttft": wait + first, "attainment": share}
     covered = 0
     for seed in range(1, 7):
-        changes = {"slo": slo, "run.requests": 200, "seed": seed}
-        told = document(find(load_scenario(ONE_SERVER, changes), "rate"))
-        covered += told["sure_up_to"] <= exact <= told["fails_for_sure_at"]
+        asked = load_scenario(ONE_SERVER, {"slo": slo, "run.requests": 200, "seed": seed})
+        found = settle(Finder(asked, "rate", slo_promises(asked)), 1, TOLERANCE, None)
+        assert found.sure is not None
+        assert found.missed is not None
+        covered += found.sure.load <= exact <= found.missed.load
     assert covered >= 5  # each with 95 % confidence
 
 
 def test_the_answer_says_how_long_its_runs_were() -> None:
-    told = document(find(short(), "rate"))
+    told = document(found_steep()[0])
     lengths, text = told["run_lengths"], " ".join(told["sentences"])
     assert f"Runs of {lengths['first']:,} requests hold {lengths['first_load']:.4g}" in text
     assert f"longer ones, of {lengths['answer']:,} requests (" in text
@@ -129,7 +126,7 @@ def test_a_search_near_its_guess_takes_small_steps() -> None:
 
 def test_the_knee_is_of_loads_played_at_one_length() -> None:
     """Runs of 400 requests are too short for the answer, and so for the curve below it."""
-    found = find(short(), "rate")
+    found, _ = found_steep()
     told = document(found)
     lengths = told["run_lengths"]
     assert lengths["first"] < lengths["answer"]
@@ -154,7 +151,7 @@ def open_at(load: float, count: int | None) -> dict[str, Any]:
 
 
 def test_what_confirms_a_load_says_what_its_row_says() -> None:
-    told = document(find(short(), "rate"))
+    told = document(found_steep()[0])
     assert told["run_lengths"]["confirmed"]
     held = {**told, "at_best": told["at_best"] | {"outcome": "holds"}}
     assert "confirm that this load holds" in words(held)
@@ -164,7 +161,7 @@ def test_what_confirms_a_load_says_what_its_row_says() -> None:
 
 
 def test_the_requests_that_decide_are_those_of_the_answer() -> None:
-    told = document(find(short(), "rate")) | {"sure": False}
+    told = document(found_steep()[0]) | {"sure": False}
     load, fails = told["load"], told["fails_at"]
     both = words(told, probes=[open_at(load, 120_000), open_at(fails, 6_600_000)])
     assert f"About 120,000 requests at {load:.4g} would decide" in both

@@ -35,6 +35,8 @@ from sim.terminal.plan import plan_view
 from tests import made_up
 from tests.planning_fixtures import small
 
+pytestmark = pytest.mark.usefixtures("brief_answers")
+
 GPUS = ("h100-sxm", "l40s", "a10g")
 SIZES = (1, 2)
 
@@ -149,12 +151,6 @@ def test_the_winner_is_confirmed_by_a_run_of_its_own() -> None:
     words = shlex.split(fleet["run"])
     again = found.scenario.override([word for word in words if word != "--set"])
     assert again == found.scenario.override(fleet["settings"])
-
-
-def test_the_answer_does_not_depend_on_the_number_of_processes() -> None:
-    asked = scenario(ttft="300ms", tpot="40ms")
-    q = question(asked, 60.0, top=2, gpus=GPUS[:2], sizes=(1, 2, 3))
-    assert document(choose(asked, q, jobs=2)) == document(planned())
 
 
 def test_a_fleet_holds_its_headroom() -> None:

@@ -36,11 +36,11 @@ def held_by_short_runs() -> float:
 
 
 @cache
-def planned(share: float) -> Plan:
+def planned(share: float, jobs: int = 1) -> Plan:
     """For that share of what short runs hold, without headroom."""
     made = tuple(layouts(short(), list(PRICES), [1], []))
     rate = share * held_by_short_runs()
-    return choose(short(), Question(made, rate, 0.0, 2, read_constraints(None)))
+    return choose(short(), Question(made, rate, 0.0, 2, read_constraints(None)), jobs=jobs)
 
 
 def share_of_many(settings: dict[str, Any]) -> float:
@@ -81,6 +81,10 @@ def test_a_fleet_says_what_shorter_runs_hold() -> None:
     for text in found["run_lengths"]["text"]:
         assert text in shown
         assert text in render_plan(found)
+
+
+def test_the_answer_does_not_depend_on_the_number_of_processes() -> None:
+    assert document(planned(0.3, jobs=2)) == document(planned(0.3))
 
 
 def test_far_from_the_limits_a_short_run_decides() -> None:

@@ -27,6 +27,8 @@ from sim.terminal.plan import plan_view
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
 from tests.planning_fixtures import small
 
+pytestmark = pytest.mark.usefixtures("brief_answers")
+
 SLO = {"ttft": "300ms", "tpot": "40ms", "attainment": 0.9}
 
 

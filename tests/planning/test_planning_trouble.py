@@ -18,6 +18,8 @@ from sim.planning.points.executors import InProcess
 from sim.planning.points.points import Outcome
 from tests.planning_fixtures import SMALL
 
+pytestmark = pytest.mark.usefixtures("brief_answers")
+
 COMMANDS = {
     "sweep": ["--sweep", "seed=1:12:12", "--jobs", "1"],
     "compare": ["--vary", "scheduler.max_num_seqs=4,8", "--jobs", "1"],
