@@ -46,6 +46,17 @@ def in_page(script: str) -> str:
     return f"(async () => {{ {UNTIL} {script} }})()"
 
 
+def with_figures(html: str, *names: str) -> str:
+    """A page that draws these figures alone; without any, a page is ready in a moment."""
+
+    def kept(plot: re.Match[str]) -> str:
+        found = re.search(r'data-name="([^"]+)"', plot[0])
+        assert found is not None, plot[0]
+        return plot[0] if found[1] in names else plot[0].replace('"plot', '"', 1)
+
+    return re.sub(r'<div class="plot[^>]*>', kept, html)
+
+
 class Page:
     """What a browser made of a page: its elements after all scripts, what ``script`` (the body of
     an async function, see ``in_page``) returned, and what the browser complained of."""

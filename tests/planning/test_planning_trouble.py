@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,13 +48,18 @@ def asked(command: str, *more: str) -> Result:
 
 @contextmanager
 def room_for(size: int) -> Iterator[None]:
-    """Files end at ``size`` bytes, as they do where a disk or a quota is full."""
+    """Files end at ``size`` bytes, as they do where a disk or a quota is full.
+
+    The bytecode of a module that is first imported meanwhile would stay cut off for good.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "dont_write_bytecode", True)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("command", COMMANDS)

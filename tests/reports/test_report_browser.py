@@ -13,7 +13,7 @@ import pytest
 
 from reports.frame import theme
 from reports.pages.run.page import SECTIONS
-from tests.browser import Drive, Show, needs_browser
+from tests.browser import Drive, Show, needs_browser, with_figures
 from tests.report_fixtures import make_run
 from tests.reports.test_report import FIGURES, HOSTILE, empty_run, hostile_run, rejected_run, render
 
@@ -77,7 +77,7 @@ def test_a_run_that_served_nothing_has_few_figures(show: Show) -> None:
 
 def test_buttons_do_what_they_say(drive: Drive) -> None:
     result = drive(
-        render(make_run(300)),
+        with_figures(render(make_run(300)), "cdf-ttft"),
         """
         const table = document.querySelector("#table-operators table");
         const first = () => table.tBodies[0].rows[0].cells[0].textContent.trim();
@@ -116,7 +116,7 @@ def test_buttons_do_what_they_say(drive: Drive) -> None:
 
 def test_headings_sort_by_number_and_by_name(drive: Drive) -> None:
     result = drive(
-        render(make_run(300)),
+        with_figures(render(make_run(300))),
         """
         const table = document.querySelector("#table-operators table");
         const column = (index) => [...table.tBodies[0].rows].map((row) =>
@@ -150,7 +150,7 @@ def test_headings_sort_by_number_and_by_name(drive: Drive) -> None:
 
 def test_legends_toggle_bars_become_shares_and_hover_tells(drive: Drive) -> None:
     result = drive(
-        render(make_run(300)),
+        with_figures(render(make_run(300)), "parts-e2el", "timeline"),
         """
         const plot = document.querySelector('[data-name="parts-e2el"]');
         const before = plot._fullLayout.yaxis.range[1];

@@ -15,7 +15,7 @@ from reports.figures import slots
 from reports.figures.slot_view import caption, slot_view
 from reports.frame import theme
 from sim.units import show_time
-from tests.browser import Drive, needs_browser
+from tests.browser import Drive, needs_browser, with_figures
 from tests.report_fixtures import make_run, plan_frame
 from tests.reports.test_report import rejected_run
 from tests.reports.test_report import render as render_page
@@ -228,7 +228,7 @@ def test_every_colour_has_a_dark_twin() -> None:
 @needs_browser
 def test_the_chart_in_a_browser(drive: Drive) -> None:
     found = drive(
-        render_page(make_run(60)),
+        with_figures(render_page(make_run(60)), "slots"),
         """
         const plot = document.querySelector('[data-name="slots"]');
         const rows = () => plot.querySelectorAll(".barlayer .trace").length;
