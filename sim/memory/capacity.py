@@ -71,18 +71,20 @@ def activation_bytes(d: Deployment, max_num_batched_tokens: int, max_num_seqs: i
     """Peak of the largest pass: one layer's widest intermediate results, and the logits.
 
     Counts the residual and its normed copy, what the widest attention or MLP has in between (gate
-    and up outputs and their product, or queries, keys, values and result), and the logits of
-    ``max_num_seqs`` positions in 32 bits with the copy that sampling sorts. Ignores what a kernel
-    needs inside.
+    and up outputs and their product, or queries, keys, values and result; what attention projects
+    up of the tokens before a chunk), and the logits of ``max_num_seqs`` positions in 32 bits with
+    the copy that sampling sorts. Ignores what a kernel needs inside.
     """
+    hidden, tokens = d.model.hidden_size, max_num_batched_tokens
     inside = max(
-        each.widest(d.model.hidden_size, d.layout)
+        max(
+            tokens * group.mlp.widest(hidden, d.layout),
+            tokens * group.attention.widest(hidden, d.layout) + group.attention.workspace(d.layout),
+        )
         for group in d.model.layers
-        for each in (group.mlp, group.attention)
     )
-    widths = 2 * d.model.hidden_size + inside
     logits = 2 * max_num_seqs * d.model.vocab_size * LOGIT_BYTES
-    return max_num_batched_tokens * widths * d.activation_bytes + logits
+    return (2 * tokens * hidden + inside) * d.activation_bytes + logits
 
 
 def capacity(

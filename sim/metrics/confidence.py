@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sim.cost import Deployment
+from sim.cost.latent_kernels import DEFAULTS
 from sim.metrics.attribution import HOST, Attribution
 
 HOST_ERROR = 0.15
@@ -54,24 +55,35 @@ def provenance(d: Deployment) -> str:
             f"({_first_sentence(e.source)})" + (f"; {lacking}" if lacking else "")
         )
     profile = gpu.profile
-    used = {
-        "GEMM": profile.find("gemm", d.arithmetic),
-        "decode attention": profile.find("decode_attention", d.attention_kernel or ""),
-        "prefill attention": profile.find("prefill_attention", d.attention_kernel or ""),
-    }
+    used = {"GEMM": profile.find("gemm", d.arithmetic)}
+    operators = [name for group in d.model.layers for name in group.attention.operators]
+    for name in dict.fromkeys(operators):
+        used[_title(name)] = profile.find(name, d.attention_kernel or "")
     if d.layout.gpus > 1:
         used["all-reduce"] = profile.find("all_reduce", "bf16")
     errors = ", ".join(
         f"{name} {fit.holdout.median:.1%}" for name, fit in used.items() if fit is not None
     )
-    missing = ", ".join(name for name, fit in used.items() if fit is None)
+    elsewhere = [_title(name) for name in DEFAULTS if _title(name) in used]
+    elsewhere = [title for title in elsewhere if used[title] is None]
+    missing = ", ".join(name for name, fit in used.items() if fit is None and name not in elsewhere)
     drift = max((fit.drift for fit in used.values() if fit is not None), default=0.0)
     return (
         f"{gpu.title}: {profile.source.rstrip('.')}; fitted {profile.date}, median error on shapes "
         f"held out: {errors or 'none measured'}"
         + (f"; the machine's speed wandered by {drift:.1%} meanwhile" if drift else "")
         + (f"; from the data sheet: {missing}" if missing else "")
+        + (f"; as on an H200: {', '.join(elsewhere)}" if elsewhere else "")
     )
+
+
+def _title(operator: str) -> str:
+    """An operator of a profile in words.
+
+    >>> _title("prefill_attention"), _title("mla_decode")
+    ('prefill attention', 'MLA decode')
+    """
+    return operator.replace("_", " ").replace("mla", "MLA").replace("dsa", "DSA")
 
 
 def _first_sentence(text: str) -> str:

@@ -127,8 +127,9 @@ class Deployment:
         return missing_format(self.gpu, self.weights, self.activations)
 
     def weight_bytes(self) -> float:
-        """Bytes of weights on one GPU, the one that holds most."""
-        return self.model.stored_bytes(self.formats, self.layout)
+        """Bytes of weights on one GPU, the one that holds most; with what engines keep twice."""
+        copies = self.model.copies(self.layout) * self.activation_bytes
+        return self.model.stored_bytes(self.formats, self.layout) + copies
 
     def kv_bytes_per_token(self) -> float:
         """Bytes of KV cache of one token on one GPU."""

@@ -115,6 +115,14 @@ class GroupedQuery:
         one = self.share(layout.tensor)
         return 2 * one.query_size + 2 * one.kv_size
 
+    def copies(self, layout: Layout) -> float:
+        """None."""
+        return 0.0
+
+    def workspace(self, layout: Layout) -> float:
+        """None."""
+        return 0.0
+
     def not_shared(self, layout: Layout) -> str | None:
         """Query heads are shared out; KV heads are shared out or copied."""
         gpus, which = layout.tensor, f"tensor_parallel: {layout.tensor} GPUs"
@@ -131,6 +139,11 @@ class GroupedQuery:
             f"2 (K, V) x {layers} layers x {heads} heads x {self.head_dim} x "
             f"{precision_bytes(precision):g} B"
         )
+
+    @property
+    def operators(self) -> tuple[str, str]:
+        """Decode and prefill attention."""
+        return "decode_attention", "prefill_attention"
 
     @property
     def left_out(self) -> str | None:

@@ -10,6 +10,10 @@ from sim.specs.layout import ONE_GPU, Layout
 from sim.specs.precision import precision_bytes
 from sim.specs.window import Window
 
+WORKSPACE = 65536
+"""Tokens before a chunk that are projected up at once, for contexts of 8,192 tokens and more (vLLM
+0.32, chunked prefill workspace)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Latent:
@@ -52,6 +56,11 @@ class Latent:
         return self.qk_nope_head_dim + self.qk_rope_head_dim
 
     @property
+    def up_size(self) -> int:
+        """Width of one head's part of a key and its value, which are projected up."""
+        return self.qk_nope_head_dim + self.v_head_dim
+
+    @property
     def down_size(self) -> int:
         """Width of what one token is projected down to: its latent vector, and that of its queries
         where they have one. Every GPU computes it whole."""
@@ -73,7 +82,7 @@ class Latent:
     def _per_head(self, hidden_size: int) -> int:
         """Weights of all heads: up to queries, up to keys and values, and output."""
         queries = self.key_size * (self.q_lora_rank or hidden_size)
-        up = self.kv_lora_rank * (self.qk_nope_head_dim + self.v_head_dim)
+        up = self.kv_lora_rank * self.up_size
         return self.num_heads * (queries + up + self.v_head_dim * hidden_size)
 
     def _kept(self, hidden_size: int) -> int:
@@ -107,6 +116,15 @@ class Latent:
         heads = self.num_heads / layout.tensor
         return self.down_size + heads * 2 * (self.key_size + self.v_head_dim)
 
+    def copies(self, layout: Layout) -> float:
+        """The projection up, once more as decoding absorbs it (vLLM 0.32, SGLang 0.5)."""
+        return self.num_heads / layout.tensor * self.kv_lora_rank * self.up_size
+
+    def workspace(self, layout: Layout) -> float:
+        """Latent vectors of tokens before a chunk, gathered, and projected up."""
+        up = self.num_heads / layout.tensor * self.up_size
+        return WORKSPACE * (self.latent_size + up)
+
     def not_shared(self, layout: Layout) -> str | None:
         """Heads are shared out; the latent cache is copied."""
         gpus = layout.tensor
@@ -120,6 +138,11 @@ class Latent:
             f"{layers} layers x ({self.kv_lora_rank} latent + {self.qk_rope_head_dim} rotary) x "
             f"{precision_bytes(precision):g} B{copied(layout)}"
         )
+
+    @property
+    def operators(self) -> tuple[str, str]:
+        """Latent attention's."""
+        return "mla_decode", "mla_prefill"
 
     @property
     def left_out(self) -> str | None:

@@ -64,6 +64,12 @@ class Attention(Protocol):
     def widest(self, hidden_size: int, layout: Layout) -> float:
         """Numbers per token that its intermediate results take on one GPU at their largest."""
 
+    def copies(self, layout: Layout) -> float:
+        """Numbers of 16 bits that engines keep on one GPU of its weights in another form."""
+
+    def workspace(self, layout: Layout) -> float:
+        """Numbers that its intermediate results take on one GPU beyond those of each token."""
+
     def not_shared(self, layout: Layout) -> str | None:
         """Why the GPUs of a layout cannot share it: the key, how many GPUs, a verb and its object,
         such as ``tensor_parallel: 3 GPUs cannot share the 32 attention heads``; None if they
@@ -71,6 +77,10 @@ class Attention(Protocol):
 
     def kv_arithmetic(self, layers: int, precision: str, layout: Layout) -> str:
         """The bytes that a token takes in so many layers on one GPU as a product."""
+
+    @property
+    def operators(self) -> tuple[str, str]:
+        """What a profile calls its decoding and its prompts."""
 
     @property
     def left_out(self) -> str | None:

@@ -130,6 +130,10 @@ class ModelSpec:
             each.parameters * precision_bytes(formats[each.role]) for each in self.weights(layout)
         )
 
+    def copies(self, layout: Layout = ONE_GPU) -> float:
+        """Numbers of 16 bits that engines keep on one GPU of the weights in another form."""
+        return sum(g.count * g.attention.copies(layout) for g in self.layers)
+
     def kv_bytes_per_token(self, precision: str, layout: Layout = ONE_GPU) -> float:
         """Bytes of KV cache that one token of context takes on one GPU.
 

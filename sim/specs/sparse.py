@@ -45,20 +45,22 @@ class SparseLatent(Latent):
         return self.index_n_heads * self.index_head_dim
 
     def weights(self, hidden_size: int, layout: Layout = ONE_GPU) -> tuple[Weights, ...]:
-        """Also the indexer's, which every GPU has whole: its queries and key; at 16 bits the
-        weights of its heads and the norm of its key, which has a bias."""
+        """Also the indexer's, which every GPU has whole: its queries; at 16 bits its key, the
+        weights of its heads and the norm of its key, which has a bias (as in vLLM 0.32)."""
         found = Latent.weights(self, hidden_size, layout)
         if self.index_shared:
             return found
-        small = hidden_size * self.index_n_heads + 2 * self.index_head_dim
+        queries, kept = self._indexer(hidden_size)
         return (
             *found,
-            Weights("indexer", self._indexer(hidden_size), "projections"),
-            Weights("indexer's heads and norm", small, "kept"),
+            Weights("indexer's queries", queries, "projections"),
+            Weights("indexer's key and heads", kept + 2 * self.index_head_dim, "kept"),
         )
 
-    def _indexer(self, hidden_size: int) -> int:
-        return (self.q_lora_rank or 0) * self.index_size + hidden_size * self.index_head_dim
+    def _indexer(self, hidden_size: int) -> tuple[int, int]:
+        """Weights of its queries, and of its key and its heads."""
+        kept = hidden_size * (self.index_head_dim + self.index_n_heads)
+        return (self.q_lora_rank or 0) * self.index_size, kept
 
     def latent_bytes(self, precision: str) -> float:
         """Bytes of a token's latent vector and position. In 8 bits with scales, as the sparse
@@ -98,13 +100,22 @@ class SparseLatent(Latent):
         flops = Latent.flops_per_token(self, hidden_size)
         if self.index_shared:
             return flops
-        return flops + 2.0 * (self._indexer(hidden_size) + hidden_size * self.index_n_heads)
+        return flops + 2.0 * sum(self._indexer(hidden_size))
 
     def widest(self, hidden_size: int, layout: Layout) -> float:
         """Latent vectors, and queries and results over them, before and after the up-projection."""
         heads = self.num_heads / layout.tensor
         inner = self.latent_size + self.kv_lora_rank + self.key_size + self.v_head_dim
         return self.down_size + heads * inner + (0 if self.index_shared else self.index_size)
+
+    def workspace(self, layout: Layout) -> float:
+        """None: nothing is projected up."""
+        return 0.0
+
+    @property
+    def operators(self) -> tuple[str, str]:
+        """Sparse attention's."""
+        return "dsa_decode", "dsa_prefill"
 
     def kv_arithmetic(self, layers: int, precision: str, layout: Layout) -> str:
         """Latent vectors, and the indexer's keys."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from rich.text import Text
 from sim.cost import Deployment
 from sim.memory.capacity import Capacity
 from sim.planning.analysis import check_context, roofline_document
+from sim.specs.layers import Attention
 from sim.units import show_bytes, show_number, show_rate, show_time
 
 MOST_SHOWN = 1e5
@@ -104,6 +106,9 @@ def fit_view(d: Deployment, memory: Capacity, context: int) -> Table:
     table.add_column("arithmetic", ratio=4)
     table.add_column("amount", justify="right", no_wrap=True)
     shared = f" / {tp}" if tp > 1 else ""
+    copied = ""
+    if d.model.copies(d.layout):  # of latent attention
+        copied = ", some on every GPU, some twice" if tp > 1 else ", some twice"
     per_block = memory.kv_bytes_per_token * memory.block_size
     rows = [
         ("visible memory", "", show_bytes(memory.memory)),
@@ -115,7 +120,7 @@ def fit_view(d: Deployment, memory: Capacity, context: int) -> Table:
         ),
         (
             "- weights",
-            f"{model.parameters:,} parameters in {_weights(d)}{shared}",
+            f"{model.parameters:,} parameters in {_weights(d)}{shared}{copied}",
             show_bytes(memory.weights),
         ),
         ("- activations", "largest pass, and its logits", show_bytes(memory.activations)),
@@ -158,9 +163,12 @@ def fit_view(d: Deployment, memory: Capacity, context: int) -> Table:
 
 
 def _kv_arithmetic(d: Deployment) -> str:
-    """KV bytes of a token as a sum of products."""
+    """KV bytes of a token as a sum of products, one for each kind of attention."""
+    layers: Counter[Attention] = Counter()
+    for group in d.model.layers:
+        layers[group.attention] += group.count
     return " + ".join(
-        group.attention.kv_arithmetic(group.count, d.kv_cache, d.layout) for group in d.model.layers
+        attention.kv_arithmetic(count, d.kv_cache, d.layout) for attention, count in layers.items()
     )
 
 

@@ -197,8 +197,9 @@ def test_prompts_over_chosen_tokens() -> None:
 def test_the_indexer_is_whole_on_every_gpu() -> None:
     found = per_token(cost(V32, 8), 3)
     assert found["indexer: queries"].flops == 61 * 2 * 3 * 1536 * 8192
-    assert found["indexer: key"].flops == 61 * 2 * 3 * 7168 * 128
-    assert found["indexer: heads"].bytes == 61 * 2 * (7168 * 64 + 3 * (7168 + 64))
+    assert found["indexer: key and heads"].flops == 61 * 2 * 3 * 7168 * 192
+    in_16_bits = per_token(cost(V32, 8, "fp8"), 3)["indexer: key and heads"]
+    assert in_16_bits.bytes == 61 * 2 * (7168 * 192 + 3 * (7168 + 192))
     assert found["q up projection"].flops == 61 * 2 * 3 * 1536 * 3072
 
 

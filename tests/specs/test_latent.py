@@ -11,6 +11,8 @@ from dataclasses import replace
 import pytest
 
 from sim import catalog
+from sim.memory.capacity import activation_bytes
+from sim.specs.deployment import Deployment
 from sim.specs.latent import Latent
 from sim.specs.layers import Read, counted
 from sim.specs.layout import Layout
@@ -64,14 +66,14 @@ def test_flops_of_a_pair() -> None:
 
 
 def test_an_indexer_adds_weights_that_every_gpu_has() -> None:
-    """Queries 1,536 x 64 x 128, a key 7,168 x 128; the weights of the heads 7,168 x 64 and the
+    """Queries 1,536 x 64 x 128; a key 7,168 x 128, the weights of the heads 7,168 x 64 and the
     key's norm 2 x 128 stay at 16 bits."""
-    projections, kept = 12_582_912 + 917_504, 458_752 + 256
+    projections, kept = 12_582_912, 917_504 + 458_752 + 256
     assert counted(V32.weights(7168), "projections") == 187_105_280 + projections
     assert counted(V32.weights(7168), "kept") == 2048 + kept
     alone = sum(each.parameters for each in V3.weights(7168, EIGHT))
     assert sum(each.parameters for each in V32.weights(7168, EIGHT)) == alone + projections + kept
-    assert V32.flops_per_token(7168) == V3.flops_per_token(7168) + 2 * (projections + 458_752)
+    assert V32.flops_per_token(7168) == V3.flops_per_token(7168) + 2 * (projections + kept - 256)
     shared = replace(V32, index_shared=True)
     assert shared.weights(7168) == V3.weights(7168)
     assert shared.flops_per_token(7168) == V3.flops_per_token(7168)
@@ -88,6 +90,22 @@ def test_kv_of_a_token_with_an_indexer() -> None:
     shared = replace(V32, index_shared=True)
     assert shared.kv_bytes_per_token("fp8") == 656
     assert shared.reads("fp8") == (Read(656.0, 2048),)
+
+
+def test_what_engines_keep_twice_and_project_up() -> None:
+    """16 heads x 512 x 256 in each layer of one GPU of eight; 65,536 tokens of 576 numbers, and of
+    16 x 256 that are projected up. The memory of one of eight H200: 61 layers x 2 B each of the
+    first are in the weights, one layer's of the second in the largest pass."""
+    assert V3.copies(EIGHT) == V32.copies(EIGHT) == 16 * 512 * 256
+    assert V3.workspace(EIGHT) == 65536 * (576 + 16 * 256)
+    assert V32.workspace(EIGHT) == 0
+    model, gpu = catalog.model("deepseek-v3"), catalog.gpu("h200-sxm")
+    d = Deployment(model, gpu, catalog.engine("ideal"), "fp8", "fp8", layout=EIGHT)
+    stored = model.stored_bytes(d.formats, EIGHT)
+    assert d.weight_bytes() - stored == 61 * 16 * 512 * 256 * 2
+    one, two = (activation_bytes(d, tokens, 0) for tokens in (1, 2))
+    per_token = two - one
+    assert one - per_token == 65536 * (576 + 16 * 256) * 2
 
 
 def test_arithmetic_in_words() -> None:

@@ -25,11 +25,8 @@ from sim.cost.operators import Amount, Operator, Prefills
 from sim.cost.rooflines import Rooflines, measured
 from sim.iteration import Part
 from sim.specs.deployment import Deployment
-from sim.specs.latent import Latent
+from sim.specs.latent import WORKSPACE, Latent
 from sim.specs.window import Window
-
-WORKSPACE = 65536
-"""Tokens before a chunk that are projected up at once (vLLM 0.32, chunked prefill workspace)."""
 
 STEP = 64
 """Rows between two tabulated products."""
@@ -56,7 +53,7 @@ class LatentPart:
         self._decode_flops = one.absorbed_flops_per_pair()
         self._token_bytes = attention.kv_bytes_per_token(d.kv_cache)
         self._table = DecodeTable(self._decode_kernel(), layers)
-        self._up_size = one.num_heads * (one.qk_nope_head_dim + one.v_head_dim)
+        self._up_size = one.num_heads * one.up_size
         self._make_prompts()
 
     def _decode_kernel(self) -> LatentDecode:

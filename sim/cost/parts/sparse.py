@@ -46,13 +46,13 @@ class SparseLatentPart(LatentPart):
         one, kernels, layers = self._one, self._kernels, self._layers
         if one.index_shared:
             return operators
-        queries, key = (one.q_lora_rank or 0, one.index_size), (self._hidden, one.index_head_dim)
+        queries = one.q_lora_rank or 0, one.index_size
+        key = self._hidden, one.index_head_dim + one.index_n_heads
         moved = (one.index_size + one.index_head_dim) * (kernels.moved + 1)
         return [
             *operators,
             kernels.projection("indexer: queries", layers, m, *queries),
-            kernels.projection("indexer: key", layers, m, *key),
-            kernels.unquantised("indexer: heads", layers, m, self._hidden, one.index_n_heads),
+            kernels.unquantised("indexer: key and heads", layers, m, *key),
             kernels.plain("indexer: rotary, quantise", layers, m * moved),
         ]
 
