@@ -67,6 +67,10 @@ class Timer(ABC):
         iteration with prompts; the fields of a ``Batch`` one by one, so that no replica has to make
         one."""
 
+    def beside(self, others: int) -> Timer:
+        """The times on a data rank while the other ranks have so many tokens in the pass in sum."""
+        return self
+
     def windowed_line(self, sequences: int, context: int, seen: Seen) -> tuple[float, float, float]:
         """``line`` of sequences that see so much through the windows of their model; it holds no
         longer than ``seen.left`` iterations."""

@@ -50,6 +50,11 @@ class PreparedPool:
         return self.settings.replicas
 
     @property
+    def ranks(self) -> int:
+        """Data ranks of all of them, each with a scheduler and a KV cache; else as ``replicas``."""
+        return self.settings.ranks
+
+    @property
     def gpus(self) -> int:
         """GPUs of all of them."""
         return self.replicas * self.deployment.layout.gpus

@@ -39,8 +39,9 @@ class Target(Protocol):
     """A replica as a router sees it when a request arrives. All but ``outstanding`` is worked out
     when it is asked for, so that a router pays for what it looks at."""
 
-    outstanding: int
-    """Requests sent there and not finished, waiting *and* running."""
+    @property
+    def outstanding(self) -> int:
+        """Requests sent there and not finished, waiting *and* running."""
 
     @property
     def queued(self) -> int:

@@ -16,7 +16,8 @@ import simpy
 
 from sim.errors import InfersimError, UsageError
 from sim.loop.clock import Stop, run
-from sim.loop.fleet import Fleet, Progress, make_fleet
+from sim.loop.fleet import Engine, Fleet, Progress, make_fleet
+from sim.loop.lockstep import LockStep, Rank
 from sim.loop.recorder import Recorder
 from sim.loop.replica import Replica
 from sim.metrics.own import load_metrics
@@ -157,14 +158,14 @@ def play(
     it, on the pools of ``setup``."""
     scenario = setup.scenario
     env = simpy.Environment()
-    recorder = Recorder(len(setup.pools[0].deployment.model.windows))
+    windows = {len(pool.deployment.model.windows) for pool in setup.pools}
+    ranks = any(pool.deployment.layout.data > 1 for pool in setup.pools)
+    recorder = Recorder(max(windows), ranks=ranks)
+    places = [(pool, number) for pool in setup.pools for number in pool.settings.engines]
 
-    pool_of = [pool for pool in setup.pools for _ in range(pool.replicas)]
-
-    def make_replica(index: int, on_finish: Callable[[Request], None] | None) -> Replica:
-        pool = pool_of[index]
-        scheduler = make_replica_scheduler(pool)
-        return Replica(env, index, scheduler, pool.cost, recorder, leap=leap, on_finish=on_finish)
+    def make_replica(index: int, on_finish: Callable[[Request], None] | None) -> Engine:
+        pool, first = places[index]
+        return make_engine(env, pool, first, recorder, leap=leap, on_finish=on_finish)
 
     fleet = make_fleet(
         env,
@@ -172,7 +173,7 @@ def play(
         make_router(scenario.router, scenario.seed, scenario.folders),
         recorder,
         make_replica,
-        replicas=len(pool_of),
+        replicas=len(places),
         front_end=front_end_of(setup.pools),
         progress=progress,
     )
@@ -180,8 +181,8 @@ def play(
     interrupted = _run(env, fleet, horizon, stop)
     end = env.now if interrupted or horizon == math.inf else horizon
     for replica in fleet.replicas:
-        for request, generated in replica.stop(end):
-            recorder.leave_unfinished(request, replica.index, generated)
+        for number, request, generated in replica.stop(end):
+            recorder.leave_unfinished(request, number, generated)
         replica.check_integrity()
     record = recorded(
         setup,
@@ -195,6 +196,38 @@ def play(
         "every request is completed, rejected or unfinished"
     )
     return record
+
+
+def make_engine(
+    env: simpy.Environment,
+    pool: PreparedPool,
+    number: int,
+    recorder: Recorder,
+    *,
+    leap: bool,
+    on_finish: Callable[[Request], None] | None,
+    replica: type[Replica] = Replica,
+    rank: type[Rank] = Rank,
+) -> Engine:
+    """One replica of ``pool``, with that ``number``; its data ranks, if it has any, have that
+    number and those that follow."""
+    ranks = pool.deployment.layout.data
+    if ranks == 1:
+        scheduler = make_replica_scheduler(pool)
+        return replica(env, number, scheduler, pool.cost, recorder, leap=leap, on_finish=on_finish)
+    parts = [
+        rank(
+            env,
+            number + at,
+            make_replica_scheduler(pool),
+            pool.cost,
+            recorder,
+            leap=leap,
+            on_finish=on_finish,
+        )
+        for at in range(ranks)
+    ]
+    return LockStep(env, parts, leap=leap)
 
 
 def recorded(

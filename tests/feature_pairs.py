@@ -108,6 +108,11 @@ FEATURES: Mapping[str, dict[str, Any]] = {
     },
     "latent": {"model": str(MODELS / "tiny-latent")},
     "sparse": {"model": str(MODELS / "tiny-sparse")},
+    "data-parallel": {
+        "model": str(MODELS / "tiny-experts"),
+        "fleet.data_parallel": 2,
+        "fleet.expert_parallel": True,
+    },
     # traffic
     "constant": arrivals("constant", rate=64),
     "gamma": arrivals("gamma", rate=60, cv=3),
@@ -209,6 +214,7 @@ def played(scenario: Scenario, leap: bool) -> Played:
         leap=leap,
         replicas=scenario.fleet[0].replicas,
         router=scenario.router,
+        ranks=setup.only.deployment.layout.data,
         horizon=scenario.run.horizon,
     )
 

@@ -11,7 +11,8 @@ import simpy
 
 from sim.iteration import Part, Timer
 from sim.loop.clock import Stop, run
-from sim.loop.fleet import make_fleet
+from sim.loop.fleet import Engine, make_fleet
+from sim.loop.lockstep import LockStep, Rank
 from sim.loop.recorder import Recorder
 from sim.loop.replica import Replica
 from sim.request import Request, TrafficClass
@@ -74,10 +75,12 @@ def play(
     replicas: int = 1,
     router: str = "least-outstanding",
     horizon: float | None = None,
+    ranks: int = 1,
 ) -> Played:
     """Run open traffic (arrival, prompt, output, perhaps a class) or closed traffic (clients, think
-    time, lengths)."""
-    played = Played(recorder=Recorder(len(scheduler().decoding.windows)))
+    time, lengths), on replicas of so many data ranks."""
+    windows = len(scheduler().decoding.windows)
+    played = Played(recorder=Recorder(windows, ranks=ranks > 1))
     env = simpy.Environment()
 
     class Logged(Replica):
@@ -100,15 +103,22 @@ def play(
             self.scheduler.check_integrity()
             played.events += 1
 
-    def make(index: int, on_finish: Callable[[Request], None] | None) -> Replica:
+    class LoggedRank(Logged, Rank):
+        pass
+
+    def make(index: int, on_finish: Callable[[Request], None] | None) -> Engine:
         def finished(request: Request) -> None:
             played.log.append((env.now, "finish", request.id))
             if on_finish is not None:
                 on_finish(request)
 
-        return Logged(
-            env, index, scheduler(), price, played.recorder, leap=leap, on_finish=finished
-        )
+        kind = Logged if ranks == 1 else LoggedRank
+        made = [
+            kind(env, number, scheduler(), price, played.recorder, leap=leap, on_finish=finished)
+            for number in range(index * ranks, (index + 1) * ranks)
+        ]
+        played.replicas += made
+        return made[0] if ranks == 1 else LockStep(env, made, leap=leap)
 
     source: OpenTraffic | ClosedTraffic
     if isinstance(traffic, list):
@@ -133,6 +143,5 @@ def play(
         run(env, math.inf if horizon is None else horizon, Stop())
     if horizon is not None:
         for replica in fleet.replicas:
-            played.unfinished.update({r.id: n for r, n in replica.stop(horizon)})
-    played.replicas = fleet.replicas
+            played.unfinished.update({r.id: n for _, r, n in replica.stop(horizon)})
     return played

@@ -36,6 +36,11 @@ ExpertParallel = Annotated[
     bool, typer.Option("--expert-parallel", help="Whole experts on each GPU, not parts of all.")
 ]
 
+DataParallel = Annotated[
+    int,
+    typer.Option("--data-parallel", min=1, max=LARGEST, help="Ranks that share the experts."),
+]
+
 
 def _deployment(
     model: str,
@@ -64,10 +69,10 @@ def _deployment(
         raise UsageError(str(error)) from None
 
 
-def _layout(tensor_parallel: int, expert_parallel: bool) -> Layout:
+def _layout(tensor: int, data: int, whole_experts: bool) -> Layout:
     from sim.specs.layout import Layout
 
-    return Layout(tensor_parallel, expert=tensor_parallel if expert_parallel else 1)
+    return Layout(tensor, data=data, expert=tensor * data if whole_experts else 1)
 
 
 def roofline(
@@ -91,6 +96,7 @@ def roofline(
     kv_cache: KvCache = "bf16",
     tensor_parallel: Tp = 1,
     expert_parallel: ExpertParallel = False,
+    data_parallel: DataParallel = 1,
     as_json: AsJson = False,
 ) -> None:
     """Print FLOPs, bytes, time and bound of every operator: what batching amortises."""
@@ -99,7 +105,7 @@ def roofline(
         from sim.terminal.analysis import roofline_view
         from sim.terminal.console import stdout
 
-        layout = _layout(tensor_parallel, expert_parallel)
+        layout = _layout(tensor_parallel, data_parallel, expert_parallel)
         d = _deployment(model, gpu, "ideal", weights, activations, kv_cache, layout)
         if as_json:
             document = roofline_document(d, batch, context, prompt)
@@ -118,6 +124,7 @@ def fit(
     kv_cache: KvCache = "bf16",
     tensor_parallel: Tp = 1,
     expert_parallel: ExpertParallel = False,
+    data_parallel: DataParallel = 1,
     block_size: Annotated[int, typer.Option(min=1, max=LARGEST)] = 16,
     gpu_memory_utilization: Annotated[float, typer.Option(min=0.01, max=1.0)] = 0.9,
     max_num_batched_tokens: Annotated[int, typer.Option(min=1, max=LARGEST)] = 8192,
@@ -131,7 +138,7 @@ def fit(
         from sim.terminal.analysis import fit_view
         from sim.terminal.console import stdout
 
-        layout = _layout(tensor_parallel, expert_parallel)
+        layout = _layout(tensor_parallel, data_parallel, expert_parallel)
         d = _deployment(model, gpu, engine, weights, activations, kv_cache, layout)
         capacity_of = partial(
             capacity,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.cost.operators import Amount, Operator, Prefills
-from sim.growth.leaps import SEEN, SEEN_GROWING, Leaps
+from sim.growth.leaps import OTHERS, SEEN, SEEN_GROWING, Leaps
 from sim.iteration import Batch
 
 Floats = NDArray[np.float64]
@@ -41,7 +41,7 @@ class Batches:
     of its passes, the ``prompts`` prefilled and their ``prompt_tokens``, what prefill attention
     took (``prefill_attention``) and its query-key ``pairs``, and how many ``times`` it ran.
     ``seen`` is what they see of the context through each window of the model, a column each, where
-    it is known."""
+    it is known; ``others`` the tokens that other data ranks have in each pass, where it is."""
 
     sequences: Counts
     context: Floats
@@ -51,6 +51,7 @@ class Batches:
     pairs: Floats
     times: Floats
     seen: tuple[Floats, ...] = ()
+    others: Counts | None = None
 
     @classmethod
     def of(cls, plans: NDArray[np.void]) -> Batches:
@@ -67,6 +68,7 @@ class Batches:
             pairs=plans["pairs"],
             times=leaps.times.astype(np.float64),
             seen=_seen(plans, leaps),
+            others=plans[OTHERS] if OTHERS in (plans.dtype.names or ()) else None,
         )
 
     @classmethod
@@ -91,6 +93,13 @@ class Batches:
     def tokens(self) -> Counts:
         """Tokens in a pass, prompts and decodes together."""
         return self.sequences + self.prompt_tokens
+
+    def everyone(self, ranks: int) -> Counts:
+        """Tokens of all data ranks in a pass; as many on each, where it is not known."""
+        if self.others is None:
+            found: Counts = self.tokens * ranks
+            return found
+        return self.tokens + self.others
 
     @property
     def outputs(self) -> Counts:

@@ -69,6 +69,11 @@ class CostModel(Timer):
             found._lines, found._beside = {}, {}
         return found
 
+    @property
+    def alone(self) -> CostModel:
+        """The times of a data rank while the others have nothing to do but a dummy token each."""
+        return self if self._ranks == 1 else self.beside(self._ranks - 1)
+
     def line(self, sequences: int, context: int) -> Line:
         """Time of a decode-only iteration over ``sequences``, as the line that holds at
         ``context``."""
@@ -245,14 +250,20 @@ class CostModel(Timer):
         bytes.
         """
         tokens, outputs = batches.sizes(batches.tokens), batches.sizes(batches.outputs)
-        per_token = self.by_size.per_token(tokens.different)
+        size, met = self.by_size, []
+        per_token = size.per_token if self._ranks == 1 else size.of_one_rank
+        if self._ranks > 1:
+            everyone = batches.sizes(batches.everyone(self._ranks))
+            of_all = size.of_all_ranks(everyone.different)
+            met = [Ran("tokens", operator, everyone.times, everyone) for operator in of_all]
         per_output = self.by_size.per_output(outputs.different)
         sequences = batches.sequences.astype(np.float64)
         decode = self.attention.decode(sequences, batches.context, batches.seen)
         prefills = batches.prefills if each else batches.prefills.together()
         prefill = self.attention.prefill_operator(prefills)
         return [
-            *(Ran("tokens", operator, tokens.times, tokens) for operator in per_token),
+            *(Ran("tokens", o, tokens.times, tokens) for o in per_token(tokens.different)),
+            *met,
             *(Ran("outputs", operator, outputs.times, outputs) for operator in per_output),
             Ran("decodes", decode, batches.times),
             Ran("prompts", prefill, np.ones(len(batches.times) if each else 1)),

@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Numbers = NDArray[Any]
 
+OTHERS = "others"
+"""Column of recorded plans on data ranks: tokens that the other ranks have in each iteration."""
+
 COLUMNS = ("start_s", "end_s", "iterations", "decode_seqs")
 """What ``Leaps.saved`` needs of a timeseries."""
 

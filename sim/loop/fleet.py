@@ -13,6 +13,7 @@ from itertools import chain
 import simpy
 
 from sim.loop.clock import ARRIVAL, Alarm, Process
+from sim.loop.lockstep import LockStep
 from sim.loop.recorder import Recorder
 from sim.loop.replica import Replica
 from sim.request import Request, TrafficClass
@@ -20,6 +21,9 @@ from sim.routers import Router
 from sim.workload import ClosedTraffic, OpenTraffic
 
 PROGRESS_EVERY = 4096  # requests
+
+Engine = Replica | LockStep
+"""What a router sends requests to."""
 
 Progress = Callable[[int, int], None]
 """Called now and then with (requests that have arrived, requests in all)."""
@@ -38,7 +42,7 @@ class Fleet:
         front_end: float,
         progress: Progress | None = None,
     ) -> None:
-        self.replicas: list[Replica] = []
+        self.replicas: list[Engine] = []
         self.issued = 0
         self._env = env
         self._router = router
@@ -140,7 +144,7 @@ def make_fleet(
     traffic: OpenTraffic | ClosedTraffic,
     router: Router,
     recorder: Recorder,
-    make_replica: Callable[[int, Callable[[Request], None] | None], Replica],
+    make_replica: Callable[[int, Callable[[Request], None] | None], Engine],
     *,
     replicas: int,
     front_end: float,

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.growth.leaps import SEEN, SEEN_GROWING
+from sim.growth.leaps import OTHERS, SEEN, SEEN_GROWING
 from sim.request import NEVER, Request
 
 COMPLETED, REJECTED, UNFINISHED = 0, 1, 2
@@ -87,16 +87,17 @@ ABSENCE = np.dtype(
 )
 
 
-def plan_rows_of(windows: int) -> np.dtype[np.void]:
-    """Rows of plans of a model with so many windows (``sim.specs.window``).
+def plan_rows_of(windows: int, *, ranks: bool = False) -> np.dtype[np.void]:
+    """Rows of plans of a model with so many windows (``sim.specs.window``), on data ``ranks``.
 
-    >>> plan_rows_of(0) is PLAN, plan_rows_of(2)["seen"].shape
-    (True, (2,))
+    >>> plan_rows_of(0) is PLAN, plan_rows_of(2)["seen"].shape, plan_rows_of(0, ranks=True)[OTHERS]
+    (True, (2,), dtype('int32'))
     """
-    if not windows:
+    if not windows and not ranks:
         return PLAN
     seen = [(SEEN, "i8", (windows,)), (SEEN_GROWING, "i8", (windows,))]
-    return np.dtype([*PLAN.descr, *seen])
+    others = [(OTHERS, "i4")]
+    return np.dtype([*PLAN.descr, *(seen if windows else []), *(others if ranks else [])])
 
 
 def packer(row: np.dtype[np.void]) -> Callable[..., bytes]:
@@ -111,6 +112,7 @@ def packer(row: np.dtype[np.void]) -> Callable[..., bytes]:
 
 
 pack_plan = packer(PLAN)
+pack_others = struct.Struct("=i").pack
 pack_chunk = packer(CHUNK)
 _pack_request = packer(REQUEST)
 _pack_absence = packer(ABSENCE)
@@ -122,11 +124,13 @@ class Recorder:
 
     ``plans`` takes rows made by ``pack_plan``, ``chunks`` by ``pack_chunk``; the replica appends
     positions to them directly, slower writers a ``PlanRow``. Where the model has ``windows``, what
-    ``pack_seen`` makes follows each row of a plan.
+    ``pack_seen`` makes follows each row of a plan; with data ``ranks``, so does ``pack_others``:
+    the tokens of the other ranks in the pass.
     """
 
-    def __init__(self, windows: int = 0) -> None:
-        self.plan_row = plan_rows_of(windows)
+    def __init__(self, windows: int = 0, *, ranks: bool = False) -> None:
+        self.ranks = ranks
+        self.plan_row = plan_rows_of(windows, ranks=ranks)
         self.pack_seen = struct.Struct(f"={2 * windows}q").pack
         self.plans = bytearray()
         self.chunks = bytearray()

@@ -16,7 +16,7 @@ import simpy
 from sim.growth.steady import SteadyRun
 from sim.iteration import Timer
 from sim.loop.clock import SCHEDULING, Alarm, Process, due_now
-from sim.loop.recorder import Recorder, pack_chunk, pack_plan
+from sim.loop.recorder import Recorder, pack_chunk, pack_others, pack_plan
 from sim.loop.windowed import WindowedTimer
 from sim.request import Request
 from sim.schedulers import Chunk, Plan, Scheduler
@@ -46,7 +46,6 @@ class Replica:
         self._row_bytes = recorder.plan_row.itemsize
         self._leap = leap
         self._on_finish = on_finish
-        self._alarm = Alarm(env)
         self._idle = False
         self._plan: Plan  # the one in flight, or the last one
         self._iterations = 0  # of the plan in flight; 0 if there is none
@@ -54,6 +53,13 @@ class Replica:
         self._started = 0.0
         self._waiting = 0  # requests that the plan in flight left in the queue
         self._timed = (0.0, 0.0, 0.0)  # the plan in flight, if it has prefills: ``Timer.iteration``
+        self._ranks = recorder.ranks
+        self._others = 0  # tokens of other data ranks in the plan in flight
+        self._alarm = Alarm(env)
+        self._start()
+
+    def _start(self) -> None:
+        """Begin to plan."""
         self._alarm.start(self._process())
 
     @property
@@ -93,9 +99,10 @@ class Replica:
         if self._idle:
             self._wake()
 
-    def stop(self, now: float) -> list[tuple[Request, int]]:
+    def stop(self, now: float) -> list[tuple[int, Request, int]]:
         """The run ends here: account for the boundaries of the leap in flight up to ``now``, and
-        return each unfinished request with the number of tokens it has received."""
+        return each unfinished request with the number of the replica and that of the tokens it has
+        received."""
         run = self._run
         if self._iterations and run is not None:
             reached = run.first_boundary_from(now, run.done, run.done + self._iterations)
@@ -104,9 +111,13 @@ class Replica:
             if reached > run.done:
                 self._iterations = reached - run.done
                 self._account(run.boundary(reached))
+        return self.unfinished()
+
+    def unfinished(self) -> list[tuple[int, Request, int]]:
+        """What ``stop`` returns."""
         scheduler = self.scheduler
         unfinished = [*scheduler.waiting, *scheduler.members()]
-        return [(r, r.generated + scheduler.steps(r)) for r in unfinished]
+        return [(self.index, r, r.generated + scheduler.steps(r)) for r in unfinished]
 
     def check_integrity(self) -> None:
         """Raise AssertionError if batch and memory disagree.
@@ -224,6 +235,8 @@ class Replica:
         )
         if seen is not None:
             rows += self._recorder.pack_seen(*seen.tokens, *seen.growing)
+        if self._ranks:
+            rows += pack_others(self._others)
         self._iterations = 0
         if finished:
             self.outstanding -= len(finished)

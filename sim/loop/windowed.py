@@ -17,6 +17,10 @@ class WindowedTimer(Timer):
     def __init__(self, timer: Timer, batch: Steady) -> None:
         self._timer, self._batch = timer, batch
 
+    def beside(self, others: int) -> WindowedTimer:
+        """The same with so many tokens on other ranks."""
+        return WindowedTimer(self._timer.beside(others), self._batch)
+
     def line(self, sequences: int, context: int) -> Line:
         """As long as what is seen grows evenly."""
         seen = self._batch.seen(sequences, context)

@@ -44,8 +44,8 @@ class PoolRun:
 
     @property
     def span(self) -> float:
-        """Seconds of the run, of all its replicas together."""
-        return self.duration * self.pool.replicas
+        """Seconds of the run, of all its replicas (or their data ranks) together."""
+        return self.duration * self.pool.ranks
 
     def serves(self, requests: NDArray[np.void]) -> NDArray[np.bool_]:
         """Which of ``requests`` were on its replicas."""

@@ -151,9 +151,14 @@ class RunRecord:
         return sum(pool.replicas for pool in self.pools)
 
     @property
+    def ranks(self) -> int:
+        """Data ranks of all replicas; where those have none, the replicas."""
+        return sum(pool.ranks for pool in self.pools)
+
+    @property
     def span(self) -> float:
-        """Seconds of the run, of all replicas together."""
-        return self.duration * self.replicas
+        """Seconds of the run, of all ranks together."""
+        return self.duration * self.ranks
 
     @property
     def gpus(self) -> int:

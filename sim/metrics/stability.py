@@ -95,8 +95,7 @@ def load(run: RunRecord) -> Load:
         error=0.0 if law is None else max(full.error for full, _ in served) * utilisation,
         late=float(costs[arrived > arrived[-1] - LATE * span].sum()) / (LATE * span),
         batch=sum(
-            full.slots * part.pool.replicas
-            for (full, _), part in zip(served, run.parts, strict=True)
+            full.slots * part.pool.ranks for (full, _), part in zip(served, run.parts, strict=True)
         ),
         backlog=len(queued) - int(np.searchsorted(left, queued[-1], side="right")),
         drift=drift(queued, left),
@@ -123,7 +122,7 @@ def _served(part: PoolRun, accepted: NDArray[np.void]) -> tuple[FullBatch, Float
     """The full batch of a pool for all requests, and the seconds of its full batches that each
     takes: of as many pools as there are together, it takes the harmonic sum of theirs."""
     full = full_batch(part.pool, accepted["prompt_tokens"], accepted["output_tokens"])
-    return full, full.costs * _slowness(part, full, accepted) / part.pool.replicas
+    return full, full.costs * _slowness(part, full, accepted) / part.pool.ranks
 
 
 def _slowness(run: PoolRun, full: FullBatch, accepted: NDArray[np.void]) -> float:

@@ -212,7 +212,7 @@ def _taken(part: PoolRun) -> _Taken:
 def _kv_cache(run: RunRecord) -> dict[str, Any]:
     """The KV cache of a replica: its size where all have the same, and how full it was."""
     taken = [_taken(part) for part in run.parts]
-    whole = [float(pool.replicas * pool.kv_tokens) for pool in run.pools]
+    whole = [float(pool.ranks * pool.kv_tokens) for pool in run.pools]
     used = mean([each.mean_used for each in taken], whole)
     reserved = mean([each.mean_reserved for each in taken], whole)
     return {
@@ -261,7 +261,7 @@ def _batch(run: RunRecord) -> dict[str, Any]:
     queued = run.requests["arrival"] + run.front_end
     accepted = run.requests["status"] != REJECTED
     waits = np.where(np.isnan(run.queue), np.maximum(run.end - queued, 0.0), run.queue)[accepted]
-    of_replica = [accepted & (run.requests["replica"] == index) for index in range(run.replicas)]
+    of_replica = [accepted & (run.requests["replica"] == index) for index in range(run.ranks)]
     peaks = [peak_queue(queued[mine], run.requests["scheduled"][mine]) for mine in of_replica]
     return {
         "iterations": iterations,
@@ -272,7 +272,7 @@ def _batch(run: RunRecord) -> dict[str, Any]:
         if len(steps)
         else None,
         "peak_decode_batch": int(plans["decode"].max()) if len(plans) else 0,
-        "mean_waiting": float(waits.sum()) / run.duration / run.replicas if run.duration else 0.0,
+        "mean_waiting": float(waits.sum()) / run.duration / run.ranks if run.duration else 0.0,
         "peak_waiting": max(peaks),
     }
 
@@ -319,7 +319,7 @@ def _energy(run: RunRecord, outputs: int) -> dict[str, Any] | None:
     if not outputs:
         return None
     drawn = [(part.attribution.seconds, part.pool.deployment) for part in run.parts]
-    joules = sum(busy * d.gpu.power * d.layout.gpus for busy, d in drawn)
+    joules = sum(busy * d.gpu.power * d.layout.gpus / d.layout.data for busy, d in drawn)
     return {
         "joules_per_output_token": joules / outputs,
         "note": "An upper bound: every busy GPU draws its board limit, an idle one nothing.",
@@ -340,6 +340,7 @@ def _notes(run: RunRecord) -> list[str]:
         *dict.fromkeys(part.pool.deployment.format_note for part in run.parts),
         *dict.fromkeys(_small_cache(part.pool) for part in run.parts),
         *dict.fromkeys(_own_defaults(part) for part in run.parts),
+        *dict.fromkeys(_in_step(part.pool) for part in run.parts),
         f"Latency statistics leave out the first {skipped:,} requests (warm-up)."
         if skipped
         else None,
@@ -347,6 +348,17 @@ def _notes(run: RunRecord) -> list[str]:
         *dict.fromkeys(part.left_out for group in groups for part in (group.attention, group.mlp)),
     ]
     return [note for note in found if note]
+
+
+def _in_step(pool: PreparedPool) -> str | None:
+    """What figures of data ranks mean; None where there are none."""
+    ranks = pool.deployment.layout.data
+    if ranks == 1:
+        return None
+    return (
+        f"KV cache and batch are those of one of {ranks} data ranks; waiting for the rank that "
+        "takes longest counts as time of the host."
+    )
 
 
 def _with_reach(sure: dict[str, Any], found: Mapping[str, Any] | None) -> dict[str, Any]:

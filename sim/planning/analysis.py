@@ -57,6 +57,7 @@ def _subject(d: Deployment) -> dict[str, Any]:
         "model": d.model.name,
         "gpu": d.gpu.name,
         "tensor_parallel": d.layout.tensor,
+        "data_parallel": d.layout.data,
         "expert_parallel": d.layout.expert,
         "precision": {
             "weights": d.weights,

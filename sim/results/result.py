@@ -288,9 +288,10 @@ class Result:
         """The windows through which decoding sequences were seen, by the column that says it."""
         if SEEN not in (self.record.plans.dtype.names or ()):
             return {}
+        windows = max((pool.deployment.model.windows for pool in self.record.pools), key=len)
         return {
             f"decode_seen_{'chunk' if window.chunked else 'window'}_{window.size}": window
-            for window in self.record.pools[0].deployment.model.windows
+            for window in windows
         }
 
     def _timeseries_columns(self) -> dict[str, NDArray[Any]]:

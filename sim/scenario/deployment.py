@@ -85,6 +85,12 @@ class Pool(LimitedSection):
         default=1, description="GPUs that share each layer; vLLM's default."
     )
     pipeline_parallel: Count = Field(default=1, description="Stages of layers; vLLM's default.")
+    data_parallel: Annotated[Count, at_most(1024)] = Field(
+        default=1,
+        description="Ranks of attention data parallelism inside one engine, each with a scheduler, "
+        "a KV cache and tensor_parallel GPUs of its own; they share the experts, and start each "
+        "iteration together. vLLM's default.",
+    )
     expert_parallel: Spread = Field(
         default=False,
         description="Whole experts on each GPU, not a part of each. True: spread over all GPUs of "
@@ -99,10 +105,10 @@ class Pool(LimitedSection):
     @property
     def layout(self) -> Layout:
         """How each replica spreads the model over its GPUs; ValueError if it cannot be."""
-        expert = self.expert_parallel
+        tensor, data, expert = self.tensor_parallel, self.data_parallel, self.expert_parallel
         if expert is True:
-            expert = self.tensor_parallel
-        return Layout(tensor=self.tensor_parallel, expert=expert or 1)
+            expert = tensor * data
+        return Layout(tensor=tensor, data=data, expert=expert or 1)
 
     @model_validator(mode="after")
     def _check_layout(self) -> Pool:

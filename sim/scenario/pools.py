@@ -24,6 +24,9 @@ AnyPool = TypeVar("AnyPool")
 class PoolSettings:
     """The settings of one pool of identical replicas; ``first`` is the number of its first one.
 
+    A replica has as many numbers as it has data ranks: each has its own queue, batch and KV cache,
+    and is to metrics what a replica without them is.
+
     ``price_per_gpu_hour`` is as written: a number, one by GPU, ``catalogue`` or None.
     """
 
@@ -41,8 +44,18 @@ class PoolSettings:
 
     @property
     def numbers(self) -> range:
-        """The numbers of its replicas."""
-        return range(self.first, self.first + self.replicas)
+        """The numbers of its replicas, or of their data ranks."""
+        return range(self.first, self.first + self.ranks)
+
+    @property
+    def engines(self) -> range:
+        """The number of each replica, which is that of its first data rank."""
+        return self.numbers[:: self.layout.data]
+
+    @property
+    def ranks(self) -> int:
+        """Data ranks of all its replicas: schedulers that there are."""
+        return self.replicas * self.layout.data
 
     @property
     def gpus(self) -> int:
@@ -70,7 +83,7 @@ def pools_of(scenario: Scenario) -> tuple[PoolSettings, ...]:
         found.append(
             PoolSettings(
                 index=index,
-                first=sum(before.replicas for before in found),
+                first=sum(before.ranks for before in found),
                 name=pool.name,
                 gpu=pool.gpu,
                 replicas=pool.replicas,

@@ -46,6 +46,11 @@ class Deployment:
                 f"expert_parallel: {self.model.name} has no experts to spread over "
                 f"{self.layout.expert} GPUs; leave it false"
             )
+        if self.layout.data > 1 and not self.model.has_experts:
+            raise ValueError(
+                f"data_parallel: {self.model.name} has no experts that {self.layout.data} ranks "
+                "could share; without, they are replicas: set those"
+            )
         self._check_32_bits()
         if precision_bytes(self.activations) < 2 and self.weights != self.activations:
             raise ValueError(

@@ -100,11 +100,13 @@ class MixtureOfExperts:
 
     def widest(self, hidden_size: int, layout: Layout) -> float:
         """For each chosen expert, what goes in or comes out of a product (one buffer serves the
-        wider of the gate and up outputs and the result) and the product of gate and up."""
+        wider of the gate and up outputs and the result) and the product of gate and up. With data
+        ranks there are as many tokens on every GPU, and their inputs and sums."""
         inner = self.moe_intermediate_size / layout.expert_width
         routed = max((self.mlp_matrices - 1) * inner, hidden_size) + inner
         shared = self.mlp_matrices * self.shared_intermediate_size / layout.tensor
-        return self.experts_per_token * routed + shared
+        gathered = 2 * hidden_size * layout.data if layout.data > 1 else 0
+        return self.experts_per_token * routed * layout.data + gathered + shared
 
     def not_shared(self, layout: Layout) -> str | None:
         """Whole experts, or every expert cut along its width; shared experts are always cut."""

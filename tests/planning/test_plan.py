@@ -420,6 +420,20 @@ def test_launch_commands_spread_experts_as_simulated() -> None:
     assert not any("groups" in note for note in whole["notes"])
 
 
+def test_launch_commands_have_the_data_ranks_simulated() -> None:
+    """SGLang counts all GPUs as tensor ranks, and shares the limits of a batch out among ranks."""
+    fleet = {"gpu": "h200-sxm", "tensor_parallel": 2, "data_parallel": 4, "expert_parallel": True}
+    asked = {"model": "qwen3-30b-a3b", "fleet": fleet, "max_model_len": 8192}
+    made = launch_commands(load_scenario(asked | {"workload": small().resolved()["workload"]}))
+    assert (
+        "--tensor-parallel-size 2 --data-parallel-size 4 --enable-expert-parallel" in made["vllm"]
+    )
+    assert "--tp-size 8 --dp-size 4 --enable-dp-attention --ep-size 8" in made["sglang"]
+    assert "--max-running-requests 1024" in made["sglang"]
+    assert "--tp_size 8 --ep_size 8" in made["tensorrt-llm"]
+    assert any("enable_attention_dp" in note for note in made["notes"])
+
+
 def command(tmp_path: Path, *arguments: str, asked: Scenario | None = None) -> Any:
     path = tmp_path / "small.yaml"
     written = asked or quick(ttft="300ms", tpot="40ms")

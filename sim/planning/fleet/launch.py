@@ -63,6 +63,8 @@ def _share(value: float) -> float:
 def _vllm(pool: PreparedPool, model: str) -> list[object]:
     settings, d, limits = pool.settings, pool.deployment, pool.limits
     words: list[object] = ["vllm", "serve", model, "--tensor-parallel-size", d.layout.tensor]
+    if d.layout.data > 1:
+        words += ["--data-parallel-size", d.layout.data]
     if d.layout.expert > 1:
         words.append("--enable-expert-parallel")
     words += _quantisation(d.weights, "--dtype")
@@ -87,15 +89,18 @@ def _vllm(pool: PreparedPool, model: str) -> list[object]:
 def _sglang(pool: PreparedPool, model: str) -> list[object]:
     settings, d, limits = pool.settings, pool.deployment, pool.limits
     words: list[object] = ["python", "-m", "sglang.launch_server", "--model-path", model]
-    words += ["--tp-size", d.layout.tensor]
+    words += ["--tp-size", d.layout.ranks]
+    if d.layout.data > 1:
+        words += ["--dp-size", d.layout.data, "--enable-dp-attention"]
     if d.layout.expert > 1:
         words += ["--ep-size", d.layout.expert]
     words += _quantisation(d.weights, "--dtype")
     if d.kv_cache in ("fp8", "int8"):
         words += ["--kv-cache-dtype", "fp8_e4m3"]
     words += ["--context-length", limits.max_model_len]
-    words += ["--max-running-requests", limits.max_num_seqs]
-    chunk = limits.max_num_batched_tokens if settings.scheduler.chunked_prefill else -1
+    ranks = d.layout.data  # SGLang shares both limits out among them
+    words += ["--max-running-requests", limits.max_num_seqs * ranks]
+    chunk = limits.max_num_batched_tokens * ranks if settings.scheduler.chunked_prefill else -1
     words += ["--chunked-prefill-size", chunk]
     memory = pool.capacity
     words += ["--mem-fraction-static", _share((memory.weights + _kv(memory)) / memory.memory)]
@@ -108,7 +113,7 @@ def _tensorrt_llm(pool: PreparedPool, model: str) -> list[object]:
     limits, memory, layout = pool.limits, pool.capacity, pool.deployment.layout
     free = memory.memory - memory.taken
     return [
-        *("trtllm-serve", model, "--tp_size", layout.tensor),
+        *("trtllm-serve", model, "--tp_size", layout.ranks),
         *(("--ep_size", layout.expert) if layout.expert > 1 else ()),
         *("--max_batch_size", limits.max_num_seqs, "--max_num_tokens"),
         *(limits.max_num_batched_tokens, "--max_seq_len", limits.max_model_len),
@@ -139,6 +144,8 @@ def _notes(scenario: Scenario, pool: PreparedPool) -> list[str]:
             f"vLLM spreads experts over all {d.layout.ranks} GPUs or none, not over groups of "
             f"{d.layout.expert_width}; its command has all."
         )
+    if d.layout.data > 1:
+        notes.append("TensorRT-LLM also wants enable_attention_dp: true in its --config file.")
     if d.weights not in DTYPES:
         engines = "TensorRT-LLM loads" if d.weights in ON_THE_FLY else "all three load"
         notes.append(

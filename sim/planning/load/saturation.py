@@ -52,7 +52,8 @@ def acceptable(pool: PreparedPool, traffic: Traffic) -> Traffic:
 def saturation(pool: PreparedPool, traffic: Traffic) -> Saturation:
     """What full batches of ``traffic`` serve."""
     full = full_batch(pool, traffic.prompts, traffic.outputs)
-    return Saturation(_rate(full), full.slots)
+    ranks = pool.deployment.layout.data
+    return Saturation(_rate(full) * ranks, full.slots * ranks)
 
 
 def _rate(full: FullBatch) -> float:
@@ -102,7 +103,7 @@ def alone(pool: PreparedPool, traffic: Traffic) -> Alone:
     """The latencies of requests that are alone: prompt by prompt, at most so many tokens in an
     iteration as the scheduler allows, then token by token."""
     chosen = np.linspace(0, len(traffic.prompts) - 1, min(ALONE, len(traffic.prompts))).astype(int)
-    budget, cost = pool.limits.max_num_batched_tokens, pool.cost
+    budget, cost = pool.limits.max_num_batched_tokens, pool.cost.alone
     front_end = cost.deployment.engine.front_end
     ttft, tpot = [], []
     for prompt, output in zip(

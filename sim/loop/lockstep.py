@@ -1,0 +1,324 @@
+"""Runs the data ranks of one engine in lock-step: one SimPy process for all of them.
+
+Each rank has a scheduler and a KV cache of its own, but the tokens of all of them meet in the
+experts of every layer. So all start each iteration together, and it lasts as long as that of the
+rank which takes longest; a rank without requests runs a dummy batch of one token.
+
+While every rank only decodes and nothing can change a batch, the next k iterations are one leap, as
+for a replica (``sim.loop.replica``). Which rank takes longest may change as contexts grow: a run of
+iterations ends where it does, and where the line of any rank ends, with leaps and without.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import simpy
+
+from sim.growth.steady import SteadyRun
+from sim.loop.clock import SCHEDULING, Alarm, Process, due_now
+from sim.loop.replica import Replica
+from sim.request import Request
+from sim.schedulers import Plan, Scheduler
+
+DUMMY_TOKENS = 1
+"""Tokens of the batch of a rank that has nothing to do (vLLM's ``execute_dummy_batch``)."""
+
+FULLNESS, WAITING_WEIGHT = 0.5, 6.0
+"""Share of a rank's KV cache from which on requests that wait there count more, and by how much for
+each share of it (vLLM 0.32, ``DPLBAsyncMPClient``)."""
+
+
+Members = list[tuple[int, int, int]]
+"""The ranks that decode: the number of each, its sequences, and the context that they hold."""
+
+
+class SharedRun(SteadyRun):
+    """A run of decode iterations of several ranks, as long as the rank that takes longest.
+
+    ``advance`` tells each rank the pace; ``move`` goes on, once for all of them.
+    """
+
+    __slots__ = ("members",)
+
+    def __init__(self, start: float, members: Members, times: tuple[float, float, float]) -> None:
+        most, first, step = times
+        super().__init__(start, 1, 0, (most, first, step))
+        self.members = members
+
+    def continued_by(self, start: float, members: Members) -> bool:
+        """Whether an iteration that starts now over those is this run's next one."""
+        if not self.continues(start, 1, self.done) or len(members) != len(self.members):
+            return False
+        done = self.done
+        return all(
+            now[0] == then[0] and now[1] == then[1] and now[2] == then[2] + done * then[1]
+            for now, then in zip(members, self.members, strict=True)
+        )
+
+    def advance(self, iterations: int, end: float) -> tuple[float, float]:
+        """How long the first of the next ``iterations`` takes, and each further one longer."""
+        return self.first + self.step * self.done, self.step
+
+    def move(self, iterations: int, end: float) -> None:
+        """Those have run, until ``end``."""
+        super().advance(iterations, end)
+
+
+class Rank(Replica):
+    """One data rank: a scheduler and its memory, whose iterations ``LockStep`` starts and ends."""
+
+    def _start(self) -> None:
+        """It does not plan by itself."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the plan in flight."""
+        plan = self._plan
+        return plan.sequences + sum(chunk.tokens for chunk in plan.chunks)
+
+    def plan(self, now: float) -> Plan | None:
+        """Plan the next iteration; None if there is nothing to do."""
+        plan = self.scheduler.schedule(now)
+        if self.scheduler.preempted:
+            self._note_preempted(now)
+        if plan is not None:
+            self._plan, self._started = plan, now
+            self._waiting = len(self.scheduler.waiting)
+        return plan
+
+    def alone(self, others: int) -> float:
+        """Seconds of the planned iteration, if no rank took longer."""
+        self._others = others
+        plan, timer = self._plan, self._timer.beside(others)
+        if plan.chunks:
+            self._timed = timer.iteration(plan.sequences, plan.context, plan.chunks, plan.admitted)
+            return self._timed[0]
+        self._timed = (0.0, 0.0, 0.0)
+        _, intercept, slope = timer.line(plan.sequences, plan.context)
+        return intercept + slope * plan.context
+
+    def line(self, others: int) -> tuple[float, float, float]:
+        """Of planned decode iterations: how many there are until the line of their times ends, the
+        first, and by how much each further one is longer."""
+        self._others = others
+        plan = self._plan
+        limit, intercept, slope = self._timer.beside(others).line(plan.sequences, plan.context)
+        left = math.inf
+        if limit < math.inf:
+            left = math.ceil((limit - plan.context) / plan.sequences)
+        return left, intercept + slope * plan.context, slope * plan.sequences
+
+    def launch(self, run: SharedRun | None, iterations: int, seconds: float) -> None:
+        """So many iterations begin, of ``run``, or else one that takes ``seconds``."""
+        self._run, self._iterations = run, iterations
+        if run is None:
+            self._timed = (seconds, *self._timed[1:])
+
+    def shorten(self, iterations: int) -> None:
+        """Fewer iterations are to run."""
+        self._iterations = iterations
+
+    def account(self, end: float) -> None:
+        """The iterations in flight have run until ``end``."""
+        self._account(end)
+
+
+class LockStep:
+    """One engine of several data ranks; routers see it as they see a replica."""
+
+    def __init__(self, env: simpy.Environment, ranks: Sequence[Rank], *, leap: bool) -> None:
+        self.index = ranks[0].index
+        self.ranks = ranks
+        self._env, self._leap = env, leap
+        self._alarm = Alarm(env)
+        self._idle = False
+        self._working: list[Rank] = []  # those with a plan in flight
+        self._iterations = 0  # in flight
+        self._run: SharedRun | None = None
+        self._next = 0  # the rank that comes first where several are alike
+        self._alarm.start(self._process())
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """One of its schedulers: all have the same limits."""
+        return self.ranks[0].scheduler
+
+    @property
+    def outstanding(self) -> int:
+        """Requests sent there and not finished."""
+        return sum(rank.outstanding for rank in self.ranks)
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait, on all ranks."""
+        return sum(rank.queued for rank in self.ranks)
+
+    @property
+    def queued_prompt_tokens(self) -> int:
+        """Tokens of the prompts of those."""
+        return sum(rank.queued_prompt_tokens for rank in self.ranks)
+
+    @property
+    def kv_used(self) -> float:
+        """Share of the KV caches of all ranks that is taken."""
+        return sum(rank.kv_used for rank in self.ranks) / len(self.ranks)
+
+    def submit(self, request: Request) -> None:
+        """Take in a request that arrives now: on the rank that has least to do."""
+        rank = self._choose()
+        rank.outstanding += 1
+        working = rank in self._working
+        matters = rank.scheduler.submit(request)
+        if self._idle:
+            self._wake()
+        elif (matters or not working) and self._iterations > 1:
+            self._cut()
+
+    def flush(self) -> None:
+        """Nothing more arrives before something finishes: launch incomplete batches."""
+        for rank in self.ranks:
+            rank.scheduler.flush()
+        if self._idle:
+            self._wake()
+        elif self._iterations > 1 and any(r.queued for r in self.ranks if r not in self._working):
+            self._cut()
+
+    def stop(self, now: float) -> list[tuple[int, Request, int]]:
+        """The run ends here, as for a replica."""
+        run = self._run
+        if self._iterations and run is not None:
+            reached = run.first_boundary_from(now, run.done, run.done + self._iterations)
+            if run.boundary(reached) > now:
+                reached -= 1
+            if reached > run.done:
+                self._shorten(reached - run.done)
+                self._account(run.boundary(reached))
+        return [each for rank in self.ranks for each in rank.unfinished()]
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError if a rank's batch and memory disagree."""
+        for rank in self.ranks:
+            rank.check_integrity()
+
+    def _choose(self) -> Rank:
+        """The rank with the lowest score: its requests, and more for those that wait where the KV
+        cache fills up. Those that are alike take turns."""
+        count = len(self.ranks)
+        best, least = 0, math.inf
+        for turn in range(count):
+            at = (self._next + turn) % count
+            found = score(self.ranks[at])
+            if found < least:
+                best, least = at, found
+        self._next = (best + 1) % count
+        return self.ranks[best]
+
+    def _wake(self) -> None:
+        self._idle = False
+        self._alarm.move(self._env._now, SCHEDULING + self.index)
+
+    def _process(self) -> Process:
+        env, alarm = self._env, self._alarm
+        completion, scheduling = self.index, SCHEDULING + self.index
+        while True:
+            now = env._now
+            self._working = working = [rank for rank in self.ranks if rank.plan(now) is not None]
+            if not working:
+                self._idle = True
+                yield alarm.at(min(r.scheduler.wakeup(now) for r in self.ranks), scheduling)
+                self._idle = False
+                continue
+            yield alarm.at(self._launch(now), completion)
+            self._account(env._now)
+            if due_now(env):  # others go first
+                yield alarm.at(env._now, scheduling)
+
+    def _launch(self, now: float) -> float:
+        """Time the plans, and begin; when they end."""
+        working = self._working
+        plans, tokens = [rank._plan for rank in working], [rank.tokens for rank in working]
+        total = sum(tokens) + DUMMY_TOKENS * (len(self.ranks) - len(working))
+        others = [total - own for own in tokens]
+        if any(plan.chunks for plan in plans):
+            self._run, self._iterations = None, 1
+            seconds = max(rank.alone(n) for rank, n in zip(working, others, strict=True))
+            for rank in working:
+                rank.launch(None, 1, seconds)
+            return now + seconds
+        members = [
+            (rank.index, plan.sequences, plan.context)
+            for rank, plan in zip(working, plans, strict=True)
+        ]
+        run = self._run
+        if run is None or not run.continued_by(now, members):
+            lines = [rank.line(n) for rank, n in zip(working, others, strict=True)]
+            self._run = run = SharedRun(now, members, longest(lines))
+        times = 1
+        if self._leap and all(plan.stationary for plan in plans):
+            left = run.left()
+            times = min(rank.scheduler.repeats(left) for rank in working)
+            times = self._until_woken(now, run, times)
+        self._iterations = times
+        for rank in working:
+            rank.launch(run, times, 0.0)
+        return run.boundary(run.done + times)
+
+    def _until_woken(self, now: float, run: SharedRun, times: int) -> int:
+        """So many iterations, or fewer: until a rank that waits for company wants to be asked."""
+        idle = [rank.scheduler for rank in self.ranks if rank not in self._working]
+        wakeup = min((scheduler.wakeup(now) for scheduler in idle), default=math.inf)
+        if wakeup == math.inf or times == 1:
+            return times
+        return run.first_boundary_from(wakeup, run.done + 1, run.done + times) - run.done
+
+    def _cut(self) -> None:
+        """End the leap in flight at the first iteration boundary from now on."""
+        run = self._run
+        assert run is not None
+        planned = run.done + self._iterations
+        reached = run.first_boundary_from(self._env._now, run.done + 1, planned)
+        if reached < planned:
+            self._shorten(reached - run.done)
+            self._alarm.move(run.boundary(reached), self.index)
+
+    def _shorten(self, iterations: int) -> None:
+        self._iterations = iterations
+        for rank in self._working:
+            rank.shorten(iterations)
+
+    def _account(self, end: float) -> None:
+        """What is in flight has run until ``end``, on all ranks."""
+        iterations, self._iterations = self._iterations, 0
+        for rank in self._working:
+            rank.account(end)
+        self._working = []
+        if self._run is not None:
+            self._run.move(iterations, end)
+
+
+def score(rank: Replica) -> float:
+    """How much a rank has to do, as vLLM's balancer between ranks counts it, but with what is true
+    now: its statistics are up to 100 ms old."""
+    waiting = rank.queued
+    if not waiting:
+        return float(rank.outstanding)
+    return rank.outstanding + WAITING_WEIGHT * waiting * max(0.0, rank.kv_used - FULLNESS)
+
+
+def longest(lines: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
+    """The line of the rank that takes longest, as (iterations until another does or until any line
+    ends, the first of them, by how much each further one is longer).
+
+    >>> longest([(math.inf, 2.0, 0.0), (9, 1.0, 0.5)])  # the second is as long after two more
+    (3, 2.0, 0.0)
+    >>> longest([(math.inf, 2.0, 0.0), (2, 1.0, 0.5)])
+    (2, 2.0, 0.0)
+    """
+    most = min(left for left, _, _ in lines)
+    _, first, step = max(lines, key=lambda line: line[1:])
+    for _, other, more in lines:
+        if more > step:
+            most = min(most, math.floor((first - other) / (more - step)) + 1)
+    return most, first, step

@@ -1,0 +1,214 @@
+"""Data ranks in lock-step, by hand, and with leaps as without."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+import sim
+from sim.errors import UsageError
+from sim.loop.lockstep import longest, score
+from sim.memory import PagedAllocator
+from sim.schedulers import Limits, Scheduler, make_scheduler
+from tests.golden_scenarios import changed
+from tests.harness import Arriving, LineTimer, Played, play
+from tests.places import MODELS
+
+
+class Meeting(LineTimer):
+    """A token of another rank costs an eighth of a second."""
+
+    others = 0
+
+    def beside(self, others: int) -> Meeting:
+        found = Meeting(self.fixed, self.sequence, self.context, self.token, self.bend)
+        found.others = others
+        return found
+
+    def line(self, sequences: int, context: int) -> tuple[float, float, float]:
+        limit, intercept, slope = super().line(sequences, context)
+        return limit, intercept + self.others / 8, slope
+
+
+def scheduler(blocks: int = 100, seqs: int = 8) -> Scheduler:
+    limits = Limits(max_num_seqs=seqs, max_num_batched_tokens=64, max_model_len=256)
+    return make_scheduler("continuous", limits, PagedAllocator.of(blocks, 4, 256))
+
+
+def played(
+    traffic: list[Arriving], timer: LineTimer, *, leap: bool = True, ranks: int = 2, **more: int
+) -> Played:
+    return play(traffic, lambda: scheduler(**more), timer, leap=leap, ranks=ranks)
+
+
+@pytest.mark.parametrize("leap", [True, False])
+def test_every_rank_takes_as_long_as_the_longest(leap: bool) -> None:
+    """Prompts of 4 and 8 tokens at 1/4 s each meet on two ranks: 1 + 1 + 8/8 = 3 s and
+    1 + 2 + 4/8 = 3.5 s, so both take 3.5 s. Then both decode, 1 + 1/8 s, and the second has its two
+    tokens. Its rank runs a dummy token, so that the first one's third still takes 1 + 1/8 s."""
+    found = played([(0.0, 4, 3), (0.0, 8, 2)], Meeting(1, 0, 0, 0.25), leap=leap)
+    assert found.tokens == {0: [3.5, 4.625, 5.75], 1: [3.5, 4.625]}
+    rows = found.recorder.plan_rows()
+    assert rows["replica"].tolist() == [0, 1, 0, 1, 0]
+    assert rows["others"].tolist() == [8, 4, 1, 1, 1]
+    assert found.log == [(4.625, "finish", 1), (5.75, "finish", 0)]
+
+
+@pytest.mark.parametrize("leap", [True, False])
+def test_a_prompt_on_one_rank_stalls_the_others(leap: bool) -> None:
+    """The second request arrives while the first decodes, 1 + 1/8 s a token; its prompt of 16 waits
+    for the next boundary and takes 1 + 4 + 1/8 s, as does the token decoded beside it."""
+    found = played([(0.0, 4, 6), (3.0, 16, 1)], Meeting(1, 0, 0, 0.25), leap=leap)
+    first = 1 + 1 + 0.125
+    second = first + 1.125  # 3.25, the boundary after the arrival
+    assert found.tokens[1] == [second + 5.125]
+    assert found.tokens[0] == [first, second] + [second + 5.125 + 1.125 * i for i in range(4)]
+
+
+def test_many_iterations_of_all_ranks_are_one_leap() -> None:
+    alike = [(0.0, 4, 40), (0.0, 4, 40), (0.0, 4, 20)]
+    leaps, steps = (played(alike, Meeting(1, 0, 2**-9, 0.25), leap=leap) for leap in (True, False))
+    assert leaps.tokens == steps.tokens
+    rows = leaps.recorder.plan_rows()
+    assert rows["iterations"].max() > 10
+    assert steps.recorder.plan_rows()["iterations"].max() == 1
+    assert leaps.events < steps.events / 4
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_leaps_change_nothing(seed: int) -> None:
+    """Ranks that overtake each other as contexts grow, lines that bend, memory that is short."""
+    draw = random.Random(seed)
+    exact = seed % 2
+    traffic: list[Arriving] = []
+    now = 0.0
+    for _ in range(24):
+        now += draw.choice([0.0, 0.5, 1.0, 4.0]) if exact else draw.expovariate(0.5)
+        traffic.append((now, draw.randint(1, 60), draw.randint(1, 50)))
+    slope = 2**-8 if exact else 0.003
+    timer = Meeting(0.5, 0.25, slope, 0.125, bend=draw.choice([None, 40, 90]))
+    knobs = {"ranks": draw.choice([2, 3, 5]), "blocks": draw.choice([30, 100]), "seqs": 3}
+    leaps, steps = (played(traffic, timer, leap=leap, **knobs) for leap in (True, False))
+    assert leaps.tokens == steps.tokens
+    assert leaps.log == steps.log
+    assert leaps.recorder.request_rows().tobytes() == steps.recorder.request_rows().tobytes()
+    assert sum(map(len, leaps.tokens.values())) == sum(row[2] for row in traffic)
+    check_lengths(steps, timer)
+    for rank in leaps.replicas:
+        assert rank.outstanding == rank.scheduler.kv.reserved == 0
+
+
+def check_lengths(steps: Played, timer: Meeting) -> None:
+    """Iterations in which all ranks decode last as long as the slowest of them would alone."""
+    rows = steps.recorder.plan_rows()
+    overtaken = set()
+    for start in np.unique(rows["start"]):
+        together = rows[rows["start"] == start]
+        if together["prefill_seqs"].any():
+            continue
+        alone = []
+        for row in together:
+            sequences, context = int(row["computed"]), int(row["context"])
+            _, intercept, slope = timer.beside(int(row["others"])).line(sequences, context)
+            alone.append(intercept + slope * context)
+        assert together["end"][0] - start == pytest.approx(max(alone))
+        overtaken.add(int(together["replica"][np.argmax(alone)]))
+    assert len(overtaken) > 1
+
+
+class Told:
+    """A rank as its score sees it."""
+
+    def __init__(self, outstanding: int, queued: int, kv_used: float) -> None:
+        self.outstanding, self.queued, self.kv_used = outstanding, queued, kv_used
+
+
+@pytest.mark.parametrize(
+    ("rank", "expected"),
+    [
+        (Told(7, 0, 0.99), 7.0),
+        (Told(7, 3, 0.4), 7.0),
+        (Told(7, 3, 0.75), 7 + 6 * 3 * 0.25),
+        (Told(7, 3, 1.0), 7 + 6 * 3 * 0.5),
+    ],
+)
+def test_score_of_a_rank(rank: Told, expected: float) -> None:
+    """vLLM's: requests, and 6 x those waiting x what of the cache is taken beyond a half."""
+    assert score(rank) == expected  # type: ignore[arg-type]
+
+
+def test_ranks_that_are_alike_take_turns() -> None:
+    """Each of nine lone requests is done before the next arrives."""
+    lone: list[Arriving] = [(100.0 * i, 4, 2) for i in range(9)]
+    found = played(lone, Meeting(1, 0, 0, 0.25), ranks=3)
+    assert found.recorder.request_rows()["replica"].tolist() == [0, 1, 2] * 3
+
+
+def test_the_longest_line_ends_where_another_overtakes_it() -> None:
+    assert longest([(50, 4.0, 0.5), (20, 4.0, 0.25)]) == (20, 4.0, 0.5)
+    assert longest([(50, 4.0, 0.0), (50, 3.0, 0.25)]) == (5, 4.0, 0.0)  # alike in the fifth
+    assert longest([(50, 3.0, 0.25), (50, 4.0, 0.0), (50, 3.9, 0.1)]) == (2, 4.0, 0.0)
+
+
+SCENARIO = {
+    "model": str(MODELS / "tiny-experts"),
+    "fleet": {"gpu": "h100-sxm", "data_parallel": 4, "expert_parallel": True},
+    "engine": "ideal",
+    "max_model_len": 512,
+    "workload": {
+        "arrivals": {"kind": "burst"},
+        "prompt_tokens": {"kind": "fixed", "value": 100},
+        "output_tokens": {"kind": "fixed", "value": 20},
+    },
+    "run": {"requests": 32, "warmup": 0},
+}
+
+
+def test_a_burst_is_shared_out_evenly_and_fully_accounted_for() -> None:
+    """32 equal requests, 8 on each rank: all ranks are busy all the time, with equal batches, so
+    that the operators explain every second, and nothing is left to the host or to waiting."""
+    run = sim.simulate(SCENARIO)
+    own = run.summary["infersim"]
+    assert run.record.requests["replica"].tolist() == [0, 1, 2, 3] * 8
+    assert (own["gpus"], own["replicas"]) == (4, 1)
+    assert own["utilisation"]["busy"] == pytest.approx(1.0)
+    busy = run.record.attribution.seconds
+    assert busy == pytest.approx(4 * run.record.duration)
+    assert run.record.attribution.by_operator["host"] == pytest.approx(0, abs=1e-6 * busy)
+    assert own["batch"]["peak_decode_batch"] == 8
+
+
+def test_operators_of_uneven_ranks_are_those_of_their_own_tokens() -> None:
+    """Requests of unlike lengths: what operators take never exceeds what iterations took."""
+    uneven = changed(
+        SCENARIO, {"workload.prompt_tokens": {"kind": "uniform", "low": 1, "high": 300}}
+    )
+    record = sim.simulate(uneven).record
+    seconds = sum(record.attribution.by_operator.values())
+    assert seconds == pytest.approx(float(record.durations.sum()), rel=1e-9)
+    assert record.attribution.by_operator["host"] > 0  # ranks waited for each other
+
+
+@pytest.mark.parametrize("model", ["tiny-windows", "tiny-chunks"])
+@pytest.mark.parametrize("fleet", [{}, {"tensor_parallel": 2, "expert_parallel": True}])
+def test_windows_on_ranks(model: str, fleet: dict[str, object]) -> None:
+    changes = {
+        "model": str(MODELS / model),
+        "fleet": {"gpu": "h100-sxm", "data_parallel": 2, **fleet},
+        "workload.arrivals": {"kind": "poisson", "rate": 400},
+        "workload.output_tokens": {"kind": "uniform", "low": 1, "high": 90},
+        "kv_cache.num_gpu_blocks": 60,
+    }
+    scenario = changed(SCENARIO, changes)
+    leaps, steps = (sim.simulate(scenario, leap=leap) for leap in (True, False))
+    assert leaps.record.requests.tobytes() == steps.record.requests.tobytes()
+    assert leaps.record.plans["iterations"].max() > 1
+    host = leaps.record.attribution.by_operator["host"]
+    assert 0 <= host < leaps.record.attribution.seconds / 2
+
+
+def test_a_dense_model_has_no_ranks() -> None:
+    with pytest.raises(UsageError, match=r"llama-3.2-1b has no experts that 4 ranks could share"):
+        sim.simulate(changed(SCENARIO, {"model": "llama-3.2-1b", "fleet.expert_parallel": False}))
