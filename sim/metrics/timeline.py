@@ -29,9 +29,11 @@ class Level:
     def of_changes(cls, times: Floats, changes: Floats) -> Level:
         """From ``changes`` at ``times`` in any order; of those at one time the outcome counts."""
         order = np.argsort(times, kind="stable")
-        times, level = times[order], np.cumsum(changes[order])
+        times = times[order]  # under the same name, so that the millions of before are let go
+        changes = changes[order]
+        np.cumsum(changes, out=changes)
         settled = np.append(times[1:] != times[:-1], True) if len(times) else slice(0)
-        return cls(times[settled], level[settled])
+        return cls(times[settled], changes[settled])
 
     def most(self, start: float, end: float, stretches: int) -> list[float]:
         """The most in each of so many equal stretches of ``start..end``, in order."""
@@ -57,9 +59,11 @@ class Timeline:
 
 def running(plans: Mapping[str, NDArray[Any]]) -> Level:
     """From the columns of a timeseries: no request runs between two plans of a replica."""
-    times = np.concatenate([plans["start_s"], plans["end_s"]]).astype(np.float64)
-    members = plans["running"].astype(np.float64)
-    return Level.of_changes(times, np.concatenate([members, -members]))
+    members = plans["running"]
+    return Level.of_changes(
+        np.concatenate([plans["start_s"], plans["end_s"]], dtype=np.float64),
+        np.concatenate([members, -members], dtype=np.float64),
+    )
 
 
 def waiting(queued: Floats, scheduled: Floats) -> Level:
