@@ -41,7 +41,7 @@ VALUES: Mapping[str, tuple[str, str | None]] = {
         "US dollars per GPU hour",
     ),
     "priority": ("a whole number, 0 or more", None),
-    "rate": ("a number or a rate such as 6, 90/min or 300/h, more than 0", "per second"),
+    "rate": ("a number or a rate such as 6, 90/min or 300/h, up to 1,000,000", "per second"),
     "ratio": ("a number above 0, or a fraction such as 1/3", None),
     "seed": ("a whole number, 0 or more", None),
     "share": ("a number above 0 and up to 1", None),

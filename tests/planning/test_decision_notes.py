@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from reports.pages.planning.ablate import render_ablation
 from reports.pages.planning.compare import render_compare
 from reports.pages.planning.find import render_find
 from reports.pages.planning.plan import render_plan
@@ -16,6 +17,9 @@ from reports.pages.planning.sensitivity import render_sensitivity
 from reports.pages.planning.sweep import render_sweep
 from sim import simulate
 from sim.errors import UsageError
+from sim.planning.causes.ablate import ablate
+from sim.planning.causes.ablate_document import document as ablation
+from sim.planning.causes.ablate_words import headline as ablation_headline
 from sim.planning.causes.diagnose import diagnose
 from sim.planning.causes.diagnose_document import document as diagnosis
 from sim.planning.causes.sensitivity import sensitivity
@@ -35,6 +39,7 @@ from sim.planning.points.grid import Axis
 from sim.planning.sweep.sweep import Sweep
 from sim.planning.sweep.sweep import document as sweep_document
 from sim.scenario import Scenario
+from sim.terminal.ablate import ablate_view
 from sim.terminal.compare import compare_view
 from sim.terminal.console import as_text
 from sim.terminal.find import find_view
@@ -179,6 +184,18 @@ def test_find_and_plan_say_that_they_set_few_requests_aside() -> None:
     assert note.startswith("run.requests=20 is set aside: ")
     for text in (shown(plan_view(fleets)), words(render_plan(fleets))):
         assert note in text
+
+
+def test_an_ablation_of_an_overload_and_of_a_part_of_a_day_says_so() -> None:
+    overload = small(workload__arrivals__rate=2000, run={"requests": 9000, "horizon": "2s"})
+    told = ablation(ablate(overload, local(1)))
+    assert ", and both are overloaded by this traffic" in ablation_headline(told)
+    assert not any("refuse" in note for note in told["notes"])  # unfinished is not refused
+    day = ablation(ablate(CUT, local(1)))
+    sure = simulate(CUT).summary["infersim"]["error_band"]["text"]
+    for line in (simulate(CUT).summary["infersim"]["notes"][0], f"How sure: {sure}"):
+        assert line in shown(ablate_view(day))
+        assert line in words(render_ablation(day))
 
 
 def test_variants_whose_runs_are_too_short_are_not_said_to_keep_up() -> None:

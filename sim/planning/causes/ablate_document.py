@@ -17,6 +17,7 @@ from sim.planning.causes.ablate import MOST_EXACT, SAMPLED_ORDERS, Ablation
 from sim.planning.causes.shapley import Coalition, contributions
 from sim.planning.causes.techniques import SMALL_BATCH
 from sim.planning.contrast.gains import FIGURES, Figure
+from sim.planning.points.footnotes import notes_of, sure_of_all
 
 Values = Mapping[Coalition, float]
 
@@ -180,7 +181,8 @@ def _notes(found: Ablation) -> list[str]:
             "techniques: see the capacity, or let all requests arrive at once (--saturate)."
         )
     summaries = [o.summary for o in found.outcomes.values() if o.summary is not None]
-    most = max((summary["failed"] for summary in summaries), default=0)
+    refused = (summary["infersim"]["requests"]["rejected"] for summary in summaries)
+    most = max(refused, default=0)
     if most:
         notes.append(
             f"Some sets refuse up to {most:,} requests (prompts that are not cut must fit one "
@@ -191,7 +193,7 @@ def _notes(found: Ablation) -> list[str]:
             "A figure that is 0 for some set has no factors: differences stand for them, which add "
             "up to the whole; one that is undefined for some set has neither."
         )
-    return notes
+    return [*notes, *([] if full is None else [*notes_of([("", full)]), *sure_of_all([full])])]
 
 
 def _complete(found: Ablation, figure: Figure) -> bool:

@@ -42,7 +42,8 @@ def headline(document: Document) -> str:
         return "Not comparable with the naive baseline."
     text = f"{number(found[main]['factor'])}x {WORDS[main]} of the naive baseline"
     if _baseline_state(document) == OVERLOADED:
-        text += ", which is overloaded by this traffic"
+        both = _state_of_all(document) == OVERLOADED
+        text += f", {'and both are' if both else 'which is'} overloaded by this traffic"
     before, after = (found["p99_ttft_ms"][key] for key in ("baseline", "full"))
     if before is None or after is None:
         return f"{text}."
@@ -52,6 +53,12 @@ def headline(document: Document) -> str:
 def _baseline_state(document: Document) -> str | None:
     """The state of the set without any technique, if that ran."""
     return next((row["state"] for row in document["subsets"] if not row["with"]), None)
+
+
+def _state_of_all(document: Document) -> str | None:
+    """The state of the set with the most techniques."""
+    ran = max(document["subsets"], key=lambda row: len(row["with"]), default=None)
+    return None if ran is None else ran["state"]
 
 
 def value_text(key: str, value: float | None) -> str:

@@ -76,12 +76,16 @@ def _answer(found: Sensitivity) -> str:
     flipping = _named(found, lambda end: end.holds != found.holds and not _open(end))
     opening = _named(found, _open)
     also = f" Too close to call: {opening}." if opening else ""
+    if all(_open(end) for swing in found.swings for end in swing.ends):
+        also = " Every input leaves it too close to call, at either end."
     if flipping:
         return f"{text}, but it flips with {flipping}.{also}"
     text += f", and no input alone {'is sure to flip' if opening else 'flips'} it within its range"
     if found.together is None or found.holds is False:
         return f"{text}.{also}"
     both = "nor do all worse ends together" if found.together.holds else "all together do"
+    if _open(found.together):
+        both = "all worse ends together are too close to call"
     return f"{text}; {both}.{also}"
 
 

@@ -38,10 +38,7 @@ def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
     short = [each for each, doubts in marked if {LOAD, LENGTH} & doubts and each not in cut]
     banded = [each for each, doubts in marked if each not in [*cut, *short] and BAND in doubts]
     chance = [each for each, _ in marked if each not in [*cut, *short, *banded]]
-    lines = [
-        f"{MARK}: too close to call. {note}"
-        for note in dict.fromkeys(each["cut"]["note"] for each in cut)
-    ]
+    lines = [f"{MARK}: too close to call. {each['cut']['note']}" for each in cut[:1]]
     if chance:
         lines.append(
             f"{MARK}: too close to call, the interval contains the target"
