@@ -143,6 +143,7 @@ def test_a_trace_that_a_horizon_cuts_lacks_its_busiest_stretch_or_does_not(tmp_p
             == f"{found.text[0].upper()}{found.text[1:]}. For a whole trace: run.horizon=null."
         )
         assert found.text in own["verdict"]["text"]
+        assert " of this part." in own["verdict"]["text"]
         assert (own["verdict"]["slo_doubts"][:1] == ["length"]) == (not peak)
         assert "has no more than these" not in " ".join(own["notes"])
         whole = simulate(scenario.override({"run.horizon": None}))
