@@ -111,6 +111,8 @@ def _deployment(scenario: Scenario, pool: PoolSettings) -> Deployment:
             kv_cache=scenario.precision.kv_cache,
             layout=pool.layout,
             kernel_time=assume.kernel_time,
+            experts=scenario.precision.experts,
+            static=scenario.precision.quantisation == "static",
         )
     except ValueError as error:
         raise UsageError(str(error)) from None

@@ -170,6 +170,27 @@ CHANGES: dict[str, dict[str, Any]] = {
         "workload.arrivals": {"kind": "poisson", "rate": 8},
         "run.requests": 120,
     },
+    "int4-group": {
+        "precision.weights": "int4-group",
+        "workload.arrivals": {"kind": "poisson", "rate": 12},
+        "run.requests": 100,
+    },
+    "fp8-block-static": {
+        **MEASURED,
+        "precision": {"weights": "fp8-block", "activations": "fp8", "quantisation": "static"},
+        "run.requests": 100,
+    },
+    "nvfp4": {
+        "fleet.gpu": "b200-sxm",
+        "precision": {"weights": "nvfp4", "activations": "nvfp4", "kv_cache": "fp8"},
+        "run.requests": 100,
+    },
+    "experts-mxfp4": {
+        "model": "mixtral-8x7b",
+        "precision": {"weights": "mxfp4", "experts": "mxfp4"},
+        "workload.arrivals.rate": 4,
+        "run.requests": 60,
+    },
     "warmup-requests": {
         "workload.arrivals": {"kind": "poisson", "rate": 15},
         "run.warmup": 40,
@@ -202,6 +223,7 @@ ROUNDED = frozenset(
     {
         "closed",
         "diurnal",
+        "fp8-block-static",
         "gamma-sglang",
         "joint-lengths-tensorrt",
         "tensor-parallel-fp8",

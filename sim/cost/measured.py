@@ -7,6 +7,8 @@ not measured, and trusted no more than one from a data sheet.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -68,7 +70,15 @@ class _Table(NamedTuple):
 class MeasuredGemm:
     """Products in one precision. ``converts``: their inputs' quantisation is part of the fit."""
 
-    def __init__(self, fit: KernelFit, precision: str, gpu: GpuSpec) -> None:
+    def __init__(
+        self, fit: KernelFit, precision: str, gpu: GpuSpec, floor: float | None = None
+    ) -> None:
+        """With a ``floor`` (s) inputs come in the width of the arithmetic: they are not converted,
+        and a product begins within that time at most."""
+        if floor is not None:
+            given = fit.parameters
+            now = {"convert": 0.0, "row": 0.0, "latency": min(given["latency"], floor)}
+            fit = replace(fit, parameters={**given, **now})
         self._fit, self._precision = fit, precision
         self._form, self._ceilings = _chosen("gemm", precision, gpu, fit)
         self._unmeasured = projection_error(arithmetic_of(precision))
@@ -178,15 +188,39 @@ class MeasuredAllReduce:
         return Timing(seconds, 0.0, 0.0, *trusted(self._fit, shape, PROJECTION_ERROR))
 
 
-def gemm_of(gpu: GpuSpec, weights: str, arithmetic: str) -> MeasuredGemm | None:
-    """Products with ``weights`` in ``arithmetic``, if the profile has them."""
+ALIKE: Mapping[str, str] = {"fp8-block": "fp8", "int4-group-weights": "int4-weights"}
+"""Products that stand in for others which a profile lacks: the same arithmetic and, but for scales,
+the same bytes."""
+
+
+def gemm_of(
+    gpu: GpuSpec, weights: str, arithmetic: str, *, static: bool = False
+) -> MeasuredGemm | None:
+    """Products with ``weights`` in ``arithmetic``, if the profile has them.
+
+    ``static``: their inputs are quantised before, by the kernel that writes them. Conversion, and
+    what it adds to the time in which a product begins, then leave the fit: that time is the one of
+    the same library's products at 16 bits.
+    """
     same = weights == arithmetic or weights in ("bf16", "fp16", "fp32")
-    return _found(gpu, arithmetic if same else f"{weights}-weights")
+    precision = arithmetic if same else f"{weights}-weights"
+    if weights in ALIKE and arithmetic == ALIKE[weights]:
+        precision = weights
+    for name in (precision, ALIKE.get(precision)):
+        fit = None if name is None else _fit(gpu.profile, "gemm", name)
+        if fit is not None and name is not None:
+            floor = _floor(gpu, fit) if static else None
+            return MeasuredGemm(fit, name, gpu, floor)
+    return None
 
 
-def _found(gpu: GpuSpec, precision: str) -> MeasuredGemm | None:
-    fit = _fit(gpu.profile, "gemm", precision)
-    return None if fit is None else MeasuredGemm(fit, precision, gpu)
+def _floor(gpu: GpuSpec, fit: KernelFit) -> float | None:
+    """The time in which products at 16 bits begin; None if ``fit`` converts nothing or the profile
+    does not say."""
+    wide = _fit(gpu.profile, "gemm", "bf16")
+    if wide is None or "convert" not in fit.parameters or "latency" not in wide.parameters:
+        return None
+    return wide.parameters["latency"]
 
 
 def decode_of(

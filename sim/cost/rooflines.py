@@ -21,7 +21,7 @@ from sim.specs.deployment import Deployment
 from sim.specs.layers import Role
 from sim.specs.precision import precision_bytes
 
-WEIGHT_ONLY_BANDWIDTH = {"int8": 0.60, "int4": 0.50}
+WEIGHT_ONLY_BANDWIDTH = {"int8": 0.60, "int4": 0.50, "int4-group": 0.50}
 """Share of the peak bandwidth that weight-only kernels reach (batch 1 on A100, published results of
 gpt-fast); full-width weights reach the GPU's own ``efficiency.bandwidth``, which is more."""
 
@@ -57,7 +57,8 @@ class Rooflines:
             name: mover_of(gpu, name, "fp32" if name == "sampling" else deployment.unquantised)
             for name in ("norm", "rotary", "kv_write", "activation", "embedding", "sampling")
         }
-        self.quantises = self.quantised and not (layers.gemm and layers.gemm.converts)
+        converts = layers.gemm is not None and layers.gemm.converts
+        self.quantises = self.quantised and not (converts or deployment.static)
 
     def _products_of(self, role: Role) -> _Products:
         """How matrices of ``role`` are multiplied by."""
@@ -66,7 +67,7 @@ class Rooflines:
         streamed = d.gpu.efficiency.bandwidth
         if precision_bytes(weights) < 2 <= precision_bytes(arithmetic):
             streamed = min(streamed, WEIGHT_ONLY_BANDWIDTH.get(weights, streamed))
-        gemm = gemm_of(d.gpu, weights, arithmetic)
+        gemm = gemm_of(d.gpu, weights, arithmetic, static=d.static)
         return _Products(weights, arithmetic, d.gpu.bandwidth * streamed, gemm)
 
     def projection(
@@ -145,8 +146,10 @@ class Rooflines:
         return Operator(name, 0.0, traffic * times, 0.0, memory, latency, 0.0, False)
 
     def quantise(self, layers: int, m: Amount, inputs: Sequence[float]) -> Operator:
-        """The inputs of a layer's products, of these widths, 16 bits to 8 (a kernel for each)."""
-        traffic = m * sum(inputs) * (self.moved + 1) * layers
+        """The inputs of a layer's products, of these widths, from 16 bits to the activations' (a
+        kernel for each)."""
+        written = precision_bytes(self._d.activations)
+        traffic = m * sum(inputs) * (self.moved + written) * layers
         memory = traffic / (self._d.gpu.bandwidth * QUANTISE_BANDWIDTH)
         latency = len(inputs) * layers * self._latency
         return Operator("quantise activations", 0.0, traffic, 0.0, memory, latency, 0.0, False)

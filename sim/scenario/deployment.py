@@ -47,7 +47,9 @@ if TYPE_CHECKING:
     AllocatorName = str
 else:
     AllocatorName = Literal[tuple(ALLOCATORS)]
-PrecisionName = Literal["bf16", "fp16", "fp32", "fp8", "int8", "int4", "mxfp4", "nvfp4"]
+PrecisionName = Literal[
+    "bf16", "fp16", "fp32", "fp8", "fp8-block", "int8", "int4", "int4-group", "mxfp4", "nvfp4"
+]  # fmt: skip
 
 
 class Precision(LimitedSection):
@@ -64,6 +66,16 @@ class Precision(LimitedSection):
     kv_cache: PrecisionName = Field(
         default="bf16",
         description="Stored keys and values. vLLM's `auto` is the model's own, so bf16.",
+    )
+    experts: PrecisionName | None = Field(
+        default=None,
+        description="The experts of a mixture of experts, such as mxfp4 for gpt-oss. null: as the "
+        "other weights.",
+    )
+    quantisation: Literal["dynamic", "static"] = Field(
+        default="dynamic",
+        description="Of activations below 16 bits. dynamic: scales are computed as the model runs, "
+        "by kernels of their own. static: the checkpoint holds them, and the kernels before do it.",
     )
 
 

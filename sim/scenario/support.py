@@ -61,11 +61,16 @@ def any_of(names: Iterable[str]) -> str:
 
 
 WIDE = "bf16, fp16, fp32, fp8 or int8"
+NARROW = ("int4", "int4-group", "fp8-block", "mxfp4", "nvfp4")
 
 LIMITS = (
-    Limit("Precision", "weights", among("mxfp4", "nvfp4"), "bf16, fp16, fp32, fp8, int8 or int4"),
-    Limit("Precision", "activations", among("int4", "mxfp4", "nvfp4"), WIDE),
-    Limit("Precision", "kv_cache", among("int4", "mxfp4", "nvfp4"), WIDE),
+    Limit(
+        "Precision",
+        "activations",
+        among("int4", "int4-group", "fp8-block"),
+        "bf16, fp16, fp32, fp8, int8, mxfp4 or nvfp4",
+    ),
+    Limit("Precision", "kv_cache", among(*NARROW), WIDE),
     Limit("Scenario", "fleet", several, "one pool, of any number of replicas"),
     Limit("Pool", "role", among("prefill", "decode"), "both"),
     Limit("Pool", "pipeline_parallel", above(1), "1; tensor_parallel may be more"),

@@ -9,7 +9,7 @@ from sim.specs.gpu import GpuSpec
 from sim.specs.layers import Role
 from sim.specs.layout import ONE_GPU, Layout
 from sim.specs.model import ModelSpec
-from sim.specs.precision import precision_bytes
+from sim.specs.precision import MULTIPLIES, precision_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,9 @@ class Deployment:
     """One replica's parts, and the share of the model that falls to each of its GPUs.
 
     ``weights``, ``activations`` and ``kv_cache`` are precisions, and ``experts`` that of experts
-    which differ from the other weights; every kernel takes ``kernel_time`` times its predicted time
+    which differ from the other weights. Where the activations are narrower than 16 bits they are
+    quantised as the model runs, or, ``static``, by scales that the checkpoint holds, inside the
+    kernels before. Every kernel takes ``kernel_time`` times its predicted time
     (1: as predicted). Raises ValueError if the GPUs of the ``layout`` cannot share the layers.
     """
 
@@ -30,12 +32,18 @@ class Deployment:
     layout: Layout = ONE_GPU
     kernel_time: float = 1.0
     experts: str | None = None
+    static: bool = False
 
     def __post_init__(self) -> None:
         for precision in (self.weights, self.activations, self.kv_cache, *self.formats.values()):
             precision_bytes(precision)
-        if "int4" in (self.activations, self.kv_cache):
-            raise ValueError("precision: int4 is for weights only")
+        for precision in ("int4", "int4-group", "fp8-block"):
+            if precision in (self.activations, self.kv_cache):
+                raise ValueError(f"precision: {precision} is for weights only")
+        if self.experts is not None and not self.model.has_experts:
+            raise ValueError(
+                f"precision: {self.model.name} has no experts to store in {self.experts}"
+            )
         for group in self.model.layers:
             for part in (group.attention, group.mlp):
                 problem = part.not_shared(self.layout)
@@ -52,11 +60,22 @@ class Deployment:
                 "could share; without, they are replicas: set those"
             )
         self._check_32_bits()
-        if precision_bytes(self.activations) < 2 and self.weights != self.activations:
-            raise ValueError(
-                f"precision: {self.activations} activations are multiplied by {self.activations} "
-                f"weights, not by {self.weights} ones; give both, or leave the activations at bf16"
-            )
+        self._check_products()
+
+    def _check_products(self) -> None:
+        """Raise ValueError for activations that no weights of the model are multiplied by."""
+        if precision_bytes(self.activations) >= 2:
+            return
+        partners = MULTIPLIES[self.activations]
+        stored = [self.weights]
+        if self.model.has_experts:
+            stored.append(self.formats["experts"])
+        if any(weights in partners for weights in stored):
+            return
+        raise ValueError(
+            f"precision: {self.activations} activations are multiplied by {' or '.join(partners)} "
+            f"weights, not by {self.weights} ones; give both, or leave the activations at bf16"
+        )
 
     def _check_32_bits(self) -> None:
         """Raise ValueError for products of 32 bits by another width, or on an unknown unit."""
@@ -119,17 +138,20 @@ class Deployment:
         """Precision in which the products with weights of a role are multiplied.
 
         That of the activations. Weights in fewer bits are converted to it as they are read
-        (weight-only quantisation), and so is everything on a GPU without units for 8 bits.
+        (weight-only quantisation), and so is everything on a GPU without units for so few bits.
+        Weights that narrow activations are not multiplied by leave them at 16 bits.
         """
         if role in ("vocabulary", "kept"):
             return self.unquantised
-        known = precision_bytes(self.activations) >= 2 or self.activations in self.gpu.peak_flops
-        return self.activations if known else "bf16"
+        if precision_bytes(self.activations) >= 2:
+            return self.activations
+        fits = self.formats[role] in MULTIPLIES[self.activations]
+        return self.activations if fits and self.gpu.computes(self.activations) else "bf16"
 
     @property
     def format_note(self) -> str | None:
         """Which format of the products the GPU lacks, and what it does instead; None for none."""
-        return missing_format(self.gpu, self.weights, self.activations)
+        return missing_format(self.gpu, self.formats["experts"], self.activations)
 
     def weight_bytes(self) -> float:
         """Bytes of weights on one GPU, the one that holds most; with what engines keep twice."""
@@ -150,9 +172,9 @@ def missing_format(gpu: GpuSpec, weights: str, activations: str) -> str | None:
     >>> missing_format(catalog.gpu("h100-sxm"), "fp8", "fp8")
     >>> missing_format(catalog.gpu("a100-pcie"), "fp8", "bf16")
     """
-    unit = gpu.unit(activations)
-    if unit == activations:
+    if gpu.computes(activations):
         return None
+    unit = gpu.unit("bf16" if precision_bytes(activations) < 2 else activations)
     return (
         f"{gpu.name} has no {activations} units: weights are stored in {weights} and computed in "
         f"{unit}."

@@ -23,6 +23,9 @@ FALLBACKS: Mapping[str, tuple[str, ...]] = {
 }
 """For each precision, what computes its numbers, best first, on a part without units for it."""
 
+UNITS: Mapping[str, str] = {"fp8-block": "fp8", "mxfp4": "fp4", "nvfp4": "fp4"}
+"""The peak that formats with scales by group share: what their numbers are without the scales."""
+
 
 @dataclass(frozen=True, slots=True)
 class Link:
@@ -157,12 +160,17 @@ class GpuSpec:
     def unit(self, precision: str) -> str:
         """The format in which this part computes what is given in ``precision``: that one, or the
         next wider one that it has. ValueError for none, or an unknown precision."""
+        precision = UNITS.get(precision, precision)
         if precision not in FALLBACKS:
             raise ValueError(f"unknown precision {precision!r}; known: {_KNOWN}")
         for candidate in (precision, *FALLBACKS[precision]):
             if candidate in self.peak_flops:
                 return candidate
         raise ValueError(f"{self.name} has no unit that computes {precision}")
+
+    def computes(self, precision: str) -> bool:
+        """Whether this part has units for ``precision``."""
+        return UNITS.get(precision, precision) in self.peak_flops
 
     def scaled(self, memory: float, bandwidth: float, compute: float, link: float) -> GpuSpec:
         """The same GPU with so many times the memory, its bandwidth, all arithmetic and the

@@ -112,8 +112,8 @@ class ModelSpec:
         Counts projections and experts in ``precision``, and embedding and LM head (once when tied)
         in ``embedding_precision``; None means as engines do: left in bf16 with fp8, int8 or int4
         projections, otherwise the same precision. Norms and biases stay at 16 bits or more.
-        Ignores quantisation scales (a 16-bit scale per 128 int4 weights adds 3 % to the
-        projections) and buffers such as rotary tables. ValueError for an unknown precision.
+        Scales count where they belong to groups of weights (``sim.specs.precision``). Ignores
+        buffers such as rotary tables. ValueError for an unknown precision.
         """
         unquantised = precision if precision_bytes(precision) >= 2 else "bf16"
         formats: dict[Role, str] = {

@@ -1,25 +1,72 @@
-"""Provides the formats of numbers by name, and the bytes that one number takes in each."""
+"""Provides the formats of numbers by name: the bytes that one takes, and what multiplies what.
+
+Formats of 4 bits and fp8 by blocks carry scales for groups of numbers; their bytes are counted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
-PRECISION_BYTES: Mapping[str, float] = {
-    "fp32": 4.0,
-    "bf16": 2.0,
-    "fp16": 2.0,
-    "fp8": 1.0,
-    "int8": 1.0,
-    "int4": 0.5,
+
+class Format(NamedTuple):
+    """``bits`` of a number, and the ``scale`` bytes that each ``group`` of numbers shares.
+
+    >>> Format(4, 1, 32).bytes, Format(4, 1, 16).bytes
+    (0.53125, 0.5625)
+    """
+
+    bits: int
+    scale: float = 0.0
+    group: int = 1
+
+    @property
+    def bytes(self) -> float:
+        """Bytes of one number, its part of the scale included."""
+        return self.bits / 8 + self.scale / self.group
+
+
+FORMATS: Mapping[str, Format] = {
+    "fp32": Format(32),
+    "bf16": Format(16),
+    "fp16": Format(16),
+    "fp8": Format(8),
+    "fp8-block": Format(8, 4, 128 * 128),
+    "int8": Format(8),
+    "int4": Format(4),
+    "int4-group": Format(4, 2.5, 128),
+    "mxfp4": Format(4, 1, 32),
+    "nvfp4": Format(4, 1, 16),
 }
-"""Bytes of one number stored in each precision, without the scales that quantisation adds."""
+"""fp8, int8 and int4 have a scale for a whole tensor, a row or a column, which is not counted.
+fp8-block has 32 bits for each block of 128 x 128 weights (DeepSeek-V3, arXiv 2412.19437, section
+3.3). int4-group has 16 bits and a zero point of 4 bits for 128 weights (GPTQ and AWQ checkpoints).
+mxfp4 has 8 bits for 32 (OCP Microscaling Formats 1.0), nvfp4 8 bits for 16 (NVIDIA Blackwell)."""
+
+PRECISION_BYTES: Mapping[str, float] = {name: each.bytes for name, each in FORMATS.items()}
+"""Bytes of one number stored in each format, scales of groups included."""
+
+MULTIPLIES: Mapping[str, tuple[str, ...]] = {
+    "fp8": ("fp8", "fp8-block", "mxfp4"),
+    "int8": ("int8",),
+    "nvfp4": ("nvfp4",),
+    "mxfp4": ("mxfp4",),
+}
+"""The weights that activations of fewer than 16 bits are multiplied by. Activations of 16 bits and
+more are multiplied by any: narrower weights are widened as they are read."""
+
+WIDE_ACTIVATIONS: Mapping[str, str] = {
+    **{"int4": "bf16", "int4-group": "bf16", "mxfp4": "bf16"},
+    "fp8-block": "fp8",
+}
+"""The activations that usually go with weights in a format, where those differ."""
 
 
 def precision_bytes(precision: str) -> float:
     """Bytes of one number in ``precision``; ValueError, naming the known ones, if it is not known.
 
-    >>> precision_bytes("int4")
-    0.5
+    >>> precision_bytes("int4"), precision_bytes("nvfp4")
+    (0.5, 0.5625)
     """
     if precision not in PRECISION_BYTES:
         raise ValueError(f"unknown precision {precision!r}; known: {', '.join(PRECISION_BYTES)}")

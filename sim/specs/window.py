@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 NEVER = 1 << 60
 
 
@@ -41,6 +39,8 @@ class Window(NamedTuple):
     def seen_by_equals(self, sequences: Any, context: Any) -> Any:
         """What ``sequences`` see that hold ``context`` in sum, equally much each: numbers or
         arrays."""
+        import numpy as np  # noqa: PLC0415 - whoever only reads the catalogue does without
+
         if self.chunked:
             chunk = np.maximum(sequences, 1) * self.size
             return context - chunk * np.floor(context / chunk)

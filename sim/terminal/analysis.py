@@ -174,7 +174,10 @@ def _kv_arithmetic(d: Deployment) -> str:
 
 def _weights(d: Deployment) -> str:
     """The precisions of the weights: engines quantise neither embedding nor LM head."""
+    experts = d.formats["experts"]
+    differ = d.model.has_experts and experts != d.weights
+    weights = f"{d.weights}, experts in {experts}" if differ else d.weights
     vocabulary = d.weight_precision_of_vocabulary
     if vocabulary == d.weights:
-        return d.weights
-    return f"{d.weights}, embedding and LM head in {vocabulary}"
+        return weights
+    return f"{weights}, embedding and LM head in {vocabulary}"

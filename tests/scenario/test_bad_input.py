@@ -418,7 +418,7 @@ ARGUMENTS = [
     argument("show a typo", "show llama3.1-8b", "nothing is called 'llama3.1-8b' (did you mean"),
     argument("show a path", "show ../gpus/h100-sxm", "nothing is called '../gpus/h100-sxm'"),
     argument("list a typo", "list gpu", "'gpu' is not one of 'gpus', 'models'"),
-    argument("fit no model", "fit N --gpu l40s", "unknown model ''; the catalogue has gpt-j-6b"),
+    argument("fit no model", "fit N --gpu l40s", "unknown model ''; the catalogue has deepseek"),
     argument("fit a long model", "fit L --gpu l40s", "unknown model 'xxx", "...xxx"),
     argument("fit a hub's model", "fit meta-llama/Llama-3.1-8B --gpu l40s",
              "does not exist; give a file"),

@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.cost.kernels.form import Ceilings, Floats, Form, Parameter, Parameters, Shape
+from sim.specs.precision import precision_bytes
 
 TILES = (
     (256, 128, "huge"),
@@ -70,6 +71,8 @@ WIDTHS = {
     "fp16": Widths(2, 2, 2, 0),
     "fp8": Widths(1, 1, 2, 3),
     "int8": Widths(1, 1, 2, 3),
+    "fp8-block": Widths(precision_bytes("fp8-block"), 1, 2, 3),
+    "nvfp4": Widths(*(precision_bytes("nvfp4"),) * 2, 2, 2 + precision_bytes("nvfp4")),
     "int8-weights": Widths(1, 2, 2, 0),
     "int4-weights": Widths(0.5, 2, 2, 0),
 }

@@ -40,7 +40,7 @@ class MixtureOfExpertsPart:
         self._mlp, self._layers, self._kernels, self._layout = mlp, layers, kernels, d.layout
         self._hidden = d.model.hidden_size
         self._inner = mlp.moe_intermediate_size / d.layout.expert_width
-        self._quantised = precision_bytes(d.arithmetic_of("experts")) < 2
+        self._quantised = precision_bytes(d.arithmetic_of("experts")) < 2 and not d.static
         self._shared: DenseMlpPart | None = None
         if mlp.shared_intermediate_size:
             shared = DenseMlp(mlp.shared_intermediate_size, mlp.mlp_bias, mlp.mlp_matrices)

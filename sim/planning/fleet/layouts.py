@@ -27,6 +27,7 @@ from sim.pools import PreparedPool
 from sim.scenario import Scenario
 from sim.scenario.prices import price_of
 from sim.simulation import prepare
+from sim.specs.precision import WIDE_ACTIVATIONS
 from sim.units import show_time
 
 
@@ -65,9 +66,6 @@ REJECTS, SMALL_CACHE = "requests rejected", "KV cache too small"
 
 BEFORE_SPEED = (REJECTS, "constraint", "no price", "cannot be simulated")
 """Reasons that stand whatever the size of the KV cache."""
-
-SIXTEEN_BITS = {"int4": "bf16"}
-"""Precision of the activations with weights that are only stored in fewer bits."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,7 @@ class Layout:
 def _precision(name: str | None) -> dict[str, object]:
     if name is None:
         return {}
-    return {"precision.weights": name, "precision.activations": SIXTEEN_BITS.get(name, name)}
+    return {"precision.weights": name, "precision.activations": WIDE_ACTIVATIONS.get(name, name)}
 
 
 def layouts(
