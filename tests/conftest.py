@@ -32,20 +32,23 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The slow ones first: at the end no process waits for another one's."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     with Browser(str(PROGRAM), patience=10 * WAIT) as opened:
         yield opened
 
 
-@pytest.fixture(scope="module")
-def brief_answers() -> Iterator[None]:
+@pytest.fixture
+def brief_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loads are decided by a tenth of the requests that may usually be spent on one: for what is
     asked of an answer other than how sure it is. Processes of their own do not know of it."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module in ("probe", "settled"):
-            patch.setattr(f"sim.planning.load.{module}.LONG_ENOUGH", 5_000)
-        yield
+    for module in ("probe", "settled"):
+        monkeypatch.setattr(f"sim.planning.load.{module}.LONG_ENOUGH", 5_000)
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ def share_of_many(scenario: Scenario, load: float) -> float:
     return float(look(simulate(scenario.override(many)).record, promise).kept.mean())
 
 
+@pytest.mark.slow
 def test_a_long_run_agrees_with_what_short_ones_said() -> None:
     scenario = short()
     told = document(found_steep()[0])
@@ -40,6 +41,7 @@ def test_a_long_run_agrees_with_what_short_ones_said() -> None:
     assert told["sure_up_to"] <= told["load"] < lengths["first_load"]
 
 
+@pytest.mark.slow
 def test_the_interval_contains_the_analytic_rate() -> None:
     each, first = service()
     share, wait = 0.9, 2.0 * each

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -119,12 +120,17 @@ def test_alone_there_is_nothing_to_win(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Only a holds the load" in found["text"]
 
 
-@pytest.fixture(scope="module")
-def planned() -> Plan:
+@cache
+def planned_once() -> Plan:
     given: dict[str, object] = {"fleet__0__price_per_gpu_hour": {"l40s": 0.8}}
     scenario = small(run__requests=150, slo=SLO, **given)
     made = layouts(scenario, ["h100-sxm", "l40s"], [1], [])
     return choose(scenario, Question(tuple(made), 40.0, 0.1, 2, read_constraints(None)))
+
+
+@pytest.fixture
+def planned(brief_answers: None) -> Plan:
+    return planned_once()
 
 
 def test_prices_given_reach_every_layout(planned: Plan) -> None:
