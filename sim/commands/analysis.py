@@ -135,7 +135,7 @@ def fit(
     with told_errors():
         from sim.memory.capacity import capacity
         from sim.planning.analysis import fit_document
-        from sim.terminal.analysis import fit_view
+        from sim.terminal.analysis import fit_view, layouts_view
         from sim.terminal.console import stdout
 
         layout = _layout(tensor_parallel, data_parallel, expert_parallel)
@@ -154,7 +154,8 @@ def fit(
             typer.echo(json.dumps(document, allow_nan=False))
         else:
             console = stdout()
-            console.print(fit_view(d, memory, context))
+            console.print(fit_view(d, memory, context, document["weights"]))
+            console.print(layouts_view(document))
             console.print(document["text"], style="" if document["fits"] else "red")
         if memory.usable_blocks == 0:
             raise typer.Exit(INFEASIBLE)

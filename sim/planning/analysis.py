@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,8 @@ from sim.cost.parts.mixture_of_experts import ROUTED
 from sim.errors import UsageError
 from sim.iteration import Batch, Part
 from sim.memory.capacity import Capacity
+from sim.planning.node import CapacityOf, layout_rows, shortage
+from sim.specs.layers import Role
 from sim.specs.precision import precision_bytes
 from sim.units import show_bytes, show_time
 
@@ -122,10 +124,6 @@ def _slow_batch(cost: CostModel, batch: int, context: int) -> str | None:
     return None
 
 
-CapacityOf = Callable[[Deployment], Capacity]
-"""The memory arithmetic of a deployment under settings that are decided."""
-
-
 def fit_document(d: Deployment, capacity_of: CapacityOf, context: int) -> dict[str, Any]:
     """Whether ``d`` fits with a request of ``context`` tokens, the memory of one GPU in bytes, and
     where it does not fit what would.
@@ -134,7 +132,7 @@ def fit_document(d: Deployment, capacity_of: CapacityOf, context: int) -> dict[s
     """
     check_context(d, context)
     memory = capacity_of(d)
-    short = _shortage(memory, context)
+    short = shortage(memory, context)
     remedies = [] if short == 0 else _remedies(d, capacity_of, context)
     return {
         "command": "fit",
@@ -154,18 +152,35 @@ def fit_document(d: Deployment, capacity_of: CapacityOf, context: int) -> dict[s
         "context": context,
         "max_concurrency": memory.max_concurrency(context),
         "remedies": remedies,
-        "text": _fit_text(memory, short, remedies, context),
+        "text": _fit_text(d, memory, short, remedies, context),
+        "weights": _weights(d),
+        "layouts": layout_rows(d, capacity_of, context),
         "notes": [] if d.format_note is None else [d.format_note],
     }
 
 
-def _shortage(memory: Capacity, context: int) -> float:
-    """Bytes of each GPU that are missing for one request of ``context`` tokens; 0: it fits."""
-    blocks = -(-context // memory.block_size)
-    if memory.usable_blocks >= blocks:
-        return 0.0
-    needed = (blocks + memory.null_blocks) * memory.block_size * memory.kv_bytes_per_token
-    return needed - memory.kv_cache
+def _weights(d: Deployment) -> list[dict[str, Any]]:
+    """What one GPU holds of the model, part by part, in the order of the model."""
+    formats = d.formats
+    found: dict[tuple[str, Role], float] = {}
+    for each in d.model.weights(d.layout):
+        key = each.name, each.role
+        found[key] = found.get(key, 0.0) + each.parameters
+    parts: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "parameters": parameters,
+            "precision": formats[role],
+            "bytes": parameters * precision_bytes(formats[role]),
+        }
+        for (name, role), parameters in found.items()
+        if parameters
+    ]
+    copies = d.model.copies(d.layout)
+    if copies:
+        name = "copies in another form"
+        parts.append({"name": name, "parameters": copies, "precision": "bf16", "bytes": 2 * copies})
+    return parts
 
 
 def _remedies(d: Deployment, capacity_of: CapacityOf, context: int) -> list[dict[str, Any]]:
@@ -181,7 +196,7 @@ def _remedies(d: Deployment, capacity_of: CapacityOf, context: int) -> list[dict
                 other = _changed(d, **change)
             except ValueError:  # heads that cannot be shared out, activations that do not match
                 continue
-            if _shortage(capacity_of(other), context) == 0:
+            if shortage(capacity_of(other), context) == 0:
                 found.append(dict(change))
                 break
     return found
@@ -196,11 +211,17 @@ def _changed(
 
 
 def _fit_text(
-    memory: Capacity, short: float, remedies: Sequence[Mapping[str, Any]], context: int
+    d: Deployment,
+    memory: Capacity,
+    short: float,
+    remedies: Sequence[Mapping[str, Any]],
+    context: int,
 ) -> str:
     """Whether it fits, in a sentence, and what would."""
     if short == 0:
-        return f"Fits, with {memory.max_concurrency(context):,.1f} requests of {context:,} tokens."
+        where = " on each data rank" if d.layout.data > 1 else ""
+        requests = f"{memory.max_concurrency(context):,.1f} requests of {context:,} tokens"
+        return f"Fits, with {requests}{where}."
     what = "Does not fit" if memory.kv_cache <= 0 else f"No request of {context:,} tokens fits"
     lacking = -memory.kv_cache if memory.kv_cache <= 0 else short
     words = [

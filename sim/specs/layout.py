@@ -48,6 +48,20 @@ class Layout:
         """GPUs of the replica."""
         return self.ranks * self.pipeline
 
+    @property
+    def text(self) -> str:
+        """As engines' users write it; ``EP`` are whole experts, on groups of GPUs with a number.
+
+        >>> Layout(tensor=2, data=4, expert=8).text, Layout(tensor=8, expert=2).text
+        ('TP 2 x DP 4, EP', 'TP 8, EP 2')
+        """
+        parts = {"TP": self.tensor, "PP": self.pipeline, "DP": self.data}
+        shown = " x ".join(f"{name} {count}" for name, count in parts.items() if count > 1)
+        experts = "" if self.expert == 1 else ", EP"
+        if 1 < self.expert < self.ranks:
+            experts += f" {self.expert}"
+        return (shown or "TP 1") + experts
+
     def with_tensor(self, tensor: int) -> Layout:
         """The same on ``tensor`` GPUs a layer; experts that are whole on each GPU stay so."""
         whole = self.expert > 1 and self.expert == self.ranks

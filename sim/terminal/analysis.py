@@ -95,20 +95,22 @@ def _cell(value: float, unit: tuple[str, float]) -> str:
     return show_number(value / unit[1]) if value else "-"
 
 
-def fit_view(d: Deployment, memory: Capacity, context: int) -> Table:
+def fit_view(
+    d: Deployment, memory: Capacity, context: int, weights: Sequence[Mapping[str, Any]] = ()
+) -> Table:
     """The memory of one GPU, line by line, down to how many requests of ``context`` tokens fit."""
     check_context(d, context)
-    model, tp = d.model, d.layout.gpus
-    gpus = f"{tp} GPU" if tp == 1 else f"{tp} GPUs"
+    model, count = d.model, d.layout.gpus
+    gpus = f"{count} GPU" if count == 1 else f"{count} GPUs"
     table = Table(title=f"{model.name} on {gpus} of {d.gpu.name}: memory of one GPU",
                   title_justify="left", expand=True, show_header=False)  # fmt: skip
     table.add_column("line", ratio=2)
     table.add_column("arithmetic", ratio=4)
     table.add_column("amount", justify="right", no_wrap=True)
-    shared = f" / {tp}" if tp > 1 else ""
+    shared = f" / {count}" if count > 1 and not model.has_experts else ""
     copied = ""
     if d.model.copies(d.layout):  # of latent attention
-        copied = ", some on every GPU, some twice" if tp > 1 else ", some twice"
+        copied = ", some on every GPU, some twice" if count > 1 else ", some twice"
     per_block = memory.kv_bytes_per_token * memory.block_size
     rows = [
         ("visible memory", "", show_bytes(memory.memory)),
@@ -123,6 +125,7 @@ def fit_view(d: Deployment, memory: Capacity, context: int) -> Table:
             f"{model.parameters:,} parameters in {_weights(d)}{shared}{copied}",
             show_bytes(memory.weights),
         ),
+        *_held(d, weights),
         ("- activations", "largest pass, and its logits", show_bytes(memory.activations)),
         (
             "- reserve",
@@ -151,7 +154,8 @@ def fit_view(d: Deployment, memory: Capacity, context: int) -> Table:
         ),
         (
             "maximum concurrency",
-            f"{memory.num_gpu_blocks:,} / {-(-context // memory.block_size):,}",
+            f"{memory.num_gpu_blocks:,} / {-(-context // memory.block_size):,}"
+            + (", on each data rank" if d.layout.data > 1 else ""),
             f"{memory.max_concurrency(context):.1f}x",
         ),
     ]
@@ -160,6 +164,48 @@ def fit_view(d: Deployment, memory: Capacity, context: int) -> Table:
     if d.format_note is not None:
         table.caption = d.format_note
     return table
+
+
+def layouts_view(found: Mapping[str, Any]) -> Group:
+    """The layouts of ``fit_document``, each in a line, those that cannot be with their reason."""
+    title = f"Layouts on a node, {found['context']:,} tokens a request"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("layout", no_wrap=True)
+    for head in ("GPUs", "weights\na GPU", "largest\npass", "KV cache\na GPU", "blocks\na rank"):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("requests\nat once", justify="right")
+    for row in found["layouts"]:
+        cells = [row["layout"], str(row["gpus"])]
+        if row["num_gpu_blocks"] is None:
+            cells += ["-"] * 4
+        else:
+            amounts = ("weight_bytes", "activation_bytes", "kv_cache_bytes")
+            cells += [show_bytes(row[name]) for name in amounts]
+            cells.append(f"{row['num_gpu_blocks']:,}")
+        cells.append(f"{row['max_concurrency']:,.1f}" if row["fits"] else "-")
+        table.add_row(*cells, style="" if row["fits"] else "dim")
+    reasons = [row for row in found["layouts"] if not row["fits"]]
+    return Group(table, *(Text(f"{row['layout']}: {row['reason']}") for row in reasons), Text(TOLD))
+
+
+TOLD = (
+    "TP: GPUs that share each layer. DP: ranks with a scheduler and a KV cache each. EP: whole "
+    "experts on each GPU, not a part of each. Pipeline stages are not modelled."
+)
+
+
+def _held(d: Deployment, weights: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
+    """The weights of one GPU part by part, where a model has more than dense layers."""
+    if not d.model.has_experts:
+        return []
+    return [
+        (
+            f"  {part['name']}",
+            f"{part['parameters']:,.0f} in {part['precision']}",
+            show_bytes(part["bytes"]),
+        )
+        for part in weights
+    ]
 
 
 def _kv_arithmetic(d: Deployment) -> str:
