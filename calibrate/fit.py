@@ -96,11 +96,12 @@ def fit(
     ``axes`` gives the knots of a residual table; it is used where it lowers the error in
     cross-validation over shapes, as ``trial`` has it. With ``judged`` the score is of these points,
     each of them predicted by one of ``FOLDS`` fits that had not seen its shape; without, of a fifth
-    of the shapes. Raises ValueError with fewer than three shapes to tell apart, or nothing to
-    judge.
+    of the shapes. Raises ValueError with fewer than three shapes to tell apart (two with
+    ``judged``), or nothing to judge.
     """
-    if groups(form, data).max() < 2:
-        raise ValueError(f"{form.operator}: at least three shapes are needed to hold one out")
+    least, word = (3, "three") if judged is None else (2, "two")
+    if groups(form, data).max() + 1 < least:
+        raise ValueError(f"{form.operator}: at least {word} shapes are needed to hold one out")
     if judged is not None and not judged.any():
         raise ValueError(f"{form.operator}: no point to judge the fit by")
     out = split(form, data, seed)

@@ -79,7 +79,7 @@ def prepare_pool(scenario: Scenario, pool: PoolSettings) -> PreparedPool:
 
     Raises UsageError for names that do not exist, and InfeasibleError if the model does not fit.
     """
-    deployment = _deployment(scenario, pool)
+    deployment = deployment_of(scenario, pool)
     limits = _limits(scenario, pool, deployment)
     kv = pool.kv_cache
     memory = capacity(
@@ -96,7 +96,8 @@ def prepare_pool(scenario: Scenario, pool: PoolSettings) -> PreparedPool:
     return PreparedPool(pool, limits, memory, CostModel(deployment), scenario.folders)
 
 
-def _deployment(scenario: Scenario, pool: PoolSettings) -> Deployment:
+def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
+    """What each replica of a pool is; UsageError where its GPUs cannot share the model."""
     base, assume = scenario.base, scenario.assume
     engine = catalog.engine(pool.engine, base)
     try:

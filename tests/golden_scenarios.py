@@ -191,6 +191,12 @@ CHANGES: dict[str, dict[str, Any]] = {
         "workload.arrivals.rate": 4,
         "run.requests": 60,
     },
+    "experts-measured": {
+        **MEASURED,
+        "model": "qwen3-30b-a3b",
+        "workload.arrivals.rate": 8,
+        "run.requests": 80,
+    },
     "warmup-requests": {
         "workload.arrivals": {"kind": "poisson", "rate": 15},
         "run.warmup": 40,

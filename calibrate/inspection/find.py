@@ -55,16 +55,20 @@ def _profiled() -> list[str]:
     return [name for name in catalog.names("gpus") if catalog.frameworks(name)]
 
 
+USUAL = ("gemm", "decode_attention", "prefill_attention", "all_reduce")
+"""Operators of nearly every model."""
+
+
 def profile_lines(gpu: str) -> list[str]:
     """A line for each profile that the catalogue has of a GPU: whose kernels, since when, and the
-    median error of each operator on shapes held out, in the profile's first precision."""
+    median error of ``USUAL`` operators on shapes held out, in the profile's first precision."""
     lines = []
     for framework in catalog.frameworks(gpu):
         profile = catalog.profile_outline(gpu, framework)
         errors = ", ".join(
             f"{operator.removesuffix('_attention')} {next(iter(fits.values())).holdout.median:.1%}"
             for operator, fits in profile.kernels.items()
-            if fits
+            if fits and operator in USUAL
         )
         lines.append(f"{framework}, {profile.date}, error: {errors}")
     return lines

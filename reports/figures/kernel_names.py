@@ -13,6 +13,8 @@ TITLES: Mapping[str, str] = {
     "mla_prefill": "Prefill attention, latent",
     "dsa_decode": "Decode attention, sparse",
     "dsa_prefill": "Prefill attention, sparse",
+    "moe": "Experts",
+    "moe_ranks": "Experts, shared out whole",
     "all_reduce": "All-reduce",
     "stream": "Element-wise operators",
     "norm": "Norms with their residual",

@@ -185,7 +185,7 @@ def profile_outline(gpu: str, framework: str) -> Profile:
     time.
     """
     path = FOLDER / "profiles" / f"{gpu}.{framework}.yaml"
-    return from_document(Fields(str(path), read_yaml(path, without="residual")))
+    return from_document(Fields(str(path), read_yaml(path, without=("residual", "known"))))
 
 
 @cache

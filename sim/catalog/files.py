@@ -7,7 +7,7 @@ the file, and where in it: it can neither exhaust the memory nor build objects.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,13 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's loader where PyYAML has it: ten times as fast."""
 
 
-def read_yaml(path: Path, *, without: str | None = None) -> dict[str, object]:
+def read_yaml(path: Path, *, without: Sequence[str] = ()) -> dict[str, object]:
     """The mapping that one YAML file holds; UsageError for anything else.
 
-    Blocks under a key ``without``, at any depth, are left out and cost no time.
+    Blocks under the keys ``without``, at any depth, are left out and cost no time.
     """
     text = _text(path, MAX_YAML)
-    if without is not None:
+    if without:
         text = _pruned(text, without)
     try:
         document = _OnePass(path, text).document()
@@ -86,15 +86,16 @@ def _unreadable(path: Path, error: ValueError) -> UsageError:
     return UsageError(f"{path}: holds a value that cannot be read ({reason})")
 
 
-def _pruned(text: str, key: str) -> str:
-    """``text`` without the blocks under lines that are ``key:``, which are the lines that are
-    indented further."""
+def _pruned(text: str, keys: Sequence[str]) -> str:
+    """``text`` without the blocks under lines that are one of ``keys`` and a colon: the lines that
+    are indented further."""
+    headings = {f"{key}:" for key in keys}
     kept, above = [], None
     for line in text.splitlines(keepends=True):
         depth = len(line) - len(line.lstrip(" "))
         if above is not None and depth > above:
             continue
-        above = depth if line.strip() == f"{key}:" else None
+        above = depth if line.strip() in headings else None
         if above is None:
             kept.append(line)
     return "".join(kept)

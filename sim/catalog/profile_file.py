@@ -14,7 +14,7 @@ from math import isfinite, prod
 import yaml
 
 from sim.catalog.fields import Fields
-from sim.specs.profile import KernelFit, Profile, Residual, Score
+from sim.specs.profile import KernelFit, KnownShapes, Profile, Residual, Score
 
 _KERNEL_KEYS = (
     "kernel",
@@ -26,6 +26,7 @@ _KERNEL_KEYS = (
     "drift",
     "regimes",
     "residual",
+    "known",
 )
 _DIGITS = 5
 
@@ -98,7 +99,22 @@ def _fit_document(fit: KernelFit) -> dict[str, object]:
         axes = {name: [_short(v) for v in knots] for name, knots in fit.residual.axes.items()}
         values = [round(value, 3) for value in fit.residual.values]
         document["residual"] = {"axes": axes, "values": values}
+    if fit.known is not None:
+        document["known"] = _known_document(fit.known)
     return document
+
+
+def _known_document(known: KnownShapes) -> dict[str, object]:
+    """Tables of two digits, in one line each after the numbers that make up their shape."""
+    return {
+        "names": list(known.names),
+        "axes": {name: [_short(v) for v in knots] for name, knots in known.axes.items()},
+        "holdout": _score_document(known.holdout),
+        "tables": [
+            [_whole(v) for v in (*shape, *(round(value, 2) for value in values))]
+            for shape, values in known.values.items()
+        ],
+    }
 
 
 def _fits(fields: Fields) -> dict[str, KernelFit]:
@@ -119,7 +135,26 @@ def _fit(fields: Fields) -> KernelFit:
         kernel=fields.text("kernel") if fields.has("kernel") else "",
         form=fields.text("form") if fields.has("form") else "",
         drift=_share(fields, "drift") if fields.has("drift") else 0.0,
+        known=_known(fields.inner("known")) if fields.has("known") else None,
     )
+
+
+def _known(fields: Fields) -> KnownShapes:
+    fields.only(["names", "axes", "holdout", "tables"])
+    names, tables = fields.value("names"), fields.value("tables")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise fields.error("names", "expected a list of names")
+    axes = _axes(fields.inner("axes"))
+    length = len(names) + prod(len(knots) for knots in axes.values())
+    if not isinstance(tables, list) or not all(_numbers_of(row, length) for row in tables):
+        raise fields.error("tables", f"expected lists of {length} numbers: a shape and its grid")
+    rows = [tuple(float(number) for number in row) for row in tables]
+    values = {row[: len(names)]: row[len(names) :] for row in rows}
+    return KnownShapes(tuple(names), axes, values, _score(fields.inner("holdout")))
+
+
+def _numbers_of(row: object, length: int) -> bool:
+    return isinstance(row, list) and len(row) == length and all(_finite(item) for item in row)
 
 
 def _share(fields: Fields, key: str) -> float:
@@ -147,16 +182,21 @@ def _score_document(score: Score) -> dict[str, object]:
 
 def _residual(fields: Fields) -> Residual:
     fields.only(["axes", "values"])
-    axes = fields.inner("axes")
-    knots = {name: _numbers(axes, name) for name in axes}
-    for name, values in knots.items():
-        if not values or any(left >= right for left, right in pairwise(values)):
-            raise axes.error(name, "expected ascending numbers")
+    knots = _axes(fields.inner("axes"))
     values = _numbers(fields, "values")
     expected = prod(len(axis) for axis in knots.values())
     if len(values) != expected:
         raise fields.error("values", f"expected {expected} numbers, one for each knot of the grid")
     return Residual(knots, values)
+
+
+def _axes(axes: Fields) -> dict[str, tuple[float, ...]]:
+    """The ascending knots of each axis of a table."""
+    knots = {name: _numbers(axes, name) for name in axes}
+    for name, values in knots.items():
+        if not values or any(left >= right for left, right in pairwise(values)):
+            raise axes.error(name, "expected ascending numbers")
+    return knots
 
 
 def _pairs(fields: Fields) -> dict[str, tuple[float, float]]:
@@ -182,6 +222,11 @@ def _finite(value: object) -> bool:
 
 def _pair(pair: tuple[float, float]) -> list[float]:
     return [_short(pair[0]), _short(pair[1])]
+
+
+def _whole(value: float) -> float:
+    """Whole numbers without a point: they are most of a table of two digits."""
+    return int(value) if value == int(value) else value
 
 
 def _short(value: float) -> float:

@@ -6,7 +6,9 @@ from typing import Any
 
 from sim.cost import Deployment
 from sim.cost.latent_kernels import DEFAULTS
+from sim.cost.measured_experts import fit_for
 from sim.metrics.attribution import HOST, Attribution
+from sim.specs.experts import MixtureOfExperts
 
 HOST_ERROR = 0.15
 """About half the width of the range that fits of vLLM's host time an iteration gave, 1.0 to 1.3 ms.
@@ -59,6 +61,9 @@ def provenance(d: Deployment) -> str:
     operators = [name for group in d.model.layers for name in group.attention.operators]
     for name in dict.fromkeys(operators):
         used[_title(name)] = profile.find(name, d.attention_kernel or "")
+    if any(isinstance(group.mlp, MixtureOfExperts) for group in d.model.layers):
+        experts = fit_for(d)
+        used["experts"] = None if experts is None else experts.fit
     if d.layout.gpus > 1:
         used["all-reduce"] = profile.find("all_reduce", "bf16")
     errors = ", ".join(

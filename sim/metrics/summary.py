@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.catalog.whole_runs import whole_run_errors, whole_runs_text
+from sim.cost.measured_experts import experts_note
 from sim.growth.leaps import Leaps
 from sim.loop.recorder import REJECTED, UNFINISHED
 from sim.metrics.asked import asked, driven_by
@@ -345,6 +346,7 @@ def _notes(run: RunRecord) -> list[str]:
         if skipped
         else None,
         "Interrupted: the figures cover what had happened until then." if run.interrupted else None,
+        *dict.fromkeys(experts_note(pool.deployment) for pool in run.pools),
         *dict.fromkeys(part.left_out for group in groups for part in (group.attention, group.mlp)),
     ]
     return [note for note in found if note]

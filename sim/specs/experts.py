@@ -125,11 +125,8 @@ class MixtureOfExperts:
 
     @property
     def left_out(self) -> str | None:
-        """Kernel timings, and skew."""
-        return (
-            "Experts are timed from the GPU's data sheet, since no profile has kernel timings of "
-            "them, and every expert is taken to be chosen equally often."
-        )
+        """Skew."""
+        return "Every expert is taken to be chosen equally often."
 
     def _expert_biases(self, hidden_size: int) -> int:
         return self._biases(hidden_size, self.moe_intermediate_size)

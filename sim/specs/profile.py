@@ -39,6 +39,26 @@ class Residual:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownShapes:
+    """What a form leaves over at shapes that were measured, a small table for each.
+
+    ``names`` are the variables that tell shapes apart, ``axes`` those of every table. ``values``
+    has a table for each shape, as in ``Residual``; ``holdout`` is the error of predictions at these
+    shapes, each by tables that had not seen the point.
+    """
+
+    names: tuple[str, ...]
+    axes: Mapping[str, tuple[float, ...]]
+    values: Mapping[tuple[float, ...], tuple[float, ...]]
+    holdout: Score
+
+    def find(self, shape: Mapping[str, float]) -> Residual | None:
+        """The table of ``shape``, as far as ``names`` tell; None if it was not measured."""
+        values = self.values.get(tuple(float(shape[name]) for name in self.names))
+        return None if values is None else Residual(self.axes, values)
+
+
+@dataclass(frozen=True, slots=True)
 class KernelFit:
     """One operator in one precision.
 
@@ -47,6 +67,7 @@ class KernelFit:
     fit had not seen, ``regimes`` the same by kind of shape; ``drift`` by how much the speed of the
     machine wandered while it was measured (root mean square); ``kernel`` the implementation
     measured; ``form`` names the formula where an operator has several, "" is the usual one.
+    ``known`` has what is left over at single shapes: ``holdout`` is the error without it.
     """
 
     parameters: Mapping[str, float]
@@ -58,6 +79,7 @@ class KernelFit:
     kernel: str = ""
     form: str = ""
     drift: float = 0.0
+    known: KnownShapes | None = None
 
     @property
     def error(self) -> float:

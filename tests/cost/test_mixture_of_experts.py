@@ -10,7 +10,8 @@ import pytest
 import sim
 from sim import catalog
 from sim.cost import CostModel, Deployment, Operator
-from sim.cost.parts.mixture_of_experts import INTO, OUT, ROUTING_FLOOR
+from sim.cost.measured_experts import MeasuredExperts, experts_note, fit_of
+from sim.cost.parts.mixture_of_experts import INTO, OUT, ROUTING_FLOOR, WHOLE
 from sim.cost.trust import EXPERTS_ERROR
 from sim.iteration import Batch, Part
 from sim.specs.experts import MixtureOfExperts
@@ -93,18 +94,64 @@ def test_shared_experts_are_an_mlp_of_their_own() -> None:
     assert found[INTO] == per_token(cost(), 3)[INTO]
 
 
-def test_no_profile_covers_experts() -> None:
-    """The products of attention are measured, those of experts have the error of a data sheet, even
-    where the inputs' quantisation is part of measured products."""
-    for precision in ("bf16", "fp8"):
+def test_a_profile_has_all_routed_experts_in_one_operator() -> None:
+    """64 tokens: 128 rows of 2 x 3 x 4,096 x 14,336 FLOP; all 8 experts are read. Nothing is
+    quantised apart: the call contains it, as measured products do."""
+    for precision, wide in (("bf16", 2), ("fp8", 1 + 4 / 128**2)):
         found = per_token(cost(gpu=PROFILED, precision=precision), 64)
-        assert found["qkv projection"].measured == 1
+        experts = found[WHOLE]
+        assert INTO not in found
+        assert "quantise activations" not in found
+        assert experts.measured == 1
+        assert experts.error < found["qkv projection"].error + 0.02
+        assert experts.flops == 32 * 128 * 2 * 3 * 4096 * 14_336
+        touched = float(MIXTRAL.layers[0].mlp.touched(64))  # type: ignore[attr-defined]
+        read = touched * 3 * 4096 * 14_336 * wide + 128 * (2 * 4096 + 3 * 14_336) * 2
+        assert experts.bytes == pytest.approx(32 * read)
+        assert experts.seconds > experts.bytes / PROFILED.bandwidth
+
+
+@pytest.mark.parametrize(("gpus", "measured"), [(1, 1), (8, 1), (64, 0)])
+def test_widths_that_are_no_multiple_of_16_were_not_measured(gpus: int, measured: float) -> None:
+    """14,336 columns are 224 on each of 64 GPUs, but the tables end at 32; 700 are 87.5."""
+    (group,) = MIXTRAL.layers
+    odd = replace(MIXTRAL, layers=(replace(group, mlp=MixtureOfExperts(8, 2, 14328)),))
+    for model, expected in ((MIXTRAL, measured), (odd, 0)):
+        mlp = model.layers[0].mlp
+        assert isinstance(mlp, MixtureOfExperts)
+        found = fit_of(PROFILED, "bf16", "bf16", 1)
+        assert found is not None
+        one = MeasuredExperts(found, PROFILED, 4096, mlp, Layout(gpus))
+        assert one.timing(16.0).measured == expected
+
+
+def test_a_precision_without_timings_is_timed_from_the_data_sheet() -> None:
+    engine = catalog.engine("ideal")
+    for gpu in (PROFILED, PLAIN):
+        d = Deployment(MIXTRAL, gpu, engine, "int8", "bf16", "bf16")
+        found = per_token(CostModel(d), 64)
         for name in (INTO, OUT, "experts: routing and sum"):
             assert found[name].measured == 0, name
             assert found[name].error == EXPERTS_ERROR, name
-        assert found["qkv projection"].error < EXPERTS_ERROR
-        assert ("quantise activations" in found) == (precision == "fp8")
-    assert per_token(cost(gpu=PROFILED), 64)[INTO] == per_token(cost(), 64)[INTO]
+        note = experts_note(d)
+        assert note is not None
+        assert ("int8" in note) == (gpu is PROFILED)
+    assert experts_note(Deployment(MIXTRAL, PROFILED, engine)) is None
+    assert experts_note(Deployment(catalog.model("llama-3.1-8b"), PLAIN, engine)) is None
+
+
+def test_experts_are_timed_at_every_number_of_tokens() -> None:
+    """Up to 512 one by one; beyond, between those on both sides; of 64 tokens the same as in an
+    array of them."""
+    found = fit_of(PROFILED, "bf16", "bf16", 1)
+    assert found is not None
+    mlp = MIXTRAL.layers[0].mlp
+    assert isinstance(mlp, MixtureOfExperts)
+    one = MeasuredExperts(found, PROFILED, 4096, mlp)
+    many = one.timing(np.array([64.0, 512.0, 544.0, 576.0])).seconds
+    assert isinstance(many, np.ndarray)
+    assert many[0] == one.timing(64.0).seconds
+    assert many[2] == pytest.approx((many[1] + many[3]) / 2)
 
 
 @pytest.mark.parametrize("gpu", [PLAIN, PROFILED], ids=["data sheet", "profile"])
@@ -124,7 +171,8 @@ def test_more_tokens_never_take_less() -> None:
 
 
 def test_a_run_says_what_it_does_not_know() -> None:
-    """The band is wider than that of a dense model, and no error of whole runs is claimed."""
+    """No error of whole runs is claimed; where experts are a data sheet's, the note says so and the
+    band is wider than that of a dense model."""
     scenario = {
         "model": "qwen3-30b-a3b",
         "fleet": {"gpu": "h100-sxm"},
@@ -136,11 +184,20 @@ def test_a_run_says_what_it_does_not_know() -> None:
         "run": {"requests": 30, "warmup": 0},
     }
     sparse = sim.simulate(sim.load_scenario(scenario)).summary["infersim"]
+    unknown = {**scenario, "precision": {"weights": "int8", "activations": "bf16"}}
+    unmeasured = sim.simulate(sim.load_scenario(unknown)).summary["infersim"]
     dense = sim.simulate(sim.load_scenario({**scenario, "model": "qwen3-14b"})).summary["infersim"]
-    notes = [note for note in sparse["notes"] if note.startswith("Experts are timed from")]
-    assert len(notes) == 1
+    told = "Experts are timed from"
+    assert not any(note.startswith(told) for note in sparse["notes"])
+    assert sum(note.startswith(told) for note in unmeasured["notes"]) == 1
+    assert "Every expert is taken to be chosen equally often." in sparse["notes"]
+    assert PROFILED.profile is not None
+    held = PROFILED.profile.kernels["moe"]["bf16"].holdout.median
+    assert f"experts {held:.1%}" in sparse["provenance"]
     assert "for dense models only" in sparse["whole_runs"]["text"]
     assert sparse["whole_runs"]["errors"] == []
     assert dense["whole_runs"]["errors"]
-    assert sparse["error_band"]["tpot"] > 1.5 * dense["error_band"]["tpot"]
-    assert sparse["operators"][INTO]["bytes"] > 0
+    assert unmeasured["error_band"]["tpot"] > 1.5 * dense["error_band"]["tpot"]
+    assert sparse["error_band"]["tpot"] < 1.5 * dense["error_band"]["tpot"]
+    assert sparse["operators"][WHOLE]["bytes"] > 0
+    assert unmeasured["operators"][INTO]["bytes"] > 0

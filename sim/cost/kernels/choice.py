@@ -16,6 +16,7 @@ from sim.cost.kernels import (
     decode_attention,
     gemm,
     latent_attention,
+    moe,
     prefill_attention,
     serial,
     sparse_attention,
@@ -37,9 +38,13 @@ element-wise operators together, as other projects' tables and older ones of thi
 
 ARITHMETIC = (
     *("gemm", "decode_attention", "prefill_attention", "mla_decode", "mla_prefill"),
-    *("dsa_decode", "dsa_prefill"),
+    *("dsa_decode", "dsa_prefill", "moe", "moe_ranks"),
 )
 """Operators that compute."""
+
+
+EXPERTS = ("moe", "moe_ranks")
+"""The experts of a layer; the second where GPUs hold whole experts, if its kernel is another."""
 
 
 class Choice(NamedTuple):
@@ -64,6 +69,8 @@ FORMS: dict[tuple[str, str], Callable[[str], Form]] = {
     ("mla_prefill", ""): latent_attention.prefill,
     ("dsa_decode", ""): sparse_attention.decode,
     ("dsa_prefill", ""): sparse_attention.prefill,
+    ("moe", ""): moe.form,
+    ("moe_ranks", ""): moe.form,
     ("gemm", serial.NAME): serial.product,
     ("decode_attention", serial.NAME): serial.decode,
     ("prefill_attention", serial.NAME): serial.prefill,
@@ -87,8 +94,8 @@ def choose(operator: str, precision: str, gpu: GpuSpec, name: str = "") -> Choic
 
     ``name`` is the fit's own: "" is the usual one.
     """
-    widths = gemm.WIDTHS if operator == "gemm" else PRECISION_BYTES
-    if precision not in widths:
+    known = gemm.WIDTHS if operator == "gemm" else PRECISION_BYTES
+    if precision not in (moe.FORMATS if operator in EXPERTS else known):
         return None
     if operator == "all_reduce":
         return Choice(all_reduce.form(gpu.link.kind), Ceilings(1.0, gpu.link.bandwidth, 1))
@@ -99,6 +106,8 @@ def choose(operator: str, precision: str, gpu: GpuSpec, name: str = "") -> Choic
     if make is None:
         return None
     arithmetic = "bf16" if operator != "gemm" or precision.endswith("-weights") else precision
+    if operator in EXPERTS:
+        arithmetic = moe.FORMATS[precision].arithmetic
     return Choice(make(precision), Ceilings(gpu.flops(arithmetic), gpu.bandwidth, gpu.sms))
 
 
@@ -112,6 +121,8 @@ def work(operator: str, precision: str, shape: Shape) -> tuple[Floats, Floats]:
         widths = gemm.WIDTHS[precision]
         moved = widths.weight * n * k + widths.input * m * k + widths.output * m * n
         return 2 * m * n * k, moved
+    if operator in EXPERTS:
+        return moe.flops(shape), moe.moved_bytes(shape, moe.FORMATS[precision].weight)
     if operator in ATTENTION_WORK:
         flops, moved_bytes = ATTENTION_WORK[operator]
         return flops(shape), moved_bytes(shape, precision_bytes(precision))

@@ -6,15 +6,17 @@ chosen equally often; GPUs that hold whole experts wait for the busiest of them.
 
 Tensor ranks have the same tokens, so that their experts' results are summed by an all-reduce. With
 data ranks an all-gather brings the tokens of all of them together, and a reduce-scatter the sums
-back, as vLLM does by default (``allgather_reducescatter``). No profile has these kernels; the data
-sheet's rates apply, with errors of their own (``sim.cost.trust``).
+back, as vLLM does by default (``allgather_reducescatter``). Where the GPU's profile has experts in
+the precision, they are one operator; otherwise the data sheet's rates apply, with errors of their
+own (``sim.cost.trust``).
 """
 
 from __future__ import annotations
 
+from sim.cost.measured_experts import MeasuredExperts, fit_for
 from sim.cost.operators import Amount, Operator
 from sim.cost.parts.dense_mlp import DenseMlpPart
-from sim.cost.rooflines import Rooflines
+from sim.cost.rooflines import Rooflines, measured
 from sim.cost.trust import EXPERTS_ERROR
 from sim.specs.dense_mlp import DenseMlp
 from sim.specs.deployment import Deployment
@@ -27,7 +29,10 @@ expert, summing the results. With the latencies of its other three kernels it ma
 that an otherwise empty call takes on H100 and H200 (vLLM 0.24, aiconfigurator-core tables)."""
 
 INTO, OUT = "experts: gate and up", "experts: down"
-ROUTED = (INTO, OUT)
+WHOLE = "experts"
+"""All of the routed experts as one operator, as a profile has them."""
+
+ROUTED = (INTO, OUT, WHOLE)
 """The operators that read the weights of the experts that a pass touches."""
 
 
@@ -40,6 +45,10 @@ class MixtureOfExpertsPart:
         self._mlp, self._layers, self._kernels, self._layout = mlp, layers, kernels, d.layout
         self._hidden = d.model.hidden_size
         self._inner = mlp.moe_intermediate_size / d.layout.expert_width
+        found = fit_for(d)
+        self._measured = (
+            None if found is None else MeasuredExperts(found, d.gpu, self._hidden, mlp, d.layout)
+        )
         self._quantised = precision_bytes(d.arithmetic_of("experts")) < 2 and not d.static
         self._shared: DenseMlpPart | None = None
         if mlp.shared_intermediate_size:
@@ -69,6 +78,27 @@ class MixtureOfExpertsPart:
 
     def of_all_ranks(self, m: Amount) -> list[Operator]:
         """The experts, and bringing the tokens of all data ranks there and back."""
+        h, layers, kernels = self._hidden, self._layers, self._kernels
+        operators = self._by_data_sheet(m) if self._measured is None else self._by_profile(m)
+        if self._exchanging == 1:
+            return operators
+        hidden, scores = m * h * kernels.moved, m * self._mlp.num_experts * kernels.moved
+        gpus = self._exchanging
+        return [
+            kernels.all_gather("experts: all-gather", layers, hidden + scores, gpus),
+            *operators,
+            kernels.all_gather("experts: reduce-scatter", layers, hidden, gpus),
+        ]
+
+    def _by_profile(self, m: Amount) -> list[Operator]:
+        """The experts of a GPU as they were timed: routing, products and quantisation together."""
+        assert self._measured is not None
+        layers, (flops, moved) = self._layers, self._measured.work(m)
+        whole = Operator(WHOLE, flops * layers, moved * layers, 0.0, 0.0, 0.0, 0.0, True)
+        return [measured(whole, layers, self._measured.timing(m))]
+
+    def _by_data_sheet(self, m: Amount) -> list[Operator]:
+        """The same as kernels of their own."""
         h, i, layers, kernels = self._hidden, self._inner, self._layers, self._kernels
         matrices, (rows, touched) = self._mlp.mlp_matrices, self._mlp.busiest(m, self._layout)
         into, out = (h, (matrices - 1) * i), (i, h)
@@ -80,15 +110,7 @@ class MixtureOfExpertsPart:
         ]
         if self._quantised:  # not part of these products, whatever a profile's products contain
             operators += [kernels.quantise(layers, m, (h,)), kernels.quantise(layers, rows, (i,))]
-        if self._exchanging == 1:
-            return operators
-        hidden, scores = m * h * kernels.moved, m * self._mlp.num_experts * kernels.moved
-        gpus = self._exchanging
-        return [
-            kernels.all_gather("experts: all-gather", layers, hidden + scores, gpus),
-            *operators,
-            kernels.all_gather("experts: reduce-scatter", layers, hidden, gpus),
-        ]
+        return operators
 
     def _routing(self, m: Amount, rows: Amount) -> Operator:
         """Scores read, results of the chosen experts read and summed."""

@@ -13,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim import catalog
+from sim.cost.measured_experts import experts_note
 from sim.errors import UsageError
 from sim.metrics.cut_short import foreseen_cut
 from sim.planning.points.points import Settings
+from sim.pools import deployment_of
 from sim.scenario import Scenario
 from sim.scenario.traffic import Trace
 from sim.units import show_time
@@ -178,9 +180,11 @@ def check_whole_curve(scenario: Scenario) -> None:
 def further_notes(scenario: Scenario, played: int | None = None) -> list[str]:
     """What to know of every load of ``scenario``: what of its model is estimated, that a horizon
     cuts its runs, and that ``run.requests`` is less than the ``played`` requests of its runs."""
+    deployments = [deployment_of(scenario, pool) for pool in scenario.pools]
     layers = catalog.model(scenario.model, scenario.base).layers
     parts = (part for group in layers for part in (group.attention, group.mlp))
-    notes = list(dict.fromkeys(part.left_out for part in parts if part.left_out is not None))
+    told = [*map(experts_note, deployments), *(part.left_out for part in parts)]
+    notes = list(dict.fromkeys(note for note in told if note is not None))
     run = scenario.run
     if run.horizon is not None:
         notes.append(

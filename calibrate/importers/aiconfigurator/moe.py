@@ -1,0 +1,178 @@
+"""Fits the experts of a layer to the published tables ``moe_perf``.
+
+How they were measured: one layer's call over and over in a CUDA graph, from the router's scores to
+the sum of the results, on a single GPU with its share of the experts: all of them cut along their
+width (``moe_tp_size``) or some of them whole (``moe_ep_size``), never both in vLLM's tables. Tokens
+are those of all GPUs together; the busiest one is timed. There is one copy of the weights, so that
+small ones are found in the cache again: the form has a term for it that the simulator leaves out.
+
+Left out, since the timings are not of what they say:
+
+- more than ``MOST_RANKS`` ranks, of which each has hardly an expert
+- widths of an expert that are no multiple of 16 on one GPU, whose kernels take twice as long
+  (except in mxfp4, where they are padded)
+- ``UNLIKE``: vLLM limits this model's tokens to four of eight groups of experts, so that the
+  routing that was asked for is not the one that was timed (half as many experts are read)
+- vLLM's ``fp8`` on Hopper, 5 to 7 times as slow as ``fp8_block``, which is what models are
+  published in: that is its fp8 here
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from calibrate.data import Data
+from calibrate.fit import fit
+from calibrate.importers.aiconfigurator.routing import COUNTS, with_counts
+from calibrate.importers.aiconfigurator.tables import L2_BYTES, Table, Tables, require
+from calibrate.known_shapes import with_known
+from sim.cost.kernels import moe
+from sim.cost.kernels.form import Ceilings
+from sim.errors import InfersimError
+from sim.specs.profile import KernelFit
+
+PRECISIONS: Mapping[str, tuple[str, ...]] = {
+    "bf16": ("bfloat16",),
+    "fp8": ("fp8_block",),
+    "nvfp4": ("nvfp4",),
+    "mxfp4": ("w4a8_mxfp4_mxfp8",),
+    "mxfp4-weights": ("w4a16_mxfp4",),
+    "int4-weights": ("int4_wo",),
+}
+"""The tables' ``moe_dtype`` for each precision of the simulator, the first that there is."""
+
+OF_FRAMEWORK = {"trtllm": {"fp8": ("fp8", "fp8_block")}}
+"""The same where a framework's are others: TensorRT-LLM's fp8 by tensor is as fast as it should
+be."""
+
+MODEL = ("hidden_size", "inter_size", "topk", "num_experts")
+"""The columns of a model's own shape."""
+
+SPLIT = ("moe_tp_size", "moe_ep_size")
+"""GPUs that share the width of each expert, and ranks that share the experts."""
+
+NOT_GATED = frozenset({(2688, 1856), (1024, 2688), (2048, 5120), (8192, 5120)})
+"""(hidden size, width) of Nemotron's experts, which have two matrices instead of three."""
+
+UNLIKE = {"vllm": frozenset({(7168, 2048, 8, 256)})}
+"""By framework: hidden size, width, chosen and number of experts of DeepSeek-V3."""
+
+MOST_RANKS = 64
+JUDGED = 8
+"""Errors are stated for layers on up to so many GPUs."""
+
+LEAST_SHAPES = 2
+"""Fewer models are not fitted: none could be held out."""
+
+AXES = {
+    "tokens": (0.0, 3.0, 5.0, 7.0, 9.0, 11.0, 14.0),
+    "split": (-6.0, -3.0, 0.0, 1.0, 3.0),
+}
+"""Knots of the tables of known shapes, base-2 logarithms."""
+
+FAMILIES = ("trtllm", "cutlass", "triton", "marlin", "deep_gemm", "deepgemm")
+"""Words in the names of kernels that tell libraries apart, in this order."""
+
+
+def fit_system(
+    tables: Tables, system: str, framework: str, version: str | None = None
+) -> dict[str, dict[str, KernelFit]]:
+    """Fits by operator and precision, from the newest table with bf16 unless ``version`` is given:
+    some releases timed a few models again, and these alone.
+
+    ``moe_ranks`` is there where another library's kernels serve GPUs with whole experts. Errors are
+    on models held out whole. Raises UsageError for names that the tables lack.
+    """
+    table = _newest(tables, system, framework) if version is None else None
+    table = table or tables.read(system, "moe", framework, "moe_perf", version)
+    require(table, (*MODEL, *SPLIT, "moe_dtype", "kernel_source", "num_tokens", "latency"))
+    found: dict[str, dict[str, KernelFit]] = {"moe": {}, "moe_ranks": {}}
+    for precision, names in {**PRECISIONS, **OF_FRAMEWORK.get(framework, {})}.items():
+        for name in names:
+            rows = usable(table, name)
+            for operator, own in by_operator(rows).items():
+                if len(own[list(MODEL)].drop_duplicates()) >= LEAST_SHAPES:
+                    found[operator][precision] = fit_rows(table, own, precision)
+            if precision in found["moe"]:
+                break
+    if not found["moe"]:
+        raise InfersimError(f"{framework} {table.version} on {system}: no experts to fit")
+    return {operator: fits for operator, fits in found.items() if fits}
+
+
+def _newest(tables: Tables, system: str, framework: str) -> Table | None:
+    """The newest table that has experts in bf16; None if none has."""
+    for version in reversed(tables.versions(system, "moe", framework, "moe_perf")):
+        table = tables.read(system, "moe", framework, "moe_perf", version)
+        if (table.frame["moe_dtype"] == "bfloat16").any():
+            return table
+    return None
+
+
+def usable(table: Table, name: str) -> pd.DataFrame:
+    """Rows of one ``moe_dtype`` without what the module's docstring leaves out."""
+    rows = table.frame
+    kept = (rows["moe_dtype"] == name) & (rows["latency"] > 0) & (rows["moe_ep_size"] <= MOST_RANKS)
+    if not any(moe.FORMATS[p].pads for p, names in PRECISIONS.items() if name in names):
+        kept &= rows["inter_size"] / rows["moe_tp_size"] % moe.ALIGNED == 0
+    for model in UNLIKE.get(table.framework, ()):
+        kept &= ~(rows[list(MODEL)] == np.array(model)).all(axis=1)
+    chosen: pd.DataFrame = rows.loc[kept]
+    return chosen
+
+
+def by_operator(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The rows of ``moe`` and, if its library is another, of ``moe_ranks``: each of the library
+    that has most rows of it."""
+    if rows.empty:
+        return {}
+    library = rows["kernel_source"].map(_family)
+    apart = rows["moe_ep_size"] > 1
+    own, ranks = (str(library[part].mode().max()) if part.any() else "" for part in (~apart, apart))
+    if own == ranks or not own or not ranks:
+        return {"moe": rows[library == (own or ranks)]}
+    return {"moe": rows[~apart & (library == own)], "moe_ranks": rows[apart & (library == ranks)]}
+
+
+def _family(kernel: str) -> str:
+    return next((word for word in FAMILIES if word in kernel.lower()), kernel)
+
+
+def fit_rows(table: Table, rows: pd.DataFrame, precision: str) -> KernelFit:
+    """The fit of one precision to the ``rows`` of it, with the tables of their shapes."""
+    form, data, limits = moe.form(precision), to_data(rows), ceilings(table, precision)
+    found = fit(form, data, limits, kernel=table.source(rows), judged=on_few_gpus(data))
+    kept = {name: span for name, span in found.ranges.items() if name not in COUNTS}
+    one_way = data.take((data.shape["gpus"] == 1) | (data.shape["ranks"] == 1))
+    found = with_known(found, form, one_way, limits, AXES, ("tokens", "gpus", "ranks"))
+    return replace(found, ranges=kept)
+
+
+def to_data(rows: pd.DataFrame) -> Data:
+    """Points of the form, in seconds; what was timed twice counts once, by its median."""
+    keys = [*MODEL, *SPLIT, "num_tokens", "distribution"]
+    rows = with_counts(rows.groupby(keys)["latency"].median().reset_index())
+    named = dict(zip((*MODEL, *SPLIT), (*moe.GROUP, "gpus", "ranks"), strict=True))
+    named |= {"num_tokens": "tokens"} | {name: name for name in COUNTS}
+    columns = {new: rows[old].to_numpy(dtype=np.float64) for old, new in named.items()}
+    sizes = zip(rows["hidden_size"], rows["inter_size"], strict=True)
+    columns["matrices"] = np.array([2.0 if size in NOT_GATED else 3.0 for size in sizes])
+    seconds = rows["latency"].to_numpy(dtype=np.float64) / 1e3
+    return Data(columns, seconds, np.ones(len(rows)))
+
+
+def ceilings(table: Table, precision: str) -> Ceilings:
+    """The GPU's data sheet, and the cache that the collector left warm."""
+    gpu = table.gpu
+    peak = gpu.flops(moe.FORMATS[precision].arithmetic)
+    return Ceilings(peak, gpu.bandwidth, gpu.sms, L2_BYTES[table.system])
+
+
+def on_few_gpus(data: Data) -> NDArray[np.bool_]:
+    """Which points are of a layer on up to ``JUDGED`` GPUs."""
+    return np.asarray(data.shape["gpus"] * data.shape["ranks"] <= JUDGED)

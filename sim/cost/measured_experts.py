@@ -1,0 +1,160 @@
+"""Predicts the experts of a layer in a deployment from the kernels of a profile. Seconds.
+
+Where the profile has none for the precision, the part falls back to the data sheet. As with other
+kernels, a time outside the measured ranges is given, marked as not measured, and trusted no more
+than one from a data sheet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.cost.kernels import expert_tiles, moe
+from sim.cost.kernels.choice import choose
+from sim.cost.kernels.form import inside, interpolate
+from sim.cost.measured import Amount, Timing
+from sim.cost.trust import EXPERTS_ERROR
+from sim.errors import UsageError
+from sim.specs.deployment import Deployment
+from sim.specs.experts import MixtureOfExperts
+from sim.specs.gpu import GpuSpec
+from sim.specs.layout import ONE_GPU, Layout
+from sim.specs.profile import KernelFit
+
+EVERY = 512
+STEP = 64
+"""Passes of up to ``EVERY`` tokens are timed one by one, larger ones every ``STEP``, with lines
+between."""
+
+
+KERNELS: Mapping[tuple[str, str], str] = {
+    **{(wide, wide): wide for wide in ("bf16", "fp16")},
+    ("fp16", "bf16"): "bf16",
+    ("fp8", "fp8"): "fp8",
+    ("fp8-block", "fp8"): "fp8",
+    ("nvfp4", "nvfp4"): "nvfp4",
+    ("mxfp4", "fp8"): "mxfp4",
+    ("mxfp4", "bf16"): "mxfp4-weights",
+    ("int4", "bf16"): "int4-weights",
+    ("int4-group", "bf16"): "int4-weights",
+}
+"""The name that the kernel of weights in a format has in profiles, by that of the arithmetic."""
+
+
+class ExpertsFit(NamedTuple):
+    """A fit, and the operator and precision under which the profile has it."""
+
+    operator: str
+    precision: str
+    fit: KernelFit
+
+
+def fit_of(gpu: GpuSpec, weights: str, arithmetic: str, ranks: int) -> ExpertsFit | None:
+    """The profile's fit of experts whose ``weights`` are multiplied in ``arithmetic``, if it has
+    one; with several ``ranks`` that of GPUs with whole experts before the general one."""
+    precision = KERNELS.get((weights, arithmetic))
+    if gpu.profile is None or precision is None:
+        return None
+    for operator in ("moe_ranks", "moe") if ranks > 1 else ("moe",):
+        found = gpu.profile.find(operator, precision)
+        if found is not None:
+            return ExpertsFit(operator, precision, found)
+    return None
+
+
+def fit_for(d: Deployment) -> ExpertsFit | None:
+    """The same for the experts of a deployment."""
+    return fit_of(d.gpu, d.formats["experts"], d.arithmetic_of("experts"), d.layout.expert)
+
+
+def experts_note(d: Deployment) -> str | None:
+    """A sentence on experts that no kernel was timed for; None for models without experts."""
+    experts = any(isinstance(group.mlp, MixtureOfExperts) for group in d.model.layers)
+    if not experts or fit_for(d) is not None:
+        return None
+    return (
+        "Experts are timed from the GPU's data sheet, since its profile has no kernel timings of "
+        f"them in {d.formats['experts']}."
+        if d.gpu.profile is not None
+        else "Experts are timed from the GPU's data sheet, since it has no profile."
+    )
+
+
+class MeasuredExperts:
+    """The experts of one layer on the GPU of a ``layout`` that has most to do."""
+
+    def __init__(
+        self,
+        found: ExpertsFit,
+        gpu: GpuSpec,
+        hidden: int,
+        mlp: MixtureOfExperts,
+        layout: Layout = ONE_GPU,
+    ) -> None:
+        fit, self._fit = found.fit, found.fit
+        chosen = choose(found.operator, found.precision, gpu, fit.form)
+        if chosen is None or not chosen.suits(fit):
+            raise UsageError(
+                f"{gpu.name}: the profile's {found.operator} in {found.precision} does not have "
+                "the parameters of its form; make the profile anew"
+            )
+        self._ceilings = chosen.ceilings
+        gpus, ranks = layout.expert_width, layout.expert
+        numbers = moe.FORMATS[found.precision]
+        self._weight = numbers.weight
+        self._suits = numbers.suits(mlp.moe_intermediate_size / gpus)
+        self._mlp, self._layout = mlp, layout
+        shape = (hidden, mlp.moe_intermediate_size, mlp.experts_per_token, mlp.num_experts)
+        sizes = (*shape, gpus, ranks, mlp.mlp_matrices)
+        self._shape = {
+            name: np.asarray(value, dtype=np.float64)
+            for name, value in zip(moe.VARIABLES, sizes, strict=False)
+        }
+        self._residual = None
+        if fit.known is not None:
+            self._residual = fit.known.find({n: float(v) for n, v in self._shape.items()})
+        self._table: tuple[NDArray[np.float64], Timing] | None = None
+
+    def timing(self, m: Amount) -> Timing:
+        """A pass of ``m`` tokens on all GPUs together; one of no tokens counts as one."""
+        most = float(np.max(m, initial=1.0))
+        if self._table is None or self._table[0][-1] < most:
+            self._table = self._tabulated(int(most))
+        tokens, columns = self._table
+        return Timing(*(np.interp(m, tokens, column) for column in columns))
+
+    def work(self, m: Amount) -> tuple[Amount, Amount]:
+        """FLOP, and bytes that have to move, of a pass of ``m`` tokens; of none, none."""
+        shape = self._shape | self._mlp.busiest(m, self._layout)._asdict()
+        return moe.flops(shape), moe.moved_bytes(shape, self._weight)
+
+    def _tabulated(self, most: int) -> tuple[NDArray[np.float64], Timing]:
+        last = max(1024, 1 << most.bit_length())
+        tokens = np.append(np.arange(1.0, EVERY), np.arange(EVERY, last + 1.0, STEP))
+        shape = self._shape | self._counts(tokens)
+        parts = moe.parts(self._fit.parameters, shape, self._ceilings, self._weight)
+        seconds = parts.total
+        error = self._fit.error
+        if self._residual is not None and self._fit.known is not None:
+            seconds = seconds * np.exp(interpolate(self._residual, moe.coordinates(shape)))
+            error = math.hypot(self._fit.known.holdout.median, self._fit.drift)
+        within = inside(self._fit, shape) & self._suits
+        trusted = np.where(within, error, max(EXPERTS_ERROR, error))
+        timing = Timing(seconds, parts.compute, parts.memory, trusted, within.astype(np.float64))
+        return tokens, timing
+
+    def _counts(self, tokens: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+        """Tokens, rows, experts touched, and tiles of each height: every expert of the GPU has the
+        same chance of a token."""
+        rows, touched = self._mlp.busiest(tokens, self._layout)
+        held = self._mlp.held(self._layout)
+        chance = np.minimum(rows / (held * tokens), 1.0)[:, None]
+        alike = expert_tiles.Chances(np.array([float(held)]), chance)
+        tiles = expert_tiles.expected(tokens, alike, moe.HEIGHTS)
+        counts = dict(zip(moe.TILES, tiles, strict=True))
+        return {"tokens": tokens, "rows": rows, "touched": touched, **counts}

@@ -1,0 +1,231 @@
+"""Experts of the published tables: which rows count, the routing that was timed, a fit to a made-up
+table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from calibrate.importers.aiconfigurator import Tables, moe, routing
+from calibrate.importers.aiconfigurator.routing import Routing, loads, mean_counts
+from calibrate.known_shapes import with_known
+from sim import catalog
+from sim.catalog.profile_file import from_document, to_document
+from sim.cost.kernels import moe as form
+from sim.errors import InfersimError, UsageError
+from sim.rng import stream
+from sim.specs.profile import KernelFit, Profile
+
+TRUE = {p.name: p.start for p in form.PARAMETERS} | {"cached": 1.0}
+MODELS = ((4096, 1024, 2, 8), (2048, 768, 4, 32), (3072, 512, 2, 16), (1024, 2688, 2, 8))
+TOKENS = (1, 8, 64, 512, 4096)
+
+
+def row(model: tuple[int, ...], tokens: int, **changes: object) -> dict[str, object]:
+    columns = dict(zip(moe.MODEL, model, strict=True))
+    return {
+        **columns, "moe_dtype": "bfloat16", "kernel_source": "some_triton_experts",
+        "num_tokens": tokens, "moe_tp_size": 1, "moe_ep_size": 1, "distribution": "balanced",
+        "latency": 0.1, **changes,
+    }  # fmt: skip
+
+
+def made_up() -> pd.DataFrame:
+    """Timings of four models under known parameters; the third is a tenth slower than the form."""
+    rows = pd.DataFrame(
+        [
+            row(model, tokens, moe_tp_size=gpus, moe_ep_size=ranks)
+            for model in MODELS
+            for tokens in TOKENS
+            for gpus, ranks in ((1, 1), (2, 1), (4, 1), (1, 2), (1, 4))
+        ]
+    )
+    data = moe.to_data(rows)
+    gpu = catalog.gpu("h200-sxm")
+    ceilings = form_ceilings(gpu.flops("bf16"), gpu.bandwidth, gpu.sms)
+    seconds = form.form("bf16").seconds(TRUE, data.shape, ceilings)
+    slow = np.where(data.shape["hidden"] == 3072, 1.1, 1.0)
+    keys = (*form.GROUP, "gpus", "ranks", "tokens")
+    found = pd.DataFrame({name: data.shape[name].astype(int) for name in keys})
+    found.columns = pd.Index([*moe.MODEL, *moe.SPLIT, "num_tokens"])
+    return rows.drop(columns="latency").merge(found.assign(latency=seconds * slow * 1e3))
+
+
+def form_ceilings(peak: float, bandwidth: float, sms: int) -> form.Ceilings:
+    return form.Ceilings(peak, bandwidth, sms, 50e6)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    root = tmp_path_factory.mktemp("systems")
+    folder = root / "data" / "h200_sxm" / "moe" / "vllm" / "0.24.0"
+    folder.mkdir(parents=True)
+    made_up().to_parquet(folder / "moe_perf.parquet")
+    return Tables(root)
+
+
+@pytest.fixture(scope="module")
+def fitted(tables: Tables) -> KernelFit:
+    found = moe.fit_system(tables, "h200_sxm", "vllm")
+    assert list(found) == ["moe"]
+    return found["moe"]["bf16"]
+
+
+def test_a_fit_to_made_up_timings_finds_what_made_them(fitted: KernelFit) -> None:
+    """Three of four models follow the form, the fourth is off by a tenth."""
+    assert fitted.holdout.p90 < 0.1
+    assert fitted.parameters["latency"] == pytest.approx(TRUE["latency"], rel=0.05)
+    assert fitted.kernel == "vllm 0.24.0: some_triton_experts"
+    assert fitted.ranges["tokens"] == (1, 4096)
+    assert fitted.ranges["ranks"] == (1, 4)
+    assert "rows" not in fitted.ranges
+
+
+def test_a_shape_that_was_timed_keeps_what_the_form_leaves_over(fitted: KernelFit) -> None:
+    """The slow model's table says a tenth, the others' hardly anything."""
+    known = fitted.known
+    assert known is not None
+    assert known.names == ("hidden", "width", "chosen", "experts")
+    assert len(known.values) == 4
+    assert np.median(known.values[3072, 512, 2, 16]) == pytest.approx(np.log(1.1), abs=0.04)
+    assert abs(np.median(known.values[4096, 1024, 2, 8])) < 0.04
+    assert known.holdout.p90 < fitted.holdout.p90
+    assert known.axes["split"] == (-3.0, 0.0, 1.0, 3.0)  # -2 to 2, and the next knots outside
+
+
+def test_a_profile_keeps_the_tables_through_a_file(fitted: KernelFit, tmp_path: Path) -> None:
+    from sim.catalog.fields import Fields
+    from sim.catalog.files import read_yaml
+    from sim.catalog.profile_file import to_yaml
+
+    path = tmp_path / "profile.yaml"
+    path.write_text(to_yaml(to_document(Profile("s", "2026-11-22", {}, {"moe": {"bf16": fitted}}))))
+    again = from_document(Fields(str(path), read_yaml(path))).kernels["moe"]["bf16"].known
+    assert again is not None
+    assert fitted.known is not None
+    assert again.axes == fitted.known.axes
+    for shape, values in fitted.known.values.items():
+        assert again.values[shape] == pytest.approx(values, abs=0.0051)
+    bare = from_document(Fields(str(path), read_yaml(path, without=("known",))))
+    assert bare.kernels["moe"]["bf16"].known is None
+
+
+@pytest.mark.parametrize(
+    ("tables_of", "complaint"),
+    [
+        ([], "expected lists of 3 numbers"),
+        ([[1, 2]], "expected lists of 3 numbers"),
+        ([[1, 2, "x"]], "expected lists of 3 numbers"),
+        (None, "expected lists of 3 numbers"),
+    ],
+)
+def test_a_table_of_another_size_is_refused(tables_of: object, complaint: str) -> None:
+    from sim.catalog.fields import Fields
+
+    score = {"median": 0.1, "p90": 0.2, "bias": 0.0, "points": 3}
+    known = {"names": ["hidden"], "axes": {"tokens": [0, 1]}, "holdout": score}
+    fit = {
+        "parameters": {},
+        "ranges": {},
+        "holdout": score,
+        "known": {**known, "tables": tables_of},
+    }
+    document = {"source": "s", "date": "d", "facts": {}, "kernels": {"moe": {"bf16": fit}}}
+    if tables_of == []:
+        assert from_document(Fields("f", document)).kernels["moe"]["bf16"].known is not None
+        return
+    with pytest.raises(UsageError, match=complaint):
+        from_document(Fields("f", document))
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+def frame(*rows: dict[str, object]) -> moe.Table:
+    return moe.Table(pd.DataFrame(rows), "h200_sxm", "vllm", "0.24.0")
+
+
+def test_rows_that_do_not_measure_what_they_say_are_left_out() -> None:
+    plain = MODELS[0]
+    table = frame(
+        row(plain, 8),
+        row(plain, 8, latency=0.0),
+        row(plain, 8, moe_ep_size=128),
+        row((7168, 2048, 8, 256), 8),  # its experts are chosen in groups
+        row((2816, 704, 8, 128), 8, moe_tp_size=8),  # 88 columns
+        row(plain, 8, moe_dtype="fp8"),
+    )
+    assert len(moe.usable(table, "bfloat16")) == 1
+    padded = frame(row((2880, 2880, 4, 32), 8, moe_tp_size=8, moe_dtype="w4a16_mxfp4"))
+    assert len(moe.usable(padded, "w4a16_mxfp4")) == 1  # 360 columns
+
+
+def test_another_library_for_whole_experts_is_an_operator_of_its_own() -> None:
+    one, other = "vllm_triton_a", "vllm_flashinfer_cutlass_b"
+    rows = [row(MODELS[0], 8, kernel_source=one)] * 3
+    rows += [row(MODELS[0], 8, kernel_source=other, moe_ep_size=2)] * 2
+    rows += [row(MODELS[0], 8, kernel_source=one, moe_ep_size=2)]
+    found = moe.by_operator(pd.DataFrame(rows))
+    assert {name: len(part) for name, part in found.items()} == {"moe": 3, "moe_ranks": 2}
+    same = moe.by_operator(pd.DataFrame(rows[:3] + rows[5:]))
+    assert {name: len(part) for name, part in same.items()} == {"moe": 4}
+
+
+def test_a_table_without_a_known_precision_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "h200_sxm" / "moe" / "vllm" / "1.0"
+    folder.mkdir(parents=True)
+    pd.DataFrame([row(MODELS[0], 8, moe_dtype="odd")]).to_parquet(folder / "moe_perf.parquet")
+    with pytest.raises(InfersimError, match="no experts to fit"):
+        moe.fit_system(Tables(tmp_path), "h200_sxm", "vllm")
+
+
+# -- routing ---------------------------------------------------------------------------------------
+
+
+def test_balanced_routing_by_hand() -> None:
+    """Token 0 takes experts 0, 2, 4 and 6 of 8, token 1 those after them: on the first of four
+    ranks each of two experts has a row; with one token the first expert alone."""
+    random = stream(0, "test")
+    two = Routing(2, 8, 4, 4, "balanced")
+    assert loads(two, random).tolist() == [[1, 1]]
+    assert loads(two._replace(tokens=1), random).tolist() == [[1, 0]]
+    assert mean_counts(loads(Routing(40, 8, 4, 1, "balanced"), random)) == [160, 8, 16, 8, 8, 8, 8]
+
+
+@pytest.mark.parametrize("exponent", ["1.01", "1.2"])
+@pytest.mark.parametrize(("tokens", "experts", "chosen"), [(1, 128, 8), (16, 128, 8), (500, 16, 1)])
+def test_every_draw_gives_each_token_its_experts(
+    exponent: str, tokens: int, experts: int, chosen: int
+) -> None:
+    routing_ = Routing(tokens, experts, chosen, 1, f"power_law_{exponent}")
+    found = loads(routing_, stream(0, "test"))
+    assert found.shape == (routing.DRAWS, experts)
+    assert (found.sum(axis=1) == tokens * chosen).all()
+    assert found.min() >= 0
+    assert found.max() <= tokens
+
+
+def test_the_busiest_rank_has_more_than_its_share() -> None:
+    found = loads(Routing(256, 64, 4, 8, "power_law_1.2"), stream(0, "test"))
+    assert found.shape == (routing.DRAWS, 8)
+    assert (found.sum(axis=1) >= 256 * 4 / 8).all()
+
+
+def test_an_unknown_distribution_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown distribution 'zipf'"):
+        loads(Routing(4, 8, 2, 1, "zipf"), stream(0, "test"))
+
+
+def test_known_shapes_hold_out_points_that_differ_in_nothing_else(fitted: KernelFit) -> None:
+    """A tenth of noise on each point cannot be learned from the points of other token counts."""
+    data = moe.to_data(made_up())
+    noise = np.where(np.random.default_rng(0).random(len(data)) < 0.5, 1.25, 0.8)
+    noisy = moe.Data(data.shape, data.seconds * noise, data.weight)
+    ceilings = moe.ceilings(frame(row(MODELS[0], 1)), "bf16")
+    kind = form.form("bf16")
+    found = with_known(fitted, kind, noisy, ceilings, moe.AXES, ("tokens", "gpus", "ranks"))
+    assert found.known is not None
+    assert found.known.holdout.median > 0.15
