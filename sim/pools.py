@@ -16,6 +16,7 @@ from sim.errors import InfeasibleError, UsageError
 from sim.growth.windowed import Windowed
 from sim.memory import ALLOCATORS, Allocator
 from sim.memory.capacity import Capacity, capacity
+from sim.memory.windowed import WindowedAllocator
 from sim.scenario import Scenario
 from sim.scenario.pools import PoolSettings
 from sim.schedulers import Limits, Scheduler, make_scheduler
@@ -61,8 +62,14 @@ class PreparedPool:
 
     @property
     def kv_tokens(self) -> int:
-        """Tokens of the KV cache of one replica that requests can have."""
+        """Tokens of the KV cache of one replica that requests can have, of one group of layers
+        (``sim.memory.groups``)."""
         return self.capacity.usable_blocks * self.capacity.block_size
+
+    @property
+    def kv_longest(self) -> int:
+        """Tokens of the longest request that this holds."""
+        return self.capacity.longest
 
     def with_engine(self, engine: EngineSpec) -> PreparedPool:
         """The same pool under another engine; its memory stays."""
@@ -90,6 +97,7 @@ def prepare_pool(scenario: Scenario, pool: PoolSettings) -> PreparedPool:
         max_num_batched_tokens=limits.max_num_batched_tokens,
         max_num_seqs=limits.max_num_seqs,
         scale=scenario.assume.kv_blocks,
+        windows=not ALLOCATORS[kv.allocator].reserves_longest,
     )
     if memory.usable_blocks == 0:
         raise InfeasibleError(_does_not_fit(deployment, memory))
@@ -156,9 +164,12 @@ def _does_not_fit(d: Deployment, memory: Capacity) -> str:
 
 def make_allocator(pool: PreparedPool) -> Allocator:
     """An empty KV cache of one replica."""
-    memory = pool.capacity
+    memory, longest = pool.capacity, pool.limits.max_model_len
+    if memory.windowed:
+        most = memory.most_at_once(longest)
+        return WindowedAllocator(memory.usable_blocks, memory.block_size, memory.groups, most)
     kind = ALLOCATORS[pool.settings.kv_cache.allocator]
-    return kind.of(memory.usable_blocks, memory.block_size, pool.limits.max_model_len)
+    return kind.of(memory.usable_blocks, memory.block_size, longest)
 
 
 def make_replica_scheduler(pool: PreparedPool) -> Scheduler:

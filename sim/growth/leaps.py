@@ -29,6 +29,10 @@ SEEN, SEEN_GROWING = "seen", "seen_growing"
 """Columns of recorded plans of models with windows: what decoding sequences see through each
 before the first iteration, in sum, and how many of them see one more with each further one."""
 
+FILLING, FILLED_GROWTH = "filling", "kv_used_growth_tokens"
+"""By how many tokens the filled memory grows with each further iteration, in recorded plans and in
+a saved timeseries of such models; of others by one for each sequence."""
+
 
 def seen_before(plans: NDArray[np.void], rows: NDArray[np.integer[Any]]) -> list[tuple[int, ...]]:
     """What decoding sequences see through each window before the first iteration of some ``rows``
@@ -48,7 +52,8 @@ class Table(Protocol):
 
 class Leaps:
     """Row r stands for ``times[r]`` iterations from ``start[r]`` to ``end[r]``: iteration i (from
-    0) lasts ``first[r] + step[r] * i`` and gives a token to each of ``sequences[r]``."""
+    0) lasts ``first[r] + step[r] * i`` and gives a token to each of ``sequences[r]``, by which the
+    filled memory grows; by ``filling[r]`` tokens where some is given back."""
 
     def __init__(
         self,
@@ -58,16 +63,19 @@ class Leaps:
         sequences: Numbers,
         first: Floats,
         step: Floats,
+        filling: Numbers | None = None,
     ) -> None:
         self.start, self.end, self.times, self.sequences = start, end, times, sequences
         self.first, self.step = first, step
+        self.filling = sequences if filling is None else filling
 
     @classmethod
     def recorded(cls, plans: NDArray[np.void]) -> Leaps:
         """The plans of a run, rows of ``sim.loop.recorder.PLAN``."""
         times = plans["iterations"].astype(np.int64)
         start, end, first, step = (plans[name] for name in ("start", "end", "gap", "slope"))
-        return cls(start, end, times, plans["decode"], first, step)
+        filling = plans[FILLING] if FILLING in (plans.dtype.names or ()) else None
+        return cls(start, end, times, plans["decode"], first, step, filling)
 
     @classmethod
     def saved(cls, timeseries: Table) -> Leaps:
@@ -77,7 +85,8 @@ class Leaps:
         step = np.asarray(timeseries[GROWTH]) if GROWTH in timeseries else np.zeros(len(times))
         with np.errstate(divide="ignore", invalid="ignore"):
             first = (end - start - step * (times * (times - 1) // 2)) / times
-        return cls(start, end, times, sequences, first, step)
+        filling = np.asarray(timeseries[FILLED_GROWTH]) if FILLED_GROWTH in timeseries else None
+        return cls(start, end, times, sequences, first, step, filling)
 
     def chosen(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Leaps:
         """Some of the rows."""
@@ -88,6 +97,7 @@ class Leaps:
             self.sequences[rows],
             self.first[rows],
             self.step[rows],
+            self.filling[rows],
         )
 
     def tokens(self) -> Numbers:
@@ -96,9 +106,9 @@ class Leaps:
         return found
 
     def gained(self, sequences: Numbers | None = None) -> Numbers:
-        """Tokens that those, or so many ``sequences``, hold in the last iteration of each plan more
-        than in the first; evenly in between."""
-        found: Numbers = (self.sequences if sequences is None else sequences) * (self.times - 1)
+        """Tokens that are filled, or that so many ``sequences`` hold, in the last iteration of each
+        plan more than in the first; evenly in between."""
+        found: Numbers = (self.filling if sequences is None else sequences) * (self.times - 1)
         return found
 
     def integral(self, growth: Floats) -> Floats:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.growth.leaps import OTHERS, SEEN, SEEN_GROWING
+from sim.growth.leaps import FILLING, OTHERS, SEEN, SEEN_GROWING
 from sim.request import NEVER, Request
 
 COMPLETED, REJECTED, UNFINISHED = 0, 1, 2
@@ -95,7 +95,7 @@ def plan_rows_of(windows: int, *, ranks: bool = False) -> np.dtype[np.void]:
     """
     if not windows and not ranks:
         return PLAN
-    seen = [(SEEN, "i8", (windows,)), (SEEN_GROWING, "i8", (windows,))]
+    seen = [(SEEN, "i8", (windows,)), (SEEN_GROWING, "i8", (windows,)), (FILLING, "i8")]
     others = [(OTHERS, "i4")]
     return np.dtype([*PLAN.descr, *(seen if windows else []), *(others if ranks else [])])
 
@@ -131,7 +131,7 @@ class Recorder:
     def __init__(self, windows: int = 0, *, ranks: bool = False) -> None:
         self.ranks = ranks
         self.plan_row = plan_rows_of(windows, ranks=ranks)
-        self.pack_seen = struct.Struct(f"={2 * windows}q").pack
+        self.pack_seen = struct.Struct(f"={2 * windows + 1}q").pack
         self.plans = bytearray()
         self.chunks = bytearray()
         self.reasons: list[str] = []

@@ -17,7 +17,8 @@ from sim.growth.steady import SteadyRun
 from sim.iteration import Timer
 from sim.loop.clock import SCHEDULING, Alarm, Process, due_now
 from sim.loop.recorder import Recorder, pack_chunk, pack_others, pack_plan
-from sim.loop.windowed import WindowedTimer
+from sim.loop.windowed import WindowedTimer, filled
+from sim.memory.windowed import WindowedAllocator
 from sim.request import Request
 from sim.schedulers import Chunk, Plan, Scheduler
 
@@ -203,9 +204,9 @@ class Replica:
                 if request.generated:
                     self._note_resumed(chunk, end)
         reserved = reserved_end = scheduler.kv.reserved
-        seen = None
+        held, seen = plan.held, b""
         if self._windows:
-            seen = scheduler.decoding.seen(plan.sequences, plan.context)
+            held, seen = self._behind_windows(plan)
         finished = scheduler.complete(plan, iterations, end)
         if iterations > 1:
             reserved_end = scheduler.reserved_end
@@ -217,7 +218,7 @@ class Replica:
             attention,
             pairs,
             plan.context,
-            plan.held,
+            held,
             reserved,
             reserved_end,
             iterations,
@@ -233,8 +234,7 @@ class Replica:
             len(finished),
             self.index,
         )
-        if seen is not None:
-            rows += self._recorder.pack_seen(*seen.tokens, *seen.growing)
+        rows += seen
         if self._ranks:
             rows += pack_others(self._others)
         self._iterations = 0
@@ -244,6 +244,15 @@ class Replica:
                 self._recorder.close(request, self.index, request.generated, end)
                 if self._on_finish is not None:
                     self._on_finish(request)
+
+    def _behind_windows(self, plan: Plan) -> tuple[int, bytes]:
+        """Tokens that are filled once ``plan`` has run, and what is recorded of windows."""
+        kv, batch = self.scheduler.kv, self.scheduler.decoding
+        held, filling = plan.held, plan.decode
+        if isinstance(kv, WindowedAllocator):
+            held, filling = filled(kv, plan, batch)
+        seen = batch.seen(plan.sequences, plan.context)
+        return held, self._recorder.pack_seen(*seen.tokens, *seen.growing, filling)
 
     def _note_resumed(self, chunk: Chunk, end: float) -> None:
         """A preempted request whose prefill is complete again has waited long for its next

@@ -1,4 +1,4 @@
-"""Times the iterations of a model with windows: what its sequences see belongs to the batch."""
+"""Times iterations of a model with windows, and counts the tokens that they leave in memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from sim.growth.steady import Line, Steady
 from sim.iteration import Part, Timer
+from sim.memory.windowed import WindowedAllocator
+from sim.schedulers import Plan
 
 
 class WindowedTimer(Timer):
@@ -33,3 +35,30 @@ class WindowedTimer(Timer):
         """With what the sequences see now."""
         seen = self._batch.seen(sequences, context).tokens
         return self._timer.windowed_iteration(sequences, context, parts, admitted, seen)
+
+
+def filled(kv: WindowedAllocator, plan: Plan, batch: Steady) -> tuple[int, int]:
+    """Tokens that are filled in all groups of layers once ``plan`` has run, and by how many that
+    grows with each iteration like it.
+
+    ``batch`` is as it was before. A token counts in a group as long as its block could not be given
+    back for what comes next, however its block is shared.
+    """
+    seen = batch.seen(batch.size, batch.context)
+    gained = batch.size if plan.decode else 0
+    held = batch.context + gained + sum(chunk.context + chunk.tokens for chunk in plan.chunks)
+    tokens = filling = 0
+    for number, window in ((group.number, group.window) for group in kv.groups):
+        if window is None:
+            growing, inside = gained, batch.context + gained
+            inside += sum(chunk.context + chunk.tokens for chunk in plan.chunks)
+        else:
+            place = batch.windows.index(window)
+            growing = seen.growing[place] if gained else 0
+            inside = seen.tokens[place] + gained
+            inside += sum(window.seen(chunk.context) + chunk.tokens for chunk in plan.chunks)
+        tokens += number * inside
+        filling += number * growing
+    rest = max(0, plan.held - held)  # of requests that hold memory and are not computed
+    whole = sum(group.number for group in kv.groups)
+    return min(tokens + rest * whole, kv.reserved), filling

@@ -30,6 +30,9 @@ class Allocator(ABC):
     reserves_longest: ClassVar[bool] = False
     """Whether a request takes the room of the longest one there may be, whatever its length."""
 
+    gives_back: ClassVar[bool] = False
+    """Whether decoding sequences also give memory back as they grow."""
+
     capacity: int
     """Tokens that fit when nothing is wasted."""
 
@@ -106,6 +109,11 @@ class Allocator(ABC):
     @abstractmethod
     def horizon(self, iterations: int) -> int:
         """How many of the next ``iterations`` decode iterations the free memory can feed."""
+
+    def until_more(self, iterations: int) -> int:
+        """How many of the next ``iterations`` decode iterations leave no more memory free than
+        there is now: until then there is room for no request for which there is none now."""
+        return iterations
 
     @abstractmethod
     def check_integrity(self, owners: Mapping[Request, tuple[int, bool]]) -> None:

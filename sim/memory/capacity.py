@@ -8,8 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sim.cost.parts.shared import LOGIT_BYTES
+from sim.memory.groups import KvGroup, kv_groups
 from sim.specs.deployment import Deployment
+
+LONGEST = 1 << 40
+"""Tokens of a request that is as long as one likes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +26,9 @@ class Capacity:
     ``budget`` is what the engine may use of ``memory``: a share of all of it, or, ``of_free``, all
     that is in use anyway and a share of the rest. ``weights``, ``activations`` and ``reserve`` come
     off it; ``kv_cache`` is left (negative if the model does not fit).
-    ``num_gpu_blocks`` counts as the engine does, ``usable_blocks`` those that requests can have.
+    ``num_gpu_blocks`` counts as the engine does, ``usable_blocks`` those that requests can have. A
+    block is one of one of the ``groups`` of layers: so are tokens, and ``kv_bytes_per_token``.
+    ``in_flight`` is how many tokens are being computed at most.
     """
 
     memory: float
@@ -34,6 +43,8 @@ class Capacity:
     null_blocks: int
     given: bool
     """Whether the number of blocks was stated, not worked out."""
+    groups: tuple[KvGroup, ...]
+    in_flight: int
 
     @property
     def budget(self) -> float:
@@ -59,12 +70,62 @@ class Capacity:
 
     @property
     def tokens(self) -> int:
-        """Tokens that the blocks hold, counted as engines print it."""
+        """Tokens of one group of layers that the blocks hold: of a model whose layers are one
+        group, what engines print."""
         return self.num_gpu_blocks * self.block_size
+
+    def blocks_of(self, length: int) -> int:
+        """Blocks that a request of ``length`` tokens takes at most, as engines count them."""
+        return sum(each.number * each.most(length, self.in_flight) for each in self.groups)
 
     def max_concurrency(self, length: int) -> float:
         """Requests of ``length`` tokens that fit at once, as engines print it."""
-        return self.num_gpu_blocks / -(-length // self.block_size)
+        return self.num_gpu_blocks / self.blocks_of(length)
+
+    def holds(self, length: int) -> bool:
+        """Whether engines start with requests of up to ``length`` tokens."""
+        return self.blocks_of(length) <= self.num_gpu_blocks
+
+    def printed_tokens(self, length: int) -> int:
+        """Tokens that the KV cache holds in requests of ``length`` each, as engines print it."""
+        return int(self.max_concurrency(length) * length) if self.windowed else self.tokens
+
+    def group_tokens(self, held: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Tokens of one group of layers, in all groups, that requests of so many take: behind a
+        window one block more than it shows, of a chunk half of it on average."""
+        total = np.zeros(held.shape)
+        for number, window, block in self.groups:
+            if window is None:
+                most = np.inf
+            else:
+                most = (window.size / 2 if window.chunked else window.size - 1) + block
+            total += number * np.minimum(held, most)
+        return total
+
+    def most_at_once(self, longest: int) -> tuple[int, ...]:
+        """Blocks that a request holds at most in a group of each kind, where none is longer."""
+        return tuple(group.most(longest, self.in_flight) for group in self.groups)
+
+    @property
+    def windowed(self) -> bool:
+        """Whether blocks behind windows are given back."""
+        return any(group.window is not None for group in self.groups)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest request that the usable blocks hold (at most ``LONGEST``)."""
+        if not self.windowed:
+            return self.usable_blocks * self.block_size
+        low, high = 0, LONGEST
+        while low < high:
+            middle = (low + high + 1) // 2
+            whole = (-(-middle // group.block) for group in self.groups)
+            pairs = zip(self.groups, whole, self.most_at_once(middle), strict=True)
+            if sum(g.number * min(blocks, most) for g, blocks, most in pairs) <= self.usable_blocks:
+                low = middle
+            else:
+                high = middle - 1
+        return low
 
 
 def activation_bytes(d: Deployment, max_num_batched_tokens: int, max_num_seqs: int) -> float:
@@ -96,9 +157,14 @@ def capacity(
     max_num_batched_tokens: int,
     max_num_seqs: int,
     scale: float = 1.0,
+    windows: bool = True,
 ) -> Capacity:
     """The memory of one GPU of ``d``; ``num_gpu_blocks``, if given, overrides the arithmetic, and
-    ``scale`` multiplies whichever it is."""
+    ``scale`` multiplies whichever it is. Without ``windows`` nothing is given back behind them.
+
+    An engine that prepares an iteration while another one runs has the tokens of two in flight.
+    """
+    kept = kv_groups(d, block_size, windows=windows)
     found = Capacity(
         memory=d.gpu.memory,
         utilization=gpu_memory_utilization,
@@ -106,11 +172,13 @@ def capacity(
         weights=d.weight_bytes(),
         activations=activation_bytes(d, max_num_batched_tokens, max_num_seqs),
         reserve=d.engine.memory_reserve,
-        kv_bytes_per_token=d.kv_bytes_per_token(),
+        kv_bytes_per_token=kept.token,
         block_size=block_size,
         num_gpu_blocks=int((num_gpu_blocks or 0) * scale),
         null_blocks=d.engine.null_blocks,
         given=num_gpu_blocks is not None,
+        groups=kept.groups,
+        in_flight=max_num_batched_tokens * (2 if d.engine.overlapped else 1),
     )
     if found.given:
         return found

@@ -109,6 +109,8 @@ def _slots(pool: PreparedPool, prompts: Lengths, outputs: Lengths) -> tuple[floa
     if ALLOCATORS[pool.settings.kv_cache.allocator].reserves_longest:
         return min(most, float(tokens // pool.limits.max_model_len)), np.ones(len(prompts))
     held = prompts + (outputs + memory.block_size) / 2 - 1  # half of the last block is empty
+    if memory.windowed:
+        held = memory.group_tokens(held)
     mean = float((outputs * held).sum()) / float(outputs.sum())
     # half of what the head of the queue needs is free, on average, and of no use to it
     fitting = max(1.0, (tokens / mean - 0.5) * (1 - PREEMPTION))
@@ -162,13 +164,16 @@ def _batch(
     """Seconds that one batch takes, and how many of these requests memory lets into it."""
     cost = pool.cost
     tokens = pool.kv_tokens
+    memory, lengths = pool.capacity, (prompts + outputs).astype(np.float64)
+    if shape.padded:
+        lengths = np.maximum.accumulate(prompts) + np.maximum.accumulate(outputs) * 1.0
+    lengths = memory.group_tokens(lengths)
     if ALLOCATORS[pool.settings.kv_cache.allocator].reserves_longest:
-        taken = pool.limits.max_model_len * np.arange(1, len(prompts) + 1)
+        taken = pool.limits.max_model_len * np.arange(1.0, len(prompts) + 1)
     elif shape.padded:
-        slot = np.maximum.accumulate(prompts) + np.maximum.accumulate(outputs)
-        taken = slot * np.arange(1, len(slot) + 1)
+        taken = lengths * np.arange(1, len(lengths) + 1)
     else:
-        taken = np.cumsum(prompts + outputs)
+        taken = np.cumsum(lengths)
     members = max(1, int((taken <= tokens).sum()))
     prompts, outputs = prompts[:members], outputs[:members]
     if shape.padded:

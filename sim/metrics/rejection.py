@@ -131,7 +131,7 @@ def room_of(pools: Sequence[PreparedPool]) -> Room:
     """What every replica of ``pools`` accepts."""
     return Room(
         min(pool.limits.max_model_len for pool in pools),
-        min(pool.kv_tokens for pool in pools),
+        min(pool.kv_longest for pool in pools),
         min(pool.deployment.model.max_position_embeddings for pool in pools),
         all(pool.capacity.given for pool in pools),
     )

@@ -191,8 +191,8 @@ def _taken(part: PoolRun) -> _Taken:
     """How full the KV caches of a pool were."""
     plans, tokens = part.plans, max(1, part.pool.kv_tokens)
 
-    def decodes(plans: NDArray[np.void]) -> Floats:
-        return plans["decode"].astype(np.float64)
+    def filling(plans: NDArray[np.void]) -> Floats:
+        return Leaps.recorded(plans).filling.astype(np.float64)
 
     def blocks(plans: NDArray[np.void]) -> Floats:
         further = plans["iterations"] - 1.0
@@ -200,7 +200,7 @@ def _taken(part: PoolRun) -> _Taken:
         return taken / np.maximum(further, 1.0)  # taken evenly
 
     held = plans["held"] + Leaps.recorded(plans).gained()
-    used = _over_time(part, plans["held"]) + _growth_over_time(part, decodes)
+    used = _over_time(part, plans["held"]) + _growth_over_time(part, filling)
     reserved = _over_time(part, plans["reserved"]) + _growth_over_time(part, blocks)
     return _Taken(
         used / tokens,
@@ -228,13 +228,14 @@ def _kv_cache(run: RunRecord) -> dict[str, Any]:
 
 
 def _size(pool: PreparedPool) -> dict[str, float]:
-    memory = pool.capacity
+    memory, longest = pool.capacity, pool.limits.max_model_len
     return {
         "num_gpu_blocks": memory.num_gpu_blocks,
         "block_size": memory.block_size,
         "tokens": memory.tokens,
-        "max_model_len": pool.limits.max_model_len,
-        "max_concurrency": memory.max_concurrency(pool.limits.max_model_len),
+        "max_model_len": longest,
+        "max_concurrency": memory.max_concurrency(longest),
+        **({"context_tokens": memory.printed_tokens(longest)} if memory.windowed else {}),
     }
 
 
@@ -385,9 +386,10 @@ def _first_of_trace(run: RunRecord) -> str | None:
 
 
 def _small_cache(pool: PreparedPool) -> str | None:
-    held, longest = pool.capacity.tokens, pool.limits.max_model_len
-    if longest <= held:
+    memory, longest = pool.capacity, pool.limits.max_model_len
+    if memory.holds(longest):
         return None
+    held = memory.longest if memory.windowed else memory.tokens
     return (
         f"The KV cache holds {held:,} tokens, less than max_model_len "
         f"({longest:,}): vLLM would refuse to start; longer requests are rejected."

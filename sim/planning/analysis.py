@@ -148,9 +148,10 @@ def fit_document(d: Deployment, capacity_of: CapacityOf, context: int) -> dict[s
         "kv_bytes_per_token": memory.kv_bytes_per_token,
         "block_size": memory.block_size,
         "num_gpu_blocks": memory.num_gpu_blocks,
-        "kv_cache_tokens": memory.tokens,
+        "kv_cache_tokens": memory.printed_tokens(context),
         "context": context,
         "max_concurrency": memory.max_concurrency(context),
+        **({"kv_groups": _groups(memory, context)} if memory.windowed else {}),
         "remedies": remedies,
         "text": _fit_text(d, memory, short, remedies, context),
         "weights": _weights(d),
@@ -181,6 +182,23 @@ def _weights(d: Deployment) -> list[dict[str, Any]]:
         name = "copies in another form"
         parts.append({"name": name, "parameters": copies, "precision": "bf16", "bytes": 2 * copies})
     return parts
+
+
+def _groups(memory: Capacity, context: int) -> list[dict[str, Any]]:
+    """The groups of layers that have blocks of their own, and how many blocks of each group one
+    request of ``context`` tokens takes."""
+    return [
+        {
+            "groups": number,
+            "window": None if window is None else window.size,
+            "chunked": window is not None and window.chunked,
+            "block_size": block,
+            "blocks": blocks,
+        }
+        for (number, window, block), blocks in zip(
+            memory.groups, memory.most_at_once(context), strict=True
+        )
+    ]
 
 
 def _remedies(d: Deployment, capacity_of: CapacityOf, context: int) -> list[dict[str, Any]]:

@@ -68,7 +68,7 @@ def layout_rows(d: Deployment, capacity_of: CapacityOf, context: int) -> list[di
             memory.kv_cache,
             memory.kv_bytes_per_token,
             memory.num_gpu_blocks,
-            memory.tokens * layout.data,
+            memory.printed_tokens(context) * layout.data,
             memory.max_concurrency(context) * layout.data,
         )
         reason = None if short == 0 else f"{show_bytes(short)} short on each GPU"
@@ -85,7 +85,7 @@ _AMOUNTS = (
 
 def shortage(memory: Capacity, context: int) -> float:
     """Bytes of each GPU that are missing for one request of ``context`` tokens; 0: it fits."""
-    blocks = -(-context // memory.block_size)
+    blocks = memory.blocks_of(context)
     if memory.usable_blocks >= blocks:
         return 0.0
     needed = (blocks + memory.null_blocks) * memory.block_size * memory.kv_bytes_per_token

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.growth.leaps import SEEN, SEEN_GROWING
+from sim.growth.leaps import FILLED_GROWTH, FILLING, SEEN, SEEN_GROWING
 from sim.loop.recorder import COMPLETED, REJECTED
 from sim.metrics.asked import changed
 from sim.metrics.attainment import OPEN
@@ -301,6 +301,7 @@ class Result:
         for place, name in enumerate(windows):
             columns[name] = plans[SEEN][:, place]
             columns[f"{name}_growth"] = plans[SEEN_GROWING][:, place]
+            columns[FILLED_GROWTH] = plans[FILLING]
         accounts = token_accounts(self.record)
         if accounts is None or not len(accounts.late_plans):
             return columns

@@ -144,7 +144,13 @@ class Scheduler(ABC):
         runs = batch.next_finish - batch.iteration
         if runs > limit:
             runs = limit
-        return runs if runs == 1 else 1 + self.kv.horizon(runs - 1)
+        if runs == 1:
+            return 1
+        kv = self.kv
+        more = kv.horizon(runs - 1)
+        if kv.gives_back and self.waiting:
+            more = kv.until_more(more)
+        return 1 + more
 
     def complete(self, plan: Plan, iterations: int, end: float) -> list[Request]:
         """The plan ran ``iterations`` times until ``end``; returns the requests that are done.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from sim.specs.layers import Read, Weights, require_positive
+from sim.specs.layers import Kept, Read, Weights, require_positive
 from sim.specs.layout import ONE_GPU, Layout
 from sim.specs.precision import precision_bytes
 from sim.specs.window import Window
@@ -97,6 +97,10 @@ class GroupedQuery:
         """One key and one value for each KV head (not for each query head)."""
         return 2 * self.share(layout.tensor).kv_size * precision_bytes(precision)
 
+    def kept(self, precision: str, layout: Layout = ONE_GPU) -> Kept:
+        """Keys and values of the tokens in the window."""
+        return Kept(self.kv_bytes_per_token(precision, layout), self.window)
+
     def reads(self, precision: str, layout: Layout = ONE_GPU) -> tuple[Read, ...]:
         """Everything that it sees."""
         cap = math.inf if self.window is None else self.window.size
@@ -147,7 +151,5 @@ class GroupedQuery:
 
     @property
     def left_out(self) -> str | None:
-        """That memory is kept behind a window, too."""
-        if self.window is None:
-            return None
-        return "The KV cache keeps the full length behind windows too: memory counts all of it."
+        """Nothing."""
+        return None

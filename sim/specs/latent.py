@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-from sim.specs.layers import Read, Weights, require_positive
+from sim.specs.layers import Kept, Read, Weights, require_positive
 from sim.specs.layout import ONE_GPU, Layout
 from sim.specs.precision import precision_bytes
 from sim.specs.window import Window
@@ -92,6 +92,10 @@ class Latent:
     def kv_bytes_per_token(self, precision: str, layout: Layout = ONE_GPU) -> float:
         """The latent vector and the position. All heads need it, so every GPU has a copy."""
         return self.latent_size * precision_bytes(precision)
+
+    def kept(self, precision: str, layout: Layout = ONE_GPU) -> Kept:
+        """What a token keeps, of all of them."""
+        return Kept(self.kv_bytes_per_token(precision, layout))
 
     def reads(self, precision: str, layout: Layout = ONE_GPU) -> tuple[Read, ...]:
         """Everything that is kept."""

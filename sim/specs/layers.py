@@ -30,6 +30,15 @@ and of MLPs that every token goes through, the experts that a router chooses fro
 head, and what stays at 16 bits or more (norms, biases, routers)."""
 
 
+class Kept(NamedTuple):
+    """What one layer keeps of a sequence on one GPU: bytes for each ``token`` that its ``window``
+    shows (None: for all), and bytes of ``state`` that stay the same however long it is."""
+
+    token: float
+    window: Window | None = None
+    state: float = 0.0
+
+
 class Weights(NamedTuple):
     """Some of the weights that one GPU holds: what they are called, how many, and their role."""
 
@@ -50,6 +59,9 @@ class Attention(Protocol):
 
     def kv_bytes_per_token(self, precision: str, layout: Layout = ONE_GPU) -> float:
         """Bytes of KV cache that one token of context takes on one GPU."""
+
+    def kept(self, precision: str, layout: Layout = ONE_GPU) -> Kept:
+        """What one GPU keeps of a sequence."""
 
     def reads(self, precision: str, layout: Layout = ONE_GPU) -> tuple[Read, ...]:
         """What one GPU reads of a decoding sequence's context: the sum of these."""

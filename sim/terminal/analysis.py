@@ -15,6 +15,7 @@ from sim.cost import Deployment
 from sim.memory.capacity import Capacity
 from sim.planning.analysis import check_context, roofline_document
 from sim.specs.layers import Attention
+from sim.specs.window import Window
 from sim.units import show_bytes, show_number, show_rate, show_time
 
 MOST_SHOWN = 1e5
@@ -133,11 +134,7 @@ def fit_view(
             show_bytes(memory.reserve),
         ),
         ("= KV cache", "", show_bytes(memory.kv_cache)),
-        (
-            "KV of one token",
-            _kv_arithmetic(d),
-            show_bytes(memory.kv_bytes_per_token),
-        ),
+        *_kv_of_a_token(d, memory),
         ("KV of one block", f"x {memory.block_size} tokens", show_bytes(per_block)),
         (
             "num_gpu_blocks",
@@ -146,15 +143,21 @@ def fit_view(
             else f"{show_bytes(memory.kv_cache)} / {show_bytes(per_block)}",
             f"{memory.num_gpu_blocks:,}",
         ),
-        ("KV cache size", f"x {memory.block_size} tokens", f"{memory.tokens:,} tokens"),
+        (
+            "KV cache size",
+            f"in requests of {context:,} tokens"
+            if memory.windowed
+            else f"x {memory.block_size} tokens",
+            f"{memory.printed_tokens(context):,} tokens",
+        ),
         (
             "one request",
-            f"{context:,} tokens / {memory.block_size}, rounded up",
-            f"{-(-context // memory.block_size):,} blocks",
+            _blocks_arithmetic(memory, context),
+            f"{memory.blocks_of(context):,} blocks",
         ),
         (
             "maximum concurrency",
-            f"{memory.num_gpu_blocks:,} / {-(-context // memory.block_size):,}"
+            f"{memory.num_gpu_blocks:,} / {memory.blocks_of(context):,}"
             + (", on each data rank" if d.layout.data > 1 else ""),
             f"{memory.max_concurrency(context):.1f}x",
         ),
@@ -206,6 +209,33 @@ def _held(d: Deployment, weights: Sequence[Mapping[str, Any]]) -> list[tuple[str
         )
         for part in weights
     ]
+
+
+def _kv_of_a_token(d: Deployment, memory: Capacity) -> list[tuple[str, str, str]]:
+    """The rows on what a token takes: in all layers, and in one group of them where there are
+    several."""
+    whole = ("KV of one token", _kv_arithmetic(d), show_bytes(d.kv_bytes_per_token()))
+    if not memory.windowed:
+        return [whole]
+    kinds = ", ".join(
+        f"{number} {'with everything' if window is None else _window(window)}"
+        for number, window, _ in memory.groups
+    )
+    group = ("in one group of layers", kinds, show_bytes(memory.kv_bytes_per_token))
+    return [whole, group]
+
+
+def _window(window: Window) -> str:
+    return f"{'in chunks' if window.chunked else 'with a window'} of {window.size:,}"
+
+
+def _blocks_arithmetic(memory: Capacity, context: int) -> str:
+    """The blocks of one request as a sum over the groups of layers."""
+    if not memory.windowed:
+        return f"{context:,} tokens / {memory.block_size}, rounded up"
+    pairs = zip(memory.groups, memory.most_at_once(context), strict=True)
+    blocks = " + ".join(f"{group.number} x {most:,}" for group, most in pairs)
+    return f"{context:,} tokens, {memory.in_flight:,} of them in flight: {blocks}"
 
 
 def _kv_arithmetic(d: Deployment) -> str:

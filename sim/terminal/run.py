@@ -95,7 +95,7 @@ def _observed(summary: dict[str, Any]) -> bool:
 def _capacity_lines(kv: dict[str, Any]) -> Iterator[Text]:
     """The size of the KV cache and what it holds, as far as they are known."""
     if kv["tokens"] is not None:
-        yield Text(f"KV cache size: {kv['tokens']:,} tokens")
+        yield Text(f"KV cache size: {kv.get('context_tokens', kv['tokens']):,} tokens")
     if kv["max_concurrency"] is not None:
         yield Text(
             f"Maximum concurrency for {kv['max_model_len']:,} tokens per request: "

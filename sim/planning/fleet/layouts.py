@@ -35,10 +35,10 @@ def small_cache(pool: PreparedPool) -> str:
     """The sentence on a KV cache that cannot hold one request of ``max_model_len`` tokens; empty
     where it can."""
     longest = pool.limits.max_model_len
-    if pool.capacity.tokens >= longest:
+    if pool.capacity.holds(longest):
         return ""
     return (
-        f"the KV cache holds {pool.kv_tokens:,} tokens for requests, less than max_model_len "
+        f"the KV cache holds {pool.kv_longest:,} tokens for requests, less than max_model_len "
         f"({longest:,}), so vLLM would refuse to start without more memory or a lower max_model_len"
     )
 

@@ -38,7 +38,7 @@ class Saturation:
 
 def acceptable(pool: PreparedPool, traffic: Traffic) -> Traffic:
     """The part of ``traffic`` that ``pool`` could ever serve; InfeasibleError for none."""
-    most = min(pool.limits.max_model_len, pool.kv_tokens)
+    most = min(pool.limits.max_model_len, pool.kv_longest)
     fits = traffic.prompts + traffic.outputs <= most
     if not fits.any():
         shortest = int((traffic.prompts + traffic.outputs).min())

@@ -1,0 +1,105 @@
+"""Describes how layers share one pool of KV blocks, as in vLLM's hybrid KV manager.
+
+Layers that see a context alike are cut into groups of equally many layers, the last one padded. A
+block holds ``block_size`` tokens of one group, so that a block of any group can become one of any
+other. As groups have no more layers than the rarest kind, a request takes blocks for each group; a
+group whose layers look through a window gives back blocks that lie wholly behind it. (vLLM 0.32,
+``v1/core/kv_cache_utils.py`` and ``single_type_kv_cache_manager.py``.) A model whose layers all see
+everything is one group, and a block holds ``block_size`` tokens of all its layers.
+
+What a kind of layer keeps is ``Kept`` (``sim.specs.layers``). A constant state for each sequence
+would be groups of their own here, which take one block from a request however long it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from sim.specs.deployment import Deployment
+from sim.specs.layers import Kept
+from sim.specs.window import Window
+
+
+class KvGroup(NamedTuple):
+    """``number`` groups of layers with that ``window``, and blocks of so many tokens."""
+
+    number: int
+    window: Window | None
+    block: int
+
+    def blocks(self, computed: int, tokens: int) -> int:
+        """Blocks of one group that hold ``tokens`` of a request, when so many of them had been
+        ``computed`` before the last iteration began: what these no longer see is given back.
+
+        >>> KvGroup(1, Window(33), 16).blocks(48, 64), KvGroup(1, None, 16).blocks(48, 64)
+        (3, 4)
+        """
+        whole = -(-tokens // self.block)
+        if self.window is None:
+            return whole
+        return whole - (computed - self.window.seen(computed)) // self.block
+
+    def most(self, longest: int, in_flight: int) -> int:
+        """Blocks of one group that a request of up to ``longest`` tokens holds at most, with so
+        many tokens ``in_flight``: what is seen, what is being computed, and where a window begins
+        within a block, one more. As vLLM admits requests, and states its maximum concurrency.
+
+        >>> KvGroup(1, Window(512), 16).most(4096, 8192)
+        257
+        """
+        if self.window is None:
+            return -(-longest // self.block)
+        if self.window.chunked:
+            return -(-min(self.window.size + in_flight, longest) // self.block)
+        return -(-min(self.window.size - 1 + in_flight, longest) // self.block) + 1
+
+
+class KvGroups(NamedTuple):
+    """The ``groups`` of a model, and the bytes that a token takes in one of them (one GPU)."""
+
+    groups: tuple[KvGroup, ...]
+    token: float
+
+    @property
+    def number(self) -> int:
+        """Groups in all."""
+        return sum(group.number for group in self.groups)
+
+
+def kv_groups(d: Deployment, block_size: int, *, windows: bool = True) -> KvGroups:
+    """The groups of the layers of ``d``; without ``windows``, of an engine that frees nothing
+    behind them.
+
+    Layers that keep less a token than others get blocks of more tokens, as many times as it goes.
+    """
+    if not windows or not d.model.windows:
+        return KvGroups((KvGroup(1, None, block_size),), d.kv_bytes_per_token())
+    kept = [(g.count, g.attention.kept(d.kv_cache, d.layout)) for g in d.model.layers]
+    counts: dict[Window | None, int] = {}
+    for count, one in kept:
+        counts[one.window] = counts.get(one.window, 0) + count
+    size = group_size(counts.values())
+    tokens = {window: _largest(kept, window) for window in counts}
+    widest = max(tokens.values())
+    groups = [
+        KvGroup(math.ceil(count / size), window, block_size * max(1, int(widest // tokens[window])))
+        for window, count in counts.items()
+    ]
+    return KvGroups(tuple(groups), size * widest)
+
+
+def group_size(counts: Iterable[int]) -> int:
+    """Layers of one group, where so many layers are of each kind: those of the rarest, or of the
+    most frequent where that is less than half as many again.
+
+    >>> group_size([10, 52]), group_size([21, 21]), group_size([10, 14])
+    (10, 21, 14)
+    """
+    few, many = min(counts), max(counts)
+    return many if many < 1.5 * few else few
+
+
+def _largest(kept: list[tuple[int, Kept]], window: Window | None) -> float:
+    return max(one.token for _, one in kept if one.window == window)
