@@ -102,8 +102,8 @@ def run_ends(
 
 
 def _holds(verdict: Mapping[str, Any]) -> bool | None:
-    """Whether an end meets the SLO, and would in a longer run; None where nothing is judged."""
-    return verdict["slo_met"] and not _short(verdict)
+    """Whether an end meets the SLO; None where nothing is judged, or a longer run may miss it."""
+    return None if verdict["slo_met"] and _short(verdict) else verdict["slo_met"]
 
 
 def _short(verdict: Mapping[str, Any]) -> bool:
@@ -155,4 +155,7 @@ def _slo(fast: Mapping[str, Any], slow: Mapping[str, Any]) -> str:
         return f"met so far; {_in_the_long_run(fast, slow)}"
     if fast["slo_met"] == slow["slo_met"]:
         return "met at both ends" if fast["slo_met"] else "missed at both ends"
-    return "met only if faster" if fast["slo_met"] else "met only if slower"
+    if fast["slo_met"]:
+        short = ", and that in too short a run to tell" if _short(fast) else ""
+        return f"met only if faster{short}"
+    return "met only if slower"

@@ -124,18 +124,13 @@ def _simulate(scenario: Scenario, stop: Stop) -> Result:
 
 
 def _add_ends(result: Result, directory: Path | None, stop: Stop) -> None:
-    """Simulate both ends of the error band where they matter, unless a signal came; the run is on
-    disk by then, and whatever goes wrong costs the ends alone."""
-    from sim.ends import run_ends
-
+    """Simulate both ends of the error band, and later requests, where they matter, unless a signal
+    came; the run is on disk by then, and whatever goes wrong costs these alone."""
     if stop.requested or result.interrupted:
         return
     try:
-        ends = run_ends(result.scenario, result.summary, stop=stop)
-        if ends is not None:
-            result.add_ends(ends)
-            if directory is not None:
-                result.save_summary(directory)
+        if result.confirm(stop=stop) and directory is not None:
+            result.save_summary(directory)
     except (InfersimError, OSError) as error:
         typer.echo(f"warning: the ends of the error band are missing ({error})", err=True)
 

@@ -43,8 +43,9 @@ UNJUDGED: Mapping[str, Any] = {
 """The verdict of a run without limits, or without a request to judge by."""
 
 
-def judge_slo(run: RunRecord) -> dict[str, Any]:
-    """The part of the verdict about the SLO; keys as in ``UNJUDGED``.
+def judge_slo(run: RunRecord, memory: float | None = None) -> dict[str, Any]:
+    """The part of the verdict about the SLO; keys as in ``UNJUDGED``, ``memory`` as in
+    ``precision.inflation``.
 
     ``attainment``, ``attainment_low``, ``attainment_high`` and ``target`` are those of the limits
     that hold together; without such, those of the percentile that breaks first.
@@ -52,7 +53,7 @@ def judge_slo(run: RunRecord) -> dict[str, Any]:
     promises = slo_promises(run.scenario)
     if not promises or run.warmup.all():
         return {**UNJUDGED, "slo_doubts": []}
-    found = [pooled(promise, [look(run, promise)]) for promise in promises]
+    found = [pooled(promise, [look(run, promise)], memory) for promise in promises]
     first = breaks_first(found)
     shown = found[0] if found[0].promise.percentile is None else first
     wanted = [each.to_decide for each in found if not each.sure]
@@ -68,7 +69,7 @@ def judge_slo(run: RunRecord) -> dict[str, Any]:
         "target": shown.promise.share,
         "first_limit": first.tightest,
         "limits": {
-            promise.name(metric): _limit(run, promise, metric)
+            promise.name(metric): _limit(run, promise, metric, memory)
             for promise in promises
             for metric in promise.limits
         },
@@ -103,13 +104,13 @@ def _most(wanted: Sequence[int | None]) -> int | None:
     return max(known, default=None) if len(known) == len(wanted) else None
 
 
-def _limit(run: RunRecord, promise: Promise, metric: str) -> dict[str, Any]:
+def _limit(run: RunRecord, promise: Promise, metric: str, memory: float | None) -> dict[str, Any]:
     """One limit: the share of requests within it with its interval, and the latency at the wanted
     percentile (None if more requests than that were not served).
     """
     limit = promise.limits[metric]
     held = held_by(run, metric, limit)
-    low, high = share_interval(held)
+    low, high = share_interval(held, memory)
     value = promised(run, metric, promise.share)
     return {
         "limit_ms": limit * 1e3,

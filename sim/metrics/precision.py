@@ -3,13 +3,16 @@
 The 95 % interval of a percentile is one between two of the values, whatever their distribution:
 the number of values above the true p99 is binomial. But neighbouring requests share a queue, so
 that n of them say less than n independent ones would: batch means of the indicator "above p99"
-say how much. This is the chance in the traffic of one run, not the error of the cost model.
+say how much (Law and Kelton, Simulation Modeling and Analysis, 9.5.3). Near saturation batches are
+as long as the fleet's memory, so that they are few, and their variance is uncertain too: Student's
+t. This is the chance in the traffic of one run, not the error of the cost model.
 Seconds in, milliseconds out.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -37,8 +40,21 @@ MOST_TIMES = 1e3
 """More than so many times the trials are never needed: 244 times where a share is the target."""
 
 BATCHES = 30
+FEW = 5
+"""Batches that there are at least, however long the memory: fewer say nothing of their variance."""
+
+MANY = 20
+"""Batches as long as the fleet's memory from which on a percentile is bounded from above: of runs
+of the chat scenario at 22 and 23 requests/s that had 5 to 10, half of the bounds on a p99 of the
+TPOT were too low, since a run without a crowd does not show how late requests are in one."""
+
 LEAST = math.ceil(math.log(TAIL) / math.log(SHARE))
 """Independent values from which on the largest of them is a bound for p99: 368."""
+
+ENOUGH = re.compile(
+    r"(About|At least|Simulate) ([\d,]+) requests (would do|are needed|or more)\.(?= |$)"
+)
+"""The sentence of ``precision`` that says how many requests are enough."""
 
 METRICS = ("ttft", "tpot", "e2el")
 
@@ -68,33 +84,60 @@ def p99_interval(values: Floats) -> Interval:
     return percentile_interval(values, SHARE)
 
 
-def percentile_interval(values: Floats, share: float) -> Interval:
+def percentile_interval(values: Floats, share: float, memory: float | None = None) -> Interval:
     """The interval of the latency that ``share`` of ``values`` keep, in the order in which they
-    came."""
+    came; ``memory`` as in ``inflation``."""
     n = len(values)
     if not n:
         return Interval(None, None, 0, 0)
-    effective = max(1, int(n / inflation(values > np.percentile(values, 100 * share))))
+    above = values > np.percentile(values, 100 * share)
+    effective = max(1, int(n / inflation(above, memory)))
     few, many = _exceedances(effective, share)
     scale = n / effective
     # so many values lie above each bound
     above_low = min(n, math.ceil(many * scale)) - 1
     low = float(np.partition(values, n - 1 - above_low)[n - 1 - above_low])
-    if few is None:
+    if few is None or (memory is not None and n < MANY * memory):
         return Interval(low, None, n, effective)
-    above_high = math.floor(few * scale)
+    above_high = math.floor(few * scale) if memory is None else math.ceil((few + 1) * scale) - 1
     high = float(np.partition(values, n - 1 - above_high)[n - 1 - above_high])
     return Interval(low, high, n, effective)
 
 
-def inflation(indicator: NDArray[np.bool_]) -> float:
-    """By how much correlation widens the variance of the mean of ``indicator``; at least 1."""
-    size = len(indicator) // BATCHES
+def inflation(indicator: NDArray[np.bool_], memory: float | None = None) -> float:
+    """By how much correlation widens the variance of the mean of ``indicator``; at least 1.
+
+    Batch means. With a ``memory`` (``long_enough.relaxation``) batches are at least that many
+    requests long, as far as there are ``FEW`` of them (of 5 to 30 batches, see Schmeiser, Batch
+    Size Effects in the Analysis of Simulation Output, Operations Research 30, 1982), and the
+    inflation is the one with which a normal interval is as wide as that of Student's t.
+    """
+    count = BATCHES
+    if memory is not None:
+        count = max(FEW, min(BATCHES, int(len(indicator) / max(1.0, memory))))
+    size = len(indicator) // count
     share = float(indicator.mean())
     if not size or share in (0.0, 1.0):
         return 1.0
-    means = indicator[: size * BATCHES].reshape(BATCHES, size).mean(axis=1)
-    return max(1.0, float(means.var(ddof=1)) * size / (share * (1 - share)))
+    means = indicator[: size * count].reshape(count, size).mean(axis=1)
+    widened = float(means.var(ddof=1)) * size / (share * (1 - share))
+    return max(1.0, widened if memory is None else widened * (student95(count - 1) / Z95) ** 2)
+
+
+def student95(freedom: int) -> float:
+    """How many standard errors a 95 % interval reaches by Student's t, with 4 degrees of freedom or
+    more (Abramowitz and Stegun, 26.7.5; SciPy takes longer to import than many runs take).
+
+    >>> student95(4), student95(29)  # 2.776 and 2.045 in tables
+    (2.769, 2.045)
+    """
+    z = Z95
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return round(z + sum(term * (1 / freedom) ** power for power, term in enumerate(terms, 1)), 3)
 
 
 def wilson(share: float, count: float) -> tuple[float, float]:
@@ -165,18 +208,18 @@ def _decided(apart: float, times: float) -> float:
     return normal.cdf((apart - half) / spread) + normal.cdf((-apart - half) / spread)
 
 
-def share_interval(held: NDArray[np.bool_]) -> tuple[float, float]:
+def share_interval(held: NDArray[np.bool_], memory: float | None = None) -> tuple[float, float]:
     """The 95 % interval (Wilson) of the share of requests of which something ``held``.
 
     They are given in the order in which they came: neighbours share a queue, so that they count as
-    fewer independent ones (``inflation``).
+    fewer independent ones (``inflation``, as is ``memory``).
 
     >>> share_interval(np.ones(100, dtype=bool))[1]
     1.0
     """
     if not len(held):
         return 0.0, 1.0
-    return wilson(float(held.mean()), len(held) / inflation(held))
+    return wilson(float(held.mean()), len(held) / inflation(held, memory))
 
 
 def _exceedances(n: int, share: float) -> tuple[int | None, int]:
@@ -195,13 +238,16 @@ def _exceedances(n: int, share: float) -> tuple[int | None, int]:
     return (None if few < 0 else few), int(np.searchsorted(chance, 1 - TAIL)) + 1
 
 
-def precision(run: RunRecord, state: str) -> dict[str, Any]:
+def precision(run: RunRecord, verdict: Mapping[str, Any]) -> dict[str, Any]:
     """The ``precision`` entry of the summary: an interval (ms) for each p99 and for the percentile
     that the SLO asks for, and what they say.
 
     ``sufficient`` is about that percentile, ``percentile`` its name (p99 without an SLO). It is
-    None where the percentile of the run is no property of the system (``state`` is that of the
-    verdict), ``requests_needed`` a number where the run is too short.
+    None where the percentile of the run is no property of the system, by its ``verdict``,
+    ``requests_needed`` a number where the run is too short. The text names the most requests that
+    anything asks for: one number, of the verdict or of the percentile. The empty start of a run
+    that has not settled lowers every latency: it bounds them from below only. Where more may arrive
+    than is served there is nothing to bound, and the entries are of these requests alone.
     """
     share = _asked(run)
     rank = rank_of(share)
@@ -211,7 +257,7 @@ def precision(run: RunRecord, state: str) -> dict[str, Any]:
         name: run.latency(name)[several if name == "tpot" else counted] for name in METRICS
     }
     asked = dict.fromkeys([("p99", SHARE), (rank, share)])
-    why = _unstated(run, state, counted)
+    why = _unstated(run, verdict["state"], counted)
     if why is not None:
         empty = {"low": None, "high": None, "effective_samples": None}
         entries: dict[str, Any] = {
@@ -222,13 +268,16 @@ def precision(run: RunRecord, state: str) -> dict[str, Any]:
         told = {"sufficient": None, "requests_needed": None}
         return entries | told | {"percentile": rank, "text": f"Not stated for {rank}: {why}."}
     entries, values_at = {}, {}
+    settled = verdict["settled"] is not False
+    memory = verdict["relaxation_requests"] if settled else None
+    bounded = settled or verdict["utilisation"] + 2 * verdict["utilisation_error"] >= 1
     for each, wanted in asked:
         for name, values in latencies.items():
             key = f"{each}_{name}_ms"
-            found = percentile_interval(values, wanted)
+            found = percentile_interval(values, wanted, memory)
             entries[key] = {
                 "low": None if found.low is None else found.low * 1e3,
-                "high": None if found.high is None else found.high * 1e3,
+                "high": found.high * 1e3 if found.high is not None and bounded else None,
                 "samples": found.samples,
                 "effective_samples": found.effective,
             }
@@ -237,7 +286,7 @@ def precision(run: RunRecord, state: str) -> dict[str, Any]:
     return (
         entries
         | {"percentile": rank}
-        | _of_a_trace(conclusion(entries, values_at, len(run.requests)), run)
+        | _of_a_trace(conclusion(entries, values_at, len(run.requests), verdict=verdict), run)
     )
 
 
@@ -283,23 +332,30 @@ def conclusion(
     values: Mapping[str, float],
     requests: int,
     repetitions: int = 1,
+    verdict: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """``sufficient``, ``requests_needed`` and ``text`` for intervals of ``values`` (ms), all of one
     percentile: ``p99_ttft_ms`` and so on.
 
-    They come of ``requests`` requests, sent in so many ``repetitions``.
+    They come of ``requests`` requests, sent in so many ``repetitions``. The text of a single run
+    asks for at least as many as its ``verdict`` does.
     """
     rank = next((key.split("_")[0] for key in values), "p99")
     least = math.ceil(math.log(TAIL) / math.log(float(rank[1:]) / 100))
+    decides, settles = (0, None) if verdict is None else _asked_for(verdict)
+    memory = 0.0 if verdict is None else verdict["relaxation_requests"] or 0.0
+    least_times = max(1.0, MANY * memory / requests)
     found, factor, bounded = [], 1.0, True
     for key, value in values.items():
         low, high = entries[key]["low"], entries[key]["high"]
         name = key.split("_")[1].upper()
         if high is None:
-            more = least / entries[key]["effective_samples"]
-            found.append((True, f"{name} above {_ms(low)}"))
+            more = max(least_times, least / entries[key]["effective_samples"])
         else:
             more = ((high - low) / (WIDE * value)) ** 2 if value else 1.0
+        if high is None or settles is not None:
+            found.append((True, f"{name} above {_ms(low)}"))
+        else:
             found.append((more > 1, f"{name} {_ms(low)} to {_ms(high)}"))
         if more > factor:
             factor, bounded = more, high is not None
@@ -308,17 +364,44 @@ def conclusion(
         text = f"Enough requests for a {rank}: {listed} (95 % confidence)."
         return {"sufficient": True, "requests_needed": None, "text": text}
     listed = ", ".join(text for short, text in found if short)
+    needed = rounded_up(requests * factor)
+    if settles is not None and factor <= 1:
+        needed = settles
     if repetitions > 1:
-        enough = f"About {rounded_up(repetitions * factor):,} repetitions"
+        enough = f"About {rounded_up(repetitions * factor):,} repetitions would do."
+    elif settles is not None:
+        enough = f"Simulate {settles:,} requests or more."
+    elif bounded or decides >= needed:
+        enough = f"About {max(needed, decides):,} requests would do."
     else:
-        about = "About" if bounded else "At least"
-        enough = f"{about} {rounded_up(requests * factor):,} requests"
+        enough = f"At least {needed:,} requests are needed."
     return {
         "sufficient": False,
-        "requests_needed": rounded_up(requests * factor),
-        "text": f"Too few requests for a {rank}; with 95 % confidence it is {listed}. {enough} "
-        f"{'would do' if bounded else 'are needed'}.",
+        "requests_needed": needed,
+        "text": f"Too few requests for a {rank}; with 95 % confidence it is {listed}. {enough}",
     }
+
+
+def asking(text: str, number: int) -> str:
+    """The text of ``precision`` with another ``number`` of requests to ask for.
+
+    >>> asking("Too few requests for a p99. About 2,000 requests would do.", 5000)
+    'Too few requests for a p99. Simulate 5,000 requests or more.'
+    """
+    return ENOUGH.sub(f"Simulate {number:,} requests or more.", text)
+
+
+def asked_in(text: str) -> int | None:
+    """The number of requests that the text of ``precision`` asks for; None if it asks for none."""
+    found = ENOUGH.search(text)
+    return None if found is None else int(found[2].replace(",", ""))
+
+
+def _asked_for(verdict: Mapping[str, Any]) -> tuple[int, int | None]:
+    """The requests that a verdict asks for to decide the SLO, 0 if none, and all in all where the
+    run has not settled, None if it has."""
+    decides, settles = verdict["requests_to_decide"] or 0, verdict["requests_to_settle"]
+    return decides, None if settles is None else max(settles, decides)
 
 
 def _ms(milliseconds: float) -> str:

@@ -205,15 +205,16 @@ class Attained:
         return str(first_to_break([*served, refused]))
 
 
-def pooled(promise: Promise, runs: Sequence[Seen]) -> Attained:
+def pooled(promise: Promise, runs: Sequence[Seen], memory: float | None = None) -> Attained:
     """What independent runs say together.
 
     Neighbouring requests share a queue, and the requests of a run its luck: batch means over all
-    runs say how many independent requests they are worth.
+    runs say how many independent requests they are worth (``precision.inflation``, as is
+    ``memory``).
     """
     kept = np.concatenate([run.kept for run in runs])
     share = float(kept.mean()) if len(kept) else 0.0
-    effective = len(kept) / inflation(kept) if len(kept) else 0.0
+    effective = len(kept) / inflation(kept, memory) if len(kept) else 0.0
     low, high = wilson(share, effective)
     limits = tuple(
         Kept(

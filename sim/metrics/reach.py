@@ -78,6 +78,18 @@ def reach_text(found: Mapping[str, Any] | None, requests: int) -> str:
     return f" ({' and '.join([*more, f'run.horizon={horizon:.12g}'])})"
 
 
+COME_WITH = " They come with "
+
+
+def with_reach(text: str, found: Mapping[str, Any] | None, requests: int) -> str:
+    """A ``text`` that asks for so many ``requests``, with the settings that bring them where
+    ``run.horizon`` keeps them out."""
+    how = reach_text(found, requests)
+    if not how or found is None or found["trace"] is not None:
+        return text
+    return f"{text}{COME_WITH}{how.strip(' ()')}."
+
+
 def _of_trace(trace: int, requests: int, *, cut: bool) -> str:
     if not cut:
         return f" (the trace has no more than {trace:,})" if requests > trace else ""

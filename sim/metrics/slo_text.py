@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.metrics.attainment import MISSED, OPEN
-from sim.metrics.long_enough import BAND, CHANCE, LENGTH, LOAD
+from sim.metrics.long_enough import BAND, CHANCE, LENGTH, LOAD, SURE
 from sim.metrics.reach import reach_text
 from sim.units import show_share, show_time, show_utilisation
 
@@ -125,7 +125,13 @@ def _too_short(verdict: Mapping[str, Any], doubts: Sequence[str]) -> str:
             "More seems to arrive than full batches serve, so a longer run would miss it; this one "
             "is too short to tell."
         )
-    return "The run is too short to tell: the traffic may be more than full batches serve."
+    error, top = (verdict.get(key) or 0.0 for key in ("utilisation_error", "peak_utilisation"))
+    if max((verdict["utilisation"] or 0.0) + SURE * error, top) >= 1:
+        return "The run is too short to tell: the traffic may be more than full batches serve."
+    return (
+        "The run is too short to tell: it began with an empty fleet, and so close to the capacity "
+        "requests that come later may be slower."
+    )
 
 
 def _by_chance(verdict: Mapping[str, Any]) -> str:
@@ -136,6 +142,15 @@ def _by_chance(verdict: Mapping[str, Any]) -> str:
     return f" With 95% confidence the share is {span}."
 
 
+def _unsure(verdict: Mapping[str, Any], used: float, error: float) -> str:
+    """Why no headroom is sure, where none is."""
+    if verdict["slo_state"] == OPEN:
+        return "the SLO is too close to call"
+    low, high = max(0.0, used - SURE * error), used + SURE * error
+    between = f"{show_utilisation(low)} and {show_utilisation(high)}"
+    return f"the traffic takes between {between} of the capacity"
+
+
 def headroom_text(verdict: Mapping[str, Any]) -> str:
     """By how much the traffic could grow; empty where that is no question."""
     used, top, room = (verdict[key] for key in ("utilisation", "peak_utilisation", "slo_headroom"))
@@ -143,15 +158,16 @@ def headroom_text(verdict: Mapping[str, Any]) -> str:
         return ""
     if verdict["slo_state"] == MISSED:
         return f"None: the SLO is missed already. {FIND}."
+    error = verdict.get("utilisation_error") or 0.0
+    known = verdict["slo_state"] != OPEN if used < 1 else used - SURE * error >= 1
+    if not known:
+        return f"None that is sure: {_unsure(verdict, used, error)}."
     if used >= 1:
-        shrink = show_utilisation(1 - 1 / used)
         judged = verdict["slo_met"] is not None
-        text = (
-            f"None: the traffic would have to shrink by {'more than ' if judged else ''}{shrink}."
-        )
+        least, most = (show_utilisation(1 - 1 / (used + SURE * each)) for each in (-error, error))
+        by = f"more than {least}" if judged else least if least == most else f"{least} to {most}"
+        text = f"None: the traffic would have to shrink by {by}."
         return f"{text} {FIND}." if judged else text
-    if verdict["slo_state"] == OPEN:
-        return "None that is sure: the SLO is too close to call."
     where = "it" if top is None or top <= used else "its peak"
     if room is None:
         return f"Not known: {where} takes {show_utilisation(top)} of the capacity already. {FIND}."

@@ -42,7 +42,8 @@ class Load:
     last tenth of the run, as it came. ``batch`` requests fill the batches of the fleet, ``backlog``
     were waiting at the last arrival. Each came at one of ``arrived``, and takes full batches of the
     whole fleet as many seconds as ``costs`` has for it. ``estimated`` if the policy does not say
-    how full batches look.
+    how full batches look. At a time ``present`` requests are in the fleet, waiting or running, by
+    Little's law.
     """
 
     rate: float
@@ -56,6 +57,7 @@ class Load:
     arrived: Floats
     costs: Floats
     estimated: bool
+    present: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ def load(run: RunRecord) -> Load:
         arrived=np.asarray(arrived),
         costs=np.asarray(costs),
         estimated=any(full.estimated for full, _ in served),
+        present=rate * float(np.nanmean(accepted["finish"] - arrived)),
     )
 
 

@@ -28,8 +28,8 @@ from sim.metrics.engine_defaults import engine_defaults_note
 from sim.metrics.gaps import Gaps
 from sim.metrics.percentiles import describe, describe_gaps
 from sim.metrics.pools import PoolRun, combined, mean, names
-from sim.metrics.precision import precision
-from sim.metrics.reach import reach_text
+from sim.metrics.precision import asked_in, precision
+from sim.metrics.reach import with_reach
 from sim.metrics.rejection import rejection
 from sim.metrics.run_record import Floats, RunRecord
 from sim.metrics.stability import peak_queue
@@ -76,7 +76,10 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
     deployments = [pool.deployment for pool in pools]
     band = error_band(run.attribution)
     verdict, refused, accounts = judge(run), rejection(run), token_accounts(run)
-    sure = _with_reach(precision(run, verdict["state"]), verdict["reach"])
+    sure = _with_reach(precision(run, verdict), verdict["reach"])
+    wanted = [verdict["requests_to_decide"], sure["requests_needed"]]
+    if None not in wanted and verdict["settled"] is not False:
+        verdict["requests_to_decide"] = max(wanted)
     return {
         "version": version("infersim"),
         "scenario": scenario.name,
@@ -107,6 +110,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         "energy": _energy(run, outputs),
         "error_band": band,
         "ends": None,
+        "later": None,
         "whole_runs": _whole_runs(run),
         "precision": sure,
         "metrics": {},
@@ -367,11 +371,8 @@ def _in_step(pool: PreparedPool) -> str | None:
 def _with_reach(sure: dict[str, Any], found: Mapping[str, Any] | None) -> dict[str, Any]:
     """``sure``, a precision, with the settings that bring the requests it asks for where
     ``run.horizon`` keeps them out."""
-    wanted = sure["requests_needed"]
-    how = "" if wanted is None or found is None else reach_text(found, wanted)
-    if not how or found is None or found["trace"] is not None:
-        return sure
-    return {**sure, "text": f"{sure['text']} They come with {how.strip(' ()')}."}
+    wanted = asked_in(sure["text"])
+    return sure if wanted is None else {**sure, "text": with_reach(sure["text"], found, wanted)}
 
 
 def _first_of_trace(run: RunRecord) -> str | None:

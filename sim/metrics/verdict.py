@@ -6,8 +6,8 @@ drift of the queue came to: requests still waiting at the last arrival.
 
 - *overloaded*: more than the capacity arrives, beyond doubt, and more wait than fill the batches;
 - *too short to tell*: the first without the second, since a batch that fills up swallows an
-  overload for a while; or an error that leaves everything open; or a trace that ends while its
-  queue grows;
+  overload for a while; or too few requests for the first, although they take more; or an error that
+  leaves everything open; or a trace that ends while its queue grows;
 - *near saturation*: a utilisation of ``FULL`` or more;
 - *stable*: less.
 
@@ -27,18 +27,23 @@ from sim.loop.recorder import REJECTED, UNFINISHED
 from sim.metrics.attainment import MET, MISSED, OPEN, judge_slo
 from sim.metrics.long_enough import (
     DOUBT,
+    FULL,
     LENGTH,
     SURE,
     doubt,
     enough_of_all,
-    enough_requests,
+    holds_without_start,
+    is_near,
+    relaxation,
     too_much,
     too_short,
+    unsettled,
 )
 from sim.metrics.peak import Peak, bursts, peak
 from sim.metrics.pools import names
 from sim.metrics.promises import REJECTED as BY_REJECTION
 from sim.metrics.reach import reach, reach_text
+from sim.metrics.slo_text import is_apart
 from sim.metrics.stability import Load, load, longest_growth
 from sim.scenario.run import Warmup
 from sim.units import show_share, show_time, show_utilisation
@@ -46,16 +51,15 @@ from sim.units import show_share, show_time, show_utilisation
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord
 
-FULL = 0.8
-"""From this utilisation on saturation is near: speeds are predicted within about 15 to 20 %, so
-that the real one may be 1. Midway between the 0.7 and the 0.9 of queues with known answers."""
-
 MISSED_ANYWAY = "The SLO is missed all the same"
 """What a stable fleet that misses its SLO is said to do."""
 
 OPENING = 2
 """Requests of each user of a closed loop that are its opening: the first come all at once, and some
 of the second ones while those are still being served."""
+
+VAGUE = 0.05
+"""Half-width of the interval of a utilisation from which on the interval is stated instead."""
 
 LASTING = 0.02
 """Share of a run for which its queue must have grown to be worth a sentence."""
@@ -67,14 +71,22 @@ def judge(run: RunRecord) -> dict[str, Any]:
 
     ``headroom`` is the growth in traffic up to the capacity on average. ``slo_headroom`` is what
     is left to people: 0 where the SLO is missed, else the growth up to the capacity at the peak,
-    which no SLO outlasts by much; None where that is not known.
+    which no SLO outlasts by much; None where that is not known. Near saturation ``settled`` says
+    whether the run outlasts its empty start (``requests_to_settle``: how many would), of which a
+    fleet is rid after ``relaxation_requests``; else all three are None.
     """
     found = _load(run)
-    slo = judge_slo(run)
+    slo = _judged(run, found)
     top = None if found is None else peak(found, run.scenario.workload.arrivals)
     if found is not None:
         slo |= _in_the_long_run(run, found, top, slo)
+    settling = _settling(run, found)
     state, text = _without_load(run) if found is None else _under_load(run, found, top)
+    if found is not None and state == "too short to tell" and _law(run) is not None:
+        settling |= {
+            "settled": False,
+            "requests_to_settle": enough_of_all(found, run.scenario.workload.arrivals),
+        }
     if found is not None and state == "stable" and slo["slo_state"] == MISSED:
         text += _late_all_the_same(run, found, slo)
     text = _as_far_as_it_goes(run, text)
@@ -92,10 +104,35 @@ def judge(run: RunRecord) -> dict[str, Any]:
         **_figures(found),
         "peak_utilisation": None if top is None else _digits(top.utilisation),
         "slo_headroom": _slo_headroom(found, top, slo),
+        **settling,
         **slo,
         "cut": None if run.cut is None else run.cut.document(),
         "reach": reach(run),
     }
+
+
+def _settling(run: RunRecord, found: Load | None) -> dict[str, Any]:
+    law = run.scenario.workload.arrivals
+    if found is None or not is_near(found, law):
+        return dict.fromkeys(("settled", "relaxation_requests", "requests_to_settle"))
+    short = too_short(found) or unsettled(found, law)
+    return {
+        "settled": not short,
+        "relaxation_requests": relaxation(found),
+        "requests_to_settle": enough_of_all(found, law) if short else None,
+    }
+
+
+def _judged(run: RunRecord, found: Load | None) -> dict[str, Any]:
+    """The SLO part of these requests alone; near saturation with the intervals of a fleet that
+    remembers for long. Where more may arrive than is served there is no such interval: then it says
+    only whether the requests could miss the SLO by chance."""
+    slo = judge_slo(run)
+    if found is None or not is_near(found, run.scenario.workload.arrivals):
+        return slo
+    if too_short(found) and slo["slo_state"] != MISSED:
+        return slo
+    return judge_slo(run, relaxation(found))
 
 
 def _in_the_long_run(
@@ -109,13 +146,24 @@ def _in_the_long_run(
     why = doubt(found, top, law)
     grows = law is None and _grows_at_its_end(found)
     lacks_peak = run.cut is not None and not run.cut.has_peak
-    if why is None and not grows and not lacks_peak:
+    flattered = slo["slo_state"] == MET and is_near(found, law) and not _without_start(found, slo)
+    if why is None and not grows and not lacks_peak and not flattered:
         return {}
     return {
         "slo_state": OPEN,
         "slo_doubts": [why or LENGTH, *slo["slo_doubts"]],
         "requests_to_decide": enough_of_all(found, law),
     }
+
+
+def _without_start(found: Load, slo: Mapping[str, Any]) -> bool:
+    """Whether the SLO would be met even if none of its late requests had come at the start."""
+    apart = [limit for name, limit in slo["limits"].items() if is_apart(name)]
+    shares = [(limit["low"], limit["target"]) for limit in apart]
+    if len(apart) < len(slo["limits"]):
+        shares.append((slo["attainment_low"], slo["target"]))
+    start = relaxation(found) / len(found.arrived)
+    return all(target == 1 or holds_without_start(low, target, start) for low, target in shares)
 
 
 def _grows_at_its_end(found: Load) -> bool:
@@ -233,17 +281,19 @@ def _under_load(run: RunRecord, found: Load, top: Peak | None) -> tuple[str, str
                 "Latencies depend on how long this goes on."
             )
         return "too short to tell", (
-            f"Too short to tell: {taken}, but only {waiting}. " + _simulate(run, found)
+            f"Too short to tell: probably overloaded, {taken}, but only {waiting}. "
+            + _simulate(run, found)
         )
-    if share - SURE * error < FULL and excess + SURE * error > 0:
-        return "too short to tell", (
-            f"Too short to tell: {traffic} between {share - SURE * error:.0%} and "
-            f"{share + SURE * error:.0%} of the capacity. " + _simulate(run, found)
-        )
+    between = (
+        f"{traffic} between {share - SURE * error:.0%} and {share + SURE * error:.0%} of the "
+        f"capacity{_when(run, top)}"
+    )
+    everything_open = share - SURE * error < FULL and excess + SURE * error > 0
+    if everything_open or (excess > SURE * error and too_short(found)):
+        return "too short to tell", f"Too short to tell: {between}. {_simulate(run, found)}"
     if share >= FULL:
-        return "near saturation", (
-            f"Near saturation: {_near(run, taken, found)}{_growth(run, found)}"
-        )
+        told = between if SURE * error > VAGUE else taken
+        return "near saturation", f"Near saturation: {_near(run, told, found)}{_growth(run, found)}"
     if _law(run) is None and _grows_at_its_end(found):
         return "too short to tell", (
             f"Too short to tell: {taken}, but {found.late:.0%} in its last tenth, and {waiting}. "
@@ -257,22 +307,18 @@ def _under_load(run: RunRecord, found: Load, top: Peak | None) -> tuple[str, str
 
 def _near(run: RunRecord, taken: str, found: Load) -> str:
     """What to say of a utilisation close to 1, and of one beyond it that chance may have made."""
-    told = _doubt(run, found)
-    if found.utilisation > 1:
-        return f"probably overloaded, {taken}.{told}"
+    excess = found.utilisation - 1
+    if excess > 0 and not too_short(found):
+        return f"probably overloaded, {taken}."
+    told = " It may be too much already." if excess + SURE * found.error > DOUBT else ""
+    if excess - DOUBT > found.error / 2:  # else no number would show it for sure
+        return f"{taken}.{told} {_simulate(run, found)}"
+    if excess > 0:
+        return f"{taken}.{told}"
     return (
         f"{taken}.{told} A little more load, or a little less speed than predicted, and waiting "
         "times explode."
     )
-
-
-def _doubt(run: RunRecord, found: Load) -> str:
-    """What to say of a utilisation that chance alone may have brought to where it is."""
-    excess = found.utilisation - 1
-    text = "" if excess > 0 else " It may be too much already."
-    if too_short(found) and excess - DOUBT > found.error / 2:  # else none would show it for sure
-        return f"{text} {_simulate(run, found)}"
-    return text if excess + SURE * found.error > DOUBT else ""
 
 
 def _simulate(run: RunRecord, found: Load) -> str:
@@ -282,7 +328,8 @@ def _simulate(run: RunRecord, found: Load) -> str:
         if len(run.requests) == run.scenario.run.requests:
             return "More requests of the trace (run.requests) would tell."
         return "A longer trace would tell."
-    enough = max(enough_requests(found), 2 * len(run.requests))
+    enough = enough_of_all(found, run.scenario.workload.arrivals)
+    assert enough is not None
     return f"Simulate {enough:,} requests or more{reach_text(reach(run), enough)}."
 
 

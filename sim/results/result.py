@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
+from copy import copy, deepcopy
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -24,6 +25,8 @@ from sim.metrics.definitions import METRIC
 from sim.metrics.latency_parts import latency_parts
 from sim.metrics.long_enough import doubts_at_ends
 from sim.metrics.own import load_metrics, own_metrics
+from sim.metrics.precision import asking
+from sim.metrics.reach import COME_WITH, with_reach
 from sim.metrics.repetitions import combine, headlines
 from sim.metrics.run_record import RunRecord
 from sim.metrics.summary import summarise
@@ -39,6 +42,8 @@ from sim.units import PER_OUTPUT_TOKENS, milliseconds, number
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from sim.loop.clock import Stop
 
 
 STATUSES = {COMPLETED: "completed", REJECTED: "rejected"}
@@ -78,6 +83,7 @@ class Result:
         self.scenario = record.scenario
         self._further = further
         self._own = own
+        self._confirmed = False
 
     @property
     def interrupted(self) -> bool:
@@ -107,7 +113,10 @@ class Result:
 
     def add_changes(self) -> None:
         """Put into the summary how the scenario differs from its file."""
-        self.summary["infersim"]["asked"] |= changed(self.scenario)
+        changes = changed(self.scenario)
+        self.summary["infersim"]["asked"] |= changes
+        if "_confirmed_copy" in vars(self):
+            self._confirmed_copy["infersim"]["asked"] |= changes
 
     def add_ends(self, ends: dict[str, Any]) -> None:
         """Put what was found at both ends of the error band (``sim.ends``) into the summary.
@@ -120,6 +129,53 @@ class Result:
             text = opened(own["verdict"]["text"])
             own["verdict"] |= {"slo_state": OPEN, "slo_headroom": None, "text": text}
             own["verdict"] |= doubts_at_ends(own["verdict"], ends)
+            self._ask_for_one_number()
+
+    def _ask_for_one_number(self) -> None:
+        """Let the percentile ask for as many requests as the verdict, and the other way round,
+        unless the run has not settled."""
+        own = self.summary["infersim"]
+        verdict, text = own["verdict"], own["precision"]["text"]
+        most, needed = verdict["requests_to_decide"], own["precision"]["requests_needed"]
+        if most is None or needed is None:
+            return
+        if verdict["settled"] is not False:
+            most = max(most, needed)
+        verdict["requests_to_decide"] = most
+        told = asking(text.partition(COME_WITH)[0], most)
+        own["precision"]["text"] = with_reach(told, verdict["reach"], most)
+        own["notes"] = [own["precision"]["text"] if n == text else n for n in own["notes"]]
+
+    def confirm(self, *, stop: Stop | None = None) -> bool:
+        """Simulate what ``infersim run`` does in addition, and put it into the summary, once: both
+        ends of the error band where they matter (``sim.ends``), and near saturation the requests
+        that come later (``sim.later``). Nothing after an interrupt. Whether anything was added."""
+        from sim.ends import run_ends  # noqa: PLC0415 - they simulate, and stand above
+        from sim.later import run_later  # noqa: PLC0415
+
+        if self._confirmed or self.interrupted or self.record.observed:
+            return False
+        self._confirmed = True
+        later = run_later(self.scenario, self.summary, stop=stop)
+        ends = run_ends(self.scenario, self.summary, stop=stop)
+        self.summary["infersim"]["later"] = later
+        if ends is not None:
+            self.add_ends(ends)
+        return ends is not None or later is not None
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The figures as ``infersim run`` prints them: ``confirm`` has been at work in them, and
+        has left ``summary`` as it is."""
+        known = self._confirmed or self.interrupted or self.record.observed
+        return self.summary if known else self._confirmed_copy
+
+    @cached_property
+    def _confirmed_copy(self) -> dict[str, Any]:
+        other = copy(self)
+        other.summary = deepcopy(self.summary)
+        other.confirm()
+        return other.summary
 
     @cached_property
     def charts(self) -> dict[str, Any]:
@@ -175,10 +231,10 @@ class Result:
         from sim.terminal.console import as_text  # noqa: PLC0415 - rich is slow to import
         from sim.terminal.run import run_view  # noqa: PLC0415
 
-        return as_text(run_view(self.summary, self.timeline()))
+        return as_text(run_view(self.shown, self.timeline()))
 
     def _repr_html_(self) -> str:
-        return result_html(self.summary)
+        return result_html(self.shown)
 
     def report(self, path: Path | str) -> Path:
         """Write the page of the run to ``path``, a file or a folder; return where it is."""
@@ -190,7 +246,7 @@ class Result:
         """What the page is drawn from, by the parameters of ``reports.render``."""
         self.add_changes()
         return {
-            "summary": self.summary,
+            "summary": self.shown,
             "requests": self.requests,
             "timeseries": self.timeseries,
             "scenario_yaml": self.scenario.to_yaml(),

@@ -60,7 +60,8 @@ SUMMARY: Mapping[str, Shape] = {
             **_each(NUMBER, "utilisation", "utilisation_error", "headroom", "slo_headroom"),
             **_each(NUMBER, "drift_per_s", "drift_error_per_s", "peak_utilisation", "target"),
             **_each(NUMBER, "attainment", "attainment_low", "attainment_high"),
-            **_each(NUMBER, "requests_to_decide"),
+            **_each(NUMBER, "requests_to_decide", "relaxation_requests", "requests_to_settle"),
+            "settled": FLAG,
             "slo_doubts": [TEXT],
             "cut": {**_each(TEXT, "part", "note"), "has_peak": FLAG},
             "reach": _each(NUMBER, "trace", "horizon", "requests", "rate", "curve"),
@@ -93,6 +94,11 @@ SUMMARY: Mapping[str, Shape] = {
         "cost": {"usd*": NUMBER},
         "energy": {**_each(NUMBER, "joules_per_output_token"), "note": TEXT},
         "error_band": {**_each(NUMBER, "throughput", "ttft", "tpot", "measured"), "text": TEXT},
+        "later": {
+            **_MS,
+            **_each(NUMBER, "requests", "after", "attainment"),
+            **_each(TEXT, "state", "slo_state", "text"),
+        },
         "precision": {"*_ms": {"*": NUMBER}, **_each(NUMBER, "requests_needed"), "text": TEXT},
         "repetitions": {
             **_each(NUMBER, "count", "confidence"),

@@ -82,6 +82,8 @@ def _verdict_lines(own: dict[str, Any], spread: Spread) -> Iterator[Text]:
             slo_text(verdict, spread.of_share("verdict.attainment")),
             style=SLO_STYLES.get(verdict["slo_state"], ""),
         )
+    if own.get("later") is not None:
+        yield Text(own["later"]["text"], style="yellow")
     headroom = headroom_text(verdict)
     if headroom:
         yield Text(f"Headroom: {headroom}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -14,14 +15,25 @@ from reports.pages.run.head import cards
 from reports.pages.run.slo import limits
 from reports.pages.run.verdict import verdict as page_verdict
 from sim.ends import run_ends
-from sim.metrics.long_enough import LENGTH, LOAD, doubt, enough_requests, too_much, too_short
+from sim.metrics.long_enough import (
+    LENGTH,
+    LOAD,
+    doubt,
+    enough_of_all,
+    enough_requests,
+    may_be_too_much,
+    relaxation,
+    too_much,
+    too_short,
+    unsettled,
+)
 from sim.metrics.peak import Peak
 from sim.metrics.repetitions import combine
 from sim.metrics.slo_text import headroom_text, slo_text
 from sim.metrics.stability import Drift, Load
 from sim.results.result import Result
 from sim.scenario import load_scenario
-from sim.scenario.arrivals import DiurnalArrivals
+from sim.scenario.arrivals import DiurnalArrivals, PoissonArrivals
 from sim.simulation import simulate
 from sim.terminal.run import run_view
 from tests.places import ROOT
@@ -54,7 +66,7 @@ def shown(result: Result) -> str:
     return " ".join(capture.get().split())
 
 
-def made_up(utilisation: float, error: float, requests: int) -> Load:
+def made_up(utilisation: float, error: float, requests: int, present: float = 0.0) -> Load:
     times = np.linspace(0.0, 100.0, requests)
     return Load(
         rate=10.0,
@@ -68,6 +80,7 @@ def made_up(utilisation: float, error: float, requests: int) -> Load:
         arrived=times,
         costs=np.full(requests, 0.1),
         estimated=False,
+        present=present,
     )
 
 
@@ -91,7 +104,7 @@ def test_terminal_and_page_do_not_call_it_met() -> None:
     said = "More seems to arrive than full batches serve, so a longer run would miss it"
     assert "SLO too close to call: so far met, 99." in told
     assert said in told
-    assert page.headline == "Near saturation, latency limits too close to call"
+    assert page.headline == "Too short to tell, latency limits too close to call"
     (answer,) = (answer for answer in page.answers if answer.key == "slo")
     assert answer.short.startswith("Too close to call: ")
     assert answer.tone == "warn"
@@ -145,6 +158,35 @@ def test_what_leaves_a_load_open() -> None:
     assert doubt(made_up(0.995, 0.003, 50_000), None, None) is None
 
 
+STEADY_RATE = PoissonArrivals(kind="poisson", rate=10.0)
+
+
+def test_a_run_near_saturation_has_to_outlast_its_relaxation_time() -> None:
+    load = made_up(0.9, 0.01, 4000, present=100.0)
+    assert relaxation(load) == 1000.0  # 100 / (1 - 0.9)
+    assert unsettled(load, STEADY_RATE)
+    assert doubt(load, None, STEADY_RATE) == LENGTH
+    enough = enough_of_all(load, STEADY_RATE)
+    assert enough is not None
+    assert not unsettled(made_up(0.9, 0.01, enough, present=100.0), STEADY_RATE)
+    assert not unsettled(load, None), "of a trace there is no usual state to reach"
+    assert not unsettled(made_up(0.79, 0.01, 4000, present=1000.0), STEADY_RATE)
+    assert not unsettled(made_up(1.1, 0.01, 4000, present=1000.0), STEADY_RATE)
+
+
+@pytest.mark.parametrize("utilisation", [0.8, 0.85, 0.9, 0.95, 0.99])
+@pytest.mark.parametrize("requests", [300, 2000, 5000])
+def test_whoever_simulates_as_long_as_advised_has_settled(
+    utilisation: float, requests: int
+) -> None:
+    load = made_up(utilisation, 0.8 / requests**0.5, requests, present=150.0)
+    enough = enough_of_all(load, STEADY_RATE)
+    assert enough is not None
+    assert enough >= 2 * requests
+    if not may_be_too_much(load):
+        assert not unsettled(made_up(utilisation, 0.001, enough, present=150.0), STEADY_RATE)
+
+
 @pytest.mark.parametrize("utilisation", [0.96, 1.0, 1.05, 1.1])
 @pytest.mark.parametrize("requests", [100, 400, 1600, 6400])
 def test_whoever_simulates_enough_has_enough(utilisation: float, requests: int) -> None:
@@ -174,15 +216,71 @@ def test_headroom_up_to_the_capacity_is_not_what_the_slo_needs() -> None:
     assert verdict["utilisation"] >= 1
     assert verdict["slo_met"] is False
     told = headroom_text(verdict)
-    assert "shrink by more than" in told or "missed already" in told
-    assert told.endswith("`infersim find` gives the load that meets the SLO.")
+    assert told == "None that is sure: the SLO is too close to call."
 
 
 def test_an_slo_that_the_band_leaves_open_says_so_and_that_requests_do_not_narrow_it() -> None:
-    result = with_ends(chat(25.0, 5000))
+    result = with_ends(chat(20.0, 5000, **{"slo.tpot": "27ms"}))
     text = slo_text(verdict_of(result))
-    assert text.startswith("SLO too close to call: at the predicted times missed, first by TPOT")
+    assert text.startswith("SLO too close to call: at the predicted times met, 99.")
     assert text.endswith(
         "The error band of the predicted times leaves it open; more requests do not narrow it, "
         "and a longer run may hold less."
     )
+
+
+def numbers_asked_for(text: str) -> set[str]:
+    """Every number of requests that a text asks for."""
+    asked = r"(?:Simulate|About|At least) ([\d,]+) requests"
+    return set(re.findall(asked, text))
+
+
+@pytest.mark.parametrize(
+    ("rate", "requests"), [(6.0, 300), (20.0, 300), (22.0, 2000), (22.0, 5000), (25.0, 5000)]
+)
+def test_all_of_a_run_asks_for_one_number_of_requests(rate: float, requests: int) -> None:
+    assert len(numbers_asked_for(" ".join(str(simulate(chat(rate, requests))).split()))) == 1
+
+
+def test_certainty_grows_with_the_length() -> None:
+    """103 % of the capacity: few requests are not surer of it than many."""
+    texts = [verdict_of(simulate(chat(27.33, requests)))["text"] for requests in (300, 2000, 5000)]
+    for few in texts[:2]:
+        assert few.startswith("Too short to tell: the traffic takes between 1")
+        assert "probably" not in few
+    assert texts[2].startswith("Too short to tell: probably overloaded, the traffic takes 105% of")
+
+
+def test_an_interval_of_the_utilisation_is_stated_where_it_is_wide() -> None:
+    few, many = (verdict_of(simulate(chat(22.0, requests)))["text"] for requests in (300, 2000))
+    assert few.startswith("Near saturation: the traffic takes between 81% and 101% of the capacity")
+    assert many.startswith("Near saturation: the traffic takes 85% of the capacity")
+
+
+def test_the_headroom_of_few_requests_is_hedged() -> None:
+    told = headroom_text(verdict_of(simulate(chat(25.0, 300))))
+    assert told == "None that is sure: the SLO is too close to call."
+    without = simulate(chat(25.0, 300).override({"slo": {}}))
+    told = headroom_text(verdict_of(without))
+    assert told == ("None that is sure: the traffic takes between 92% and 115% of the capacity.")
+    beyond = headroom_text(verdict_of(simulate(chat(27.33, 300))))
+    assert beyond.startswith("None: the traffic would have to shrink by more than 0.7")
+
+
+@pytest.mark.parametrize(("rate", "requests"), [(23.5, 2000), (24.0, 2000), (24.0, 5000)])
+def test_a_short_run_below_the_capacity_is_no_surer_than_long_ones(
+    rate: float, requests: int
+) -> None:
+    for seed in (1, 2, 3):
+        verdict = verdict_of(simulate(chat(rate, requests, seed=seed)))
+        assert verdict["settled"] is False
+        assert verdict["slo_state"] != "met"
+
+
+def test_a_run_that_has_not_settled_bounds_its_percentiles_from_below_only() -> None:
+    own = simulate(chat(25.0, 5000)).summary["infersim"]
+    entry, sure = own["precision"]["p99_tpot_ms"], own["precision"]
+    assert entry["low"] is not None
+    assert (entry["high"], sure["sufficient"]) == (None, False)
+    assert sure["requests_needed"] > 5000
+    assert own["precision"]["text"] in own["notes"]

@@ -11,7 +11,13 @@ import pytest
 from numpy.typing import NDArray
 
 import sim
-from sim.metrics.precision import LEAST, conclusion, p99_interval
+from sim.metrics.precision import (
+    LEAST,
+    conclusion,
+    inflation,
+    p99_interval,
+    percentile_interval,
+)
 from tests.places import ROOT
 from tests.planning_fixtures import SMALL
 
@@ -174,3 +180,22 @@ def test_a_trace_that_was_played_to_its_end_has_no_more_requests(tmp_path: Path)
         text = result.summary["infersim"]["precision"]["text"]
         assert text.startswith("Too few requests")
         assert text.endswith("The trace has no more than these 200.") == whole
+
+
+def test_batches_as_long_as_the_memory_see_correlation_that_short_ones_miss() -> None:
+    """Crowds that last 500 requests: batches of 100 take each for five independent ones."""
+    random = np.random.default_rng(3)
+    crowded = np.repeat(random.random(6) < 0.5, 500)
+    late = crowded & (random.random(3000) < 0.5)
+    assert inflation(late, 500.0) > 2 * inflation(late)
+    alone = random.random(3000) < 0.1
+    assert inflation(alone, 500.0) < 10, "independent requests stay so, but for Student's t"
+
+
+def test_few_batches_bound_a_percentile_from_below_only() -> None:
+    values = np.random.default_rng(4).exponential(size=4000)
+    found = percentile_interval(values, 0.99, 300.0)
+    assert found.high is None
+    assert found.low is not None
+    assert found.low < -np.log(0.01)
+    assert percentile_interval(values, 0.99, 100.0).high is not None

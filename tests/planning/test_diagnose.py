@@ -171,7 +171,7 @@ def test_advice_begins_with_the_least_that_meets_the_slo_and_its_commands_work(
     met = [trial["slo_met"] for trial in advised]
     assert True in met
     assert met == sorted(met, reverse=True)
-    meeting = [effort[trial["effort"]] for trial in advised if trial["slo_met"]]
+    meeting = [effort[trial["effort"]] for trial in advised if trial["slo_state"] == "met"]
     assert meeting == sorted(meeting)
     assert f"The least that meets it: {advised[0]['title']}." in told["headline"]
     before = told["verdict"]["attainment"]

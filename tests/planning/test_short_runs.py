@@ -48,7 +48,7 @@ def test_a_load_above_the_capacity_is_not_met_in_a_sweep() -> None:
     assert (answer["meets"], answer["misses"], answer["open"]) == (15.0, None, [27.33])
     assert answer["text"] == "SLO met up to 15 requests/s; too close to call at 27.33"
     told = shown(sweep_view(found))
-    assert "so a longer run may miss it; " in told
+    assert "and a longer one may miss it; " in told
     assert "the interval contains the target" not in told
     assert "too close to call at 27.33" in render_sweep(found)
 

@@ -13,7 +13,6 @@ import pytest
 
 import reports
 from reports.pages.run.slo import page_text
-from sim.ends import run_ends
 from sim.metrics.slo_text import headroom_text, slo_text
 from sim.simulation import simulate
 from sim.terminal.console import as_text
@@ -25,6 +24,8 @@ DAY = {"kind": "diurnal", "rate": 2, "peak_rate": 30, "period": "20s"}
 CASES: Mapping[str, Mapping[str, Any]] = {
     "stable": {"run__requests": 400},
     "near saturation": {"workload__arrivals__rate": 190, "run__requests": 3000},
+    "not settled": {"workload__arrivals__rate": 190, "run__requests": 300},
+    "not settled, no SLO": {"workload__arrivals__rate": 190, "run__requests": 300, "slo": {}},
     "overloaded": {"workload__arrivals__rate": 900, "run__requests": 3000},
     "minutes": {
         "workload__arrivals__rate": 900,
@@ -77,8 +78,8 @@ class Shown:
 def shown(case: str) -> Shown:
     scenario = small(**CASES[case])
     result = simulate(scenario)
+    result.confirm()
     summary = result.summary
-    summary["infersim"]["ends"] = run_ends(scenario, summary)
     page = reports.render(
         summary=summary,
         requests=result.requests,
@@ -191,6 +192,17 @@ def test_error_band_and_its_ends_are_the_same_sentences(case: str) -> None:
     for sentence in sentences:
         assert " ".join(sentence.split()) in both.terminal
         assert " ".join(page_text(sentence).split()) in both.page
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_later_requests_are_the_same_sentences(case: str) -> None:
+    both = shown(case)
+    assert (both.own["later"] is not None) == (both.own["verdict"]["settled"] is False)
+    assert both.own["later"] is not None or not case.startswith("not settled")
+    if both.own["later"] is not None:
+        text = " ".join(both.own["later"]["text"].split())
+        assert text in both.terminal
+        assert " ".join(page_text(text).split()) in both.page
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -151,7 +151,10 @@ def _keeps_up(summary: Mapping[str, Any]) -> Answer:
     unfinished = pick(summary, "infersim.requests.unfinished")
     if unfinished:
         sentences.append(f"{phrase(unfinished, 'count')} requests were not finished.")
-    return Answer("stable", "Does it keep up?", tone, short, " ".join(sentences))
+    detail = " ".join(sentences)
+    if judged(summary)["slo_state"] is None:
+        detail += _later(summary)
+    return Answer("stable", "Does it keep up?", tone, short, page_text(detail))
 
 
 def _limits(summary: Mapping[str, Any]) -> Answer:
@@ -174,10 +177,17 @@ def _limits(summary: Mapping[str, Any]) -> Answer:
         breaks = "break" if first not in given else "breaks"
         close = f" {title} is closest to its limit."
         detail += close if found["slo_met"] else f" {title} {breaks} first."
+    detail += _later(summary)
     cut = known(found, "cut")
     where = "" if cut is None or state == OPEN else f", in {cut['part']}"
     short = f"{word}{page_text(where)}: {_share_within(found, given)}"
     return Answer("slo", question, tones.get(state, "warn"), short, page_text(detail))
+
+
+def _later(summary: Mapping[str, Any]) -> str:
+    """What becomes of the requests that come after those of a run that has not settled."""
+    found = known(summary, "infersim.later")
+    return "" if found is None else f" {found['text']}"
 
 
 def _within(limit: Limit) -> str:

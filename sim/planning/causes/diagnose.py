@@ -21,11 +21,10 @@ import numpy as np
 from sim.ends import run_ends
 from sim.errors import InfeasibleError
 from sim.metrics.latency_parts import PARTS, TTFT_PARTS, latency_parts
-from sim.metrics.long_enough import BAND, LENGTH, LOAD
+from sim.metrics.long_enough import BAND, FULL, LENGTH, LOAD
 from sim.metrics.rejection import Rejection, rejection
 from sim.metrics.run_record import RunRecord
 from sim.metrics.slo_text import slo_doubts
-from sim.metrics.verdict import FULL
 from sim.planning.causes.counterfactuals import PROBE, SAVING, Counterfactual, counterfactuals
 from sim.planning.contrast.gains import figures_of, gains, in_order, mean_gain
 from sim.planning.points.evaluate import check_served

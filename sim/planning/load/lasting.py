@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sim.metrics.long_enough import DOUBT
-from sim.metrics.verdict import FULL
+from sim.metrics.long_enough import DOUBT, FULL, holds_without_start
 from sim.planning.load.find import Finder
 from sim.planning.load.probe import STABILITY, Probe
 from sim.planning.load.settled import lasts, longest_stretch
@@ -48,6 +47,4 @@ def _clear(finder: Finder, usual: Probe, replicas: int) -> bool:
     if usual.utilisation is None or usual.utilisation >= FULL:
         return False
     start = finder.members(usual.load, replicas) / (usual.requests / usual.runs)
-    return start < 1 and all(
-        (1 - each.low) / (1 - start) <= 1 - each.promise.share for each in usual.attained
-    )
+    return all(holds_without_start(each.low, each.promise.share, start) for each in usual.attained)

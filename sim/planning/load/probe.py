@@ -18,7 +18,7 @@ import numpy as np
 
 from sim.loop.clock import Stop
 from sim.metrics.cut_short import requests_of_curve
-from sim.metrics.long_enough import DOUBT, SURE
+from sim.metrics.long_enough import DOUBT, FULL, SURE
 from sim.metrics.promises import (
     Attained,
     Promise,
@@ -32,7 +32,7 @@ from sim.metrics.rejection import Rejection, over_runs, rejection
 from sim.metrics.repetitions import SEVERITY
 from sim.metrics.run_record import RunRecord
 from sim.metrics.summary import summarise
-from sim.metrics.verdict import FULL, OPENING
+from sim.metrics.verdict import OPENING
 from sim.planning.load.loads import Axis
 from sim.planning.points.wording import FAILS, HOLDS, OPEN, share
 from sim.rng import repetition_seed

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sim.metrics.long_enough import DOUBT
+from sim.metrics.long_enough import DOUBT, STEADY
 from sim.planning.load.probe import FEWEST, LONG_ENOUGH, MOST, Probe
 from sim.planning.points.wording import FAILS, HOLDS
 
@@ -24,7 +24,7 @@ LONGER = 4
 """Times by which runs grow. Close to the highest load of the chat scenario, the empty start is felt
 in the first 2,000 to 3,000 requests of a run."""
 
-STEADY = ("poisson", "gamma", "constant", "closed")
+ENDLESS = (*STEADY, "closed")
 """Arrivals that go on as they are, so that a longer run asks the same question."""
 
 STEPS = 5
@@ -144,7 +144,7 @@ def goes_on(axis: Axis) -> bool:
     """Whether longer runs have more of the same traffic."""
     scenario = axis.scenario
     arrivals = scenario.workload.arrivals
-    steady = axis.whole or (arrivals is not None and arrivals.kind in STEADY)
+    steady = axis.whole or (arrivals is not None and arrivals.kind in ENDLESS)
     made_up = scenario.workload.trace is None and scenario.run.requests is not None
     return steady and made_up and scenario.run.horizon is None
 

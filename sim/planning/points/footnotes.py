@@ -51,8 +51,9 @@ def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
         )
     if short:
         lines.append(
-            f"{MARK}: too close to call, the traffic may be more than full batches serve, so a "
-            f"longer run may miss it{_enough(short, '; {} requests or more{} would tell')}."
+            f"{MARK}: too close to call, so close to the capacity (or beyond it) the empty start "
+            "of a run flatters it, and a longer one may miss it"
+            f"{_enough(short, '; {} requests or more{} would tell')}."
         )
     return lines
 
