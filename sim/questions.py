@@ -97,6 +97,8 @@ def plan(
     gpus: Sequence[str],
     *,
     tensor_parallel: Sequence[int] = (1, 2, 4, 8),
+    data_parallel: Sequence[int] = (),
+    expert_parallel: Sequence[bool] = (),
     rate: float | str = "1x",
     scale: Scale = "compress",
     headroom: float = 0.2,
@@ -108,6 +110,8 @@ def plan(
 ) -> Answer:
     """The cheapest fleets of ``gpus`` that hold a load within the SLO, as ``infersim plan``.
 
+    ``data_parallel`` and ``expert_parallel`` are the choices of ranks that share experts, and of
+    whole experts on each GPU: left out, the scenario's ranks, and for experts both.
     ``rate`` is requests per second, or text such as "3x" for a multiple of the scenario's own;
     ``scale`` is how a trace gets it: "compress" its time, or "overlay" copies of it (more users);
     ``prices`` are US dollars for a GPU hour, as in ``find``; ``jobs`` the processes that simulate,
@@ -127,7 +131,12 @@ def plan(
         if top < 1:
             raise UsageError(f"top {top}: expected 1 or more")
         made = layouts(
-            loaded, _names("gpus", gpus), tensor_parallel, _names("precision", precision)
+            loaded,
+            _names("gpus", gpus),
+            tensor_parallel,
+            _names("precision", precision),
+            data_parallel,
+            expert_parallel,
         )
         own = axis_of(loaded, "rate", traffic_of(loaded), scale).own
         assert own is not None

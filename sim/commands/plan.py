@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -36,6 +36,14 @@ def plan(
     tensor_parallel: Annotated[
         str, typer.Option(help="GPUs of one replica, separated by commas.")
     ] = "1,2,4,8",
+    data_parallel: Annotated[
+        str | None,
+        typer.Option(help="Ranks that share experts, such as 1,8; else the scenario's."),
+    ] = None,
+    expert_parallel: Annotated[
+        str | None,
+        typer.Option(help="Whole experts on each GPU: true, false or both, which is the default."),
+    ] = None,
     rate: Annotated[
         str, typer.Option(help="Requests per second, or 10x the scenario's own rate.")
     ] = "1x",
@@ -73,7 +81,13 @@ def plan(
         loaded = load_scenario(scenario, overrides)
         loaded = with_prices(loaded, price, prices, _listed("--gpus", gpus))
         question = _question(
-            loaded, (gpus, tensor_parallel, precision), rate, headroom, top, constraint, scale
+            loaded,
+            Choices(gpus, tensor_parallel, precision, data_parallel, expert_parallel),
+            rate,
+            headroom,
+            top,
+            constraint,
+            scale,
         )
         directory = free_directory(output, f"{loaded.name}-plan")
         plan = choose(loaded, question, jobs=jobs, tell=teller("plan"))
@@ -83,9 +97,19 @@ def plan(
         present(found, directory, view=plan_view, write_page=page, as_json=as_json)
 
 
+class Choices(NamedTuple):
+    """What layouts are made of, each as written: words separated by commas."""
+
+    gpus: str
+    tensor_parallel: str
+    precision: str | None
+    data_parallel: str | None
+    expert_parallel: str | None
+
+
 def _question(
     scenario: Scenario,
-    choices: tuple[str, str, str | None],
+    choices: Choices,
     rate: str,
     headroom: float,
     top: int,
@@ -98,7 +122,7 @@ def _question(
     from sim.planning.fleet.layouts import layouts
     from sim.planning.load.loads import axis_of, traffic_of
 
-    gpus, sizes, precision = choices
+    gpus, sizes, precision, ranks, experts = choices
     if not 0 <= headroom <= 10:
         raise UsageError(f"--headroom {headroom:g}: expected a share from 0 to 10, such as 0.2")
     if top < 1:
@@ -107,8 +131,10 @@ def _question(
     made = layouts(
         scenario,
         _listed("--gpus", gpus),
-        [_size(word) for word in _listed("--tensor-parallel", sizes)],
+        [_size("--tensor-parallel", word) for word in _listed("--tensor-parallel", sizes)],
         kinds,
+        [_size("--data-parallel", w) for w in _listed("--data-parallel", ranks)] if ranks else (),
+        [_switch(word) for word in _listed("--expert-parallel", experts)] if experts else (),
     )
     limits = read_constraints(constraint)
     own = axis_of(scenario, "rate", traffic_of(scenario), scale).own
@@ -125,11 +151,15 @@ def _listed(option: str, text: str) -> list[str]:
     return words
 
 
-def _size(word: str) -> int:
+def _switch(word: str) -> bool:
+    if word not in ("true", "false"):
+        raise UsageError(f"--expert-parallel: expected true, false or both; got {word!r}")
+    return word == "true"
+
+
+def _size(option: str, word: str) -> int:
     if not word.isdecimal() or not 1 <= int(word) <= MOST_GPUS:
-        raise UsageError(
-            f"--tensor-parallel: expected whole numbers from 1 to {MOST_GPUS:,}; got {word!r}"
-        )
+        raise UsageError(f"{option}: expected whole numbers from 1 to {MOST_GPUS:,}; got {word!r}")
     return int(word)
 
 

@@ -22,7 +22,7 @@ from sim.planning.fleet import choose as choosing
 from sim.planning.fleet.choose import Plan, Question, bands, choose, front
 from sim.planning.fleet.constraints import read_constraints
 from sim.planning.fleet.launch import launch_commands
-from sim.planning.fleet.layouts import Layout, Rejected, layouts, screen
+from sim.planning.fleet.layouts import Candidate, Rejected, layouts, screen
 from sim.planning.fleet.plan_document import document
 from sim.planning.fleet.sizing import Confirmed, FleetEnds, Sized
 from sim.planning.load.find import Finder
@@ -33,6 +33,7 @@ from sim.scenario import Scenario, load_scenario
 from sim.simulation import prepare
 from sim.terminal.plan import plan_view
 from tests import made_up
+from tests.places import MODELS
 from tests.planning_fixtures import small
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
@@ -61,8 +62,8 @@ def question(asked: Scenario, rate: float, top: int = 1, **more: Any) -> Questio
     return Question(tuple(made), rate, more.get("headroom", 0.1), top, limits)
 
 
-def exhaustive(asked: Scenario, q: Question) -> dict[Layout, tuple[int, float]]:
-    """Layout -> replicas and cost of its smallest fleet that holds, without any screening."""
+def exhaustive(asked: Scenario, q: Question) -> dict[Candidate, tuple[int, float]]:
+    """Candidate -> replicas and cost of its smallest fleet that holds, without any screening."""
     (promise,) = slo_promises(asked)
     found = {}
     for layout in q.layouts:
@@ -78,7 +79,7 @@ def exhaustive(asked: Scenario, q: Question) -> dict[Layout, tuple[int, float]]:
     return found
 
 
-def _price(asked: Scenario, layout: Layout) -> float:
+def _price(asked: Scenario, layout: Candidate) -> float:
     gpu = prepare(asked.override(layout.settings(asked))).only.deployment.gpu
     assert gpu.price_per_hour is not None
     return gpu.price_per_hour * layout.tensor_parallel
@@ -131,7 +132,7 @@ def test_every_layout_is_ranked_or_rejected_with_a_reason() -> None:
     assert best | set(rejected) == set(found.question.layouts)
     assert not best & set(rejected)
     assert all(each.text and each.reason for each in found.rejected)
-    three = rejected[Layout("h100-sxm", 3, None)]
+    three = rejected[Candidate("h100-sxm", 3, None)]
     assert three.reason == "layout impossible"
     assert "32 attention heads" in three.text
     costs = [each.sized.cost for each in found.best]
@@ -188,7 +189,7 @@ def test_the_replicas_at_both_ends_are_those_that_hold_there() -> None:
 
 def fleet_of(name: str, *, replicas: int, price: float) -> Any:
     """A fleet that was confirmed."""
-    sized = Sized(Layout(name, 1, None), price, replicas, 0.0, None, None)  # type: ignore[arg-type]
+    sized = Sized(Candidate(name, 1, None), price, replicas, 0.0, None, None)  # type: ignore[arg-type]
     return Confirmed(sized, None, None, None)  # type: ignore[arg-type]
 
 
@@ -197,8 +198,8 @@ def test_a_rank_is_sure_unless_errors_against_each_other_could_turn_it() -> None
     second = fleet_of("second", replicas=1, price=4.5)
     third = fleet_of("third", replicas=2, price=3.0)
     fourth = fleet_of("fourth", replicas=6, price=1.02)
-    near = Rejected(Layout("near", 1, None), "bound", "", 6.0, unsimulated=True)
-    far = Rejected(Layout("far", 1, None), "bound", "", 6.5, unsimulated=True)
+    near = Rejected(Candidate("near", 1, None), "bound", "", 6.0, unsimulated=True)
+    far = Rejected(Candidate("far", 1, None), "bound", "", 6.5, unsimulated=True)
     found = bands(
         SimpleNamespace(
             best=(first, second),
@@ -349,7 +350,7 @@ def test_a_format_that_a_gpu_lacks_is_said() -> None:
 
 def test_a_price_of_one_gpu_is_not_that_of_another() -> None:
     asked = scenario(ttft="300ms").override({"fleet.0.price_per_gpu_hour": 1.25})
-    own, other = (asked.override(Layout(gpu, 1, None).settings(asked)) for gpu in GPUS[:2])
+    own, other = (asked.override(Candidate(gpu, 1, None).settings(asked)) for gpu in GPUS[:2])
     assert own.fleet[0].price_per_gpu_hour == 1.25
     assert other.fleet[0].price_per_gpu_hour == "catalogue"
 
@@ -553,3 +554,55 @@ def test_no_note_on_the_page_of_a_plan_ends_twice() -> None:
     page = render_plan(made)
     assert "your server has.<" in page
     assert "your server has.." not in page
+
+
+def experts(**changes: object) -> Scenario:
+    """The small question of a model with experts."""
+    return small(model=str(MODELS / "tiny-experts"), **changes)
+
+
+def test_layouts_of_experts_are_cut_and_whole_wherever_gpus_share_them() -> None:
+    made = layouts(experts(), ["h100-sxm"], [1, 2], [], [1, 4])
+    assert [each.text for each in made] == [
+        "1 x h100-sxm",
+        "4 x h100-sxm (DP 4)",
+        "4 x h100-sxm (DP 4, EP)",
+        "2 x h100-sxm",
+        "2 x h100-sxm (EP)",
+        "8 x h100-sxm (TP 2 x DP 4)",
+        "8 x h100-sxm (TP 2 x DP 4, EP)",
+    ]
+    assert [each.gpus for each in made] == [1, 4, 4, 2, 2, 8, 8]
+    only = layouts(experts(), ["h100-sxm"], [2], [], whole_experts=[True])
+    assert [each.text for each in only] == ["2 x h100-sxm (EP)"]
+    dense = layouts(small(), ["h100-sxm"], [1, 2], [])
+    assert [each.text for each in dense] == ["1 x h100-sxm", "2 x h100-sxm"]
+
+
+def test_a_layout_of_experts_is_simulated_as_it_says() -> None:
+    own = experts(fleet__0__data_parallel=2, fleet__0__expert_parallel=2)
+    for made in layouts(own, ["h100-sxm"], [1, 2, 4], [], [1, 2]):
+        layout = own.override(made.settings(own)).only_pool.layout
+        assert (layout.tensor, layout.data) == (made.tensor_parallel, made.data_parallel)
+        assert layout.expert == (made.gpus if made.whole_experts else 1)
+    same = layouts(own, ["h100-sxm"], [1], [])
+    assert {each.data_parallel for each in same} == {2}
+
+
+def test_plan_ranks_layouts_of_experts(tmp_path: Path) -> None:
+    """Data ranks of a dense model are told off; those of experts are sized, paid by the GPU."""
+    options = "--gpus h100-sxm --tensor-parallel 1 --data-parallel 1,2 --rate 3 --top 1 --json"
+    asked = experts(run__requests=60, workload__output_tokens={"kind": "fixed", "value": 4})
+    done = command(tmp_path, *options.split(), "--jobs", "1", "--no-report", asked=asked)
+    found = json.loads(done.stdout)
+    seen = {each["layout"]: each for each in found["fleets"] + found["rejected"]}
+    assert seen.keys() == {each.text for each in layouts(asked, ["h100-sxm"], [1], [], [1, 2])}
+    for fleet in found["fleets"]:
+        gpus = fleet["tensor_parallel"] * fleet["data_parallel"]
+        assert fleet["gpus"] == gpus * fleet["replicas"]
+        assert ("--enable-expert-parallel" in fleet["launch"]["vllm"]) == bool(
+            fleet["expert_parallel"]
+        )
+    dense = screen(small(), Candidate("h100-sxm", 1, None, 2), 3.0, (), read_constraints(None))
+    assert isinstance(dense, Rejected)
+    assert "no experts that 2 ranks could share" in dense.text

@@ -18,7 +18,7 @@ from sim.cli import app
 from sim.planning.fleet import plan_prices
 from sim.planning.fleet.choose import Plan, Question, choose
 from sim.planning.fleet.constraints import read_constraints
-from sim.planning.fleet.layouts import Layout, Rejected, layouts
+from sim.planning.fleet.layouts import Candidate, Rejected, layouts
 from sim.planning.fleet.plan_document import document
 from sim.planning.fleet.plan_prices import money
 from sim.planning.fleet.sizing import Sized
@@ -48,12 +48,14 @@ def asked(
     """What is said of fleets of so many GPUs, and of others that need so many at least."""
     monkeypatch.setattr(plan_prices, "gpu_prices", lambda plan: prices)
     fleets = [
-        Sized(Layout(gpu, 1, None), prices[gpu].usd, count, 0.0, None, None)  # type: ignore[arg-type]
+        Sized(Candidate(gpu, 1, None), prices[gpu].usd, count, 0.0, None, None)  # type: ignore[arg-type]
         for gpu, count in sized.items()
     ]
     fleets.sort(key=lambda each: each.cost)
     out = tuple(
-        Rejected(Layout(gpu, 1, None), reason, "", count * prices[gpu].usd, reason != "constraint")
+        Rejected(
+            Candidate(gpu, 1, None), reason, "", count * prices[gpu].usd, reason != "constraint"
+        )
         for gpu, count in (least or {}).items()
     )
     question = SimpleNamespace(constraints=read_constraints(constraint))

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from sim.errors import InfeasibleError, UsageError
 from sim.metrics.promises import Promise, slo_promises
 from sim.planning.fleet.constraints import Constraints
-from sim.planning.fleet.layouts import Layout, Rejected, Screened, screen
+from sim.planning.fleet.layouts import Candidate, Rejected, Screened, screen
 from sim.planning.fleet.sizing import Confirmed, FleetEnds, Sized, confirm, fleet_ends, size
 from sim.planning.load.loads import Scale, axis_of, check_whole_curve, traffic_of
 from sim.planning.points.executors import calls
@@ -53,7 +53,7 @@ class Question:
     """``rate`` in requests per second, ``headroom`` the share by which fleets must hold more;
     ``scale`` says how a trace gets that load."""
 
-    layouts: tuple[Layout, ...]
+    layouts: tuple[Candidate, ...]
     rate: float
     headroom: float
     top: int

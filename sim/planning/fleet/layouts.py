@@ -69,18 +69,35 @@ BEFORE_SPEED = (REJECTS, "constraint", "no price", "cannot be simulated")
 
 
 @dataclass(frozen=True)
-class Layout:
-    """One replica: so many of one GPU, in one precision (None: the scenario's own)."""
+class Candidate:
+    """One replica: so many of one GPU, in one precision (None: the scenario's own).
+
+    ``whole_experts`` says whether each GPU has whole experts (None: as the scenario has it).
+    """
 
     gpu: str
     tensor_parallel: int
     precision: str | None
+    data_parallel: int = 1
+    whole_experts: bool | None = None
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the replica."""
+        return self.tensor_parallel * self.data_parallel
 
     @property
     def text(self) -> str:
-        """``4 x h100-sxm, fp8``."""
+        """``4 x h100-sxm, fp8`` or ``8 x h200-sxm (TP 2 x DP 4, EP)``."""
+        ways = []
+        if self.data_parallel > 1:
+            tensor = f"TP {self.tensor_parallel} x " if self.tensor_parallel > 1 else ""
+            ways.append(f"{tensor}DP {self.data_parallel}")
+        if self.whole_experts:
+            ways.append("EP")
+        spread = f" ({', '.join(ways)})" if ways else ""
         told = "" if self.precision is None else f", {self.precision}"
-        return f"{self.tensor_parallel} x {self.gpu}{told}"
+        return f"{self.gpus} x {self.gpu}{spread}{told}"
 
     def format_note(self, scenario: Scenario) -> str | None:
         """What a reader must know of a number format that the GPU lacks; None where it has it."""
@@ -97,6 +114,12 @@ class Layout:
             pool.key("tensor_parallel"): self.tensor_parallel,
             pool.key("replicas"): 1,
         }
+        if self.data_parallel != pool.layout.data:
+            changes[pool.key("data_parallel")] = self.data_parallel
+        if self.whole_experts is not None:
+            changes[pool.key("expert_parallel")] = self.whole_experts
+        elif self.gpus == 1 and pool.layout.expert > 1:
+            changes[pool.key("expert_parallel")] = False
         by_gpu = isinstance(pool.price_per_gpu_hour, dict)
         if self.gpu != pool.gpu and not by_gpu:
             changes[pool.key("price_per_gpu_hour")] = "catalogue"  # its price is of another GPU
@@ -116,16 +139,38 @@ def layouts(
     gpus: Sequence[str],
     tensor_parallel: Sequence[int],
     precisions: Sequence[str],
-) -> list[Layout]:
-    """All of them, each once; UsageError for a GPU or a precision that does not exist."""
+    data_parallel: Sequence[int] = (),
+    whole_experts: Sequence[bool] = (),
+) -> list[Candidate]:
+    """All of them, each once; UsageError for a GPU or a precision that does not exist.
+
+    Without ``data_parallel`` there are as many data ranks as the scenario has. Without
+    ``whole_experts`` a model with experts gets both kinds wherever GPUs share them.
+    """
     for precision in precisions:
         scenario.override(_precision(precision))
     kernels = catalog.engine(scenario.only_pool.engine, scenario.base).kernels
     for gpu in gpus:
         catalog.gpu(gpu, scenario.base, kernels)
     kinds: Sequence[str | None] = precisions or [None]
-    made = [Layout(gpu, tp, kind) for gpu in gpus for kind in kinds for tp in tensor_parallel]
+    ranks = data_parallel or [scenario.only_pool.layout.data]
+    has_experts = catalog.model(scenario.model, scenario.base).has_experts
+    made = [
+        Candidate(gpu, tp, kind, dp, whole)
+        for gpu in gpus
+        for kind in kinds
+        for tp in tensor_parallel
+        for dp in ranks
+        for whole in _experts(whole_experts, shared=has_experts and tp * dp > 1)
+    ]
     return list(dict.fromkeys(made))
+
+
+def _experts(asked: Sequence[bool], *, shared: bool) -> Sequence[bool | None]:
+    """How the experts of a layout may be spread; as the scenario says where there is no choice."""
+    if not shared:
+        return [None]
+    return asked or [False, True]
 
 
 @dataclass(frozen=True)
@@ -134,7 +179,7 @@ class Rejected:
     ``cost`` is what its fleet would cost per hour at least, where that is known;
     ``unsimulated`` if that is a bound which no simulation confirmed."""
 
-    layout: Layout
+    layout: Candidate
     reason: str
     text: str
     cost: float | None = None
@@ -153,6 +198,8 @@ class Rejected:
             "layout": self.layout.text,
             "gpu": self.layout.gpu,
             "tensor_parallel": self.layout.tensor_parallel,
+            "data_parallel": self.layout.data_parallel,
+            "expert_parallel": self.layout.whole_experts,
             "precision": self.layout.precision,
             "reason": self.reason,
             "text": self.text,
@@ -167,7 +214,7 @@ class Screened:
     is small.
     """
 
-    layout: Layout
+    layout: Candidate
     price: float
     rate: float
     least: int
@@ -181,7 +228,7 @@ class Screened:
 
 def screen(
     scenario: Scenario,
-    layout: Layout,
+    layout: Candidate,
     target: float,
     promises: Sequence[Promise],
     constraints: Constraints,
@@ -216,7 +263,7 @@ def screen(
     return _affordable(found, constraints)
 
 
-def _refusing(layout: Layout, found: Rejection | None, price: float) -> Rejected | None:
+def _refusing(layout: Candidate, found: Rejection | None, price: float) -> Rejected | None:
     """Rejected for the requests that its replicas would reject."""
     if found is None:
         return None
@@ -225,7 +272,7 @@ def _refusing(layout: Layout, found: Rejection | None, price: float) -> Rejected
 
 
 def _slow_alone(
-    layout: Layout, promises: Sequence[Promise], lone: Alone, price: float
+    layout: Candidate, promises: Sequence[Promise], lone: Alone, price: float
 ) -> Rejected | None:
     """Rejected where even lone requests miss the SLO beyond doubt."""
     for promise in promises:
@@ -237,7 +284,7 @@ def _slow_alone(
     return None
 
 
-def _too_slow(layout: Layout, promise: Promise, lone: Alone, price: float) -> Rejected:
+def _too_slow(layout: Candidate, promise: Promise, lone: Alone, price: float) -> Rejected:
     """Rejected for the limit that the fewest lone requests meet."""
     kept = {
         name: lone.keeping(Promise({name: limit}, promise.share))
@@ -263,10 +310,10 @@ def _affordable(found: Screened, constraints: Constraints) -> Screened | Rejecte
 
 
 def over_budget(
-    layout: Layout, replicas: int, price: float, constraints: Constraints
+    layout: Candidate, replicas: int, price: float, constraints: Constraints
 ) -> Iterator[str]:
     """The constraints of size and cost that a fleet breaks, in words."""
-    cost, gpus = price * replicas, replicas * layout.tensor_parallel
+    cost, gpus = price * replicas, replicas * layout.gpus
     fleet = f"{counted(replicas, 'replica')} {'takes' if replicas == 1 else 'take'}"
     if constraints.cost is not None and cost > constraints.cost:
         yield f"{fleet} ${cost:,.2f}/h, more than ${constraints.cost:,.2f}/h"

@@ -120,6 +120,8 @@ def _fleet(
         "layout": sized.layout.text,
         "gpu": sized.layout.gpu,
         "tensor_parallel": sized.layout.tensor_parallel,
+        "data_parallel": sized.layout.data_parallel,
+        "expert_parallel": sized.layout.whole_experts,
         "precision": sized.layout.precision,
         "format_note": sized.layout.format_note(plan.scenario),
         "replicas": sized.replicas,

@@ -12,7 +12,7 @@ from typing import Any
 
 from sim import catalog
 from sim.planning.fleet.choose import Plan
-from sim.planning.fleet.layouts import Layout
+from sim.planning.fleet.layouts import Candidate
 from sim.scenario.prices import GpuPrice, dollars, price_of
 
 HOURS = {"month": 730, "year": 8760}
@@ -45,7 +45,7 @@ def gpu_prices(plan: Plan) -> dict[str, GpuPrice]:
     scenario, found = plan.scenario, {}
     kernels = catalog.engine(scenario.only_pool.engine, scenario.base).kernels
     for gpu in dict.fromkeys(layout.gpu for layout in plan.question.layouts):
-        asked = scenario.override(Layout(gpu, 1, None).settings(scenario))
+        asked = scenario.override(Candidate(gpu, 1, None).settings(scenario))
         price = price_of(asked.only_pool, catalog.gpu(gpu, scenario.base, kernels))
         if price is not None:
             found[gpu] = price
@@ -64,8 +64,8 @@ def fewest(plan: Plan, prices: Mapping[str, GpuPrice]) -> dict[str, Rival]:
         if out.cost is None or not (out.unsimulated or over_cost):
             continue
         price = prices[out.layout.gpu]
-        gpus = round(out.cost / price.usd) if price.usd else out.layout.tensor_parallel
-        replicas = gpus // out.layout.tensor_parallel
+        gpus = round(out.cost / price.usd) if price.usd else out.layout.gpus
+        replicas = gpus // out.layout.gpus
         if gpus <= (limits.gpus or gpus) and replicas <= (limits.replicas or replicas):
             found.append(Rival(out.layout.gpu, out.layout.text, gpus, price, False))
     best: dict[str, Rival] = {}

@@ -19,7 +19,7 @@ from sim.ends import at_factor, end_factors
 from sim.errors import InfersimError
 from sim.metrics.promises import REJECTED, Promise
 from sim.planning.fleet.constraints import Constraints
-from sim.planning.fleet.layouts import REJECTS, Layout, Rejected, Screened, over_budget
+from sim.planning.fleet.layouts import REJECTS, Candidate, Rejected, Screened, over_budget
 from sim.planning.load.find import Finder
 from sim.planning.load.lasting import lasting, quick
 from sim.planning.load.loads import Scale
@@ -45,7 +45,7 @@ class Sized:
     replica less would do.
     """
 
-    layout: Layout
+    layout: Candidate
     price: float
     replicas: int
     alone: float
@@ -58,7 +58,7 @@ class Sized:
     @property
     def gpus(self) -> int:
         """GPUs of the fleet."""
-        return self.replicas * self.layout.tensor_parallel
+        return self.replicas * self.layout.gpus
 
     @property
     def cost(self) -> float:
@@ -169,7 +169,7 @@ def confirm(
     return Confirmed(sized, at_rate, best, fails)
 
 
-def _not_even(layout: Layout, probe: Probe, price: float) -> Rejected:
+def _not_even(layout: Candidate, probe: Probe, price: float) -> Rejected:
     """Rejected since not even a trickle holds; ``probe`` is that of the lowest load."""
     if probe.breaks == REJECTED and probe.rejection is not None:
         return Rejected(layout, REJECTS, refused(probe), price)
