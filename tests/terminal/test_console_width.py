@@ -106,7 +106,7 @@ def test_values_too_long_for_any_table_fold() -> None:
 def test_empty_answers_are_shown() -> None:
     axes = [{"name": "rate"}]
     nothing = {"points": 0, "failed": 0, "answers": [], "results": [], "axes": axes,
-               "notes": []}  # fmt: skip
+               "notes": [], "run_notes": []}  # fmt: skip
     console = Console(file=io.StringIO(), width=WIDTH)
     console.print(sweep_view({"name": NAME, **nothing}))
     console.print(compare_view({"name": NAME, "variants": [], "base": None, "notes": []}))
