@@ -1,6 +1,6 @@
 """Reads a Hugging Face ``config.json`` as a ModelSpec.
 
-Four dense architectures are understood, six with experts (``huggingface_experts``), and those with
+Five dense architectures are understood, six with experts (``huggingface_experts``), and those with
 latent attention (``huggingface_latent``). Where the
 file is silent, the value is the one that the transformers configuration class of that architecture
 assumes, so that the model described is the one an engine would load. ``quantization_config`` is not
@@ -54,6 +54,7 @@ _WINDOW_LAYERS = 28
 FAMILIES = {
     "LlamaForCausalLM": _Family(None, None, 2048, bias="key", mlp_bias=True),
     "MistralForCausalLM": _Family(8, None, 131072, bias="never", window="always"),
+    "Phi3ForCausalLM": _Family(None, None, 4096, bias="never", window="always", window_size=None),
     "Qwen2ForCausalLM": _Family(32, None, 32768, bias="qkv", window="switch"),
     "Qwen3ForCausalLM": _Family(32, 128, 32768, bias="key", qk_norm=True, window="switch"),
     "MixtralForCausalLM": _Family(
