@@ -8,7 +8,7 @@ from pathlib import Path
 
 from calibrate.gpu_names import names
 from calibrate.importers import vidur
-from calibrate.importers.aiconfigurator import Tables, attention, collective, gemm, moe
+from calibrate.importers.aiconfigurator import Tables, attention, collective, gemm, latent, moe
 from sim import catalog
 from sim.errors import InfersimError, UsageError
 from sim.specs.profile import KernelFit, Profile
@@ -29,7 +29,8 @@ def from_aiconfigurator(
     tables.frameworks(system, "gemm")  # names the systems there are
     kernels: Fits = {}
     missing: list[str] = []
-    for family in (_gemm, attention.fit_system, collective.fit_system, moe.fit_system):
+    families = (attention, collective, moe, latent)
+    for family in (_gemm, *(each.fit_system for each in families)):
         try:
             kernels |= family(tables, system, framework, version)
         except UsageError as error:

@@ -58,6 +58,8 @@ DEFAULTS: dict[str, dict[str, float]] = {
         "compute": 0.63,
         "rate": 0.8,
         "choice": 1.8e-7,
+        "few": 1.0,
+        "few_flat": 0.0,
     },
 }
 """Parameters where a profile has none, rounded: what vLLM 0.24's blocks of attention take beyond
@@ -68,6 +70,7 @@ are those of all kernels in a block but the products. Whole blocks are then 4.2 
 EIGHT_BITS: dict[str, dict[str, float]] = {
     "mla_decode": {"floor": 6.2e-5, "share": 0.88, "compute": 0.8, "wave": 1.2e-5, "query": 5.0},
     "dsa_decode": {"floor": 1e-4, "compute": 0.27, "split": 0.53, "flat": 0.94},
+    "dsa_prefill": {"few": 0.4, "few_flat": 1.0},
 }
 """What differs for a cache of 8 bits, which other kernels read."""
 

@@ -42,6 +42,17 @@ PROMISED = {
     ("h200-sxm", "all_reduce", "bf16"): (0.05, 0.16),
     ("a100-sxm-80gb", "all_reduce", "bf16"): (0.05, 0.16),
     ("l40s", "all_reduce", "bf16"): (0.03, 0.20),
+    ("h100-sxm", "mla_decode", "bf16"): (0.06, 0.22),
+    ("h200-sxm", "mla_decode", "bf16"): (0.06, 0.22),
+    ("b200-sxm", "mla_decode", "bf16"): (0.06, 0.22),
+    ("h200-sxm", "mla_decode", "fp8"): (0.06, 0.22),
+    ("h100-sxm", "mla_prefill", "bf16"): (0.05, 0.15),
+    ("h200-sxm", "mla_prefill", "bf16"): (0.05, 0.15),
+    ("h100-sxm", "dsa_decode", "fp8"): (0.10, 0.30),
+    ("h200-sxm", "dsa_decode", "fp8"): (0.10, 0.30),
+    ("h100-sxm", "dsa_prefill", "fp8"): (0.10, 0.30),
+    ("h200-sxm", "dsa_prefill", "fp8"): (0.10, 0.30),
+    ("b200-sxm", "dsa_decode", "bf16"): (0.10, 0.30),
 }  # fmt: skip
 """What vLLM's kernels are to be predicted to: hold-out median and 90th percentile."""
 

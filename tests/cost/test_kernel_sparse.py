@@ -25,7 +25,8 @@ DECODE = {
     "share": 0.7,
     "query": 2.0,
 }
-PREFILL = {"floor": 1e-4, "host": 1e-3, "compute": 0.6, "rate": 0.4, "choice": 2e-7}
+PREFILL = {"floor": 1e-4, "host": 1e-3, "compute": 0.6, "rate": 0.4, "choice": 2e-7,
+           "few": 0.5, "few_flat": 0.0}  # fmt: skip
 
 
 def shape(**values: float | Floats) -> dict[str, Floats]:
@@ -59,6 +60,20 @@ def test_work_of_prompts_by_hand() -> None:
     seconds = sparse.prefill("bf16").seconds(PREFILL, one, H200)
     expected = 1e-4 + chosen * 128 * 2176 / (0.6 * 989.4e12)
     assert seconds == pytest.approx(expected + rated * 16384 / (0.4 * 989.4e12) + 3000 * 2e-7)
+
+
+def test_fewer_heads_than_a_tile_may_go_another_way() -> None:
+    """100 prompts of 100 tokens: 5,050 pairs each of 64 padded heads at half the speed, or 100 x
+    2,048 places."""
+    one = shape(batch=100, tokens=100, context=0, q_heads=16)
+    common = 1e-4 + 505_000 * 16384 / (0.4 * 989.4e12) + 10_000 * 2e-7
+    for flat, places in ((0.0, 505_000), (1.0, 10_000 * 2048), (0.5, 505_000 / 2 + 10_240_000)):
+        found = sparse.prefill("bf16").seconds(PREFILL | {"few_flat": flat}, one, H200)
+        expected = common + places * 64 * 2176 / (0.6 * 0.5 * 989.4e12)
+        assert found == pytest.approx(expected)
+    whole = shape(batch=100, tokens=100, context=0, q_heads=64)
+    found = sparse.prefill("bf16").seconds(PREFILL | {"few_flat": 1.0}, whole, H200)
+    assert found == pytest.approx(common + 505_000 * 64 * 2176 / (0.6 * 989.4e12))
 
 
 def test_a_short_prompt_takes_as_long_as_launching_it() -> None:

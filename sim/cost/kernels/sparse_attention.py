@@ -18,6 +18,9 @@ Prompts: the larger of ``host``, what it takes to launch a layer's kernels one b
 
 - seconds        = floor + FLOP of chosen pairs / (peak x compute)
                    + FLOP of rated pairs / (peak x rate) + ``choice`` x tokens
+
+Some kernels take fewer heads than a tile's on another way, which ``few`` is the speed of, and on
+which ``few_flat`` of the places without a token count, too.
 """
 
 from __future__ import annotations
@@ -44,7 +47,9 @@ PREFILL_PARAMETERS = (
     Parameter("compute", 0.02, 0.6, 1.6, "1", "share of the peak FLOP/s on chosen pairs"),
     Parameter("rate", 0.01, 0.4, 2.0, "1", "share of the 16-bit peak FLOP/s on rated pairs"),
     Parameter("choice", 1e-11, 5e-8, 1e-5, "s", "choosing and writing for one token"),
-)
+    Parameter("few", 0.1, 1.0, 2.0, "1", "ratio of compute for fewer heads than a tile's"),
+    Parameter("few_flat", 0.0, 0.1, 1.0, "1", "places without a token that count there", log=False),
+)  # fmt: skip
 
 WIDTHS = ("q_heads", "latent", "rope", "index_heads", "index_dim", "topk")
 
@@ -99,10 +104,13 @@ def prefill(precision: str) -> Form:
 
 def prompt_rates(p: Parameters, shape: Shape, ceilings: Ceilings) -> tuple[Floats, Floats, Floats]:
     """Seconds of a chosen pair, of a rated pair, and of a token; ``shape`` has the ``WIDTHS``."""
+    few = shape["q_heads"] < ROWS
     tiles = np.ceil(shape["q_heads"] / ROWS)
-    chosen: Floats = tiles * ROWS * _pair_flops(shape) / (ceilings.peak * p["compute"])
+    speed = ceilings.peak * p["compute"] * np.where(few, p["few"], 1.0)
+    place = tiles * ROWS * _pair_flops(shape) / speed
+    flat = np.where(few, p["few_flat"], 0.0)
     rated: Floats = _index_flops(shape) / (ceilings.peak * p["rate"])
-    return chosen, rated, np.asarray(p["choice"])
+    return (1 - flat) * place, rated, p["choice"] + flat * shape["topk"] * place
 
 
 def prefill_flops(shape: Shape) -> Floats:

@@ -1,0 +1,246 @@
+"""Fits latent and sparse attention to the published tables ``mla_...`` and ``dsa_...``.
+
+How they were measured: the whole attention block of a layer over and over, from the hidden state to
+the output projection, on one GPU with so many heads. A profile's operators are what a block takes
+beyond the products and the moves of data that the simulator predicts for it one by one, with the
+products of the catalogue's profile of the same framework: errors, which are those of whole blocks,
+contain theirs. Where a framework has timings of attention alone, and none of blocks, these are
+fitted as they are.
+
+- generation: every sequence adds one token to ``step`` cached ones; where attention is timed alone
+  the new token is among them
+- context: prompts of ``isl`` tokens, for sparse attention also on top of ``step`` cached ones
+
+Left out: fewer than ``FEWEST_HEADS`` heads, of which no GPU is left with so few; models that the
+catalogue lacks; other formats of the products than ``FORMATS``; what ``UNLIKE`` names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from calibrate.data import Data
+from calibrate.fit import fit
+from calibrate.importers.aiconfigurator.tables import Table, Tables
+from sim import catalog
+from sim.cost import Deployment
+from sim.cost.kernels import latent_attention, sparse_attention
+from sim.cost.kernels.form import Ceilings, Floats, Form, Parameters, Shape
+from sim.cost.parts import attention_part
+from sim.cost.rooflines import Rooflines
+from sim.cost.trust import LATENT_ERROR
+from sim.errors import InfersimError, UsageError
+from sim.specs.latent import Latent
+from sim.specs.profile import KernelFit
+from sim.specs.sparse import SparseLatent
+
+PRECISIONS = {"bf16": "bfloat16", "fp8": "fp8"}
+"""The tables' ``kv_cache_dtype`` for each precision of the simulator."""
+
+FORMATS = {"bfloat16": "bf16", "fp8_block": "fp8"}
+"""The simulator's precision for each ``gemm_type`` of the blocks."""
+
+MODELS = {
+    "deepseek-ai/DeepSeek-V3": "deepseek-v3",
+    "deepseek-ai/DeepSeek-V3.2": "deepseek-v3.2",
+    "zai-org/GLM-5": "glm-5",
+}
+"""The catalogue's name of each ``model`` of the blocks."""
+
+UNLIKE = {("sglang", "dsa_prefill")}
+"""Frameworks whose timings of an operator are of two methods at once: SGLang's prompts go through
+dense attention up to a length, and through sparse attention beyond."""
+
+FEWEST_HEADS = 4
+FEWEST_ROWS = 200
+"""A table with fewer rows of a precision is not fitted."""
+
+TABLES: Mapping[str, tuple[str, str, str]] = {
+    "mla_decode": ("mla", "mla_generation_module_perf", "generation_mla_perf"),
+    "mla_prefill": ("mla", "mla_context_module_perf", "context_mla_perf"),
+    "dsa_decode": ("sparse_attention", "dsa_generation_module_perf", ""),
+    "dsa_prefill": ("sparse_attention", "dsa_context_module_perf", ""),
+}
+"""For each operator: the family of tables, that of blocks, and that of attention alone."""
+
+FORMS: Mapping[str, Callable[[str], Form]] = {
+    "mla_decode": latent_attention.decode,
+    "mla_prefill": latent_attention.prefill,
+    "dsa_decode": sparse_attention.decode,
+    "dsa_prefill": sparse_attention.prefill,
+}
+
+KEYS = ["num_heads", "batch_size", "isl", "step"]
+REST = "rest"
+"""The variable of a shape that holds the seconds of the block's other operators."""
+
+
+def fit_system(
+    tables: Tables, system: str, framework: str, version: str | None = None
+) -> dict[str, dict[str, KernelFit]]:
+    """Fits by operator and KV-cache precision, from the newest tables unless ``version`` is given.
+
+    ``holdout`` are errors at numbers of heads that the fit had not seen. Operators that the tables
+    lack, and fits no better than the simulator's defaults, are left out. Raises UsageError for
+    names that the tables lack, or if they lack all.
+    """
+    found: dict[str, dict[str, KernelFit]] = {}
+    missing: list[str] = []
+    for operator in TABLES:
+        try:
+            fits = _fits(tables, operator, system, framework, version)
+        except (UsageError, InfersimError) as error:
+            missing.append(str(error))
+        else:
+            found |= {operator: fits} if fits else {}
+    if not found:
+        raise UsageError("; ".join(missing) or f"{framework} on {system}: no latent attention")
+    return found
+
+
+def _fits(
+    tables: Tables, operator: str, system: str, framework: str, version: str | None
+) -> dict[str, KernelFit]:
+    if (framework, operator) in UNLIKE:
+        return {}
+    family, blocks, alone = TABLES[operator]
+    try:
+        table = tables.read(system, family, framework, blocks, version)
+    except UsageError:
+        if not alone:
+            raise
+        table = tables.read(system, family, framework, alone, version)
+    found: dict[str, KernelFit] = {}
+    for precision, name in PRECISIONS.items():
+        rows = usable(table, operator, name)
+        if len(rows) >= FEWEST_ROWS:
+            fitted = fit_rows(table, operator, rows, precision)
+            found |= {precision: fitted} if fitted.holdout.median < LATENT_ERROR else {}
+    return found
+
+
+def usable(table: Table, operator: str, kv_cache: str) -> pd.DataFrame:
+    """Rows of one ``kv_cache_dtype`` without what the module's docstring leaves out."""
+    rows = table.frame
+    kept = (rows["kv_cache_dtype"] == kv_cache) & (rows["latency"] > 0)
+    kept &= rows["num_heads"] >= FEWEST_HEADS
+    if "gemm_type" in rows:
+        kept &= rows["gemm_type"].isin(list(FORMATS))
+    if "model" in rows:
+        kept &= rows["model"].isin(list(MODELS))
+    if operator.endswith("prefill"):
+        kept &= rows["isl"] > 1
+    if operator == "mla_prefill":
+        kept &= rows["step"] == 0
+    chosen: pd.DataFrame = rows.loc[kept]
+    return chosen
+
+
+def fit_rows(table: Table, operator: str, rows: pd.DataFrame, precision: str) -> KernelFit:
+    """The fit of one precision."""
+    data = to_data(table, operator, rows, precision)
+    form = FORMS[operator](precision)
+    gpu = table.gpu
+    limits = Ceilings(gpu.flops("bf16"), gpu.bandwidth, gpu.sms)
+    fitted = fit(_of_blocks(form), data, limits, kernel=table.source(rows))
+    kept = ("batch", "tokens", "context", "q_heads")
+    ranges = {name: span for name, span in fitted.ranges.items() if name in kept}
+    if operator == "mla_prefill":
+        del ranges["context"]
+    return replace(fitted, ranges=ranges)
+
+
+def _of_blocks(form: Form) -> Form:
+    """``form`` on top of the other operators of a block, held out by heads alone."""
+
+    def seconds(p: Parameters, shape: Shape, ceilings: Ceilings) -> Floats:
+        total: Floats = shape[REST] + form.seconds(p, shape, ceilings)
+        return total
+
+    variables = (*form.variables, REST)
+    return replace(form, variables=variables, group=("q_heads",), seconds=seconds)
+
+
+def to_data(table: Table, operator: str, rows: pd.DataFrame, precision: str) -> Data:
+    """Points of the form, with the seconds of the rest of each block."""
+    named = "model" in rows
+    columns = [*(["model", "gemm_type"] if named else []), *KEYS]
+    rows = rows.groupby(columns)["latency"].median().reset_index()
+    parts = []
+    if named:
+        for (model, products), own in rows.groupby(["model", "gemm_type"]):
+            name, format_ = MODELS[str(model)], FORMATS[str(products)]
+            parts.append(_columns(table, operator, own, (name, format_, precision)))
+    else:
+        parts.append(_columns(table, operator, rows, None))
+    shape = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    measured = shape.pop("seconds")
+    return Data(shape, measured, np.ones(len(measured)))
+
+
+def _columns(
+    table: Table, operator: str, rows: pd.DataFrame, of: tuple[str, str, str] | None
+) -> dict[str, Floats]:
+    """Shape, rest and seconds of the rows of one model and one format of the products."""
+    model = catalog.model(of[0] if of else "deepseek-v3")
+    attention = model.layers[0].attention
+    assert isinstance(attention, Latent)
+    new = rows["isl"].to_numpy(dtype=np.float64)
+    cached = rows["step"].to_numpy(dtype=np.float64)
+    heads = rows["num_heads"].to_numpy(dtype=np.float64)
+    batch = rows["batch_size"].to_numpy(dtype=np.float64)
+    shape = {"batch": batch, "q_heads": heads}
+    if operator.endswith("decode"):
+        shape["context"] = cached + new if of is None else cached
+    else:
+        shape |= {"tokens": new, "context": cached}
+    if operator == "mla_prefill":
+        _, _, width = latent_attention.prefill_heads(1, attention.key_size, attention.v_head_dim)
+        shape |= {"kv_heads": heads, "head_dim": np.full_like(heads, width)}
+    else:
+        shape |= _widths(attention, heads)
+    rest = np.zeros_like(batch)
+    if of is not None:
+        for number in np.unique(heads):
+            same = heads == number
+            tokens = batch[same] * (1.0 if operator.endswith("decode") else new[same])
+            rest[same] = _rest(table, int(number), tokens, *of)
+    seconds = rows["latency"].to_numpy(dtype=np.float64) / 1e3
+    return {**shape, REST: rest, "seconds": seconds}
+
+
+def _widths(attention: Latent, like: Floats) -> dict[str, Floats]:
+    """What the forms over latent vectors take, as columns."""
+    found = {"latent": attention.kv_lora_rank, "rope": attention.qk_rope_head_dim}
+    if isinstance(attention, SparseLatent):
+        found |= {"index_heads": attention.index_n_heads, "index_dim": attention.index_head_dim}
+        found["topk"] = attention.index_topk
+    return {name: np.full_like(like, value) for name, value in found.items()}
+
+
+def _rest(
+    table: Table, heads: int, tokens: Floats, name: str, products: str, kv_cache: str
+) -> Floats:
+    """Seconds of a block but for attention, for so many tokens in the pass."""
+    model = catalog.model(name)
+    group = model.layers[0]
+    assert isinstance(group.attention, Latent)
+    one = replace(group, count=1, attention=replace(group.attention, num_heads=heads))
+    d = Deployment(
+        replace(model, layers=(one,)),
+        catalog.gpu(table.gpu.name, kernels=table.framework),
+        catalog.engine("ideal"),
+        products,
+        products,
+        kv_cache,
+    )
+    kernels = Rooflines(d)
+    part = attention_part(one, d, kernels)
+    seconds = sum((np.asarray(o.seconds) for o in part.per_token(tokens)), np.zeros(len(tokens)))
+    if kernels.quantises:
+        seconds = seconds + np.asarray(kernels.quantise(1, tokens, part.inputs).seconds)
+    return seconds

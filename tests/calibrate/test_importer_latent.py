@@ -1,0 +1,113 @@
+"""The importer of latent and sparse attention finds what made-up tables were made with."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from calibrate.importers.aiconfigurator import latent
+from calibrate.importers.aiconfigurator.tables import Table, Tables
+from sim.cost.kernels.form import Ceilings
+from sim.errors import UsageError
+
+H200 = Ceilings(989.4e12, 4.8e12, 132)
+TRUE = {
+    "floor": 3e-5,
+    "share": 0.8,
+    "compute": 0.6,
+    "blend": 4.0,
+    "wave": 8e-6,
+    "query": 3.0,
+}
+
+
+def blocks(heads: tuple[int, ...] = (8, 32, 128), **changes: object) -> pd.DataFrame:
+    """Rows of DeepSeek-V3's decoding, without their latencies."""
+    grid = product(heads, (1, 16, 64, 256), (128, 2048, 8192, 65536), ("bfloat16", "fp8_block"))
+    rows = pd.DataFrame(grid, columns=["num_heads", "batch_size", "step", "gemm_type"])
+    fixed = {
+        "isl": 1, "kv_cache_dtype": "bfloat16", "model": "deepseek-ai/DeepSeek-V3",
+        "kernel_source": "FLASHMLA", "latency": 1.0,
+    }  # fmt: skip
+    return rows.assign(**{**fixed, **changes})
+
+
+def table(rows: pd.DataFrame) -> Table:
+    return Table(rows, "h200_sxm", "vllm", "0.24.0")
+
+
+def timed(rows: pd.DataFrame) -> Table:
+    """The rows with the latencies that the products and ``TRUE`` make."""
+    rows = rows.sort_values(["gemm_type", *latent.KEYS])  # the order of the points
+    shape = latent.to_data(table(rows), "mla_decode", rows, "bf16").shape
+    seconds = shape["rest"] + latent.FORMS["mla_decode"]("bf16").seconds(TRUE, shape, H200)
+    return table(rows.assign(latency=seconds * 1e3))
+
+
+def test_a_fit_finds_what_a_block_takes_beyond_its_products() -> None:
+    made = timed(blocks((8, 16, 32, 64, 96, 128, 192)))
+    fit = latent.fit_rows(made, "mla_decode", made.frame, "bf16")
+    shape = latent.to_data(made, "mla_decode", made.frame, "bf16").shape
+    form = latent.FORMS["mla_decode"]("bf16")
+    found, true = (form.seconds(p, shape, H200) for p in (fit.parameters, TRUE))
+    assert np.abs(found / true - 1).max() < 0.01
+    assert fit.parameters["floor"] == pytest.approx(TRUE["floor"], rel=0.01)
+    assert fit.ranges == {"batch": (1, 256), "context": (128, 65536), "q_heads": (8, 192)}
+    assert fit.kernel == "vllm 0.24.0: FLASHMLA"
+
+
+def test_the_rest_of_a_block_is_its_products_and_moves() -> None:
+    """Twice the heads have twice the products but for the projection down; fp8 ones are others."""
+    rest = {}
+    for heads, products in ((64, "bfloat16"), (128, "bfloat16"), (128, "fp8_block")):
+        rows = blocks((heads,), gemm_type=products).drop_duplicates()
+        found = latent.to_data(table(rows), "mla_decode", rows, "bf16").shape["rest"]
+        rest[heads, products] = found
+    assert (rest[128, "bfloat16"] > 1.2 * rest[64, "bfloat16"]).all()
+    assert (rest[128, "bfloat16"] < 2 * rest[64, "bfloat16"]).all()
+    assert not np.allclose(rest[128, "bfloat16"], rest[128, "fp8_block"])
+
+
+def test_what_is_left_out() -> None:
+    rows = pd.concat([
+        blocks(),
+        blocks((2,)),
+        blocks(kv_cache_dtype="fp8"),
+        blocks(gemm_type="nvfp4"),
+        blocks(model="deepseek-ai/DeepSeek-V4-Pro"),
+        blocks(latency=0.0),
+    ])  # fmt: skip
+    kept = latent.usable(table(rows), "mla_decode", "bfloat16")
+    assert len(kept) == len(blocks())
+    assert set(kept["num_heads"]) == {8, 32, 128}
+    prompts = pd.concat([blocks(isl=100, step=0), blocks(isl=1, step=0), blocks(isl=100, step=128)])
+    assert len(latent.usable(table(prompts), "mla_prefill", "bfloat16")) == len(blocks())
+    assert len(latent.usable(table(prompts), "dsa_prefill", "bfloat16")) == 2 * len(blocks())
+
+
+def test_attention_alone_has_no_rest() -> None:
+    """Timed alone, the new token is one of the context: 128 cached ones and it."""
+    rows = blocks().drop(columns=["model", "gemm_type"])
+    shape = latent.to_data(table(rows), "mla_decode", rows, "bf16").shape
+    assert (shape["rest"] == 0).all()
+    assert set(shape["context"]) == {129, 2049, 8193, 65537}
+    assert set(shape["latent"]) == {512}
+
+
+def test_tables_without_latent_attention(tmp_path: Path) -> None:
+    (tmp_path / "data" / "h200_sxm" / "gemm" / "vllm").mkdir(parents=True)
+    with pytest.raises(UsageError, match="vllm"):
+        latent.fit_system(Tables(tmp_path), "h200_sxm", "vllm")
+
+
+def test_two_methods_at_once_are_not_fitted(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "h200_sxm" / "sparse_attention" / "sglang" / "0.5.14"
+    folder.mkdir(parents=True)
+    rows = blocks((8, 16, 32, 64, 128), isl=100, step=0)
+    pd.concat([rows] * 3).to_parquet(folder / "dsa_context_module_perf.parquet")
+    with pytest.raises(UsageError):
+        latent.fit_system(Tables(tmp_path), "h200_sxm", "sglang")
