@@ -30,6 +30,7 @@ from sim.planning.points.wording import share
 from sim.scenario import Scenario
 from sim.terminal.console import as_text
 from sim.terminal.diagnose import advice_view, diagnose_view
+from tests.places import MODELS
 from tests.planning_fixtures import small
 
 BURST: dict[str, Any] = {"workload__arrivals": {"kind": "burst"}, "run__warmup": 0}
@@ -436,3 +437,33 @@ def test_gains_are_signed_so_that_more_is_better() -> None:
     halved = gains(before, dict.fromkeys(keys, 50.0))
     assert halved["output_throughput"] == pytest.approx(-math.log(2))
     assert halved["p99_ttft_ms"] == pytest.approx(math.log(2))
+
+
+def test_gpus_that_share_experts_are_tried_in_other_layouts() -> None:
+    """Experts cut or whole, and tensor ranks for data ranks, always on the same GPUs."""
+
+    def tried(**fleet: object) -> dict[str, dict[str, object]]:
+        asked = small(model=str(MODELS / "tiny-experts"), fleet={"gpu": "h100-sxm", **fleet})
+        names = ("experts", "ranks", "tensor-parallel")
+        found = {each.name: each for each in counterfactuals(asked) if each.name in names}
+        return {
+            name: {
+                "layout": asked.override(dict(each.settings)).only_pool.layout.text,
+                "title": each.title,
+            }
+            for name, each in found.items()
+        }
+
+    four = tried(tensor_parallel=4)
+    assert four["experts"] == {"layout": "TP 4, EP", "title": "whole experts on each GPU"}
+    assert four["ranks"] == {"layout": "DP 4, EP", "title": "4 data ranks with a KV cache each"}
+    ranks = tried(data_parallel=4, expert_parallel=True)
+    assert ranks["experts"]["layout"] == "DP 4"
+    assert ranks["ranks"] == {"layout": "TP 4, EP", "title": "4 tensor ranks"}
+    assert ranks["tensor-parallel"] == {
+        "layout": "TP 2 x DP 4, EP",
+        "title": "each replica on 8 GPUs",
+    }
+    assert tried().keys() == {"tensor-parallel"}
+    dense = counterfactuals(small(fleet__0__tensor_parallel=2))
+    assert not {each.name for each in dense} & {"experts", "ranks"}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
+from sim import catalog
 from sim.memory import ALLOCATORS, PagedAllocator
 from sim.metrics.rejection import Rejection
 from sim.planning.points.points import Settings
@@ -59,7 +60,7 @@ def counterfactuals(scenario: Scenario, rejection: Rejection | None = None) -> l
     """Everything to try, what-ifs first; ``rejection`` has the requests that the scenario rejects,
     if it does."""
     parts: tuple[Callable[[Scenario], Iterator[Counterfactual]], ...]
-    parts = (_seats, _memory, _formats, _guesses, _hardware)
+    parts = (_seats, _memory, _experts, _formats, _guesses, _hardware)
     found = [change for part in parts for change in part(scenario)]
     return [*_probes(scenario), *_longer(rejection), *found]
 
@@ -130,6 +131,24 @@ def _memory(scenario: Scenario) -> Iterator[Counterfactual]:
         yield _flag("router", f"router {LeastOutstanding.name}", {"router": LeastOutstanding.name})
 
 
+def _experts(scenario: Scenario) -> Iterator[Counterfactual]:
+    """The same GPUs laid out otherwise, for a model with experts."""
+    pool = scenario.only_pool
+    layout = pool.layout
+    if layout.ranks == 1 or not catalog.model(scenario.model, scenario.base).has_experts:
+        return
+    whole = layout.expert > 1
+    yield _flag("experts", "a part of every expert on each GPU" if whole else
+                "whole experts on each GPU", {pool.key("expert_parallel"): not whole})  # fmt: skip
+    tensor, data, title = layout.ranks, 1, "tensor ranks"
+    if layout.tensor > 1:
+        tensor, data, title = 1, layout.ranks, "data ranks with a KV cache each"
+    keys = ("tensor_parallel", "data_parallel", "expert_parallel")
+    values = (tensor, data, whole or data > 1)
+    yield _flag("ranks", f"{layout.ranks} {title}",
+                dict(zip(map(pool.key, keys), values, strict=True)))  # fmt: skip
+
+
 def _flag(name: str, title: str, settings: dict[str, object]) -> Counterfactual:
     return Counterfactual(name, title, settings, FLAG)
 
@@ -176,7 +195,7 @@ def _hardware(scenario: Scenario) -> Iterator[Counterfactual]:
                          {pool.key("replicas"): 2 * pool.replicas}, HARDWARE)  # fmt: skip
     yield Counterfactual(
         "tensor-parallel",
-        f"each replica on {2 * pool.layout.tensor} GPUs",
+        f"each replica on {2 * pool.layout.gpus} GPUs",
         {pool.key("tensor_parallel"): 2 * pool.layout.tensor},
         HARDWARE,
     )
