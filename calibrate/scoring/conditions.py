@@ -12,9 +12,16 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from calibrate.scoring.names import Unrepresentable, gpu_name, model_name, precision_name
+from calibrate.scoring.names import (
+    Unrepresentable,
+    expert_precision_name,
+    gpu_name,
+    model_name,
+    precision_name,
+)
 from calibrate.scoring.table import Row
 from sim import catalog
+from sim.specs.layout import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,26 +32,32 @@ class Statement:
     """
 
     weights: str = ""
+    experts: str = ""
     kv_cache: str = ""
     spread: tuple[float, float] | None = None
     memory_fraction: float | None = None
     max_num_batched_tokens: int | None = None
     whole_system: bool = False
     more: int = 0
+    static: bool = False
     remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
     """What holds for a publication, that is for rows whose cells match ``where`` (column: pattern),
-    whatever they state: the format ``kv_cache``, figures of the ``whole_system`` where one of a GPU
-    is announced, ``more`` requests in flight than stated. ``why`` says how that is known."""
+    whatever they state: the formats of ``weights``, ``experts`` and ``kv_cache``, figures of the
+    ``whole_system`` where one of a GPU is announced, ``more`` requests in flight than stated,
+    ``static`` scales of activations in the checkpoint. ``why`` says how that is known."""
 
     where: tuple[tuple[str, str], ...]
     why: str
+    weights: str = ""
+    experts: str = ""
     kv_cache: str = ""
     whole_system: bool = False
     more: int = 0
+    static: bool = False
 
     def covers(self, row: Row) -> bool:
         """Whether ``row`` belongs to the publication."""
@@ -52,6 +65,23 @@ class Known:
 
 
 KNOWN = (
+    Known(
+        (("model", "gpt-oss"),),
+        "the experts are in mxfp4 and all else in bf16, as in the one published checkpoint",
+        weights="bf16",
+        experts="mxfp4",
+    ),
+    Known(
+        (("model", "deepseek-(r1|v3)|qwen3-235b-a22b-fp8|minimax-m2"), ("weight_dtype", "fp8")),
+        "the weights are in fp8 by blocks, as in the published checkpoint",
+        weights="fp8-block",
+    ),
+    Known(
+        (("engine", "^trtllm"), ("weight_dtype", "gemm=fp8"), ("notes", "InferenceMAX")),
+        "the scales of fp8 activations are in the checkpoint: that source serves those of NVIDIA's "
+        "ModelOpt, and token times leave no room for a conversion before each product",
+        static=True,
+    ),
     Known(
         (("engine", "^vllm"), ("kv_dtype", "^fp8"), ("notes", "InferenceMAX")),
         "the KV cache is taken for bf16: its capacity and the slope of the token time in the "
@@ -72,6 +102,7 @@ KNOWN = (
     ),
 )
 
+TENSORRT = re.compile("tensorrt|trt-?llm", re.I)
 _SPREAD = re.compile(r"uniform in \[([\d.]+),\s*([\d.]+)\]\s*\*?\s*nominal")
 _FRACTION = re.compile(
     r"(?:mem(?:ory)?[-_](?:util\w*|fraction)|kv frac|mem_fraction)\D{0,3}(0\.\d+)"
@@ -86,9 +117,12 @@ def statement(row: Row) -> Statement:
     spread = _SPREAD.search(notes)
     fraction, tokens = _FRACTION.search(notes), _TOKENS.search(notes)
     return Statement(
+        weights=known.weights if known else "",
+        experts=known.experts if known else "",
         kv_cache=known.kv_cache if known else "",
         whole_system=known.whole_system if known else False,
         more=known.more if known else 0,
+        static=known.static if known else False,
         spread=(float(spread[1]), float(spread[2])) if spread else None,
         memory_fraction=float(fraction[1]) if fraction else None,
         max_num_batched_tokens=int(tokens[1]) if tokens else None,
@@ -124,7 +158,7 @@ class Conditions:
     in requests per second, infinite for all at once; ``requests`` how many there are;
     ``memory_fraction`` what the engine may use of the GPU (None: its default); ``whole_system``
     says that figures per GPU are those of all of them; ``more`` requests than ``size`` are in
-    flight.
+    flight; ``static`` that the checkpoint holds the scales of its activations.
     """
 
     driver: Driver
@@ -145,6 +179,10 @@ class Conditions:
     max_num_batched_tokens: int | None
     whole_system: bool = False
     more: int = 0
+    static: bool = False
+    experts: str | None = None
+    data_parallel: int = 1
+    expert_parallel: int = 1
     assumed: tuple[str, ...] = ()
 
 
@@ -154,11 +192,12 @@ def conditions(row: Row) -> Conditions:
     known = statement(row)
     assumed: list[str] = list(known.remarks)
     driver = _driver(row)
-    _check_layout(row)
+    layout = _layout(row, assumed)
     model, gpu = model_name(row["model"]), gpu_name(row["gpu"])
+    experts = None
     if catalog.model(model).has_experts:
-        raise Unrepresentable(f"the model {row['model']} has experts: only dense ones are compared")
-    weights = precision_name(known.weights or row["weight_dtype"], unstated="bf16")
+        experts = known.experts or expert_precision_name(row["weight_dtype"])
+    weights = known.weights or precision_name(row["weight_dtype"], unstated="bf16")
     if not known.weights and precision_name(row["weight_dtype"], unstated="?") == "?":
         assumed.append("weights are not stated: bf16")
     kv_cache = _kv_cache(row, known, weights, assumed)
@@ -175,7 +214,10 @@ def conditions(row: Row) -> Conditions:
         model=model,
         weights=weights,
         kv_cache=kv_cache,
-        tensor_parallel=_whole(row["tp"]) or 1,
+        experts=None if experts == weights else experts,
+        tensor_parallel=layout.tensor,
+        data_parallel=layout.data,
+        expert_parallel=layout.expert,
         prompt=_lengths(row["isl"], "prompt", spread, assumed),
         output=_lengths(row["osl"], "output", spread, assumed),
         size=size,
@@ -185,6 +227,7 @@ def conditions(row: Row) -> Conditions:
         max_num_batched_tokens=known.max_num_batched_tokens,
         whole_system=known.whole_system,
         more=known.more,
+        static=known.static,
         assumed=tuple(assumed),
     )
 
@@ -195,7 +238,7 @@ def _driver(row: Row) -> Driver:
         return "static"
     if "single stream" in arrival or row["batch_or_concurrency"] == "single stream":
         return "single"
-    if "closed" in arrival:
+    if "closed" in arrival or "max_num_seqs running" in arrival:
         return "closed"
     if "t=0" in arrival or row["request_rate_rps"].lower() in ("inf", "offline"):
         return "offline"
@@ -204,16 +247,37 @@ def _driver(row: Row) -> Driver:
     raise Unrepresentable(f"arrivals {row['arrival']!r} are none of the known kinds")
 
 
-def _check_layout(row: Row) -> None:
-    """Only tensor parallelism is modelled."""
-    for column, name in (("pp", "pipeline"), ("ep", "expert")):
-        if (_whole(row[column]) or 1) > 1:
-            raise Unrepresentable(f"{name} parallelism is not modelled")
-    if (_whole(row["dp_attn"]) or 1) > 1 or "enabled" in row["dp_attn"]:
-        raise Unrepresentable("data-parallel attention is not modelled")
+def _layout(row: Row, assumed: list[str]) -> Layout:
+    """How one replica spreads the model; Unrepresentable for pipelines and for several nodes.
+
+    Attention data parallelism is stated as a number of ranks, or, as TensorRT-LLM does, as a switch
+    by which each of the ``tp`` GPUs becomes a rank. Where it is on and the spread of experts is not
+    stated, they are spread over all GPUs.
+    """
+    if (_whole(row["pp"]) or 1) > 1:
+        raise Unrepresentable("pipeline parallelism is not modelled")
+    if _whole(row["tp"]) is None and row["tp"].startswith("P"):
+        raise Unrepresentable("the numbers of prefill and of decode workers are not stated")
     tensor = _whole(row["tp"]) or 1
-    if (_whole(row["n_gpus"]) or tensor) % tensor:
-        raise Unrepresentable(f"{row['n_gpus']} GPUs do not hold replicas of {tensor} each")
+    data, expert = _whole(row["dp_attn"]) or 1, _whole(row["ep"]) or 1
+    if re.search("true|enabled", row["dp_attn"], re.I):
+        tensor, data = 1, tensor
+        if _whole(row["ep"]) is None:
+            assumed.append("experts are spread over all GPUs")
+            expert = data
+    ranks = tensor * data
+    gpus = _whole(row["n_gpus"]) or ranks
+    if gpus % ranks or ranks % expert:
+        raise Unrepresentable(
+            f"{gpus} GPUs do not hold replicas of {tensor} x {data}, with experts over {expert}"
+        )
+    if ranks > NODE:
+        raise Unrepresentable(f"a replica of {ranks} GPUs is on several nodes")
+    return Layout(tensor=tensor, data=data, expert=expert)
+
+
+NODE = 8
+"""GPUs of the nodes that publishers measure on."""
 
 
 def _kv_cache(row: Row, known: Statement, weights: str, assumed: list[str]) -> str:
@@ -221,7 +285,7 @@ def _kv_cache(row: Row, known: Statement, weights: str, assumed: list[str]) -> s
     if known.kv_cache:
         return known.kv_cache
     published = precision_name(row["kv_dtype"], unstated="?")
-    if published == "?" and weights == "fp8" and re.search("tensorrt|trtllm", row["engine"], re.I):
+    if published == "?" and weights == "fp8" and TENSORRT.search(row["engine"]):
         assumed.append("the KV cache's format is not stated: fp8, as in checkpoints for the engine")
         return "fp8"
     if published == "?":
@@ -229,6 +293,10 @@ def _kv_cache(row: Row, known: Statement, weights: str, assumed: list[str]) -> s
         return "fp16" if weights == "fp16" else "bf16"
     return published
 
+
+ARENA_PROMPT = 70
+"""Mean tokens of a prompt in LMSYS-Chat-1M (arXiv 2309.11998, table 1: 69.5), for traffic of the
+same service whose prompts are not published."""
 
 _WHOLE = re.compile(r"[\d,]+(?![\d.,]*\.)")
 _MEAN = re.compile(r"(?:mean\D{0,3})?(\d+\.?\d*)")
@@ -240,6 +308,9 @@ def _lengths(cell: str, what: str, spread: tuple[float, float], assumed: list[st
         low, high = (max(1, round(share * nominal)) for share in spread)
         return Lengths(low, high)
     found = _MEAN.search(cell)
+    if "lm-arena-chat prompts" in cell:
+        assumed.append(f"prompts have {ARENA_PROMPT} tokens on average, as in LMSYS-Chat-1M")
+        return Lengths(ARENA_PROMPT, ARENA_PROMPT, varied=True)
     if found is None or not ("mean" in cell or cell.startswith(found[0])):
         raise Unrepresentable(f"{what} lengths are stated only as {cell!r}")
     assumed.append(f"of {what} lengths only the mean is known: spread as far as it is large")

@@ -80,19 +80,23 @@ def document(known: Conditions) -> dict[str, Any]:
     elif whole_answers and _fixed(known) and known.driver == "offline":
         kv_cache["allocator"] = "contiguous"
     together = known.driver in ("offline", "online", "closed")
-    replicas = known.gpus // known.tensor_parallel if together else 1
+    replicas = known.gpus // _gpus(known) if together else 1
     return {
         "version": 1,
         "name": f"{known.driver}",
         "model": known.model,
         "precision": {
             "weights": known.weights,
-            "activations": "fp8" if known.weights == "fp8" else _sixteen_bits(known.weights),
+            "activations": ACTIVATIONS.get(known.weights) or _sixteen_bits(known.weights),
             "kv_cache": known.kv_cache,
-        },
+            "quantisation": "static" if known.static else "dynamic",
+        }
+        | ({"experts": known.experts} if known.experts else {}),
         "fleet": {
             "gpu": known.gpu,
             "tensor_parallel": known.tensor_parallel,
+            "data_parallel": known.data_parallel,
+            "expert_parallel": known.expert_parallel,
             "replicas": max(1, replicas),
         },
         "engine": preset(known),
@@ -107,6 +111,15 @@ def document(known: Conditions) -> dict[str, Any]:
         },
         "run": {"requests": _requests(known), "warmup": 0},
     }
+
+
+ACTIVATIONS = {"fp8": "fp8", "fp8-block": "fp8", "nvfp4": "nvfp4"}
+"""The format that activations are quantised to, by that of the weights; else 16 bits."""
+
+
+def _gpus(known: Conditions) -> int:
+    """GPUs of one replica."""
+    return known.tensor_parallel * known.data_parallel
 
 
 def _fixed(known: Conditions) -> bool:
@@ -140,7 +153,7 @@ def _scheduler(known: Conditions, chunked: bool) -> dict[str, Any]:
 
 def _room(known: Conditions) -> int:
     """Whole requests that fit into memory with the weights, up to ``SEATS``."""
-    weights = catalog.model(known.model).weight_bytes(known.weights) / known.tensor_parallel
+    weights = catalog.model(known.model).weight_bytes(known.weights) / _gpus(known)
     model = catalog.model(known.model)
     free = catalog.gpu(known.gpu).memory - weights
     request = known.prompt.mean + known.output.mean

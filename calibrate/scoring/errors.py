@@ -109,14 +109,15 @@ def kind(row: Scored) -> tuple[str, ...]:
     known = row.known
     if known is None:
         return ("not represented",)
+    model = catalog.model(known.model)
+    if model.has_experts:
+        where = {"single": "batch 1", "static": "static batch", "closed": "closed loop"}
+        return (f"{where.get(known.driver, known.driver)}, {row.engine}, experts",)
     if known.driver == "static":
-        heads = dense_layer(catalog.model(known.model)).attention
+        heads = dense_layer(model).attention
         grouped = heads.num_kv_heads < heads.num_heads
         return (f"static batch, {'grouped queries' if grouped else 'multi-head'}",)
     if known.driver == "single":
         return (f"batch 1, {'16 bits' if known.weights in ('bf16', 'fp16') else 'quantised'}",)
-    if known.driver == "offline":
-        return (f"offline, {row.engine}",)
-    if known.driver == "closed":
-        return (f"closed loop, {row.engine}",)
-    return (f"{known.driver}, {row.engine}",)
+    driver = "closed loop" if known.driver == "closed" else known.driver
+    return (f"{driver}, {row.engine}",)

@@ -18,7 +18,7 @@ class Unrepresentable(Exception):  # noqa: N818 - a reason, not a failure
 
 _NO_SHAPE = re.compile(
     r"[-_ ](instruct|chat|hf|it|fp8|fp16|bf16|fp4|nvfp4|w8a8|int8|int4|awq|gptq|dynamic|"
-    r"quantized|v0\.\d|2407|2501|99(\.9)?)(?=$|[-_ ])"
+    r"quantized|v0\.\d|2407|2501|2507|0528|99(\.9)?)(?=$|[-_ ])"
 )
 
 SAME_SHAPE = {
@@ -29,6 +29,11 @@ SAME_SHAPE = {
     "llama-3-70b": "llama-3.1-70b",
     "gptj-6b": "gpt-j-6b",
     "gpt-j": "gpt-j-6b",
+    "minimax-m2.5": "minimax-m2",
+    "deepseek-r1-0528": "deepseek-r1",
+    "qwen3-30b-a3b-2507": "qwen3-30b-a3b",
+    "qwen3-235b-a22b-2507": "qwen3-235b-a22b",
+    "llama-4-maverick-17b-128e": "llama-4-maverick",
 }
 """Models that differ from one of the catalogue in their training or their longest context only.
 Publishers write LLaMA 70B for Llama 2 70B: the first generation had 65B."""
@@ -81,8 +86,12 @@ _FORMATS = {
     "auto": "bf16",
     "fp8": "fp8",
     "fp8_e4m3": "fp8",
+    "fp8_block": "fp8-block",
     "int8": "int8",
     "int4": "int4",
+    "mxfp4": "mxfp4",
+    "nvfp4": "nvfp4",
+    "fp4": "nvfp4",
 }
 
 
@@ -104,3 +113,13 @@ def precision_name(published: str, *, unstated: str) -> str:
     if word not in _FORMATS:
         raise Unrepresentable(f"the format {published} is not modelled")
     return _FORMATS[word]
+
+
+def expert_precision_name(published: str) -> str | None:
+    """The format of experts where a cell states it apart; None where it does not.
+
+    >>> expert_precision_name("gemm=fp8 moe=fp8_block"), expert_precision_name("fp8")
+    ('fp8-block', None)
+    """
+    found = re.search(r"moe=(\S+)", published.lower())
+    return precision_name(found[1], unstated="bf16") if found else None

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from calibrate.scoring import Given, score_all
-from calibrate.scoring.conditions import Lengths, conditions
+from calibrate.scoring.conditions import Lengths, conditions, statement
 from calibrate.scoring.document import to_document
 from calibrate.scoring.drivers import document, preset
 from calibrate.scoring.errors import errors_of, groups, kind, source
@@ -99,7 +99,7 @@ class TestNames:
     def test_models(self, published: str, name: str) -> None:
         assert model_name(published) == name
 
-    @pytest.mark.parametrize("published", ["DeepSeek-V3", "gpt-oss-120b", "Llama-4-Maverick-FP8"])
+    @pytest.mark.parametrize("published", ["Falcon-180B", "Llama-5-Maverick-FP8"])
     def test_other_models_are_named_in_the_reason(self, published: str) -> None:
         with pytest.raises(Unrepresentable, match=published):
             model_name(published)
@@ -132,8 +132,9 @@ class TestNames:
         assert precision_name("int4-g32", unstated="bf16") == "int4"
         assert precision_name("bf16 (not restated)", unstated="fp8") == "bf16"
         assert precision_name("see doc", unstated="?") == "?"
-        with pytest.raises(Unrepresentable, match="nvfp4"):
-            precision_name("gemm=nvfp4 moe=nvfp4", unstated="bf16")
+        assert precision_name("gemm=nvfp4 moe=nvfp4", unstated="bf16") == "nvfp4"
+        with pytest.raises(Unrepresentable, match="w4a8"):
+            precision_name("gemm=w4a8 moe=w4a8", unstated="bf16")
 
 
 class TestConditions:
@@ -167,10 +168,11 @@ class TestConditions:
         ("changes", "reason"),
         [
             ({"pp": "2"}, "pipeline"),
-            ({"ep": "4"}, "expert"),
-            ({"dp_attn": "4"}, "data-parallel"),
-            ({"model": "DeepSeek-V3"}, "not in the catalogue"),
-            ({"model": "Mixtral 8x7B"}, "has experts: only dense ones are compared"),
+            ({"ep": "4"}, "do not hold replicas of 2 x 1, with experts over 4"),
+            ({"dp_attn": "4"}, "do not hold replicas of 2 x 4"),
+            ({"n_gpus": "16", "tp": "16"}, "on several nodes"),
+            ({"tp": "P0x(tp8) D0x(tp8)"}, "numbers of prefill and of decode workers"),
+            ({"model": "Falcon-180B"}, "not in the catalogue"),
             ({"gpu": "V100"}, "not in the catalogue"),
             ({"isl": "as in the dataset"}, "prompt lengths"),
             ({"osl": "up to 290"}, "output lengths"),
@@ -279,13 +281,61 @@ class TestErrors:
             assert kind(scored) == (f"static batch, {name}",)
 
 
+class TestExperts:
+    """Mixtures of experts: their formats, and how publishers state who holds them."""
+
+    def known(self, **changes: str) -> Any:
+        found = case(row(**changes)).known
+        assert found is not None
+        return found
+
+    def test_formats_are_those_of_the_checkpoint(self) -> None:
+        oss = statement(row(model="openai/gpt-oss-120b", weight_dtype="gemm=nvfp4 moe=nvfp4"))
+        assert (oss.weights, oss.experts) == ("bf16", "mxfp4")
+        assert any("mxfp4" in each for each in oss.remarks)
+        deepseek = self.known(model="deepseek-ai/DeepSeek-V3", weight_dtype="gemm=fp8 moe=fp8")
+        assert deepseek.weights == "fp8-block"
+        assert document(deepseek)["precision"]["activations"] == "fp8"
+
+    @pytest.mark.parametrize(
+        ("cells", "layout"),
+        [
+            ({"n_gpus": "4", "tp": "4", "ep": "4", "dp_attn": "1"}, (4, 1, 4)),
+            ({"n_gpus": "8", "tp": "8", "ep": "8", "dp_attn": "True"}, (1, 8, 8)),
+            ({"n_gpus": "8", "tp": "8", "ep": "not stated", "dp_attn": "enabled"}, (1, 8, 8)),
+            ({"n_gpus": "4", "tp": "1", "ep": "4", "dp_attn": "4"}, (1, 4, 4)),
+            ({"n_gpus": "8", "tp": "2", "ep": "", "dp_attn": ""}, (2, 1, 1)),
+        ],
+    )
+    def test_layouts(self, cells: dict[str, str], layout: tuple[int, int, int]) -> None:
+        known = self.known(model="Qwen3-235B-A22B", **cells)
+        assert (known.tensor_parallel, known.data_parallel, known.expert_parallel) == layout
+        fleet = document(known)["fleet"]
+        assert fleet["replicas"] * layout[0] * layout[1] == int(cells["n_gpus"])
+
+    def test_clients_that_keep_every_slot_busy(self) -> None:
+        """As many requests as slots in flight, prompts of a service whose lengths are published."""
+        known = self.known(
+            arrival="all at once, max_num_seqs running, steady state",
+            isl="lm-arena-chat prompts (lengths not published)",
+            n_requests="64",
+        )
+        assert (known.driver, known.size, known.prompt.mean) == ("closed", 4, 70)
+        assert any("LMSYS-Chat-1M" in each for each in known.assumed)
+
+    def test_static_scales_where_the_publication_is_known_for_them(self) -> None:
+        named = {"engine": "trtllm", "notes": "InferenceMAX: lengths uniform in [0.8,1.0]*nominal"}
+        assert document(self.known(**named))["precision"]["quantisation"] == "static"
+        assert document(self.known())["precision"]["quantisation"] == "dynamic"
+
+
 class TestTable:
     def test_units(self) -> None:
         assert measured(row(value="18.0", unit="ms")) == pytest.approx(0.018)
         assert measured(row(value="1,250.5", unit="tok/s")) == pytest.approx(1250.5)
 
     def test_scored_from_a_file(self, tmp_path: Path) -> None:
-        path = write(tmp_path / "t.csv", {}, {"metric": "ttft_mean"}, {"model": "DeepSeek-V3"})
+        path = write(tmp_path / "t.csv", {}, {"metric": "ttft_mean"}, {"model": "Falcon-180B"})
         tpot, ttft, moe = score_all([path], jobs=1)
         assert tpot.error is not None
         assert abs(tpot.error) < 0.2
@@ -295,11 +345,11 @@ class TestTable:
         assert (tpot.row.line, moe.row.line) == (2, 4)
         found = to_document([tpot, ttft, moe])
         assert (found["scored"], found["skipped"]) == (2, 1)
-        assert found["rows"][2]["reason"] == "the model DeepSeek-V3 is not in the catalogue"
+        assert found["rows"][2]["reason"] == "the model Falcon-180B is not in the catalogue"
         assert json.loads(json.dumps(found, allow_nan=False)) == found
 
     def test_on_the_command_line(self, tmp_path: Path) -> None:
-        path = write(tmp_path / "t.csv", {}, {"model": "DeepSeek-V3"})
+        path = write(tmp_path / "t.csv", {}, {"model": "Falcon-180B"})
         shown = CliRunner().invoke(app, ["score", str(path), "--jobs", "1"])
         assert shown.exit_code == 0
         assert "1 of 2 rows predicted" in shown.stdout
@@ -310,7 +360,7 @@ class TestTable:
         (group, moe) = found["groups"]
         assert group["model"] == "meta-llama/Llama-3.1-70B-Instruct"
         assert group["errors"]["tpot"]["count"] == 1
-        assert moe["reasons"] == {"the model DeepSeek-V3 is not in the catalogue": 1}
+        assert moe["reasons"] == {"the model Falcon-180B is not in the catalogue": 1}
 
     def test_a_page_of_markdown(self, tmp_path: Path) -> None:
         path = write(tmp_path / "t.csv", {}, {"tp": "8", "n_gpus": "8"}, {"model": "A|B"})
