@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 _SHAPE = keys(ModelSpec, "name", "layers", "source")
-_ARCHITECTURE_KEYS = (*_SHAPE, "num_layers", "parallel_mlp")
+_ARCHITECTURE_KEYS = (*_SHAPE, "num_layers", "full_layers", "parallel_mlp", "post_norms")
 """The keys of a model, but for those of its attention and its MLP."""
 
 DEFAULT_KERNELS = "vllm"
@@ -217,7 +217,7 @@ def _model_entry(path: Path) -> ModelSpec:
 
 def _layers(shape: Fields) -> tuple[LayerGroup, ...]:
     """The layers of an architecture: all alike, or ``dense_layers`` of them without the experts
-    that the others have."""
+    that the others have, and of the others ``full_layers`` without the window."""
     attention: type[GroupedQuery | Latent] = GroupedQuery
     if shape.has("kv_lora_rank"):
         attention = SparseLatent if shape.has("index_topk") else Latent
@@ -234,13 +234,20 @@ def _layers(shape: Fields) -> tuple[LayerGroup, ...]:
     shape.only(known)
     if dense >= count:
         raise shape.error("dense_layers", f"expected fewer than the {count} layers, found {dense}")
+    full = shape.count("full_layers") if shape.has("full_layers") else 0
+    if full > count - dense:
+        raise shape.error("full_layers", f"expected at most {count - dense}, found {full}")
     kinds: list[tuple[int, Attention, Mlp]] = []
     of_all = shape.record(attention)
     if dense:
         kinds.append((dense, of_all, DenseMlp(shape.whole("intermediate_size"))))
-    kinds.append((count - dense, of_all, shape.record(mlp)))
-    parallel = shape.flag("parallel_mlp", absent=False)
-    return tuple(LayerGroup(*kind, parallel_mlp=parallel) for kind in kinds)
+    whole = of_all
+    if full and isinstance(of_all, GroupedQuery):
+        whole = replace(of_all, sliding_window=None, attention_chunk=None)
+    usual = shape.record(mlp)
+    kinds += [(n, kind, usual) for n, kind in ((count - dense - full, of_all), (full, whole)) if n]
+    parallel, post = (shape.flag(key, absent=False) for key in ("parallel_mlp", "post_norms"))
+    return tuple(LayerGroup(*kind, parallel_mlp=parallel, post_norms=post) for kind in kinds)
 
 
 def _agrees(values: Fields, key: str, published: int, found: int) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from sim.catalog import huggingface_experts as experts
 from sim.catalog import huggingface_latent as latent
+from sim.catalog import huggingface_windows as windows
 from sim.catalog.fields import Fields
 from sim.catalog.files import read_json
 from sim.errors import printable, shorten
@@ -33,7 +34,8 @@ class _Family:
     (on all four projections when the key ``attention_bias`` says so, which ``biased`` stands in
     for). ``window`` is when attention looks back ``window_size`` tokens, or as many as the file
     says: "never", "always", or by the "switch" that Qwen classes have. ``layers`` turns the
-    attention into groups of layers where they are not all alike and dense.
+    attention into groups of layers where they are not all alike and dense. ``tied`` is whether the
+    LM head is the embedding, of ``vocabulary`` tokens, where the file does not say.
     """
 
     kv_heads: int | None
@@ -46,17 +48,41 @@ class _Family:
     window: str = "never"
     window_size: int | None = 4096
     layers: Callable[[Fields, GroupedQuery], tuple[LayerGroup, ...]] | None = None
+    tied: bool = False
+    vocabulary: int | None = None
 
 
-_WINDOW_LAYERS = 28
-"""``max_window_layers`` of the Qwen classes where the file does not say."""
+_GEMMA_3 = _Family(
+    4, 256, 131072, bias="key", qk_norm=True, window="always", layers=windows.gemma3, tied=True,
+    vocabulary=262208,
+)  # fmt: skip
+_GEMMA_4 = _Family(
+    4, 256, 131072, bias="key", qk_norm=True, window="always", window_size=512,
+    layers=windows.gemma4, tied=True, vocabulary=262144,
+)  # fmt: skip
 
 FAMILIES = {
     "LlamaForCausalLM": _Family(None, None, 2048, bias="key", mlp_bias=True),
     "MistralForCausalLM": _Family(8, None, 131072, bias="never", window="always"),
     "Phi3ForCausalLM": _Family(None, None, 4096, bias="never", window="always", window_size=None),
-    "Qwen2ForCausalLM": _Family(32, None, 32768, bias="qkv", window="switch"),
-    "Qwen3ForCausalLM": _Family(32, 128, 32768, bias="key", qk_norm=True, window="switch"),
+    "Qwen2ForCausalLM": _Family(32, None, 32768, bias="qkv", window="switch", layers=windows.qwen),
+    "Qwen3ForCausalLM": _Family(
+        32, 128, 32768, bias="key", qk_norm=True, window="switch", layers=windows.qwen
+    ),
+    "Gemma2ForCausalLM": _Family(
+        4,
+        256,
+        8192,
+        bias="key",
+        window="always",
+        layers=windows.gemma2,
+        tied=True,
+        vocabulary=256000,
+    ),
+    "Gemma3ForCausalLM": _GEMMA_3,
+    "Gemma3ForConditionalGeneration": _GEMMA_3,
+    "Gemma4ForCausalLM": _GEMMA_4,
+    "Gemma4ForConditionalGeneration": _GEMMA_4,
     "MixtralForCausalLM": _Family(
         8, None, 131072, bias="never", window="always", window_size=None, layers=experts.mixtral
     ),
@@ -106,19 +132,28 @@ def read_config(path: Path) -> ModelSpec:
         config = config.inner("text_config")
     if architecture in LATENT:
         usual, layers_of = LATENT[architecture]
-        layers = layers_of(config)
+        layers, tied = layers_of(config), False
     else:
         family = FAMILIES[architecture]
         usual, layers = family.max_positions, _layers(config, family, _attention(config, family))
+        tied = family.tied
     return ModelSpec(
         name=path.resolve().parent.name if path.name == "config.json" else path.stem,
         hidden_size=config.whole("hidden_size"),
         layers=layers,
-        vocab_size=config.whole("vocab_size"),
+        vocab_size=_vocabulary(config, architecture),
         max_position_embeddings=config.optional_whole("max_position_embeddings", usual) or usual,
-        tie_word_embeddings=config.flag("tie_word_embeddings", absent=False),
+        tie_word_embeddings=config.flag("tie_word_embeddings", absent=tied),
         source=f"{path} ({architecture})",
     )
+
+
+def _vocabulary(config: Fields, architecture: str) -> int:
+    """Tokens of the vocabulary: what the file says, or for some classes their usual number."""
+    usual = FAMILIES[architecture].vocabulary if architecture in FAMILIES else None
+    if usual is not None and not config.has("vocab_size"):
+        return usual
+    return config.whole("vocab_size")
 
 
 def _attention(config: Fields, family: _Family) -> GroupedQuery:
@@ -191,7 +226,7 @@ def _sliding_window(config: Fields, family: _Family) -> int | None:
     if not config.flag("use_sliding_window", absent=False):
         return None
     # Qwen layers below max_window_layers attend to everything.
-    full_layers = config.optional_whole("max_window_layers", _WINDOW_LAYERS)
+    full_layers = config.optional_whole("max_window_layers", windows.WINDOW_LAYERS)
     if full_layers is not None and full_layers >= config.whole("num_hidden_layers"):
         return None
     return config.optional_whole("sliding_window", family.window_size)

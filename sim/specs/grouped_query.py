@@ -21,7 +21,8 @@ class GroupedQuery:
     keys. ``sliding_window`` is the number of tokens attention looks back, the query's own included;
     with ``attention_chunk`` it looks back to the last multiple of that instead; None for all.
     ``sinks`` adds a number to each query head, which takes part in the softmax and keeps nothing.
-    Raises ValueError for an impossible shape.
+    ``softcap`` says that scores are squashed before the softmax, ``shared_kv`` that one projection
+    makes both keys and values (which are kept apart). Raises ValueError for an impossible shape.
     """
 
     num_heads: int
@@ -33,6 +34,8 @@ class GroupedQuery:
     output_bias: bool = False
     attention_chunk: int | None = None
     sinks: bool = False
+    softcap: bool = False
+    shared_kv: bool = False
 
     def __post_init__(self) -> None:
         require_positive(self, "num_heads", "num_kv_heads", "head_dim")
@@ -61,6 +64,11 @@ class GroupedQuery:
         return self.num_heads * self.head_dim
 
     @property
+    def projected(self) -> int:
+        """Width of queries, keys and values as they come from the hidden state."""
+        return self.query_size + (1 if self.shared_kv else 2) * self.kv_size
+
+    @property
     def kv_size(self) -> int:
         """Width of all key heads together; the value heads are as wide again."""
         return self.num_kv_heads * self.head_dim
@@ -76,7 +84,7 @@ class GroupedQuery:
         Those are shared out though every GPU has some of them whole: they are few.
         """
         one = self.share(layout.tensor)
-        projections = hidden_size * (2 * one.query_size + 2 * one.kv_size)
+        projections = hidden_size * (one.query_size + one.projected)
         found = Weights("attention", projections, "projections")
         small = self._norms_and_biases(hidden_size) / layout.tensor
         return (
@@ -112,7 +120,7 @@ class GroupedQuery:
 
     def flops_per_token(self, hidden_size: int) -> float:
         """Two for each weight of the projections."""
-        return 2.0 * hidden_size * (2 * self.query_size + 2 * self.kv_size)
+        return 2.0 * hidden_size * (self.query_size + self.projected)
 
     def widest(self, hidden_size: int, layout: Layout) -> float:
         """Queries, keys, values and the result."""
@@ -151,5 +159,7 @@ class GroupedQuery:
 
     @property
     def left_out(self) -> str | None:
-        """Nothing."""
-        return None
+        """The soft cap."""
+        if not self.softcap:
+            return None
+        return "The soft cap on attention's scores is not timed: no kernel timings have it."

@@ -129,13 +129,14 @@ class LayerGroup:
     """``count`` layers of a model that are all alike.
 
     With ``parallel_mlp`` attention and MLP read the same normed input, so that a layer has one
-    norm, not two.
+    norm, not two; with ``post_norms`` the results of both are normed as well.
     """
 
     count: int
     attention: Attention
     mlp: Mlp
     parallel_mlp: bool = False
+    post_norms: bool = False
 
     def __post_init__(self) -> None:
         if self.count < 1:
@@ -144,7 +145,7 @@ class LayerGroup:
     @property
     def norms(self) -> int:
         """Norms of the hidden state in one layer."""
-        return 1 if self.parallel_mlp else 2
+        return (1 if self.parallel_mlp else 2) + (2 if self.post_norms else 0)
 
     def weights(self, hidden_size: int, layout: Layout = ONE_GPU) -> tuple[Weights, ...]:
         """What one GPU holds of one layer, but for the norms of the hidden state."""

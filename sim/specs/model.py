@@ -143,6 +143,16 @@ class ModelSpec:
         """
         return sum(g.count * g.attention.kv_bytes_per_token(precision, layout) for g in self.layers)
 
+    def kv_bytes_of(self, length: int, precision: str, layout: Layout = ONE_GPU) -> float:
+        """Bytes that one GPU keeps of a sequence of ``length`` tokens: of each layer all of them,
+        or those that its window can show, and its constant state. Ignores block rounding."""
+        total = 0.0
+        for group in self.layers:
+            token, window, state = group.attention.kept(precision, layout)
+            tokens = length if window is None else min(length, window.size)
+            total += group.count * (token * tokens + state)
+        return total
+
     def linear_flops_per_token(self) -> float:
         """FLOP of all layers' projections for one token.
 

@@ -17,6 +17,7 @@ from sim import catalog
 from sim.errors import UsageError
 from sim.specs.gpu import GpuSpec
 from sim.specs.model import ModelSpec
+from sim.specs.window import Window
 from tests.dense_models import attention_of, mlp_of
 from tests.places import ROOT
 
@@ -546,7 +547,7 @@ class TestHuggingFace:
         self, tmp_path: Path, changes: dict[str, Any], window: int | None
     ) -> None:
         spec = config(tmp_path, family("Qwen2ForCausalLM"), **changes)
-        assert attention_of(spec).sliding_window == window
+        assert spec.windows == (() if window is None else (Window(window),))
 
     @pytest.mark.parametrize(
         ("changes", "message"),

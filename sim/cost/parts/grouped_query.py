@@ -49,6 +49,7 @@ class GroupedQueryPart:
         (read,) = attention.reads(d.kv_cache, d.layout)
         self._kernels, self._hidden = kernels, d.model.hidden_size
         self._query_size, self._kv_size = one.query_size, one.kv_size
+        self._projected = one.projected
         self.inputs = (self._hidden, self._query_size)
         self.window = window = attention.window
         # tokens of a part and its context that see each other; chunks are cut before
@@ -84,7 +85,7 @@ class GroupedQueryPart:
         """The projections, rotary positions, and the write to the cache."""
         h, q, kv, layers = self._hidden, self._query_size, self._kv_size, self._layers
         return [
-            self._kernels.projection("qkv projection", layers, m, h, q + 2 * kv),
+            self._kernels.projection("qkv projection", layers, m, h, self._projected),
             self._kernels.rotary(layers, m, q, kv),
             self._kernels.projection("output projection", layers, m, q, h),
         ]
