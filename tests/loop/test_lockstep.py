@@ -212,3 +212,28 @@ def test_windows_on_ranks(model: str, fleet: dict[str, object]) -> None:
 def test_a_dense_model_has_no_ranks() -> None:
     with pytest.raises(UsageError, match=r"llama-3.2-1b has no experts that 4 ranks could share"):
         sim.simulate(changed(SCENARIO, {"model": "llama-3.2-1b", "fleet.expert_parallel": False}))
+
+
+@pytest.mark.parametrize(("gpus", "measured"), [(2, 16_818 / 2), (8, 31_880 / 8)])
+def test_experts_over_pcie_cost_what_was_published(gpus: int, measured: float) -> None:
+    """Qwen3-30B-A3B in FP4 on RTX PRO 6000, prompts and answers of 1,000 tokens, all at once: 9,938
+    output tokens/s on one GPU, and so many a GPU where data ranks share the experts over PCIe
+    (TensorRT-LLM's performance overview, 03e27c7)."""
+
+    def speed(count: int) -> float:
+        spread = {"data_parallel": count, "expert_parallel": True} if count > 1 else {}
+        precision = {"weights": "nvfp4", "activations": "nvfp4", "kv_cache": "fp8"}
+        changes = {
+            "model": "qwen3-30b-a3b",
+            "engine": "tensorrt-llm",
+            "fleet": {"gpu": "rtx-pro-6000", **spread},
+            "precision": precision,
+            "max_model_len": 2048,
+            "scheduler.max_num_seqs": 1024,
+            "workload.prompt_tokens.value": 1000,
+            "workload.output_tokens.value": 1000,
+            "run.requests": 400 * count,
+        }
+        return float(sim.simulate(changed(SCENARIO, changes)).summary["output_throughput"]) / count
+
+    assert speed(gpus) / speed(1) == pytest.approx(measured / 9938, rel=0.05)
