@@ -94,6 +94,10 @@ class TestNames:
             ("Meta-Llama-3-8B", "llama-3.1-8b"),
             ("llama2-70b-99", "llama-2-70b"),
             ("Llama-3.2-1B", "llama-3.2-1b"),
+            ("deepseek-ai/DeepSeek-R1-0528", "deepseek-r1"),
+            ("nvidia/DeepSeek-R1-0528-FP4", "deepseek-r1"),
+            ("deepseek-ai/DeepSeek-V3.2-Exp", "deepseek-v3.2"),
+            ("moonshotai/Kimi-K2-Instruct-0905", "kimi-k2"),
         ],
     )
     def test_models(self, published: str, name: str) -> None:
