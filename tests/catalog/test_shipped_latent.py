@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from calibrate.gpu_names import names
 from sim import catalog
 from sim.cost import CostModel, Deployment
+from sim.cost.parts import AttentionPart, attention_part
+from sim.cost.rooflines import Rooflines
 from sim.iteration import Part
 from sim.specs.layout import Layout
 from tests.places import ROOT
@@ -47,3 +51,57 @@ def test_it_is_measured_on_eight_gpus(gpu: str, model: str) -> None:
         for operator in (attention.decode(32, 32 * 4000), attention.prefill([Part(3000, 0)], 0)):
             assert float(np.asarray(operator.measured)) == 1
             assert 0 < float(np.asarray(operator.error)) < 0.22
+
+
+def block(name: str) -> tuple[AttentionPart, Rooflines]:
+    """The attention of one layer in fp8 on one H200."""
+    model = catalog.model(name)
+    (group, *_) = model.layers
+    one = replace(group, count=1)
+    d = Deployment(
+        replace(model, layers=(one,)), catalog.gpu("h200-sxm"), catalog.engine("ideal"),
+        "fp8", "fp8", "fp8",
+    )  # fmt: skip
+    kernels = Rooflines(d)
+    return attention_part(one, d, kernels), kernels
+
+
+def of_products(part: AttentionPart, kernels: Rooflines, tokens: int) -> float:
+    assert not kernels.quantises  # the products of the profile contain it
+    return sum(float(np.asarray(o.seconds)) for o in part.per_token(float(tokens)))
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "context", "measured"),
+    [
+        ("deepseek-v3", 1, 1024, 148e-6),
+        ("deepseek-v3", 256, 65_536, 6318e-6),
+        ("deepseek-v3.2", 1, 131_072, 216e-6),
+        ("deepseek-v3.2", 256, 128, 755e-6),
+        ("deepseek-v3.2", 256, 131_072, 1976e-6),
+    ],
+)
+def test_published_blocks_that_decode(name: str, batch: int, context: int, measured: float) -> None:
+    """vLLM 0.24 on an H200, weights and cache in fp8, 128 heads (aiconfigurator-core tables)."""
+    part, kernels = block(name)
+    found = of_products(part, kernels, batch)
+    found += float(np.asarray(part.decode(batch, batch * context).seconds))
+    assert found == pytest.approx(measured, rel=0.12)
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "measured"),
+    [
+        ("deepseek-v3", 512, 0.396e-3),
+        ("deepseek-v3", 8192, 7.313e-3),
+        ("deepseek-v3", 32_768, 68.265e-3),
+        ("deepseek-v3.2", 512, 1.621e-3),
+        ("deepseek-v3.2", 8192, 13.982e-3),
+        ("deepseek-v3.2", 32_768, 65.608e-3),
+    ],
+)
+def test_published_blocks_of_prompts(name: str, tokens: int, measured: float) -> None:
+    """The same; sparse attention is slower up to some 32,000 tokens."""
+    part, kernels = block(name)
+    seconds, _ = part.prefill_seconds([Part(tokens, 0)], 0)
+    assert of_products(part, kernels, tokens) + seconds == pytest.approx(measured, rel=0.08)
