@@ -56,16 +56,17 @@ class MixtureOfExperts:
 
     def weights(self, hidden_size: int, layout: Layout = ONE_GPU) -> tuple[Weights, ...]:
         """The experts of one group of GPUs, or of each expert a part; the router, which every GPU
-        has whole; the shared experts, which are an MLP like any other."""
+        has whole; the shared experts, cut like any MLP, but whole on tensor ranks that have a share
+        of the tokens each."""
         held, width = self.held(layout), layout.expert_width
         experts = held * self.expert_parameters(hidden_size) / width
         router = self.num_experts * (hidden_size + (1 if self.router_bias else 0))
         found = [Weights("experts", experts, "experts"), Weights("router", router, "kept")]
         if self.shared_intermediate_size:
             shared = self.mlp_matrices * hidden_size * self.shared_intermediate_size
-            found.append(Weights("shared experts", shared / layout.tensor, "projections"))
+            found.append(Weights("shared experts", shared / self._cut(layout), "projections"))
         biases = held * self._expert_biases(hidden_size) / width
-        biases += self._biases(hidden_size, self.shared_intermediate_size) / layout.tensor
+        biases += self._biases(hidden_size, self.shared_intermediate_size) / self._cut(layout)
         if biases:
             found.append(Weights("experts' biases", biases, "kept"))
         return tuple(found)
@@ -127,6 +128,10 @@ class MixtureOfExperts:
     def left_out(self) -> str | None:
         """Skew."""
         return "Every expert is taken to be chosen equally often."
+
+    def _cut(self, layout: Layout) -> int:
+        """GPUs that share the width of the shared experts: those with the same tokens."""
+        return 1 if layout.shares_tokens else layout.tensor
 
     def _expert_biases(self, hidden_size: int) -> int:
         return self._biases(hidden_size, self.moe_intermediate_size)

@@ -68,6 +68,12 @@ class Layout:
         return replace(self, tensor=tensor, expert=tensor * self.data if whole else self.expert)
 
     @property
+    def shares_tokens(self) -> bool:
+        """Whether the tensor ranks bring a share of their tokens each to the experts: where whole
+        experts are spread over data ranks too (vLLM's sequence-parallel experts)."""
+        return min(self.tensor, self.data, self.expert) > 1
+
+    @property
     def expert_width(self) -> int:
         """GPUs that share the width of one expert."""
         return self.ranks // self.expert

@@ -103,6 +103,27 @@ def test_tensor_and_data_ranks_together_spread_the_tokens_over_all() -> None:
     )
 
 
+def test_shared_experts_are_whole_where_tensor_ranks_share_the_tokens() -> None:
+    """DeepSeek-V3: 58 layers whose shared expert has 3 x 7,168 x 2,048 weights. On 2 x 4 GPUs each
+    has all of it for half of its rank's 64 tokens, else half of it for all 64: the same work, but
+    twice the weights; so with the router, which is whole either way."""
+    model = catalog.model("deepseek-v3")
+    split, plain = (
+        Deployment(model, GPU, IDEAL, layout=layout)
+        for layout in (Layout(tensor=2, data=4, expert=8), Layout(tensor=2, data=4))
+    )
+    assert split.weight_bytes() - plain.weight_bytes() == 2 * 58 * 3 * 7168 * 2048 / 2
+    mine, theirs = (
+        {o.name: o for o in CostModel(d).by_size.of_one_rank(64.0)} for d in (split, plain)
+    )
+    name = "shared experts: gate and up projection"
+    assert mine[name].flops == theirs[name].flops
+    assert mine[name].bytes - theirs[name].bytes == 58 * (
+        7168 * 2048 * 2 - 32 * 7168 * 2  # half of the matrix more, of the inputs less
+    )
+    assert mine["router"].flops == theirs["router"].flops / 2
+
+
 def test_data_ranks_may_cut_experts_over_all_gpus() -> None:
     """vLLM without expert parallelism: every expert over 4 x 2 GPUs, tokens gathered over data
     ranks, the tensor ranks' sums all-reduced as ever."""

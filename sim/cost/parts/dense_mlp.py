@@ -13,10 +13,18 @@ class DenseMlpPart:
 
     all_reduces = 1
 
-    def __init__(self, mlp: DenseMlp, layers: int, d: Deployment, kernels: Rooflines) -> None:
+    def __init__(
+        self,
+        mlp: DenseMlp,
+        layers: int,
+        d: Deployment,
+        kernels: Rooflines,
+        gpus: int | None = None,
+    ) -> None:
+        """``gpus`` share its width: by default the tensor ranks."""
         self._layers, self._kernels = layers, kernels
         self._hidden, self._matrices = d.model.hidden_size, mlp.mlp_matrices
-        self._inner = mlp.share(d.layout.tensor)
+        self._inner = mlp.share(gpus or d.layout.tensor)
         self.inputs = (self._hidden, self._inner)
 
     def per_token(self, m: Amount) -> list[Operator]:

@@ -53,26 +53,26 @@ class MixtureOfExpertsPart:
         self._shared: DenseMlpPart | None = None
         if mlp.shared_intermediate_size:
             shared = DenseMlp(mlp.shared_intermediate_size, mlp.mlp_bias, mlp.mlp_matrices)
-            self._shared = DenseMlpPart(shared, layers, d, kernels)
-        self.inputs = () if self._shared is None else self._shared.inputs
-        # tensor ranks bring a share of their tokens each where whole experts are spread over them
-        # and over data ranks (vLLM's sequence-parallel experts), and get those of the others back
+            gpus = 1 if d.layout.shares_tokens else d.layout.tensor
+            self._shared = DenseMlpPart(shared, layers, d, kernels, gpus)
+        # tensor ranks that bring a share of their tokens each get those of the others back
+        self._among = d.layout.tensor if d.layout.shares_tokens else 1
+        widths = () if self._shared is None else self._shared.inputs
+        self.inputs = tuple(width / self._among for width in widths)
         spread = d.layout.expert > 1 and d.layout.data > 1
         self._exchanging = d.layout.ranks if spread else d.layout.data
-        self._regathers = spread and d.layout.tensor > 1
         self.all_reduces = 0 if spread else 1
 
     def per_token(self, m: Amount) -> list[Operator]:
         """What depends on the number of tokens in the pass and on nothing else."""
         h, layers, kernels = self._hidden, self._layers, self._kernels
-        operators = [kernels.unquantised("router", layers, m, h, self._mlp.num_experts)]
-        if self._regathers:
+        own = m / self._among
+        operators = [kernels.unquantised("router", layers, own, h, self._mlp.num_experts)]
+        if self._among > 1:
             whole = m * h * kernels.moved
-            operators.append(
-                kernels.all_gather("experts: tokens back", layers, whole, self._layout.tensor)
-            )
+            operators.append(kernels.all_gather("experts: tokens back", layers, whole, self._among))
         if self._shared is not None:
-            shared = self._shared.per_token(m)
+            shared = self._shared.per_token(own)
             operators += [o._replace(name=f"shared experts: {o.name}") for o in shared]
         return operators
 
