@@ -93,7 +93,7 @@ def _pair(first: Found, second: Found, operator: str, precision: str) -> Pair:
 def _times(found: Found, operator: str, precision: str, shape: dict[str, Floats]) -> Floats | None:
     fit = found.profile.kernels[operator][precision]
     choice = choose(operator, precision, found.gpu, fit.form)
-    if choice is None or not choice.suits(fit):
+    if choice is None or not choice.suits(fit) or not set(choice.form.variables) <= set(shape):
         return None
     return choice.form.price(fit, shape, choice.ceilings)
 

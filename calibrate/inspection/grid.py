@@ -32,11 +32,25 @@ POWERS: Mapping[str, tuple[float, ...]] = {
     "tokens": (32, 128, 512, 2048, 8192),
     "bytes": tuple(4.0**e for e in range(5, 16)),
     "gpus": (2, 4, 8),
+    "q_heads": (8, 16, 64, 128),
 }
 CONTEXTS: Mapping[str, tuple[float, ...]] = {
     "decode_attention": (128, 512, 2048, 8192, 32768, 131072),
     "prefill_attention": (0, 1024, 4096, 32768),
+    "mla_decode": (128, 512, 2048, 8192, 32768, 131072),
+    "dsa_decode": (128, 512, 2048, 8192, 32768, 131072),
 }
+_LATENT = {"latent": 512.0, "rope": 64.0}
+_INDEXED = {**_LATENT, "index_heads": 64.0, "index_dim": 128.0, "topk": 2048.0}
+CONSTANT: Mapping[str, Mapping[str, float]] = {
+    "decode_attention": {"skew": 1.0},
+    "mla_decode": _LATENT,
+    "mla_prefill": {"context": 0.0, "head_dim": 160.0},
+    "dsa_decode": _INDEXED,
+    "dsa_prefill": {**_INDEXED, "context": 0.0},
+}
+"""Variables that have one value in every usual shape: those of DeepSeek's latent attention."""
+
 FIXED = {"context": (0.0, 0.0), "skew": (1.0, 1.0)}
 """What a variable was where the ranges do not name it: it was not varied then."""
 
@@ -60,7 +74,10 @@ def shapes(operator: str, ranges: Ranges) -> dict[str, Floats]:
     ]
     table = np.array(rows, dtype=np.float64).reshape(-1, len(columns))
     found = {name: table[:, index] for index, name in enumerate(columns)}
-    return {**found, "skew": np.ones(len(table))} if operator == "decode_attention" else found
+    if operator == "mla_prefill":  # each head has a key and a value of its own
+        found["kv_heads"] = found["q_heads"]
+    constant = CONSTANT.get(operator, {})
+    return {**found, **{name: np.full(len(table), value) for name, value in constant.items()}}
 
 
 def _groups(operator: str) -> tuple[tuple[str, ...], ...]:
@@ -70,6 +87,10 @@ def _groups(operator: str) -> tuple[tuple[str, ...], ...]:
         "gemm": (("m",), ("n", "k")),
         "decode_attention": (("batch",), ("context",), heads),
         "prefill_attention": (("batch",), ("tokens",), ("context",), heads),
+        "mla_decode": (("batch",), ("context",), ("q_heads",)),
+        "mla_prefill": (("batch",), ("tokens",), ("q_heads",)),
+        "dsa_decode": (("batch",), ("context",), ("q_heads",)),
+        "dsa_prefill": (("batch",), ("tokens",), ("q_heads",)),
         "all_reduce": (("bytes",), ("gpus",)),
     }
     return known.get(operator, (("bytes",),))
@@ -113,7 +134,7 @@ def _corners(group: tuple[str, ...], ranges: Ranges) -> list[tuple[float, ...]]:
 
 def _plausible(shape: Mapping[str, float]) -> bool:
     if "head_dim" not in shape:
-        return True
+        return shape.get("batch", 1) * shape.get("tokens", 0) <= MOST_PROMPT
     if shape["q_heads"] % shape["kv_heads"]:
         return False
     held = shape["context"] + shape.get("tokens", 0)

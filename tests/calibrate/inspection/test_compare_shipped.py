@@ -1,0 +1,22 @@
+"""Two profiles of the catalogue side by side, every operator that they have."""
+
+from __future__ import annotations
+
+import json
+
+from typer.testing import CliRunner
+
+from sim.cli import app
+
+
+def test_latent_attention_is_compared_over_usual_shapes() -> None:
+    """The H200 is an H100 with 1.43 times its bandwidth: nothing of it takes longer by much."""
+    done = CliRunner().invoke(app, ["calibrate", "diff", "h100-sxm", "h200-sxm", "--json"])
+    assert done.exit_code == 0, done.output
+    pairs = json.loads(done.stdout)["operators"]
+    found = {(pair["operator"], pair["precision"]): pair["ratio"] for pair in pairs}
+    for operator in ("mla_decode", "mla_prefill", "dsa_decode", "dsa_prefill"):
+        for precision in ("bf16", "fp8"):
+            ratio = found[operator, precision]
+            assert ratio["shapes"] > 10
+            assert 1 / 1.5 < ratio["p10"] <= ratio["median"] <= ratio["p90"] < 1.2
