@@ -249,9 +249,11 @@ class Replica:
         """Tokens that are filled once ``plan`` has run, and what is recorded of windows."""
         kv, batch = self.scheduler.kv, self.scheduler.decoding
         held, filling = plan.held, plan.decode
-        if isinstance(kv, WindowedAllocator):
-            held, filling = filled(kv, plan, batch)
         seen = batch.seen(plan.sequences, plan.context)
+        if isinstance(kv, WindowedAllocator):
+            padded = plan.sequences != batch.size or plan.context != batch.context
+            of_members = batch.seen(batch.size, batch.context) if padded else seen
+            held, filling = filled(kv, plan, batch, of_members)
         return held, self._recorder.pack_seen(*seen.tokens, *seen.growing, filling)
 
     def _note_resumed(self, chunk: Chunk, end: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sim.growth.seen import Seen
 from sim.growth.steady import Line, Steady
 from sim.iteration import Part, Timer
 from sim.memory.windowed import WindowedAllocator
@@ -37,28 +38,32 @@ class WindowedTimer(Timer):
         return self._timer.windowed_iteration(sequences, context, parts, admitted, seen)
 
 
-def filled(kv: WindowedAllocator, plan: Plan, batch: Steady) -> tuple[int, int]:
+def filled(kv: WindowedAllocator, plan: Plan, batch: Steady, seen: Seen) -> tuple[int, int]:
     """Tokens that are filled in all groups of layers once ``plan`` has run, and by how many that
     grows with each iteration like it.
 
-    ``batch`` is as it was before. A token counts in a group as long as its block could not be given
-    back for what comes next, however its block is shared.
+    ``batch`` is as it was before, and ``seen`` what its members see. A token counts in a group as
+    long as its block could not be given back for what comes next, however its block is shared.
     """
-    seen = batch.seen(batch.size, batch.context)
     gained = batch.size if plan.decode else 0
-    held = batch.context + gained + sum(chunk.context + chunk.tokens for chunk in plan.chunks)
-    tokens = filling = 0
-    for number, window in ((group.number, group.window) for group in kv.groups):
+    tokens = filling = groups = 0
+    whole = batch.context + gained
+    for chunk in plan.chunks:
+        whole += chunk.context + chunk.tokens
+    for number, window, _ in kv.groups:
+        groups += number
         if window is None:
-            growing, inside = gained, batch.context + gained
-            inside += sum(chunk.context + chunk.tokens for chunk in plan.chunks)
-        else:
-            place = batch.windows.index(window)
-            growing = seen.growing[place] if gained else 0
-            inside = seen.tokens[place] + gained
-            inside += sum(window.seen(chunk.context) + chunk.tokens for chunk in plan.chunks)
+            tokens += number * whole
+            filling += number * gained
+            continue
+        place = batch.windows.index(window)
+        inside = seen.tokens[place] + gained
+        for chunk in plan.chunks:
+            inside += window.seen(chunk.context) + chunk.tokens
         tokens += number * inside
-        filling += number * growing
-    rest = max(0, plan.held - held)  # of requests that hold memory and are not computed
-    whole = sum(group.number for group in kv.groups)
-    return min(tokens + rest * whole, kv.reserved), filling
+        if gained:
+            filling += number * seen.growing[place]
+    rest = plan.held - whole  # of requests that hold memory and are not computed
+    if rest > 0:
+        tokens += rest * groups
+    return min(tokens, kv.reserved), filling

@@ -86,12 +86,14 @@ class WindowedAllocator(Allocator):
         """Blocks of all groups that hold ``tokens``, ``computed`` of them before the last
         iteration. What is reserved ahead, before anything is computed, is as much as there will be
         at once."""
+        blocks = 0
         if computed:
-            return sum(group.number * group.blocks(computed, tokens) for group in self.groups)
-        return sum(
-            group.number * min(group.blocks(0, tokens), most)
-            for group, most in zip(self.groups, self._most, strict=True)
-        )
+            for group in self.groups:
+                blocks += group.number * group.blocks(computed, tokens)
+        else:
+            for group, most in zip(self.groups, self._most, strict=True):
+                blocks += group.number * min(group.blocks(0, tokens), most)
+        return blocks
 
     def can_ever_fit(self, tokens: int) -> bool:
         """Whether an empty cache could hold one sequence of that length."""
@@ -198,9 +200,9 @@ class WindowedAllocator(Allocator):
         """Blocks that the iteration after so many more takes more than it gives back, chunks that
         begin left out."""
         place, blocks = -self._grown - ahead, 0
-        for kind, group in enumerate(self.groups):
+        for group, takes, gives in zip(self.groups, self._takes, self._gives, strict=True):
             at = place % group.block
-            blocks += group.number * (self._takes[kind][at] - self._gives[kind][at])
+            blocks += group.number * (takes[at] - gives[at])
         return blocks
 
     def grow(self, iterations: int) -> bool:
@@ -215,7 +217,9 @@ class WindowedAllocator(Allocator):
             return True
         self._settle()
         begun = self._begun()
-        blocks = self._net(0) - sum(self._closed(turn) for turn in begun)
+        blocks = self._net(0)
+        for turn in begun:
+            blocks -= self._closed(turn)
         if blocks > self.free_blocks:
             for turn in begun:
                 heappush(self._chunks, turn)

@@ -13,6 +13,7 @@ import sim
 from sim import catalog
 from sim.cost import CostModel, Deployment
 from sim.cost.kernels.prompts import Prompts, _seen_by_tiles
+from sim.cost.trust import ATTENTION_ERROR
 from sim.growth.seen import Seen
 from sim.iteration import Batch, Part
 from sim.specs.gpu import GpuSpec
@@ -200,3 +201,18 @@ def test_flops_of_a_token_leave_out_what_a_window_hides() -> None:
     assert LOCAL.windows == (Window(1024),)
     assert catalog.model(MODELS / "tiny-chunks").windows == (Window(32, chunked=True),)
     assert np.isclose(LLAMA.attention_flops_per_token(5000), 16_384 * 32 * 5000)
+
+
+def test_no_profile_has_measured_attention_through_a_window() -> None:
+    """Half of the layers: as much is measured as the others take of the time."""
+    all_local, half = windowed((32, {"sliding_window": 1024})), windowed(
+        (16, {"sliding_window": 10**5}), (16, {})
+    )  # fmt: skip
+    for batch in (Batch(8, 8 * 4000), Batch(0, 0, [Part(2000, 0)], 1)):
+        whole, local, mixed = (
+            next(o for o in cost(model, PROFILED).pass_operators(batch) if "attention" in o.name)
+            for model in (LLAMA, all_local, half)
+        )
+        assert (float(whole.measured), float(local.measured)) == (1.0, 0.0)
+        assert float(local.error) >= ATTENTION_ERROR > float(whole.error)
+        assert float(mixed.measured) == pytest.approx(0.5)

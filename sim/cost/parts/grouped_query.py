@@ -79,6 +79,8 @@ class GroupedQueryPart:
         prompts = None if kernel is None else prompts_of(gpu, kernel, heads)
         if prompts is not None:
             self._prompts, self._trust = prompts
+            if window is not None:
+                self._trust = PromptTrust(0.0, False, max(ATTENTION_ERROR, self._trust.error))
             self._floor = self._prompts.floor
 
     def per_token(self, m: Amount) -> list[Operator]:
@@ -130,6 +132,8 @@ class GroupedQueryPart:
         )
         if self._table is not None:
             operator = measured(operator, 1, self._table.timing(sequences, context))
+            if self.window is not None:
+                operator = unmeasured(operator)
         return operator.slowed(self._slower)
 
     def prefill_seconds(self, parts: Sequence[Part], sequences: int) -> tuple[float, float]:
@@ -214,6 +218,12 @@ class GroupedQueryPart:
             *("prefill attention", flops, traffic, compute, memory, latency, 0.0, False),
             *self._trust.of(fresh),
         )
+
+
+def unmeasured(operator: Operator) -> Operator:
+    """The same through a window: timings of whole contexts say less of it than they claim."""
+    error = np.maximum(operator.error, ATTENTION_ERROR)
+    return operator._replace(error=error, measured=operator.measured * 0.0)
 
 
 def prefill_share(keys: float) -> float:
