@@ -1,4 +1,4 @@
-"""Provides the layer of a model whose layers are all alike and dense: the ones measured here."""
+"""Provides the layer of a model whose layers are all alike: dense, and without windows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def dense_layer(model: ModelSpec) -> DenseLayer:
     if found is None:
         raise UsageError(
             f"model: {model.name} has layers of a kind that is not measured; choose a model whose "
-            "layers all have grouped-query attention and a dense MLP"
+            "layers all have grouped-query attention to the whole context and a dense MLP"
         )
     return found
 
@@ -41,5 +41,7 @@ def _dense(model: ModelSpec) -> DenseLayer | None:
     attention, mlp = group.attention, group.mlp
     alike = len(model.layers) == 1
     if not (alike and isinstance(attention, GroupedQuery) and isinstance(mlp, DenseMlp)):
+        return None
+    if attention.window is not None or attention.sinks or attention.softcap or group.post_norms:
         return None
     return DenseLayer(attention, mlp, group.parallel_mlp)
