@@ -229,6 +229,7 @@ ROUNDED = frozenset(
     {
         "closed",
         "diurnal",
+        "experts-measured",
         "fp8-block-static",
         "gamma-sglang",
         "joint-lengths-tensorrt",

@@ -336,7 +336,7 @@ MISTAKES = {
     "engine": (["run", "one.yaml", "--set", "engine=vlm"], "vllm"),
     "batching": (["run", "one.yaml", "--set", "scheduler.batching=continous"], "continuous"),
     "own batching": (["run", "one.yaml", "--set", "scheduler.batching=no.such:Thing"], "no.such"),
-    "later": (["run", "one.yaml", "--set", "precision.weights=mxfp4"], "not supported yet"),
+    "later": (["run", "one.yaml", "--set", "precision.kv_cache=nvfp4"], "not supported yet"),
     "too long": (["run", "one.yaml", "--set", "max_model_len=200000"], "131,072"),
     "seed": (["run", "one.yaml", "--seed", "-1"], "at least 0"),
     "no number": (["run", "one.yaml", "--seed", "seven"], "--seed"),
