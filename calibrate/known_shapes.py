@@ -23,16 +23,28 @@ from sim.specs.profile import KernelFit, KnownShapes
 RIDGES = (0.03, 0.1, 0.3, 1.0)
 """Strengths of the smoothing to choose from."""
 
+MOST = 2.0
+"""Timings of more than so many times what the form says, or less than its share, are left to it:
+some tables have rows of a kernel that was chosen wrongly."""
+
 Axes = Mapping[str, tuple[float, ...]]
 
 
 def with_known(
-    found: KernelFit, form: Form, data: Data, ceilings: Ceilings, axes: Axes, at: Sequence[str]
+    found: KernelFit,
+    form: Form,
+    data: Data,
+    ceilings: Ceilings,
+    axes: Axes,
+    at: Sequence[str],
+    judged: NDArray[np.bool_] | None = None,
 ) -> KernelFit:
     """``found`` with tables of every shape of ``data``, over ``axes`` as far as there are points.
 
-    Points that agree in the variables ``at`` are held out together.
+    Points that agree in the variables ``at`` are held out together. The error is that of the
+    ``judged`` points, of all without it.
     """
+    judged = np.ones(len(data), dtype=bool) if judged is None else judged
     where = form.coordinates(data.shape)
     axes = {name: _around(knots, where[name]) for name, knots in axes.items()}
     plain = replace(found, residual=None)
@@ -45,7 +57,7 @@ def with_known(
             out = fold == number
             tables = _tables(plain, form, data.take(~out), ceilings, axes, ridge)
             predicted[out] = _corrected(plain, form, data.take(out), ceilings, axes, tables)
-        errors[ridge] = score(predicted, data.seconds)
+        errors[ridge] = score(predicted[judged], data.seconds[judged])
     best = min(errors, key=lambda ridge: errors[ridge].median * errors[ridge].p90)
     tables = _tables(plain, form, data, ceilings, axes, best)
     return replace(found, known=KnownShapes(form.group, dict(axes), tables, errors[best]))
@@ -70,6 +82,8 @@ def _tables(
 ) -> dict[tuple[float, ...], tuple[float, ...]]:
     """The table of each shape."""
     tables = {}
+    off = np.log(data.seconds / form.seconds(fit.parameters, data.shape, ceilings))
+    data = data.take(np.abs(off) < np.log(MOST))
     shape = groups(form, data)
     for number in np.unique(shape):
         own = data.take(shape == number)

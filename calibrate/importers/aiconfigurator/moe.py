@@ -82,14 +82,17 @@ FAMILIES = ("trtllm", "cutlass", "triton", "marlin", "deep_gemm", "deepgemm")
 def fit_system(
     tables: Tables, system: str, framework: str, version: str | None = None
 ) -> dict[str, dict[str, KernelFit]]:
-    """Fits by operator and precision, from the newest table with bf16 unless ``version`` is given:
-    some releases timed a few models again, and these alone.
+    """Fits by operator and precision, from the newest whole table unless ``version`` is given: some
+    releases timed a few models again, and these alone.
 
     ``moe_ranks`` is there where another library's kernels serve GPUs with whole experts. Errors are
     on models held out whole. Raises UsageError for names that the tables lack.
     """
-    table = _newest(tables, system, framework) if version is None else None
-    table = table or tables.read(system, "moe", framework, "moe_perf", version)
+    table = (
+        _newest(tables, system, framework)
+        if version is None
+        else tables.read(system, "moe", framework, "moe_perf", version)
+    )
     require(table, (*MODEL, *SPLIT, "moe_dtype", "kernel_source", "num_tokens", "latency"))
     found: dict[str, dict[str, KernelFit]] = {"moe": {}, "moe_ranks": {}}
     for precision, names in {**PRECISIONS, **OF_FRAMEWORK.get(framework, {})}.items():
@@ -105,13 +108,13 @@ def fit_system(
     return {operator: fits for operator, fits in found.items() if fits}
 
 
-def _newest(tables: Tables, system: str, framework: str) -> Table | None:
-    """The newest table that has experts in bf16; None if none has."""
-    for version in reversed(tables.versions(system, "moe", framework, "moe_perf")):
-        table = tables.read(system, "moe", framework, "moe_perf", version)
-        if (table.frame["moe_dtype"] == "bfloat16").any():
-            return table
-    return None
+def _newest(tables: Tables, system: str, framework: str) -> Table:
+    """The newest table with at least half as many rows as the longest."""
+    versions = tables.versions(system, "moe", framework, "moe_perf")
+    found = [tables.read(system, "moe", framework, "moe_perf", version) for version in versions]
+    most = max((len(table.frame) for table in found), default=0)
+    whole = [table for table in found if 2 * len(table.frame) >= most]
+    return whole[-1] if whole else tables.read(system, "moe", framework, "moe_perf")
 
 
 def usable(table: Table, name: str) -> pd.DataFrame:
@@ -149,7 +152,8 @@ def fit_rows(table: Table, rows: pd.DataFrame, precision: str) -> KernelFit:
     found = fit(form, data, limits, kernel=table.source(rows), judged=on_few_gpus(data))
     kept = {name: span for name, span in found.ranges.items() if name not in COUNTS}
     one_way = data.take((data.shape["gpus"] == 1) | (data.shape["ranks"] == 1))
-    found = with_known(found, form, one_way, limits, AXES, ("tokens", "gpus", "ranks"))
+    at, judged = ("tokens", "gpus", "ranks"), on_few_gpus(one_way)
+    found = with_known(found, form, one_way, limits, AXES, at, judged)
     return replace(found, ranges=kept)
 
 
