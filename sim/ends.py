@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.loop.clock import Stop
-from sim.metrics.long_enough import LENGTH, LOAD
+from sim.metrics.long_enough import LENGTH, LOAD, UNFINISHED
 from sim.scenario import Scenario
 from sim.simulation import simulate
 from sim.units import show_time
@@ -153,6 +153,12 @@ def _in_the_long_run(fast: Mapping[str, Any], slow: Mapping[str, Any]) -> str:
 def _slo(fast: Mapping[str, Any], slow: Mapping[str, Any]) -> str:
     if fast["slo_met"] and slow["slo_met"] and _short(slow):
         return f"met so far; {_in_the_long_run(fast, slow)}"
+    if UNFINISHED in fast["slo_doubts"]:
+        why = "since requests were not finished"
+        slow_too = UNFINISHED in slow["slo_doubts"]
+        return (
+            f"open at both ends, {why}" if slow_too else f"missed if slower; open if faster, {why}"
+        )
     if fast["slo_met"] == slow["slo_met"]:
         return "met at both ends" if fast["slo_met"] else "missed at both ends"
     if fast["slo_met"]:

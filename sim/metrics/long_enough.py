@@ -56,8 +56,10 @@ WHOLE = 0.9
 come in a little less."""
 
 LOAD, LENGTH, CHANCE, BAND = "load", "length", "chance", "band"
+UNFINISHED = "unfinished"
 """What leaves open whether an SLO is met: more arrives than full batches serve; a run too short to
-tell whether it does; the interval of the share; the error band of the predicted times."""
+tell whether it does; the interval of the share; the error band of the predicted times; requests
+that were not finished when the run ended."""
 
 
 def too_much(load: Load) -> bool:

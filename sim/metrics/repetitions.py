@@ -15,7 +15,7 @@ from typing import Any
 
 from sim.metrics import definitions
 from sim.metrics.attainment import MISSED, OPEN, slo_state
-from sim.metrics.long_enough import CHANCE, LENGTH, LOAD
+from sim.metrics.long_enough import CHANCE, LENGTH, LOAD, UNFINISHED
 from sim.metrics.own import PREFIX, headline_metrics, mean_metrics
 from sim.metrics.precision import METRICS, Z95, conclusion, rounded_up, times_to_decide
 
@@ -217,6 +217,9 @@ def _decide(verdict: dict[str, Any], requests: int, each: Sequence[Mapping[str, 
         state, doubts = OPEN, [short[0]["slo_doubts"][0], *doubts]
         known = [one["requests_to_decide"] for one in short]
         wanted = max((number for number in known if number is not None), default=None)
+    left = [one for one in each if UNFINISHED in one.get("slo_doubts", ())]
+    if state == MISSED and 2 * len(left) >= len(each):
+        state, doubts = OPEN, [UNFINISHED]
     verdict |= {"slo_state": state, "slo_doubts": doubts, "requests_to_decide": wanted}
     if state == MISSED:
         verdict["slo_headroom"] = 0.0

@@ -6,11 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.metrics.attainment import MISSED, OPEN
-from sim.metrics.long_enough import BAND, CHANCE, LENGTH, LOAD, SURE
+from sim.metrics.long_enough import BAND, CHANCE, LENGTH, LOAD, SURE, UNFINISHED
 from sim.metrics.reach import reach_text
 from sim.units import show_share, show_time, show_utilisation
 
 FIND = "`infersim find` gives the load that meets the SLO"
+
+
+_BY_UNFINISHED = (
+    "Only requests that were not finished when the run ended make it so, and they may be within "
+    "the limits."
+)
 
 
 def limit_title(name: str) -> str:
@@ -60,7 +66,7 @@ def slo_text(verdict: Mapping[str, Any], plus_minus: str = "") -> str:
     if verdict["slo_state"] != OPEN:
         return f"SLO {word}: {text}"
     doubts = slo_doubts(verdict)
-    if {LOAD, LENGTH} & set(doubts):
+    if {LOAD, LENGTH, UNFINISHED} & set(doubts):
         word = f"so far {word}"
     elif doubts == [BAND]:
         word = f"at the predicted times {word}"
@@ -106,6 +112,8 @@ def deciding(verdict: Mapping[str, Any]) -> str:
             text += " at the predicted times." if BAND in doubts else "."
     else:
         text = ""
+    if UNFINISHED in doubts:
+        text = f" {_BY_UNFINISHED}{text or ' A longer run would tell.'}"
     if BAND in doubts:
         also = " The error band of the predicted times leaves it open"
         text += (

@@ -39,12 +39,14 @@ from sim.metrics.long_enough import (
     too_short,
     unsettled,
 )
+from sim.metrics.long_enough import UNFINISHED as LEFT
 from sim.metrics.peak import Peak, bursts, peak
 from sim.metrics.pools import names
 from sim.metrics.promises import REJECTED as BY_REJECTION
 from sim.metrics.reach import reach, reach_text
 from sim.metrics.slo_text import is_apart
 from sim.metrics.stability import Load, load, longest_growth
+from sim.metrics.unfinished import missed_by_unfinished_alone
 from sim.scenario.run import Warmup
 from sim.units import show_share, show_time, show_utilisation
 
@@ -77,6 +79,7 @@ def judge(run: RunRecord) -> dict[str, Any]:
     """
     found = _load(run)
     slo = _judged(run, found)
+    slo |= _by_the_end(run, found, slo)
     top = None if found is None else peak(found, run.scenario.workload.arrivals)
     if found is not None:
         slo |= _in_the_long_run(run, found, top, slo)
@@ -133,6 +136,16 @@ def _judged(run: RunRecord, found: Load | None) -> dict[str, Any]:
     if too_short(found) and slo["slo_state"] != MISSED:
         return slo
     return judge_slo(run, relaxation(found))
+
+
+def _by_the_end(run: RunRecord, found: Load | None, slo: Mapping[str, Any]) -> dict[str, Any]:
+    """What becomes of an SLO that only requests miss which the end of the run cut off; nothing
+    where more arrives than is served."""
+    if slo["slo_state"] != MISSED or (found is not None and too_much(found)):
+        return {}
+    if not missed_by_unfinished_alone(run):
+        return {}
+    return {"slo_state": OPEN, "slo_doubts": [LEFT], "first_limit": None}
 
 
 def _in_the_long_run(

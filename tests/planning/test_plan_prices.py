@@ -92,9 +92,9 @@ def test_of_each_gpu_the_fewest_count(monkeypatch: pytest.MonkeyPatch) -> None:
         (listed(4, 3, 4.6), listed(2, 1.75), False, "not if a costs $4.60 and b $1.75 at once"),
         (listed(4, 3, 4.5), listed(2), None, "but no lower price of b is"),
         (listed(4), listed(2, 1.9), None, "but no higher price of a is"),
-        (GpuPrice(4, "given"), listed(2, 1.9), True, "is the cheapest at any listed price"),
-        (GpuPrice(4, "file"), listed(2, 1.9), True, "is the cheapest at any listed price"),
-        (GpuPrice(4, "given"), GpuPrice(2, "given"), True, "is the cheapest at any listed price"),
+        (GpuPrice(4, "given"), listed(2, 1.9), True, "is the cheapest at any listed price of b."),
+        (GpuPrice(4, "file"), listed(2, 1.9), True, "is the cheapest at any listed price of b."),
+        (GpuPrice(4, "given"), GpuPrice(2, "given"), True, "($4 now), other prices as they are."),
     ],
 )  # fmt: skip
 def test_the_first_place_survives_listed_prices_or_says_why_not(
@@ -103,6 +103,7 @@ def test_the_first_place_survives_listed_prices_or_says_why_not(
     found = asked(monkeypatch, {"a": a, "b": b}, {"a": 3, "b": 7})
     assert found["survives"] is survives
     assert said in found["text"]
+    assert ("listed" in found["text"]) == ("list" in (a.origin, b.origin))
 
 
 def test_what_a_limit_of_cost_keeps_out_may_win_at_a_lower_price(

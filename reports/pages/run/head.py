@@ -123,7 +123,7 @@ def _latency_card(summary: Mapping[str, Any], name: str) -> Card:
     if limit is not None:
         text = f"limit {slo.milliseconds(limit.limit_ms)}"
         told = {"good": ", kept", "bad": ", missed", "warn": ", too close to call"}
-        kept_so_far = limit.so_far and limit.tone == "warn"
+        kept_so_far = limit.so_far and limit.tone == "warn" and not limit.left_open
         text += ", kept so far" if kept_so_far else told.get(limit.tone, "")
         if limit.tone == "bad" and value is not None and value <= limit.limit_ms:
             text += f": only {slo.percent(limit.attainment, limit.target)} within it"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from reports.frame.formats import MISSING, NARROW_SPACE, show
 from reports.frame.run_directory import known, pick
-from sim.metrics.long_enough import LENGTH, LOAD
+from sim.metrics.long_enough import LENGTH, LOAD, UNFINISHED
 from sim.metrics.slo_text import is_apart, limit_title
 from sim.units import show_share, show_time
 
@@ -18,7 +18,8 @@ class Limit(NamedTuple):
     """A latency limit: ``name`` is its key (``ttft``, or ``ttft_p95`` if judged apart), ``metric``
     what it limits. The share ``attainment`` of the requests is within it (bounds ``low``, ``high``,
     None if unknown), ``target`` is wanted, and ``value_ms`` is the latency at that percentile.
-    ``so_far`` where a longer run may say otherwise."""
+    ``so_far`` where a longer run may say otherwise, ``left_open`` where it is missed only by
+    requests that were not finished when the run ended."""
 
     name: str
     limit_ms: float
@@ -28,6 +29,7 @@ class Limit(NamedTuple):
     target: float | None = None
     value_ms: float | None = None
     so_far: bool = False
+    left_open: bool = False
 
     @property
     def metric(self) -> str:
@@ -47,7 +49,7 @@ class Limit(NamedTuple):
     @property
     def tone(self) -> str:
         """good or bad; warn where the interval leaves open which, or a longer run may say otherwise
-        (``so_far``); neutral where nothing is known.
+        (``so_far``, ``left_open``); neutral where nothing is known.
 
         >>> Limit("ttft", 500.0, 0.95, 0.9, 0.97, 0.95).tone
         'warn'
@@ -57,7 +59,7 @@ class Limit(NamedTuple):
         if self.low is not None and self.high is not None and self.low < self.target <= self.high:
             return "warn" if self.target < 1 else "good" if self.attainment == 1 else "bad"
         if self.attainment < self.target:
-            return "bad"
+            return "warn" if self.left_open else "bad"
         return "warn" if self.so_far else "good"
 
 
@@ -85,7 +87,8 @@ def judged(summary: Mapping[str, Any]) -> dict[str, Any]:
 def limits(summary: Mapping[str, Any]) -> dict[str, Limit]:
     """The limits of the scenario by their keys; may be empty."""
     verdict = pick(summary, "infersim.verdict")
-    so_far = bool({LOAD, LENGTH} & set(known(verdict, "slo_doubts") or ()))
+    doubts = set(known(verdict, "slo_doubts") or ())
+    later = {"so_far": bool({LOAD, LENGTH} & doubts), "left_open": UNFINISHED in doubts}
     found = {}
     for name, entry in (pick(verdict, "limits") or {}).items():
         if entry is None or entry["limit_ms"] is None:
@@ -94,7 +97,7 @@ def limits(summary: Mapping[str, Any]) -> dict[str, Limit]:
         low, high, target, value = (known(entry, key) for key in keys)
         target = known(verdict, "target") if target is None else target
         share = entry["attainment"]
-        found[name] = Limit(name, entry["limit_ms"], share, low, high, target, value, so_far=so_far)
+        found[name] = Limit(name, entry["limit_ms"], share, low, high, target, value, **later)
     return found
 
 

@@ -111,7 +111,9 @@ def money(plan: Plan) -> dict[str, Any]:
         },
         "survives": survives,
         "conditions": conditions,
-        "text": " ".join([_break_even(mine, nearest, up_to), _said(mine, conditions, unknown)])
+        "text": " ".join(
+            [_break_even(mine, nearest, up_to), *_said(mine, rivals, conditions, unknown)]
+        )
         if rivals
         else f"Only {mine.gpu} holds the load, so that prices change nothing in the ranking.",
     }
@@ -158,16 +160,25 @@ def _unknown(mine: Rival, rivals: Sequence[Rival]) -> list[str]:
     ]
 
 
-def _said(mine: Rival, conditions: Sequence[str], unknown: Sequence[str]) -> str:
+def _said(
+    mine: Rival, rivals: Sequence[Rival], conditions: Sequence[str], unknown: Sequence[str]
+) -> list[str]:
+    """What listed prices do to the first place; nothing where every price is the asker's own."""
     if conditions:
         ifs = "; nor if ".join(conditions)
-        return (
+        return [
             "At the predicted times the first place does not survive the prices that are listed: "
             f"not if {ifs}."
-        )
+        ]
     if unknown:
-        return (
+        return [
             f"At the predicted times {mine.gpu} is the cheapest at every price that is listed, but "
             f"{', '.join(unknown)} is."
-        )
-    return f"At the predicted times {mine.gpu} is the cheapest at any listed price."
+        ]
+    everyone = [mine, *rivals]
+    listed = list(dict.fromkeys(each.gpu for each in everyone if each.price.origin == "list"))
+    if not listed:
+        return []
+    owned = any(each.price.origin != "list" for each in everyone)
+    of = f" of {', '.join(listed)}" if owned else ""
+    return [f"At the predicted times {mine.gpu} is the cheapest at any listed price{of}."]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sim.metrics.long_enough import BAND, LENGTH, LOAD
+from sim.metrics.long_enough import BAND, LENGTH, LOAD, UNFINISHED
 from sim.metrics.own import FAILED
 from sim.metrics.reach import reach_text
 from sim.metrics.slo_text import slo_doubts
@@ -36,8 +36,10 @@ def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
     marked = [(each, set(slo_doubts(each))) for each in verdicts if each["slo_state"] == OPEN]
     cut = [each for each, doubts in marked if LOAD not in doubts and _lacks_its_peak(each)]
     short = [each for each, doubts in marked if {LOAD, LENGTH} & doubts and each not in cut]
-    banded = [each for each, doubts in marked if each not in [*cut, *short] and BAND in doubts]
-    chance = [each for each, _ in marked if each not in [*cut, *short, *banded]]
+    left = [each for each, doubts in marked if UNFINISHED in doubts and each not in [*cut, *short]]
+    known = [*cut, *short, *left]
+    banded = [each for each, doubts in marked if each not in known and BAND in doubts]
+    chance = [each for each, _ in marked if each not in [*known, *banded]]
     lines = [f"{MARK}: too close to call. {each['cut']['note']}" for each in cut[:1]]
     if chance:
         lines.append(
@@ -48,6 +50,11 @@ def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
         lines.append(
             f"{MARK}: too close to call, the error band of the predicted times leaves it open; "
             "more requests do not narrow it."
+        )
+    if left:
+        lines.append(
+            f"{MARK}: too close to call, only requests that were not finished when the run ended "
+            "miss the SLO, and they may be within the limits; a longer run would tell."
         )
     if short:
         lines.append(

@@ -1,0 +1,52 @@
+"""Tells an SLO that a run missed from one that only the end of the run makes a missed one.
+
+Requests that are not finished when ``run.horizon`` or an interrupt ends a run count as beyond every
+limit (``attainment``). Most of them may be on time: a run of a minute leaves those of its last
+seconds behind at any load.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.loop.recorder import UNFINISHED
+from sim.metrics.attainment import MISSED, slo_state
+from sim.metrics.promises import Promise, look, pooled, slo_promises
+
+if TYPE_CHECKING:
+    from sim.metrics.run_record import RunRecord
+
+
+def missed_by_unfinished_alone(run: RunRecord, memory: float | None = None) -> bool:
+    """Whether the other requests of a run do not miss the SLO for sure, of which requests that may
+    still be within the limits make a missed one; ``memory`` as in ``precision.inflation``."""
+    found = []
+    for promise in slo_promises(run.scenario):
+        seen, left = look(run, promise), _undecided(run, promise)[~run.warmup]
+        if left.all():
+            continue
+        known = pooled(promise, [replace(seen, kept=seen.kept[~left])], memory)
+        found.append((known.share, known.low, known.high, promise.share))
+    return bool((run.requests["status"] == UNFINISHED).any()) and (
+        not found or slo_state(found) != MISSED
+    )
+
+
+def _undecided(run: RunRecord, promise: Promise) -> NDArray[np.bool_]:
+    """Which requests were not finished, and have broken no limit of ``promise`` yet."""
+    open_ = np.asarray(run.requests["status"] == UNFINISHED)
+    lasted = run.end - run.requests["arrival"]
+    started = ~np.isnan(run.ttft)
+    steps = np.maximum(run.requests["output_tokens"] - 1.0, 1.0)
+    least = {
+        "ttft": np.where(started, run.ttft, lasted),
+        "tpot": np.where(started, (lasted - run.ttft) / steps, 0.0),
+        "e2el": lasted,
+    }
+    for metric, limit in promise.limits.items():
+        open_ &= least[metric] <= limit
+    return open_
