@@ -44,4 +44,6 @@ def _dense(model: ModelSpec) -> DenseLayer | None:
         return None
     if attention.window is not None or attention.sinks or attention.softcap or group.post_norms:
         return None
+    if attention.output_gate:
+        return None
     return DenseLayer(attention, mlp, group.parallel_mlp)

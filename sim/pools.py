@@ -16,6 +16,7 @@ from sim.errors import InfeasibleError, UsageError
 from sim.growth.windowed import Windowed
 from sim.memory import ALLOCATORS, Allocator
 from sim.memory.capacity import Capacity, capacity
+from sim.memory.stateful import StatefulAllocator
 from sim.memory.windowed import WindowedAllocator
 from sim.scenario import Scenario
 from sim.scenario.pools import PoolSettings
@@ -168,6 +169,8 @@ def make_allocator(pool: PreparedPool) -> Allocator:
     if memory.windowed:
         most = memory.most_at_once(longest)
         return WindowedAllocator(memory.usable_blocks, memory.block_size, memory.groups, most)
+    if memory.state_blocks:
+        return StatefulAllocator(memory.usable_blocks, memory.block_size, memory.state_blocks)
     kind = ALLOCATORS[pool.settings.kv_cache.allocator]
     return kind.of(memory.usable_blocks, memory.block_size, longest)
 

@@ -106,6 +106,8 @@ FEATURES: Mapping[str, dict[str, Any]] = {
         "fleet.tensor_parallel": 2,
         "fleet.expert_parallel": True,
     },
+    "linear": {"model": str(MODELS / "tiny-linear")},
+    "mamba": {"model": str(MODELS / "tiny-mamba")},
     "latent": {"model": str(MODELS / "tiny-latent")},
     "sparse": {"model": str(MODELS / "tiny-sparse")},
     "data-parallel": {

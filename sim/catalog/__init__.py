@@ -20,6 +20,7 @@ from sim.catalog.gpu_file import read_gpu
 from sim.catalog.huggingface import read_config
 from sim.catalog.lookup import FOLDER, Kind, find, names, shipped, unknown
 from sim.catalog.profile_file import from_document
+from sim.catalog.recurrent_layers import recurrent_layers
 from sim.catalog.relatives import inherited, transferred
 from sim.errors import UsageError
 from sim.specs.dense_mlp import DenseMlp
@@ -218,6 +219,8 @@ def _model_entry(path: Path) -> ModelSpec:
 def _layers(shape: Fields) -> tuple[LayerGroup, ...]:
     """The layers of an architecture: all alike, or ``dense_layers`` of them without the experts
     that the others have, and of the others ``full_layers`` without the window."""
+    if shape.has("linear_key_heads") or shape.has("mamba_heads"):
+        return recurrent_layers(shape, _ARCHITECTURE_KEYS)
     attention: type[GroupedQuery | Latent] = GroupedQuery
     if shape.has("kv_lora_rank"):
         attention = SparseLatent if shape.has("index_topk") else Latent

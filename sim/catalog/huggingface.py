@@ -15,6 +15,7 @@ from pathlib import Path
 
 from sim.catalog import huggingface_experts as experts
 from sim.catalog import huggingface_latent as latent
+from sim.catalog import huggingface_recurrent as recurrent
 from sim.catalog import huggingface_windows as windows
 from sim.catalog.fields import Fields
 from sim.catalog.files import read_json
@@ -60,6 +61,8 @@ _GEMMA_4 = _Family(
     4, 256, 131072, bias="key", qk_norm=True, window="always", window_size=512,
     layers=windows.gemma4, tied=True, vocabulary=262144,
 )  # fmt: skip
+_QWEN_NEXT = _Family(2, 256, 32768, bias="key", qk_norm=True, layers=recurrent.qwen3_next)
+_QWEN_3_5 = _Family(4, 256, 32768, bias="key", qk_norm=True, layers=recurrent.qwen3_5)
 
 FAMILIES = {
     "LlamaForCausalLM": _Family(None, None, 2048, bias="key", mlp_bias=True),
@@ -105,6 +108,12 @@ FAMILIES = {
     ),
     "Llama4ForConditionalGeneration": _Family(8, 128, 131072, bias="key", layers=experts.llama4),
     "Llama4ForCausalLM": _Family(8, 128, 131072, bias="key", layers=experts.llama4),
+    "Qwen3NextForCausalLM": _QWEN_NEXT,
+    "Qwen3_5MoeForCausalLM": _QWEN_NEXT,
+    "Qwen3_5MoeForConditionalGeneration": _QWEN_NEXT,
+    "Qwen3_5ForCausalLM": _QWEN_3_5,
+    "Qwen3_5ForConditionalGeneration": _QWEN_3_5,
+    "NemotronHForCausalLM": _Family(8, 128, 4096, bias="key", layers=recurrent.nemotron_h),
 }
 """The architectures with keys and values of their own for each KV head, by the name that
 ``architectures`` gives them."""

@@ -50,11 +50,15 @@ def minimax(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
 def qwen3(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     """Experts in each ``decoder_sparse_step``-th layer that ``mlp_only_layers`` does not name."""
     width = config.optional_whole("moe_intermediate_size", 768) or 768
-    mlp = gated(config, "num_experts", 128, 8, width)
+    return _groups(attention, qwen_mlps(config, gated(config, "num_experts", 128, 8, width)))
+
+
+def qwen_mlps(config: Fields, mlp: MixtureOfExperts) -> list[Mlp]:
+    """``mlp`` in the layers that ``qwen3`` says, dense ones in the others."""
     step = config.optional_whole("decoder_sparse_step", 1) or 1
     dense = set(_listed(config, "mlp_only_layers", []))
     sparse = [at not in dense and (at + 1) % step == 0 for at in range(number_of_layers(config))]
-    return _groups(attention, _mlps(config, sparse, mlp, "intermediate_size"))
+    return _mlps(config, sparse, mlp, "intermediate_size")
 
 
 def glm4(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:

@@ -133,7 +133,7 @@ def _seen(plans: NDArray[np.void], leaps: Leaps) -> tuple[Floats, ...]:
 def _seen_in(batches: Sequence[Batch]) -> tuple[Floats, ...]:
     """The same of made ones; nothing if it is not known of each that decodes."""
     windows = max((len(batch.seen) for batch in batches), default=0)
-    if any(batch.sequences and not batch.seen for batch in batches):
+    if not windows or any(batch.sequences and not batch.seen for batch in batches):
         return ()
     rows = [batch.seen or (0,) * windows for batch in batches]
     return tuple(np.array(rows, dtype=np.float64).reshape(-1, windows).T)

@@ -238,6 +238,7 @@ class CostModel(Timer):
         operators = [*self.by_size.per_token(tokens), *self.by_size.per_output(outputs)]
         if sequences:
             operators.append(self.attention.decode(sequences, context, seen))
+            operators += self.attention.updates(sequences)
         if parts:
             operators.append(self.attention.prefill(parts, sequences))
         return operators
@@ -266,6 +267,7 @@ class CostModel(Timer):
             *met,
             *(Ran("outputs", operator, outputs.times, outputs) for operator in per_output),
             Ran("decodes", decode, batches.times),
+            *(Ran("decodes", o, batches.times) for o in self.attention.updates(sequences)),
             Ran("prompts", prefill, np.ones(len(batches.times) if each else 1)),
         ]
 

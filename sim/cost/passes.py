@@ -15,6 +15,7 @@ import numpy as np
 from sim.cost.decode_table import Line
 from sim.cost.operators import Amount, Operator, Prefills, merged
 from sim.cost.parts import AttentionPart, MlpPart, attention_part, mlp_part
+from sim.cost.parts.recurrent import RecurrentPart
 from sim.cost.parts.shared import Shared
 from sim.cost.rooflines import Rooflines
 from sim.iteration import Part
@@ -117,6 +118,8 @@ class Attention:
         self._decode = factors.decode_attention * factors.kernels
         self._prefill = factors.prefill_attention * factors.kernels
         self._kinds = [group.attention for group in groups]
+        self._recurrent = [each for each in self._kinds if isinstance(each, RecurrentPart)]
+        self._seeing = [each for each in self._kinds if not isinstance(each, RecurrentPart)]
         self.windows = deployment.model.windows
         flops = sum(each.pair_flops for each in self._kinds)
         # pairs of all layers stand for as many FLOP as the pairs of each; one group has them all
@@ -143,8 +146,13 @@ class Attention:
             seen = [window.seen_by_equals(sequences, context) for window in self.windows]
         of: dict[Window | None, Amount] = dict(zip(self.windows, seen, strict=True))
         of[None] = context
-        (operator,) = merged(each.decode(sequences, of[each.window]) for each in self._kinds)
+        (operator,) = merged(each.decode(sequences, of[each.window]) for each in self._seeing)
         return operator.slowed(self._decode)
+
+    def updates(self, sequences: Amount) -> list[Operator]:
+        """What decoding ``sequences`` takes in recurrent layers; nothing in models without."""
+        operators = merged(each.decode(sequences, 0.0) for each in self._recurrent)
+        return [operator.slowed(self._decode) for operator in operators]
 
     def prefill_seconds(self, parts: Sequence[Part], sequences: int) -> tuple[float, float]:
         """(seconds of all layers, query-key pairs) of the prefill attention of ``parts``.

@@ -28,7 +28,9 @@ class Capacity:
     off it; ``kv_cache`` is left (negative if the model does not fit).
     ``num_gpu_blocks`` counts as the engine does, ``usable_blocks`` those that requests can have. A
     block is one of one of the ``groups`` of layers: so are tokens, and ``kv_bytes_per_token``.
-    ``in_flight`` is how many tokens are being computed at most.
+    ``in_flight`` is how many tokens are being computed at most. Of recurrent layers, each request
+    has ``state_blocks`` more; ``states`` are bytes that are set aside for them where they are not
+    in blocks.
     """
 
     memory: float
@@ -45,6 +47,8 @@ class Capacity:
     """Whether the number of blocks was stated, not worked out."""
     groups: tuple[KvGroup, ...]
     in_flight: int
+    state_blocks: int = 0
+    states: float = 0.0
 
     @property
     def budget(self) -> float:
@@ -56,7 +60,7 @@ class Capacity:
     @property
     def taken(self) -> float:
         """Bytes in use before there is a KV cache."""
-        return self.weights + self.activations + self.reserve
+        return self.weights + self.activations + self.reserve + self.states
 
     @property
     def kv_cache(self) -> float:
@@ -76,7 +80,8 @@ class Capacity:
 
     def blocks_of(self, length: int) -> int:
         """Blocks that a request of ``length`` tokens takes at most, as engines count them."""
-        return sum(each.number * each.most(length, self.in_flight) for each in self.groups)
+        tokens = sum(each.number * each.most(length, self.in_flight) for each in self.groups)
+        return tokens + self.state_blocks
 
     def max_concurrency(self, length: int) -> float:
         """Requests of ``length`` tokens that fit at once, as engines print it."""
@@ -88,12 +93,12 @@ class Capacity:
 
     def printed_tokens(self, length: int) -> int:
         """Tokens that the KV cache holds in requests of ``length`` each, as engines print it."""
-        return int(self.max_concurrency(length) * length) if self.windowed else self.tokens
+        return int(self.max_concurrency(length) * length) if self.hybrid else self.tokens
 
     def group_tokens(self, held: NDArray[np.float64]) -> NDArray[np.float64]:
         """Tokens of one group of layers, in all groups, that requests of so many take: behind a
-        window one block more than it shows, of a chunk half of it on average."""
-        total = np.zeros(held.shape)
+        window one block more than it shows, of a chunk half of it on average; and their states."""
+        total = np.full(held.shape, float(self.state_blocks * self.block_size))
         for number, window, block in self.groups:
             if window is None:
                 most = np.inf
@@ -112,10 +117,15 @@ class Capacity:
         return any(group.window is not None for group in self.groups)
 
     @property
+    def hybrid(self) -> bool:
+        """Whether a request takes blocks of more than one kind."""
+        return self.windowed or self.state_blocks > 0
+
+    @property
     def longest(self) -> int:
         """Tokens of the longest request that the usable blocks hold (at most ``LONGEST``)."""
         if not self.windowed:
-            return self.usable_blocks * self.block_size
+            return max(0, self.usable_blocks - self.state_blocks) * self.block_size
         low, high = 0, LONGEST
         while low < high:
             middle = (low + high + 1) // 2
@@ -173,14 +183,17 @@ def capacity(
         activations=activation_bytes(d, max_num_batched_tokens, max_num_seqs),
         reserve=d.engine.memory_reserve,
         kv_bytes_per_token=kept.token,
-        block_size=block_size,
+        block_size=kept.groups[0].block if kept.states else block_size,
         num_gpu_blocks=int((num_gpu_blocks or 0) * scale),
         null_blocks=d.engine.null_blocks,
         given=num_gpu_blocks is not None,
         groups=kept.groups,
         in_flight=max_num_batched_tokens * (2 if d.engine.overlapped else 1),
+        state_blocks=kept.states,
+        states=0.0 if kept.states else max_num_seqs * d.state_bytes(),
     )
     if found.given:
         return found
-    blocks = max(0, int(found.kv_cache // (found.kv_bytes_per_token * block_size) * scale))
+    block = found.kv_bytes_per_token * found.block_size
+    blocks = max(0, int(found.kv_cache // block * scale))
     return replace(found, num_gpu_blocks=blocks)

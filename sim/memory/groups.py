@@ -7,8 +7,9 @@ group whose layers look through a window gives back blocks that lie wholly behin
 ``v1/core/kv_cache_utils.py`` and ``single_type_kv_cache_manager.py``.) A model whose layers all see
 everything is one group, and a block holds ``block_size`` tokens of all its layers.
 
-What a kind of layer keeps is ``Kept`` (``sim.specs.layers``). A constant state for each sequence
-would be groups of their own here, which take one block from a request however long it is.
+What a kind of layer keeps is ``Kept`` (``sim.specs.layers``). Layers that keep a constant state are
+groups of their own, which take one block from a request however long it is: blocks hold as many
+tokens of attention as it takes to be as large as a state.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from typing import NamedTuple
 from sim.specs.deployment import Deployment
 from sim.specs.layers import Kept
 from sim.specs.window import Window
+
+STEP = 16
+"""Tokens by which blocks of attention grow to hold a state."""
 
 
 class KvGroup(NamedTuple):
@@ -57,10 +61,12 @@ class KvGroup(NamedTuple):
 
 
 class KvGroups(NamedTuple):
-    """The ``groups`` of a model, and the bytes that a token takes in one of them (one GPU)."""
+    """The ``groups`` of a model whose blocks hold tokens, the bytes that a token takes in one of
+    them (one GPU), and how many groups hold a state: blocks of each request."""
 
     groups: tuple[KvGroup, ...]
     token: float
+    states: int = 0
 
     @property
     def number(self) -> int:
@@ -70,13 +76,15 @@ class KvGroups(NamedTuple):
 
 def kv_groups(d: Deployment, block_size: int, *, windows: bool = True) -> KvGroups:
     """The groups of the layers of ``d``; without ``windows``, of an engine that frees nothing
-    behind them.
+    behind them and has its states elsewhere, as they also are where layers have windows.
 
     Layers that keep less a token than others get blocks of more tokens, as many times as it goes.
     """
+    if windows and not d.model.windows and d.state_bytes():
+        return _with_states(d, block_size)
     if not windows or not d.model.windows:
         return KvGroups((KvGroup(1, None, block_size),), d.kv_bytes_per_token())
-    kept = [(g.count, g.attention.kept(d.kv_cache, d.layout)) for g in d.model.layers]
+    kept = [each for each in _kept(d) if each[1].token]
     counts: dict[Window | None, int] = {}
     for count, one in kept:
         counts[one.window] = counts.get(one.window, 0) + count
@@ -88,6 +96,26 @@ def kv_groups(d: Deployment, block_size: int, *, windows: bool = True) -> KvGrou
         for window, count in counts.items()
     ]
     return KvGroups(tuple(groups), size * widest)
+
+
+def _with_states(d: Deployment, block_size: int) -> KvGroups:
+    """Layers with a state and layers that see everything, which are one group.
+
+    A block of attention is at least as large as a state, in steps of ``STEP`` tokens (vLLM 0.32,
+    ``_align_hybrid_block_size``); the state's block is padded to that.
+    """
+    kept = _kept(d)
+    full = sum(count for count, one in kept if one.token)
+    recurrent = sum(count for count, one in kept if one.state)
+    token = max(one.token for _, one in kept)
+    state = max(one.state for _, one in kept)
+    size = max(full, group_size([full, recurrent]))
+    block = max(block_size, STEP * math.ceil(state / (STEP * token)))
+    return KvGroups((KvGroup(1, None, block),), size * token, math.ceil(recurrent / size))
+
+
+def _kept(d: Deployment) -> list[tuple[int, Kept]]:
+    return [(g.count, g.attention.kept(d.kv_cache, d.layout)) for g in d.model.layers]
 
 
 def group_size(counts: Iterable[int]) -> int:

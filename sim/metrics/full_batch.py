@@ -109,7 +109,7 @@ def _slots(pool: PreparedPool, prompts: Lengths, outputs: Lengths) -> tuple[floa
     if ALLOCATORS[pool.settings.kv_cache.allocator].reserves_longest:
         return min(most, float(tokens // pool.limits.max_model_len)), np.ones(len(prompts))
     held = prompts + (outputs + memory.block_size) / 2 - 1  # half of the last block is empty
-    if memory.windowed:
+    if memory.hybrid:
         held = memory.group_tokens(held)
     mean = float((outputs * held).sum()) / float(outputs.sum())
     # half of what the head of the queue needs is free, on average, and of no use to it

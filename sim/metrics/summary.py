@@ -239,7 +239,7 @@ def _size(pool: PreparedPool) -> dict[str, float]:
         "tokens": memory.tokens,
         "max_model_len": longest,
         "max_concurrency": memory.max_concurrency(longest),
-        **({"context_tokens": memory.printed_tokens(longest)} if memory.windowed else {}),
+        **({"context_tokens": memory.printed_tokens(longest)} if memory.hybrid else {}),
     }
 
 
@@ -390,7 +390,7 @@ def _small_cache(pool: PreparedPool) -> str | None:
     memory, longest = pool.capacity, pool.limits.max_model_len
     if memory.holds(longest):
         return None
-    held = memory.longest if memory.windowed else memory.tokens
+    held = memory.longest if memory.hybrid else memory.tokens
     return (
         f"The KV cache holds {held:,} tokens, less than max_model_len "
         f"({longest:,}): vLLM would refuse to start; longer requests are rejected."

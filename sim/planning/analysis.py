@@ -152,6 +152,7 @@ def fit_document(d: Deployment, capacity_of: CapacityOf, context: int) -> dict[s
         "context": context,
         "max_concurrency": memory.max_concurrency(context),
         **({"kv_groups": _groups(memory, context)} if memory.windowed else {}),
+        **_states(d, memory),
         "remedies": remedies,
         "text": _fit_text(d, memory, short, remedies, context),
         "weights": _weights(d),
@@ -182,6 +183,17 @@ def _weights(d: Deployment) -> list[dict[str, Any]]:
         name = "copies in another form"
         parts.append({"name": name, "parameters": copies, "precision": "bf16", "bytes": 2 * copies})
     return parts
+
+
+def _states(d: Deployment, memory: Capacity) -> dict[str, Any]:
+    """What a request keeps however long it is; nothing for models without recurrent layers."""
+    if not d.state_bytes():
+        return {}
+    return {
+        "state_bytes": d.state_bytes(),
+        "state_blocks": memory.state_blocks,
+        "reserved_state_bytes": memory.states,
+    }
 
 
 def _groups(memory: Capacity, context: int) -> list[dict[str, Any]]:

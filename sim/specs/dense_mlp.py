@@ -1,4 +1,4 @@
-"""Describes an MLP whose weights every token is multiplied by."""
+"""Describes an MLP whose weights every token is multiplied by, and layers that have no MLP."""
 
 from __future__ import annotations
 
@@ -49,6 +49,36 @@ class DenseMlp:
     def widest(self, hidden_size: int, layout: Layout) -> float:
         """The gate and up outputs and their product."""
         return self.mlp_matrices * self.share(layout.tensor)
+
+    def not_shared(self, layout: Layout) -> str | None:
+        """Any number of GPUs can."""
+        return None
+
+    @property
+    def left_out(self) -> str | None:
+        """Nothing."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class NoMlp:
+    """No MLP: the next layer's attention follows at once."""
+
+    def weights(self, hidden_size: int, layout: Layout = ONE_GPU) -> tuple[Weights, ...]:
+        """None."""
+        return ()
+
+    def flops_per_token(self, hidden_size: int) -> float:
+        """None."""
+        return 0.0
+
+    def idle_parameters(self, hidden_size: int) -> int:
+        """None."""
+        return 0
+
+    def widest(self, hidden_size: int, layout: Layout) -> float:
+        """Nothing."""
+        return 0.0
 
     def not_shared(self, layout: Layout) -> str | None:
         """Any number of GPUs can."""

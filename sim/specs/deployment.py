@@ -158,6 +158,10 @@ class Deployment:
         copies = self.model.copies(self.layout) * self.activation_bytes
         return self.model.stored_bytes(self.formats, self.layout) + copies
 
+    def state_bytes(self) -> float:
+        """Bytes that a sequence keeps on one GPU however long it is."""
+        return self.model.state_bytes(self.layout)
+
     def kv_bytes_per_token(self) -> float:
         """Bytes of KV cache of one token on one GPU."""
         return self.model.kv_bytes_per_token(self.kv_cache, self.layout)

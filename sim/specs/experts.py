@@ -25,6 +25,8 @@ class MixtureOfExperts:
     experts, which are one MLP of ``shared_intermediate_size`` together (0 for none).
     ``mlp_matrices`` is 3 for gated experts (gate, up, down), 2 for experts of up and down;
     ``mlp_bias`` puts biases on all of them, ``router_bias`` one number per expert on the router.
+    ``shared_gate`` multiplies the result of the shared experts by one number for each token, which
+    is projected from the hidden state.
     Raises ValueError for an impossible shape.
     """
 
@@ -35,6 +37,7 @@ class MixtureOfExperts:
     mlp_matrices: int = 3
     mlp_bias: bool = False
     router_bias: bool = False
+    shared_gate: bool = False
 
     def __post_init__(self) -> None:
         require_positive(self, "num_experts", "experts_per_token", "moe_intermediate_size")
@@ -49,6 +52,8 @@ class MixtureOfExperts:
             )
         if self.mlp_matrices not in (2, 3):
             raise ValueError(f"mlp_matrices: got {self.mlp_matrices}, expected 2 or 3")
+        if self.shared_gate and not self.shared_intermediate_size:
+            raise ValueError("shared_gate: there are no shared experts")
 
     def expert_parameters(self, hidden_size: int) -> int:
         """Weights of one expert, without biases."""
@@ -65,6 +70,8 @@ class MixtureOfExperts:
         if self.shared_intermediate_size:
             shared = self.mlp_matrices * hidden_size * self.shared_intermediate_size
             found.append(Weights("shared experts", shared / self._cut(layout), "projections"))
+        if self.shared_gate:
+            found.append(Weights("shared experts' gate", hidden_size, "kept"))
         biases = held * self._expert_biases(hidden_size) / width
         biases += self._biases(hidden_size, self.shared_intermediate_size) / self._cut(layout)
         if biases:
@@ -83,7 +90,8 @@ class MixtureOfExperts:
     def flops_per_token(self, hidden_size: int) -> float:
         """Two for each weight of the router, the chosen experts and the shared ones."""
         chosen = self.experts_per_token * self.moe_intermediate_size + self.shared_intermediate_size
-        return 2.0 * hidden_size * (self.num_experts + self.mlp_matrices * chosen)
+        routes = self.num_experts + (1 if self.shared_gate else 0)
+        return 2.0 * hidden_size * (routes + self.mlp_matrices * chosen)
 
     def touched(self, tokens: Any) -> Any:
         """Distinct experts that so many tokens choose, on average: a number, or an array of them.

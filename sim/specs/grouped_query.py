@@ -22,7 +22,8 @@ class GroupedQuery:
     with ``attention_chunk`` it looks back to the last multiple of that instead; None for all.
     ``sinks`` adds a number to each query head, which takes part in the softmax and keeps nothing.
     ``softcap`` says that scores are squashed before the softmax, ``shared_kv`` that one projection
-    makes both keys and values (which are kept apart). Raises ValueError for an impossible shape.
+    makes both keys and values (which are kept apart). ``output_gate`` multiplies each element of
+    the result by a gate that is projected like queries. Raises ValueError for an impossible shape.
     """
 
     num_heads: int
@@ -36,6 +37,7 @@ class GroupedQuery:
     sinks: bool = False
     softcap: bool = False
     shared_kv: bool = False
+    output_gate: bool = False
 
     def __post_init__(self) -> None:
         require_positive(self, "num_heads", "num_kv_heads", "head_dim")
@@ -65,8 +67,12 @@ class GroupedQuery:
 
     @property
     def projected(self) -> int:
-        """Width of queries, keys and values as they come from the hidden state."""
-        return self.query_size + (1 if self.shared_kv else 2) * self.kv_size
+        """Width of queries, keys, values and gates as they come from the hidden state."""
+        return self._query_and_gate + (1 if self.shared_kv else 2) * self.kv_size
+
+    @property
+    def _query_and_gate(self) -> int:
+        return (2 if self.output_gate else 1) * self.query_size
 
     @property
     def kv_size(self) -> int:
@@ -94,7 +100,7 @@ class GroupedQuery:
     def _norms_and_biases(self, hidden_size: int) -> int:
         count = 2 * self.head_dim if self.qk_norm else 0
         if self.attention_bias:
-            count += self.query_size + 2 * self.kv_size
+            count += self._query_and_gate + 2 * self.kv_size
         if self.output_bias:
             count += hidden_size
         if self.sinks:
@@ -123,9 +129,9 @@ class GroupedQuery:
         return 2.0 * hidden_size * (self.query_size + self.projected)
 
     def widest(self, hidden_size: int, layout: Layout) -> float:
-        """Queries, keys, values and the result."""
+        """Queries, gates, keys, values and the result."""
         one = self.share(layout.tensor)
-        return 2 * one.query_size + 2 * one.kv_size
+        return one._query_and_gate + one.query_size + 2 * one.kv_size
 
     def copies(self, layout: Layout) -> float:
         """None."""

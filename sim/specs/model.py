@@ -153,6 +153,11 @@ class ModelSpec:
             total += group.count * (token * tokens + state)
         return total
 
+    def state_bytes(self, layout: Layout = ONE_GPU) -> float:
+        """Bytes that a sequence keeps on one GPU however long it is: the states of recurrent
+        layers, in formats of their own."""
+        return self.kv_bytes_of(0, "bf16", layout)
+
     def linear_flops_per_token(self) -> float:
         """FLOP of all layers' projections for one token.
 

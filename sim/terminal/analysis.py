@@ -15,6 +15,7 @@ from sim.cost import Deployment
 from sim.memory.capacity import Capacity
 from sim.planning.analysis import check_context, roofline_document
 from sim.specs.layers import Attention
+from sim.specs.recurrent import Recurrent
 from sim.specs.window import Window
 from sim.units import show_bytes, show_number, show_rate, show_time
 
@@ -133,6 +134,11 @@ def fit_view(
             f"context, graphs and buffers of {d.engine.name}",
             show_bytes(memory.reserve),
         ),
+        *(
+            [("- states", "of max_num_seqs requests", show_bytes(memory.states))]
+            if memory.states
+            else []
+        ),
         ("= KV cache", "", show_bytes(memory.kv_cache)),
         *_kv_of_a_token(d, memory),
         ("KV of one block", f"x {memory.block_size} tokens", show_bytes(per_block)),
@@ -146,7 +152,7 @@ def fit_view(
         (
             "KV cache size",
             f"in requests of {context:,} tokens"
-            if memory.windowed
+            if memory.hybrid
             else f"x {memory.block_size} tokens",
             f"{memory.printed_tokens(context):,} tokens",
         ),
@@ -215,6 +221,10 @@ def _kv_of_a_token(d: Deployment, memory: Capacity) -> list[tuple[str, str, str]
     """The rows on what a token takes: in all layers, and in one group of them where there are
     several."""
     whole = ("KV of one token", _kv_arithmetic(d), show_bytes(d.kv_bytes_per_token()))
+    if d.state_bytes():
+        states = ("states of one request", _state_arithmetic(d), show_bytes(d.state_bytes()))
+        padded = (f"in {memory.state_blocks} blocks", "one for each group of recurrent layers", "")
+        return [whole, states, *([padded] if memory.state_blocks else [])]
     if not memory.windowed:
         return [whole]
     kinds = ", ".join(
@@ -232,7 +242,8 @@ def _window(window: Window) -> str:
 def _blocks_arithmetic(memory: Capacity, context: int) -> str:
     """The blocks of one request as a sum over the groups of layers."""
     if not memory.windowed:
-        return f"{context:,} tokens / {memory.block_size}, rounded up"
+        states = f" + {memory.state_blocks} of states" if memory.state_blocks else ""
+        return f"{context:,} tokens / {memory.block_size}, rounded up{states}"
     pairs = zip(memory.groups, memory.most_at_once(context), strict=True)
     blocks = " + ".join(f"{group.number} x {most:,}" for group, most in pairs)
     return f"{context:,} tokens, {memory.in_flight:,} of them in flight: {blocks}"
@@ -243,8 +254,17 @@ def _kv_arithmetic(d: Deployment) -> str:
     layers: Counter[Attention] = Counter()
     for group in d.model.layers:
         layers[group.attention] += group.count
+    terms = (kind.kv_arithmetic(count, d.kv_cache, d.layout) for kind, count in layers.items())
+    return " + ".join(term for term in terms if term)
+
+
+def _state_arithmetic(d: Deployment) -> str:
+    """The bytes of a sequence's states as a sum of products, one for each kind of layer."""
+    kinds = [(group.count, group.attention) for group in d.model.layers]
     return " + ".join(
-        attention.kv_arithmetic(count, d.kv_cache, d.layout) for attention, count in layers.items()
+        kind.state_arithmetic(count, d.layout)
+        for count, kind in kinds
+        if isinstance(kind, Recurrent)
     )
 
 

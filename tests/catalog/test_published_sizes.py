@@ -27,6 +27,13 @@ SIZES = {
     "glm-4.6": 355,
     "glm-4.5-air": 106,
     "minimax-m2": 230,
+    "qwen3-next-80b-a3b": 80,
+    "qwen3.5-27b": 27,
+    "qwen3.5-35b-a3b": 35,
+    "qwen3.5-122b-a10b": 122,
+    "qwen3.5-397b-a17b": 397,
+    "nemotron-3-nano-30b-a3b": 31.6,
+    "nemotron-h-56b": 56,
 }
 """All parameters, by model cards or by the Hub's count of the tensors."""
 
@@ -36,6 +43,11 @@ ACTIVE = {
     "glm-4.5": (32, 2),
     "glm-4.5-air": (12, 2),
     "minimax-m2": (10, 2),
+    "qwen3-next-80b-a3b": (3, 2),
+    "qwen3.5-35b-a3b": (3, 0),
+    "qwen3.5-122b-a10b": (10, 0),
+    "qwen3.5-397b-a17b": (17, 0),
+    "nemotron-3-nano-30b-a3b": (3.6, 0),
 }
 """Those that one token goes through, as published; and how many of embedding and LM head the
 publisher leaves out."""

@@ -11,19 +11,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sim.cost.parts.dense_mlp import DenseMlpPart
+from sim.cost.parts.dense_mlp import DenseMlpPart, NoMlpPart
 from sim.cost.parts.grouped_query import GroupedQueryPart
 from sim.cost.parts.latent import LatentPart
 from sim.cost.parts.mixture_of_experts import MixtureOfExpertsPart
 from sim.cost.parts.part import AttentionPart, MlpPart
+from sim.cost.parts.recurrent import RecurrentPart
 from sim.cost.parts.sparse import SparseLatentPart
 from sim.cost.rooflines import Rooflines
-from sim.specs.dense_mlp import DenseMlp
+from sim.specs.dense_mlp import DenseMlp, NoMlp
 from sim.specs.deployment import Deployment
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.grouped_query import GroupedQuery
 from sim.specs.latent import Latent
 from sim.specs.layers import LayerGroup
+from sim.specs.recurrent import GatedDelta, Mamba2
 from sim.specs.sparse import SparseLatent
 
 __all__ = ["ATTENTION", "MLP", "AttentionPart", "MlpPart", "attention_part", "mlp_part"]
@@ -32,12 +34,15 @@ ATTENTION: dict[type, Callable[[Any, int, Deployment, Rooflines], AttentionPart]
     GroupedQuery: GroupedQueryPart,
     Latent: LatentPart,
     SparseLatent: SparseLatentPart,
+    GatedDelta: RecurrentPart,
+    Mamba2: RecurrentPart,
 }
 """What predicts each kind of attention, made from the record, the number of layers, the deployment
 and its kernels."""
 
 MLP: dict[type, Callable[[Any, int, Deployment, Rooflines], MlpPart]] = {
     DenseMlp: DenseMlpPart,
+    NoMlp: NoMlpPart,
     MixtureOfExperts: MixtureOfExpertsPart,
 }
 """What predicts each kind of MLP, made from the same."""

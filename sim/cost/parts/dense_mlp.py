@@ -1,10 +1,10 @@
-"""Predicts an MLP whose weights every token is multiplied by."""
+"""Predicts an MLP whose weights every token is multiplied by, and the lack of one."""
 
 from __future__ import annotations
 
 from sim.cost.operators import Amount, Operator
 from sim.cost.rooflines import Rooflines
-from sim.specs.dense_mlp import DenseMlp
+from sim.specs.dense_mlp import DenseMlp, NoMlp
 from sim.specs.deployment import Deployment
 
 
@@ -39,4 +39,22 @@ class DenseMlpPart:
 
     def of_all_ranks(self, m: Amount) -> list[Operator]:
         """Nothing: every data rank has an MLP of its own."""
+        return []
+
+
+class NoMlpPart:
+    """Nothing."""
+
+    all_reduces = 0
+    inputs: tuple[float, ...] = ()
+
+    def __init__(self, mlp: NoMlp, layers: int, d: Deployment, kernels: Rooflines) -> None:
+        pass
+
+    def per_token(self, m: Amount) -> list[Operator]:
+        """Nothing."""
+        return []
+
+    def of_all_ranks(self, m: Amount) -> list[Operator]:
+        """Nothing."""
         return []

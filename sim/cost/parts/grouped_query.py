@@ -49,7 +49,7 @@ class GroupedQueryPart:
         (read,) = attention.reads(d.kv_cache, d.layout)
         self._kernels, self._hidden = kernels, d.model.hidden_size
         self._query_size, self._kv_size = one.query_size, one.kv_size
-        self._projected = one.projected
+        self._projected, self._gated = one.projected, one.output_gate
         self.inputs = (self._hidden, self._query_size)
         self.window = window = attention.window
         # tokens of a part and its context that see each other; chunks are cut before
@@ -84,12 +84,15 @@ class GroupedQueryPart:
             self._floor = self._prompts.floor
 
     def per_token(self, m: Amount) -> list[Operator]:
-        """The projections, rotary positions, and the write to the cache."""
+        """The projections, rotary positions, the write to the cache, and the gate of results."""
         h, q, kv, layers = self._hidden, self._query_size, self._kv_size, self._layers
+        kernels = self._kernels
+        gate = [kernels.plain("output gate", layers, 3 * m * q * kernels.moved)]
         return [
-            self._kernels.projection("qkv projection", layers, m, h, self._projected),
-            self._kernels.rotary(layers, m, q, kv),
-            self._kernels.projection("output projection", layers, m, q, h),
+            kernels.projection("qkv projection", layers, m, h, self._projected),
+            kernels.rotary(layers, m, q, kv),
+            *(gate if self._gated else []),
+            kernels.projection("output projection", layers, m, q, h),
         ]
 
     def decode_lines(self, sequences: int) -> list[Line]:

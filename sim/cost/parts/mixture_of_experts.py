@@ -74,6 +74,12 @@ class MixtureOfExpertsPart:
         if self._shared is not None:
             shared = self._shared.per_token(own)
             operators += [o._replace(name=f"shared experts: {o.name}") for o in shared]
+        if self._mlp.shared_gate:
+            scaled = 2 * m * h * kernels.moved
+            operators += [
+                kernels.unquantised("shared experts: gate", layers, m, h, 1),
+                kernels.plain("shared experts: gated", layers, scaled),
+            ]
         return operators
 
     def of_all_ranks(self, m: Amount) -> list[Operator]:

@@ -1,0 +1,123 @@
+"""Memory of models with a state for each sequence, as vLLM lays it out, worked by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sim import catalog
+from sim.cost import Deployment
+from sim.memory.capacity import Capacity, capacity
+from sim.memory.groups import KvGroup, kv_groups
+from sim.memory.stateful import StatefulAllocator
+from sim.request import Request
+from sim.specs.layout import ONE_GPU, Layout
+
+NEXT = catalog.model("qwen3-next-80b-a3b")
+H200 = catalog.gpu("h200-sxm")
+VLLM = catalog.engine("vllm")
+
+
+def deployed(name: str, **changes: object) -> Deployment:
+    whole = Deployment(catalog.model(name), H200, VLLM, weights="fp8")
+    return replace(whole, **changes)  # type: ignore[arg-type]
+
+
+def sized(d: Deployment, **changes: object) -> Capacity:
+    given: dict[str, object] = {
+        "block_size": 16,
+        "gpu_memory_utilization": 0.9,
+        "num_gpu_blocks": None,
+        "max_num_batched_tokens": 8192,
+        "max_num_seqs": 256,
+    }
+    return capacity(d, **(given | changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "layout", "cache", "block", "layers", "states"),
+    [
+        ("qwen3-next-80b-a3b", ONE_GPU, "bf16", 544, 12, 3),
+        ("qwen3-next-80b-a3b", Layout(tensor=2), "bf16", 544, 12, 3),
+        ("qwen3-next-80b-a3b", Layout(tensor=4), "bf16", 272, 12, 3),
+        ("qwen3-next-80b-a3b", ONE_GPU, "fp8", 1072, 12, 3),
+        ("qwen3.5-35b-a3b", ONE_GPU, "bf16", 1056, 10, 3),
+        ("nemotron-3-nano-30b-a3b", ONE_GPU, "bf16", 2096, 6, 4),
+    ],
+)
+def test_a_block_of_attention_is_as_large_as_a_state(
+    name: str, layout: Layout, cache: str, block: int, layers: int, states: int
+) -> None:
+    """1,097,728 bytes of a state in 16 bits are 536 tokens of 2,048, and 544 is the next multiple
+    of 16; two GPUs halve both. 23 layers of Mamba-2 are four groups of six."""
+    d = deployed(name, layout=layout, kv_cache=cache)
+    found = kv_groups(d, 16)
+    assert found.groups == (KvGroup(1, None, block),)
+    assert found.states == states
+    assert found.token == d.kv_bytes_per_token()
+    per_layer = found.token / layers
+    state = max(g.attention.kept(cache, layout).state for g in d.model.layers)
+    assert block * per_layer >= state > (block - 16) * per_layer
+
+
+def test_larger_blocks_stay() -> None:
+    assert kv_groups(deployed("qwen3-next-80b-a3b"), 1024).groups[0].block == 1024
+
+
+def test_how_many_requests_fit() -> None:
+    memory = sized(deployed("qwen3-next-80b-a3b"), num_gpu_blocks=1000)
+    assert memory.block_size == 544
+    assert memory.blocks_of(8192) == 16 + 3
+    assert memory.max_concurrency(8192) == 1000 / 19
+    assert memory.longest == (1000 - 1 - 3) * 544
+    assert memory.printed_tokens(8192) == int(1000 / 19 * 8192)
+    assert memory.states == 0
+    free = sized(deployed("qwen3-next-80b-a3b"))
+    assert free.num_gpu_blocks == free.kv_cache // (544 * 24_576)
+
+
+def test_states_elsewhere_are_set_aside() -> None:
+    """An engine that reserves the longest request in one piece keeps states apart."""
+    d = deployed("qwen3-next-80b-a3b")
+    apart, paged = sized(d, windows=False), sized(d)
+    assert apart.block_size == 16
+    assert apart.states == 256 * d.state_bytes()
+    assert apart.kv_cache == paged.kv_cache - apart.states
+    assert apart.blocks_of(8192) == 512
+
+
+def request(number: int) -> Request:
+    return Request(number, arrival=0.0, prompt_tokens=40, output_tokens=9)
+
+
+def test_the_states_come_with_the_first_tokens_and_go_with_the_last() -> None:
+    kv, one, two = StatefulAllocator(9, 16, 3), request(1), request(2)
+    log = [kv.allocate(one, 10), kv.free_blocks, kv.allocate(one, 30), kv.free_blocks]
+    assert log == [True, 5, True, 3]
+    assert not kv.fits(two, 1)
+    assert not kv.allocate(two, 1)
+    kv.check_integrity({one: (40, False)})
+    kv.give_back(one, 30)
+    assert kv.free_blocks == 5
+    assert kv.fits(two, 32)
+    assert not kv.fits(two, 33)
+    assert kv.allocate(two, 16)
+    kv.check_integrity({one: (10, False), two: (16, False)})
+    kv.free(one)
+    assert kv.free_blocks == 5
+    kv.join(two)
+    assert kv.grow(80)
+    assert not kv.grow(1)
+    kv.check_integrity({two: (96, True)})
+    kv.leave(two)
+    kv.free(two)
+    assert kv.reserved == 0
+
+
+def test_what_can_ever_fit() -> None:
+    kv = StatefulAllocator(9, 16, 3)
+    assert kv.can_ever_fit(6 * 16)
+    assert not kv.can_ever_fit(6 * 16 + 1)
+    assert kv.room(16) == 2
+    assert kv.room(33) == 1
