@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sim import catalog
+from sim.catalog.relatives import inherited
 from sim.cost import CostModel, Deployment
 from sim.errors import InfeasibleError, UsageError
 from sim.growth.windowed import Windowed
@@ -22,6 +23,8 @@ from sim.scenario import Scenario
 from sim.scenario.pools import PoolSettings
 from sim.schedulers import Limits, Scheduler, make_scheduler
 from sim.specs.engine import EngineSpec
+from sim.specs.gpu import GpuSpec
+from sim.specs.links import limited
 from sim.units import show_bytes
 
 
@@ -112,7 +115,7 @@ def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
     try:
         return Deployment(
             model=catalog.model(scenario.model, base),
-            gpu=catalog.gpu(pool.gpu, base, engine.kernels).scaled(
+            gpu=_as_built(catalog.gpu(pool.gpu, base, engine.kernels), pool).scaled(
                 assume.memory, assume.bandwidth, assume.compute, assume.link
             ),
             engine=engine.scaled(assume.host_time),
@@ -126,6 +129,18 @@ def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
         )
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def _as_built(gpu: GpuSpec, pool: PoolSettings) -> GpuSpec:
+    """``gpu`` with the link and the power limit of a pool; ValueError where it has no such ones."""
+    if pool.link is not None:
+        gpu = pool.link.on(gpu)
+    if pool.power_limit is None:
+        return gpu
+    slower = limited(gpu, pool.power_limit)
+    if gpu.profile is None:
+        return slower
+    return replace(slower, profile=inherited(gpu.profile, gpu, slower))
 
 
 def _limits(scenario: Scenario, pool: PoolSettings, deployment: Deployment) -> Limits:

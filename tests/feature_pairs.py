@@ -85,6 +85,11 @@ FEATURES: Mapping[str, dict[str, Any]] = {
     "small-blocks": {"kv_cache.block_size": 3},
     "rejecting": {"max_model_len": 100},
     # fleet
+    "link": {
+        "fleet.tensor_parallel": 2,
+        "fleet.link": {"kind": "pcie", "peer_to_peer": True},
+    },
+    "power-limit": {"fleet.power_limit": "75W"},
     "round-robin": {"fleet.replicas": 2, "router": "round-robin"},
     "random": {"fleet.replicas": 3, "router": "random"},
     "least-outstanding": {"fleet.replicas": 3, "router": "least-outstanding"},

@@ -20,7 +20,7 @@ from sim.specs.gpu import FALLBACKS, AttentionEfficiency, Efficiency, GpuSpec, L
 DEFAULTS: Mapping[str, tuple[object, str]] = {
     "sms": (108, "the fewest of the measured parts"),
     "link": (
-        {"kind": "pcie", "bandwidth": "3.7GB/s", "latency": "20us"},
+        {"kind": "pcie", "bandwidth": "3.7GB/s", "latency": "20us", "peer_to_peer": False},
         "the slowest of the measured parts, cards on PCIe that do not reach each other directly",
     ),
     "host_link": (
@@ -148,10 +148,13 @@ def _plausible(fields: Fields, key: str, dimension: str) -> float:
 
 
 def _link(fields: Fields) -> Link:
-    fields.only(["kind", "bandwidth", "latency"])
+    fields.only(["kind", "bandwidth", "latency", "peer_to_peer"])
     kind = fields.text("kind")
     bandwidth = _plausible(fields, "bandwidth", "bytes per second")
-    return Link(kind, bandwidth, fields.quantity("latency", "time"))
+    direct = fields.flag("peer_to_peer") if fields.has("peer_to_peer") else None
+    if direct is not None and kind != "pcie":
+        raise fields.error("peer_to_peer", f"is said of pcie only, not of {kind}")
+    return Link(kind, bandwidth, fields.quantity("latency", "time"), direct)
 
 
 def _efficiency(fields: Fields, source: str) -> Efficiency:

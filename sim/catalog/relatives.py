@@ -41,8 +41,7 @@ def inherited(profile: Profile, of: GpuSpec, to: GpuSpec) -> Profile:
         return transferred(profile, of, to)
     if of.link == to.link:
         return profile
-    kernels = {name: fits for name, fits in profile.kernels.items() if name != "all_reduce"}
-    return replace(profile, kernels=kernels)
+    return profile.without("all_reduce")
 
 
 def _unmeasured(fit: KernelFit) -> KernelFit:

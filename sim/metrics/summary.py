@@ -26,6 +26,7 @@ from sim.metrics.classes import by_class, order_notes
 from sim.metrics.confidence import error_band, provenance
 from sim.metrics.engine_defaults import engine_defaults_note
 from sim.metrics.gaps import Gaps
+from sim.metrics.links import hardware_notes
 from sim.metrics.percentiles import describe, describe_gaps
 from sim.metrics.pools import PoolRun, combined, mean, names
 from sim.metrics.precision import asked_in, precision
@@ -344,6 +345,7 @@ def _notes(run: RunRecord) -> list[str]:
         *run.traffic_notes,
         *order_notes(run),
         *dict.fromkeys(part.pool.deployment.format_note for part in run.parts),
+        *hardware_notes(run),
         *dict.fromkeys(_small_cache(part.pool) for part in run.parts),
         *dict.fromkeys(_own_defaults(part) for part in run.parts),
         *dict.fromkeys(_in_step(part.pool) for part in run.parts),

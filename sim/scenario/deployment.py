@@ -19,6 +19,7 @@ from sim.scenario.fields import (
     GpuName,
     Line,
     ModelName,
+    Power,
     Price,
     Share,
     Size,
@@ -29,6 +30,7 @@ from sim.scenario.fields import (
     named_in,
     trouble,
 )
+from sim.scenario.link import GpuLink
 from sim.scenario.support import LimitedSection, Section
 from sim.schedulers import ORDERS, POLICIES, ChunkedPrefill, scheduler_class
 from sim.schedulers import Scheduler as Policy
@@ -108,6 +110,17 @@ class Pool(LimitedSection):
         description="Whole experts on each GPU, not a part of each. True: spread over all GPUs of "
         "the replica; a number: over so many groups of them. False is vLLM's default.",
     )
+    link: GpuLink | None = Field(
+        default=None,
+        description="Between the GPUs of a replica, where it is not the GPU's own: {kind: pcie, "
+        "peer_to_peer: true}, or a bandwidth and a latency. null: as the GPU's file has it.",
+    )
+    power_limit: Power | None = Field(
+        default=None,
+        description="Of each GPU, W. Its arithmetic slows down by as much as this is below the "
+        "GPU's own limit, its memory does not. null: the GPU's own.",
+        examples=["300W"],
+    )
     price_per_gpu_hour: Price = Field(
         default="catalogue",
         description="US dollars, or dollars by GPU such as {h100-sxm: 2.40}. Left out, the "
@@ -121,6 +134,12 @@ class Pool(LimitedSection):
         if expert is True:
             expert = tensor * data
         return Layout(tensor=tensor, data=data, expert=expert or 1)
+
+    @field_validator("link")
+    @classmethod
+    def _nothing_said(cls, link: GpuLink | None) -> GpuLink | None:
+        """A link of which nothing is said is the GPU's own."""
+        return link or None
 
     @model_validator(mode="after")
     def _check_layout(self) -> Pool:

@@ -8,6 +8,7 @@ allowed, and the nearest match.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -118,8 +119,17 @@ def _kinds(annotation: Any, section: type[BaseModel], key: str | int) -> list[st
 
 def _choices(annotation: Any, section: type[BaseModel], key: str | int) -> list[str]:
     name = section.__name__
-    choices = [str(choice) for choice in get_args(annotation)]
-    return [choice for choice in choices if refusal(name, str(key), choice) is None]
+    return [choice for choice in _literals(annotation) if refusal(name, str(key), choice) is None]
+
+
+def _literals(annotation: Any) -> list[str]:
+    """The single values among the alternatives of a type, as a scenario writes them."""
+    if annotation is NoneType:
+        return ["null"]
+    inner = get_args(annotation)
+    if get_origin(annotation) is Literal:
+        return [str(choice) for choice in inner]
+    return [choice for part in inner for choice in _literals(part)]
 
 
 def _none_of(value: object, allowed: Sequence[str]) -> str:

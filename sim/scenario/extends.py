@@ -22,6 +22,7 @@ MOST_FILES = 100
 """Files of one scenario, each counted as often as it is extended."""
 
 _SPREAD: dict[str, tuple[str, ...]] = {"p95": ("cv",), "cv": ("p95",)}
+_KIND = ("kind", "peer_to_peer")
 RIVALS: Mapping[KeyPath, Mapping[str, tuple[str, ...]]] = {
     ("workload",): {
         "trace": ("arrivals", "prompt_tokens", "output_tokens", "lengths", "shared_prefix"),
@@ -30,6 +31,7 @@ RIVALS: Mapping[KeyPath, Mapping[str, tuple[str, ...]]] = {
         "output_tokens": ("trace", "lengths"),
         "lengths": ("trace", "prompt_tokens", "output_tokens"),
     },
+    ("fleet", "link"): {"bandwidth": _KIND, "latency": _KIND},
     ("workload", "prompt_tokens"): _SPREAD,
     ("workload", "output_tokens"): _SPREAD,
 }

@@ -30,6 +30,9 @@ HIGHEST_RATE = 1e6
 """Requests per second: more than all services of the world get together, so that more is a slip (a
 rate in milliseconds, a number of requests) or means a burst."""
 
+SLOWEST_LINK = 1e6
+"""Bytes per second: slower than any network of a machine with GPUs."""
+
 _DEAREST = 1e9  # US dollars per hour
 _SWITCH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
@@ -167,6 +170,13 @@ def between(low: float, high: float) -> AfterValidator:
         return value
 
     return AfterValidator(check)
+
+
+def _fast(value: float) -> float:
+    """Refuses a number that can only have been meant in another unit."""
+    if not value >= SLOWEST_LINK:
+        raise ValueError(f"{value:g} bytes/s is no link; write the unit, as in 50GB/s")
+    return value
 
 
 def _finite(number: float) -> float:
@@ -320,6 +330,10 @@ Wait = Annotated[float, _quantity("time", "time", zero=True, most=LONGEST_TIME)]
 """Seconds, 0 or more."""
 Size = Annotated[float, _quantity("bytes", "size", zero=True)]
 """Bytes, 0 or more."""
+Bandwidth = Annotated[float, _quantity("bytes per second", "bandwidth"), AfterValidator(_fast)]
+"""Bytes per second, at least 1 MB/s."""
+Power = Annotated[float, _quantity("power", "power")]
+"""Watts, above 0."""
 Rate = Annotated[float, _quantity("rate", "rate", most=HIGHEST_RATE)]
 """Events per second, above 0."""
 Switch = Annotated[bool, BeforeValidator(_switch)]

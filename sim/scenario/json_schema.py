@@ -118,6 +118,8 @@ def _values() -> Sequence[tuple[str, Any, _Schema]]:
         ("e2el_limit", slo.E2elLimit, _limit("e2el")),
         ("wait", fields.Wait, _quantity("time", zero=True)),
         ("size", fields.Size, _quantity("bytes", zero=True)),
+        ("bandwidth", fields.Bandwidth, _quantity("bytes per second", zero=False)),
+        ("power", fields.Power, _quantity("power", zero=False)),
         ("rate", fields.Rate, _quantity("rate", zero=False)),
         ("switch", fields.Switch, {"type": ["boolean", "string"], "pattern": _whole_text(switch)}),
         (
@@ -293,8 +295,8 @@ def _refused_kind(part: Any, section: str, key: str) -> bool:
     """Whether a variant is one that the simulator cannot do yet."""
     if not isinstance(part, type) or "kind" not in getattr(part, "model_fields", {}):
         return False
-    (kind,) = get_args(_hints(part)["kind"])
-    return refusal(section, key, {"kind": kind}) is not None
+    kinds = get_args(_hints(part)["kind"])
+    return len(kinds) == 1 and refusal(section, key, {"kind": kinds[0]}) is not None
 
 
 def _needs(hint: Any, section: str = "", key: str = "") -> _Schema:

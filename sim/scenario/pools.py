@@ -15,6 +15,7 @@ from sim.specs.layout import Layout
 
 if TYPE_CHECKING:
     from sim.scenario.deployment import KvCache, Scheduler
+    from sim.scenario.link import GpuLink
     from sim.scenario.schema import Scenario
 
 AnyPool = TypeVar("AnyPool")
@@ -36,6 +37,8 @@ class PoolSettings:
     gpu: str
     replicas: int
     layout: Layout
+    link: GpuLink | None
+    power_limit: float | None
     price_per_gpu_hour: float | str | dict[str, float] | None
     engine: str
     scheduler: Scheduler
@@ -66,6 +69,11 @@ class PoolSettings:
         """The same pool of another scenario with as many pools."""
         return pools_of(scenario)[self.index]
 
+    def of_the_gpu(self) -> tuple[str, ...]:
+        """The keys it sets that another GPU may not be able to have."""
+        said = {"link": self.link, "power_limit": self.power_limit}
+        return tuple(key for key, value in said.items() if value is not None)
+
     def key(self, name: str) -> str:
         """The dotted key at which the scenario has its ``name``, to override it.
 
@@ -88,6 +96,8 @@ def pools_of(scenario: Scenario) -> tuple[PoolSettings, ...]:
                 gpu=pool.gpu,
                 replicas=pool.replicas,
                 layout=pool.layout,
+                link=pool.link,
+                power_limit=pool.power_limit,
                 price_per_gpu_hour=pool.price_per_gpu_hour,
                 engine=scenario.engine,
                 scheduler=scenario.scheduler,

@@ -23,6 +23,7 @@ OWN = "or a class as package.module:Class"
 TIME = "a time such as 500ms, 2s or 1h"
 
 VALUES: Mapping[str, tuple[str, str | None]] = {
+    "bandwidth": ("a bandwidth such as 50GB/s", "bytes/s"),
     "batching": (f"{', '.join(POLICIES)}, {OWN}", None),
     "count": ("a whole number, 1 or more", None),
     "duration": (f"{TIME}, more than 0", "s"),
@@ -36,6 +37,7 @@ VALUES: Mapping[str, tuple[str, str | None]] = {
     "router": (f"{', '.join(ROUTERS)}, {OWN}", None),
     "order": (f"{', '.join(ORDERS)}, {OWN}", None),
     "positive": ("a number above 0", None),
+    "power": ("a power such as 300W", "W"),
     "price": (
         "a number, 0 or more; such numbers by GPU; catalogue; null",
         "US dollars per GPU hour",

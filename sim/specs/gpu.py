@@ -8,7 +8,7 @@ which is twice as large and which no dense model reaches.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sim.specs.profile import Profile
 
@@ -33,12 +33,14 @@ class Link:
 
     ``kind`` names it ("nvlink", "pcie", "infinity-fabric"); ``bandwidth`` is bytes/s in one
     direction per GPU; ``latency`` is the floor, in seconds, of one small transfer or collective
-    over it.
+    over it. ``peer_to_peer`` is whether cards on PCIe reach each other directly, None where that is
+    not said; links of the same figures are equal, whatever it is.
     """
 
     kind: str
     bandwidth: float
     latency: float
+    peer_to_peer: bool | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         _require(self.bandwidth > 0, "bandwidth", self.bandwidth, "above 0")
@@ -120,7 +122,8 @@ class GpuSpec:
     ``price`` is what an hour costs, None when unknown; ``sources`` says, key by key of the GPU's
     file, where each value comes from. ``profile`` has the kernels that were measured; times of what
     it lacks follow from ``efficiency`` and ``attention``. ``relative`` is a part of the same design
-    in the catalogue, whose profile stands in where this one has none.
+    in the catalogue, whose profile stands in where this one has none. ``clocks``
+    is the share of its own peaks that a power limit leaves, which ``peak_flops`` already have.
     """
 
     name: str
@@ -138,10 +141,11 @@ class GpuSpec:
     sources: Mapping[str, str]
     profile: Profile | None = None
     relative: str | None = None
+    clocks: float = 1.0
 
     def __post_init__(self) -> None:
-        for field in ("memory", "bandwidth", "sms", "power"):
-            _require(getattr(self, field) > 0, field, getattr(self, field), "above 0")
+        for name in ("memory", "bandwidth", "sms", "power"):
+            _require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
         _require("bf16" in self.peak_flops or "fp16" in self.peak_flops, "peak_flops",
                  sorted(self.peak_flops), "a mapping with bf16 or fp16")  # fmt: skip
         for precision, peak in self.peak_flops.items():

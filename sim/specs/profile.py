@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 LATENT = ("mla_decode", "mla_prefill", "dsa_decode", "dsa_prefill")
 """What profiles call the operators of latent and of sparse attention."""
@@ -124,3 +124,8 @@ class Profile:
         fits = self.kernels.get(operator, {})
         twin = {"bf16": "fp16", "fp16": "bf16"}.get(precision, precision)
         return fits.get(precision) or fits.get(twin)
+
+    def without(self, operator: str) -> Profile:
+        """The same less the fits of ``operator``."""
+        kernels = {name: fits for name, fits in self.kernels.items() if name != operator}
+        return replace(self, kernels=kernels)

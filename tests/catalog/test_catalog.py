@@ -421,6 +421,17 @@ class TestPlainGpu:
             ({"memory": 24}, "memory: 24 is too small for a GPU; write the unit, as in 24GiB"),
             ({"memory": "24"}, "memory: '24' is too small for a GPU"),
             ({"bandwidth": 600}, "bandwidth: 600 is too small for a GPU"),
+            (
+                {
+                    "link": {
+                        "kind": "nvlink",
+                        "bandwidth": "300GB/s",
+                        "latency": "5us",
+                        "peer_to_peer": True,
+                    }
+                },
+                "link.peer_to_peer: is said of pcie only, not of nvlink",
+            ),
             ({"bandwidth": "600GiB"}, "bandwidth: unknown unit 'GiB' for a bytes per second"),
             ({"bandwidth": "0GB/s"}, "bandwidth: got 0.0, expected above 0"),
             ({"memory_bandwidth": "1TB/s"}, "memory_bandwidth: unknown key (did you mean"),

@@ -348,6 +348,14 @@ def test_a_format_that_a_gpu_lacks_is_said() -> None:
     assert render_plan(told).count(STORED_ONLY) == 1
 
 
+def test_what_is_said_of_a_gpu_is_not_said_of_another() -> None:
+    """No PCIe card has the NVLink of an H100, nor 500 W to be limited to."""
+    asked = small(fleet__link={"kind": "nvlink"}, fleet__power_limit="500W")
+    own, other = (asked.override(Candidate(gpu, 2, None).settings(asked)) for gpu in GPUS[:2])
+    assert (own.only_pool.link, own.only_pool.power_limit) == (asked.only_pool.link, 500)
+    assert (other.only_pool.link, other.only_pool.power_limit) == (None, None)
+
+
 def test_a_price_of_one_gpu_is_not_that_of_another() -> None:
     asked = scenario(ttft="300ms").override({"fleet.0.price_per_gpu_hour": 1.25})
     own, other = (asked.override(Candidate(gpu, 1, None).settings(asked)) for gpu in GPUS[:2])

@@ -120,6 +120,8 @@ class Candidate:
             changes[pool.key("expert_parallel")] = self.whole_experts
         elif self.gpus == 1 and pool.layout.expert > 1:
             changes[pool.key("expert_parallel")] = False
+        if self.gpu != pool.gpu:  # what is said of another GPU and of its host
+            changes |= {pool.key(key): None for key in pool.of_the_gpu()}
         by_gpu = isinstance(pool.price_per_gpu_hour, dict)
         if self.gpu != pool.gpu and not by_gpu:
             changes[pool.key("price_per_gpu_hour")] = "catalogue"  # its price is of another GPU

@@ -1,0 +1,111 @@
+"""Says what a run assumes of the links between its GPUs and of their power, and what that decides.
+
+Over PCIe an all-reduce takes several times as long on a host whose cards do not reach each other
+directly. Where a scenario does not say which case it is, the iterations of the run are timed once
+more with each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sim.cost import CostModel, Deployment
+from sim.metrics.attribution import attribute
+from sim.metrics.pools import PoolRun
+from sim.specs.gpu import GpuSpec
+from sim.specs.links import on_link, pcie
+from sim.units import show_rate, show_time
+
+if TYPE_CHECKING:
+    from sim.metrics.run_record import RunRecord
+    from sim.pools import PreparedPool
+
+NEGLIGIBLE = 0.005
+"""A share of the busy time that rounds to no percent."""
+
+
+def hardware_notes(run: RunRecord) -> list[str]:
+    """The sentences on the links and the power limits of its pools; none where a real engine had
+    those that it had."""
+    if run.observed:
+        return []
+    scale = run.scenario.assume.link
+    return list(dict.fromkeys(note for part in run.parts for note in _notes(part, scale)))
+
+
+def _notes(part: PoolRun, scale: float) -> Iterator[str]:
+    """Those of one pool, whose links are assumed to have ``scale`` times their bandwidth."""
+    pool = part.pool
+    if pool.deployment.layout.gpus > 1:
+        if _stated(pool):
+            yield from _over_another(pool)
+        elif pool.deployment.gpu.link.kind == "pcie":
+            yield from _either_way(part, scale)
+    gpu = pool.deployment.gpu
+    if gpu.clocks < 1:
+        yield (
+            f"At {gpu.power:g} W {gpu.name} is taken to compute at {gpu.clocks:.0%} of its peak, "
+            "and to read its memory as fast as ever; no kernel was measured at that limit."
+        )
+
+
+def _stated(pool: PreparedPool) -> bool:
+    """Whether the scenario says what joins the GPUs."""
+    link = pool.settings.link
+    return link is not None and not (link.kind == "pcie" and link.peer_to_peer is None)
+
+
+def _over_another(pool: PreparedPool) -> Iterator[str]:
+    gpu = pool.deployment.gpu
+    if gpu.profile is None or gpu.profile.find("all_reduce", "bf16") is not None:
+        return
+    yield (
+        f"All-reduces follow from the link's bandwidth and latency ({_figures(gpu)}): none was "
+        "measured over this link."
+    )
+
+
+def _figures(gpu: GpuSpec) -> str:
+    return f"{show_rate(gpu.link.bandwidth, 'B/s')}, {show_time(gpu.link.latency)}"
+
+
+def _either_way(part: PoolRun, scale: float) -> Iterator[str]:
+    """What either case would give, if it differs from what is assumed."""
+    d, found = part.pool.deployment, part.attribution
+    if not found.seconds or d.gpu.host_link.kind != "pcie":
+        return
+    ours = found.by_bound["communication"]
+    changes = {
+        direct: (_communication(part, _joined(d, scale, direct=direct)) - ours) / found.seconds
+        for direct in (True, False)
+    }
+    if all(abs(change) < NEGLIGIBLE for change in changes.values()):
+        return
+    measured = d.gpu.profile is not None and d.gpu.profile.find("all_reduce", "bf16") is not None
+    source = "as its all-reduces were measured" if measured else f"at {_figures(d.gpu)}"
+    yield (
+        f"Whether {d.gpu.name} cards reach each other directly over PCIe depends on the host and "
+        f"is not stated (fleet.{part.pool.settings.index}.link.peer_to_peer); they are taken "
+        f"{source}. If they do, the iterations of this run take {_changed(changes[True])}; if they "
+        f"do not, {_changed(changes[False])}."
+    )
+
+
+def _changed(change: float) -> str:
+    if abs(change) < NEGLIGIBLE:
+        return "as long as here"
+    return f"{abs(change):.0%} {'longer' if change > 0 else 'less'}"
+
+
+def _joined(d: Deployment, scale: float, *, direct: bool) -> Deployment:
+    """``d`` with cards that reach each other, or do not, in slots of ``scale`` times the rate."""
+    slot = replace(d.gpu.host_link, bandwidth=d.gpu.host_link.bandwidth * scale)
+    link = pcie(replace(d.gpu, host_link=slot), direct)
+    return replace(d, gpu=on_link(d.gpu, link, frameworks=direct))
+
+
+def _communication(part: PoolRun, d: Deployment) -> float:
+    """Seconds of collectives in the plans of ``part``, on replicas of ``d``."""
+    return attribute(CostModel(d), part.plans).by_bound["communication"]

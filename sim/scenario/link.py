@@ -1,0 +1,70 @@
+"""Describes the link between the GPUs of a pool where it is not the GPU's own. Bytes/s, seconds."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from sim.scenario.fields import Bandwidth, Switch, Wait, trouble
+from sim.scenario.support import Section
+from sim.specs.gpu import GpuSpec, Link
+from sim.specs.links import nvlink, on_link, pcie
+
+
+class GpuLink(Section):
+    """How the GPUs of a replica are joined: a kind, or a bandwidth and a latency."""
+
+    kind: Literal["nvlink", "pcie"] | None = Field(
+        default=None,
+        description="nvlink: the GPU's own. pcie: through its slot, whose rate its file has. null: "
+        "bandwidth and latency are given.",
+    )
+    peer_to_peer: Switch | None = Field(
+        default=None,
+        description="Of kind pcie: whether the cards reach each other directly, as `nvidia-smi "
+        "topo -p2p r` shows. Without, each byte goes through host memory, at half the rate and "
+        "twice the latency. null: as the GPU's file has it, else directly.",
+    )
+    bandwidth: Bandwidth | None = Field(
+        default=None,
+        description="What collectives reach, one way per GPU, bytes/s. null: that of the kind.",
+        examples=["50GB/s"],
+    )
+    latency: Wait | None = Field(
+        default=None,
+        description="Floor of one small collective, s. null: that of the kind.",
+        examples=["5us"],
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> GpuLink:
+        given = [key for key in ("bandwidth", "latency") if getattr(self, key) is not None]
+        if self.kind is not None and given:
+            raise trouble(
+                f"a kind ({self.kind}) has a bandwidth and a latency of its own; leave out the "
+                f"kind, or {' and '.join(given)}",
+                *given,
+            )
+        if self.peer_to_peer is not None and self.kind != "pcie":
+            raise trouble("peer_to_peer is said of kind: pcie only", "peer_to_peer")
+        if len(given) == 1:
+            raise trouble(
+                "expected a kind (nvlink or pcie), or a bandwidth and a latency such as "
+                "{bandwidth: 50GB/s, latency: 5us}",
+                *given,
+            )
+        return self
+
+    def __bool__(self) -> bool:
+        """Whether it says anything."""
+        return any(value is not None for _, value in self)
+
+    def on(self, gpu: GpuSpec) -> GpuSpec:
+        """``gpu`` with this link; ValueError where it cannot have it."""
+        if self.bandwidth is not None and self.latency is not None:
+            return on_link(gpu, Link("given", self.bandwidth, self.latency))
+        if self.kind == "nvlink":
+            return on_link(gpu, nvlink(gpu))
+        link = pcie(gpu, self.peer_to_peer)
+        return on_link(gpu, link, frameworks=self.peer_to_peer is not False)

@@ -1,0 +1,88 @@
+"""A run says what it assumes of its links, and what the other case would have given."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+import sim
+from sim.results.result import Result
+
+BASE: dict[str, Any] = {
+    "model": "llama-3.1-8b",
+    "engine": "ideal",
+    "workload": {
+        "arrivals": {"kind": "burst"},
+        "prompt_tokens": {"kind": "fixed", "value": 500},
+        "output_tokens": {"kind": "fixed", "value": 8},
+    },
+    "run": {"requests": 8, "warmup": 0},
+}
+REACH = re.compile(r"If they do, .* take (.*?); if they do not, (.*)\.")
+
+
+def run(gpu: str, gpus: int = 4, **pool: Any) -> Result:
+    fleet = {"gpu": gpu, "tensor_parallel": gpus, **pool}
+    return sim.simulate(sim.load_scenario({**BASE, "fleet": fleet}))
+
+
+def notes(result: Result) -> list[str]:
+    return [
+        note
+        for note in result.summary["infersim"]["notes"]
+        if "reach each other" in note or "All-reduces follow" in note or " W " in note
+    ]
+
+
+def change(text: str) -> float:
+    """``12% longer`` as 0.12."""
+    if text == "as long as here":
+        return 0.0
+    percent, way = text.split("% ")
+    return float(percent) / 100 * {"longer": 1, "less": -1}[way]
+
+
+@pytest.mark.parametrize("gpu", ["l40s", "a100-pcie", "rtx-pro-6000"])
+def test_either_case_takes_what_the_note_says(gpu: str) -> None:
+    """Under an engine without host time a burst takes as long as its iterations."""
+    told = run(gpu)
+    (note,) = notes(told)
+    found = REACH.search(note)
+    assert found is not None
+    for direct, text in zip((True, False), found.groups(), strict=True):
+        stated = run(gpu, link={"kind": "pcie", "peer_to_peer": direct})
+        assert not any("reach each other" in note for note in notes(stated))
+        ratio = stated.summary["duration"] / told.summary["duration"] - 1
+        assert change(text) == pytest.approx(ratio, abs=0.01)
+    assert any(change(text) > 0.1 or change(text) < -0.1 for text in found.groups())
+
+
+def test_a_link_that_was_not_measured_is_told() -> None:
+    (note,) = notes(run("h100-sxm", link={"bandwidth": "50GB/s", "latency": "5us"}))
+    assert note == (
+        "All-reduces follow from the link's bandwidth and latency (50 GB/s, 5 us): none was "
+        "measured over this link."
+    )
+
+
+@pytest.mark.parametrize(("gpu", "gpus"), [("h100-sxm", 4), ("l40s", 1)])
+def test_nothing_is_told_where_nothing_is_open(gpu: str, gpus: int) -> None:
+    assert notes(run(gpu, gpus)) == []
+
+
+def test_a_power_limit_is_told_and_lowers_the_energy() -> None:
+    own, slower = run("a100-sxm-80gb", 1), run("a100-sxm-80gb", 1, power_limit="300W")
+    (note,) = notes(slower)
+    assert note.startswith("At 300 W a100-sxm-80gb is taken to compute at 75% of its peak")
+    assert notes(own) == []
+    assert notes(run("a100-sxm-80gb", 1, power_limit="400W")) == []
+
+    def watts(result: Result) -> float:
+        energy = result.summary["infersim"]["energy"]["joules_per_output_token"]
+        return float(energy * result.summary["output_throughput"])
+
+    assert watts(own) == pytest.approx(400, rel=1e-3)  # busy from the first token to the last
+    assert watts(slower) == pytest.approx(300, rel=1e-3)
+    assert own.summary["duration"] < slower.summary["duration"] < own.summary["duration"] / 0.75
