@@ -8,11 +8,8 @@ from typing import Any
 
 from sim.cost import Deployment
 from sim.memory.capacity import Capacity
-from sim.specs.layout import Layout
+from sim.specs.layout import GPUS_OF_A_NODE, Layout
 from sim.units import show_bytes
-
-GPUS_OF_A_NODE = 8
-"""GPUs that one link joins in the machines that are sold; larger layouts are asked for singly."""
 
 CapacityOf = Callable[[Deployment], Capacity]
 """The memory arithmetic of a deployment under settings that are decided."""

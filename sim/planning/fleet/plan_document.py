@@ -168,7 +168,8 @@ def _token_costs(fleet: Confirmed) -> dict[str, float | None]:
 def _fleet_notes(fleet: Confirmed, scenario: Scenario) -> list[str]:
     """What to know of a fleet that is ranked: a KV cache that is small, requests that it rejects,
     whether a short run holds with fewer replicas, whether chance may have decided that it holds,
-    and limits that the engine would choose otherwise; ``scenario`` is that fleet's."""
+    replicas larger than a node, and limits that the engine would choose otherwise; ``scenario`` is
+    that fleet's."""
     found, sized = fleet.sized.at_target, fleet.sized
     notes = [sized.note] if sized.note else []
     if found.rejection is not None:
@@ -186,8 +187,9 @@ def _fleet_notes(fleet: Confirmed, scenario: Scenario) -> list[str]:
             f"{share(worst.high)} of requests are within the limits, {share(worst.promise.share)} "
             f"are asked for{enough}"
         )
-    own_defaults = engine_defaults_note(prepare(scenario).only, None)
-    return notes if own_defaults is None else [*notes, own_defaults]
+    pool = prepare(scenario).only
+    told = (pool.deployment.layout.node_note, engine_defaults_note(pool, None))
+    return [*notes, *(note for note in told if note is not None)]
 
 
 def _format_notes(plan: Plan) -> list[str]:

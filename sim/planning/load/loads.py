@@ -183,7 +183,8 @@ def further_notes(scenario: Scenario, played: int | None = None) -> list[str]:
     deployments = [deployment_of(scenario, pool) for pool in scenario.pools]
     layers = catalog.model(scenario.model, scenario.base).layers
     parts = (part for group in layers for part in (group.attention, group.mlp))
-    told = [*map(experts_note, deployments), *(part.left_out for part in parts)]
+    spread = (each.layout.node_note for each in deployments)
+    told = [*spread, *map(experts_note, deployments), *(part.left_out for part in parts)]
     notes = list(dict.fromkeys(note for note in told if note is not None))
     run = scenario.run
     if run.horizon is not None:
