@@ -15,12 +15,13 @@ HOST_ERROR = 0.15
 For engines whose overheads are estimates it is too small; their catalogue entries say so."""
 
 
-def error_band(attribution: Attribution) -> dict[str, Any]:
+def error_band(attribution: Attribution, *, links_open: bool = False) -> dict[str, Any]:
     """Relative half-widths for this mix of operators, and what they mean.
 
     Each operator counts with the error of its predicted time (hold-out error of the profile, or
     that of a data sheet), the host with its own. That all of them err in one direction is the
-    careful assumption.
+    careful assumption. Where it is left open how the GPUs are joined (``links_open``), the band
+    holds if they are as assumed, and says so.
     """
     total = attribution.seconds
     if not total:
@@ -38,7 +39,8 @@ def error_band(attribution: Attribution) -> dict[str, Any]:
         "tpot": error,
         "measured": measured,
         "text": (
-            f"Times of iterations are within about {error:.0%} "
+            f"Times of iterations are within about {error:.0%}"
+            f"{', if the cards are joined as assumed (see the notes),' if links_open else ''} "
             f"({measured:.0%} of the kernel time in shapes that were measured). Below saturation "
             "throughput is set by the arrivals; near it, waiting times can be off by far more."
         ),

@@ -41,7 +41,7 @@ def _notes(part: PoolRun, scale: float) -> Iterator[str]:
     if pool.deployment.layout.gpus > 1:
         if _stated(pool):
             yield from _over_another(pool)
-        elif pool.deployment.gpu.link.kind == "pcie":
+        elif _open(pool):
             yield from _either_way(part, scale)
     gpu = pool.deployment.gpu
     if gpu.clocks < 1:
@@ -55,6 +55,18 @@ def _stated(pool: PreparedPool) -> bool:
     """Whether the scenario says what joins the GPUs."""
     link = pool.settings.link
     return link is not None and not (link.kind == "pcie" and link.peer_to_peer is None)
+
+
+def _open(pool: PreparedPool) -> bool:
+    """Whether its GPUs are joined over PCIe and nothing says if they reach each other."""
+    gpu = pool.deployment.gpu
+    between = pool.deployment.layout.gpus > 1 and gpu.link.kind == "pcie"
+    return between and gpu.host_link.kind == "pcie" and not _stated(pool)
+
+
+def links_open(run: RunRecord) -> bool:
+    """Whether some pool of a simulated run leaves that open."""
+    return not run.observed and any(_open(pool) for pool in run.pools)
 
 
 def _over_another(pool: PreparedPool) -> Iterator[str]:
@@ -74,7 +86,7 @@ def _figures(gpu: GpuSpec) -> str:
 def _either_way(part: PoolRun, scale: float) -> Iterator[str]:
     """What either case would give, if it differs from what is assumed."""
     d, found = part.pool.deployment, part.attribution
-    if not found.seconds or d.gpu.host_link.kind != "pcie":
+    if not found.seconds:
         return
     ours = found.by_bound["communication"]
     changes = {

@@ -26,7 +26,7 @@ from sim.metrics.classes import by_class, order_notes
 from sim.metrics.confidence import error_band, provenance
 from sim.metrics.engine_defaults import engine_defaults_note
 from sim.metrics.gaps import Gaps
-from sim.metrics.links import hardware_notes
+from sim.metrics.links import hardware_notes, links_open
 from sim.metrics.percentiles import describe, describe_gaps
 from sim.metrics.pools import PoolRun, combined, mean, names
 from sim.metrics.precision import asked_in, precision
@@ -75,7 +75,7 @@ def summarise(run: RunRecord) -> dict[str, Any]:
 def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
     scenario, pools = run.scenario, run.pools
     deployments = [pool.deployment for pool in pools]
-    band = error_band(run.attribution)
+    band = error_band(run.attribution, links_open=links_open(run))
     verdict, refused, accounts = judge(run), rejection(run), token_accounts(run)
     sure = _with_reach(precision(run, verdict), verdict["reach"])
     wanted = [verdict["requests_to_decide"], sure["requests_needed"]]

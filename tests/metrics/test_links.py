@@ -59,6 +59,16 @@ def test_either_case_takes_what_the_note_says(gpu: str) -> None:
     assert any(change(text) > 0.1 or change(text) < -0.1 for text in found.groups())
 
 
+def test_the_band_holds_for_the_link_that_is_assumed() -> None:
+    words = ", if the cards are joined as assumed (see the notes), ("
+    stated = {"kind": "pcie", "peer_to_peer": False}
+    bands = [
+        result.summary["infersim"]["error_band"]["text"]
+        for result in (run("l40s"), run("l40s", link=stated), run("l40s", 1), run("h100-sxm"))
+    ]
+    assert [words in text for text in bands] == [True, False, False, False]
+
+
 def test_a_link_that_was_not_measured_is_told() -> None:
     (note,) = notes(run("h100-sxm", link={"bandwidth": "50GB/s", "latency": "5us"}))
     assert note == (
