@@ -27,6 +27,8 @@ def transferred(profile: Profile, of: GpuSpec, to: GpuSpec) -> Profile:
         if operator != "all_reduce" or of.link == to.link
     }
     source = f"Taken from the {of.title}, with this part's own peaks; not measured on it. "
+    if to.clocks != of.clocks:
+        source = "Measured at the GPU's own power limit, not at the one stated. "
     return replace(profile, source=source + profile.source, kernels=kernels)
 
 

@@ -140,6 +140,9 @@ def test_kernels_at_a_lower_limit_were_not_measured() -> None:
         return float(product.measured)
 
     assert (known(), known(power_limit=300)) == (1.0, 0.0)
+    profile = pool("a100-sxm-80gb", power_limit=300).gpu.profile
+    assert profile is not None
+    assert profile.source.startswith("Measured at the GPU's own power limit, not at the one stated")
 
 
 def test_a_link_that_changes_nothing_keeps_everything() -> None:
