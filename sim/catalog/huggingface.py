@@ -64,6 +64,8 @@ _GEMMA_4 = _Family(
 _QWEN_NEXT = _Family(2, 256, 32768, bias="key", qk_norm=True, layers=recurrent.qwen3_next)
 _QWEN_3_5 = _Family(4, 256, 32768, bias="key", qk_norm=True, layers=recurrent.qwen3_5)
 
+_MINIMAX_TEXT = _Family(8, 128, 10240000, bias="never", layers=recurrent.minimax_text)
+
 FAMILIES = {
     "LlamaForCausalLM": _Family(None, None, 2048, bias="key", mlp_bias=True),
     "MistralForCausalLM": _Family(8, None, 131072, bias="never", window="always"),
@@ -108,6 +110,8 @@ FAMILIES = {
     ),
     "Llama4ForConditionalGeneration": _Family(8, 128, 131072, bias="key", layers=experts.llama4),
     "Llama4ForCausalLM": _Family(8, 128, 131072, bias="key", layers=experts.llama4),
+    "MiniMaxText01ForCausalLM": _MINIMAX_TEXT,
+    "MiniMaxM1ForCausalLM": _MINIMAX_TEXT,
     "Qwen3NextForCausalLM": _QWEN_NEXT,
     "Qwen3_5MoeForCausalLM": _QWEN_NEXT,
     "Qwen3_5MoeForConditionalGeneration": _QWEN_NEXT,

@@ -32,7 +32,7 @@ def minimax(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     """Experts in every layer, with a bias of the router; one norm for all queries of a layer is
     counted as one for each head size. Refuses layers of linear attention."""
     layers = number_of_layers(config)
-    if any(kind != 1 for kind in _listed(config, "attn_type_list", [1] * layers)):
+    if any(kind != 1 for kind in listed(config, "attn_type_list", [1] * layers)):
         raise config.error(
             "attn_type_list", "a layer is of another type than 1 (softmax attention); such layers "
             "are not supported"
@@ -56,7 +56,7 @@ def qwen3(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
 def qwen_mlps(config: Fields, mlp: MixtureOfExperts) -> list[Mlp]:
     """``mlp`` in the layers that ``qwen3`` says, dense ones in the others."""
     step = config.optional_whole("decoder_sparse_step", 1) or 1
-    dense = set(_listed(config, "mlp_only_layers", []))
+    dense = set(listed(config, "mlp_only_layers", []))
     sparse = [at not in dense and (at + 1) % step == 0 for at in range(number_of_layers(config))]
     return _mlps(config, sparse, mlp, "intermediate_size")
 
@@ -87,8 +87,8 @@ def gpt_oss(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     )
     layers = number_of_layers(config)
     kinds = ("sliding_attention", "full_attention")
-    types = _listed(config, "layer_types", [kinds[at % 2] for at in range(layers)])
-    _require_kinds(config, "layer_types", types, kinds, layers)
+    types = listed(config, "layer_types", [kinds[at % 2] for at in range(layers)])
+    require_kinds(config, "layer_types", types, kinds, layers)
     attention = replace(attention, sinks=True)
     whole = replace(attention, sliding_window=None)
     attentions = [attention if kind == kinds[0] else whole for kind in types]
@@ -101,12 +101,12 @@ def llama4(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     width, layers = config.whole("intermediate_size"), number_of_layers(config)
     mlp = replace(gated(config, "num_local_experts", 16, 1, width), shared_intermediate_size=width)
     step = config.optional_whole("interleave_moe_layer_step", 1) or 1
-    sparse_layers = set(_listed(config, "moe_layers", list(range(step - 1, layers, step))))
+    sparse_layers = set(listed(config, "moe_layers", list(range(step - 1, layers, step))))
     sparse = [at in sparse_layers for at in range(layers)]
     every = config.optional_whole("no_rope_layer_interval", 4) or 4
     turned = [int((at + 1) % every != 0) for at in range(layers)]
-    turned = _listed(config, "no_rope_layers", turned) or turned
-    _require_kinds(config, "no_rope_layers", turned, (0, 1), layers)
+    turned = listed(config, "no_rope_layers", turned) or turned
+    require_kinds(config, "no_rope_layers", turned, (0, 1), layers)
     local = replace(attention, attention_chunk=config.optional_whole("attention_chunk_size", 8192))
     attentions = [local if chunked else attention for chunked in turned]
     mlps = _mlps(config, sparse, mlp, "intermediate_size_mlp")
@@ -159,7 +159,7 @@ def given(config: Fields, key: str) -> bool:
     return config.has(key) and config.value(key) is not None
 
 
-def _listed(config: Fields, key: str, absent: list[Any]) -> list[Any]:
+def listed(config: Fields, key: str, absent: list[Any]) -> list[Any]:
     """The list under ``key``; ``absent`` where it is missing or null."""
     if not given(config, key):
         return absent
@@ -172,12 +172,12 @@ def _listed(config: Fields, key: str, absent: list[Any]) -> list[Any]:
 def kinds(config: Fields, key: str, known: tuple[str, ...], absent: list[str]) -> list[str]:
     """One of the ``known`` kinds for each layer, by the list under ``key``; ``absent`` without
     it."""
-    found = _listed(config, key, absent)
-    _require_kinds(config, key, found, known, len(absent))
+    found = listed(config, key, absent)
+    require_kinds(config, key, found, known, len(absent))
     return found
 
 
-def _require_kinds(
+def require_kinds(
     config: Fields, key: str, found: list[Any], known: tuple[object, ...], layers: int
 ) -> None:
     """UsageError unless the list has a known entry for each layer."""

@@ -1,9 +1,10 @@
 """Reads the layers of models with recurrent layers from a Hugging Face ``config.json``.
 
-Qwen3-Next and Qwen3.5 (gated delta rule, three layers of four), and Nemotron-H (Mamba-2). Heads
-that predict further tokens and encoders of pictures are left out, as in ``huggingface_experts``.
-States are kept in the format that the file names for them; where it names none, in that of the
-model (16 bits), as vLLM does by default (``mamba_ssm_cache_dtype: auto``).
+Qwen3-Next and Qwen3.5 (gated delta rule, three layers of four), Nemotron-H (Mamba-2), and MiniMax
+Text-01 and M1 (lightning attention, whose states are taken to be in 32 bits). Heads that predict
+further tokens and encoders of pictures are left out, as in ``huggingface_experts``. States are kept
+in the format that the file names for them; where it names none, in that of the model (16 bits), as
+vLLM does by default (``mamba_ssm_cache_dtype: auto``).
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from sim.catalog import huggingface_experts as experts
 from sim.catalog.fields import Fields
 from sim.specs.dense_mlp import DenseMlp, NoMlp
 from sim.specs.experts import MixtureOfExperts
+from sim.specs.gated_delta import GatedDelta
 from sim.specs.grouped_query import GroupedQuery
 from sim.specs.layers import Attention, LayerGroup, Mlp
-from sim.specs.recurrent import GatedDelta, Mamba2
+from sim.specs.lightning import Lightning
+from sim.specs.mamba2 import Mamba2
 
 TYPES = ("linear_attention", "full_attention")
 
@@ -36,6 +39,22 @@ def qwen3_5(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     gated = replace(attention, output_gate=config.flag("attn_output_gate", absent=True))
     mlp = DenseMlp(config.whole("intermediate_size"))
     return _alternating(config, gated, [mlp] * experts.number_of_layers(config))
+
+
+def minimax_text(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Attention where ``attn_type_list`` says 1, lightning attention where it says 0; experts in
+    every layer."""
+    layers = experts.number_of_layers(config)
+    kinds = experts.listed(config, "attn_type_list", [1] * layers)
+    experts.require_kinds(config, "attn_type_list", kinds, (0, 1), layers)
+    lightning = Lightning(attention.num_heads, attention.head_dim)
+    key = "shared_intermediate_size"
+    mlp = replace(
+        experts.gated(config, "num_local_experts", 8, 2, config.whole("intermediate_size")),
+        shared_intermediate_size=config.count(key) if experts.given(config, key) else 0,
+    )
+    found = [attention if kind else lightning for kind in kinds]
+    return experts.counted(zip(found, [mlp] * layers, strict=True))
 
 
 def nemotron_h(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:

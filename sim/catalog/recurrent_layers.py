@@ -8,9 +8,10 @@ from sim.catalog.fields import Fields, keys
 from sim.catalog.huggingface_recurrent import of_pattern
 from sim.specs.dense_mlp import DenseMlp
 from sim.specs.experts import MixtureOfExperts
+from sim.specs.gated_delta import GatedDelta
 from sim.specs.grouped_query import GroupedQuery
 from sim.specs.layers import LayerGroup, Mlp
-from sim.specs.recurrent import GatedDelta, Mamba2
+from sim.specs.mamba2 import Mamba2
 
 
 def recurrent_layers(shape: Fields, architecture: Iterable[str]) -> tuple[LayerGroup, ...]:

@@ -568,7 +568,7 @@ class TestHuggingFace:
                 "architectures: found DeepseekV4ForCausalLM",
             ),
             ({"architectures": ["DeepseekV4ForCausalLM"]}, "supported are the text models Llama"),
-            ({"architectures": ["MiniMaxText01ForCausalLM"]}, "found MiniMaxText01ForCausalLM"),
+            ({"architectures": ["FalconMambaForCausalLM"]}, "found FalconMambaForCausalLM"),
             ({"architectures": ["LlavaForConditionalGeneration"]}, "is not supported"),
             ({"architectures": ...}, "architectures: is missing"),
             ({"architectures": None}, "architectures: expected a list"),

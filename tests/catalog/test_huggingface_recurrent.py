@@ -13,9 +13,11 @@ from sim import catalog
 from sim.errors import UsageError
 from sim.specs.dense_mlp import DenseMlp, NoMlp
 from sim.specs.experts import MixtureOfExperts
+from sim.specs.gated_delta import GatedDelta
 from sim.specs.grouped_query import GroupedQuery
+from sim.specs.lightning import Lightning
+from sim.specs.mamba2 import Mamba2
 from sim.specs.model import ModelSpec
-from sim.specs.recurrent import GatedDelta, Mamba2
 
 TYPES = ["linear_attention"] * 3 + ["full_attention"]
 NEXT: dict[str, Any] = {
@@ -59,6 +61,15 @@ NANO: dict[str, Any] = {
     "num_experts_per_tok": 6, "num_hidden_layers": 52, "num_key_value_heads": 2,
     "ssm_state_size": 128, "tie_word_embeddings": False, "use_conv_bias": True,
     "vocab_size": 131072,
+}  # fmt: skip
+
+
+TEXT_01: dict[str, Any] = {
+    "architectures": ["MiniMaxText01ForCausalLM"], "attn_type_list": [0, 0, 0, 0, 0, 0, 0, 1] * 10,
+    "head_dim": 128, "hidden_size": 6144, "intermediate_size": 9216,
+    "max_position_embeddings": 10240000, "num_attention_heads": 64, "num_experts_per_tok": 2,
+    "num_hidden_layers": 80, "num_key_value_heads": 8, "num_local_experts": 32,
+    "shared_intermediate_size": 0, "vocab_size": 200064,
 }  # fmt: skip
 
 
@@ -151,6 +162,18 @@ def test_a_catalogue_file_of_ones_own(tmp_path: Path) -> None:
     path.write_text(text.replace("num_layers: 29", "num_layers: 30"))
     with pytest.raises(UsageError, match="num_layers: the pattern makes 29 layers, found 30"):
         catalog.model(path)
+
+
+def test_lightning_attention(tmp_path: Path) -> None:
+    """Published: 456 billion parameters, 45.9 of them active; one layer of eight is softmax."""
+    spec = config(tmp_path, TEXT_01)
+    assert [group.count for group in spec.layers] == [70, 10]
+    assert spec.layers[0].attention == Lightning(64, 128)
+    assert spec.parameters == pytest.approx(456e9, rel=0.01)
+    active = spec.active_parameters - 2 * spec.embedding_parameters()
+    assert active == pytest.approx(45.9e9, rel=0.03)
+    with pytest.raises(UsageError, match="attn_type_list: expected 0 or 1 for each of the 80"):
+        config(tmp_path, TEXT_01, attn_type_list=[2] * 80)
 
 
 def test_no_gate_without_shared_experts(tmp_path: Path) -> None:

@@ -12,7 +12,10 @@ from sim.cost.operators import Operator
 from sim.cost.parts.recurrent import SERIAL_RATE, SERIAL_START, RecurrentPart
 from sim.cost.rooflines import Rooflines
 from sim.iteration import Batch, Part
-from sim.specs.recurrent import GatedDelta, Mamba2, Recurrent
+from sim.specs.gated_delta import GatedDelta
+from sim.specs.lightning import Lightning
+from sim.specs.mamba2 import Mamba2
+from sim.specs.recurrent import Recurrent
 from tests.gpus import data_sheet
 
 H200 = data_sheet("h200-sxm")
@@ -89,6 +92,17 @@ def test_mamba_takes_all_chunks_at_once() -> None:
     token = (3 * 4096 + 4 * 1024 + 4 * 1024 + 32_768) * 2 + 2 * 6144 * 2
     one, two = (part(MAMBA).prefill_seconds([Part(n, 0)], 0)[0] for n in (10_000, 20_000))
     assert two - one == pytest.approx(10_000 * token / (4.8e12 * 0.85))
+
+
+def test_lightning_attention() -> None:
+    """Decoding: states, and results in 16 bits in and out; prompts: 2 x 24,576 in, 8,192 out, and
+    16,384 of states a token."""
+    one = part(Lightning(64, 128))
+    sequence = 2 * 64 * 128 * 128 * 4 + 2 * 8192 * 2
+    assert one.decode_lines(8)[0][1] == pytest.approx(3e-6 + 8 * sequence / (4.8e12 * 0.85))
+    short, long = (one.prefill_seconds([Part(n, 0)], 0)[0] for n in (10_000, 20_000))
+    moved = (2 * 24_576 + 8192 + 16_384) * 2
+    assert long - short == pytest.approx(10_000 * moved / (4.8e12 * 0.85))
 
 
 def operators(model: CostModel, batch: Batch) -> dict[str, Operator]:

@@ -8,9 +8,11 @@ import pytest
 
 from sim import catalog
 from sim.specs.dense_mlp import NoMlp
+from sim.specs.gated_delta import GatedDelta
 from sim.specs.layers import Kept
 from sim.specs.layout import Layout
-from sim.specs.recurrent import GatedDelta, Mamba2
+from sim.specs.lightning import Lightning
+from sim.specs.mamba2 import Mamba2
 
 NEXT = GatedDelta(16, 32, 128, 128)
 """Qwen3-Next and Qwen3.5 35B, with states in 32 bits."""
@@ -53,6 +55,17 @@ def test_weights_of_mamba() -> None:
 def test_more_gpus_than_groups_copy_them() -> None:
     assert NANO.channels_of(8) == 4096 / 8 + 2 * 128
     assert NANO.channels_of(16) == 4096 / 16 + 2 * 128
+
+
+def test_lightning_attention_has_no_convolution() -> None:
+    """Queries, keys, values and a gate in, results out."""
+    one = Lightning(64, 128)
+    projections, norm = one.weights(6144)
+    assert projections.parameters == 5 * 6144 * 8192
+    assert norm.parameters == 8192
+    assert one.kept("bf16").state == 64 * 128 * 128 * 4
+    with pytest.raises(ValueError, match="conv_kernel: got 4, expected 1"):
+        replace(one, conv_kernel=4)
 
 
 def test_heads_are_shared_out_whole() -> None:

@@ -22,10 +22,12 @@ from sim.cost.rooflines import Rooflines
 from sim.specs.dense_mlp import DenseMlp, NoMlp
 from sim.specs.deployment import Deployment
 from sim.specs.experts import MixtureOfExperts
+from sim.specs.gated_delta import GatedDelta
 from sim.specs.grouped_query import GroupedQuery
 from sim.specs.latent import Latent
 from sim.specs.layers import LayerGroup
-from sim.specs.recurrent import GatedDelta, Mamba2
+from sim.specs.lightning import Lightning
+from sim.specs.mamba2 import Mamba2
 from sim.specs.sparse import SparseLatent
 
 __all__ = ["ATTENTION", "MLP", "AttentionPart", "MlpPart", "attention_part", "mlp_part"]
@@ -36,6 +38,7 @@ ATTENTION: dict[type, Callable[[Any, int, Deployment, Rooflines], AttentionPart]
     SparseLatent: SparseLatentPart,
     GatedDelta: RecurrentPart,
     Mamba2: RecurrentPart,
+    Lightning: RecurrentPart,
 }
 """What predicts each kind of attention, made from the record, the number of layers, the deployment
 and its kernels."""

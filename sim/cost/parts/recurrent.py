@@ -6,15 +6,16 @@ that a batch amortises the weights only. Short convolutions come before, in a ke
 
 A prompt goes through in chunks. With the gated delta rule the fastest kernels give each head of
 each prompt to one SM, which takes its chunks one after the other: a prompt lasts as long however
-many heads there are, up to one on each SM, and prompts side by side share the SMs. Mamba-2 takes
-all chunks at once, by arithmetic and traffic. The states themselves are read and written once.
+many heads there are, up to one on each SM, and prompts side by side share the SMs. Mamba-2 and
+lightning attention take all chunks at once, by arithmetic and traffic. The states themselves are
+read and written once.
 
 Errors against published timings of the gated delta rule (vLLM 0.24, aiconfigurator-core tables, 2
 to 64 heads on a GPU, batches of 1 to 1,024; median, and what a tenth exceed): decoding H200 5 %,
 25 %, H100 4 %, 38 %, B200 16 %, 33 %; prompts H200 10 %, 31 %, H100 9 %, 31 %, B200 28 %, 41 %.
 Decoding is 50 % too slow for RTX PRO 6000, whose large L2 cache holds the states of a benchmark;
 prompts are off by 31 % there, up to six times too slow with few heads, since its kernel spreads the
-chunks of a head. There are no timings of Mamba-2's scan.
+chunks of a head. There are no timings of the others' scans.
 """
 
 from __future__ import annotations
@@ -58,15 +59,17 @@ class RecurrentPart:
         self.inputs = (self._hidden, self._inner)
         self._slower = d.kernel_time
         self._layer_seconds = layers * d.kernel_time  # seconds of a pass, per one of a layer
-        self._floor = 2 * gpu.efficiency.operator_latency  # of a layer's two kernels
-        # the start of a serial kernel is counted apart, a scan of Mamba-2 is five kernels
-        self._prompt_floor = (1 if layer.serial else 6) * gpu.efficiency.operator_latency
+        # of a layer's kernels: the convolution and the update
+        convolved = layer.conv_kernel > 1
+        self._floor = (2 if convolved else 1) * gpu.efficiency.operator_latency
+        launched = layer.scans + (1 if convolved else 0)
+        self._prompt_floor = launched * gpu.efficiency.operator_latency
         self._bandwidth = gpu.bandwidth * gpu.attention.bandwidth
         self._heads = layer.heads / layout.tensor
         self._state = layer.state_bytes(layout)
         self._channels = layer.channels_of(layout.tensor)
         moved = layer.chunk_moved() / layout.tensor * kernels.moved
-        self._conv_token = 2 * self._channels * CONV_BYTES  # bytes in and out
+        self._conv_token = 2 * self._channels * CONV_BYTES if convolved else 0.0  # in and out
         conv = 2 * layer.conv_bytes(layout) + self._conv_token
         tokens = self._inner * 2 * kernels.moved
         self._sequence_bytes = 2 * self._state + conv + tokens
