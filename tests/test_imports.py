@@ -73,6 +73,7 @@ def loaded_after(code: str) -> set[str]:
     {
         "simpy": {
             "sim.loop.clock",
+            "sim.loop.lockstep",
             "sim.loop.replica",
             "sim.loop.fleet",
             "sim.simulation",

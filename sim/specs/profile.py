@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-LATENT = ("mla_decode", "mla_prefill", "dsa_decode", "dsa_prefill")
-"""What profiles call the operators of latent and of sparse attention."""
+OF_FEW_MODELS = ("mla_decode", "mla_prefill", "dsa_decode", "dsa_prefill", "moe", "moe_ranks")
+"""What profiles call the operators of latent and sparse attention and of experts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +114,9 @@ class Profile:
     @property
     def worst_error(self) -> float:
         """The largest error of its fits. What such a machine was not measured at is not known
-        better: its ceilings come of the same timings. Those of ``LATENT`` attention, with forms of
-        their own for few models, say nothing of the rest."""
-        fits = (by.values() for name, by in self.kernels.items() if name not in LATENT)
+        better: its ceilings come of the same timings. Those of latent attention and of experts,
+        which have forms of their own and few models use, say nothing of the rest."""
+        fits = (by.values() for name, by in self.kernels.items() if name not in OF_FEW_MODELS)
         return max((fit.error for each in fits for fit in each), default=0.0)
 
     def find(self, operator: str, precision: str) -> KernelFit | None:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sim.planning.causes.ablate_words import value_text
-from sim.planning.points.footnotes import doubt_mark
+from sim.planning.points.footnote_words import doubt_mark
 from sim.planning.points.wording import share
 from sim.terminal.ablate import HEADS
 from sim.terminal.console import SLO_STYLES, STATE_STYLES, WIDTH

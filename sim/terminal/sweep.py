@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sim.metrics.own import failures
-from sim.planning.points.footnotes import doubt_mark, footnotes
+from sim.planning.points.footnote_words import doubt_mark, footnotes
 from sim.planning.points.points import show
 from sim.planning.points.slo_state import MET, MISSED, OPEN
 from sim.planning.points.wording import (

@@ -34,7 +34,7 @@ from sim.planning.load.find import document as find_document
 from sim.planning.load.find import find
 from sim.planning.load.loads import further_notes
 from sim.planning.points.executors import local
-from sim.planning.points.footnotes import footnotes, notes_of
+from sim.planning.points.footnote_words import footnotes, notes_of
 from sim.planning.points.grid import Axis
 from sim.planning.sweep.sweep import Sweep
 from sim.planning.sweep.sweep import document as sweep_document

@@ -25,7 +25,7 @@ from sim.planning.causes.diagnose import Diagnosis, diagnose
 from sim.planning.causes.diagnose_document import document
 from sim.planning.contrast.gains import gains, mean_gain
 from sim.planning.points.executors import local
-from sim.planning.points.footnotes import footnotes
+from sim.planning.points.footnote_words import footnotes
 from sim.planning.points.wording import share
 from sim.scenario import Scenario
 from sim.terminal.console import as_text

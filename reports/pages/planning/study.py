@@ -14,7 +14,7 @@ from reports.frame.page import fill
 from reports.frame.tables import Cell, Column, Table
 from sim.metrics.definitions import DEFINITIONS as OF_RUNS
 from sim.metrics.definitions import METRIC, STUDIED, Definition
-from sim.planning.points.footnotes import doubt_mark
+from sim.planning.points.footnote_words import doubt_mark
 from sim.planning.points.wording import share
 from sim.units import TWICE, milliseconds, number
 

@@ -17,7 +17,7 @@ from sim.planning.causes.ablate import MOST_EXACT, SAMPLED_ORDERS, Ablation
 from sim.planning.causes.shapley import Coalition, contributions
 from sim.planning.causes.techniques import SMALL_BATCH
 from sim.planning.contrast.gains import FIGURES, Figure
-from sim.planning.points.footnotes import notes_of, sure_of_all
+from sim.planning.points.footnote_words import notes_of, sure_of_all
 
 Values = Mapping[Coalition, float]
 

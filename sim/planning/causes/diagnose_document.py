@@ -18,7 +18,7 @@ from sim.metrics.slo_text import deciding, slo_doubts
 from sim.planning.causes.counterfactuals import EFFORTS, LONGER, PROBE, lacking
 from sim.planning.causes.diagnose import WORTH, Diagnosis, Trial
 from sim.planning.contrast.gains import CAPACITY, FIGURES, Figure, figures_of
-from sim.planning.points.footnotes import footnotes, sure_of
+from sim.planning.points.footnote_words import footnotes, sure_of
 from sim.planning.points.points import Settings, show
 from sim.planning.points.slo_state import MET, OPEN
 from sim.planning.points.wording import share

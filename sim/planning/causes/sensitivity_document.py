@@ -17,7 +17,7 @@ from sim.metrics.slo_text import slo_doubts
 from sim.planning.causes.sensitivity import End, Sensitivity, Swing
 from sim.planning.contrast.gains import FIGURES, figures_of
 from sim.planning.load.loads import Axis
-from sim.planning.points.footnotes import footnotes, sure_of
+from sim.planning.points.footnote_words import footnotes, sure_of
 from sim.planning.points.slo_state import is_open
 
 Figures = Mapping[str, float | None]

@@ -19,7 +19,7 @@ from sim.metrics.own import failures
 from sim.metrics.repetitions import CONFIDENCE, headlines
 from sim.planning.contrast.contrast import Column, contrasts
 from sim.planning.points.executors import Executor
-from sim.planning.points.footnotes import notes_of, sure_of_all
+from sim.planning.points.footnote_words import notes_of, sure_of_all
 from sim.planning.points.grid import Axis, check_values, points
 from sim.planning.points.points import Outcome, Point, show
 from sim.planning.points.wording import short_keys

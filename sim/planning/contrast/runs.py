@@ -21,7 +21,7 @@ from sim.metrics.repetitions import CONFIDENCE, headlines
 from sim.planning.contrast.contrast import Column, Contrast, contrasts
 from sim.planning.contrast.paired import Difference, bootstrap, difference
 from sim.planning.points.figures import FIGURES, own_figures
-from sim.planning.points.footnotes import notes_of, sure_of_all
+from sim.planning.points.footnote_words import notes_of, sure_of_all
 from sim.results.result import REPETITIONS, REQUESTS, SUMMARY
 from sim.results.run_directory import MANIFEST
 from sim.results.stored import read_object, read_summary, read_table

@@ -15,7 +15,7 @@ from typing import Any
 from sim.errors import UsageError
 from sim.metrics.asked import asked, changed, hardware
 from sim.planning.points.executors import Executor
-from sim.planning.points.footnotes import notes_of, sure_of_all
+from sim.planning.points.footnote_words import notes_of, sure_of_all
 from sim.planning.points.grid import MOST_POINTS, Axis, check_values, points
 from sim.planning.points.points import Outcome, Point, show
 from sim.planning.points.slo_state import is_open, meets
