@@ -204,7 +204,7 @@ class Replica:
                 if request.generated:
                     self._note_resumed(chunk, end)
         reserved = reserved_end = scheduler.kv.reserved
-        held, seen = plan.held, b""
+        held, seen = plan.held + scheduler.kv.state_tokens, b""
         if self._windows:
             held, seen = self._behind_windows(plan)
         finished = scheduler.complete(plan, iterations, end)

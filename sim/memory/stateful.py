@@ -21,11 +21,12 @@ class StatefulAllocator(PagedAllocator):
     (True, 2)
     """
 
-    __slots__ = ("_states",)
+    __slots__ = ("_states", "state_tokens")
 
     def __init__(self, num_blocks: int, block_size: int, states: int) -> None:
         super().__init__(num_blocks, block_size)
         self._states = states
+        self.state_tokens = 0
 
     def can_ever_fit(self, tokens: int) -> bool:
         """Whether an empty cache could hold one sequence of that length."""
@@ -46,6 +47,7 @@ class StatefulAllocator(PagedAllocator):
         states = self._states * self.block_size
         self.reserved += states
         if self.reserved <= self.capacity and super().allocate(request, tokens):
+            self.state_tokens += states
             return True
         self.reserved -= states
         return False
@@ -54,10 +56,12 @@ class StatefulAllocator(PagedAllocator):
         """Take back the blocks of ``request``."""
         super().free(request)
         self.reserved -= self._states * self.block_size
+        self.state_tokens -= self._states * self.block_size
 
     def check_integrity(self, owners: Mapping[Request, tuple[int, bool]]) -> None:
         """As ``paged``; the blocks of states are those of all ``owners``."""
         states = len(owners) * self._states * self.block_size
+        assert self.state_tokens == states, (self.state_tokens, states)
         self.reserved -= states
         self.num_blocks -= len(owners) * self._states
         self.capacity -= states

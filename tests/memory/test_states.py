@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+import sim
 from sim import catalog
 from sim.cost import Deployment
 from sim.memory.capacity import Capacity, capacity
@@ -13,6 +14,7 @@ from sim.memory.groups import KvGroup, kv_groups
 from sim.memory.stateful import StatefulAllocator
 from sim.request import Request
 from sim.specs.layout import ONE_GPU, Layout
+from tests.places import MODELS
 
 NEXT = catalog.model("qwen3-next-80b-a3b")
 H200 = catalog.gpu("h200-sxm")
@@ -113,6 +115,26 @@ def test_the_states_come_with_the_first_tokens_and_go_with_the_last() -> None:
     kv.leave(two)
     kv.free(two)
     assert kv.reserved == 0
+
+
+def test_states_count_as_filled() -> None:
+    """Of 20 blocks of 64 tokens and three of states, one request fills 3 x 64 and its tokens."""
+    scenario = {
+        "model": str(MODELS / "tiny-linear"),
+        "fleet": {"gpu": "a10g"},
+        "engine": "ideal",
+        "max_model_len": 256,
+        "kv_cache": {"num_gpu_blocks": 20, "block_size": 64},
+        "workload": {
+            "arrivals": {"kind": "burst"},
+            "prompt_tokens": {"kind": "fixed", "value": 60},
+            "output_tokens": {"kind": "fixed", "value": 5},
+        },
+        "run": {"requests": 1},
+    }
+    plans = sim.simulate(sim.load_scenario(scenario)).record.plans
+    assert plans["held"].tolist() == [3 * 64 + 60, 3 * 64 + 61]
+    assert plans["reserved"].tolist() == [4 * 64, 4 * 64]
 
 
 def test_what_can_ever_fit() -> None:
