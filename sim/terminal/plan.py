@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sim.planning.load.sentences import traffic_text
-from sim.planning.points.wording import counted, fleet_text, limit_name, rank, share
+from sim.planning.points.wording import as_cheap_text, counted, fleet_text, limit_name, rank, share
 from sim.terminal.console import WIDTH
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, milliseconds
 
@@ -41,7 +41,7 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield Text(
         f"Cheapest: {counted(best['replicas'], 'replica')} of {best['layout']} "
         f"({counted(best['gpus'], 'GPU')}), "
-        f"${best['usd_per_hour']:,.2f}/h",
+        f"${best['usd_per_hour']:,.2f}/h{as_cheap_text(document['ranking'])}",
         style="bold",
     )
     yield Text(

@@ -15,7 +15,7 @@ from reports.frame.page import fill
 from reports.frame.tables import Cell, Column, Table
 from reports.pages.planning.plan_words import PLAN, chosen
 from reports.pages.planning.study import within
-from sim.planning.points.wording import limit_name, rank
+from sim.planning.points.wording import as_cheap_text, limit_name, rank
 from sim.results.whole_file import write_text
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
 
@@ -111,7 +111,8 @@ def headline(document: Mapping[str, Any]) -> Headline:
     paid = ranking["prices"]
     tone = "good" if ranking["survives"] and paid["survives"] is not False else "warn"
     text = f"{ranking['text']} {paid['text']}"
-    return Headline(tone, f"{replicas} of {best['layout']}: {cost} per hour", text)
+    tied = as_cheap_text(ranking)
+    return Headline(tone, f"{replicas} of {best['layout']}: {cost} per hour{tied}", text)
 
 
 def plots(document: Mapping[str, Any]) -> list[Plot]:

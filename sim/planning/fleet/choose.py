@@ -108,17 +108,7 @@ def choose(
     rejected += further
     if not sized:
         raise InfeasibleError(_nothing(question, rejected))
-    ranked = sorted(sized, key=rank)
-    best = list(
-        calls(
-            confirm,
-            [
-                (scenario, each, question.rate, promises, TOLERANCE, question.scale)
-                for each in ranked[: question.top]
-            ],
-            jobs,
-        )
-    )
+    best, ranked = _ranked(scenario, question, promises, sized, jobs)
     say("the fleets again, with iterations faster and slower by their error band")
     ends = list(
         calls(
@@ -146,9 +136,53 @@ def choose(
     )
 
 
-def rank(sized: Sized) -> tuple[float, float, str]:
-    """Cheapest first; of equally expensive ones the one with the shorter p99 TTFT."""
-    return sized.cost, sized.at_target.figures["p99_ttft_ms"] or 0.0, sized.layout.text
+def rank(fleet: Confirmed) -> tuple[float, float, float, str]:
+    """Cheapest first; of fleets as cheap the one that holds the higher load, then the one with the
+    shorter p99 TTFT."""
+    cost, ttft, text = _unconfirmed(fleet.sized)
+    return cost, -fleet.best.load, ttft, text
+
+
+def _unconfirmed(sized: Sized) -> tuple[float, float, str]:
+    """The same of fleets of which it is not known how much they hold."""
+    ttft = sized.at_target.figures["p99_ttft_ms"] or 0.0
+    return _money(sized.cost), ttft, sized.layout.text
+
+
+def _money(cost: float) -> float:
+    """USD per hour without the rounding errors of a product, so that equal costs are equal."""
+    return round(cost, 6)
+
+
+def as_cheap(plan: Plan) -> list[str]:
+    """The fleets that cost what the first one does: the rank of those that have one, else the
+    layout."""
+    numbered = enumerate(plan.sized[1:], 2)
+    return [
+        f"#{rank}" if rank <= len(plan.best) else other.layout.text
+        for rank, other in numbered
+        if _money(other.cost) == _money(plan.sized[0].cost)
+    ]
+
+
+def _ranked(
+    scenario: Scenario,
+    question: Question,
+    promises: Sequence[Promise],
+    sized: Sequence[Sized],
+    jobs: int,
+) -> tuple[list[Confirmed], list[Sized]]:
+    """The ``top`` best fleets, confirmed, and all fleets in their order. Whatever costs as much as
+    the last of the best is confirmed too, since the load that it holds decides between them."""
+    costs = sorted(_money(each.cost) for each in sized)
+    most = costs[min(question.top, len(costs)) - 1]
+    near = [each for each in sized if _money(each.cost) <= most]
+    arguments = [
+        (scenario, each, question.rate, promises, TOLERANCE, question.scale) for each in near
+    ]
+    confirmed = sorted(calls(confirm, arguments, jobs), key=rank)
+    dearer = sorted((each for each in sized if _money(each.cost) > most), key=_unconfirmed)
+    return confirmed[: question.top], [*(each.sized for each in confirmed), *dearer]
 
 
 def _screened(
@@ -184,8 +218,9 @@ def _sized(
     while waiting:
         costs = sorted(each.cost for each in sized)
         most = costs[question.top - 1] if len(costs) >= question.top else None
-        rejected += [_too_expensive(each, most) for each in waiting if most and each.cost > most]
-        waiting = [each for each in waiting if not (most and each.cost > most)]
+        dearer = [each for each in waiting if most and _money(each.cost) > _money(most)]
+        rejected += [_too_expensive(each, most) for each in dearer if most]
+        waiting = [each for each in waiting if each not in dearer]
         wave, waiting = waiting[:WAVE], waiting[WAVE:]
         arguments = [
             (scenario, each, question.target, promises, question.constraints, question.scale)

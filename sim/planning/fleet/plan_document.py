@@ -15,7 +15,7 @@ from sim.catalog.whole_runs import whole_runs_text
 from sim.metrics.asked import asked, changed, driven_by
 from sim.metrics.engine_defaults import engine_defaults_note
 from sim.metrics.promises import limits_ms, shown_shares
-from sim.planning.fleet.choose import Band, Plan, bands, front
+from sim.planning.fleet.choose import Band, Plan, as_cheap, bands, front
 from sim.planning.fleet.launch import launch_commands
 from sim.planning.fleet.plan_lengths import flattered_note, run_lengths
 from sim.planning.fleet.plan_prices import HOURS, gpu_prices, money
@@ -80,6 +80,7 @@ def document(plan: Plan, *, file: str = "SCENARIO", given: Sequence[str] = ()) -
         "prices": paid["prices"],
         "break_even": paid["break_even"],
         "ranking": _ranking(fleets, trusted)
+        | {"as_cheap": as_cheap(plan)}
         | {"prices": {key: paid[key] for key in ("survives", "conditions", "text")}},
         "whole_runs": _whole_runs(plan),
         "sized": _points(plan),

@@ -168,3 +168,14 @@ def latency_ms(summary: Mapping[str, Any], metric: str, value: float) -> float |
         limit = summary["infersim"]["verdict"]["limits"].get(metric)
         found = None if limit is None else limit["value_ms"]
     return None if found is None else float(found)
+
+
+def as_cheap_text(ranking: Mapping[str, Any]) -> str:
+    """What stands behind the cost of the cheapest fleet where others cost as much; empty where none
+    does, and in results of older versions, which do not say so.
+
+    >>> as_cheap_text({"as_cheap": ["#2", "#3"]}), as_cheap_text({"as_cheap": []})
+    ('; as cheap: #2, #3', '')
+    """
+    others = ranking.get("as_cheap")
+    return f"; as cheap: {', '.join(others)}" if others else ""
