@@ -75,12 +75,13 @@ def test_what_is_looked_for_exists() -> None:
 
 
 def test_only_the_cost_model_asks_for_the_parts_of_a_pass() -> None:
-    assert not found_in(ast.Attribute, INSIDE)
+    """But for the import of timings of whole blocks, which takes off them what is no attention."""
+    assert found_in(ast.Attribute, INSIDE) == {"calibrate.importers.aiconfigurator.latent"}
 
 
 def test_what_is_no_replica_asks_for_the_seconds_of_a_batch() -> None:
     callers = {name for name in found_in(ast.Call, {"iteration"}) if name.startswith("sim.")}
-    assert callers == {"sim.iteration", "sim.loop.replica"}
+    assert callers == {"sim.iteration", "sim.loop.lockstep", "sim.loop.replica"}
 
 
 def test_recorded_plans_become_batches_in_one_place() -> None:

