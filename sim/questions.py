@@ -96,7 +96,7 @@ def plan(
     scenario: AnyScenario,
     gpus: Sequence[str],
     *,
-    tensor_parallel: Sequence[int] = (1, 2, 4, 8),
+    tensor_parallel: Sequence[int] = (),
     data_parallel: Sequence[int] = (),
     expert_parallel: Sequence[bool] = (),
     rate: float | str = "1x",
@@ -110,8 +110,10 @@ def plan(
 ) -> Answer:
     """The cheapest fleets of ``gpus`` that hold a load within the SLO, as ``infersim plan``.
 
-    ``data_parallel`` and ``expert_parallel`` are the choices of ranks that share experts, and of
-    whole experts on each GPU: left out, the scenario's ranks, and for experts both.
+    ``tensor_parallel`` are the GPUs that share each layer: left out, those of 1, 2, 4 and 8 with
+    which a replica is no larger than a node. ``data_parallel`` and ``expert_parallel`` are the
+    choices of ranks that share experts, and of whole experts on each GPU: left out, the scenario's
+    ranks, and for experts both.
     ``rate`` is requests per second, or text such as "3x" for a multiple of the scenario's own;
     ``scale`` is how a trace gets it: "compress" its time, or "overlay" copies of it (more users);
     ``prices`` are US dollars for a GPU hour, as in ``find``; ``jobs`` the processes that simulate,

@@ -34,8 +34,9 @@ def plan(
     scenario: Annotated[Path, typer.Argument(help="A scenario: model, traffic and SLO.")],
     gpus: Annotated[str, typer.Option(help="GPUs to choose from, separated by commas.")],
     tensor_parallel: Annotated[
-        str, typer.Option(help="GPUs of one replica, separated by commas.")
-    ] = "1,2,4,8",
+        str | None,
+        typer.Option(help="GPUs of one replica, separated by commas; else 1,2,4,8."),
+    ] = None,
     data_parallel: Annotated[
         str | None,
         typer.Option(help="Ranks that share experts, such as 1,8; else the scenario's."),
@@ -101,7 +102,7 @@ class Choices(NamedTuple):
     """What layouts are made of, each as written: words separated by commas."""
 
     gpus: str
-    tensor_parallel: str
+    tensor_parallel: str | None
     precision: str | None
     data_parallel: str | None
     expert_parallel: str | None
@@ -131,7 +132,9 @@ def _question(
     made = layouts(
         scenario,
         _listed("--gpus", gpus),
-        [_size("--tensor-parallel", word) for word in _listed("--tensor-parallel", sizes)],
+        ()
+        if sizes is None
+        else [_size("--tensor-parallel", word) for word in _listed("--tensor-parallel", sizes)],
         kinds,
         [_size("--data-parallel", w) for w in _listed("--data-parallel", ranks)] if ranks else (),
         [_switch(word) for word in _listed("--expert-parallel", experts)] if experts else (),

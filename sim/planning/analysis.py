@@ -13,14 +13,16 @@ from sim.iteration import Batch, Part
 from sim.memory.capacity import Capacity
 from sim.planning.node import CapacityOf, layout_rows, shortage
 from sim.specs.layers import Role
+from sim.specs.layout import GPUS_OF_A_NODE
 from sim.specs.precision import precision_bytes
 from sim.units import show_bytes, show_time
 
 SMALL = (2, 4, 8, 16, 32, 64)
 """Batches with which a smaller one is compared: kernels for few rows differ from those for many."""
 
-GPUS_OF_A_REPLICA = (1, 2, 4, 8, 16)
-"""Sizes of a replica that are tried where a model does not fit: a node, and two."""
+GPUS_OF_A_REPLICA = (1, 2, 4, GPUS_OF_A_NODE)
+"""Tensor-parallel GPUs that are tried where a model does not fit, up to a node: what joins more is
+not known."""
 
 NARROWER = ("fp8", "int8", "int4")
 """Precisions of weights that are tried where a model does not fit."""
@@ -215,7 +217,11 @@ def _groups(memory: Capacity, context: int) -> list[dict[str, Any]]:
 
 def _remedies(d: Deployment, capacity_of: CapacityOf, context: int) -> list[dict[str, Any]]:
     """The smallest larger replica, and the widest narrower weights, with which it would fit."""
-    larger = [{"tensor_parallel": n} for n in GPUS_OF_A_REPLICA if n > d.layout.tensor]
+    larger = [
+        {"tensor_parallel": n}
+        for n in GPUS_OF_A_REPLICA
+        if n > d.layout.tensor and d.layout.with_tensor(n).gpus <= GPUS_OF_A_NODE
+    ]
     own = precision_bytes(d.weights)
     narrower = [{"weights": name} for name in NARROWER if precision_bytes(name) < own]
     groups: tuple[Sequence[Mapping[str, Any]], ...] = (larger, narrower)

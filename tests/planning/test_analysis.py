@@ -83,6 +83,15 @@ def test_what_does_not_fit_says_so_and_what_would() -> None:
     assert "--weights int4" in told
 
 
+@pytest.mark.parametrize("gpus", [1, 8])
+def test_no_remedy_is_larger_than_a_node(gpus: int) -> None:
+    """405 billion parameters of 2 bytes take more than 8 GPUs of 80 GB."""
+    asked = f"fit llama-3.1-405b --gpu h100-sxm --tensor-parallel {gpus}"
+    told = " ".join(infersim(asked).stdout.split())
+    assert "it fits with fp8 weights" in told if gpus == 8 else "--tensor-parallel" not in told
+    assert "16 GPUs" not in told
+
+
 @pytest.mark.parametrize("context", [1000, 8192, 100_000])
 def test_what_would_fit_does_fit_and_nothing_smaller_does(context: int) -> None:
     asked = f"fit llama-3.1-70b --gpu h100-sxm --context {context}"

@@ -19,6 +19,7 @@ from sim.planning.fleet.plan_document import document
 from sim.scenario import Scenario
 from sim.simulation import prepare
 from sim.terminal.plan import plan_view
+from tests.places import MODELS
 from tests.planning_fixtures import small
 
 
@@ -120,3 +121,22 @@ def test_tables_and_figures_show_one_load_and_the_share_of_the_slo() -> None:
     assert "TTFT p90" in text
     assert "p99" not in text.split("Start")[0].split("At 20 requests/s")[0]
     assert max(map(len, text.splitlines())) <= 88
+
+
+def test_a_replica_larger_than_a_node_is_ruled_out_where_it_is_asked_for() -> None:
+    made = tuple(layouts(asked(), ["h100-sxm"], [1, 16], []))
+    plan = choose(asked(), Question(made, 20.0, 0.1, 2, read_constraints(None)))
+    assert [each.layout.text for each in plan.sized] == ["1 x h100-sxm"]
+    (out,) = plan.rejected
+    assert (out.layout.text, out.reason) == ("16 x h100-sxm", "larger than a node")
+    assert "the link between machines is not known" in out.text
+
+
+def test_no_replica_larger_than_a_node_is_searched_by_itself() -> None:
+    own = asked(model=str(MODELS / "tiny-experts"))
+    made = layouts(own, ["h100-sxm"], [], [], [1, 4], [False])
+    assert {(each.tensor_parallel, each.data_parallel) for each in made} == {
+        *((tensor, 1) for tensor in (1, 2, 4, 8)),
+        *((tensor, 4) for tensor in (1, 2)),
+    }
+    assert [each.gpus for each in layouts(own, ["h100-sxm"], [], [], [16], [False])] == [16]

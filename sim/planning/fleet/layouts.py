@@ -27,6 +27,7 @@ from sim.pools import PreparedPool
 from sim.scenario import Scenario
 from sim.scenario.prices import price_of
 from sim.simulation import prepare
+from sim.specs.layout import GPUS_OF_A_NODE
 from sim.specs.precision import WIDE_ACTIVATIONS
 from sim.units import show_time
 
@@ -60,6 +61,9 @@ what simulated ones serve, and this must never rule out a fleet that holds."""
 
 ALONE_SLACK = 1.1
 """By how much lone requests may miss a latency limit before a layout is ruled out."""
+
+OWN_SIZES = (1, 2, 4, 8)
+"""GPUs that share each layer in the layouts that are searched where none are asked for."""
 
 REJECTS, SMALL_CACHE = "requests rejected", "KV cache too small"
 """Reasons that come before any about speed: no faster GPU would help."""
@@ -146,6 +150,7 @@ def layouts(
 ) -> list[Candidate]:
     """All of them, each once; UsageError for a GPU or a precision that does not exist.
 
+    Without ``tensor_parallel`` there are all ``OWN_SIZES`` that keep a replica within a node.
     Without ``data_parallel`` there are as many data ranks as the scenario has. Without
     ``whole_experts`` a model with experts gets both kinds wherever GPUs share them.
     """
@@ -161,8 +166,9 @@ def layouts(
         Candidate(gpu, tp, kind, dp, whole)
         for gpu in gpus
         for kind in kinds
-        for tp in tensor_parallel
+        for tp in tensor_parallel or OWN_SIZES
         for dp in ranks
+        if tensor_parallel or tp == 1 or tp * dp <= GPUS_OF_A_NODE
         for whole in _experts(whole_experts, shared=has_experts and tp * dp > 1)
     ]
     return list(dict.fromkeys(made))
@@ -247,13 +253,8 @@ def screen(
     except InfersimError as error:
         return Rejected(layout, "cannot be simulated", str(error))
     price = _price(pool)
-    if price is None:
-        return Rejected(
-            layout,
-            "no price",
-            f"nothing says what {layout.gpu} costs; give its fleet.0.price_per_gpu_hour or the "
-            "price_per_hour of its file",
-        )
+    if price is None or pool.deployment.layout.gpus > GPUS_OF_A_NODE:
+        return _unknown(layout, priced=price is not None)
     note = small_cache(pool)
     broken = _refusing(layout, too_many_rejected(everything, room_of([pool]), promises), price)
     if broken is None and not pool.policy.shape.whole:
@@ -263,6 +264,21 @@ def screen(
     rate = SLACK * saturation(pool, traffic).rate
     found = Screened(layout, price, rate, math.ceil(target / rate), note)
     return _affordable(found, constraints)
+
+
+def _unknown(layout: Candidate, *, priced: bool) -> Rejected:
+    """Rejected since nothing says what the GPUs cost, or what joins so many."""
+    if priced:
+        text = (
+            f"most machines join {GPUS_OF_A_NODE} GPUs, and the link between machines is not "
+            "known, nor so how long the GPUs wait for each other"
+        )
+        return Rejected(layout, "larger than a node", text)
+    text = (
+        f"nothing says what {layout.gpu} costs; give its fleet.0.price_per_gpu_hour or the "
+        "price_per_hour of its file"
+    )
+    return Rejected(layout, "no price", text)
 
 
 def _refusing(layout: Candidate, found: Rejection | None, price: float) -> Rejected | None:

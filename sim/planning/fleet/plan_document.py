@@ -169,7 +169,7 @@ def _token_costs(fleet: Confirmed) -> dict[str, float | None]:
 def _fleet_notes(fleet: Confirmed, scenario: Scenario) -> list[str]:
     """What to know of a fleet that is ranked: a KV cache that is small, requests that it rejects,
     whether a short run holds with fewer replicas, whether chance may have decided that it holds,
-    replicas larger than a node, and limits that the engine would choose otherwise; ``scenario`` is
+    and limits that the engine would choose otherwise; ``scenario`` is
     that fleet's."""
     found, sized = fleet.sized.at_target, fleet.sized
     notes = [sized.note] if sized.note else []
@@ -188,9 +188,8 @@ def _fleet_notes(fleet: Confirmed, scenario: Scenario) -> list[str]:
             f"{share(worst.high)} of requests are within the limits, {share(worst.promise.share)} "
             f"are asked for{enough}"
         )
-    pool = prepare(scenario).only
-    told = (pool.deployment.layout.node_note, engine_defaults_note(pool, None))
-    return [*notes, *(note for note in told if note is not None)]
+    defaults = engine_defaults_note(prepare(scenario).only, None)
+    return notes if defaults is None else [*notes, defaults]
 
 
 def _format_notes(plan: Plan) -> list[str]:
