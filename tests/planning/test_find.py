@@ -18,6 +18,9 @@ from sim import simulate
 from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
 from sim.metrics.promises import slo_promises
+from sim.planning.fleet.choose import Question, choose
+from sim.planning.fleet.constraints import read_constraints
+from sim.planning.fleet.layouts import layouts
 from sim.planning.load.find import TOLERANCE, Finder, Found, document, find
 from sim.planning.load.loads import axis_of, traffic_of
 from sim.planning.load.search import knee
@@ -228,9 +231,18 @@ def test_batches_that_never_fill_in_time_are_told_so() -> None:
     assert "no load that was tried" in str(caught.value)
 
 
-def test_a_horizon_that_cuts_requests_off_is_named() -> None:
-    with pytest.raises(InfeasibleError, match=r"run.horizon cuts runs short"):
-        find(small(run__horizon="20ms"), "rate")
+def test_a_horizon_that_cuts_requests_off_is_refused() -> None:
+    """Requests take up to 0.4 s, and the SLO asks for 99 %: 1 s is too short at any load."""
+    for horizon, shown in (("20ms", "20 ms"), ("1s", "1 s")):
+        with pytest.raises(UsageError, match=f"run.horizon={shown} cuts off") as caught:
+            find(small(run__horizon=horizon), "rate")
+        assert "cannot be met" not in str(caught.value)
+    with pytest.raises(InfeasibleError, match="the SLO cannot be met at any load"):
+        find(small(run__horizon="20s", slo={"ttft": "1ms"}), "rate")
+    asked = small(run__horizon="1s")
+    made = layouts(asked, ["h100-sxm"], [1], [])
+    with pytest.raises(InfeasibleError, match=r"cut off: run\.horizon=1 s cuts off"):
+        choose(asked, Question(tuple(made), 20.0, 0.0, 1, read_constraints(None)))
 
 
 def test_an_own_load_that_fails_below_the_highest_is_no_headroom() -> None:

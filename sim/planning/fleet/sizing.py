@@ -23,7 +23,7 @@ from sim.planning.fleet.layouts import REJECTS, Candidate, Rejected, Screened, o
 from sim.planning.load.find import Finder
 from sim.planning.load.lasting import lasting, quick
 from sim.planning.load.loads import Scale
-from sim.planning.load.probe import Probe, missed, refused
+from sim.planning.load.probe import Probe, cut_off, missed, refused
 from sim.planning.points.wording import counted, limit_name
 from sim.scenario import Scenario
 
@@ -91,6 +91,8 @@ def size(
         best, fails = finder.find(1, ROUGH)
         if best is None:
             assert fails is not None
+            if fails.cut:
+                return Rejected(layout, "cut off", cut_off(scenario), screened.price)
             return _not_even(layout, fails, screened.price)
         guess = max(screened.least, math.ceil(target / best.load))
 

@@ -26,7 +26,16 @@ from sim.planning.load.loads import (
     further_notes,
     traffic_of,
 )
-from sim.planning.load.probe import MOST, SEVERAL, Probe, Prober, missed, opens_at_once, refused
+from sim.planning.load.probe import (
+    MOST,
+    SEVERAL,
+    Probe,
+    Prober,
+    cut_off,
+    missed,
+    opens_at_once,
+    refused,
+)
 from sim.planning.load.saturation import (
     ROOM,
     Saturation,
@@ -260,6 +269,8 @@ def find(
     best, fails, stretch = settled.best, settled.fails, settled.stretch
     if best is None:
         assert fails is not None
+        if fails.cut:
+            raise UsageError(cut_off(scenario))
         raise InfeasibleError(_not_even(finder, fails, replicas))
     own = None
     if finder.axis.own is not None:
@@ -338,7 +349,7 @@ def _curve(
 
 def _not_even(finder: Finder, probe: Probe, replicas: int) -> str:
     """Why no load holds; ``probe`` is that of the lowest."""
-    unit, horizon = finder.axis.unit, finder.axis.scenario.run.horizon
+    unit = finder.axis.unit
     if not probe.attained:
         return f"not even {probe.load:.3g} {unit} are stable: {probe.state}"
     if probe.breaks == REJECTED and probe.rejection is not None:
@@ -351,15 +362,11 @@ def _not_even(finder: Finder, probe: Probe, replicas: int) -> str:
             f"({missed(best)}); with {batching} batching requests wait for a batch, so "
             f"take smaller batches (scheduler.max_num_seqs) or {ChunkedPrefill.name} batching"
         )
-    text = (
-        f"the SLO cannot be met at any load: at {probe.load:.3g} {unit}, where requests "
-        f"hardly meet each other, {missed(probe)}"
-    )
-    if horizon is not None:
-        return f"{text}; run.horizon cuts runs short, and what is not finished then has missed it"
     return (
-        f"{text}; the {limit_name(probe.breaks)} limit is too tight for this replica: allow more, "
-        "or take a faster GPU, more tensor_parallel or a lower precision"
+        f"the SLO cannot be met at any load: at {probe.load:.3g} {unit}, where requests "
+        f"hardly meet each other, {missed(probe)}; the {limit_name(probe.breaks)} limit is too "
+        "tight for this replica: allow more, or take a faster GPU, more tensor_parallel or a lower "
+        "precision"
     )
 
 

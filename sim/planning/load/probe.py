@@ -11,7 +11,7 @@ The cost model and the catalogue are read once for all loads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,11 +27,13 @@ from sim.metrics.promises import (
     look,
     pooled,
     shown_shares,
+    slo_promises,
 )
 from sim.metrics.rejection import Rejection, over_runs, rejection
 from sim.metrics.repetitions import SEVERITY
 from sim.metrics.run_record import RunRecord
 from sim.metrics.summary import summarise
+from sim.metrics.unfinished import missed_by_unfinished_alone
 from sim.metrics.verdict import OPENING
 from sim.planning.load.loads import Axis
 from sim.planning.points.wording import FAILS, HOLDS, OPEN, share
@@ -41,6 +43,7 @@ from sim.scenario.arrivals import DiurnalArrivals, RampArrivals
 from sim.scenario.run import Warmup
 from sim.scenario.slo import METRICS
 from sim.simulation import Setup, is_random, play
+from sim.units import show_time
 from sim.workload import build
 
 MOST = 8
@@ -87,7 +90,8 @@ class Probe:
 
     ``breaks`` is what breaks first, or comes closest to breaking: a limit, ``STABILITY``, or
     ``promises.REJECTED``. ``figures`` are means over the runs, keys as in ``summary.json``, and
-    ``SHOWN``. ``rejection`` has the requests that no replica accepts, None without any.
+    ``SHOWN``. ``rejection`` has the requests that no replica accepts, None without any. ``cut``:
+    the SLO is missed, and by requests alone that ``run.horizon`` cut off, or kept from coming.
     """
 
     load: float
@@ -102,6 +106,7 @@ class Probe:
     figures: dict[str, float | None]
     error: float | None
     rejection: Rejection | None = None
+    cut: bool = False
 
     @property
     def outcome(self) -> str:
@@ -198,18 +203,28 @@ class Prober:
         summaries: list[dict[str, Any]] = []
         refused: list[Rejection | None] = []
         seen: list[list[Seen]] = []
+        of_the_slo = bool(self.promises) and self.promises == tuple(slo_promises(scenario))
+        cut = scenario.run.horizon is not None and of_the_slo
         while True:
             run = self._play(scenario, len(seen) + (MOST if fresh else 0))
             summaries.append(summarise(run) | self._shown(run))
             refused.append(rejection(run))
             seen.append([look(run, promise) for promise in self.promises])
+            cut = cut and self._only_cut(run, seen[-1])
             attained = tuple(
                 pooled(promise, [one[index] for one in seen])
                 for index, promise in enumerate(self.promises)
             )
             decided = not fresh and all(each.sure for each in attained)
             if len(seen) >= most or (decided and len(seen) >= self._enough(summaries[0])):
-                return _concluded(load, attained, summaries, refused)
+                found = _concluded(load, attained, summaries, refused)
+                return replace(found, cut=cut and not all(each.kept for each in attained))
+
+    def _only_cut(self, run: RunRecord, seen: Sequence[Seen]) -> bool:
+        """Whether ``run`` keeps the SLO, or misses it only since it ended too early."""
+        parts = zip(seen, self.promises, strict=True)
+        kept = all(not len(one.kept) or one.kept.mean() >= part.share for one, part in parts)
+        return kept or missed_by_unfinished_alone(run)
 
     def _shown(self, run: RunRecord) -> dict[str, float | None]:
         """The latencies at the shares that the SLO asks for, of the requests that count."""
@@ -339,6 +354,18 @@ def missed(probe: Probe) -> str:
         cure = f" ({probe.rejection.remedy})" if probe.rejection.remedy else ""
         told.append(f"{probe.rejection.text}, and are rejected{cure}")
     return "; ".join(told) or probe.state
+
+
+def cut_off(scenario: Scenario) -> str:
+    """What keeps a search from an answer where the probe of its lowest load is ``cut``."""
+    horizon, requests = scenario.run.horizon, scenario.run.requests
+    assert horizon is not None
+    further = " and give run.requests" if requests is None else ""
+    return (
+        f"run.horizon={show_time(horizon)} cuts off too many requests: what is not finished by "
+        "then counts as beyond the limits at any load, and without those the SLO may be met; set "
+        f"run.horizon=null{further}"
+    )
 
 
 def refused(probe: Probe) -> str:
