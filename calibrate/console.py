@@ -12,10 +12,10 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table as Grid
 from rich.text import Text
 
-from calibrate.bench.base import Point
+from calibrate.bench.base import BenchPoint
 from calibrate.device import DeviceFacts
-from calibrate.measurements import Table
-from calibrate.stability import Drift, Noise, Sum
+from calibrate.measurements import MeasurementTable
+from calibrate.stability import DeviceDrift, Noise, Sum
 from calibrate.suite import Progress as Step
 from sim.specs.profile import Profile
 from sim.terminal.console import stderr
@@ -39,7 +39,7 @@ def facts_view(facts: DeviceFacts) -> Text:
     return Text(f"{first}\n{', '.join(told)}")
 
 
-def describe(point: Point) -> str:
+def describe(point: BenchPoint) -> str:
     """A point in a few words.
 
     >>> describe(Point("gemm", "bf16", {"m": 16, "n": 4096, "k": 4096}, 0.0))
@@ -89,9 +89,9 @@ def _lines() -> Callable[[Step], None]:
 
 def result_view(
     profile: Profile | None,
-    table: Table,
+    table: MeasurementTable,
     noises: list[Noise],
-    drifts: list[Drift],
+    drifts: list[DeviceDrift],
     layers: list[Sum],
 ) -> Group:
     """Errors of the fits, and the noise and drift to compare them with."""
@@ -100,9 +100,9 @@ def result_view(
 
 def _parts(
     profile: Profile | None,
-    table: Table,
+    table: MeasurementTable,
     noises: list[Noise],
-    drifts: list[Drift],
+    drifts: list[DeviceDrift],
     layers: list[Sum],
 ) -> Iterator[RenderableType]:
     again = {entry.operator: entry for entry in noises}
@@ -146,7 +146,7 @@ def _fits(profile: Profile, again: dict[str, Noise]) -> Grid:
     return grid
 
 
-def _counts(table: Table) -> Text:
+def _counts(table: MeasurementTable) -> Text:
     """How many points were measured, and how many were not and why."""
     counts: dict[str, int] = {}
     for row in table.rows:

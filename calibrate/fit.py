@@ -35,7 +35,7 @@ WORTH = 0.98
 """A residual table is kept if it lowers the cross-validated error at least to this share."""
 
 
-class Trial(NamedTuple):
+class FitTrial(NamedTuple):
     """How a residual table is tried: candidate strengths of its smoothing, of which
     cross-validation chooses, and by how many standard errors over the shapes it has to be
     better."""
@@ -44,8 +44,8 @@ class Trial(NamedTuple):
     sure: float = 3.0
 
 
-SMOOTH = Trial()
-JUMPY = Trial((0.003,), 1.0)
+SMOOTH = FitTrial()
+JUMPY = FitTrial((0.003,), 1.0)
 """For kernels that jump between neighbouring sizes: a table that follows them at the shapes that
 were measured, as long as shapes that were not are rather better off with it."""
 
@@ -89,7 +89,7 @@ def fit(
     kernel: str = "",
     seed: int = 0,
     judged: NDArray[np.bool_] | None = None,
-    trial: Trial = SMOOTH,
+    trial: FitTrial = SMOOTH,
 ) -> KernelFit:
     """Fit ``form`` to ``data``: scored on held-out shapes, then fitted once more to all points.
 
@@ -237,7 +237,7 @@ def choose_ridge(
     parameters: Mapping[str, float],
     axes: Mapping[str, tuple[float, ...]],
     seed: int = 0,
-    trial: Trial = SMOOTH,
+    trial: FitTrial = SMOOTH,
 ) -> float | None:
     """The smoothing with the least cross-validated error over shapes; None: better without.
 

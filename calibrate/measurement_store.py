@@ -20,7 +20,7 @@ from calibrate.measurements import (
     COLUMNS,
     SHAPE,
     Measurement,
-    Table,
+    MeasurementTable,
     facts_of,
     meta_path,
     read,
@@ -34,7 +34,7 @@ SYNC_EVERY = 2.0
 process."""
 
 
-class Store:
+class MeasurementStore:
     """The open end of a table: lines are added as they come.
 
     ``resume`` continues after what is there (a torn last line is cut away); without it the file
@@ -46,7 +46,7 @@ class Store:
         self, path: Path, facts: DeviceFacts, context: Mapping[str, Any], *, resume: bool = False
     ) -> None:
         self.path, self._meta = path, meta_path(path)
-        self.earlier, self.added = Table(()), list[Measurement]()
+        self.earlier, self.added = MeasurementTable(()), list[Measurement]()
         there = path.exists() and path.stat().st_size > 0
         if there and not resume:
             raise UsageError(
@@ -89,9 +89,9 @@ class Store:
             self._sync()
 
     @property
-    def table(self) -> Table:
+    def table(self) -> MeasurementTable:
         """Everything in the file."""
-        return Table((*self.earlier.rows, *self.added), self.earlier.notes)
+        return MeasurementTable((*self.earlier.rows, *self.added), self.earlier.notes)
 
     def note(self, **entries: Any) -> None:
         """Add entries to the meta file, which is replaced as a whole."""
@@ -104,7 +104,7 @@ class Store:
             self._sync()
             self._file.close()
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> MeasurementStore:
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -93,7 +93,7 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class MeasurementTable:
     """What a file holds; ``notes`` say what of it could not be read."""
 
     rows: tuple[Measurement, ...]
@@ -117,7 +117,7 @@ def kernel_name(variant: str, kernel: str) -> str:
     return f"{variant}{SEPARATOR}{kernel}" if variant else kernel
 
 
-def read(path: Path) -> Table:
+def read(path: Path) -> MeasurementTable:
     """All complete lines of a file; a torn last line is left out with a note.
 
     UsageError if the file cannot be read or is no table of measurements.
@@ -130,7 +130,7 @@ def read(path: Path) -> Table:
     notes = [f"{path}: the last line was cut off and is left out"] if torn else []
     lines = csv.reader(io.StringIO(whole))
     if not whole:
-        return Table((), tuple(notes))
+        return MeasurementTable((), tuple(notes))
     try:
         header = tuple(next(lines))
     except csv.Error:
@@ -151,7 +151,7 @@ def read(path: Path) -> Table:
     further = len(wrong) - NOTED
     if further > 0:
         wrong[NOTED:] = [f"{path}: {further:,} further lines are left out"]
-    return Table(tuple(rows), (*notes, *wrong))
+    return MeasurementTable(tuple(rows), (*notes, *wrong))
 
 
 def _complete(text: str) -> tuple[str, bool]:

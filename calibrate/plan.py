@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.bench.base import Key, Point
+from calibrate.bench.base import BenchPoint, Key
 
 Floats = NDArray[np.float64]
 Group = tuple[str, str, str]
@@ -45,7 +45,7 @@ OTHER_PRECISION = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class DeviceRates:
     """A crude roofline, and the time that a point takes in addition to its calls.
 
     ``flops`` and ``bandwidth`` per second; ``setup`` for operands and warm-up, ``timing`` the time
@@ -60,32 +60,32 @@ class Rates:
     fill: float
     pool: float
 
-    def seconds(self, point: Point) -> float:
+    def seconds(self, point: BenchPoint) -> float:
         """One call."""
         return max(point.flops / self.flops, point.bytes / self.bandwidth)
 
-    def cost(self, point: Point) -> float:
+    def cost(self, point: BenchPoint) -> float:
         """The whole point: operands written once, calls, overhead."""
         beyond = max(0.0, point.memory - self.pool)
         return self.setup + CALLS * self.seconds(point) + beyond / self.fill
 
 
-def crude_rates(kind: str, units: int, cache: float = 0.0) -> Rates:
+def crude_rates(kind: str, units: int, cache: float = 0.0) -> DeviceRates:
     """What to expect of a device of which nothing is known: an old core or an old GPU.
 
     ``units`` and ``cache`` as in the device's facts.
     """
     pool = 2.0 * cache + 2**30
     if kind == "cpu":
-        return Rates(2e10 * units, 3e9, 0.05, 0.12, 5e8, pool)
-    return Rates(5e11 * units, 5e11, 0.06, 0.04, 2e11, pool)
+        return DeviceRates(2e10 * units, 3e9, 0.05, 0.12, 5e8, pool)
+    return DeviceRates(5e11 * units, 5e11, 0.06, 0.04, 2e11, pool)
 
 
 @dataclass(slots=True)
 class _Queue:
     """The points of one group that are left, and how far each is from those taken."""
 
-    points: list[Point]
+    points: list[BenchPoint]
     coordinates: Floats
     weights: Floats
     costs: Floats
@@ -117,7 +117,7 @@ class _Queue:
 
 
 @dataclass(slots=True)
-class Plan:
+class CalibrationPlan:
     """The order of points under a budget.
 
     ``shares`` says how much of the time each operator deserves; ``done`` are points measured
@@ -127,19 +127,19 @@ class Plan:
     before all others, whatever of the budget they take: with fewer there is no fit.
     """
 
-    points: Iterable[Point]
+    points: Iterable[BenchPoint]
     shares: Mapping[str, float]
-    rates: Rates
+    rates: DeviceRates
     budget: float
     done: frozenset[Key] = frozenset()
     ranked: frozenset[str] = frozenset()
     longest: float = LONGEST
     least: int = 0
     _queues: dict[Group, _Queue] = field(default_factory=dict)
-    _known: dict[Key, Point] = field(default_factory=dict)
+    _known: dict[Key, BenchPoint] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        groups: dict[Group, dict[Key, Point]] = {}
+        groups: dict[Group, dict[Key, BenchPoint]] = {}
         for point in self.points:
             members = groups.setdefault(group_of(point), {})
             known = members.get(point.key)
@@ -155,7 +155,7 @@ class Plan:
             share *= DOMINANT_PRECISIONS.get(group[1], OTHER_PRECISION)
             self._queues[group] = self._queue(list(members.values()), share)
 
-    def next(self, left: float) -> Point | None:
+    def next(self, left: float) -> BenchPoint | None:
         """The point to measure now with ``left`` seconds to go, None when none fits any more."""
         longest = max(ALLOWED, self.longest * self.budget)
         order = sorted(
@@ -181,15 +181,15 @@ class Plan:
             if self._lacks(queue)
         )
 
-    def known(self, key: Key) -> Point | None:
+    def known(self, key: Key) -> BenchPoint | None:
         """The point with a key, if it is in the plan."""
         return self._known.get(key)
 
-    def cost(self, point: Point) -> float:
+    def cost(self, point: BenchPoint) -> float:
         """Seconds that ``point`` will probably take."""
         return self.rates.cost(point) * self._queues[group_of(point)].correction
 
-    def took(self, point: Point, seconds: float) -> None:
+    def took(self, point: BenchPoint, seconds: float) -> None:
         """Learn what a point really took."""
         queue = self._queues[group_of(point)]
         queue.spent += seconds
@@ -203,7 +203,7 @@ class Plan:
     def _lacks(self, queue: _Queue) -> bool:
         return int(queue.taken.sum()) < self.least
 
-    def _queue(self, points: list[Point], share: float) -> _Queue:
+    def _queue(self, points: list[BenchPoint], share: float) -> _Queue:
         coordinates = log_shape(points, self.ranked)
         centre = np.linalg.norm(coordinates - np.median(coordinates, axis=0), axis=1)
         weights = np.array([point.weight for point in points])
@@ -223,12 +223,12 @@ class Plan:
         return queue
 
 
-def group_of(point: Point) -> Group:
+def group_of(point: BenchPoint) -> Group:
     """Points of one group differ in shape only (layers: by how they are run, not by model)."""
     return (point.operator, point.precision, point.variant.rsplit(" ", 1)[-1])
 
 
-def log_shape(points: list[Point], ranked: frozenset[str] = frozenset()) -> Floats:
+def log_shape(points: list[BenchPoint], ranked: frozenset[str] = frozenset()) -> Floats:
     """Each point's shape as base-2 logarithms, a column for each variable that varies; the values
     of ``ranked`` ones are spread evenly over their range."""
     names = sorted({name for point in points for name in point.shape})

@@ -20,9 +20,9 @@ from calibrate.bench.arena import Arena
 from calibrate.bench.base import Family, Kernels, Scope, UnsupportedError
 from calibrate.bench.gemm import PRECISIONS
 from calibrate.device import Device, DeviceFacts, open_device
-from calibrate.measurement_store import Store, now
-from calibrate.measurements import Measurement, Table, facts_of, read, read_meta
-from calibrate.plan import Plan, crude_rates
+from calibrate.measurement_store import MeasurementStore, now
+from calibrate.measurements import Measurement, MeasurementTable, facts_of, read, read_meta
+from calibrate.plan import CalibrationPlan, crude_rates
 from calibrate.settle import settled
 from calibrate.stability import MOST, Steadiness, drift, noise, steadiness, sums
 from calibrate.suite import Bench, Report, Suite
@@ -86,7 +86,7 @@ class UnsteadyError(InfersimError):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CalibrationRequest:
     """What was asked for; None and empty stand for the device's defaults. Seconds."""
 
     device: str
@@ -105,13 +105,13 @@ class Session:
     """Everything needed to measure."""
 
     device: Device
-    plan: Plan
+    plan: CalibrationPlan
     owners: Mapping[str, Family]
-    store: Store
+    store: MeasurementStore
     models: Sequence[ModelSpec]
 
 
-def prepare(request: Request) -> Session:
+def prepare(request: CalibrationRequest) -> Session:
     """Open the device and the table, choose the points. UsageError for whatever is not right."""
     precisions = [_precision(name) for name in request.precisions]
     models = [catalog.model(name) for name in request.models]
@@ -140,9 +140,9 @@ def prepare(request: Request) -> Session:
         "kernels": request.kernels,
         "processors": os.cpu_count(),
     }
-    store = Store(request.measurements, device.facts, context, resume=request.resume)
+    store = MeasurementStore(request.measurements, device.facts, context, resume=request.resume)
     found = families(scope)
-    plan = Plan(
+    plan = CalibrationPlan(
         points=(p for family in found for p in family.points(scope) if p.memory <= scope.memory),
         shares={name: share for family in found for name, share in family.shares.items()},
         rates=crude_rates(kind, device.facts.units, device.facts.cache),
@@ -154,7 +154,7 @@ def prepare(request: Request) -> Session:
     return Session(device, plan, owners, store, models)
 
 
-def _check_kernels(request: Request) -> None:
+def _check_kernels(request: CalibrationRequest) -> None:
     """Raise UsageError where the kernels asked for are not here, or are not those of before."""
     if request.resume and request.measurements.exists():
         before = read_meta(request.measurements).get("kernels", "torch")
@@ -173,7 +173,7 @@ def _check_kernels(request: Request) -> None:
         raise UsageError(f"--kernels {request.kernels}: {error}") from None
 
 
-def measure(session: Session, report: Report) -> Table:
+def measure(session: Session, report: Report) -> MeasurementTable:
     """Measure until the budget is used; the table of everything measured, earlier runs included.
 
     Whatever ends it, the store is closed and says so.
@@ -220,7 +220,7 @@ def _limited_memory(device: Device) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, (before, hard))
 
 
-def _agreement(table: Table, models: Sequence[ModelSpec]) -> dict[str, object]:
+def _agreement(table: MeasurementTable, models: Sequence[ModelSpec]) -> dict[str, object]:
     """Noise, drift and sums of parts for the meta file."""
     return {
         "noise": {e.operator: [e.median, e.p90, e.points] for e in noise(table)},
@@ -245,7 +245,7 @@ def load_fit() -> WriteProfile:
 
 def fit(
     measurements: Path, out: Path, write: WriteProfile, *, accept_drift: bool = False
-) -> tuple[Profile, Table]:
+) -> tuple[Profile, MeasurementTable]:
     """Fit a table measured earlier, on any machine, and write the profile to ``out``.
 
     UnsteadyError, and no profile, where the machine drifted or was disturbed too much; with

@@ -17,7 +17,7 @@ from statistics import median
 import numpy as np
 
 from calibrate.bench.base import Key
-from calibrate.measurements import Measurement, Table
+from calibrate.measurements import Measurement, MeasurementTable
 
 AGREE = 0.05
 """Relative difference up to which two timings agree."""
@@ -32,7 +32,7 @@ Level = tuple[float, float]
 """When, s; and the logarithm of how much slower than mostly the machine was."""
 
 
-def settled(table: Table) -> list[Measurement]:
+def settled(table: MeasurementTable) -> list[Measurement]:
     """The usable timings of ``table`` with the time chosen for each."""
     levels = drift_levels(table)
     second = {row.key: _steady(row, levels) for row in table.of("again")}
@@ -54,7 +54,7 @@ def believed(one: float, other: float) -> float:
     return (low + high) / 2 if high <= low * (1 + AGREE) else low
 
 
-def drift_levels(table: Table) -> list[Level]:
+def drift_levels(table: MeasurementTable) -> list[Level]:
     """The machine's level over time, smoothed; empty where anchors are too few, or differ."""
     series: dict[Key, list[Level]] = {}
     for row in table.of("anchor"):

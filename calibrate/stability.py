@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, quantiles
 
-from calibrate.bench.base import Key, Point
+from calibrate.bench.base import BenchPoint, Key
 from calibrate.bench.layer import parts_of
-from calibrate.measurements import Measurement, Table
+from calibrate.measurements import Measurement, MeasurementTable
 from calibrate.settle import smoothed
 from sim.cost.trust import PROJECTION_ERROR
 from sim.specs.model import ModelSpec
@@ -38,7 +38,7 @@ class Noise:
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
+class DeviceDrift:
     """How an anchor's time changed from its first measurement to its last."""
 
     operator: str
@@ -69,7 +69,7 @@ class Steadiness:
     and the ``noise`` of second timings."""
 
     drift: float
-    changes: tuple[Drift, ...]
+    changes: tuple[DeviceDrift, ...]
     noise: Noise | None
 
     @property
@@ -90,7 +90,7 @@ class Steadiness:
         return found
 
 
-def steadiness(table: Table) -> Steadiness:
+def steadiness(table: MeasurementTable) -> Steadiness:
     """How steady the machine was while ``table`` was measured."""
     series: dict[Key, list[float]] = {}
     for row in table.of("anchor"):
@@ -106,7 +106,7 @@ def steadiness(table: Table) -> Steadiness:
     return Steadiness(drifted, tuple(drift(table)), found if enough else None)
 
 
-def noise(table: Table) -> list[Noise]:
+def noise(table: MeasurementTable) -> list[Noise]:
     """By operator, and over all of them under the name ``all``; empty without a second pass."""
     first = {row.key: row.seconds for row in table.usable()}
     found: dict[str, list[float]] = {}
@@ -120,19 +120,19 @@ def noise(table: Table) -> list[Noise]:
     return [Noise(name, median(v), _p90(v), len(v)) for name, v in found.items()]
 
 
-def drift(table: Table) -> list[Drift]:
+def drift(table: MeasurementTable) -> list[DeviceDrift]:
     """Each anchor that was measured at least twice."""
     series: dict[Key, list[float]] = {}
     for row in table.of("anchor"):
         series.setdefault(row.key, []).append(row.seconds or 0.0)
     return [
-        Drift(key[0], values[-1] / values[0] - 1, len(values))
+        DeviceDrift(key[0], values[-1] / values[0] - 1, len(values))
         for key, values in series.items()
         if len(values) > 1
     ]
 
 
-def sums(table: Table, models: Sequence[ModelSpec]) -> list[Sum]:
+def sums(table: MeasurementTable, models: Sequence[ModelSpec]) -> list[Sum]:
     """Every layer and step of which all parts were measured."""
     seconds = {row.key: row.seconds or 0.0 for row in table.usable()}
     known = {model.name for model in models}
@@ -149,8 +149,8 @@ def sums(table: Table, models: Sequence[ModelSpec]) -> list[Sum]:
     return found
 
 
-def _point(row: Measurement) -> Point:
-    return Point(row.operator, row.precision, row.shape, 0.0, variant=row.variant)
+def _point(row: Measurement) -> BenchPoint:
+    return BenchPoint(row.operator, row.precision, row.shape, 0.0, variant=row.variant)
 
 
 def _shape(row: Measurement) -> str:

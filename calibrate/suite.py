@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from calibrate.bench.arena import Arena
-from calibrate.bench.base import Family, Point, UnsupportedError, Work
+from calibrate.bench.base import BenchPoint, BenchWork, Family, UnsupportedError
 from calibrate.bench.heads import first_line
 from calibrate.device import Device
-from calibrate.measurement_store import Store, now
+from calibrate.measurement_store import MeasurementStore, now
 from calibrate.measurements import Measurement, Purpose, Status, kernel_name
-from calibrate.plan import Plan
-from calibrate.timing import Timer, Timing
+from calibrate.plan import CalibrationPlan
+from calibrate.timing import KernelTimer, KernelTiming
 from sim.errors import InfersimError
 from sim.rng import stream
 
@@ -55,7 +55,7 @@ class Machine(Protocol):
         """Whether it still computes."""
         ...
 
-    def prepare(self, family: Family, point: Point) -> Work:
+    def prepare(self, family: Family, point: BenchPoint) -> BenchWork:
         """Make a point ready."""
         ...
 
@@ -82,7 +82,7 @@ class Bench:
         """A small sum comes out right."""
         return self._device.responds()
 
-    def prepare(self, family: Family, point: Point) -> Work:
+    def prepare(self, family: Family, point: BenchPoint) -> BenchWork:
         """Operands from the pool."""
         return family.prepare(point, self._arena)
 
@@ -98,7 +98,7 @@ class Progress:
     measured: int
     used: float
     budget: float
-    point: Point
+    point: BenchPoint
 
 
 Report = Callable[[Progress], None]
@@ -114,11 +114,11 @@ class Suite:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: CalibrationPlan,
         owners: Mapping[str, Family],
         machine: Machine,
-        timer: Timer,
-        store: Store,
+        timer: KernelTimer,
+        store: MeasurementStore,
         *,
         report: Report = lambda progress: None,
         first_pass: float = 0.85,
@@ -130,7 +130,7 @@ class Suite:
         self._report, self._clock = report, clock
         self._first_pass, self._anchor_every = first_pass, anchor_every
         self._start, self._measured, self._anchored = 0.0, 0, 0.0
-        self._anchors: dict[str, Point] = {}
+        self._anchors: dict[str, BenchPoint] = {}
 
     def run(self) -> None:
         """Measure what the plan offers within its budget.
@@ -180,7 +180,7 @@ class Suite:
                 self._measure(point, "again")
                 self._look_at_anchors()
 
-    def _measure(self, point: Point, purpose: Purpose) -> Measurement:
+    def _measure(self, point: BenchPoint, purpose: Purpose) -> Measurement:
         """Time a point, record what came of it, and let the plan learn from it."""
         self._report(Progress(self._measured, self._used(), self._plan.budget, point))
         start = self._clock()
@@ -198,7 +198,7 @@ class Suite:
             )
         return row
 
-    def _attempt(self, point: Point, purpose: Purpose) -> Measurement:
+    def _attempt(self, point: BenchPoint, purpose: Purpose) -> Measurement:
         """One line for the table, whatever happens."""
         room = self._machine.room()
         if point.memory > room:
@@ -219,12 +219,12 @@ class Suite:
 
     def _row(
         self,
-        point: Point,
+        point: BenchPoint,
         purpose: Purpose,
         status: Status,
         kernel: str = "",
         message: str = "",
-        timing: Timing | None = None,
+        timing: KernelTiming | None = None,
     ) -> Measurement:
         return Measurement(
             operator=point.operator,

@@ -15,7 +15,7 @@ from itertools import cycle, pairwise
 from statistics import median, quantiles
 from typing import Any, Protocol, cast
 
-from calibrate.bench.base import Mode, Work
+from calibrate.bench.base import BenchWork, Mode
 from calibrate.device import Device
 from calibrate.lazy_torch import torch
 
@@ -48,7 +48,7 @@ GRAPH_CALLS = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class KernelTiming:
     """Seconds per call: median and quartiles of ``repeats`` samples, and how they were timed."""
 
     seconds: float
@@ -59,15 +59,15 @@ class Timing:
     mode: str
 
 
-class Timer(Protocol):
+class KernelTimer(Protocol):
     """Anything that can say how long a piece of work takes."""
 
-    def measure(self, work: Work, budget: float) -> Timing:
+    def measure(self, work: BenchWork, budget: float) -> KernelTiming:
         """Time ``work`` in about ``budget`` seconds, longer if its calls are long."""
         ...
 
 
-def summary(samples: Sequence[float], mode: str) -> Timing:
+def summary(samples: Sequence[float], mode: str) -> KernelTiming:
     """The timing that samples amount to.
 
     >>> t = summary([3.0, 1.0, 2.0], "host")
@@ -75,9 +75,9 @@ def summary(samples: Sequence[float], mode: str) -> Timing:
     (2.0, 1.5, 2.5, 3, True)
     """
     if len(samples) == 1:
-        return Timing(samples[0], samples[0], samples[0], 1, True, mode)
+        return KernelTiming(samples[0], samples[0], samples[0], 1, True, mode)
     low, middle, high = quantiles(samples, n=4, method="inclusive")
-    return Timing(middle, low, high, len(samples), uncertainty(samples) > NOISY, mode)
+    return KernelTiming(middle, low, high, len(samples), uncertainty(samples) > NOISY, mode)
 
 
 def uncertainty(samples: Sequence[float]) -> float:
@@ -127,7 +127,7 @@ class CpuTimer:
         self._scrub = scrub
         self._reading = 0 if scrub is None else reading_time(self._thread)
 
-    def measure(self, work: Work, budget: float) -> Timing:
+    def measure(self, work: BenchWork, budget: float) -> KernelTiming:
         """Warm up once, make samples long enough for the clock, and take them in turn."""
         if work.mode == "reported":
             return self._reported(work, budget)
@@ -143,7 +143,7 @@ class CpuTimer:
         taken = sample(lambda: self._run(turn, inner) / inner, budget, self._now)
         return summary(taken, self._mode)
 
-    def _reported(self, work: Work, budget: float) -> Timing:
+    def _reported(self, work: BenchWork, budget: float) -> KernelTiming:
         call = work.calls[0]
         call()
 
@@ -205,7 +205,7 @@ class CudaTimer:
         self._device = device
         self._host = CpuTimer(device)
 
-    def measure(self, work: Work, budget: float) -> Timing:
+    def measure(self, work: BenchWork, budget: float) -> KernelTiming:
         """Warm up, capture or queue, and sample."""
         if work.mode in ("host", "reported"):
             return self._host.measure(work, budget)
@@ -221,7 +221,7 @@ class CudaTimer:
         taken = sample(lambda: self._between(replay) / count, budget, time.perf_counter)
         return summary(taken, "graph")
 
-    def _warm(self, work: Work) -> float:
+    def _warm(self, work: BenchWork) -> float:
         """Make the first calls (compilation, tuning, workspaces); seconds of one after that."""
         side = torch.cuda.Stream(self._device.index)
         side.wait_stream(torch.cuda.current_stream(self._device.index))
@@ -233,13 +233,13 @@ class CudaTimer:
         calls = work.calls[:8]
         return self._between(lambda: [call() for call in calls]) / len(calls)
 
-    def _rounds(self, work: Work, single: float) -> int:
+    def _rounds(self, work: BenchWork, single: float) -> int:
         """How often to go through all calls for one sample to last long enough."""
         once = max(single * len(work.calls), 1e-7)
         most = max(1, GRAPH_CALLS // len(work.calls))
         return max(1, min(most, math.ceil(REPLAY / once)))
 
-    def _captured(self, work: Work, rounds: int) -> Any | None:
+    def _captured(self, work: BenchWork, rounds: int) -> Any | None:
         """The calls as a graph, or None if one of them cannot be captured."""
         graph = torch.cuda.CUDAGraph()
         try:
@@ -255,8 +255,8 @@ class CudaTimer:
         return graph
 
     def _queued(
-        self, work: Work, rounds: int, budget: float, mode: Mode | str, pause: bool
-    ) -> Timing:
+        self, work: BenchWork, rounds: int, budget: float, mode: Mode | str, pause: bool
+    ) -> KernelTiming:
         """Events around calls; with ``pause`` the device sleeps while they are being queued."""
         calls = list(work.calls) * rounds
         cycles = int(min(len(calls) * 20e-6, 0.05) * 1e9) if pause else 0
@@ -279,7 +279,7 @@ class CudaTimer:
         return max(float(start.elapsed_time(end)) / 1e3, 1e-9)
 
 
-def timer_for(device: Device, streamed: float = math.inf) -> Timer:
+def timer_for(device: Device, streamed: float = math.inf) -> KernelTimer:
     """The timer of a device; ``streamed`` are the bytes of a matrix that a CPU reads between small
     operators."""
     if device.facts.kind == "cpu":

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from reports import write_report
-from reports.frame.run_directory import Run, read
+from reports.frame.run_directory import SavedRun, read
 from sim.errors import InfersimError, printable, shorten
 
 
@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _written(directory: Path, run: Run) -> Path:
+def _written(directory: Path, run: SavedRun) -> Path:
     """The report of ``run``; InfersimError where its files, each good in itself, do not agree."""
     try:
         return write_report(

@@ -119,7 +119,7 @@ def plan(
     ``prices`` are US dollars for a GPU hour, as in ``find``; ``jobs`` the processes that simulate,
     -1 for one a core. Raises InfeasibleError, with the reasons, where no fleet does.
     """
-    from sim.planning.fleet.choose import Question, choose, read_rate  # noqa: PLC0415
+    from sim.planning.fleet.choose import FleetQuestion, choose, read_rate  # noqa: PLC0415
     from sim.planning.fleet.constraints import read_constraints  # noqa: PLC0415
     from sim.planning.fleet.layouts import layouts  # noqa: PLC0415
     from sim.planning.fleet.plan_document import document  # noqa: PLC0415
@@ -143,7 +143,9 @@ def plan(
         own = axis_of(loaded, "rate", traffic_of(loaded), scale).own
         assert own is not None
         limits = read_constraints(constraint)
-        question = Question(tuple(made), read_rate(str(rate), own), headroom, top, limits, scale)
+        question = FleetQuestion(
+            tuple(made), read_rate(str(rate), own), headroom, top, limits, scale
+        )
         chosen = choose(loaded, question, jobs=jobs)
         file = str(scenario) if isinstance(scenario, str | Path) else "SCENARIO"
         return Answer(document(chosen, file=file), plan_view)

@@ -16,7 +16,7 @@ from sim.errors import UsageError, did_you_mean
 from sim.own import load_class
 
 
-class Part(Protocol):
+class RegisteredPart(Protocol):
     """A class that can be chosen by name."""
 
     name: ClassVar[str]
@@ -26,7 +26,7 @@ class Part(Protocol):
     """What it does, in a few words."""
 
 
-T = TypeVar("T", bound=Part)
+T = TypeVar("T", bound=RegisteredPart)
 
 
 class Registry(Mapping[str, type[T]]):

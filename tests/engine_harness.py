@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibrate.engine.attention import Attention, BySequence
-from calibrate.engine.executor import Executor
+from calibrate.engine.attention import BySequence, EngineAttention
+from calibrate.engine.executor import EngineExecutor
 from calibrate.engine.graphs import Capture
 from calibrate.engine.model import Transformer
 from calibrate.lazy_torch import torch
@@ -73,7 +73,7 @@ def serve(
     asked: Sequence[Asked],
     model: Transformer,
     *,
-    attention: Attention | None = None,
+    attention: EngineAttention | None = None,
     order: Sequence[int] | None = None,
     capture: Capture | None = None,
     only: int | None = None,
@@ -85,7 +85,7 @@ def serve(
         rows.append(logits.clone())
         return logits.argmax(-1)
 
-    executor = Executor(
+    executor = EngineExecutor(
         scheduler,
         model,
         attention or BySequence(),

@@ -54,9 +54,9 @@ from reports.figures import (
 from reports.figures.kernel_names import by_operator
 from reports.figures.latency_bands import bands
 from reports.figures.memory_parts import gpu_memory as in_memory
-from reports.figures.observed_latencies import Sample
+from reports.figures.observed_latencies import LatencySample
 from reports.figures.steps import replica_count
-from reports.frame.run_directory import Run, read
+from reports.frame.run_directory import SavedRun, read
 from reports.pages.run.limits import attained
 from sim.errors import InfersimError
 from tests import made_up, made_up_studies
@@ -76,11 +76,11 @@ class Drawing(NamedTuple):
     read: Callable[[Path], Any] | None = None
 
 
-def _kv(run: Run) -> Any:
+def _kv(run: SavedRun) -> Any:
     return run.summary["infersim"]["kv_cache"]["tokens"]
 
 
-OF_RUNS: Mapping[str, Callable[[Run], go.Figure]] = {
+OF_RUNS: Mapping[str, Callable[[SavedRun], go.Figure]] = {
     "attainment": lambda run: attainment.figure(attained(run.summary), 0.99),
     "gpu_memory": lambda run: gpu_memory.figure(
         in_memory(run.summary["infersim"]["memory"], run.timeseries)
@@ -187,7 +187,8 @@ DRAWINGS: Mapping[str, Drawing] = {
     ),
     "observed_latencies": _of_validation(
         lambda d, seen, told, series: observed_latencies.figure(
-            "TTFT", *(Sample(latency_cdf.sample(side.requests, "ttft")) for side in (seen, told))
+            "TTFT",
+            *(LatencySample(latency_cdf.sample(side.requests, "ttft")) for side in (seen, told)),
         )
     ),
     "observed_timelines": _of_validation(

@@ -18,8 +18,7 @@ from sim.loop.replica import Replica
 from sim.request import Request, TrafficClass
 from sim.routers import make_router
 from sim.schedulers import Scheduler
-from sim.workload.traffic import Chunk as TrafficChunk
-from sim.workload.traffic import ClosedTraffic, LengthChunk, OpenTraffic
+from sim.workload.traffic import ClosedTraffic, LengthChunk, OpenTraffic, TrafficChunk
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import reports
 from reports.frame.decimate import ranks
-from reports.frame.run_directory import Run
+from reports.frame.run_directory import SavedRun
 from reports.pages.planning import ablate, compare, diagnose, find, plan, sensitivity, sweep
 from reports.pages.profile import render_profile
 from reports.pages.profile.page import SECTIONS as OF_PROFILES
@@ -49,7 +49,7 @@ DECISIONS: Mapping[str, Decision] = {
 }
 
 
-def long_run(requests: int) -> Run:
+def long_run(requests: int) -> SavedRun:
     """A made-up run whose distribution of gaps has as few points as that of a real run."""
     from tests.report_fixtures import make_run
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from reports.frame.run_directory import Run
+from reports.frame.run_directory import SavedRun
 
 KV_TOKENS = 120_000
 SCENARIO_YAML = "version: 1\nname: chat\nmodel: llama-3.1-8b\nfleet:\n- gpu: h100-sxm\n"
@@ -39,7 +39,7 @@ class Traffic(NamedTuple):
 
 def make_run(
     requests: int = 2000, rate: float = 18.0, replicas: int = 1, seed: int = 7, **slo: float
-) -> Run:
+) -> SavedRun:
     """A consistent run of ``requests`` Poisson arrivals; limits default to 500 ms and 40 ms."""
     random = np.random.default_rng(seed)
     arrival = np.cumsum(random.exponential(1 / rate, requests))
@@ -57,7 +57,7 @@ def make_run(
     frame["warmup"] = frame["request_id"] < requests // 20
     series = plan_frame(plans)
     summary = summary_of(frame, series, limits)
-    return Run(summary, frame, series, SCENARIO_YAML, charts=_charts(frame))
+    return SavedRun(summary, frame, series, SCENARIO_YAML, charts=_charts(frame))
 
 
 def _charts(frame: pd.DataFrame) -> dict[str, Any]:
@@ -354,7 +354,7 @@ def _nested(
     }
 
 
-def save(run: Run, directory: Path) -> None:
+def save(run: SavedRun, directory: Path) -> None:
     """Write the files of ``run`` into ``directory``, which exists."""
     (directory / "summary.json").write_text(json.dumps(run.summary), encoding="utf-8")
     run.requests.to_parquet(directory / "requests.parquet")

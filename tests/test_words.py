@@ -56,3 +56,13 @@ def test_a_module_begins_with_a_statement(path):
     first = opening(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "")
     assert first.endswith("."), f"no sentence, or not a statement: {first!r}"
     assert first.split()[0] not in QUESTION_WORDS, f"opens like a question: {first!r}"
+
+
+def test_no_two_classes_share_a_name():
+    """Whoever reads ``Figure`` or ``Run`` in one module knows which it is."""
+    homes: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: where for name, where in homes.items() if len(where) > 1} == {}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from calibrate.observers.vllm_engine import Driver, Settings
+from calibrate.observers.vllm_engine import Driver, VllmSettings
 from sim.request import Request, TrafficClass
 from sim.schedulers import Plan, Scheduler
 from tests.conformance.replay import make_scheduler, tokens_of
@@ -80,7 +80,7 @@ class FakeScheduler:
 class FakeEngine(Driver):
     """In the place of ``WholeEngine``; ``closed`` says whether it was given back."""
 
-    def __init__(self, settings: Settings, own_blocks: int = 40) -> None:
+    def __init__(self, settings: VllmSettings, own_blocks: int = 40) -> None:
         super().__init__()
         self.num_gpu_blocks = settings.num_gpu_blocks or own_blocks
         self.max_model_len = settings.max_model_len

@@ -37,7 +37,7 @@ class UnsupportedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class BenchPoint:
     """One operator in one precision at one shape.
 
     ``variant`` tells apart what shares an operator (the norm among ``stream``). ``bytes`` and
@@ -66,7 +66,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class BenchWork:
     """A point made ready: calls that do the same on different memory, to be made in turn.
 
     ``kernel`` names the implementation that runs. ``release`` frees what outlives the calls.
@@ -130,14 +130,14 @@ class Family(Protocol):
 
     shares: Mapping[str, float]
 
-    def points(self, scope: Scope) -> Iterator[Point]:
+    def points(self, scope: Scope) -> Iterator[BenchPoint]:
         """Everything that might be measured, far more than there is time for.
 
         Points of other families' operators may be among them (the parts of a layer).
         """
         ...
 
-    def prepare(self, point: Point, arena: Arena) -> Work:
+    def prepare(self, point: BenchPoint, arena: Arena) -> BenchWork:
         """Operands and calls for a point; UnsupportedError where no kernel exists."""
         ...
 

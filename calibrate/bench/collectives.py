@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from calibrate.bench.arena import Arena
-from calibrate.bench.base import WORKSPACE, Point, Scope, UnsupportedError, Work
+from calibrate.bench.base import WORKSPACE, BenchPoint, BenchWork, Scope, UnsupportedError
 from calibrate.lazy_torch import torch
 
 SIZES = tuple(2**exponent for exponent in range(11, 29))
@@ -28,11 +28,11 @@ PATIENCE = 120.0
 """Seconds to wait for the processes of a group."""
 
 
-def point(size: int, gpus: int) -> Point:
+def point(size: int, gpus: int) -> BenchPoint:
     """A bf16 tensor of ``size`` bytes summed over ``gpus`` devices."""
     shape = {"bytes": float(size), "gpus": gpus}
     traffic = 2.0 * size * (gpus - 1) / gpus
-    return Point("all_reduce", "bf16", shape, traffic, 0.0, 2.0 * size + WORKSPACE)
+    return BenchPoint("all_reduce", "bf16", shape, traffic, 0.0, 2.0 * size + WORKSPACE)
 
 
 class Collectives:
@@ -41,24 +41,24 @@ class Collectives:
     shares: Mapping[str, float] = {"all_reduce": 1.0}
 
     def __init__(self) -> None:
-        self._groups: dict[int, Group] = {}
+        self._groups: dict[int, RankGroup] = {}
 
-    def points(self, scope: Scope) -> Iterator[Point]:
+    def points(self, scope: Scope) -> Iterator[BenchPoint]:
         """Sizes from a token's hidden state to a long prompt's."""
         for gpus in (g for g in GROUPS if g <= scope.devices):
             for size in SIZES:
                 yield point(size, gpus)
 
-    def prepare(self, point: Point, arena: Arena) -> Work:
+    def prepare(self, point: BenchPoint, arena: Arena) -> BenchWork:
         """A group of processes, kept for the next points of that size."""
         gpus, kind = point.size("gpus"), arena.device.facts.kind
         if not torch.distributed.is_available():
             raise UnsupportedError("this PyTorch is built without torch.distributed")
         group = self._groups.get(gpus)
         if group is None or not group.alive():
-            group = self._groups[gpus] = Group(gpus, kind)
+            group = self._groups[gpus] = RankGroup(gpus, kind)
         size = point.size("bytes")
-        return Work([lambda: group.all_reduce(size)], group.backend, "reported")
+        return BenchWork([lambda: group.all_reduce(size)], group.backend, "reported")
 
     def close(self) -> None:
         """End all processes."""
@@ -67,7 +67,7 @@ class Collectives:
         self._groups.clear()
 
 
-class Group:
+class RankGroup:
     """Processes that wait for orders; they end with this one."""
 
     def __init__(self, count: int, kind: str) -> None:

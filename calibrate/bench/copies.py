@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from calibrate.bench.arena import SMALLEST, Arena, dtype
-from calibrate.bench.base import WORKSPACE, Point, Scope, UnsupportedError, Work, element
+from calibrate.bench.base import WORKSPACE, BenchPoint, BenchWork, Scope, UnsupportedError, element
 from calibrate.lazy_torch import Tensor, torch
 
 PAGEABLE = "_pageable"
@@ -24,11 +24,11 @@ READ_AS = "fp32"
 """What reads are counted in: comparing 16-bit numbers takes a CPU longer than to read them."""
 
 
-def memory_point(operator: str, precision: str, size: int) -> Point:
+def memory_point(operator: str, precision: str, size: int) -> BenchPoint:
     """``size`` bytes of one buffer; a copy (``memory``) moves them twice."""
     traffic = float(PASSES[operator] * size)
     shape = {"bytes": traffic}
-    return Point(operator, precision, shape, traffic, 0.0, 2 * traffic + WORKSPACE)
+    return BenchPoint(operator, precision, shape, traffic, 0.0, 2 * traffic + WORKSPACE)
 
 
 class Copies:
@@ -40,7 +40,7 @@ class Copies:
         **{"host_to_device_pageable": 0.05, "device_to_host_pageable": 0.05},
     }
 
-    def points(self, scope: Scope) -> Iterator[Point]:
+    def points(self, scope: Scope) -> Iterator[BenchPoint]:
         """Streams everywhere; transfers where there is a device to transfer to."""
         for size in SIZES:
             yield memory_point("memory", scope.activations(), size)
@@ -54,7 +54,7 @@ class Copies:
             if scope.devices > 1:
                 yield _transfer("device_to_device", size)
 
-    def prepare(self, point: Point, arena: Arena) -> Work:
+    def prepare(self, point: BenchPoint, arena: Arena) -> BenchWork:
         """Sources and targets in turn."""
         if point.operator in PASSES:
             return _stream(point, arena)
@@ -63,20 +63,20 @@ class Copies:
         return _host(point, arena)
 
 
-def _transfer(operator: str, size: int) -> Point:
+def _transfer(operator: str, size: int) -> BenchPoint:
     memory = 2.0 * size + WORKSPACE
-    return Point(operator, "bf16", {"bytes": float(size)}, float(size), 0.0, memory)
+    return BenchPoint(operator, "bf16", {"bytes": float(size)}, float(size), 0.0, memory)
 
 
-def _stream(point: Point, arena: Arena) -> Work:
+def _stream(point: BenchPoint, arena: Arena) -> BenchWork:
     size = point.size("bytes") // PASSES[point.operator]
     count = int(size / element(point.precision))
     if point.operator == "memory_read":
         sources = arena.take((count,), point.precision, arena.copies(size))
         top = torch.amax
-        return Work([_bound(top, x) for x in sources], "torch.amax")
+        return BenchWork([_bound(top, x) for x in sources], "torch.amax")
     pairs = arena.take((count,), point.precision, 2 * arena.copies(2 * size))
-    return Work(
+    return BenchWork(
         [_copied(a, b) for a, b in zip(pairs[::2], pairs[1::2], strict=True)], "torch.copy_"
     )
 
@@ -89,7 +89,7 @@ def _copied(target: Tensor, source: Tensor) -> Tensor:
     return lambda: target.copy_(source, non_blocking=True)
 
 
-def _host(point: Point, arena: Arena) -> Work:
+def _host(point: BenchPoint, arena: Arena) -> BenchWork:
     count = point.size("bytes") // 2
     copies = max(1, min(4, SMALLEST // max(point.size("bytes"), 1)))
     device = arena.take((count,), "bf16", copies)
@@ -100,14 +100,14 @@ def _host(point: Point, arena: Arena) -> Work:
     down = point.operator.startswith("host_to_device")
     pairs = zip(device, host, strict=True) if down else zip(host, device, strict=True)
     kernel = "cudaMemcpyAsync, page-locked" if locked else "cudaMemcpy, pageable"
-    return Work([_copied(a, b) for a, b in pairs], kernel, "eager" if locked else "host")
+    return BenchWork([_copied(a, b) for a, b in pairs], kernel, "eager" if locked else "host")
 
 
-def _between(point: Point, arena: Arena) -> Work:
+def _between(point: BenchPoint, arena: Arena) -> BenchWork:
     count, here = point.size("bytes") // 2, arena.device.index
     other = next(i for i in range(torch.cuda.device_count()) if i != here)
     if not torch.cuda.can_device_access_peer(here, other):
         raise UnsupportedError(f"cuda:{here} cannot reach cuda:{other} directly")
     (source,) = arena.take((count,), "bf16")
     target = torch.empty(count, dtype=dtype("bf16"), device=f"cuda:{other}")
-    return Work([_copied(target, source)], "peer copy", "eager")
+    return BenchWork([_copied(target, source)], "peer copy", "eager")

@@ -12,9 +12,24 @@ from collections.abc import Callable, Iterator, Mapping
 
 from calibrate.bench import by_sequence, paged_flash, paged_flashinfer, paged_triton, vllm_cpu
 from calibrate.bench.arena import Arena
-from calibrate.bench.base import WORKSPACE, Kernels, Point, Scope, UnsupportedError, Work, element
+from calibrate.bench.base import (
+    WORKSPACE,
+    BenchPoint,
+    BenchWork,
+    Kernels,
+    Scope,
+    UnsupportedError,
+    element,
+)
 from calibrate.bench.elementwise import store_call
-from calibrate.bench.heads import Candidate, Heads, close, dense_attention, first_right, layouts
+from calibrate.bench.heads import (
+    Heads,
+    HeadsCandidate,
+    close,
+    dense_attention,
+    first_right,
+    layouts,
+)
 from calibrate.bench.paged import (
     BLOCK,
     PagedCache,
@@ -38,7 +53,7 @@ CPU_MOST = 2**31
 
 def point(
     precision: str, batch: int, context: int, heads: Heads, skew: float = 1.0, weight: float = 1.0
-) -> Point:
+) -> BenchPoint:
     """One decode step's attention in one layer: all keys and values once, queries, outputs."""
     shape = {
         "batch": batch,
@@ -54,7 +69,9 @@ def point(
     traffic += 2 * batch * heads.q * heads.size * max(stored, 2)
     flops = 4 * tokens * heads.q * heads.size
     held = cache_bytes(spread_lengths(batch, context, skew), heads, precision)
-    return Point("decode_attention", precision, shape, traffic, flops, held + WORKSPACE, weight, "")
+    return BenchPoint(
+        "decode_attention", precision, shape, traffic, flops, held + WORKSPACE, weight, ""
+    )
 
 
 class DecodeAttention:
@@ -65,7 +82,7 @@ class DecodeAttention:
     def __init__(self, kernels: Kernels = "torch") -> None:
         self._kernels = kernels
 
-    def points(self, scope: Scope) -> Iterator[Point]:
+    def points(self, scope: Scope) -> Iterator[BenchPoint]:
         """Batches by contexts by head layouts, and some of them with unequal lengths."""
         most = min(scope.memory, CPU_MOST) if scope.kind == "cpu" else scope.memory
         for precision in _precisions(scope):
@@ -80,7 +97,7 @@ class DecodeAttention:
                             if made.memory <= most and skew * context <= scope.longest:
                                 yield made
 
-    def prepare(self, point: Point, arena: Arena) -> Work:
+    def prepare(self, point: BenchPoint, arena: Arena) -> BenchWork:
         """Queries, a paged cache in random block order, and the best kernel for the device."""
         heads = Heads(*(point.size(name) for name in ("q_heads", "kv_heads", "head_dim")))
         if heads.size & (heads.size - 1):
@@ -92,7 +109,7 @@ class DecodeAttention:
         cache = make_cache(arena, lengths, heads, point.precision)
         query = make_query(arena, batch, heads, point.precision)
         name, calls = first_right(candidates(arena, query, cache, point.precision))
-        return Work(calls, name, before=stored_before(arena, point.precision))
+        return BenchWork(calls, name, before=stored_before(arena, point.precision))
 
 
 def stored_before(arena: Arena, precision: str) -> Callable[[], object] | None:
@@ -108,10 +125,10 @@ def make_query(arena: Arena, batch: int, heads: Heads, precision: str) -> Tensor
 
 def candidates(
     arena: Arena, query: Tensor, cache: PagedCache, precision: str
-) -> Iterator[Candidate]:
+) -> Iterator[HeadsCandidate]:
     """Every way to compute it, best first; each is checked on a small case before it is used."""
     if arena.device.facts.kind == "cpu":
-        yield Candidate(by_sequence.NAME, lambda: one_by_one(query, cache))
+        yield HeadsCandidate(by_sequence.NAME, lambda: one_by_one(query, cache))
         return
     ways: list[tuple[str, Maker]] = [
         (paged_flashinfer.NAME, paged_flashinfer.decode_calls),
@@ -120,7 +137,7 @@ def candidates(
         ("gather and SDPA", gathered),
     ]
     for name, make in ways:
-        yield Candidate(
+        yield HeadsCandidate(
             name,
             lambda make=make: make(query, cache),  # type: ignore[misc]
             lambda name=name, make=make: arena.once(  # type: ignore[misc]

@@ -15,8 +15,8 @@ from typing import Any
 
 from calibrate.bench import vllm_cpu
 from calibrate.bench.arena import Arena, dtype
-from calibrate.bench.base import WORKSPACE, Kernels, Point, Rows, Scope, Work, element
-from calibrate.bench.heads import Candidate, first_right
+from calibrate.bench.base import WORKSPACE, BenchPoint, BenchWork, Kernels, Rows, Scope, element
+from calibrate.bench.heads import HeadsCandidate, first_right
 from calibrate.dense import dense_layer
 from calibrate.lazy_torch import Tensor, optional, torch
 
@@ -34,26 +34,26 @@ CACHED_TOKENS = 8192
 """Tokens of the cache that new keys and values are written into, at places that follow no order."""
 
 
-def stream_point(operator: str, precision: str, rows: int, width: int) -> Point:
+def stream_point(operator: str, precision: str, rows: int, width: int) -> BenchPoint:
     """An operator of ``PASSES`` over ``rows`` x ``width`` elements."""
     traffic = PASSES[operator] * rows * width * element(precision)
     shape = {"m": rows, "k": width, "bytes": traffic}
     memory = 2 * traffic + WORKSPACE
-    return Point(operator, precision, shape, traffic, 0.0, memory)
+    return BenchPoint(operator, precision, shape, traffic, 0.0, memory)
 
 
-def quantise_point(rows: int, width: int) -> Point:
+def quantise_point(rows: int, width: int) -> BenchPoint:
     """16-bit activations read, 8-bit ones written."""
     traffic = 3.0 * rows * width
     shape = {"m": rows, "k": width, "bytes": traffic}
-    return Point("quantise", "fp8", shape, traffic, 0.0, 2 * traffic + WORKSPACE)
+    return BenchPoint("quantise", "fp8", shape, traffic, 0.0, 2 * traffic + WORKSPACE)
 
 
-def sampling_point(rows: int, vocabulary: int) -> Point:
+def sampling_point(rows: int, vocabulary: int) -> BenchPoint:
     """Logits in 32 bits read and written once more, as the simulator counts it."""
     traffic = 2.0 * LOGIT_BYTES * rows * vocabulary
     shape = {"m": rows, "n": vocabulary, "bytes": traffic}
-    return Point("sampling", "fp32", shape, traffic, 0.0, 3 * traffic + WORKSPACE)
+    return BenchPoint("sampling", "fp32", shape, traffic, 0.0, 3 * traffic + WORKSPACE)
 
 
 class Elementwise:
@@ -67,7 +67,7 @@ class Elementwise:
     def __init__(self, kernels: Kernels = "torch") -> None:
         self._own = OWN[kernels]
 
-    def points(self, scope: Scope) -> Iterator[Point]:
+    def points(self, scope: Scope) -> Iterator[BenchPoint]:
         """Each operator at the widths of the chosen models."""
         hidden = sorted({model.hidden_size for model in scope.models} | {1024, 4096, 8192})
         layers = [dense_layer(model) for model in scope.models]
@@ -89,7 +89,7 @@ class Elementwise:
             for rows in SAMPLED_ROWS:
                 yield sampling_point(rows, vocabulary)
 
-    def prepare(self, point: Point, arena: Arena) -> Work:
+    def prepare(self, point: BenchPoint, arena: Arena) -> BenchWork:
         """Inputs in turn; results are written in place or to fresh memory, as the operator does."""
         if point.operator == "quantise":
             function, operands = _quantise(arena, point)
@@ -106,10 +106,10 @@ class Elementwise:
             function, operands = makers[point.operator](arena, point)
         if (own := self._own.get(point.operator)) is not None:
             vllm_cpu.operators()  # loaded once
-            return Work(_calls(own, operands), vllm_cpu.NAME)
+            return BenchWork(_calls(own, operands), vllm_cpu.NAME)
         name, calls = first_right(_ways(arena, function, operands))
         before = rotary_call(arena, point.precision) if point.operator == "kv_write" else None
-        return Work(calls, name, before=before)
+        return BenchWork(calls, name, before=before)
 
 
 Function = Callable[..., Any]
@@ -124,11 +124,11 @@ Made = tuple[Function, Sequence[tuple[Tensor, ...]]]
 
 def _ways(
     arena: Arena, function: Function, operands: Sequence[tuple[Tensor, ...]]
-) -> Iterator[Candidate]:
+) -> Iterator[HeadsCandidate]:
     best = compiled(arena, function)
     if best is not function:
-        yield Candidate("torch.compile", lambda: _calls(best, operands))
-    yield Candidate("torch", lambda: _calls(function, operands))
+        yield HeadsCandidate("torch.compile", lambda: _calls(best, operands))
+    yield HeadsCandidate("torch", lambda: _calls(function, operands))
 
 
 def compiled(arena: Arena, function: Function) -> Function:
@@ -189,7 +189,9 @@ def look_up(table: Tensor, tokens: Tensor) -> Tensor:
     return torch.nn.functional.embedding(tokens, table)
 
 
-def _rows(point: Point, arena: Arena, widen: float = 1.0, parts: int = 1) -> list[list[Tensor]]:
+def _rows(
+    point: BenchPoint, arena: Arena, widen: float = 1.0, parts: int = 1
+) -> list[list[Tensor]]:
     """Inputs in turn: lists of ``parts`` tensors of rows x (width * widen)."""
     m, width = point.size("m"), int(point.size("k") * widen)
     precision = "bf16" if point.precision == "fp8" else point.precision
@@ -198,16 +200,16 @@ def _rows(point: Point, arena: Arena, widen: float = 1.0, parts: int = 1) -> lis
     return [flat[i * parts : (i + 1) * parts] for i in range(copies)]
 
 
-def _norm(arena: Arena, point: Point) -> Made:
+def _norm(arena: Arena, point: BenchPoint) -> Made:
     (weight,) = arena.take((point.size("k"),), point.precision)
     return norm, [(x, y, weight) for x, y in _rows(point, arena, parts=2)]
 
 
-def _activation(arena: Arena, point: Point) -> Made:
+def _activation(arena: Arena, point: BenchPoint) -> Made:
     return gated, [(x,) for (x,) in _rows(point, arena, widen=2)]
 
 
-def _rotary(arena: Arena, point: Point) -> Made:
+def _rotary(arena: Arena, point: BenchPoint) -> Made:
     m, width = point.size("m"), point.size("k")
     size = math.gcd(width, 64)
     angles = torch.rand(m, 1, size // 2, device=arena.device.torch_name) * 6.28
@@ -233,7 +235,7 @@ def store_call(arena: Arena, precision: str) -> Callable[[], object]:
     return run
 
 
-def _embedding(arena: Arena, point: Point) -> Made:
+def _embedding(arena: Arena, point: BenchPoint) -> Made:
     m, width = point.size("m"), point.size("k")
     entries = max(2048, int(arena.turnover / (width * element(point.precision))))
     (table,) = arena.take((entries, width), point.precision)
@@ -241,7 +243,7 @@ def _embedding(arena: Arena, point: Point) -> Made:
     return look_up, [(table, torch.randint(entries, (m,), device=where)) for _ in range(16)]
 
 
-def _kv_write(arena: Arena, point: Point) -> Made:
+def _kv_write(arena: Arena, point: BenchPoint) -> Made:
     m, width = point.size("m"), point.size("k") // 2
     places = max(CACHED_TOKENS, m)
     keys, values = arena.take((places, width), point.precision, 2, pool="kv")
@@ -250,10 +252,10 @@ def _kv_write(arena: Arena, point: Point) -> Made:
     ]
 
 
-def _quantise(arena: Arena, point: Point) -> Made:
+def _quantise(arena: Arena, point: BenchPoint) -> Made:
     return quantise, [(x,) for (x,) in _rows(point, arena)]
 
 
-def _sampling(arena: Arena, point: Point) -> Made:
+def _sampling(arena: Arena, point: BenchPoint) -> Made:
     m, n = point.size("m"), point.size("n")
     return draw, [(x,) for x in arena.take((m, n), "fp32", arena.copies(m * n * LOGIT_BYTES))]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from calibrate.bench.arena import Arena
-from calibrate.bench.base import WORKSPACE, Point, Scope, UnsupportedError, Work
+from calibrate.bench.base import WORKSPACE, BenchPoint, BenchWork, Scope, UnsupportedError
 from calibrate.lazy_torch import Tensor, torch
 
 COLD, WARM = "file_to_device", "file_to_device_warm"
@@ -27,11 +27,11 @@ PIECE = 16 * 2**20
 IN_MEMORY = ("tmpfs", "ramfs")
 
 
-def file_point(size: int, operator: str) -> Point:
+def file_point(size: int, operator: str) -> BenchPoint:
     """A file of ``size`` bytes, to the device."""
     shape = {"bytes": float(size)}
     memory = 2.0 * size + WORKSPACE
-    return Point(operator, "bf16", shape, float(size), 0.0, memory)
+    return BenchPoint(operator, "bf16", shape, float(size), 0.0, memory)
 
 
 class Files:
@@ -42,13 +42,13 @@ class Files:
     def __init__(self, scratch: str = ".") -> None:
         self._scratch = Path(scratch)
 
-    def points(self, scope: Scope) -> Iterator[Point]:
+    def points(self, scope: Scope) -> Iterator[BenchPoint]:
         """Cold and warm reads."""
         for size in SIZES:
             for operator in (COLD, WARM):
                 yield file_point(size, operator)
 
-    def prepare(self, point: Point, arena: Arena) -> Work:
+    def prepare(self, point: BenchPoint, arena: Arena) -> BenchWork:
         """A file of random bytes, deleted when the point is done."""
         size, cold = point.size("bytes"), point.operator == COLD
         if cold and not can_drop(self._scratch):
@@ -68,7 +68,7 @@ class Files:
             return time.perf_counter() - start
 
         release: Callable[[], None] = path.unlink
-        return Work([run], "read() in pieces of 16 MiB", "reported", release)
+        return BenchWork([run], "read() in pieces of 16 MiB", "reported", release)
 
 
 def can_drop(directory: Path) -> bool:

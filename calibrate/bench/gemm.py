@@ -12,7 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from calibrate.bench.arena import Arena
-from calibrate.bench.base import WORKSPACE, Point, Scope, UnsupportedError, Work, element, rows_for
+from calibrate.bench.base import (
+    WORKSPACE,
+    BenchPoint,
+    BenchWork,
+    Scope,
+    UnsupportedError,
+    element,
+    rows_for,
+)
 from calibrate.bench.vllm_cpu import Products
 from calibrate.dense import dense_layer
 from calibrate.lazy_torch import Tensor, torch
@@ -53,7 +61,7 @@ def layer_shapes(model: ModelSpec, tensor_parallel: int) -> dict[str, tuple[int,
     }
 
 
-def point(precision: str, m: int, n: int, k: int, weight: float = 1.0) -> Point:
+def point(precision: str, m: int, n: int, k: int, weight: float = 1.0) -> BenchPoint:
     """One product, with what it reads, writes and computes."""
     stored, moved = element(precision), 2.0
     if precision == "fp32":
@@ -62,7 +70,7 @@ def point(precision: str, m: int, n: int, k: int, weight: float = 1.0) -> Point:
     traffic = n * k * stored + m * k * inputs + m * n * moved
     wide = 4.0 if precision == "int8" else moved
     memory = n * k * stored + m * k * inputs + m * n * wide + WORKSPACE
-    return Point(
+    return BenchPoint(
         "gemm", precision, {"m": m, "n": n, "k": k}, traffic, 2.0 * m * n * k, memory, weight
     )
 
@@ -76,7 +84,7 @@ class Gemm:
         """``engine`` multiplies in PyTorch's place where it is given."""
         self._engine = engine
 
-    def points(self, scope: Scope) -> Iterator[Point]:
+    def points(self, scope: Scope) -> Iterator[BenchPoint]:
         """Layer shapes of the chosen models, then the grid."""
         shapes: dict[tuple[int, int], tuple[float, int]] = {}
         for model in scope.models:
@@ -95,7 +103,7 @@ class Gemm:
                     if m <= most:
                         yield point(precision, m, n, k, weight)
 
-    def prepare(self, point: Point, arena: Arena) -> Work:
+    def prepare(self, point: BenchPoint, arena: Arena) -> BenchWork:
         """Weights in turn, one input, one output."""
         if self._engine is not None and point.precision in KERNELS:
             return self._engine.work(point, arena)
@@ -110,7 +118,7 @@ class Gemm:
             calls, kernel = makers[point.precision](arena, m, n, k)
         else:
             calls, kernel = _plain(arena, m, n, k, point.precision)
-        return Work(calls, kernel)
+        return BenchWork(calls, kernel)
 
 
 Call = Callable[[], object]

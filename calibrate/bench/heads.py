@@ -76,7 +76,7 @@ def close(result: Tensor, reference: Tensor, tolerance: float) -> bool:
     return bool(error <= tolerance * torch.linalg.vector_norm(reference.float()))
 
 
-class Candidate(NamedTuple):
+class HeadsCandidate(NamedTuple):
     """One way to compute something: its name, and what makes the calls for given operands."""
 
     name: str
@@ -85,7 +85,7 @@ class Candidate(NamedTuple):
 
 
 def first_right(
-    candidates: Iterable[Candidate],
+    candidates: Iterable[HeadsCandidate],
 ) -> tuple[str, Sequence[Callable[[], object]]]:
     """The first candidate that is installed, runs and computes the right thing, with its calls.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from calibrate.bench.arena import Arena
-from calibrate.bench.base import WORKSPACE, Point, Scope, UnsupportedError, Work
+from calibrate.bench.base import WORKSPACE, BenchPoint, BenchWork, Scope, UnsupportedError
 from calibrate.lazy_torch import torch
 
 QUEUE = 200
@@ -21,13 +21,15 @@ class Launch:
 
     shares: Mapping[str, float] = {"launch": 0.1}
 
-    def points(self, scope: Scope) -> Iterator[Point]:
+    def points(self, scope: Scope) -> Iterator[BenchPoint]:
         """One point for each way to start an operator."""
         for variant in ("eager", "graph") if scope.kind == "cuda" else ("eager",):
             shape = {"bytes": 2048.0}
-            yield Point("launch", scope.activations(), shape, 2048.0, 0.0, WORKSPACE, 1.0, variant)
+            yield BenchPoint(
+                "launch", scope.activations(), shape, 2048.0, 0.0, WORKSPACE, 1.0, variant
+            )
 
-    def prepare(self, point: Point, arena: Arena) -> Work:
+    def prepare(self, point: BenchPoint, arena: Arena) -> BenchWork:
         """In-place additions to 512 numbers."""
         add = torch.Tensor.add_
         (x,) = arena.take((512,), point.precision)
@@ -35,8 +37,8 @@ class Launch:
         if point.variant == "graph":
             if arena.device.facts.kind != "cuda":
                 raise UnsupportedError("graphs need CUDA")
-            return Work([lambda: add(x, 0.0)] * QUEUE, "torch.add_")
+            return BenchWork([lambda: add(x, 0.0)] * QUEUE, "torch.add_")
 
         if arena.device.facts.kind == "cpu":
-            return Work([lambda: add(x, 0.0)], "torch.add_", "host")
-        return Work([lambda: add(x, 0.0)] * QUEUE, "torch.add_", "eager")
+            return BenchWork([lambda: add(x, 0.0)], "torch.add_", "host")
+        return BenchWork([lambda: add(x, 0.0)] * QUEUE, "torch.add_", "eager")

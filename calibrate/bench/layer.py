@@ -14,9 +14,9 @@ from dataclasses import replace
 
 from calibrate.bench import decode_attention, elementwise, gemm, prefill_attention
 from calibrate.bench.arena import Arena
-from calibrate.bench.base import WORKSPACE, Mode, Point, Scope, Work, element
+from calibrate.bench.base import WORKSPACE, BenchPoint, BenchWork, Mode, Scope, element
 from calibrate.bench.heads import Heads
-from calibrate.bench.tiny_model import Setting
+from calibrate.bench.tiny_model import TinySetting
 from calibrate.dense import dense_layer
 from sim.specs.model import ModelSpec
 
@@ -28,7 +28,7 @@ PART_WEIGHT = 3.0
 
 def point(
     model: ModelSpec, precision: str, batch: int, tokens: int, context: int, step: bool, how: str
-) -> Point:
+) -> BenchPoint:
     """One layer, or one step of the whole model; ``context`` includes the new tokens."""
     attention, mlp, _ = dense_layer(model)
     shape = {
@@ -50,12 +50,14 @@ def point(
     memory += layers * model.layers[0].linear_parameters(model.hidden_size) * size
     memory += 2 * model.embedding_parameters() * size if step else 0
     operator = "step" if step else "layer"
-    return Point(operator, precision, shape, traffic, flops, memory, 1.0, f"{model.name} {how}")
+    return BenchPoint(
+        operator, precision, shape, traffic, flops, memory, 1.0, f"{model.name} {how}"
+    )
 
 
 def parts(
     model: ModelSpec, precision: str, batch: int, tokens: int, context: int, step: bool
-) -> list[tuple[Point, int]]:
+) -> list[tuple[BenchPoint, int]]:
     """The operators of a layer or step as points of their own, each with how often it runs."""
     rows, layers = batch * tokens, model.num_layers if step else 1
     heads, inner = Heads.of(model), dense_layer(model).mlp.intermediate_size
@@ -88,14 +90,14 @@ def parts(
     return [(replace(part, weight=PART_WEIGHT), times) for part, times in found]
 
 
-def parts_of(point: Point, models: Sequence[ModelSpec]) -> list[tuple[Point, int]]:
+def parts_of(point: BenchPoint, models: Sequence[ModelSpec]) -> list[tuple[BenchPoint, int]]:
     """The parts of a point of this family, if its model is among ``models``."""
     model = _model(point, models)
     batch, tokens, context = (point.size(name) for name in ("batch", "tokens", "context"))
     return parts(model, point.precision, batch, tokens, context, point.operator == "step")
 
 
-def _model(point: Point, models: Sequence[ModelSpec]) -> ModelSpec:
+def _model(point: BenchPoint, models: Sequence[ModelSpec]) -> ModelSpec:
     name = point.variant.rsplit(" ", 1)[0]
     return next(model for model in models if model.name == name)
 
@@ -108,7 +110,7 @@ class Layers:
     def __init__(self, models: Sequence[ModelSpec]) -> None:
         self._models = models
 
-    def points(self, scope: Scope) -> Iterator[Point]:
+    def points(self, scope: Scope) -> Iterator[BenchPoint]:
         """Layers of every model that the small layer here can express, steps of those that fit."""
         ways = ("eager", "graph") if scope.kind == "cuda" else ("eager",)
         precision = scope.activations()
@@ -125,7 +127,7 @@ class Layers:
                         for part, _ in parts(model, precision, batch, tokens, context, step):
                             yield part
 
-    def prepare(self, point: Point, arena: Arena) -> Work:
+    def prepare(self, point: BenchPoint, arena: Arena) -> BenchWork:
         """Layers with weights of their own; a single layer in as many copies as outgrow the
         cache."""
         model = _model(point, self._models)
@@ -133,11 +135,11 @@ class Layers:
         size = model.layers[0].linear_parameters(model.hidden_size) * element(point.precision)
         layers = model.num_layers if step else min(8, arena.copies(size))
         mode: Mode = "eager" if point.variant.endswith(" eager") else "device"
-        setting = Setting(arena, model, point)
+        setting = TinySetting(arena, model, point)
         built = setting.layers(layers)
         if step:
-            return Work([setting.step(built)], setting.kernel, mode)
-        return Work([setting.alone(layer) for layer in built], setting.kernel, mode)
+            return BenchWork([setting.step(built)], setting.kernel, mode)
+        return BenchWork([setting.alone(layer) for layer in built], setting.kernel, mode)
 
 
 def plain(model: ModelSpec) -> bool:

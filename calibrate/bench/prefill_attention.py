@@ -13,9 +13,24 @@ from collections.abc import Callable, Iterator, Mapping
 
 from calibrate.bench import by_sequence, paged_flash, vllm_cpu
 from calibrate.bench.arena import Arena
-from calibrate.bench.base import WORKSPACE, Kernels, Point, Scope, UnsupportedError, Work, element
+from calibrate.bench.base import (
+    WORKSPACE,
+    BenchPoint,
+    BenchWork,
+    Kernels,
+    Scope,
+    UnsupportedError,
+    element,
+)
 from calibrate.bench.elementwise import store_call
-from calibrate.bench.heads import Candidate, Heads, close, dense_attention, first_right, layouts
+from calibrate.bench.heads import (
+    Heads,
+    HeadsCandidate,
+    close,
+    dense_attention,
+    first_right,
+    layouts,
+)
 from calibrate.bench.paged import PagedCache, blocks_for, make_cache
 from calibrate.lazy_torch import Tensor, optional, torch
 
@@ -33,7 +48,7 @@ MATERIALISED = 4
 
 def point(
     precision: str, batch: int, tokens: int, context: int, heads: Heads, weight: float = 1.0
-) -> Point:
+) -> BenchPoint:
     """One layer's attention: keys and values of context and prompt once, queries, outputs."""
     shape = {
         "batch": batch,
@@ -50,7 +65,7 @@ def point(
     flops = 4.0 * batch * heads.q * heads.size * pairs
     mask = tokens * (context + tokens) * MATERIALISED if context else 0
     memory = kept + 2 * queries + mask + WORKSPACE
-    return Point("prefill_attention", precision, shape, kept + queries, flops, memory, weight)
+    return BenchPoint("prefill_attention", precision, shape, kept + queries, flops, memory, weight)
 
 
 class PrefillAttention:
@@ -61,7 +76,7 @@ class PrefillAttention:
     def __init__(self, kernels: Kernels = "torch") -> None:
         self._kernels = kernels
 
-    def points(self, scope: Scope) -> Iterator[Point]:
+    def points(self, scope: Scope) -> Iterator[BenchPoint]:
         """Whole prompts in batches, then single chunks behind a context."""
         for precision in scope.sixteen_bit():
             for heads, weight in layouts(scope).items():
@@ -73,7 +88,7 @@ class PrefillAttention:
                     for context in (n for n in CONTEXTS if n + tokens <= scope.longest):
                         yield point(precision, 1, tokens, context, heads, weight)
 
-    def prepare(self, point: Point, arena: Arena) -> Work:
+    def prepare(self, point: BenchPoint, arena: Arena) -> BenchWork:
         """Queries, keys and values in turn, as the projections leave them: token by token."""
         heads = Heads(*(point.size(name) for name in ("q_heads", "kv_heads", "head_dim")))
         batch, tokens, context = (point.size(name) for name in ("batch", "tokens", "context"))
@@ -84,10 +99,10 @@ class PrefillAttention:
             cache = make_cache(arena, (context + tokens,) * batch, heads, point.precision)
             query = arena.take((batch * tokens, heads.q, heads.size), point.precision)[0]
             before = store_call(arena, point.precision)
-            return Work(one_by_one(query, cache), by_sequence.NAME, before=before)
+            return BenchWork(one_by_one(query, cache), by_sequence.NAME, before=before)
         operands = make_operands(arena, batch, tokens, context, heads, point.precision)
         name, calls = first_right(candidates(arena, operands, batch, point.precision))
-        return Work(calls, name)
+        return BenchWork(calls, name)
 
 
 def one_by_one(query: Tensor, cache: PagedCache) -> list[Callable[[], Tensor]]:
@@ -136,7 +151,9 @@ def make_operands(
     return [(query, parts[2 * i], parts[2 * i + 1]) for i in range(copies)]
 
 
-def candidates(arena: Arena, operands: Operands, batch: int, precision: str) -> Iterator[Candidate]:
+def candidates(
+    arena: Arena, operands: Operands, batch: int, precision: str
+) -> Iterator[HeadsCandidate]:
     """The ways to compute it, best first."""
     ways: list[tuple[str, Maker]] = [("SDPA", dense)]
     if arena.device.facts.kind == "cuda":
@@ -144,7 +161,7 @@ def candidates(arena: Arena, operands: Operands, batch: int, precision: str) -> 
     query, keys, _ = operands[0]
     heads = Heads(query.shape[1], keys.shape[1], query.shape[2])
     for name, make in ways:
-        yield Candidate(
+        yield HeadsCandidate(
             name,
             lambda make=make: [make(q, k, v, batch) for q, k, v in operands],  # type: ignore[misc]
             lambda name=name, make=make: arena.once(  # type: ignore[misc]

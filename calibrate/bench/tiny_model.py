@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from calibrate.bench import by_sequence, decode_attention, gemm, prefill_attention
 from calibrate.bench.arena import Arena, dtype
-from calibrate.bench.base import Point
+from calibrate.bench.base import BenchPoint
 from calibrate.bench.elementwise import compiled, draw, gated, look_up, norm, rotate
 from calibrate.bench.heads import Heads, first_right
 from calibrate.bench.paged import BLOCK, make_cache
@@ -23,7 +23,7 @@ from sim.specs.model import ModelSpec
 ROTARY_BASE = 10000.0
 
 
-class Weights(NamedTuple):
+class TinyWeights(NamedTuple):
     """The four matrices of a layer (out x in) and its two norms."""
 
     qkv: Tensor
@@ -34,24 +34,24 @@ class Weights(NamedTuple):
     second_norm: Tensor
 
 
-class Layer(NamedTuple):
+class TinyLayer(NamedTuple):
     """A layer's weights, where its new keys and values go, and its attention.
 
     ``slots`` are the places of the new tokens in the flattened ``keys`` and ``values``; ``attend``
     reads the queries from a buffer that all layers share.
     """
 
-    weights: Weights
+    weights: TinyWeights
     keys: Tensor
     values: Tensor
     slots: Tensor
     attend: Callable[[], Tensor]
 
 
-class Setting:
+class TinySetting:
     """What the layers of one point have in common: inputs, positions, the queries' buffer."""
 
-    def __init__(self, arena: Arena, model: ModelSpec, point: Point) -> None:
+    def __init__(self, arena: Arena, model: ModelSpec, point: BenchPoint) -> None:
         self._arena, self._model = arena, model
         self._precision = point.precision
         self._batch, self._tokens, self._context = (
@@ -66,17 +66,17 @@ class Setting:
         self._gated, self._draw = compiled(arena, gated), compiled(arena, draw)
         self.kernel = ""
 
-    def layers(self, count: int) -> list[Layer]:
+    def layers(self, count: int) -> list[TinyLayer]:
         """``count`` layers with weights and KV cache of their own."""
         weights = self._weights(count)
         make = self._decoding if self._tokens == 1 else self._prefilling
-        return [Layer(own, *rest) for own, rest in zip(weights, make(count), strict=True)]
+        return [TinyLayer(own, *rest) for own, rest in zip(weights, make(count), strict=True)]
 
-    def alone(self, layer: Layer) -> Callable[[], Tensor]:
+    def alone(self, layer: TinyLayer) -> Callable[[], Tensor]:
         """One layer on the same input each time."""
         return lambda: self.run(layer, self.hidden, torch.zeros_like(self.hidden))[0]
 
-    def step(self, layers: list[Layer]) -> Callable[[], Tensor]:
+    def step(self, layers: list[TinyLayer]) -> Callable[[], Tensor]:
         """Embedding, all layers, the last norm, LM head on the last token of each sequence,
         sampling."""
         model, arena, where = self._model, self._arena, self._arena.device.torch_name
@@ -97,7 +97,7 @@ class Setting:
 
         return run
 
-    def run(self, layer: Layer, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+    def run(self, layer: TinyLayer, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         """One layer: its output, not yet added to the residual, and the residual."""
         heads, weights = self._heads, layer.weights
         x, residual = self._norm(x, residual, weights.first_norm)
@@ -125,7 +125,7 @@ class Setting:
         kind = dtype(self._precision)
         return torch.cos(angles).to(kind), torch.sin(angles).to(kind)
 
-    def _weights(self, count: int) -> list[Weights]:
+    def _weights(self, count: int) -> list[TinyWeights]:
         """Slices of one pool, so that no two layers share a byte; scaled to keep the hidden state
         of order one (random weights are of order one, products grow with the square root of k)."""
         shapes = gemm.layer_shapes(self._model, 1)
@@ -144,7 +144,7 @@ class Setting:
                 device=flat.device,
             )
             qkv, output, gate_up, down = matrices
-            made.append(Weights(qkv, output, gate_up, down, ones, ones))
+            made.append(TinyWeights(qkv, output, gate_up, down, ones, ones))
         return made
 
     def _decoding(self, count: int) -> list[Rest]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from calibrate.bench.arena import Arena, dtype
-from calibrate.bench.base import Point, UnsupportedError, Work, element
+from calibrate.bench.base import BenchPoint, BenchWork, UnsupportedError, element
 from calibrate.bench.heads import Heads, close, dense_attention
 from calibrate.lazy_torch import Tensor, torch
 from calibrate.observers import lazy_vllm
@@ -52,7 +52,7 @@ class Products:
         self._turnover = turnover
         self._packed: OrderedDict[tuple[int, int, str], list[Any]] = OrderedDict()
 
-    def work(self, point: Point, arena: Arena) -> Work:
+    def work(self, point: BenchPoint, arena: Arena) -> BenchWork:
         """``m`` rows through each of the packed matrices."""
         m, n, k = (point.size(name) for name in ("m", "n", "k"))
         ops, handlers = operators(), self._handlers(arena, n, k, point.precision)
@@ -79,7 +79,7 @@ class Products:
 
 def attention(
     arena: Arena, heads: Heads, precision: str, new: Sequence[int], lengths: Sequence[int]
-) -> Work:
+) -> BenchWork:
     """One layer's attention of the last ``new`` tokens of sequences of ``lengths`` tokens."""
     if not arena.once((NAME, heads, precision), lambda: _agrees(arena, heads, precision)):
         raise UnsupportedError(f"{NAME}: wrong result")
@@ -167,12 +167,12 @@ def gated(x: Tensor) -> object:
     return out
 
 
-def _warm(calls: list[Call], kernel: str) -> Work:
+def _warm(calls: list[Call], kernel: str) -> BenchWork:
     """The calls, each made once: oneDNN makes a kernel for each matrix when it first meets a number
     of rows, and memory that was not touched for long is slow to come back."""
     for call in calls:
         call()
-    return Work(calls, kernel)
+    return BenchWork(calls, kernel)
 
 
 def _bound(function: Callable[..., object], *given: object) -> Call:

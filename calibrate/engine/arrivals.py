@@ -18,7 +18,7 @@ from sim.schedulers import Scheduler
 from sim.workload import ClosedTraffic, OpenTraffic
 
 
-class Source(ABC):
+class ArrivalSource(ABC):
     """Makes requests when their time has come, numbered in the order of their arrival."""
 
     def __init__(self, total: int) -> None:
@@ -48,7 +48,7 @@ class Source(ABC):
         return request
 
 
-class OpenSource(Source):
+class OpenSource(ArrivalSource):
     """Requests at the times of the traffic."""
 
     def __init__(self, traffic: OpenTraffic) -> None:
@@ -72,7 +72,7 @@ class OpenSource(Source):
         """Does nothing: open traffic waits for no answer."""
 
 
-class ClosedSource(Source):
+class ClosedSource(ArrivalSource):
     """Clients that send their next request ``think_time`` after their last answer."""
 
     def __init__(self, traffic: ClosedTraffic) -> None:
@@ -94,12 +94,12 @@ class ClosedSource(Source):
         heappush(self._sends, now + self._think_time)
 
 
-def source(traffic: OpenTraffic | ClosedTraffic) -> Source:
+def source(traffic: OpenTraffic | ClosedTraffic) -> ArrivalSource:
     """The source that issues the requests of ``traffic``."""
     return ClosedSource(traffic) if isinstance(traffic, ClosedTraffic) else OpenSource(traffic)
 
 
-def take_in(source: Source, scheduler: Scheduler, recorder: Recorder, now: float) -> int:
+def take_in(source: ArrivalSource, scheduler: Scheduler, recorder: Recorder, now: float) -> int:
     """Give ``scheduler`` every request that is due by ``now``; how many of them it took."""
     taken = 0
     while source.next_at() <= now:

@@ -1,8 +1,8 @@
 """Computes attention for each token over the keys and values of its own sequence only.
 
 This is the one part of a pass that cannot treat the batch as one matrix: every sequence has a cache
-of its own length in blocks of its own. ``Attention.of`` prepares what all layers of an iteration
-share; what it returns is called once for each layer.
+of its own length in blocks of its own. ``EngineAttention.of`` prepares what all layers of an
+iteration share; what it returns is called once for each layer.
 
 On a CPU a sequence at a time: its blocks are copied side by side, then PyTorch's attention runs;
 that is also what ``infersim calibrate`` measures there. On CUDA, see ``attention_cuda``.
@@ -14,19 +14,19 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from calibrate.bench import by_sequence
-from calibrate.engine.batch import Span, Step
+from calibrate.engine.batch import EngineStep, Span
 from calibrate.engine.model import Attend
 from calibrate.lazy_torch import Tensor, torch
 
 
-class Attention(Protocol):
+class EngineAttention(Protocol):
     """A way to compute attention; ``name`` is what records call it, ``replayable`` says whether
     one CUDA graph of a batch of decodes does for all their lengths."""
 
     name: str
     replayable: bool
 
-    def of(self, step: Step) -> Attend:
+    def of(self, step: EngineStep) -> Attend:
         """The function to call for each layer of ``step``."""
 
 
@@ -48,17 +48,17 @@ class BySequence:
     def __init__(self) -> None:
         self._gather = by_sequence.Gather()
 
-    def of(self, step: Step) -> Attend:
+    def of(self, step: EngineStep) -> Attend:
         """Attention of all spans, one after the other."""
         return _one_by_one(step, range(len(step.spans)), self._gather)
 
 
-def prompts_one_by_one(step: Step) -> Attend:
+def prompts_one_by_one(step: EngineStep) -> Attend:
     """Attention of the prompts alone; other rows of the result hold nothing."""
     return _one_by_one(step, range(step.decodes, len(step.spans)), by_sequence.Gather())
 
 
-def _one_by_one(step: Step, chosen: Sequence[int], gather: by_sequence.Gather) -> Attend:
+def _one_by_one(step: EngineStep, chosen: Sequence[int], gather: by_sequence.Gather) -> Attend:
     shares = _shares(step, chosen)
     masks: list[Tensor | None] = []
 
@@ -75,7 +75,7 @@ def _one_by_one(step: Step, chosen: Sequence[int], gather: by_sequence.Gather) -
     return attend
 
 
-def _shares(step: Step, chosen: Sequence[int]) -> list[_Share]:
+def _shares(step: EngineStep, chosen: Sequence[int]) -> list[_Share]:
     made = []
     row = sum(span.count for span in step.spans[: chosen[0]])
     for index in chosen:
@@ -100,11 +100,11 @@ def _mask(share: _Share, query: Tensor) -> Tensor | None:
     return by_sequence.additive_mask(span.start, span.stop, span.padding, query)
 
 
-Decode = Callable[[Tensor, Tensor, Tensor, Step], Tensor]
+Decode = Callable[[Tensor, Tensor, Tensor, EngineStep], Tensor]
 """Attention of the first ``step.decodes`` rows: one query token per sequence."""
 
 
-def gathered(query: Tensor, keys: Tensor, values: Tensor, step: Step) -> Tensor:
+def gathered(query: Tensor, keys: Tensor, values: Tensor, step: EngineStep) -> Tensor:
     """All decodes at once, each cache gathered and padded to the longest, and masked: what engines
     without a paged kernel do, and what a padded batch is computed with."""
     table = step.table[: step.decodes]

@@ -18,13 +18,13 @@ from typing import Any
 from calibrate.bench.paged_triton import LEAST_ROWS, TILE, splits_for
 from calibrate.dense import dense_layer
 from calibrate.engine.attention import (
-    Attention,
     BySequence,
     Decode,
+    EngineAttention,
     gathered,
     prompts_one_by_one,
 )
-from calibrate.engine.batch import Span, Step, make_step
+from calibrate.engine.batch import EngineStep, Span, make_step
 from calibrate.engine.cache import BlockTables
 from calibrate.engine.model import Attend
 from calibrate.lazy_torch import Tensor, optional, torch
@@ -33,7 +33,7 @@ from sim.specs.model import ModelSpec
 TOLERANCE = 2e-2
 """Error of a kernel against attention by sequence in the same precision, relative (bf16)."""
 
-Prompts = Callable[[Step], Attend]
+Prompts = Callable[[EngineStep], Attend]
 """Attention of the prompts of a step; other rows of the result hold nothing."""
 
 
@@ -50,7 +50,7 @@ class Batched:
         self._decode = decode
         self._prompts = prompts
 
-    def of(self, step: Step) -> Attend:
+    def of(self, step: EngineStep) -> Attend:
         """Decodes first, as the rows lie."""
         count = step.decodes
         decode = gathered if step.padded else self._decode
@@ -70,7 +70,7 @@ class Batched:
         return attend
 
 
-def choose(model: ModelSpec, dtype: Any, device: str) -> Attention:
+def choose(model: ModelSpec, dtype: Any, device: str) -> EngineAttention:
     """The best kernels that are installed and right."""
     if device == "cpu":
         return BySequence()
@@ -86,7 +86,7 @@ def choose(model: ModelSpec, dtype: Any, device: str) -> Attention:
     return Batched(decode, prompts, name, replayable=replayable)
 
 
-def triton_decode(query: Tensor, keys: Tensor, values: Tensor, step: Step) -> Tensor:
+def triton_decode(query: Tensor, keys: Tensor, values: Tensor, step: EngineStep) -> Tensor:
     """Split-KV attention over the block tables; see ``calibrate.bench.paged_triton_kernels``."""
     module = optional("calibrate.bench.paged_triton_kernels")
     if module is None or optional("triton") is None:
@@ -131,7 +131,7 @@ def triton_decode(query: Tensor, keys: Tensor, values: Tensor, step: Step) -> Te
     return out
 
 
-def prompts_at_once(step: Step) -> Attend:
+def prompts_at_once(step: EngineStep) -> Attend:
     """The keys and values of all prompts side by side, then one variable-length kernel."""
     library = optional("torch.nn.attention.varlen")
     if library is None or "window_size" not in signature(library.varlen_attn).parameters:
@@ -165,7 +165,7 @@ def prompts_at_once(step: Step) -> Attend:
     return attend
 
 
-def _agrees(candidate: Attention, model: ModelSpec, dtype: Any, device: str) -> bool:
+def _agrees(candidate: EngineAttention, model: ModelSpec, dtype: Any, device: str) -> bool:
     """Whether ``candidate`` runs here and gives what attention by sequence gives, for decodes and
     chunks of prompts of unequal length."""
     size = 16

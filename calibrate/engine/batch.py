@@ -45,7 +45,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class EngineStep:
     """One iteration, ready for the model; spans that are no prompts go first.
 
     ``tokens``, ``positions`` and ``slots`` (where in the cache keys and values go) have one entry
@@ -72,7 +72,9 @@ class Step:
         return any(span.padding for span in self.spans)
 
 
-def make_step(spans: Sequence[Span], tables: BlockTables, *, nowhere: int, device: str) -> Step:
+def make_step(
+    spans: Sequence[Span], tables: BlockTables, *, nowhere: int, device: str
+) -> EngineStep:
     """The tensors of one iteration, sent to the device in one piece."""
     ordered = tuple(sorted(spans, key=lambda span: span.prompt))
     tokens: list[int] = []
@@ -93,7 +95,7 @@ def make_step(spans: Sequence[Span], tables: BlockTables, *, nowhere: int, devic
     firsts = [span.padding for span in ordered]
     columns = (tokens, positions, slots, sampling, table, lengths, firsts)
     sent = _send(columns, device)
-    return Step(
+    return EngineStep(
         spans=ordered,
         decodes=sum(not span.prompt for span in ordered),
         block_size=tables.block_size,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from calibrate.bench.elementwise import draw
-from calibrate.engine.attention import Attention
+from calibrate.engine.attention import EngineAttention
 from calibrate.engine.batch import Span, make_step
 from calibrate.engine.cache import BlockTables, Cache
 from calibrate.engine.graphs import Capture, DecodeGraphs
@@ -33,14 +33,14 @@ class Pass(NamedTuple):
     forward: float
 
 
-class Executor:
+class EngineExecutor:
     """Model, cache and block tables of one scheduler. ``order`` is that of the free blocks."""
 
     def __init__(
         self,
         scheduler: Scheduler,
         model: Transformer,
-        attention: Attention,
+        attention: EngineAttention,
         prompt: Prompt,
         *,
         sampler: Sampler | None = None,

@@ -56,7 +56,7 @@ Call = tuple[Shape, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ExplainedPart:
     """One part of a pass: its main operator, how often that is called with ``one`` request and with
     ``many`` (``requests`` of them), and what it then works on."""
 
@@ -78,13 +78,13 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class EngineTrace:
     """What was traced, and its parts in the order of the pass."""
 
     model: ModelSpec
     precision: str
     contexts: Sequence[int]
-    parts: Sequence[Part]
+    parts: Sequence[ExplainedPart]
 
     @property
     def rows(self) -> int:
@@ -92,7 +92,9 @@ class Trace:
         return len(self.contexts) - 1 + PROMPT
 
 
-def trace(spec: ModelSpec, device: Device, precision: str, requests: int, context: int) -> Trace:
+def trace(
+    spec: ModelSpec, device: Device, precision: str, requests: int, context: int
+) -> EngineTrace:
     """Trace one layer of ``spec`` and what stands before and behind it.
 
     All requests but the last decode, with ``context`` tokens and more; the last is prefilled.
@@ -120,11 +122,11 @@ def trace(spec: ModelSpec, device: Device, precision: str, requests: int, contex
         main = next((operator for operator in MAIN if operator in operators), next(iter(operators)))
         calls = operators[main]
         shapes = ", ".join(dict.fromkeys(_shape(main, call, heads) for call in calls))
-        parts.append(Part(name, main, len(one[name][main]), len(calls), requests, shapes))
-    return Trace(spec, precision, contexts, parts)
+        parts.append(ExplainedPart(name, main, len(one[name][main]), len(calls), requests, shapes))
+    return EngineTrace(spec, precision, contexts, parts)
 
 
-def view(trace: Trace) -> Group:
+def view(trace: EngineTrace) -> Group:
     """The trace as a table."""
     requests = len(trace.contexts)
     table = Table(expand=True)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 
-from calibrate.engine.attention import Attention
-from calibrate.engine.batch import Step
+from calibrate.engine.attention import EngineAttention
+from calibrate.engine.batch import EngineStep
 from calibrate.engine.cache import Cache
 from calibrate.engine.model import Transformer
 from calibrate.lazy_torch import Tensor, torch
@@ -32,7 +32,7 @@ class DecodeGraphs:
         self,
         model: Transformer,
         cache: Cache,
-        attention: Attention,
+        attention: EngineAttention,
         *,
         most: int,
         longest: int,
@@ -52,12 +52,12 @@ class DecodeGraphs:
                 lambda step=step, attend=attend: model.forward(step, cache, attend)  # type: ignore[misc]
             )
 
-    def covers(self, step: Step) -> bool:
+    def covers(self, step: EngineStep) -> bool:
         """Whether ``step`` is one for a graph."""
         count = len(step.spans)
         return count == step.decodes <= self._sizes[-1] and not step.padded
 
-    def run(self, step: Step) -> Tensor:
+    def run(self, step: EngineStep) -> Tensor:
         """The logits of ``step``; overwritten by the next call."""
         count = len(step.spans)
         size = self._sizes[bisect_left(self._sizes, count)]
@@ -76,13 +76,13 @@ class DecodeGraphs:
     def _idle_slot(self) -> int:
         return self._nowhere * self._block_size
 
-    def _still(self, size: int, width: int, device: str) -> Step:
+    def _still(self, size: int, width: int, device: str) -> EngineStep:
         """A step of idle rows, whose tensors stay where they are."""
 
         def full(*shape: int, value: int) -> Tensor:
             return torch.full(shape, value, dtype=torch.int64, device=device)
 
-        return Step(
+        return EngineStep(
             spans=(),
             decodes=size,
             block_size=self._block_size,

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from calibrate.engine.arrivals import Source, take_in
-from calibrate.engine.executor import Executor
+from calibrate.engine.arrivals import ArrivalSource, take_in
+from calibrate.engine.executor import EngineExecutor
 from calibrate.engine.log import Log, Phases
 from sim.errors import InfersimError
 from sim.loop.clock import Stop
@@ -57,8 +57,8 @@ class Loop:
     def __init__(
         self,
         scheduler: Scheduler,
-        executor: Executor,
-        source: Source,
+        executor: EngineExecutor,
+        source: ArrivalSource,
         clock: Clock,
         *,
         stop: Stop | None = None,

@@ -16,7 +16,7 @@ from typing import Any
 
 from calibrate.bench.elementwise import gated, rotate
 from calibrate.dense import dense_layer
-from calibrate.engine.batch import Step
+from calibrate.engine.batch import EngineStep
 from calibrate.engine.cache import Cache
 from calibrate.lazy_torch import Tensor, torch
 from sim.errors import UsageError
@@ -36,7 +36,7 @@ NORM_EPSILON = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class EngineLayer:
     """The weights of one layer; projections that read the same input are one matrix."""
 
     first_norm: Tensor
@@ -78,7 +78,7 @@ class Transformer:
         scale = hidden**-0.5 if spec.tie_word_embeddings else 1.0
         self.embedding = draw.matrix(spec.vocab_size, hidden, scale)
         self.layers = [
-            Layer(
+            EngineLayer(
                 first_norm=draw.norm(hidden),
                 qkv=draw.matrix(width, hidden, hidden**-0.5),
                 qkv_bias=draw.bias(width) if heads.attention_bias else None,
@@ -96,7 +96,9 @@ class Transformer:
         self.head = self.embedding if tied else draw.matrix(spec.vocab_size, hidden, hidden**-0.5)
         self._cos, self._sin = _angles(max_positions, heads.head_dim, dtype, device)
 
-    def forward(self, step: Step, cache: Cache, attend: Attend, part: Part = unheard) -> Tensor:
+    def forward(
+        self, step: EngineStep, cache: Cache, attend: Attend, part: Part = unheard
+    ) -> Tensor:
         """Compute the tokens of ``step``, leave their keys and values in ``cache``, and return the
         logits of the rows that sample (row x vocabulary)."""
         functional = torch.nn.functional
@@ -131,7 +133,7 @@ class Transformer:
         part("head")
         return functional.linear(seen, self.head)
 
-    def _project(self, layer: Layer, seen: Tensor) -> tuple[Tensor, Tensor]:
+    def _project(self, layer: EngineLayer, seen: Tensor) -> tuple[Tensor, Tensor]:
         """Queries and keys side by side, and values: token x head x size."""
         heads = self._heads
         mixed = torch.nn.functional.linear(seen, layer.qkv, layer.qkv_bias)

@@ -17,7 +17,7 @@ from calibrate.engine.arrivals import source
 from calibrate.engine.asked import one_precision, refuse, single
 from calibrate.engine.attention_cuda import choose
 from calibrate.engine.cache import cache_bytes
-from calibrate.engine.executor import Draw, Executor, greedy
+from calibrate.engine.executor import Draw, EngineExecutor, greedy
 from calibrate.engine.graphs import CudaCapture
 from calibrate.engine.loop import Clock, Loop, Progress, WallClock
 from calibrate.engine.model import Transformer
@@ -108,7 +108,7 @@ def run(
 
 def _executor(
     setup: Setup, scheduler: Scheduler, device: Device, dtype: Any, sampling: str
-) -> Executor:
+) -> EngineExecutor:
     """Weights and an empty cache on the device; UsageError if they do not fit."""
     spec, seed = setup.only.deployment.model, setup.scenario.seed
     _check_memory(spec, scheduler, device, dtype.itemsize)
@@ -120,11 +120,11 @@ def _executor(
         max_positions=setup.only.limits.max_model_len,
     )
     attention = choose(spec, dtype, device.torch_name)
-    return Executor(
+    return EngineExecutor(
         scheduler,
         model,
         attention,
-        Prompts(spec.vocab_size, seed),
+        EnginePrompts(spec.vocab_size, seed),
         sampler=greedy if sampling == "greedy" else Draw(device.torch_name, seed),
         capture=CudaCapture() if attention.replayable and device.facts.kind == "cuda" else None,
     )
@@ -143,7 +143,7 @@ def _touch_memory(setup: Setup) -> None:
     held.clear()
 
 
-class Prompts:
+class EnginePrompts:
     """Random prompts: the same for a request whatever the scheduler, and different for each."""
 
     def __init__(self, vocabulary: int, seed: int) -> None:

@@ -72,7 +72,7 @@ ATTENTION = (
 DECODE, PREFILL, SAVE = "attn_decode", "attn_prefill", "attn_kv_cache_save"
 
 
-class Found(NamedTuple):
+class FoundTable(NamedTuple):
     """The points of one operator, and the kernel that they timed."""
 
     data: Data
@@ -116,7 +116,7 @@ def gemm_axes() -> dict[str, tuple[float, ...]]:
     return {name: tuple(np.round(np.log2(knots), 4).tolist()) for name, knots in AXES.items()}
 
 
-def to_points(paths: Sequence[Path]) -> dict[str, Found]:
+def to_points(paths: Sequence[Path]) -> dict[str, FoundTable]:
     """The points of all files by operator; an operator without any is absent.
 
     Raises UsageError for a file that cannot be read or is of neither kind.
@@ -136,12 +136,14 @@ def to_points(paths: Sequence[Path]) -> dict[str, Found]:
             )
     points = {}
     if layers:
-        points["gemm"] = Found(products(pd.concat(layers)), "Sarathi-Serve: linear layers, fp16")
+        points["gemm"] = FoundTable(
+            products(pd.concat(layers)), "Sarathi-Serve: linear layers, fp16"
+        )
     if attention:
         rows = _main(pd.concat(attention))
         backend = str(rows["attention_backend"].iloc[0]).rpartition(".")[2].lower()
-        points["decode_attention"] = Found(decodes(rows), f"Sarathi-Serve: {backend}")
-        points["prefill_attention"] = Found(prefills(rows), f"Sarathi-Serve: {backend}")
+        points["decode_attention"] = FoundTable(decodes(rows), f"Sarathi-Serve: {backend}")
+        points["prefill_attention"] = FoundTable(prefills(rows), f"Sarathi-Serve: {backend}")
     return {operator: found for operator, found in points.items() if len(found.data)}
 
 

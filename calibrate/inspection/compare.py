@@ -13,7 +13,7 @@ import numpy as np
 
 from calibrate.inspection import grid
 from calibrate.inspection.curves import describe
-from calibrate.inspection.find import Found
+from calibrate.inspection.find import FoundProfile
 from calibrate.inspection.kernels import score_document
 from sim.cost.kernels.choice import choose
 from sim.cost.kernels.form import Floats
@@ -44,20 +44,20 @@ class Pair(NamedTuple):
     why: str
 
 
-class Comparison(NamedTuple):
+class ProfileComparison(NamedTuple):
     """What two profiles have in common, and what only one of them has."""
 
-    first: Found
-    second: Found
+    first: FoundProfile
+    second: FoundProfile
     pairs: list[Pair]
     only_first: list[str]
     only_second: list[str]
 
 
-def compare(first: Found, second: Found) -> Comparison:
+def compare(first: FoundProfile, second: FoundProfile) -> ProfileComparison:
     """The two profiles operator by operator, in the order of the first."""
     mine, yours = (set(_names(found)) for found in (first, second))
-    return Comparison(
+    return ProfileComparison(
         first,
         second,
         [_pair(first, second, *key) for key in _names(first) if key in yours],
@@ -66,13 +66,13 @@ def compare(first: Found, second: Found) -> Comparison:
     )
 
 
-def _names(found: Found) -> Iterator[tuple[str, str]]:
+def _names(found: FoundProfile) -> Iterator[tuple[str, str]]:
     for operator, fits in found.profile.kernels.items():
         for precision in fits:
             yield operator, precision
 
 
-def _pair(first: Found, second: Found, operator: str, precision: str) -> Pair:
+def _pair(first: FoundProfile, second: FoundProfile, operator: str, precision: str) -> Pair:
     one, other = (found.profile.kernels[operator][precision] for found in (first, second))
     shape = grid.shapes(operator, grid.meet(one.ranges, other.ranges))
     times = [_times(found, operator, precision, shape) for found in (first, second)]
@@ -90,7 +90,9 @@ def _pair(first: Found, second: Found, operator: str, precision: str) -> Pair:
     return Pair(operator, precision, one, other, ratios, "")
 
 
-def _times(found: Found, operator: str, precision: str, shape: dict[str, Floats]) -> Floats | None:
+def _times(
+    found: FoundProfile, operator: str, precision: str, shape: dict[str, Floats]
+) -> Floats | None:
     fit = found.profile.kernels[operator][precision]
     choice = choose(operator, precision, found.gpu, fit.form)
     if choice is None or not choice.suits(fit) or not set(choice.form.variables) <= set(shape):
@@ -98,7 +100,7 @@ def _times(found: Found, operator: str, precision: str, shape: dict[str, Floats]
     return choice.form.price(fit, shape, choice.ceilings)
 
 
-def to_document(comparison: Comparison) -> dict[str, Any]:
+def to_document(comparison: ProfileComparison) -> dict[str, Any]:
     """The comparison as plain data, for ``--json``."""
     return {
         "first": _named(comparison.first),
@@ -109,7 +111,7 @@ def to_document(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _named(found: Found) -> dict[str, str]:
+def _named(found: FoundProfile) -> dict[str, str]:
     profile = found.profile
     return {
         "name": found.name,

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from calibrate.inspection.compare import Comparison, Pair
+from calibrate.inspection.compare import Pair, ProfileComparison
 from sim.specs.profile import KernelFit
 
 LEAST = 0.005
@@ -121,12 +121,12 @@ def _parameters(entry: Mapping[str, Any]) -> Table:
     return table
 
 
-def comparison_view(comparison: Comparison) -> Group:
+def comparison_view(comparison: ProfileComparison) -> Group:
     """Two profiles side by side."""
     return Group(*_comparison_parts(comparison))
 
 
-def _comparison_parts(comparison: Comparison) -> Iterator[RenderableType]:
+def _comparison_parts(comparison: ProfileComparison) -> Iterator[RenderableType]:
     for letter, found in (("A", comparison.first), ("B", comparison.second)):
         told = f"  {found.gpu.title}; {found.profile.source} ({found.profile.date})"
         yield Text.assemble(f"{letter} ", (found.name, "bold"), told)

@@ -31,7 +31,7 @@ LEAST_ALONG = 3
 """Fewer measurements do not make a line worth drawing."""
 
 
-class Curve(NamedTuple):
+class KernelCurve(NamedTuple):
     """One line: ``seconds``, FLOP and bytes ``at`` values of ``variable``, and what was measured on
     it. ``label`` names the held variables."""
 
@@ -47,7 +47,7 @@ class Curve(NamedTuple):
 
 def curves(
     operator: str, precision: str, choice: Choice, fit: KernelFit, points: Points | None
-) -> list[Curve]:
+) -> list[KernelCurve]:
     """Up to ``MOST_CURVES`` lines of one fit."""
     variable = SWEPT.get(operator, "bytes")
     if variable not in fit.ranges:
@@ -68,7 +68,7 @@ def curves(
             on = _on(points, fixed)
             measured_at, measured = points.shape[variable][on], points.seconds[on]
         label = describe(fixed)
-        found.append(Curve(label, variable, at, seconds, flop, moved, measured_at, measured))
+        found.append(KernelCurve(label, variable, at, seconds, flop, moved, measured_at, measured))
     return found
 
 

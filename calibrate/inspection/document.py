@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrate.inspection.curves import Curve, curves, describe
-from calibrate.inspection.find import Found
+from calibrate.inspection.curves import KernelCurve, curves, describe
+from calibrate.inspection.find import FoundProfile
 from calibrate.inspection.kernels import (
     Kernel,
     kernels,
@@ -34,7 +34,7 @@ NO_MEASUREMENTS = (
 )
 
 
-def document(found: Found, measured: Measured | None) -> dict[str, Any]:
+def document(found: FoundProfile, measured: Measured | None) -> dict[str, Any]:
     """Everything that a page shows of a profile except the single points."""
     listed = kernels(found, measured)
     unknown = [f"{k.operator} {k.precision}" for k in listed if k.choice is None]
@@ -72,7 +72,7 @@ def _without_fit(listed: list[Kernel], measured: Measured) -> list[str]:
     return [f"Measured, but not fitted: {', '.join(rest)}."] if rest else []
 
 
-def points(found: Found, measured: Measured | None) -> dict[str, list[Any]]:
+def points(found: FoundProfile, measured: Measured | None) -> dict[str, list[Any]]:
     """Every measured point as plain columns; ``predicted`` is None where no form is known."""
     columns: dict[str, list[Any]] = {
         name: []
@@ -146,7 +146,7 @@ def _regimes(listed: list[Kernel]) -> dict[str, list[str]]:
 def _curves(kernel: Kernel) -> Iterator[dict[str, Any]]:
     if kernel.choice is None:
         return
-    drawn: list[Curve] = curves(
+    drawn: list[KernelCurve] = curves(
         kernel.operator, kernel.precision, kernel.choice, kernel.fit, kernel.points
     )
     for curve in drawn:

@@ -11,7 +11,7 @@ from sim.specs.gpu import GpuSpec
 from sim.specs.profile import Profile
 
 
-class Found(NamedTuple):
+class FoundProfile(NamedTuple):
     """A profile, the GPU it belongs to, and the table it was fitted to (None: not there)."""
 
     name: str
@@ -20,7 +20,7 @@ class Found(NamedTuple):
     measurements: Path | None
 
 
-def find(text: str, framework: str = catalog.DEFAULT_KERNELS) -> Found:
+def find(text: str, framework: str = catalog.DEFAULT_KERNELS) -> FoundProfile:
     """The profile of a catalogue GPU (``h100-sxm``, ``h100-sxm.sglang``) or of a GPU's YAML file.
 
     ``framework`` is whose kernels are meant where the name does not say. The measurements of a file
@@ -36,10 +36,10 @@ def find(text: str, framework: str = catalog.DEFAULT_KERNELS) -> Found:
             f"catalogue have one: {', '.join(_profiled()) or 'none'}"
         )
     table = Path(text).with_suffix(".csv")
-    return Found(gpu.name, gpu, gpu.profile, table if table.is_file() else None)
+    return FoundProfile(gpu.name, gpu, gpu.profile, table if table.is_file() else None)
 
 
-def _of_catalogue(name: str, framework: str) -> Found:
+def _of_catalogue(name: str, framework: str) -> FoundProfile:
     known = catalog.frameworks(name)
     if framework not in known:
         hint = did_you_mean(framework, known)
@@ -48,7 +48,7 @@ def _of_catalogue(name: str, framework: str) -> Found:
         raise UsageError(f"{name}: no profile of {framework!r}{hint}; {has}{others}")
     gpu = catalog.gpu(name, kernels=framework)
     assert gpu.profile is not None
-    return Found(f"{name}.{framework}", gpu, gpu.profile, None)
+    return FoundProfile(f"{name}.{framework}", gpu, gpu.profile, None)
 
 
 def _profiled() -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.inspection.find import Found
+from calibrate.inspection.find import FoundProfile
 from calibrate.inspection.measured import Measured, Points
 from sim.cost.kernels.choice import Choice, choose
 from sim.cost.kernels.form import Floats, Form, Parameter
@@ -37,7 +37,7 @@ class Kernel(NamedTuple):
         return self.choice.form.price(self.fit, self.points.shape, self.choice.ceilings)
 
 
-def kernels(found: Found, measured: Measured | None) -> list[Kernel]:
+def kernels(found: FoundProfile, measured: Measured | None) -> list[Kernel]:
     """The fits of a profile in its order, with what can be said of each."""
     listed = []
     for operator, fits in found.profile.kernels.items():

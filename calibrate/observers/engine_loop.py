@@ -11,10 +11,10 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from calibrate.engine.arrivals import Source
+from calibrate.engine.arrivals import ArrivalSource
 from calibrate.engine.log import Phases
 from calibrate.engine.loop import Clock, Progress
-from calibrate.observers.ledger import Ledger, Ran
+from calibrate.observers.ledger import Ledger, LedgerRow
 from sim.errors import InfersimError
 from sim.loop.clock import Stop
 from sim.request import Request
@@ -23,11 +23,11 @@ MOST_EMPTY_STEPS = 1000
 """Steps in a row without any token, after which the engine counts as stuck."""
 
 
-class Step(NamedTuple):
+class ObservedStep(NamedTuple):
     """What the engine did in one step, and when it had decided on it, laid out its tensors, and had
     the tokens in the host's memory."""
 
-    ran: Ran
+    ran: LedgerRow
     planned: float
     prepared: float
     sampled: float
@@ -44,7 +44,7 @@ class Engine(Protocol):
     def busy(self) -> bool:
         """Whether any request is unfinished."""
 
-    def step(self) -> Step | None:
+    def step(self) -> ObservedStep | None:
         """Run one iteration; None if no request was computed in it."""
 
 
@@ -57,7 +57,7 @@ class EngineLoop:
     def __init__(
         self,
         engine: Engine,
-        source: Source,
+        source: ArrivalSource,
         clock: Clock,
         *,
         prompt: Callable[[Request], list[int]],

@@ -14,7 +14,7 @@ from sim.request import Request
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class LedgerRow:
     """One iteration of an engine.
 
     ``tokens`` computed of each request, on top of those ``before``; ``sampled`` the tokens that
@@ -48,7 +48,7 @@ class Ledger:
         self.alive[request.id] = request
         self._said[request.id] = []
 
-    def write(self, ran: Ran, start: float, end: float, phases: Phases) -> list[Request]:
+    def write(self, ran: LedgerRow, start: float, end: float, phases: Phases) -> list[Request]:
         """The engine ran ``ran`` from ``start`` to ``end``; returns which requests are done."""
         self._preempt(ran, start)
         self._decoding &= ran.tokens.keys()  # a request that was passed over catches up by a chunk
@@ -78,7 +78,7 @@ class Ledger:
         for request in self.alive.values():
             self.log.recorder.leave_unfinished(request, 0, request.generated)
 
-    def _preempt(self, ran: Ran, start: float) -> None:
+    def _preempt(self, ran: LedgerRow, start: float) -> None:
         for number in ran.preempted:
             self.log.recorder.preempted(self.alive[number], start)
             self.alive[number].preemptions += 1
@@ -87,7 +87,7 @@ class Ledger:
 
     def _late_tokens(
         self,
-        ran: Ran,
+        ran: LedgerRow,
         decodes: tuple[int, ...],
         prefills: tuple[tuple[int, int, int], ...],
         start: float,
@@ -107,7 +107,7 @@ class Ledger:
                 self.log.recorder.caught_up(request, end)
         return stalled
 
-    def _deliver(self, ran: Ran, end: float) -> list[Request]:
+    def _deliver(self, ran: LedgerRow, end: float) -> list[Request]:
         """Tokens to their requests; returns which requests have all."""
         finished = []
         for number, tokens in ran.sampled.items():
@@ -130,7 +130,7 @@ class Ledger:
 
     def _row(
         self,
-        ran: Ran,
+        ran: LedgerRow,
         span: tuple[float, float],
         decodes: tuple[int, ...],
         prefills: tuple[tuple[int, int, int], ...],

@@ -34,12 +34,12 @@ from calibrate.engine.arrivals import source
 from calibrate.engine.log import Log
 from calibrate.engine.loop import Clock, Progress, WallClock
 from calibrate.engine.observed import EngineFacts, Observed
-from calibrate.engine.run import Prompts
+from calibrate.engine.run import EnginePrompts
 from calibrate.observers import lazy_transformers
 from calibrate.observers.engine_loop import EngineLoop
 from calibrate.observers.transformers_attention import BY_REQUEST, DENSE, NAMES, register
 from calibrate.observers.transformers_engine import ContinuousBatches, make_model
-from calibrate.observers.transformers_settings import Settings, check_memory, wanted
+from calibrate.observers.transformers_settings import TransformersSettings, check_memory, wanted
 from calibrate.observers.transformers_static import STATIC, StaticBatches
 from sim.errors import UsageError
 from sim.loop.clock import Stop
@@ -147,7 +147,7 @@ class _Run:
     def __init__(
         self,
         setup: Setup,
-        settings: Settings,
+        settings: TransformersSettings,
         device: Device,
         model: Any,
         traffic: OpenTraffic | ClosedTraffic,
@@ -159,7 +159,7 @@ class _Run:
         self._setup, self._settings, self._device = setup, settings, device
         self._model, self._traffic, self._sampling = model, traffic, sampling
         self._clock, self._stop, self._progress = clock, stop, progress
-        self._prompts = Prompts(setup.only.deployment.model.vocab_size, setup.scenario.seed)
+        self._prompts = EnginePrompts(setup.only.deployment.model.vocab_size, setup.scenario.seed)
 
     def continuous(self) -> Served:
         """With the manager of continuous batches."""
@@ -233,7 +233,7 @@ class _Later:
         self._clock.wait(until)
 
 
-def _warm_up(engine: ContinuousBatches, settings: Settings) -> None:
+def _warm_up(engine: ContinuousBatches, settings: TransformersSettings) -> None:
     """A few requests that are not counted, so that the first real one does not pay for the
     one-time work of libraries."""
     assert settings.num_blocks is not None
@@ -246,7 +246,7 @@ def _warm_up(engine: ContinuousBatches, settings: Settings) -> None:
                 engine.step()
 
 
-def _refusal(setup: Setup, settings: Settings) -> Callable[[Request], str | None]:
+def _refusal(setup: Setup, settings: TransformersSettings) -> Callable[[Request], str | None]:
     """Why a request can never be served, in the simulator's words. A block more than the tokens
     need must be there: transformers takes it when a prompt ends with a block."""
     scheduler = make_replica_scheduler(setup.only)
@@ -263,7 +263,7 @@ def _refusal(setup: Setup, settings: Settings) -> Callable[[Request], str | None
     return refusal
 
 
-def _told(settings: Settings, static: bool) -> dict[str, Any]:
+def _told(settings: TransformersSettings, static: bool) -> dict[str, Any]:
     """The settings of the engine for the manifest."""
     if static:
         return {

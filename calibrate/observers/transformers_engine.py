@@ -14,10 +14,10 @@ from typing import Any
 
 from calibrate.lazy_torch import torch
 from calibrate.observers import lazy_transformers
-from calibrate.observers.engine_loop import Step
+from calibrate.observers.engine_loop import ObservedStep
 from calibrate.observers.hf_config import config
-from calibrate.observers.ledger import Ran
-from calibrate.observers.transformers_settings import DTYPES, Settings
+from calibrate.observers.ledger import LedgerRow
+from calibrate.observers.transformers_settings import DTYPES, TransformersSettings
 from sim.errors import InfersimError, UsageError
 from sim.request import Request
 from sim.specs.model import ModelSpec
@@ -65,7 +65,7 @@ class ContinuousBatches:
     name = "transformers"
 
     def __init__(
-        self, model: Any, settings: Settings, sampling: str, now: Callable[[], float]
+        self, model: Any, settings: TransformersSettings, sampling: str, now: Callable[[], float]
     ) -> None:
         generation = lazy_transformers.module("transformers.generation.configuration_utils")
         try:
@@ -113,7 +113,7 @@ class ContinuousBatches:
         """Whether any request is unfinished."""
         return bool(self._scheduler.has_pending_requests() or self._manager.input_queue.qsize())
 
-    def step(self) -> Step | None:
+    def step(self) -> ObservedStep | None:
         """One iteration; None if no request was computed in it."""
         self._decision = _Decision()
         with torch.no_grad():
@@ -134,7 +134,7 @@ class ContinuousBatches:
             self._processor.update_batch()
         self._collect()
         made = self._decision
-        ran = Ran(
+        ran = LedgerRow(
             tokens={int(state.request_id): count for state, count, _, _ in made.chosen},
             before={int(state.request_id): before for state, _, before, _ in made.chosen},
             sampled={
@@ -146,7 +146,7 @@ class ContinuousBatches:
             waiting=waiting,
             reserved=held * self._cache.block_size,
         )
-        return Step(ran, made.at, prepared, sampled)
+        return ObservedStep(ran, made.at, prepared, sampled)
 
     def close(self) -> None:
         """Give its memory back."""

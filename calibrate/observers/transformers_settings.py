@@ -43,7 +43,7 @@ WORKSPACE = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class TransformersSettings:
     """The settings of the engine; the names are those of ``ContinuousBatchingConfig``.
 
     A static batch has none of the last three: it is as large as the scheduler makes it.
@@ -68,7 +68,7 @@ class Settings:
         }
 
 
-def wanted(setup: Setup, precision: str | None) -> Settings:
+def wanted(setup: Setup, precision: str | None) -> TransformersSettings:
     """The settings of transformers for ``setup``; ``precision`` overrides the scenario's.
 
     UsageError, naming the key, for what it does not support.
@@ -83,7 +83,7 @@ def wanted(setup: Setup, precision: str | None) -> Settings:
             f"{did_you_mean(name, DTYPES)}"
         )
     static = pool.settings.scheduler.batching == Static.name
-    return Settings(
+    return TransformersSettings(
         precision=name,
         batching=pool.settings.scheduler.batching,
         max_requests_per_batch=limits.max_num_seqs,
@@ -93,7 +93,9 @@ def wanted(setup: Setup, precision: str | None) -> Settings:
     )
 
 
-def check_memory(setup: Setup, settings: Settings, device: Device, masked: bool) -> None:
+def check_memory(
+    setup: Setup, settings: TransformersSettings, device: Device, masked: bool
+) -> None:
     """Raise UsageError if weights, cache and (``masked``) attention mask are more than is free.
 
     The mask is laid out at the start, for the largest batch over the whole cache. A static batch

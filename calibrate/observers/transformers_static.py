@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from calibrate.engine.arrivals import Source, take_in
+from calibrate.engine.arrivals import ArrivalSource, take_in
 from calibrate.engine.log import Iteration, Log, Phases
 from calibrate.engine.loop import Clock, Progress
 from calibrate.lazy_torch import Tensor, torch
@@ -37,7 +37,7 @@ class StaticBatches:
         self,
         scheduler: Scheduler,
         model: Any,
-        source: Source,
+        source: ArrivalSource,
         clock: Clock,
         *,
         prompt: Callable[[Request], list[int]],

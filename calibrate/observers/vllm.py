@@ -18,7 +18,7 @@ from calibrate.device import Device
 from calibrate.engine.arrivals import source
 from calibrate.engine.loop import Clock, Progress, WallClock
 from calibrate.engine.observed import EngineFacts, Observed
-from calibrate.engine.run import Prompts
+from calibrate.engine.run import EnginePrompts
 from calibrate.observers import lazy_vllm
 from calibrate.observers.vllm_engine import WholeEngine
 from calibrate.observers.vllm_loop import VllmLoop
@@ -75,7 +75,7 @@ def observe(
                 engine,
                 source(traffic),
                 clock or WallClock(),
-                prompt=Prompts(setup.only.deployment.model.vocab_size, scenario.seed),
+                prompt=EnginePrompts(setup.only.deployment.model.vocab_size, scenario.seed),
                 refusal=_refusal(setup, engine),
                 usable_blocks=setup.only.capacity.usable_blocks,
                 block_size=setup.only.capacity.block_size,

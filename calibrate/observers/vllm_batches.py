@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from calibrate.observers import lazy_vllm
-from calibrate.observers.vllm_engine import Driver, SchedulerAlone, Settings, WholeEngine
-from calibrate.observers.vllm_watch import Watch
+from calibrate.observers.vllm_engine import Driver, SchedulerAlone, VllmSettings, WholeEngine
+from calibrate.observers.vllm_watch import VllmWatch
 from sim.specs.dense_mlp import DenseMlp
 from sim.specs.grouped_query import GroupedQuery
 from sim.specs.layers import LayerGroup
@@ -62,7 +62,7 @@ class Asked(NamedTuple):
     priority: int = 0
 
 
-class Step(NamedTuple):
+class VllmStep(NamedTuple):
     """One step in which a request was served: tokens computed of each request; which requests were
     preempted since the step before, first to last; which got their last token."""
 
@@ -72,14 +72,14 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Recording:
+class VllmRecording:
     """The requests and settings given to vLLM, and what it ran."""
 
     vllm: str
     executed: bool
-    settings: Settings
+    settings: VllmSettings
     requests: list[Asked]
-    steps: list[Step]
+    steps: list[VllmStep]
 
     def dumps(self) -> str:
         """As JSON, a line for each step."""
@@ -94,43 +94,45 @@ class Recording:
         return "{" + ",\n".join(lines) + f',\n"steps": [\n{steps}\n]}}\n'
 
     @classmethod
-    def loads(cls, text: str) -> Recording:
+    def loads(cls, text: str) -> VllmRecording:
         """What ``dumps`` wrote."""
         document = json.loads(text)
         steps = [
-            Step({int(number): n for number, n in tokens.items()}, preempted, finished)
+            VllmStep({int(number): n for number, n in tokens.items()}, preempted, finished)
             for tokens, preempted, finished in document["steps"]
         ]
         return cls(
             vllm=document["vllm"],
             executed=document["executed"],
-            settings=Settings(**document["settings"]),
+            settings=VllmSettings(**document["settings"]),
             requests=[Asked(*request) for request in document["requests"]],
             steps=steps,
         )
 
 
-def record(settings: Settings, requests: Sequence[Asked], *, execute: bool = False) -> Recording:
+def record(
+    settings: VllmSettings, requests: Sequence[Asked], *, execute: bool = False
+) -> VllmRecording:
     """Give ``requests`` to vLLM with ``settings`` and write down what it runs; with ``execute`` the
     whole engine and a tiny model.
 
     UsageError without vLLM.
     """
-    driver: Callable[[ModelSpec, Settings], Driver] = SchedulerAlone
+    driver: Callable[[ModelSpec, VllmSettings], Driver] = SchedulerAlone
     if execute:
         driver = _executing
     steps = list(_steps(driver(TINY, settings), requests))
-    return Recording(lazy_vllm.version(), execute, settings, list(requests), steps)
+    return VllmRecording(lazy_vllm.version(), execute, settings, list(requests), steps)
 
 
-def _executing(spec: ModelSpec, settings: Settings) -> WholeEngine:
+def _executing(spec: ModelSpec, settings: VllmSettings) -> WholeEngine:
     return WholeEngine(spec, settings, dtype="float32", enforce_eager=True)
 
 
-def _steps(driver: Driver, requests: Sequence[Asked]) -> list[Step]:
-    watch = Watch(driver.scheduler, time.perf_counter)
+def _steps(driver: Driver, requests: Sequence[Asked]) -> list[VllmStep]:
+    watch = VllmWatch(driver.scheduler, time.perf_counter)
     coming = list(enumerate(requests))
-    steps: list[Step] = []
+    steps: list[VllmStep] = []
     idle = False
     while coming or driver.busy():
         while coming and (coming[0][1].before <= len(steps) or idle):
@@ -144,7 +146,7 @@ def _steps(driver: Driver, requests: Sequence[Asked]) -> list[Step]:
         turn = watch.take()
         if turn is not None:
             steps.append(
-                Step(
+                VllmStep(
                     {driver.numbers[name]: n for name, n in turn.scheduled.items()},
                     [driver.numbers[name] for name in turn.preempted],
                     [driver.numbers[name] for name in turn.finished],
@@ -161,7 +163,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     changed = 0
     for path in options.recordings:
-        old = Recording.loads(path.read_text(encoding="utf-8"))
+        old = VllmRecording.loads(path.read_text(encoding="utf-8"))
         new = record(old.settings, old.requests, execute=old.executed)
         if not options.check:
             path.write_text(new.dumps(), encoding="utf-8")

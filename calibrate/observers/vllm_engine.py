@@ -21,7 +21,7 @@ from sim.specs.model import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class VllmSettings:
     """The settings of vLLM, under its own names; ``num_gpu_blocks`` None leaves it to the
     engine."""
 
@@ -41,7 +41,7 @@ class Settings:
         return named
 
 
-def engine_args(spec: ModelSpec, settings: Settings, folder: Path, **further: Any) -> Any:
+def engine_args(spec: ModelSpec, settings: VllmSettings, folder: Path, **further: Any) -> Any:
     """vLLM's ``EngineArgs`` of a model of that shape, whose configuration is put into
     ``folder``."""
     named: dict[str, Any] = {
@@ -97,7 +97,7 @@ class WholeEngine(Driver):
     def __init__(
         self,
         spec: ModelSpec,
-        settings: Settings,
+        settings: VllmSettings,
         *,
         sampling: str = "greedy",
         **further: Any,
@@ -148,7 +148,7 @@ class SchedulerAlone(Driver):
 
     TOKEN = 1
 
-    def __init__(self, spec: ModelSpec, settings: Settings) -> None:
+    def __init__(self, spec: ModelSpec, settings: VllmSettings) -> None:
         super().__init__()
         assert settings.num_gpu_blocks is not None, "nothing here knows how much memory there is"
         with tempfile.TemporaryDirectory(prefix="infersim-") as folder:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from calibrate.engine.arrivals import Source
+from calibrate.engine.arrivals import ArrivalSource
 from calibrate.engine.loop import Clock, Progress
-from calibrate.observers.engine_loop import EngineLoop, Step
-from calibrate.observers.ledger import Ran
+from calibrate.observers.engine_loop import EngineLoop, ObservedStep
+from calibrate.observers.ledger import LedgerRow
 from calibrate.observers.vllm_engine import Driver
-from calibrate.observers.vllm_watch import Turn, Watch
+from calibrate.observers.vllm_watch import Turn, VllmWatch
 from sim.loop.clock import Stop
 from sim.request import Request
 
@@ -25,7 +25,7 @@ class VllmLoop(EngineLoop):
     def __init__(
         self,
         driver: Driver,
-        source: Source,
+        source: ArrivalSource,
         clock: Clock,
         *,
         prompt: Callable[[Request], list[int]],
@@ -58,7 +58,7 @@ class _Steps:
     ) -> None:
         self._driver = driver
         self._usable_blocks, self._block_size = usable_blocks, block_size
-        self._watch = Watch(driver.scheduler, now)
+        self._watch = VllmWatch(driver.scheduler, now)
 
     def add(self, request: Request, prompt: list[int]) -> None:
         """``request`` arrives."""
@@ -69,18 +69,18 @@ class _Steps:
         """Whether any request is unfinished."""
         return self._driver.busy()
 
-    def step(self) -> Step | None:
+    def step(self) -> ObservedStep | None:
         """One iteration; its inputs are prepared within the forward pass."""
         self._driver.step()
         turn = self._watch.take()
         if turn is None:
             return None
-        return Step(self._ran(turn), turn.planned, turn.planned, turn.sampled)
+        return ObservedStep(self._ran(turn), turn.planned, turn.planned, turn.sampled)
 
-    def _ran(self, turn: Turn) -> Ran:
+    def _ran(self, turn: Turn) -> LedgerRow:
         """``turn`` with our numbers."""
         number = self._driver.numbers
-        return Ran(
+        return LedgerRow(
             tokens={number[name]: tokens for name, tokens in turn.scheduled.items()},
             before={number[name]: tokens for name, tokens in turn.before.items()},
             sampled={number[name]: tokens for name, tokens in turn.tokens.items()},

@@ -12,7 +12,7 @@ from typing import Any
 
 from calibrate.device import DeviceFacts
 from calibrate.engine.asked import no_prefixes, one_precision, refuse, single
-from calibrate.observers.vllm_engine import Settings
+from calibrate.observers.vllm_engine import VllmSettings
 from sim.errors import UsageError, did_you_mean
 from sim.memory import PagedAllocator
 from sim.schedulers import ORDERS, ChunkedPrefill
@@ -38,7 +38,7 @@ POLICIES: Mapping[str, str] = {name: order.vllm for name, order in ORDERS.items(
 class Wanted:
     """The engine to build: its settings, the precision by our name, further arguments."""
 
-    settings: Settings
+    settings: VllmSettings
     precision: str
     arguments: dict[str, Any]
 
@@ -61,7 +61,7 @@ def wanted(setup: Setup, device: DeviceFacts, precision: str | None) -> Wanted:
     longest = limits.max_model_len
     if blocks is not None:
         longest = min(longest, (blocks - NULL_BLOCKS) * memory.block_size)
-    settings = Settings(
+    settings = VllmSettings(
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
         max_model_len=longest,

@@ -1,6 +1,6 @@
 """Records what vLLM's scheduler does in one step, and when.
 
-``Watch`` stands between the engine and its scheduler and writes down what passes. It changes
+``VllmWatch`` stands between the engine and its scheduler and writes down what passes. It changes
 nothing and decides nothing. Times are those of the clock it is given.
 """
 
@@ -33,7 +33,7 @@ class Turn:
     finished: list[str] = field(default_factory=list)
 
 
-class Watch:
+class VllmWatch:
     """Watches ``scheduler``, a ``vllm.v1.core.sched.scheduler.Scheduler``, from now on."""
 
     def __init__(self, scheduler: Any, now: Callable[[], float]) -> None:

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from calibrate.recordings import clients
-from calibrate.recordings.clients import Seen, mapping, reason, tokens
+from calibrate.recordings.clients import SeenClient, mapping, reason, tokens
 from calibrate.recordings.recording import (
-    Choice,
     Recording,
+    RecordingChoice,
     RecordingFormat,
     Stated,
     in_order,
@@ -47,7 +47,7 @@ RATES = {
 }
 
 
-def _read(path: Path, choice: Choice) -> Recording:
+def _read(path: Path, choice: RecordingChoice) -> Recording:
     if path.is_dir():
         found = next((path / name for name in (LINES, SUMMARY) if (path / name).is_file()), None)
         if found is None:
@@ -109,7 +109,7 @@ def _of_lines(path: Path) -> Recording:
 
 def _seen(
     place: str, about: Mapping[str, object], values: Mapping[str, object], error: object
-) -> Seen:
+) -> SeenClient:
     start = about.get("request_start_ns")
     if type(start) is not int or start < 0:
         raise TraceError(
@@ -119,7 +119,7 @@ def _seen(
     if error is not None or about.get("was_cancelled"):
         told = error if isinstance(error, dict) else {}
         why = told.get("message") or told.get("type") or error
-        return Seen(sent, sent, sent, 0, 0, reason(why))
+        return SeenClient(sent, sent, sent, 0, 0, reason(why))
     if "time_to_first_token" not in values:
         raise TraceError(
             f"{place}: no time_to_first_token: the answers were not streamed; run `aiperf profile` "
@@ -135,7 +135,7 @@ def _seen(
         for name in ("input_sequence_length", "output_sequence_length")
     }
     prompt, output = (tokens(place, counts, name) for name in counts)
-    return Seen(sent, first, first if output == 1 else last, prompt, output, None)
+    return SeenClient(sent, first, first if output == 1 else last, prompt, output, None)
 
 
 def _seconds(place: str, values: Mapping[str, object], name: str) -> float:

@@ -30,7 +30,7 @@ TTFT = (
 )
 
 
-class Seen(NamedTuple):
+class SeenClient(NamedTuple):
     """One request: when it was sent, got its first and its last token, its lengths, and why it
     failed (None: it was served). Of a failed one only ``sent`` counts."""
 
@@ -42,7 +42,7 @@ class Seen(NamedTuple):
     failure: str | None
 
 
-def columns(path: Path, seen: Sequence[Seen]) -> Requests:
+def columns(path: Path, seen: Sequence[SeenClient]) -> Requests:
     """The requests of ``path``; TraceError where none was served."""
     if all(each.failure is not None for each in seen):
         raise TraceError(f"{path}: none of the {len(seen):,} requests was served")

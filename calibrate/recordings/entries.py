@@ -15,7 +15,7 @@ from sim.workload.traces.rows import json_reason, shown
 from sim.workload.traces.text import whole
 
 
-class Entry(NamedTuple):
+class RecordingEntry(NamedTuple):
     """One of ``total`` objects, the ``number``-th from 1."""
 
     found: dict[str, object]
@@ -23,7 +23,7 @@ class Entry(NamedTuple):
     total: int
 
 
-def entry(path: Path, number: int | None) -> Entry:
+def entry(path: Path, number: int | None) -> RecordingEntry:
     """The object of that number in ``path``, the last one if None.
 
     TraceError for a file that holds anything but JSON objects, UsageError for a number that it has
@@ -32,7 +32,9 @@ def entry(path: Path, number: int | None) -> Entry:
     return chosen(path, _objects(path), number, "result")
 
 
-def chosen(path: Path, found: list[dict[str, object]], number: int | None, what: str) -> Entry:
+def chosen(
+    path: Path, found: list[dict[str, object]], number: int | None, what: str
+) -> RecordingEntry:
     """The object of that number in ``found``, the last one if None; ``what`` names an object."""
     number = len(found) if number is None else number
     if not 1 <= number <= len(found):
@@ -40,10 +42,10 @@ def chosen(path: Path, found: list[dict[str, object]], number: int | None, what:
             f"--entry {number}: {path} has {len(found):,} {what}{'s' if len(found) > 1 else ''}; "
             f"allowed: 1 to {len(found)}"
         )
-    return Entry(found[number - 1], number, len(found))
+    return RecordingEntry(found[number - 1], number, len(found))
 
 
-def note(taken: Entry, what: str) -> list[str]:
+def note(taken: RecordingEntry, what: str) -> list[str]:
     """What to say where one of several was taken."""
     if taken.total == 1:
         return []

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from calibrate.recordings import clients
-from calibrate.recordings.clients import Seen, mapping, reason, time, tokens
-from calibrate.recordings.entries import Entry, chosen, note
+from calibrate.recordings.clients import SeenClient, mapping, reason, time, tokens
+from calibrate.recordings.entries import RecordingEntry, chosen, note
 from calibrate.recordings.recording import (
-    Choice,
     Recording,
+    RecordingChoice,
     RecordingFormat,
     Stated,
     in_order,
@@ -33,7 +33,7 @@ GROUPS = ("successful", "errored", "incomplete")
 CUT_OFF = "failed: cut off when the benchmark ended"
 
 
-def _read(path: Path, choice: Choice) -> Recording:
+def _read(path: Path, choice: RecordingChoice) -> Recording:
     report = document(path)
     benchmarks = report.get("benchmarks")
     if not isinstance(benchmarks, list) or not all(isinstance(b, dict) for b in benchmarks):
@@ -97,13 +97,13 @@ def _total(place: str, found: Mapping[str, object]) -> int | None:
     return None
 
 
-def _seen(place: str, found: dict[str, Any], group: str) -> Seen:
+def _seen(place: str, found: dict[str, Any], group: str) -> SeenClient:
     start = "request_start_time" if "request_start_time" in found else "start_time"
     sent = time(place, found, start)
     if group != "successful":
         info = mapping(place, found, "info")
         why = reason(found.get("error") or info.get("error")) if group == "errored" else CUT_OFF
-        return Seen(sent, sent, sent, 0, 0, why)
+        return SeenClient(sent, sent, sent, 0, 0, why)
     outputs = tokens(place, found, "output_tokens")
     if found.get("time_to_first_token_ms") is None:
         raise TraceError(
@@ -114,7 +114,9 @@ def _seen(place: str, found: dict[str, Any], group: str) -> Seen:
     rest = (
         time(place, found, "inter_token_latency_ms") / 1e3 * (outputs - 1) if outputs > 1 else 0.0
     )
-    return Seen(sent, first, first + rest, tokens(place, found, "prompt_tokens"), outputs, None)
+    return SeenClient(
+        sent, first, first + rest, tokens(place, found, "prompt_tokens"), outputs, None
+    )
 
 
 def _stated(place: str, report: Mapping[str, object], found: Mapping[str, object]) -> Stated:
@@ -157,7 +159,7 @@ def _arrivals(strategy: Mapping[str, object]) -> dict[str, Any] | None:
 
 
 def _summary(
-    path: Path, taken: Entry, stated: Stated, date: str | None, notes: list[str], kept: int
+    path: Path, taken: RecordingEntry, stated: Stated, date: str | None, notes: list[str], kept: int
 ) -> Recording:
     """The metrics alone, of a report that has a sample of the requests."""
     place = f"{path}: benchmarks[{taken.number - 1}]"

@@ -110,7 +110,7 @@ class Recording:
     totals: Mapping[str, float] = field(default_factory=dict)
 
 
-class Choice(NamedTuple):
+class RecordingChoice(NamedTuple):
     """What a user may choose about a file: which of several results it holds (from 1; None: the
     last), and the seed for what has to be drawn."""
 
@@ -125,7 +125,7 @@ class RecordingFormat:
 
     name: str
     layout: str
-    read: Callable[[Path, Choice], Recording]
+    read: Callable[[Path, RecordingChoice], Recording]
     several: bool = False
 
 

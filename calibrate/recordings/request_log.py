@@ -17,9 +17,9 @@ import numpy as np
 
 from calibrate.recordings import samples, server_log_meta
 from calibrate.recordings.recording import (
-    Choice,
     Floats,
     Recording,
+    RecordingChoice,
     RecordingFormat,
     Requests,
     Stated,
@@ -41,7 +41,7 @@ TTFT = (
 )
 
 
-def _read(path: Path, choice: Choice) -> Recording:
+def _read(path: Path, choice: RecordingChoice) -> Recording:
     file = path / REQUESTS if path.is_dir() else path
     log = read(file)
     ranked, _ = in_order(_requests(log))

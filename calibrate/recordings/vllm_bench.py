@@ -30,11 +30,11 @@ from typing import Any
 
 import numpy as np
 
-from calibrate.recordings.entries import Entry, entry, note
+from calibrate.recordings.entries import RecordingEntry, entry, note
 from calibrate.recordings.recording import (
-    Choice,
     Floats,
     Recording,
+    RecordingChoice,
     RecordingFormat,
     Requests,
     Stated,
@@ -65,7 +65,7 @@ TTFT = (
 )
 
 
-def _read(path: Path, choice: Choice) -> Recording:
+def _read(path: Path, choice: RecordingChoice) -> Recording:
     taken = entry(path, choice.entry)
     found = taken.found
     if "input_lens" not in found:
@@ -116,7 +116,7 @@ def _stated(found: Mapping[str, object], unclear: Mapping[str, str]) -> Stated:
     )
 
 
-def _summary(path: Path, taken: Entry) -> Recording:
+def _summary(path: Path, taken: RecordingEntry) -> Recording:
     """A result without the single requests."""
     found = taken.found
     if "mean_ttft_ms" not in found or "completed" not in found:

@@ -9,7 +9,7 @@ from rich.console import Group as View
 from rich.table import Table
 from rich.text import Text
 
-from calibrate.scoring.errors import QUANTITIES, Errors, Group, groups, kind, source
+from calibrate.scoring.errors import QUANTITIES, ErrorGroup, Errors, groups, kind, source
 from calibrate.scoring.predict import Scored
 
 SHORT = {"throughput": "tput", "ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2EL"}
@@ -31,7 +31,7 @@ def view(rows: Sequence[Scored]) -> View:
     return View(*parts)
 
 
-def _table(title: str, found: Sequence[Group], label: Any) -> Table:
+def _table(title: str, found: Sequence[ErrorGroup], label: Any) -> Table:
     table = Table(title=title, title_justify="left", expand=True, box=None, pad_edge=False)
     table.add_column("rows")
     table.add_column("of", justify="right")

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
-from calibrate.scoring.errors import Group, groups, kind, source
+from calibrate.scoring.errors import ErrorGroup, groups, kind, source
 from calibrate.scoring.predict import Scored
 
 SOURCE = ("source", "engine", "version", "gpu", "model")
@@ -32,7 +32,7 @@ def to_document(rows: Sequence[Scored]) -> dict[str, Any]:
     }
 
 
-def _group(group: Group, names: tuple[str, ...]) -> dict[str, Any]:
+def _group(group: ErrorGroup, names: tuple[str, ...]) -> dict[str, Any]:
     return dict(zip(names, group.name, strict=True)) | {
         "scored": group.scored,
         "skipped": sum(group.skipped.values()),

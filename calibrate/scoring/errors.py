@@ -35,7 +35,7 @@ class Errors:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ErrorGroup:
     """Rows that belong together, by ``name``: errors by quantity, and how many rows were not
     predicted, by reason."""
 
@@ -68,19 +68,19 @@ def _rank_correlation(rows: Sequence[Scored]) -> float | None:
     return float(spearmanr(measured, predicted).statistic)
 
 
-def groups(rows: Iterable[Scored], key: Callable[[Scored], tuple[str, ...]]) -> list[Group]:
+def groups(rows: Iterable[Scored], key: Callable[[Scored], tuple[str, ...]]) -> list[ErrorGroup]:
     """``rows`` by ``key``, in the order in which keys first appear."""
     return [_group(name, members) for name, members in _by(rows, key).items()]
 
 
-def _group(name: tuple[str, ...], rows: Sequence[Scored]) -> Group:
+def _group(name: tuple[str, ...], rows: Sequence[Scored]) -> ErrorGroup:
     skipped: dict[str, int] = {}
     for row in rows:
         if row.error is None:
             skipped[row.reason] = skipped.get(row.reason, 0) + 1
     known = [row for row in rows if row.error is not None]
     by_quantity = _by(known, lambda row: str(row.quantity))
-    return Group(
+    return ErrorGroup(
         name=name,
         scored=len(known),
         skipped=skipped,

@@ -36,7 +36,7 @@ _THROUGHPUT = {
 }
 
 
-class Figure(NamedTuple):
+class ScoredFigure(NamedTuple):
     """A published metric: what kind it is, the key of the summary that predicts it, and what the
     summary's value is multiplied with (summaries have milliseconds)."""
 
@@ -45,7 +45,7 @@ class Figure(NamedTuple):
     factor: float
 
 
-def figure(row: Row, known: Conditions) -> Figure:
+def figure(row: Row, known: Conditions) -> ScoredFigure:
     """How the metric of ``row`` is predicted. Raises Unrepresentable if it is not."""
     metric = row["metric"].lower()
     if row["unit"].lower() not in UNITS:
@@ -53,23 +53,23 @@ def figure(row: Row, known: Conditions) -> Figure:
     if not row.value > 0:
         raise Unrepresentable(f"{row['value']!r} is no positive figure")
     if metric == "first_token_latency":
-        return Figure("ttft", "mean_ttft_ms", 1e-3)
+        return ScoredFigure("ttft", "mean_ttft_ms", 1e-3)
     if metric == "decode_tokens_per_s":
-        return Figure("throughput", "decode_rate", 1.0)
+        return ScoredFigure("throughput", "decode_rate", 1.0)
     per_gpu = metric.endswith("_per_gpu") and not known.whole_system
     name = metric.removesuffix("_per_gpu")
     if name in _THROUGHPUT:
-        return Figure("throughput", _THROUGHPUT[name], 1 / known.gpus if per_gpu else 1.0)
+        return ScoredFigure("throughput", _THROUGHPUT[name], 1 / known.gpus if per_gpu else 1.0)
     found = _LATENCY.match(metric)
     if found is None:
         raise Unrepresentable(f"{metric} is not predicted")
     return _latency(found["what"], found["rank"])
 
 
-def _latency(what: str, rank: str) -> Figure:
+def _latency(what: str, rank: str) -> ScoredFigure:
     quantity: Quantity = "e2el" if what in ("e2e", "e2e_latency", "latency") else what  # type: ignore[assignment]
     order = "mean" if rank == "central" else rank
-    return Figure(quantity, f"{order}_{quantity}_ms", 1e-3)
+    return ScoredFigure(quantity, f"{order}_{quantity}_ms", 1e-3)
 
 
 def measured(row: Row) -> float:
@@ -77,7 +77,7 @@ def measured(row: Row) -> float:
     return row.value * UNITS[row["unit"].lower()]
 
 
-def predicted(found: Figure, summary: dict[str, Any]) -> float | None:
+def predicted(found: ScoredFigure, summary: dict[str, Any]) -> float | None:
     """The predicted value in seconds, or per second; None if nothing of the kind happened."""
     value = summary.get(found.key)
     return None if value is None else float(value) * found.factor

@@ -8,7 +8,7 @@ from typing import Any
 
 from calibrate.scoring.conditions import Conditions, conditions
 from calibrate.scoring.drivers import document, preset
-from calibrate.scoring.figures import Figure, Quantity, figure, measured, predicted
+from calibrate.scoring.figures import Quantity, ScoredFigure, figure, measured, predicted
 from calibrate.scoring.names import Unrepresentable
 from calibrate.scoring.table import Row
 from sim.errors import InfersimError
@@ -23,7 +23,7 @@ class Case:
 
     row: Row
     known: Conditions | None
-    figure: Figure | None
+    figure: ScoredFigure | None
     engine: str
     reason: str
 

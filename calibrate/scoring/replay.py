@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from calibrate.scoring.conditions import Conditions, Lengths
-from calibrate.scoring.figures import UNITS, Figure, Quantity
+from calibrate.scoring.figures import UNITS, Quantity, ScoredFigure
 from calibrate.scoring.log_meta import Given, LogMeta, read_meta, representable
 from calibrate.scoring.names import Unrepresentable
 from calibrate.scoring.predict import Scored, outcome
@@ -79,9 +79,9 @@ def _scored(row: Row, known: Conditions, value: float, summary: dict[str, Any] |
     return Scored(row, known, "vllm", figure.quantity, value, predicted, "")
 
 
-def _figure(metric: str) -> Figure:
+def _figure(metric: str) -> ScoredFigure:
     quantity, rank = metric.split("_")
-    return Figure(quantity, f"{rank}_{quantity}_ms", UNITS["ms"])  # type: ignore[arg-type]
+    return ScoredFigure(quantity, f"{rank}_{quantity}_ms", UNITS["ms"])  # type: ignore[arg-type]
 
 
 def _row(path: Path, meta: LogMeta, metric: str, value: float) -> Row:

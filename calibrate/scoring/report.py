@@ -11,7 +11,7 @@ from datetime import date
 from importlib.metadata import version
 from typing import NamedTuple
 
-from calibrate.scoring.errors import QUANTITIES, Errors, Group, errors_of, groups, kind, source
+from calibrate.scoring.errors import QUANTITIES, ErrorGroup, Errors, errors_of, groups, kind, source
 from calibrate.scoring.predict import Scored
 
 WORST = 5
@@ -95,7 +95,7 @@ def markdown(rows: Sequence[Scored]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _table(names: tuple[str, ...], found: Sequence[Group]) -> str:
+def _table(names: tuple[str, ...], found: Sequence[ErrorGroup]) -> str:
     head = (*names, "of", "rows", "bias", "median", "p90", "rank")
     lines = [_line(head), _line(["---"] * len(names) + ["---"] + ["---:"] * 5)]
     for group in found:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from math import isfinite
 
 from calibrate.validation import proposals
-from calibrate.validation.figures import HEADLINES, Figure, figures, mean_error
+from calibrate.validation.figures import HEADLINES, ValidatedFigure, figures, mean_error
 from calibrate.validation.observed import ObservedRun
-from calibrate.validation.prediction import Prediction, Question, Variant, predict
+from calibrate.validation.prediction import Prediction, ValidationQuestion, Variant, predict
 from calibrate.validation.proposals import Cause, merged
 from calibrate.validation.residuals import Term
 
@@ -52,7 +52,7 @@ class Advice:
     left: float
 
 
-def within_noise(rows: Sequence[Figure]) -> bool:
+def within_noise(rows: Sequence[ValidatedFigure]) -> bool:
     """Whether none of the headline figures is off by more than two runs of the engine may be."""
     judged = [row for row in rows if row.key in HEADLINES]
     return bool(judged) and all(abs(row.error) <= QUIET * row.expected_noise for row in judged)
@@ -60,9 +60,9 @@ def within_noise(rows: Sequence[Figure]) -> bool:
 
 def advise(
     run: ObservedRun,
-    asked: Question,
+    asked: ValidationQuestion,
     baseline: Prediction,
-    rows: Sequence[Figure],
+    rows: Sequence[ValidatedFigure],
     terms: Sequence[Term],
 ) -> Advice:
     """What to change about ``baseline``, whose error table is ``rows``; ``terms`` are what the
@@ -85,9 +85,9 @@ def advise(
 
 def _best(
     run: ObservedRun,
-    asked: Question,
+    asked: ValidationQuestion,
     current: Prediction,
-    rows: Sequence[Figure],
+    rows: Sequence[ValidatedFigure],
     terms: Sequence[Term],
     changes: Sequence[Change],
 ) -> tuple[Cause, Prediction, float] | None:
@@ -105,12 +105,16 @@ def _best(
     return found
 
 
-def _with(run: ObservedRun, asked: Question, current: Prediction, cause: Cause) -> Prediction:
+def _with(
+    run: ObservedRun, asked: ValidationQuestion, current: Prediction, cause: Cause
+) -> Prediction:
     """``current`` with one more correction."""
     return predict(run, asked, merged(current.variant, cause.variant))
 
 
-def figures_of(run: ObservedRun, tried: Prediction, rows: Sequence[Figure]) -> list[Figure]:
+def figures_of(
+    run: ObservedRun, tried: Prediction, rows: Sequence[ValidatedFigure]
+) -> list[ValidatedFigure]:
     """The error table of another prediction of the same run, with the rows of ``rows``."""
     wanted = {row.key for row in rows}
     return [row for row in figures(run.summary, tried.summary, []) if row.key in wanted]
@@ -118,7 +122,7 @@ def figures_of(run: ObservedRun, tried: Prediction, rows: Sequence[Figure]) -> l
 
 def _causes(
     run: ObservedRun,
-    asked: Question,
+    asked: ValidationQuestion,
     current: Prediction,
     terms: Sequence[Term],
     made: set[str],
@@ -131,7 +135,9 @@ def _causes(
     return [cause for cause in found if cause is not None and cause.name not in made]
 
 
-def _harmless(run: ObservedRun, asked: Question, changes: Sequence[Change]) -> list[Change]:
+def _harmless(
+    run: ObservedRun, asked: ValidationQuestion, changes: Sequence[Change]
+) -> list[Change]:
     """Blocks that differ are named even where this traffic does not feel them."""
     cause = proposals.blocks(run, asked)
     if cause is None or any(change.cause.name == cause.name for change in changes):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.validation.iterations import Ints, Iterations
+from calibrate.validation.iterations import Ints, ObservedIterations
 from calibrate.validation.observed import ObservedRun
 
 COLUMNS = ("decode", "padded", "context", "prompts", "prompt tokens")
@@ -43,7 +43,7 @@ class Agreement:
         return self.same / max(self.observed, self.predicted)
 
 
-def agreement(iterations: Iterations, plans: NDArray[np.void]) -> Agreement:
+def agreement(iterations: ObservedIterations, plans: NDArray[np.void]) -> Agreement:
     """``plans`` are the simulator's rows, one for each iteration."""
     ours = _table(
         iterations.decode,
@@ -68,7 +68,7 @@ def agreement(iterations: Iterations, plans: NDArray[np.void]) -> Agreement:
     return Agreement(len(ours), len(theirs), same, parting)
 
 
-class Level(NamedTuple):
+class CompositionLevel(NamedTuple):
     """One figure of batches or memory, on both sides; None where it was not observed."""
 
     name: str
@@ -92,7 +92,7 @@ LEVELS = (
 """Name, how it is written, and where it stands in the summary's own part."""
 
 
-def levels(run: ObservedRun, predicted: Mapping[str, Any]) -> list[Level]:
+def levels(run: ObservedRun, predicted: Mapping[str, Any]) -> list[CompositionLevel]:
     """Batches and memory of both runs."""
     found = []
     for name, kind, path in LEVELS:
@@ -100,7 +100,7 @@ def levels(run: ObservedRun, predicted: Mapping[str, Any]) -> list[Level]:
         for key in path:
             value = value[key]
         ours = run.figure(*path)
-        found.append(Level(name, kind, ours, None if value is None else float(value)))
+        found.append(CompositionLevel(name, kind, ours, None if value is None else float(value)))
     return found
 
 

@@ -17,7 +17,7 @@ from calibrate.validation import Called
 from calibrate.validation.advice import Advice, Change, all_changes
 from calibrate.validation.engine_file import NO_ITERATIONS
 from calibrate.validation.observed import ITERATIONS, ObservedRun
-from calibrate.validation.prediction import Question, changed_engine
+from calibrate.validation.prediction import ValidationQuestion, changed_engine
 from calibrate.validation.proposals import BLOCKS, FRONT_END
 from calibrate.validation.residuals import HOST
 from calibrate.validation.wording import words
@@ -39,7 +39,9 @@ class Correction(NamedTuple):
     settings: tuple[str, ...]
 
 
-def correction(run: ObservedRun, asked: Question, advice: Advice, today: date) -> Correction | None:
+def correction(
+    run: ObservedRun, asked: ValidationQuestion, advice: Advice, today: date
+) -> Correction | None:
     """What corrects the prediction ``asked`` of ``run``; None where nothing is to be changed."""
     changes = [change for change in advice.changes if change.share > 0]
     blocks = [int(change.cause.value) for change in changes if change.cause.name == BLOCKS]
@@ -49,7 +51,7 @@ def correction(run: ObservedRun, asked: Question, advice: Advice, today: date) -
 
 
 def _engine(
-    run: ObservedRun, asked: Question, changes: Sequence[Change], today: date
+    run: ObservedRun, asked: ValidationQuestion, changes: Sequence[Change], today: date
 ) -> dict[str, object] | None:
     """The engine with the changes made, each next to its old value; None if none concerns it."""
     base, slower = (
@@ -78,7 +80,7 @@ def _engine(
     return document | {"fitted_to": _fitted_to(run, base)}
 
 
-def _named(asked: Question) -> str:
+def _named(asked: ValidationQuestion) -> str:
     """The engine that is predicted with, as an engine file anywhere can name it."""
     name = asked.scenario.engine
     if name in catalog.names("engines"):
@@ -96,7 +98,7 @@ def _fitted_to(run: ObservedRun, base: EngineSpec) -> list[dict[str, str]]:
 
 
 def commands(
-    found: Correction, engine: Path | None, called: Called, asked: Question
+    found: Correction, engine: Path | None, called: Called, asked: ValidationQuestion
 ) -> tuple[str, str]:
     """The commands to give next: the same comparison with the correction, and a plan with it."""
     kept = [text for text in called.overrides if _key(text) != "engine" or engine is None]

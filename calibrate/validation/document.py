@@ -19,9 +19,9 @@ from calibrate.validation.advice import Advice, Change, advise
 from calibrate.validation.composition import COLUMNS, Agreement, agreement, levels
 from calibrate.validation.engine_file import sampled
 from calibrate.validation.expected import Expected, expect
-from calibrate.validation.figures import HEADLINES, Figure, figures
+from calibrate.validation.figures import HEADLINES, ValidatedFigure, figures
 from calibrate.validation.observed import ObservedRun
-from calibrate.validation.prediction import Prediction, Question, predict
+from calibrate.validation.prediction import Prediction, ValidationQuestion, predict
 from calibrate.validation.regimes import Regime, all_iterations, by_regime, scatter
 from calibrate.validation.residuals import Term, explain
 
@@ -32,7 +32,7 @@ class Validation:
 
     run: ObservedRun
     repeats: Sequence[ObservedRun]
-    asked: Question
+    asked: ValidationQuestion
 
     @cached_property
     def predicted(self) -> Prediction:
@@ -40,7 +40,7 @@ class Validation:
         return predict(self.run, self.asked, leap=self.run.iterations is None)
 
     @cached_property
-    def rows(self) -> list[Figure]:
+    def rows(self) -> list[ValidatedFigure]:
         """The error table."""
         others = [repeat.summary for repeat in self.repeats]
         return figures(self.run.summary, self.predicted.summary, others)
@@ -223,7 +223,7 @@ def _observed(run: ObservedRun) -> dict[str, Any]:
     }
 
 
-def _figure(row: Figure) -> dict[str, Any]:
+def _figure(row: ValidatedFigure) -> dict[str, Any]:
     return {
         "figure": row.key,
         "unit": row.unit,

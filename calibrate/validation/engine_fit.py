@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from calibrate.validation.expected import Expected, expect
 from calibrate.validation.iterations import Floats
 from calibrate.validation.observed import ObservedRun
-from calibrate.validation.prediction import Question
+from calibrate.validation.prediction import ValidationQuestion
 from calibrate.validation.proposals import FEW, idle_delays, middle_of
 from calibrate.validation.residuals import (
     HOST,
@@ -93,16 +93,18 @@ class EngineFit(NamedTuple):
         }
 
 
-class Sample(NamedTuple):
+class EngineSample(NamedTuple):
     """One run to fit to, with its cost model."""
 
     run: ObservedRun
-    asked: Question
+    asked: ValidationQuestion
     duration: Floats
     expected: Expected
 
 
-def fit_engine(runs: Sequence[tuple[ObservedRun, Question]], *, kernels: bool = False) -> EngineFit:
+def fit_engine(
+    runs: Sequence[tuple[ObservedRun, ValidationQuestion]], *, kernels: bool = False
+) -> EngineFit:
     """Host terms for all ``runs`` together, with ``kernels`` also factors of their kernels;
     UsageError where their iterations cannot tell."""
     samples = [_sample(run, asked) for run, asked in runs]
@@ -148,11 +150,11 @@ def _factor(name: str, base: float, change: float, off: float, why: str) -> Fitt
     return FittedTerm(name, base * (1 + change), base * (1 + low), base * (1 + high), why)
 
 
-def _sample(run: ObservedRun, asked: Question) -> Sample:
+def _sample(run: ObservedRun, asked: ValidationQuestion) -> EngineSample:
     if run.iterations is None:
         raise UsageError(f"--fit-engine: {run.path} has no iterations.csv to fit to")
     expected = expect(run.iterations, asked.setup.only.deployment)
-    return Sample(run, asked, run.iterations.duration, expected)
+    return EngineSample(run, asked, run.iterations.duration, expected)
 
 
 class _Design(NamedTuple):
@@ -170,7 +172,7 @@ class _Design(NamedTuple):
     why: dict[str, str]
 
     @classmethod
-    def of(cls, samples: Sequence[Sample], base: EngineSpec, kernels: bool) -> _Design:
+    def of(cls, samples: Sequence[EngineSample], base: EngineSpec, kernels: bool) -> _Design:
         names = (*HOST, *KERNELS) if kernels else HOST
         duration = np.concatenate([s.duration for s in samples])
         expected_kernels = np.concatenate([s.expected.kernels for s in samples])
@@ -221,7 +223,7 @@ def _fit(design: _Design, rows: NDArray[np.bool_]) -> Floats:
     return values
 
 
-def _columns(sample: Sample, names: Sequence[str]) -> NDArray[np.float64]:
+def _columns(sample: EngineSample, names: Sequence[str]) -> NDArray[np.float64]:
     """Seconds of each iteration that one of each of ``names`` would explain."""
     expected = sample.expected
     every = {
@@ -235,7 +237,7 @@ def _columns(sample: Sample, names: Sequence[str]) -> NDArray[np.float64]:
     return np.column_stack([every[name] for name in names])
 
 
-def _front_end(samples: Sequence[Sample], base: EngineSpec) -> FittedTerm:
+def _front_end(samples: Sequence[EngineSample], base: EngineSpec) -> FittedTerm:
     delays = np.concatenate([_delays(sample.run) for sample in samples])
     if all(sample.run.front_end == "none" for sample in samples):
         return FittedTerm("front_end", 0.0, 0.0, 0.0, NOTHING_IN_FRONT)
@@ -251,7 +253,7 @@ def _delays(run: ObservedRun) -> Floats:
     return np.zeros(0) if run.iterations is None else idle_delays(run, run.iterations)
 
 
-def _quality(sample: Sample, predicted: Floats) -> Quality:
+def _quality(sample: EngineSample, predicted: Floats) -> Quality:
     duration = sample.duration
     known = duration > 0
     return Quality(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from calibrate.validation.iterations import Floats, Iterations
+from calibrate.validation.iterations import Floats, ObservedIterations
 from sim.cost import CostModel, Deployment
 from sim.iteration import Batch, Part
 
@@ -37,7 +37,7 @@ class Expected:
     admitted: Floats
 
 
-def expect(iterations: Iterations, deployment: Deployment) -> Expected:
+def expect(iterations: ObservedIterations, deployment: Deployment) -> Expected:
     """The predicted times of ``iterations`` in ``deployment``."""
     cost = CostModel(deployment)
     bare = CostModel(without_host(deployment))
@@ -76,7 +76,7 @@ def without_host(deployment: Deployment) -> Deployment:
     return replace(deployment, engine=idle)
 
 
-def _batches(iterations: Iterations) -> Iterator[Batch]:
+def _batches(iterations: ObservedIterations) -> Iterator[Batch]:
     columns = (iterations.sequences, iterations.context, iterations.admitted)
     rows = zip(*(column.tolist() for column in columns), iterations.prefills, strict=True)
     for sequences, context, admitted, prefills in rows:

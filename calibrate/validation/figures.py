@@ -27,7 +27,7 @@ HEADLINES = ("mean_ttft_ms", "mean_tpot_ms", "mean_e2el_ms", "output_throughput"
 """What a prediction is judged by at a glance."""
 
 
-class Figure(NamedTuple):
+class ValidatedFigure(NamedTuple):
     """One row of the error table. ``noise`` is how far repetitions of the observed run lie apart
     (relative standard deviation, None without repetitions); ``within_band`` whether the observed
     value lies in the predicted error band (None without a band)."""
@@ -64,7 +64,7 @@ LEAST_NOISE = 0.005
 
 def figures(
     observed: Mapping[str, Any], predicted: Mapping[str, Any], repeats: Sequence[Mapping[str, Any]]
-) -> list[Figure]:
+) -> list[ValidatedFigure]:
     """The error table; rows that one side lacks are left out. ``repeats`` are the summaries of
     further observations of the same traffic."""
     band = predicted["infersim"]["error_band"]
@@ -74,7 +74,9 @@ def figures(
         if ours is None or theirs is None:
             continue
         others = [value for run in repeats if (value := _number(run, key)) is not None]
-        found.append(Figure(key, unit, ours, theirs, _noise([ours, *others]), band[of_band]))
+        found.append(
+            ValidatedFigure(key, unit, ours, theirs, _noise([ours, *others]), band[of_band])
+        )
     return found
 
 
@@ -84,7 +86,7 @@ def keys() -> list[tuple[str, str, str]]:
     return [*rows, *((key, METRIC[key].unit, "throughput") for key in TOTALS)]
 
 
-def mean_error(rows: Sequence[Figure]) -> float:
+def mean_error(rows: Sequence[ValidatedFigure]) -> float:
     """One number for a whole table: the mean of the errors' sizes, as ratios, so that half and
     double count the same."""
     sizes = [abs(log(row.predicted / row.observed)) for row in rows]

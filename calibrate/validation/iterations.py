@@ -37,7 +37,7 @@ class Prefill(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Iterations:
+class ObservedIterations:
     """One entry for each iteration, in their order.
 
     ``decode`` counts the sequences that got a token, ``padded`` slots computed for no request,
@@ -83,7 +83,7 @@ class Iterations:
         return self.start + self.duration
 
 
-def read_iterations(path: Path) -> Iterations | None:
+def read_iterations(path: Path) -> ObservedIterations | None:
     """The table at ``path``; None if there is none, or it holds no iteration.
 
     UsageError, with file and line, for whatever is not what ``infersim observe`` writes.
@@ -100,7 +100,7 @@ def read_iterations(path: Path) -> Iterations | None:
     if not rows:
         return None
     start, duration, decode, context, padded, prefills, decodes, preempted = zip(*rows, strict=True)
-    return Iterations(
+    return ObservedIterations(
         start=np.array(start),
         duration=np.array(duration),
         decode=np.array(decode, dtype=np.int64),

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from calibrate.validation.front_end import FrontEnd, front_end_of
-from calibrate.validation.iterations import Iterations, read_iterations
+from calibrate.validation.iterations import ObservedIterations, read_iterations
 from sim.errors import UsageError
 from sim.results.result import REQUESTS, SUMMARY, TIMESERIES
 from sim.results.run_directory import MANIFEST, RESOLVED, SCENARIO
@@ -60,7 +60,7 @@ class ObservedRun:
     requests: pd.DataFrame
     failed: int
     timeseries: pd.DataFrame
-    iterations: Iterations | None
+    iterations: ObservedIterations | None
     scenario: Scenario
     hashes: Mapping[str, str]
 

@@ -28,14 +28,14 @@ from sim.scenario import Scenario, load_scenario
 from sim.scenario.deployment import PrecisionName
 from sim.simulation import Setup, play, prepare
 from sim.specs.engine import AS_PRICED, EngineSpec, Factors
-from sim.workload import Chunk, ClosedTraffic, LengthChunk, OpenTraffic, build
+from sim.workload import ClosedTraffic, LengthChunk, OpenTraffic, TrafficChunk, build
 
 REFERENCE_ENGINE = "reference"
 """The catalogue's name of the engine whose runs say ``REFERENCE``."""
 
 
 @dataclass(frozen=True)
-class Question:
+class ValidationQuestion:
     """With what a run is predicted, and what was done to the scenario for that."""
 
     scenario: Scenario
@@ -47,7 +47,7 @@ class Question:
 class Prediction:
     """One run of the simulator; ``result`` has its rows, figures and tables."""
 
-    question: Question
+    question: ValidationQuestion
     variant: Variant
     result: Result
 
@@ -59,7 +59,7 @@ class Prediction:
 
 def question(
     run: ObservedRun, scenario: Path | None, overrides: Sequence[str], gpu: str | None
-) -> Question:
+) -> ValidationQuestion:
     """The scenario that ``run`` is predicted with: its own, or ``scenario``, changed as asked.
 
     Its traffic is that of the run; UsageError for an override of that, or a scenario that cannot
@@ -98,7 +98,7 @@ def question(
     if run.front_end == "none":
         setup, told = without_front_end(setup)
         notes += [told] if told else []
-    return Question(asked, setup, notes)
+    return ValidationQuestion(asked, setup, notes)
 
 
 def _what_ran(run: ObservedRun, given: set[str]) -> tuple[dict[str, object], list[str]]:
@@ -132,7 +132,7 @@ def _warmup(run: ObservedRun) -> int:
 
 def predict(
     run: ObservedRun,
-    asked: Question,
+    asked: ValidationQuestion,
     variant: Variant | None = None,
     *,
     leap: bool = True,
@@ -174,7 +174,9 @@ def observed_traffic(run: ObservedRun, scenario: Scenario) -> OpenTraffic | Clos
             len(prompts), arrivals.concurrency, arrivals.think_time, iter([column]), classes
         )
     times = run.requests["arrival_s"].tolist()
-    return OpenTraffic(len(times), iter([Chunk(times, prompts, outputs, members)]), classes=classes)
+    return OpenTraffic(
+        len(times), iter([TrafficChunk(times, prompts, outputs, members)]), classes=classes
+    )
 
 
 def _lengths(run: ObservedRun, name: str) -> list[int]:

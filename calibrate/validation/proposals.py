@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrate.validation.iterations import Floats, Iterations
+from calibrate.validation.iterations import Floats, ObservedIterations
 from calibrate.validation.observed import ObservedRun
-from calibrate.validation.prediction import Prediction, Question, Variant
+from calibrate.validation.prediction import Prediction, ValidationQuestion, Variant
 from calibrate.validation.residuals import HOST, KERNELS, Term
 from sim.scenario.pools import only
 from sim.specs.engine import Factors
@@ -54,7 +54,7 @@ def merged(one: Variant, other: Variant) -> Variant:
     )
 
 
-def blocks(run: ObservedRun, asked: Question) -> Cause | None:
+def blocks(run: ObservedRun, asked: ValidationQuestion) -> Cause | None:
     """The engine's own number of KV blocks, if it is another one."""
     found = run.figure("kv_cache", "num_gpu_blocks")
     if found is None or found < 1 or int(found) == asked.setup.only.capacity.num_gpu_blocks:
@@ -109,7 +109,7 @@ LEAST_FRONT_END = 2e-4
 """A shorter time outside the engine than 0.2 ms is none."""
 
 
-def idle_delays(run: ObservedRun, iterations: Iterations) -> Floats:
+def idle_delays(run: ObservedRun, iterations: ObservedIterations) -> Floats:
     """Of requests that came while nothing ran: TTFT less the iterations of their prompt."""
     requests = run.requests
     if "first_token_s" not in requests:
@@ -135,7 +135,7 @@ def idle_delays(run: ObservedRun, iterations: Iterations) -> Floats:
     return np.array(delays)
 
 
-def _prompt_spans(iterations: Iterations) -> tuple[dict[int, int], dict[int, int]]:
+def _prompt_spans(iterations: ObservedIterations) -> tuple[dict[int, int], dict[int, int]]:
     """The first and the last iteration of each request's prompt, up to its first token."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.validation.expected import Expected
-from calibrate.validation.iterations import Floats, Iterations
+from calibrate.validation.iterations import Floats, ObservedIterations
 
 SIZES = (1, 4, 16, 64, 256)
 """Classes of batches that only decode: up to so many sequences each, and larger ones."""
@@ -50,7 +50,7 @@ NAMES = (*_decode_names(), PREFILL, MIXED)
 """All regimes, in the order in which they are shown."""
 
 
-def regime_of(iterations: Iterations) -> NDArray[np.intp]:
+def regime_of(iterations: ObservedIterations) -> NDArray[np.intp]:
     """The place in ``NAMES`` of each iteration."""
     computed, prompts = iterations.sequences, iterations.prefill_seqs > 0
     place = np.searchsorted(SIZES, computed, side="left")
@@ -58,7 +58,7 @@ def regime_of(iterations: Iterations) -> NDArray[np.intp]:
     return np.where(prompts & (computed == 0), NAMES.index(PREFILL), place)
 
 
-def by_regime(iterations: Iterations, expected: Expected) -> list[Regime]:
+def by_regime(iterations: ObservedIterations, expected: Expected) -> list[Regime]:
     """The regimes that occur."""
     places = regime_of(iterations)
     total = float(iterations.duration.sum())
@@ -69,7 +69,7 @@ def by_regime(iterations: Iterations, expected: Expected) -> list[Regime]:
     ]
 
 
-def all_iterations(iterations: Iterations, expected: Expected) -> Regime:
+def all_iterations(iterations: ObservedIterations, expected: Expected) -> Regime:
     """The same over all iterations: the busy time."""
     total = float(iterations.duration.sum())
     return _regime("all", iterations.duration, expected.seconds, total)
@@ -94,7 +94,7 @@ FEW = 20
 """Pairs of neighbours from which a scatter is computed."""
 
 
-def scatter(iterations: Iterations) -> float | None:
+def scatter(iterations: ObservedIterations) -> float | None:
     """How far two iterations of nearly the same work lie apart: the median relative difference of
     neighbours that decode as many sequences, of one of them. None where there are too few."""
     duration, computed = iterations.duration, iterations.sequences

@@ -7,7 +7,7 @@ from math import exp, isfinite, log
 from typing import Any, NamedTuple
 
 from calibrate.validation import proposals
-from calibrate.validation.figures import TYPICAL_NOISE, Figure
+from calibrate.validation.figures import TYPICAL_NOISE, ValidatedFigure
 from calibrate.validation.proposals import Cause
 from calibrate.validation.residuals import HOST
 from sim.metrics.definitions import METRIC
@@ -141,7 +141,7 @@ ONLY_A_SUMMARY = (
 )
 
 
-def headline(rows: Sequence[Figure]) -> str:
+def headline(rows: Sequence[ValidatedFigure]) -> str:
     """The result in a sentence: how many metrics are within the band, and which is off most.
 
     >>> row = Figure("p50_ttft_ms", "ms", 200.0, 190.0, None, 0.04)

@@ -1,4 +1,4 @@
-"""Provides ``Course``: a verification under way, whose rest is planned anew after each part.
+"""Provides ``VerifyCourse``: a verification under way, whose rest is planned anew after each part.
 
 What a calibration, the work around it and a run take is measured as they happen; from then on the
 plan uses these times. ``Pace`` says how much time is left: the sum of the steps to come, stretched
@@ -94,7 +94,7 @@ def check(wish: Wish) -> None:
         raise _too_short(wish, fit(0.0, wish, EXPECTED), least, advised=generous, sure=False)
 
 
-class Course:
+class VerifyCourse:
     """The plan of a verification, and what is known of its costs.
 
     Calls come in this order: for each trace ``next_trace``; a calibration (``calibration``,

@@ -25,14 +25,14 @@ GUEST = 8
 """Fields of a line of ``STAT``: idle and waiting for disks; guests are counted in others too."""
 
 
-class Counts(NamedTuple):
+class DisturbanceCounts(NamedTuple):
     """CPU seconds of all processes, and of this one."""
 
     everybody: float
     own: float
 
 
-class Window(NamedTuple):
+class DisturbanceWindow(NamedTuple):
     """Seconds from ``start`` to ``end``, and the CPU seconds that other programs used in them."""
 
     start: float
@@ -45,7 +45,7 @@ class Window(NamedTuple):
         return self.others > LIMIT * (self.end - self.start)
 
 
-def counts() -> Counts | None:
+def counts() -> DisturbanceCounts | None:
     """The counts now; None where the system has none."""
     try:
         line = STAT.read_text(encoding="ascii").splitlines()[0]
@@ -54,7 +54,7 @@ def counts() -> Counts | None:
     return parsed(line, os.sysconf("SC_CLK_TCK"), time.process_time())
 
 
-def parsed(line: str, ticks: int, own: float) -> Counts:
+def parsed(line: str, ticks: int, own: float) -> DisturbanceCounts:
     """What the first line of ``STAT`` says, in ``ticks`` a second.
 
     >>> parsed("cpu  100 0 50 9000 30 5 5 10 0 0", 100, 1.2)
@@ -62,7 +62,7 @@ def parsed(line: str, ticks: int, own: float) -> Counts:
     """
     fields = [int(field) for field in line.split()[1:]]
     busy = [value for at, value in enumerate(fields[:GUEST]) if at not in IDLE]
-    return Counts(sum(busy) / ticks, own)
+    return DisturbanceCounts(sum(busy) / ticks, own)
 
 
 class Watch:
@@ -71,9 +71,9 @@ class Watch:
     def __init__(
         self,
         clock: Callable[[], float] = time.perf_counter,
-        read: Callable[[], Counts | None] = counts,
+        read: Callable[[], DisturbanceCounts | None] = counts,
     ) -> None:
-        self.windows: list[Window] = []
+        self.windows: list[DisturbanceWindow] = []
         self._clock, self._read = clock, read
         self._last, self._before = clock(), read()
 
@@ -88,7 +88,7 @@ class Watch:
         if found is not None and self._before is not None and now > self._last:
             everybody = found.everybody - self._before.everybody
             others = max(0.0, everybody - (found.own - self._before.own))
-            self.windows.append(Window(self._last, now, others))
+            self.windows.append(DisturbanceWindow(self._last, now, others))
         self._last, self._before = now, found
 
     @property

@@ -25,9 +25,9 @@ from calibrate.device import Device
 from calibrate.engine.observed import Observed
 from calibrate.engine.record import ObservedResult
 from calibrate.engine.run import run
-from calibrate.measurement_store import Store
-from calibrate.measurements import Table, read
-from calibrate.plan import Plan, crude_rates
+from calibrate.measurement_store import MeasurementStore
+from calibrate.measurements import MeasurementTable, read
+from calibrate.plan import CalibrationPlan, crude_rates
 from calibrate.profile import LEAST_POINTS, write_profile
 from calibrate.session import RANKED
 from calibrate.settle import settled
@@ -35,9 +35,9 @@ from calibrate.suite import Bench, Progress, Suite
 from calibrate.timing import timer_for
 from calibrate.verify import host, iterations, score, shapes, traffic
 from calibrate.verify.budget import Wish
-from calibrate.verify.course import Course, Pace
+from calibrate.verify.course import Pace, VerifyCourse
 from calibrate.verify.disturbance import Watch
-from calibrate.verify.traffic import BATCHINGS, Setting, Trace
+from calibrate.verify.traffic import BATCHINGS, TrafficSetting, VerifyTrace
 from sim import catalog
 from sim.errors import UsageError
 from sim.results.whole_file import write_text
@@ -75,7 +75,7 @@ class Plans:
     ``time.monotonic``."""
 
     device: Device
-    setting: Setting
+    setting: TrafficSetting
     folder: Path
     wish: Wish
     started: float | None = None
@@ -94,7 +94,7 @@ def verify(plans: Plans, say: Say = lambda line: None) -> dict[str, Any]:
     for trace in done:
         say(f"{trace}: already done, {plans.folder / trace}")
     rest = [trace for trace in wish.traces if trace not in done]
-    course = Course(replace(wish, traces=rest), say, started=plans.started)
+    course = VerifyCourse(replace(wish, traces=rest), say, started=plans.started)
     while (name := course.next_trace()) is not None:
         folder = plans.folder / name
         shutil.rmtree(folder, ignore_errors=True)
@@ -121,7 +121,7 @@ def _results(folder: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(path.read_text(encoding="utf-8"))
 
 
-def _trace(plans: Plans, name: str, folder: Path, course: Course) -> dict[str, Any] | None:
+def _trace(plans: Plans, name: str, folder: Path, course: VerifyCourse) -> dict[str, Any] | None:
     """Everything about one trace, and its result as JSON; None if there is no time for it."""
     device, setting = plans.device, plans.setting
     started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -160,8 +160,8 @@ def _trace(plans: Plans, name: str, folder: Path, course: Course) -> dict[str, A
 
 
 def _opened(
-    plans: Plans, name: str, folder: Path, course: Course
-) -> tuple[Trace, tuple[str, ...]] | None:
+    plans: Plans, name: str, folder: Path, course: VerifyCourse
+) -> tuple[VerifyTrace, tuple[str, ...]] | None:
     """The trace as long as there is time for, and its disciplines; None if there is none."""
     files = (folder / PROFILE, folder / ENGINE)
     shortest = {
@@ -180,11 +180,11 @@ def _opened(
 
 def _round(
     plans: Plans,
-    trace: Trace,
+    trace: VerifyTrace,
     batchings: Sequence[str],
     number: int,
     folder: Path,
-    course: Course,
+    course: VerifyCourse,
 ) -> Iterator[tuple[str, Observed, float | None]]:
     """Every discipline once; each run is on disk before the next begins. Discipline, run, and the
     share of its time in which other programs used the processors."""
@@ -214,7 +214,7 @@ def _watched(device: Device, scenario: Scenario, pace: Pace) -> tuple[Observed, 
 
 def _told(
     plans: Plans,
-    trace: Trace,
+    trace: VerifyTrace,
     number: int,
     folder: Path,
     run: tuple[str, Observed, float | None],
@@ -257,7 +257,7 @@ def _anchor(plans: Plans, folder: Path) -> float:
     return median(steps)
 
 
-def _calibrate(plans: Plans, trace: str, number: int, course: Course) -> Table:
+def _calibrate(plans: Plans, trace: str, number: int, course: VerifyCourse) -> MeasurementTable:
     """Measure the model's shapes; operands take turns as they do in the model."""
     device, setting = plans.device, plans.setting
     path = plans.folder / trace / f"calibration-{number}.csv"
@@ -266,7 +266,7 @@ def _calibrate(plans: Plans, trace: str, number: int, course: Course) -> Table:
     found = families(scope)
     budget = course.calibration(trace)
     rates = crude_rates(kind, device.facts.units, device.facts.cache)
-    plan = Plan(
+    plan = CalibrationPlan(
         points=shapes.points(model, setting, kind),
         shares={name: share for family in found for name, share in family.shares.items()},
         rates=replace(rates, timing=min(rates.timing, budget / SHORT)),
@@ -284,7 +284,7 @@ def _calibrate(plans: Plans, trace: str, number: int, course: Course) -> Table:
         if not useful and not plan.lacking():
             useful.append(progress.used)
 
-    with Store(path, device.facts, {"models": [model.name]}) as store:
+    with MeasurementStore(path, device.facts, {"models": [model.name]}) as store:
         layer = model.linear_parameters() / model.num_layers
         timer = timer_for(device, layer / MATRICES * element(setting.precision))
         Suite(

@@ -23,7 +23,7 @@ from calibrate.dense import dense_layer
 from calibrate.device import Device
 from calibrate.engine.run import run
 from calibrate.verify.iterations import batch_of
-from calibrate.verify.traffic import Setting, Trace, scenario
+from calibrate.verify.traffic import TrafficSetting, VerifyTrace, scenario
 from sim import catalog
 from sim.catalog.profile_file import to_yaml
 from sim.results.whole_file import write_text
@@ -54,7 +54,7 @@ visible."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class HostSample:
     """Iterations of one kind: how many ``layers``, ``sequences`` and ``new`` requests, what one
     took and the predicted time of its operators."""
 
@@ -65,12 +65,12 @@ class Sample:
     predicted: float
 
 
-def measure(device: Device, setting: Setting, gpu: Path, folder: Path) -> Terms:
+def measure(device: Device, setting: TrafficSetting, gpu: Path, folder: Path) -> Terms:
     """The terms on ``device``, of which ``gpu`` is a profile; models are written to ``folder``."""
     return solve(list(_samples(device, setting, gpu, folder)))
 
 
-def solve(samples: list[Sample]) -> Terms:
+def solve(samples: list[HostSample]) -> Terms:
     """Terms, from 0 to ``MOST``, that explain best what ``samples`` took beyond their predicted
     time.
 
@@ -103,7 +103,9 @@ def write_engine(path: Path, terms: Terms, device: Device) -> None:
     write_text(path, to_yaml({**entry, **title, **changed}))
 
 
-def _samples(device: Device, setting: Setting, gpu: Path, folder: Path) -> Iterator[Sample]:
+def _samples(
+    device: Device, setting: TrafficSetting, gpu: Path, folder: Path
+) -> Iterator[HostSample]:
     whole = catalog.model(setting.model)
     for layers in sorted({max(1, whole.num_layers // FEWER), whole.num_layers}):
         path = folder / f"layers-{layers}.json"
@@ -114,10 +116,10 @@ def _samples(device: Device, setting: Setting, gpu: Path, folder: Path) -> Itera
 
 
 def _burst(
-    device: Device, setting: Setting, model: Path, gpu: Path, layers: int, sequences: int
-) -> Iterator[Sample]:
+    device: Device, setting: TrafficSetting, model: Path, gpu: Path, layers: int, sequences: int
+) -> Iterator[HostSample]:
     """So many requests at once, and the typical iteration of each kind."""
-    trace = Trace("burst", {"kind": "burst"}, sequences)
+    trace = VerifyTrace("burst", {"kind": "burst"}, sequences)
     prompt = max(1, min(setting.prompt[1], setting.chunk // sequences))
     short = {
         "model": str(model),
@@ -135,7 +137,7 @@ def _burst(
         kinds[outputs, batch.admitted].append((took, cost.seconds(batch)))
     for (outputs, new), found in kinds.items():
         took, predicted = (median(column) for column in zip(*found, strict=True))
-        yield Sample(layers, outputs, new, took, predicted)
+        yield HostSample(layers, outputs, new, took, predicted)
 
 
 def config(model: ModelSpec, layers: int) -> dict[str, object]:

@@ -16,10 +16,10 @@ from statistics import median
 from typing import Any
 
 from calibrate.device import DeviceFacts
-from calibrate.measurements import Measurement, Table
+from calibrate.measurements import Measurement, MeasurementTable
 from calibrate.settle import settled
 from calibrate.verify.budget import Wish
-from calibrate.verify.traffic import Setting
+from calibrate.verify.traffic import TrafficSetting
 from sim.specs.profile import Profile
 
 METRICS = {
@@ -47,7 +47,7 @@ def metrics(summary: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(summary[key]) for name, key in METRICS.items()}
 
 
-def document(setting: Setting, facts: DeviceFacts, results: Sequence[Document]) -> Document:
+def document(setting: TrafficSetting, facts: DeviceFacts, results: Sequence[Document]) -> Document:
     """Everything as one JSON object: the results with their scores, and what was run where."""
     return {
         "kind": "verification",
@@ -116,7 +116,7 @@ def _score(pairs: Sequence[tuple[float, float]]) -> Document:
     }
 
 
-def joined(before: Table, after: Table) -> list[Measurement]:
+def joined(before: MeasurementTable, after: MeasurementTable) -> list[Measurement]:
     """Both calibrations as one: of a point in both the geometric mean, for what lies between them
     is drift, and the runs lie between them too."""
     second = {row.key: row.seconds for row in settled(after)}
@@ -131,13 +131,13 @@ def joined(before: Table, after: Table) -> list[Measurement]:
     return both + [row for row in settled(after) if row.key not in known]
 
 
-def drift(tables: Sequence[Table]) -> list[Document]:
+def drift(tables: Sequence[MeasurementTable]) -> list[Document]:
     """From each calibration to the next, by operator: how much longer the same points took, in the
     median."""
     return [_change(before, after) for before, after in pairwise(tables)]
 
 
-def _change(before: Table, after: Table) -> Document:
+def _change(before: MeasurementTable, after: MeasurementTable) -> Document:
     second = {row.key: row.seconds or 0.0 for row in settled(after)}
     ratios: dict[str, list[float]] = {}
     for row in settled(before):

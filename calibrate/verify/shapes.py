@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from calibrate.bench import copies, decode_attention, elementwise, gemm, prefill_attention
-from calibrate.bench.base import Point, rows_for
+from calibrate.bench.base import BenchPoint, rows_for
 from calibrate.bench.heads import Heads
 from calibrate.dense import dense_layer
-from calibrate.verify.traffic import BLOCK_SIZE, Setting
+from calibrate.verify.traffic import BLOCK_SIZE, TrafficSetting
 from sim.specs.model import ModelSpec
 
 LENGTHS = (1, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
@@ -31,7 +31,7 @@ COPIED = tuple(2**exponent for exponent in (20, 24, 26))
 """Bytes of the copies that show what the memory can do."""
 
 
-def points(model: ModelSpec, setting: Setting, kind: str) -> Iterator[Point]:
+def points(model: ModelSpec, setting: TrafficSetting, kind: str) -> Iterator[BenchPoint]:
     """Every operator of the pass on a device of that ``kind``, within the lengths and batches of
     ``setting``."""
     precision, batch = setting.precision, setting.batch
@@ -62,7 +62,7 @@ def points(model: ModelSpec, setting: Setting, kind: str) -> Iterator[Point]:
         yield copies.memory_point("memory", precision, size)
 
 
-def _attention(model: ModelSpec, setting: Setting) -> Iterator[Point]:
+def _attention(model: ModelSpec, setting: TrafficSetting) -> Iterator[BenchPoint]:
     """Decodes, whole prompts, and chunks behind a context."""
     heads = Heads.of(model)
     precision, batch = setting.precision, setting.batch

@@ -39,7 +39,7 @@ ANCHOR_TOKENS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class TrafficSetting:
     """What is run: a model in one precision, batches of up to ``batch`` requests, iterations of up
     to ``chunk`` tokens, lengths drawn evenly from ``prompt`` and ``output``; runs of ``seconds`` at
     most, and ``total`` seconds for everything, infinite where nothing limits it."""
@@ -67,7 +67,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class VerifyTrace:
     """One trace: its arrivals as a scenario has them, and how many requests there are."""
 
     name: str
@@ -76,7 +76,7 @@ class Trace:
 
 
 def scenario(
-    setting: Setting, trace: Trace, batching: str, gpu: Path | str, engine: Path | str
+    setting: TrafficSetting, trace: VerifyTrace, batching: str, gpu: Path | str, engine: Path | str
 ) -> Scenario:
     """``trace`` under ``batching``, with enough memory that no request is ever preempted."""
     blocks = setting.batch * -(-setting.longest // BLOCK_SIZE)
@@ -105,30 +105,30 @@ def scenario(
     )
 
 
-def trace_of(name: str, setting: Setting, gpu: Path, engine: Path) -> Trace:
+def trace_of(name: str, setting: TrafficSetting, gpu: Path, engine: Path) -> VerifyTrace:
     """The shortest useful trace of that name; where requests come by the clock, at a rate below the
     knee by the predictions themselves."""
     few = LEAST_BATCHES * setting.batch
     if name == "poisson":
-        probe = Trace("probe", {"kind": "burst"}, few)
+        probe = VerifyTrace("probe", {"kind": "burst"}, few)
         rates = [
             float(_summary(setting, probe, batching, gpu, engine)["request_throughput"])
             for batching in BATCHINGS
         ]
-        return Trace(name, {"kind": "poisson", "rate": LOAD * min(rates)}, few)
+        return VerifyTrace(name, {"kind": "poisson", "rate": LOAD * min(rates)}, few)
     arrivals: dict[str, Any] = {"kind": name}
     if name == "closed":
         arrivals["concurrency"] = setting.batch
-    return Trace(name, arrivals, few)
+    return VerifyTrace(name, arrivals, few)
 
 
-def longer(trace: Trace, times: float) -> Trace:
+def longer(trace: VerifyTrace, times: float) -> VerifyTrace:
     """``trace`` with so many times the requests, and no fewer than it has."""
     return replace(trace, requests=max(trace.requests, round(times * trace.requests)))
 
 
 def predicted(
-    setting: Setting, trace: Trace, batchings: Sequence[str], gpu: Path, engine: Path
+    setting: TrafficSetting, trace: VerifyTrace, batchings: Sequence[str], gpu: Path, engine: Path
 ) -> float:
     """Seconds of a run of ``trace`` by prediction, the mean of the disciplines, and of what comes
     before its first request."""
@@ -137,14 +137,14 @@ def predicted(
 
 
 def _summary(
-    setting: Setting, trace: Trace, batching: str, gpu: Path, engine: Path
+    setting: TrafficSetting, trace: VerifyTrace, batching: str, gpu: Path, engine: Path
 ) -> Mapping[str, Any]:
     return simulate(scenario(setting, trace, batching, gpu, engine)).summary
 
 
-def anchor(setting: Setting, gpu: Path | str, engine: Path | str) -> Scenario:
+def anchor(setting: TrafficSetting, gpu: Path | str, engine: Path | str) -> Scenario:
     """One short request alone, whose decodes are timed before and after everything else."""
-    alone = Trace("anchor", {"kind": "burst"}, 1)
+    alone = VerifyTrace("anchor", {"kind": "burst"}, 1)
     short = {
         f"workload.{name}": {"kind": "fixed", "value": min(ANCHOR_TOKENS, most)}
         for name, most in (

@@ -18,7 +18,7 @@ NOTHING = 0.02
 """Bars that are a smaller part of the room for words beside them have none."""
 
 
-class Bar(NamedTuple):
+class EndsBar(NamedTuple):
     """An input at one end: the share of requests within the SLO, 0..1, and the SLO's state (met,
     missed, too close to call) where that is another one than that of the run."""
 
@@ -28,7 +28,7 @@ class Bar(NamedTuple):
     flips: str
 
 
-def bars(document: Mapping[str, Any]) -> list[Bar]:
+def bars(document: Mapping[str, Any]) -> list[EndsBar]:
     """The ends of all inputs whose share is known, the widest swing first."""
     now, made = document["verdict"]["attainment"], []
     for entry in document["inputs"]:
@@ -38,12 +38,12 @@ def bars(document: Mapping[str, Any]) -> list[Bar]:
     return [bar for own in made for bar in own]
 
 
-def _bar(document: Mapping[str, Any], row: str, end: Mapping[str, Any] | None) -> Bar | None:
+def _bar(document: Mapping[str, Any], row: str, end: Mapping[str, Any] | None) -> EndsBar | None:
     if end is None or end["error"] is not None or end["attainment"] is None:
         return None
     state = end["slo_state"]
     flips = "" if state == document["verdict"]["slo_state"] else str(state)
-    return Bar(row, end["text"], end["attainment"], flips)
+    return EndsBar(row, end["text"], end["attainment"], flips)
 
 
 def figure(document: Mapping[str, Any]) -> go.Figure:
@@ -97,7 +97,7 @@ def figure(document: Mapping[str, Any]) -> go.Figure:
     return go.Figure(data=[trace], layout=layout)
 
 
-def _side(own: list[Bar], bar: Bar, now: float) -> tuple[float, float]:
+def _side(own: list[EndsBar], bar: EndsBar, now: float) -> tuple[float, float]:
     """Offset and width of a bar: those to the same side share the row, or one would hide the
     other."""
     moves = [each.share - now for each in own]
@@ -107,13 +107,13 @@ def _side(own: list[Bar], bar: Bar, now: float) -> tuple[float, float]:
     return width * own.index(bar) - THICK / 2, width
 
 
-def _beside(bar: Bar, now: float, room: float) -> str:
+def _beside(bar: EndsBar, now: float, room: float) -> str:
     """Which end it is, and the verdict where that is another one; nothing beside no bar."""
     if 100 * abs(bar.share - now) < NOTHING * room:
         return ""
     return ": ".join(text for text in (bar.text, bar.flips) if text)
 
 
-def _colour(bar: Bar) -> str:
+def _colour(bar: EndsBar) -> str:
     tone = {"met": theme.GREEN, "missed": theme.VERMILLION, OPEN: theme.ORANGE}
     return tone.get(bar.flips, theme.GREY).light

@@ -20,7 +20,7 @@ SYMBOLS = {"good": "circle", "bad": "x", "warn": "diamond"}
 """How the dots differ for readers who do not see colours."""
 
 
-class Attained(NamedTuple):
+class AttainedLimit(NamedTuple):
     """The share of requests, 0..1, that keep a limit called ``title``; bounds None if unknown.
     ``target`` is the wanted share, None for that of the figure."""
 
@@ -38,7 +38,7 @@ class Attained(NamedTuple):
         return "good" if self.share >= target else "bad"
 
 
-def figure(limits: Sequence[Attained], target: float) -> go.Figure:
+def figure(limits: Sequence[AttainedLimit], target: float) -> go.Figure:
     """The limits below each other, in the order given, each with its target, or ``target``."""
     targets = [target if limit.target is None else limit.target for limit in limits]
     least = min([*targets, *(limit.share if limit.low is None else limit.low for limit in limits)])
@@ -72,7 +72,7 @@ def _digits(span: float) -> str:
     return ".1%" if span > 0.01 else ".2%"
 
 
-def _dot(limit: Attained, row: int, target: float) -> dict[str, Any]:
+def _dot(limit: AttainedLimit, row: int, target: float) -> dict[str, Any]:
     tone = limit.tone(target)
     color = theme.PAGE[tone].light
     told = "no interval is known"

@@ -26,7 +26,7 @@ METRICS = ("ttft", "output_throughput", "attainment")
 """What can be drawn: TTFT at the percentile of the SLO, throughput, the share within the SLO."""
 
 
-class Shown(NamedTuple):
+class HeatValue(NamedTuple):
     """A metric of every point: its title with its unit, its values (None: it has none) in the order
     of the results, and whether colours go by their logarithm."""
 
@@ -68,32 +68,32 @@ def figure(document: Mapping[str, Any], metric: str) -> go.Figure:
     return go.Figure(data=[trace], layout=layout)
 
 
-def shown(document: Mapping[str, Any], metric: str) -> Shown:
+def shown(document: Mapping[str, Any], metric: str) -> HeatValue:
     """``metric`` of every point of a sweep."""
     summaries = [row["summary"] for row in document["results"]]
     if metric == "ttft":
         return _ttft(summaries)
     if metric == "attainment":
         of_points = [each and each["infersim"]["verdict"]["attainment"] for each in summaries]
-        return Shown("Within SLO (%)", [_times(100.0, value) for value in of_points])
+        return HeatValue("Within SLO (%)", [_times(100.0, value) for value in of_points])
     rates = [each and each["output_throughput"] for each in summaries]
-    return Shown(METRIC["output_throughput"].head, [_times(1.0, value) for value in rates])
+    return HeatValue(METRIC["output_throughput"].head, [_times(1.0, value) for value in rates])
 
 
-def _ttft(summaries: Sequence[Mapping[str, Any] | None]) -> Shown:
+def _ttft(summaries: Sequence[Mapping[str, Any] | None]) -> HeatValue:
     at = slo_percentile([each for each in summaries if each is not None], "ttft")
     latencies = [None if each is None else latency_ms(each, "ttft", at) for each in summaries]
     drawn = [value for value in latencies if value is not None and isfinite(value)]
     unit, factor = time_scale(max(drawn, default=0.0) / 1e3)
     values = [_times(factor / 1e3, value) for value in latencies]
-    return Shown(f"TTFT {rank(at / 100)} ({unit})", values, logarithmic=True)
+    return HeatValue(f"TTFT {rank(at / 100)} ({unit})", values, logarithmic=True)
 
 
 def _times(factor: float, value: float | None) -> float | None:
     return factor * float(value) if value is not None and isfinite(value) else None
 
 
-def _shade(value: float | None, metric: Shown) -> float | None:
+def _shade(value: float | None, metric: HeatValue) -> float | None:
     """What the colour goes by."""
     if value is None or (metric.logarithmic and value <= 0):
         return None

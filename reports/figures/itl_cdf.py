@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from reports.figures.latency_cdf import MARKS, Curve, distribution, empty
+from reports.figures.latency_cdf import MARKS, LatencyCurve, distribution, empty
 
 TITLE = "ITL"
 
@@ -30,7 +30,7 @@ def figure(
         return empty(TITLE)
     x = np.asarray(curve["ms"], dtype=float) / 1e3
     y = np.asarray(curve["share"], dtype=float)
-    drawn = Curve(np.append(x[:1], x), np.append(0.0, y), "linear", "gaps")
+    drawn = LatencyCurve(np.append(x[:1], x), np.append(0.0, y), "linear", "gaps")
     return distribution("itl", TITLE, drawn, np.asarray(marks, dtype=float) / 1e3)
 
 

@@ -60,7 +60,7 @@ def figure(
     x = np.concatenate([values[:1], values[drawn]])
     y = np.concatenate([[0.0], (drawn + 1) / values.size])
     marks = np.percentile(values, marked(target))
-    return distribution(metric, title, Curve(x, y, "hv", "requests"), marks, limit_s, target)
+    return distribution(metric, title, LatencyCurve(x, y, "hv", "requests"), marks, limit_s, target)
 
 
 def marked(target: float | None) -> tuple[float, ...]:
@@ -79,7 +79,7 @@ def marked(target: float | None) -> tuple[float, ...]:
     return tuple(sorted({*MARKS, wanted} - ({nearest} - {wanted})))
 
 
-class Curve(NamedTuple):
+class LatencyCurve(NamedTuple):
     """A distribution function: at most ``x`` seconds (ascending) take the share ``y``, drawn in
     steps (``hv``) or between exact points (``linear``); ``of`` says what is counted."""
 
@@ -92,7 +92,7 @@ class Curve(NamedTuple):
 def distribution(
     metric: str,
     title: str,
-    curve: Curve,
+    curve: LatencyCurve,
     marks: Floats,
     limit_s: float | None = None,
     target: float | None = None,
@@ -140,7 +140,7 @@ def _is_wide(median: float, longest: float) -> bool:
     return median > 0 and longest > 25 * median
 
 
-def _line(shown: Curve, metric: str, scale: Scale) -> dict[str, Any]:
+def _line(shown: LatencyCurve, metric: str, scale: Scale) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "lines",
@@ -220,7 +220,7 @@ LABEL = (0.25, 0.05)
 
 
 def _label_height(
-    shown: Curve, limit: float, place: float, target: float | None, wide: bool
+    shown: LatencyCurve, limit: float, place: float, target: float | None, wide: bool
 ) -> float:
     """A share at which the label of a limit meets neither the curve nor the line of the ``target``
     with its own label below it: the lowest for a label left of the limit, else the highest."""

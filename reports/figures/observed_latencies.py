@@ -23,7 +23,7 @@ WIDE = 25.0
 """The largest over the median value from which on an axis is logarithmic."""
 
 
-class Sample:
+class LatencySample:
     """Values in ascending order, each seen ``weights`` times."""
 
     def __init__(self, values: Floats, weights: Floats | None = None) -> None:
@@ -39,7 +39,7 @@ class Sample:
         return float(self.values[np.searchsorted(reached, reached[-1] / 2)])
 
 
-def figure(title: str, observed: Sample, predicted: Sample) -> go.Figure:
+def figure(title: str, observed: LatencySample, predicted: LatencySample) -> go.Figure:
     """Both distributions of the latency called ``title``; a side without values has no curve."""
     sides = {"observed": observed, "predicted": predicted}
     known = {name: sample for name, sample in sides.items() if len(sample)}
@@ -59,7 +59,7 @@ def figure(title: str, observed: Sample, predicted: Sample) -> go.Figure:
     return go.Figure(data=traces, layout=layout)
 
 
-def _curve(name: str, sample: Sample, shown: Scale) -> dict[str, Any]:
+def _curve(name: str, sample: LatencySample, shown: Scale) -> dict[str, Any]:
     drawn = ranks(len(sample), POINTS)
     shares = np.cumsum(sample.weights) / sample.weights.sum()
     x = np.concatenate([sample.values[:1], sample.values[drawn]]) * shown.factor

@@ -45,14 +45,14 @@ SHORTEST = 1e-4
 """Share of a run below which a stretch is not cut further, however many wait in it."""
 
 
-class Counts(NamedTuple):
+class SlotCounts(NamedTuple):
     """How much of something is drawn, of how much there is."""
 
     drawn: int
     all: int
 
 
-class Queue(NamedTuple):
+class QueueView(NamedTuple):
     """How many requests wait from each of these times (s) on."""
 
     times: NDArray[np.float64]
@@ -72,13 +72,13 @@ class SlotView:
     start: float
     end: float
     duration: float
-    replicas: Counts
-    seats: Counts
-    lanes: Counts
-    requests: Counts
+    replicas: SlotCounts
+    seats: SlotCounts
+    lanes: SlotCounts
+    requests: SlotCounts
     vague: int
     is_cut: bool  # whether the stretch is not the whole run
-    queue: Queue | None  # in place of lanes, where many wait
+    queue: QueueView | None  # in place of lanes, where many wait
     decoding: float | None  # share of the slots' time that is decoded, where batches are whole
 
 
@@ -143,10 +143,10 @@ def slot_view(
         start=start,
         end=end,
         duration=duration,
-        replicas=Counts(1, len(replicas)),
-        seats=Counts(seats, found.seats),
-        lanes=Counts(shown, lanes),
-        requests=Counts(
+        replicas=SlotCounts(1, len(replicas)),
+        seats=SlotCounts(seats, found.seats),
+        lanes=SlotCounts(shown, lanes),
+        requests=SlotCounts(
             len(set(ids)), int((~requests["status"].isin(("rejected", "failed"))).sum())
         ),
         vague=found.vague,
@@ -170,7 +170,7 @@ def _after(
     return {row: (AFTER[batching], end) for row, end in batch_ends(rows, replica).items()}
 
 
-def _waiting(rows: dict[str, NDArray[Any]], replica: int, start: float, end: float) -> Queue:
+def _waiting(rows: dict[str, NDArray[Any]], replica: int, start: float, end: float) -> QueueView:
     """How many requests of ``replica`` wait for their first iteration.
 
     Requests that were never scheduled wait to the end; preempted ones are not counted.
@@ -184,7 +184,7 @@ def _waiting(rows: dict[str, NDArray[Any]], replica: int, start: float, end: flo
     times = times[(times >= start) & (times <= end)]
     number = np.searchsorted(came, times, side="right") - np.searchsorted(left, times, side="right")
     step = max(1, len(times) // MOST_STEPS)
-    return Queue(times[::step], number[::step])
+    return QueueView(times[::step], number[::step])
 
 
 def _decoding(stays: Sequence[Stay], start: float, end: float) -> float | None:

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.figures.slot_view import Queue, SlotView, slot_view
+from reports.figures.slot_view import QueueView, SlotView, slot_view
 from reports.frame import theme
 from sim.results.trail_files import Trail
-from sim.trails.seats import Part, Phase
+from sim.trails.seats import Phase, SlotPart
 
 LABELS: dict[Phase, str] = {
     "queue": "waits in the queue",
@@ -51,10 +51,10 @@ NAMED = 0.012
 """Share of the width from which a bar has room for the number of its request, per character."""
 
 
-class Bar(NamedTuple):
+class SlotBar(NamedTuple):
     """One bar: a part of a stay, with where it stands and whose it is."""
 
-    part: Part
+    part: SlotPart
     seated: bool
     lane: int
     request: int
@@ -74,7 +74,7 @@ def figure(
 def draw(view: SlotView) -> go.Figure:
     """The slot chart of what ``slot_view`` chose."""
     bars = [
-        Bar(part, stay.seated, stay.lane, number)
+        SlotBar(part, stay.seated, stay.lane, number)
         for stay, number in zip(view.stays, view.ids, strict=True)
         for part in stay.parts
         if part.end > view.start and part.start < view.end
@@ -91,7 +91,7 @@ def draw(view: SlotView) -> go.Figure:
     return go.Figure(data=traces, layout=_layout(view, pitch))
 
 
-def _queue(queue: Queue) -> dict[str, Any]:
+def _queue(queue: QueueView) -> dict[str, Any]:
     """How many wait, as an area."""
     return {
         "type": "scatter",
@@ -113,7 +113,7 @@ def _pitch(rows: int) -> int:
     return SMALL if rows <= SOME_ROWS else TINY
 
 
-def _trace(bars: list[Bar], phase: Phase, view: SlotView, named: bool) -> dict[str, Any]:
+def _trace(bars: list[SlotBar], phase: Phase, view: SlotView, named: bool) -> dict[str, Any]:
     """All bars of one phase; it stands in one panel only."""
     seated = bars[0].seated
     span = view.end - view.start
@@ -157,7 +157,7 @@ def _trace(bars: list[Bar], phase: Phase, view: SlotView, named: bool) -> dict[s
     }
 
 
-def _colours(phase: Phase, bars: list[Bar]) -> str | list[str]:
+def _colours(phase: Phase, bars: list[SlotBar]) -> str | list[str]:
     """One colour, or of decoding two that alternate between neighbours in a slot."""
     tone = theme.PHASES[phase].light
     if phase != "decode":
@@ -175,7 +175,7 @@ def _text(phase: Phase) -> str:
     return theme.PAGE["ink" if phase == "queue" else "surface"].light
 
 
-def _border(phase: Phase, bars: list[Bar], span: float) -> float:
+def _border(phase: Phase, bars: list[SlotBar], span: float) -> float:
     """A border sets neighbours apart, but would hide bars that are as thin as itself."""
     widths = sorted(bar.part.end - bar.part.start for bar in bars)
     wide = widths[len(widths) // 2] > 0.004 * span

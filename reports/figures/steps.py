@@ -36,7 +36,7 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class StepRates:
     """Tokens per second of the fleet: ``output[i]`` is the mean over ``edges[i]..edges[i + 1]``."""
 
     edges: Floats
@@ -107,7 +107,7 @@ def _queue_events(accepted: pd.DataFrame) -> tuple[Floats, Floats]:
     return np.sort(arrivals[np.isfinite(arrivals)]), np.sort(leaves[np.isfinite(leaves)])
 
 
-def token_rates(timeseries: pd.DataFrame, requests: pd.DataFrame, width: float) -> Rates:
+def token_rates(timeseries: pd.DataFrame, requests: pd.DataFrame, width: float) -> StepRates:
     """Tokens per second, averaged over bins ``width`` seconds long.
 
     Output: one token per decoding sequence and iteration, spread evenly over the plan, plus the
@@ -125,7 +125,7 @@ def token_rates(timeseries: pd.DataFrame, requests: pd.DataFrame, width: float) 
     prefilled = timeseries["prefill_tokens"].to_numpy(float) * iterations
     prompt = spread(start, end, prefilled, edges)
     lengths = np.minimum(edges[1:], max(finish, width / 1e6)) - edges[:-1]
-    return Rates(edges, output / lengths, prompt / lengths)
+    return StepRates(edges, output / lengths, prompt / lengths)
 
 
 def nice_width(duration: float, bins: int) -> float:

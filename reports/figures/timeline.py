@@ -15,7 +15,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from reports.figures.bins import PerIteration, per_iteration, preempted, rate
-from reports.figures.steps import Rates, fleet_steps, nice_width, token_rates
+from reports.figures.steps import StepRates, fleet_steps, nice_width, token_rates
 from reports.frame import theme
 from reports.frame.decimate import Floats, extremes
 
@@ -164,7 +164,7 @@ PER_ITERATION = {
 """Column -> what it counts, and whose colour it has."""
 
 
-def _throughput(rates: Rates) -> Panel:
+def _throughput(rates: StepRates) -> Panel:
     told = "%{y:,.0f}/s"
     prompt = _bins(rates.edges, rates.prompt, "prompt tokens/s", "prompt_tokens", told)
     output = _bins(rates.edges, rates.output, "output tokens/s", "output_tokens", told)

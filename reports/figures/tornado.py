@@ -34,7 +34,7 @@ LOADS = ("assume.prompt_tokens", "assume.output_tokens")
 """Assumptions that are about the traffic."""
 
 
-class Bar(NamedTuple):
+class TornadoBar(NamedTuple):
     """``change`` is relative: 0.1 is a tenth more. Bars of the same ``row`` share it; ``text`` says
     which change it is, ``end`` does in a word beside the bar; what is not ``judged`` is neither
     better nor worse."""
@@ -46,7 +46,7 @@ class Bar(NamedTuple):
     judged: bool = True
 
 
-def figure(title: str, more: bool, bars: Sequence[Bar]) -> go.Figure:
+def figure(title: str, more: bool, bars: Sequence[TornadoBar]) -> go.Figure:
     """The changes of the figure called ``title``, of which ``more`` is better or not.
 
     Green is better, red is worse, grey is neither.
@@ -80,15 +80,15 @@ def figure(title: str, more: bool, bars: Sequence[Bar]) -> go.Figure:
     return go.Figure(data=[trace], layout=layout)
 
 
-def rows(bars: Sequence[Bar]) -> list[list[Bar]]:
+def rows(bars: Sequence[TornadoBar]) -> list[list[TornadoBar]]:
     """The bars row by row, the row with the widest one first."""
-    found: dict[str, list[Bar]] = {}
+    found: dict[str, list[TornadoBar]] = {}
     for bar in bars:
         found.setdefault(bar.row, []).append(bar)
     return sorted(found.values(), key=lambda own: -max(abs(bar.change) for bar in own))
 
 
-def _sides(own: Sequence[Bar]) -> list[tuple[float, float]]:
+def _sides(own: Sequence[TornadoBar]) -> list[tuple[float, float]]:
     """Offset and width of the bars of a row: one behind the other would hide it."""
     same = len(own) > 1 and min(bar.change for bar in own) * max(bar.change for bar in own) >= 0
     if not same:
@@ -97,13 +97,13 @@ def _sides(own: Sequence[Bar]) -> list[tuple[float, float]]:
     return [(width * index - THICK / 2, width) for index in range(len(own))]
 
 
-def _row(drawn: Sequence[Bar], sides: Sequence[tuple[float, float]]) -> int:
+def _row(drawn: Sequence[TornadoBar], sides: Sequence[tuple[float, float]]) -> int:
     """Pixels of a row: more if some words need them."""
     shared = any(bar.end and width < THICK for bar, (_, width) in zip(drawn, sides, strict=True))
     return ROOM if shared or any("<br>" in label(bar.row) for bar in drawn) else 24
 
 
-def _span(drawn: Sequence[Bar]) -> dict[str, Any]:
+def _span(drawn: Sequence[TornadoBar]) -> dict[str, Any]:
     """A range that leaves room for the words beside the bars; at least a percent wide."""
     low = min([0.0, *(100 * bar.change for bar in drawn)])
     high = max([0.0, *(100 * bar.change for bar in drawn)])
@@ -111,24 +111,24 @@ def _span(drawn: Sequence[Bar]) -> dict[str, Any]:
     return {"range": [low - room, high + room]}
 
 
-def bars_of(document: Mapping[str, Any], key: str) -> list[Bar]:
+def bars_of(document: Mapping[str, Any], key: str) -> list[TornadoBar]:
     """The bars of the metric ``key`` in a diagnosis or a study of sensitivity."""
     return (of_trials if document["kind"] == "diagnosis" else of_inputs)(document, key)
 
 
-def of_trials(document: Mapping[str, Any], key: str) -> list[Bar]:
+def of_trials(document: Mapping[str, Any], key: str) -> list[TornadoBar]:
     """The bars of a diagnosis."""
     return [
-        Bar(trial["title"], trial["changes"][key], trial["title"])
+        TornadoBar(trial["title"], trial["changes"][key], trial["title"])
         for trial in document["trials"]
         if trial["changes"].get(key) is not None
     ]
 
 
-def of_inputs(document: Mapping[str, Any], key: str) -> list[Bar]:
+def of_inputs(document: Mapping[str, Any], key: str) -> list[TornadoBar]:
     """The bars of a study of sensitivity, two for each input."""
     return [
-        Bar(
+        TornadoBar(
             entry["title"],
             end["changes"][key],
             f"{entry['title']} {end['text']}",
@@ -146,7 +146,7 @@ def _is_load(end: Mapping[str, Any]) -> bool:
     return any(key.startswith("workload.") or key in LOADS for key in end["settings"])
 
 
-def _colour(bar: Bar, more: bool) -> str:
+def _colour(bar: TornadoBar, more: bool) -> str:
     if not bar.judged:
         return theme.GREY.light
     return (theme.GREEN if (bar.change > 0) == more else theme.VERMILLION).light

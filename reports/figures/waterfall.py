@@ -13,7 +13,7 @@ from reports.frame.scale import time_axis, time_scale
 from sim.planning.causes.ablate_words import SAME, value_text
 
 
-class Bar(NamedTuple):
+class WaterfallBar(NamedTuple):
     """From where to where; a ``whole`` one stands on the ground, others are what a step brings."""
 
     name: str
@@ -23,22 +23,22 @@ class Bar(NamedTuple):
     whole: bool
 
 
-def bars(entry: Mapping[str, Any]) -> list[Bar]:
+def bars(entry: Mapping[str, Any]) -> list[WaterfallBar]:
     """Baseline, steps and the whole of one figure; steps that do not run are left out, and what
     the next one brings is counted from before them."""
     made, at = [], entry["baseline"]
     if at is not None:
-        made.append(Bar("baseline", 0.0, at, theme.GREY, whole=True))
+        made.append(WaterfallBar("baseline", 0.0, at, theme.GREY, whole=True))
     for step in entry["steps"]:
         value = step["value"]
         if value is None or at is None:
             continue
         better = (value >= at) == entry["more"]
         tone = theme.GREEN if better else theme.VERMILLION
-        made.append(Bar(f"+ {step['title']}", at, value, tone, whole=False))
+        made.append(WaterfallBar(f"+ {step['title']}", at, value, tone, whole=False))
         at = value
     if entry["full"] is not None:
-        made.append(Bar("all together", 0.0, entry["full"], theme.BLUE, whole=True))
+        made.append(WaterfallBar("all together", 0.0, entry["full"], theme.BLUE, whole=True))
     return made
 
 
@@ -87,7 +87,7 @@ def _axis(key: str, unit: str, highest: float) -> tuple[dict[str, Any], float]:
     return theme.axis(title if unit in title else f"{title} ({unit})"), 1.0
 
 
-def _told(key: str, bar: Bar) -> str:
+def _told(key: str, bar: WaterfallBar) -> str:
     """The value of a whole, the change of a step."""
     change = bar.end - bar.start
     if bar.whole:

@@ -18,14 +18,14 @@ NARROW_SPACE = "\u202f"
 """Between a number and its percent sign."""
 
 
-class Shown(NamedTuple):
+class ShownValue(NamedTuple):
     """A number ready for a page: ``text`` is for reading, ``value`` for sorting and copying."""
 
     text: str
     value: float | None
 
 
-def show(number: float | None, kind: Kind) -> Shown:
+def show(number: float | None, kind: Kind) -> ShownValue:
     """``number`` as people read it, times with their unit; None, NaN and infinities become a dash.
 
     >>> show(0.8314, "share"), show(None, "number")
@@ -36,18 +36,18 @@ def show(number: float | None, kind: Kind) -> Shown:
     (Shown(text='28.8 min', value=1730265.0), '412 ms')
     """
     if number is None or not math.isfinite(number):
-        return Shown(MISSING, None)
+        return ShownValue(MISSING, None)
     value = round(number * 100, 9) if kind == "share" else float(number)
     if kind == "count":
-        return Shown(f"{value:,.0f}", value)
+        return ShownValue(f"{value:,.0f}", value)
     if kind == "share":
-        return Shown(_percent(value), value)
+        return ShownValue(_percent(value), value)
     if kind in ("ms", "s"):
-        return Shown(show_time(value / 1e3 if kind == "ms" else value), value)
-    return Shown(show_cost(value) if kind == "usd" else significant(value), value)
+        return ShownValue(show_time(value / 1e3 if kind == "ms" else value), value)
+    return ShownValue(show_cost(value) if kind == "usd" else significant(value), value)
 
 
-def split(shown: Shown) -> tuple[str, str]:
+def split(shown: ShownValue) -> tuple[str, str]:
     """The digits of a time, and its unit.
 
     >>> split(show(1_730_265.0, "ms")), split(show(None, "ms"))

@@ -32,7 +32,7 @@ class Frames(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SavedRun:
     """One finished or interrupted run; columns and keys as the run directory's README has them.
 
     ``charts`` is empty and ``trail`` None for a directory that an older version wrote.
@@ -47,7 +47,7 @@ class Run:
     trail: Trail | None = None
 
 
-def read(directory: Path) -> Run:
+def read(directory: Path) -> SavedRun:
     """The run in ``directory``; UsageError when a file of ``REQUIRED`` is missing, or holds what no
     run writes."""
     found = status(directory)
@@ -68,7 +68,7 @@ def read(directory: Path) -> Run:
         raise UsageError(f"{directory / 'resolved.yaml'}: cannot be read ({error})") from None
     requests = read_table(directory / "requests.parquet", ("request_id", "status"))
     timeseries = read_table(directory / "timeseries.parquet", SERIES)
-    return Run(
+    return SavedRun(
         summary=read_summary(directory / "summary.json"),
         requests=requests,
         timeseries=timeseries,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Column(NamedTuple):
+class PageColumn(NamedTuple):
     """A heading; ``definition`` is the key of the definition that it links to, ``prose`` text that
     may take several lines, ``unit`` that of the values that are copied, where cells show others."""
 
@@ -30,10 +30,10 @@ class Cell(NamedTuple):
     hint: str = ""
 
 
-class Table(NamedTuple):
+class PageTable(NamedTuple):
     """Rows under a caption; ``name`` is unique on the page."""
 
     name: str
     caption: str
-    columns: tuple[Column, ...]
+    columns: tuple[PageColumn, ...]
     rows: tuple[tuple[Cell, ...], ...]

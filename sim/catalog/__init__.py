@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sim.catalog.copies import is_copy, not_taken_over, taken_over
 from sim.catalog.engine_file import read_engine
-from sim.catalog.extends import Entry, kind_of, read_entry
+from sim.catalog.extends import CatalogEntry, kind_of, read_entry
 from sim.catalog.fields import Fields, keys
 from sim.catalog.files import read_yaml
 from sim.catalog.gpu_file import read_gpu
@@ -115,7 +115,7 @@ def gpu(
     return _gpu(read_entry("gpus", path), kernels)
 
 
-def _gpu(entry: Entry, kernels: str) -> GpuSpec:
+def _gpu(entry: CatalogEntry, kernels: str) -> GpuSpec:
     """The GPU of a file, with a profile where one can be had for it."""
     base = None if entry.base is None else _gpu(entry.base, kernels)
     spec = read_gpu(entry)

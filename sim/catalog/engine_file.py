@@ -6,7 +6,7 @@ have, and ``EngineSpec`` has a default for, may be left out.
 
 from __future__ import annotations
 
-from sim.catalog.extends import Entry
+from sim.catalog.extends import CatalogEntry
 from sim.catalog.fields import Fields, keys
 from sim.specs.engine import EngineSpec, Factors, FittedTo, GpuDefaults
 
@@ -32,7 +32,7 @@ _GIVEN = ("name", "title", "sources", "factors", *_LISTS)
 """Fields of ``EngineSpec`` whose value is not a single one under their own name."""
 
 
-def read_engine(file: Entry) -> EngineSpec:
+def read_engine(file: CatalogEntry) -> EngineSpec:
     """The preset that a file describes, with what it takes over; named after the file.
 
     A file that extends another may give bare values. Raises UsageError if it is no preset.

@@ -25,14 +25,14 @@ WHOLE = (*UNSOURCED, "price_per_hour")
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogEntry:
     """The file at ``path``: ``own`` is what it says, ``document`` also what it takes over from
     ``base``, the entry that it extends, if any; neither has the key ``extends``."""
 
     path: Path
     own: Mapping[str, object]
     document: Mapping[str, object]
-    base: Entry | None = None
+    base: CatalogEntry | None = None
 
     @property
     def unsourced(self) -> str:
@@ -40,7 +40,7 @@ class Entry:
         return f"given in {self.path.name}"
 
     @property
-    def root(self) -> Entry:
+    def root(self) -> CatalogEntry:
         """The entry at the end of the chain, which extends none."""
         return self if self.base is None else self.base.root
 
@@ -58,7 +58,7 @@ class Entry:
         return str(self.path) if self.base is None else position(self.path, key)
 
 
-def read_entry(kind: Kind, path: Path, chain: tuple[Path, ...] = ()) -> Entry:
+def read_entry(kind: Kind, path: Path, chain: tuple[Path, ...] = ()) -> CatalogEntry:
     """The file at ``path`` with what it takes over; ``chain`` are the files that led to it.
 
     Raises UsageError, with file and line, for a base that does not exist and for files that extend
@@ -67,7 +67,7 @@ def read_entry(kind: Kind, path: Path, chain: tuple[Path, ...] = ()) -> Entry:
     document = read_yaml(path)
     own = {key: value for key, value in document.items() if key != "extends"}
     if "extends" not in document:
-        return Entry(path, own, own)
+        return CatalogEntry(path, own, own)
     name = document["extends"]
     if not isinstance(name, str) or not name.strip():
         known = "the name of an entry of the catalogue, or the path of a file"
@@ -84,7 +84,7 @@ def read_entry(kind: Kind, path: Path, chain: tuple[Path, ...] = ()) -> Entry:
     if parent.is_dir():
         raise _error(path, f"{parent} is a folder; give a file in it")
     base = read_entry(kind, parent, chain)
-    return Entry(path, own, _merged(base.sourced(), own, f"given in {path.name}"), base)
+    return CatalogEntry(path, own, _merged(base.sourced(), own, f"given in {path.name}"), base)
 
 
 def kind_of(path: Path) -> Kind:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 
-from sim.catalog.extends import Entry
+from sim.catalog.extends import CatalogEntry
 from sim.catalog.fields import Fields
 from sim.catalog.profile_file import from_document
 from sim.specs.gpu import FALLBACKS, AttentionEfficiency, Efficiency, GpuSpec, Link, ListPrice
@@ -52,7 +52,7 @@ _LEAST_SHARE = 1e-3
 _EXAMPLES = {"bytes": "24GiB", "bytes per second": "1008GB/s", "FLOP/s": "165TFLOP/s"}
 
 
-def read_gpu(file: Entry) -> GpuSpec:
+def read_gpu(file: CatalogEntry) -> GpuSpec:
     """The GPU that a file describes, with what it takes over; named after the file.
 
     Raises UsageError, naming file and key, for an unknown key or unit, a required key that is

@@ -94,7 +94,7 @@ def run(
         for path in (out, table_path):
             if not path.absolute().parent.is_dir():
                 raise UsageError(f"{path}: there is no directory {path.parent}")
-        request = session.Request(
+        request = session.CalibrationRequest(
             device=device,
             measurements=table_path,
             models=_split(models),

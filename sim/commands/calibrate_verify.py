@@ -21,7 +21,7 @@ from sim.schedulers import POLICIES
 from sim.units import parse
 
 if TYPE_CHECKING:
-    from calibrate.verify.traffic import Setting
+    from calibrate.verify.traffic import TrafficSetting
 
 TRACES = ("burst", "closed", "poisson")
 BATCHINGS = tuple(POLICIES)
@@ -93,7 +93,7 @@ def verify(
         total = _total(total_time, free=None not in (run, calibration))
         wish = Wish(total, kinds, ways, repeats, calibration, run)
         check(wish)
-        setting = traffic.Setting(
+        setting = traffic.TrafficSetting(
             model=traffic.absolute(model or traffic.default_model(device, output)),
             precision=precision,
             batch=batch,
@@ -123,7 +123,7 @@ def _total(text: str | None, *, free: bool) -> float:
     return _seconds("--total-time", text)
 
 
-def _check(setting: Setting) -> None:
+def _check(setting: TrafficSetting) -> None:
     from sim import catalog
 
     longest = catalog.model(setting.model).max_position_embeddings

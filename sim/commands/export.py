@@ -13,7 +13,7 @@ from sim.errors import UsageError
 
 if TYPE_CHECKING:
     from sim.export.files import Written
-    from sim.export.source import Source, Window
+    from sim.export.source import ExportSource, ExportWindow
 
 Format = Literal["perfetto", "vllm-bench", "vllm-sweep", "csv", "png"]
 
@@ -99,7 +99,9 @@ def _inside(run: Path, to: Format) -> Path:
     return run.parent if run.is_file() else run
 
 
-def _write(to: Format, found: list[Source], target: Path, window: Window | None) -> Written:
+def _write(
+    to: Format, found: list[ExportSource], target: Path, window: ExportWindow | None
+) -> Written:
     from sim.export import files
 
     if to == "vllm-sweep":

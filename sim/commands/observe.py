@@ -193,11 +193,11 @@ def _bring_in(
     told: dict[str, Any],
 ) -> tuple[RecordedResult, Path]:
     """The recorded run at ``path`` and its directory; ``own`` options are refused here."""
-    from calibrate.recordings.recording import Choice
+    from calibrate.recordings.recording import RecordingChoice
     from sim.commands.observe_records import bring_in, check_options
 
     check_options(own)
-    choice = Choice(told.pop("entry"), told.pop("seed"))
+    choice = RecordingChoice(told.pop("entry"), told.pop("seed"))
     return bring_in(recorded, path, output, choice=choice, **told)
 
 

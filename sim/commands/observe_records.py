@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from calibrate.engine.record import ObservedDirectory
 from calibrate.recordings import find_format
-from calibrate.recordings.recording import Choice, Recording
+from calibrate.recordings.recording import Recording, RecordingChoice
 from calibrate.recordings.result import RecordedResult, manifest
 from calibrate.recordings.scenario import TRACE, scenario_of, trace_of
 from sim.commands.output import save
@@ -40,7 +40,7 @@ def bring_in(
     model: str | None = None,
     gpu: str | None = None,
     overrides: Sequence[str] = (),
-    choice: Choice | None = None,
+    choice: RecordingChoice | None = None,
 ) -> tuple[RecordedResult, Path]:
     """The run that ``path`` records in the format ``name``, and the directory it is in by then.
 
@@ -48,7 +48,7 @@ def bring_in(
     empty; TraceError for a file that breaks its format. Then nothing is left behind.
     """
     known = find_format(name)
-    choice = choice or Choice()
+    choice = choice or RecordingChoice()
     if choice.entry is not None and not known.several:
         raise UsageError(f"--entry: a file of the format {known.name} holds one run")
     recording = known.read(path, choice)

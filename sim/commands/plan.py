@@ -22,7 +22,7 @@ from sim.commands.options import (
 from sim.errors import UsageError
 
 if TYPE_CHECKING:
-    from sim.planning.fleet.choose import Question
+    from sim.planning.fleet.choose import FleetQuestion
     from sim.planning.load.loads import Scale
     from sim.scenario import Scenario
 
@@ -116,9 +116,9 @@ def _question(
     top: int,
     constraint: str | None,
     scale: Scale,
-) -> Question:
+) -> FleetQuestion:
     """What is asked; UsageError for what is empty or contradicts itself."""
-    from sim.planning.fleet.choose import Question, read_rate
+    from sim.planning.fleet.choose import FleetQuestion, read_rate
     from sim.planning.fleet.constraints import read_constraints
     from sim.planning.fleet.layouts import layouts
     from sim.planning.load.loads import axis_of, traffic_of
@@ -142,7 +142,7 @@ def _question(
     limits = read_constraints(constraint)
     own = axis_of(scenario, "rate", traffic_of(scenario), scale).own
     assert own is not None
-    return Question(tuple(made), read_rate(rate, own), headroom, top, limits, scale)
+    return FleetQuestion(tuple(made), read_rate(rate, own), headroom, top, limits, scale)
 
 
 def _listed(option: str, text: str) -> list[str]:

@@ -19,7 +19,7 @@ from sim.commands.options import AsJson
 from sim.errors import InfersimError
 
 if TYPE_CHECKING:
-    from calibrate.inspection.find import Found
+    from calibrate.inspection.find import FoundProfile
 
 __all__ = ["app", "diff", "explain", "observe", "report"]
 
@@ -72,7 +72,7 @@ def report(
         console.print(f"Page: {target}", soft_wrap=True)
 
 
-def _beside(found: Found, given: str) -> Path:
+def _beside(found: FoundProfile, given: str) -> Path:
     """Where the page goes by default: next to a file, else into the working directory."""
     path = Path(given)
     return path.with_suffix(".html") if path.is_file() else Path(f"{found.name}.html")

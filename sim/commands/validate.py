@@ -23,7 +23,7 @@ from sim.errors import UsageError
 if TYPE_CHECKING:
     from calibrate.validation.document import Validation
     from calibrate.validation.observed import ObservedRun
-    from calibrate.validation.prediction import Question
+    from calibrate.validation.prediction import ValidationQuestion
 
 CHECKED = ("mean_ttft_ms", "mean_tpot_ms", "output_throughput")
 """What ``--check`` is about."""
@@ -283,7 +283,7 @@ def _fit(
     from sim.metrics.confidence import provenance
     from sim.terminal.console import stdout
 
-    pairs: list[tuple[ObservedRun, Question]] = []
+    pairs: list[tuple[ObservedRun, ValidationQuestion]] = []
     for directory in directories:
         run = read_observed(directory)
         pairs.append((run, question(run, scenario, overrides, gpu)))

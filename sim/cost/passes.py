@@ -23,7 +23,7 @@ from sim.specs.deployment import Deployment
 from sim.specs.window import Window
 
 
-class Group(NamedTuple):
+class PricedGroup(NamedTuple):
     """What predicts a group of so many ``layers``."""
 
     layers: int
@@ -31,11 +31,11 @@ class Group(NamedTuple):
     mlp: MlpPart
 
 
-def parts_of(deployment: Deployment) -> tuple[Operators, Attention]:
+def parts_of(deployment: Deployment) -> tuple[Operators, GroupAttention]:
     """Everything but attention's reads of the KV cache, and these."""
     kernels = Rooflines(deployment)
     groups = [
-        Group(
+        PricedGroup(
             group.count,
             attention_part(group, deployment, kernels),
             mlp_part(group, deployment, kernels),
@@ -43,14 +43,14 @@ def parts_of(deployment: Deployment) -> tuple[Operators, Attention]:
         for group in deployment.model.layers
     ]
     shared = Shared(deployment, kernels)
-    return Operators(deployment, shared, groups), Attention(deployment, groups)
+    return Operators(deployment, shared, groups), GroupAttention(deployment, groups)
 
 
 class Operators:
     """Everything but attention's reads of the KV cache, by the size of the pass: a number, or an
     array of them."""
 
-    def __init__(self, deployment: Deployment, shared: Shared, groups: list[Group]) -> None:
+    def __init__(self, deployment: Deployment, shared: Shared, groups: list[PricedGroup]) -> None:
         self._shared, self._groups = shared, groups
         self._slower, self._factors = deployment.kernel_time, deployment.engine.factors
         self._ranks = deployment.layout.data
@@ -110,10 +110,10 @@ class Operators:
         return [o.slowed(self._slower) for o in merged(operators)]
 
 
-class Attention:
+class GroupAttention:
     """Attention of all layers of one deployment."""
 
-    def __init__(self, deployment: Deployment, groups: list[Group]) -> None:
+    def __init__(self, deployment: Deployment, groups: list[PricedGroup]) -> None:
         factors = deployment.engine.factors
         self._decode = factors.decode_attention * factors.kernels
         self._prefill = factors.prefill_attention * factors.kernels

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.errors import UsageError
-from sim.export.source import Source, columns
+from sim.export.source import ExportSource, columns
 from sim.trails.tokens import How, token_times
 
 Floats = NDArray[np.float64]
@@ -48,7 +48,7 @@ SIMULATED_BY = "simulated_by"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenRequest:
     """What a client saw, an entry per request. ``gaps`` are those between its tokens; a request
     that failed has 0 tokens and a reason. ``how`` counts how surely token times are known."""
 
@@ -71,7 +71,7 @@ JOINT = ("ttft", "tpot", "e2el")
 """Limits that a request keeps or breaks; those of a percentile are no matter of a single one."""
 
 
-def seen(source: Source) -> Seen:
+def seen(source: ExportSource) -> SeenRequest:
     """The requests of ``source`` as their clients saw them; UsageError if they have too many
     tokens for a file."""
     rows = source.requests.sort_values("arrival_s", kind="stable", ignore_index=True)
@@ -90,7 +90,7 @@ def seen(source: Source) -> Seen:
         how[known] += 1
     arrival = rows["arrival_s"].to_numpy(float)
     reasons = zip(rows["status"], rows["reason"], strict=True)
-    return Seen(
+    return SeenRequest(
         start=arrival,
         ttft=np.where(done, rows["first_token_s"] - arrival, 0.0),
         latency=np.where(done, rows["finish_s"] - arrival, 0.0),
@@ -102,7 +102,9 @@ def seen(source: Source) -> Seen:
     )
 
 
-def document(source: Source, requests: Seen, metrics: Sequence[str] = METRICS) -> dict[str, Any]:
+def document(
+    source: ExportSource, requests: SeenRequest, metrics: Sequence[str] = METRICS
+) -> dict[str, Any]:
     """The JSON object, with summaries of ``metrics`` (of ttft, tpot, itl, e2el)."""
     return {
         **_setup(source, requests),
@@ -115,7 +117,7 @@ def document(source: Source, requests: Seen, metrics: Sequence[str] = METRICS) -
     }
 
 
-def simulated_by(source: Source) -> dict[str, str] | None:
+def simulated_by(source: ExportSource) -> dict[str, str] | None:
     """What made a simulated run; None for one that a real engine served.
 
     An imported prediction stays one, whatever the directory it is in is called.
@@ -135,7 +137,7 @@ def label(maker: Mapping[str, str] | None) -> str | None:
     return f"simulated by {maker['name']} {maker['version']}, scenario {maker['scenario']}"
 
 
-def _setup(source: Source, requests: Seen) -> dict[str, Any]:
+def _setup(source: ExportSource, requests: SeenRequest) -> dict[str, Any]:
     """What was asked of whom."""
     model = source.summary["infersim"]["model"]
     rate, burstiness, concurrency = _arrivals(source, requests)
@@ -154,7 +156,7 @@ def _setup(source: Source, requests: Seen) -> dict[str, Any]:
     }
 
 
-def _date(source: Source) -> str:
+def _date(source: ExportSource) -> str:
     """When the run was made, as vLLM writes it."""
     made = source.manifest.get("created")
     try:
@@ -163,7 +165,7 @@ def _date(source: Source) -> str:
         return "19700101-000000"
 
 
-def _arrivals(source: Source, requests: Seen) -> tuple[float | str, float, int | None]:
+def _arrivals(source: ExportSource, requests: SeenRequest) -> tuple[float | str, float, int | None]:
     """``request_rate``, ``burstiness`` and ``max_concurrency``."""
     workload = source.scenario.get("workload")
     law = workload.get("arrivals") if isinstance(workload, Mapping) else None
@@ -180,7 +182,7 @@ def _arrivals(source: Source, requests: Seen) -> tuple[float | str, float, int |
     return (len(requests.start) - 1) / span, 1.0, None
 
 
-def _totals(source: Source, requests: Seen) -> dict[str, Any]:
+def _totals(source: ExportSource, requests: SeenRequest) -> dict[str, Any]:
     served = requests.served
     finish = (requests.start + requests.latency)[served]
     duration = float(finish.max() - requests.start.min()) if served.any() else 0.0
@@ -201,7 +203,7 @@ def _totals(source: Source, requests: Seen) -> dict[str, Any]:
     }
 
 
-def _good(source: Source, requests: Seen) -> int | None:
+def _good(source: ExportSource, requests: SeenRequest) -> int | None:
     """How many requests kept every limit; None without limits."""
     limits = {
         name: limit["limit_ms"]
@@ -217,14 +219,14 @@ def _good(source: Source, requests: Seen) -> int | None:
     return int(kept.sum())
 
 
-def _tpot(requests: Seen) -> Floats:
+def _tpot(requests: SeenRequest) -> Floats:
     """Seconds per token after the first; 0 where there is none."""
     steps = requests.output_tokens - 1
     many = steps > 0
     return np.where(many, (requests.latency - requests.ttft) / np.where(many, steps, 1), 0.0)
 
 
-def _details(requests: Seen) -> dict[str, Any]:
+def _details(requests: SeenRequest) -> dict[str, Any]:
     count = len(requests.start)
     return {
         "input_lens": requests.prompt_tokens.tolist(),
@@ -239,7 +241,7 @@ def _details(requests: Seen) -> dict[str, Any]:
     }
 
 
-def _peaks(requests: Seen) -> dict[str, Any]:
+def _peaks(requests: SeenRequest) -> dict[str, Any]:
     """The most tokens in any second since the first request was sent, and the most requests that
     any such second touches."""
     served = np.flatnonzero(requests.served)
@@ -262,7 +264,7 @@ def _peaks(requests: Seen) -> dict[str, Any]:
     }
 
 
-def _summaries(requests: Seen, metrics: Sequence[str]) -> dict[str, float]:
+def _summaries(requests: SeenRequest, metrics: Sequence[str]) -> dict[str, float]:
     """Mean, median, deviation (ddof 0) and percentiles in milliseconds; 0 where there is nothing,
     as vLLM has it."""
     served = requests.served

@@ -18,7 +18,7 @@ from typing import Any
 from sim.errors import InfersimError, UsageError
 from sim.export import bench, perfetto, pictures
 from sim.export.bench import SIMULATED_BY, document, seen
-from sim.export.source import Source, Window
+from sim.export.source import ExportSource, ExportWindow
 from sim.results.whole_file import write_whole
 from sim.scenario.pools import only
 from sim.units import show_time
@@ -27,7 +27,7 @@ Written = tuple[list[Path], list[str]]
 """The files of an export, and what should be known of them."""
 
 
-def write_perfetto(source: Source, target: Path, window: Window | None) -> Written:
+def write_perfetto(source: ExportSource, target: Path, window: ExportWindow | None) -> Written:
     """One trace; it has an event per line."""
     trace, shown = perfetto.document(source, window)
     events = ",\n".join(_compact(event) for event in trace.pop("traceEvents"))
@@ -47,7 +47,7 @@ def write_perfetto(source: Source, target: Path, window: Window | None) -> Writt
     return [target], notes
 
 
-def write_bench(source: Source, target: Path, window: Window | None) -> Written:
+def write_bench(source: ExportSource, target: Path, window: ExportWindow | None) -> Written:
     """One result of ``vllm bench serve``."""
     chosen = source.arriving(window)
     seen = bench.seen(chosen)
@@ -66,7 +66,9 @@ def write_bench(source: Source, target: Path, window: Window | None) -> Written:
     return [target], notes
 
 
-def write_sweep(sources: Sequence[Source], target: Path, window: Window | None) -> Written:
+def write_sweep(
+    sources: Sequence[ExportSource], target: Path, window: ExportWindow | None
+) -> Written:
     """A folder of results as ``vllm bench sweep serve`` leaves it."""
     import pandas as pd  # noqa: PLC0415 - only this needs it
 
@@ -83,7 +85,7 @@ def write_sweep(sources: Sequence[Source], target: Path, window: Window | None) 
     return [*written, table], []
 
 
-def write_csv(source: Source, target: Path, window: Window | None) -> Written:
+def write_csv(source: ExportSource, target: Path, window: ExportWindow | None) -> Written:
     """The two tables of a run in a folder; numbers with every digit, nothing where there is
     none. A window chooses requests by arrival, and plans that touch it."""
     chosen, plans = source.arriving(window), source.timeseries
@@ -154,14 +156,14 @@ NOT_IN_A_ROW = (*DETAILS, SIMULATED_BY)
 """A mapping has no place in a table; ``backend`` and ``label`` say what made a row."""
 
 
-def swept_row(source: Source) -> dict[str, Any]:
+def swept_row(source: ExportSource) -> dict[str, Any]:
     """The result of one run with its settings, a row of a sweep."""
     result = document(source, seen(source), SWEPT_METRICS)
     kept = {key: value for key, value in result.items() if key not in NOT_IN_A_ROW}
     return kept | {"run_number": 0} | _settings(source)
 
 
-def swept_folders(sources: Sequence[Source]) -> list[str]:
+def swept_folders(sources: Sequence[ExportSource]) -> list[str]:
     """A folder for each run: its own name, with a number where two have the same.
 
     They are made of the settings' name, as in vLLM, where ``SERVE--`` begins what is set on the
@@ -176,7 +178,7 @@ def swept_folders(sources: Sequence[Source]) -> list[str]:
     return found
 
 
-def _settings(source: Source) -> dict[str, Any]:
+def _settings(source: ExportSource) -> dict[str, Any]:
     """The server's settings by vLLM's names, of a fleet with one pool.
 
     ``data_parallel_size`` counts the copies of the model, so that the three sizes multiply to the

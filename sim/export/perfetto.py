@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sim.export.source import Source, Window, columns
+from sim.export.source import ExportSource, ExportWindow, columns
 from sim.growth.leaps import Leaps
 from sim.trails.courses import Courses
 from sim.trails.iterations import Iterations
@@ -34,18 +34,20 @@ ENGINE, SEAT, LANE = 1, 2, 1_000_000
 """Threads of a process: its iterations, its first slot, and its first lane of waiting requests."""
 
 
-class Shown(NamedTuple):
+class ShownTrack(NamedTuple):
     """What a trace holds: ``window`` of a run that lasts until ``end``, ``requests`` and ``plans``
     that touch it, and of how many requests it is not known when they were preempted."""
 
-    window: Window
+    window: ExportWindow
     end: float
     requests: int
     plans: int
     vague: int
 
 
-def document(source: Source, window: Window | None = None) -> tuple[dict[str, Any], Shown]:
+def document(
+    source: ExportSource, window: ExportWindow | None = None
+) -> tuple[dict[str, Any], ShownTrack]:
     """The trace of whatever touches ``window``, and what it shows.
 
     Without a window it is the whole run, or as much around the middle of it as a viewer can take.
@@ -71,27 +73,27 @@ def document(source: Source, window: Window | None = None) -> tuple[dict[str, An
             "window_end_s": chosen.end,
         },
     }
-    return trace, Shown(chosen, source.end, requests, plans, vague)
+    return trace, ShownTrack(chosen, source.end, requests, plans, vague)
 
 
-def _replicas(source: Source) -> list[int]:
+def _replicas(source: ExportSource) -> list[int]:
     """Every replica that did something; -1 stands for one that is not known, or none."""
     frames = (source.timeseries["replica"], source.requests["replica"])
     return sorted({int(replica) for frame in frames for replica in frame.unique()})
 
 
-def _fitting(source: Source) -> Window:
+def _fitting(source: ExportSource) -> ExportWindow:
     """The whole run, halved around its middle until a viewer can take it."""
     middle, half = source.end / 2, source.end / 2
     requests, plans = source.requests, source.timeseries
-    window = Window(0.0, source.end)
+    window = ExportWindow(0.0, source.end)
     while half > SHORTEST * source.end:
         alive = (requests["arrival_s"] <= window.end) & ~(requests["finish_s"] < window.start)
         run = (plans["start_s"] <= window.end) & (plans["end_s"] >= window.start)
         if int(alive.sum()) + int(run.sum()) <= MOST_ROWS:
             break
         half /= 2
-        window = Window(middle - half, middle + half)
+        window = ExportWindow(middle - half, middle + half)
     return window
 
 
@@ -99,7 +101,7 @@ class _Replica:
     """The part of a trace that is one replica."""
 
     def __init__(
-        self, source: Source, replica: int, window: Window, courses: Courses | None
+        self, source: ExportSource, replica: int, window: ExportWindow, courses: Courses | None
     ) -> None:
         self.pid = replica + 1
         self.name = f"replica {replica}" if replica >= 0 else "replica not known"

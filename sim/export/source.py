@@ -36,7 +36,7 @@ SETTINGS = {
 """What exports read of a resolved scenario."""
 
 
-class Window(NamedTuple):
+class ExportWindow(NamedTuple):
     """A stretch of time, ``start`` before ``end``."""
 
     start: float
@@ -44,7 +44,7 @@ class Window(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class ExportSource:
     """One run. ``summary``, ``scenario`` and ``trail`` are of the whole run, whatever the window;
     ``trail`` is None where the run did not save it."""
 
@@ -81,7 +81,7 @@ class Source:
         latest.append(self.requests["arrival_s"].max())
         return max([0.0, *(float(time) for time in latest if np.isfinite(time))])
 
-    def arriving(self, window: Window | None) -> Source:
+    def arriving(self, window: ExportWindow | None) -> ExportSource:
         """Only the requests that arrive in ``window``; the timeseries stays whole."""
         if window is None:
             return self
@@ -95,7 +95,7 @@ class Source:
         return replace(self, requests=chosen.reset_index(drop=True))
 
 
-def read(directory: Path) -> Source:
+def read(directory: Path) -> ExportSource:
     """The run in ``directory``; UsageError for one that is none, incomplete or unreadable."""
     if not directory.is_dir():
         what = "is a file" if directory.exists() else "does not exist"
@@ -110,7 +110,7 @@ def read(directory: Path) -> Source:
         raise UsageError(f"{directory}: is incomplete: its run still goes on, or was killed")
     if missing:
         raise UsageError(f"{directory}: is no run directory: it has no {', '.join(missing)}")
-    found = Source(
+    found = ExportSource(
         path=directory,
         summary=read_summary(directory / SUMMARY),
         manifest=manifest,
@@ -141,7 +141,7 @@ def columns(frame: pd.DataFrame) -> dict[str, Any]:
     return {str(name): frame[name].to_numpy() for name in frame.columns}
 
 
-def window_of(text: str) -> Window:
+def window_of(text: str) -> ExportWindow:
     """``START:END``, each in seconds or with a unit; UsageError for anything else.
 
     >>> window_of("90:2min")
@@ -158,4 +158,4 @@ def window_of(text: str) -> Window:
         ) from None
     if not 0 <= start < end:
         raise UsageError(f"--window {text}: START must not be negative, and less than END")
-    return Window(start, end)
+    return ExportWindow(start, end)

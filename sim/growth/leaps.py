@@ -42,7 +42,7 @@ def seen_before(plans: NDArray[np.void], rows: NDArray[np.integer[Any]]) -> list
     return [tuple(row) for row in plans[SEEN][rows].tolist()]
 
 
-class Table(Protocol):
+class PlanTable(Protocol):
     """Columns by name: a mapping, or a DataFrame."""
 
     def __getitem__(self, name: str, /) -> Any: ...
@@ -78,7 +78,7 @@ class Leaps:
         return cls(start, end, times, plans["decode"], first, step, filling)
 
     @classmethod
-    def saved(cls, timeseries: Table) -> Leaps:
+    def saved(cls, timeseries: PlanTable) -> Leaps:
         """The plans of a saved timeseries, by ``COLUMNS`` and where it is there ``GROWTH``."""
         start, end, times, sequences = (np.asarray(timeseries[name]) for name in COLUMNS)
         times = times.astype(np.promote_types(times.dtype, np.int64))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 
-class Kept(NamedTuple):
+class KeptLimit(NamedTuple):
     """How one limit was kept: the ``share`` of requests within it, the ``target`` share, and the
     ``pressure``, the latency at the target share over the limit (above 1: broken)."""
 
@@ -25,7 +25,7 @@ class Kept(NamedTuple):
         return missed / (1 - self.target) if self.target < 1 else math.inf
 
 
-def first_to_break(limits: Iterable[Kept]) -> str | None:
+def first_to_break(limits: Iterable[KeptLimit]) -> str | None:
     """The limit that the most requests exceed, measured by how many may; None without limits.
 
     Where none exceed any, the limit that latencies come closest to.

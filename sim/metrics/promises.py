@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.loop.recorder import REJECTED as STATUS_REJECTED
-from sim.metrics.first_limit import Kept, first_to_break
+from sim.metrics.first_limit import KeptLimit, first_to_break
 from sim.metrics.precision import enough_to_decide, inflation, wilson
 from sim.metrics.run_record import RunRecord
 from sim.scenario import Scenario
@@ -95,7 +95,7 @@ def shown_shares(promises: Sequence[Promise]) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenShare:
     """How one run met a limit of the SLO: which of the judged requests ``kept`` it, by arrival.
 
     For each limit, ``within`` has the share of requests that keep it, and ``pressure`` the latency
@@ -109,7 +109,7 @@ class Seen:
     rejected: float = 0.0
 
 
-def look(run: RunRecord, promise: Promise) -> Seen:
+def look(run: RunRecord, promise: Promise) -> SeenShare:
     """How ``run`` met ``promise``: without warm-up; requests that were not completed missed it.
 
     Requests of one output token have no TPOT, and keep any limit of it.
@@ -123,7 +123,7 @@ def look(run: RunRecord, promise: Promise) -> Seen:
         within[name] = float(held.mean()) if len(held) else 0.0
         pressure[name] = promised(run, name, promise.share) / limit
     rejected = (run.requests["status"] == STATUS_REJECTED)[judged]
-    return Seen(kept, pressure, within, float(rejected.mean()) if len(rejected) else 0.0)
+    return SeenShare(kept, pressure, within, float(rejected.mean()) if len(rejected) else 0.0)
 
 
 def held_by(run: RunRecord, metric: str, limit: float) -> NDArray[np.bool_]:
@@ -154,7 +154,7 @@ class Attained:
     share: float
     low: float
     high: float
-    limits: tuple[Kept, ...]
+    limits: tuple[KeptLimit, ...]
     requests: int
     effective: float
     rejected: float = 0.0
@@ -201,11 +201,11 @@ class Attained:
         if self.hopeless:
             return REJECTED
         served = (limit._replace(share=limit.share + self.rejected) for limit in self.limits)
-        refused = Kept(REJECTED, 1 - self.rejected, self.promise.share, 0.0)
+        refused = KeptLimit(REJECTED, 1 - self.rejected, self.promise.share, 0.0)
         return str(first_to_break([*served, refused]))
 
 
-def pooled(promise: Promise, runs: Sequence[Seen], memory: float | None = None) -> Attained:
+def pooled(promise: Promise, runs: Sequence[SeenShare], memory: float | None = None) -> Attained:
     """What independent runs say together.
 
     Neighbouring requests share a queue, and the requests of a run its luck: batch means over all
@@ -217,7 +217,7 @@ def pooled(promise: Promise, runs: Sequence[Seen], memory: float | None = None) 
     effective = len(kept) / inflation(kept, memory) if len(kept) else 0.0
     low, high = wilson(share, effective)
     limits = tuple(
-        Kept(
+        KeptLimit(
             name=promise.name(metric),
             share=float(np.mean([run.within[metric] for run in runs])),
             target=promise.share,

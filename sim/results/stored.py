@@ -132,7 +132,7 @@ CHARTS: Mapping[str, Shape] = {
 """What ``charts.json`` holds."""
 
 
-class Column(NamedTuple):
+class StoredColumn(NamedTuple):
     """What a column of a table holds: numbers from ``least`` on, ``whole`` ones or any; ``known``
     where none may be missing. Without a ``least`` it is no column of numbers but of ``kind``."""
 
@@ -154,26 +154,26 @@ class Column(NamedTuple):
 LATEST = 1e10
 """Seconds after the start of a run beyond which nothing happens: no trace may last longer."""
 
-_TIME, _COUNT = Column(NUMBER, -LATEST, LATEST), Column(NUMBER, 0, 2**53, whole=True)
+_TIME, _COUNT = StoredColumn(NUMBER, -LATEST, LATEST), StoredColumn(NUMBER, 0, 2**53, whole=True)
 _SURE = _COUNT._replace(known=True)
 _REPLICA = _SURE._replace(least=-1)
-COLUMNS: Mapping[str, Column] = {
+COLUMNS: Mapping[str, StoredColumn] = {
     "request_id": _SURE,
     "replica": _REPLICA,
     "arrival_s": _TIME._replace(known=True),
     **dict.fromkeys(("prompt_tokens", "output_tokens", "generated_tokens"), _SURE),
-    **dict.fromkeys(("status", "reason", "class"), Column(TEXT)),
-    **dict.fromkeys(("warmup", "slo_met"), Column(FLAG)),
+    **dict.fromkeys(("status", "reason", "class"), StoredColumn(TEXT)),
+    **dict.fromkeys(("warmup", "slo_met"), StoredColumn(FLAG)),
     **dict.fromkeys(("start_s", "end_s"), _TIME._replace(known=True)),
-    "iterations": Column(NUMBER, 1, LONGEST, whole=True, known=True),
+    "iterations": StoredColumn(NUMBER, 1, LONGEST, whole=True, known=True),
     **dict.fromkeys(("decode_seqs", "decode_context", "prefill_seqs", "prefill_tokens"), _COUNT),
     **dict.fromkeys(("running", "waiting", "preemptions"), _COUNT),
     **dict.fromkeys(
-        ("kv_used_tokens", "kv_reserved_tokens", "kv_reserved_end_tokens"), Column(NUMBER)
+        ("kv_used_tokens", "kv_reserved_tokens", "kv_reserved_end_tokens"), StoredColumn(NUMBER)
     ),
     **dict.fromkeys(("plan", "tokens", "context"), _SURE),
     "time_s": _TIME._replace(known=True),
-    "out": Column(FLAG),
+    "out": StoredColumn(FLAG),
 }
 """Columns of all tables of a run; others whose names end in ``_s`` are times."""
 
@@ -288,7 +288,7 @@ def read_table(path: Path, needed: Sequence[str], *, one_a_request: bool = True)
     return frame
 
 
-def _checked(path: Path, column: pd.Series[Any], known: Column) -> pd.Series[Any]:
+def _checked(path: Path, column: pd.Series[Any], known: StoredColumn) -> pd.Series[Any]:
     """The column itself, or as numbers where it holds nothing at all."""
     from pandas.api import types  # noqa: PLC0415
 
@@ -316,7 +316,7 @@ def _checked(path: Path, column: pd.Series[Any], known: Column) -> pd.Series[Any
     return column
 
 
-def _wrong_numbers(values: np.ndarray[Any, np.dtype[np.float64]], known: Column) -> Any:
+def _wrong_numbers(values: np.ndarray[Any, np.dtype[np.float64]], known: StoredColumn) -> Any:
     missing = np.isnan(values)
     with np.errstate(invalid="ignore"):
         wrong = ~missing & ~((values >= known.least) & (values <= known.most))

@@ -16,7 +16,7 @@ ROUNDING = 1e-6
 """How far the shares of all classes may be from 1 in sum."""
 
 
-class TrafficClass(Section):
+class TrafficClassSettings(Section):
     """Requests that are treated alike; order and results distinguish them from others."""
 
     name: Line = Field(description="What results call the class.", examples=["interactive"])
@@ -40,7 +40,7 @@ class TrafficClass(Section):
     )
 
 
-def checked(classes: Sequence[TrafficClass]) -> None:
+def checked(classes: Sequence[TrafficClassSettings]) -> None:
     """Refuse, by raising at the entry to blame, classes that contradict each other."""
     if not classes:
         raise trouble("the list is empty; without classes write null, or nothing")

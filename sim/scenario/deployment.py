@@ -150,7 +150,7 @@ class Pool(LimitedSection):
         return self
 
 
-class Scheduler(LimitedSection):
+class SchedulerSettings(LimitedSection):
     """Which requests run in the next iteration, and with how many tokens."""
 
     batching: Batching = Field(
@@ -206,7 +206,7 @@ class Scheduler(LimitedSection):
         return None if value in (0, "0") and not isinstance(value, bool | float) else value
 
     @model_validator(mode="after")
-    def _tokens_for_everyone(self) -> Scheduler:
+    def _tokens_for_everyone(self) -> SchedulerSettings:
         known = POLICIES.get(self.batching)
         shares_tokens = known is not None and "max_num_batched_tokens" in known.knobs
         if shares_tokens and self.max_num_batched_tokens < self.max_num_seqs:

@@ -24,7 +24,7 @@ from sim.routers import ROUTERS
 from sim.scenario import fields, slo
 from sim.scenario.deployment import Batching, Order, Router
 from sim.scenario.parsing import parse
-from sim.scenario.run import Run, Warmup
+from sim.scenario.run import RunSettings, Warmup
 from sim.scenario.schema import Scenario
 from sim.scenario.support import refusal
 from sim.schedulers import ORDERS, POLICIES
@@ -144,7 +144,7 @@ def _values() -> Sequence[tuple[str, Any, _Schema]]:
         ("router", Router, {"anyOf": [{"enum": list(ROUTERS)}, own_class]}),
         (
             "warmup",
-            get_type_hints(Run, include_extras=True)["warmup"],
+            get_type_hints(RunSettings, include_extras=True)["warmup"],
             {**warmup, "pattern": _whole_text(f"auto|{_WHOLE}|{time}")},
         ),
     )

@@ -14,7 +14,7 @@ from sim.errors import UsageError
 from sim.specs.layout import Layout
 
 if TYPE_CHECKING:
-    from sim.scenario.deployment import KvCache, Scheduler
+    from sim.scenario.deployment import KvCache, SchedulerSettings
     from sim.scenario.link import GpuLink
     from sim.scenario.schema import Scenario
 
@@ -41,7 +41,7 @@ class PoolSettings:
     power_limit: float | None
     price_per_gpu_hour: float | str | dict[str, float] | None
     engine: str
-    scheduler: Scheduler
+    scheduler: SchedulerSettings
     kv_cache: KvCache
     max_model_len: int | None
 

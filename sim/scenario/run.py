@@ -55,7 +55,7 @@ def _write_warmup(warmup: Warmup) -> str | int:
     return str(warmup) if warmup.requests is None else warmup.requests
 
 
-class Run(LimitedSection):
+class RunSettings(LimitedSection):
     """How much is simulated, and what of it counts."""
 
     requests: Count | None = Field(
@@ -84,7 +84,7 @@ class Run(LimitedSection):
     )
 
     @model_validator(mode="after")
-    def _something_left(self) -> Run:
+    def _something_left(self) -> RunSettings:
         skipped = self.warmup.requests
         if self.requests is not None and skipped is not None and skipped >= self.requests:
             raise trouble(

@@ -19,7 +19,7 @@ from sim import catalog
 from sim.own import absolute
 from sim.routers import ROUTERS, LeastOutstanding
 from sim.scenario.assume import Assume
-from sim.scenario.deployment import KvCache, Pool, Precision, Router, Scheduler, Speculative
+from sim.scenario.deployment import KvCache, Pool, Precision, Router, SchedulerSettings, Speculative
 from sim.scenario.diagnostics import problems_of
 from sim.scenario.document import Document, Problem, failure
 from sim.scenario.fields import (
@@ -37,7 +37,7 @@ from sim.scenario.fields import (
 from sim.scenario.overrides import Overrides, applied, fleet_as_list
 from sim.scenario.parsing import scalar
 from sim.scenario.pools import PoolSettings, only, pools_of
-from sim.scenario.run import DEFAULT_REQUESTS, Run
+from sim.scenario.run import DEFAULT_REQUESTS, RunSettings
 from sim.scenario.slo import Slo
 from sim.scenario.support import LimitedSection
 from sim.scenario.traffic import Workload
@@ -66,8 +66,8 @@ class Scenario(LimitedSection):
     engine: EngineName = Field(
         default="vllm", description="Overhead preset. vLLM, like all defaults here."
     )
-    scheduler: Scheduler = Field(
-        default_factory=Scheduler, description="Which requests run in the next iteration."
+    scheduler: SchedulerSettings = Field(
+        default_factory=SchedulerSettings, description="Which requests run in the next iteration."
     )
     kv_cache: KvCache = Field(default_factory=KvCache, description="Memory for keys and values.")
     max_model_len: Tokens | None = Field(
@@ -101,7 +101,7 @@ class Scenario(LimitedSection):
         examples=["[mine:fairness]"],
     )
     slo: Slo = Field(default_factory=Slo, description="Latency that most requests must see.")
-    run: Run = Field(default_factory=Run, description="How much is simulated.")
+    run: RunSettings = Field(default_factory=RunSettings, description="How much is simulated.")
     assume: Assume = Field(
         default_factory=Assume, description="Factors for what-if runs; 1 changes nothing."
     )
@@ -318,12 +318,12 @@ def _is_path(value: str, kind: catalog.Kind | None, base: Path) -> bool:
 def write_yaml(data: Mapping[str, Any]) -> str:
     """Plain data as the text of a scenario, which reads back as the same."""
     return yaml.dump(
-        dict(data), Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True,
+        dict(data), Dumper=_ScenarioDumper, sort_keys=False, width=100, allow_unicode=True,
         default_flow_style=False,
     )  # fmt: skip
 
 
-class _Dumper(yaml.SafeDumper):
+class _ScenarioDumper(yaml.SafeDumper):
     """Quotes every text that a scenario would read as something else, such as ``1e3``."""
 
     def ignore_aliases(self, data: Any) -> bool:
@@ -336,4 +336,4 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
-_Dumper.add_representer(str, _represent_text)
+_ScenarioDumper.add_representer(str, _represent_text)

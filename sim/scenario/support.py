@@ -25,7 +25,7 @@ from sim.scenario.fields import trouble
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class Unsupported:
     """One refusal: values of ``section.key`` for which ``refuses`` holds; ``instead`` works."""
 
     section: str
@@ -64,26 +64,26 @@ WIDE = "bf16, fp16, fp32, fp8 or int8"
 NARROW = ("int4", "int4-group", "fp8-block", "mxfp4", "nvfp4")
 
 LIMITS = (
-    Limit(
+    Unsupported(
         "Precision",
         "activations",
         among("int4", "int4-group", "fp8-block"),
         "bf16, fp16, fp32, fp8, int8, mxfp4 or nvfp4",
     ),
-    Limit("Precision", "kv_cache", among(*NARROW), WIDE),
-    Limit("Scenario", "fleet", several, "one pool, of any number of replicas"),
-    Limit("Pool", "role", among("prefill", "decode"), "both"),
-    Limit("Pool", "pipeline_parallel", above(1), "1; tensor_parallel may be more"),
-    Limit("KvCache", "enable_prefix_caching", lambda value: value is True, "false"),
-    Limit("KvCache", "preemption", among("swap", "auto"), "recompute"),
-    Limit("KvCache", "swap_space", above(0), "0GiB"),
-    Limit("Scenario", "speculative", given, "null"),
-    Limit("Scenario", "router", among("prefix-affinity"), any_of(ROUTERS)),
-    Limit("Workload", "shared_prefix", given, "null"),
+    Unsupported("Precision", "kv_cache", among(*NARROW), WIDE),
+    Unsupported("Scenario", "fleet", several, "one pool, of any number of replicas"),
+    Unsupported("Pool", "role", among("prefill", "decode"), "both"),
+    Unsupported("Pool", "pipeline_parallel", above(1), "1; tensor_parallel may be more"),
+    Unsupported("KvCache", "enable_prefix_caching", lambda value: value is True, "false"),
+    Unsupported("KvCache", "preemption", among("swap", "auto"), "recompute"),
+    Unsupported("KvCache", "swap_space", above(0), "0GiB"),
+    Unsupported("Scenario", "speculative", given, "null"),
+    Unsupported("Scenario", "router", among("prefix-affinity"), any_of(ROUTERS)),
+    Unsupported("Workload", "shared_prefix", given, "null"),
 )
 
 
-def refusal(section: str, key: str, value: object) -> Limit | None:
+def refusal(section: str, key: str, value: object) -> Unsupported | None:
     """The row that refuses ``value`` at ``section.key``, if one does."""
     for limit in LIMITS:
         if limit.section == section and limit.key == key and limit.refuses(value):
@@ -116,7 +116,7 @@ class LimitedSection(Section):
         return understood
 
 
-def _refused(key: str, value: object, limit: Limit) -> PydanticCustomError:
+def _refused(key: str, value: object, limit: Unsupported) -> PydanticCustomError:
     """The error of a row, at the value, its ``kind`` or the second entry of a list."""
     message = f"is not supported yet; supported: {limit.instead}"
     if isinstance(value, Mapping):

@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from sim.scenario.arrivals import Arrivals
-from sim.scenario.classes import TrafficClass, checked
+from sim.scenario.classes import TrafficClassSettings, checked
 from sim.scenario.fields import Count, Duration, File, Rate, Ratio, Tokens, trouble
 from sim.scenario.lengths import JointLengths, Lengths
 from sim.scenario.support import LimitedSection, Section
@@ -23,7 +23,7 @@ class SharedPrefix(Section):
     groups: Count = Field(description="Different prefixes.", examples=[8])
 
 
-class Trace(Section):
+class TraceSettings(Section):
     """Recorded requests, replayed."""
 
     path: File = Field(description="The file.", examples=["azure_conv.csv"])
@@ -61,7 +61,7 @@ class Trace(Section):
     )
 
     @model_validator(mode="after")
-    def _one_pace(self) -> Trace:
+    def _one_pace(self) -> TraceSettings:
         if self.rate is not None and self.time_scale != 1.0:
             raise trouble("rate replaces time_scale; give one or the other", "time_scale", "rate")
         return self
@@ -93,12 +93,12 @@ class Workload(LimitedSection):
         description="Tokens that prompts have in common. null: none.",
         examples=["{tokens: 400, groups: 8}"],
     )
-    trace: Trace | None = Field(
+    trace: TraceSettings | None = Field(
         default=None,
         description="Instead of arrivals and lengths.",
         examples=["{path: azure_conv.csv}"],
     )
-    classes: tuple[TrafficClass, ...] | None = Field(
+    classes: tuple[TrafficClassSettings, ...] | None = Field(
         default=None,
         description="Kinds of requests, for scheduler.order priority and edf, and for results of "
         "each. Drawn by their shares, independently of arrivals and lengths. null: all are alike, "
@@ -111,8 +111,8 @@ class Workload(LimitedSection):
     @field_validator("classes")
     @classmethod
     def _classes_together(
-        cls, classes: tuple[TrafficClass, ...] | None
-    ) -> tuple[TrafficClass, ...] | None:
+        cls, classes: tuple[TrafficClassSettings, ...] | None
+    ) -> tuple[TrafficClassSettings, ...] | None:
         if classes is not None:
             checked(classes)
         return classes

@@ -16,7 +16,7 @@ from sim.schedulers import POLICIES, Scheduler
 from sim.selftest.check import EXACT, Check, equal
 from sim.selftest.loop import LineTimer, Played, play, scheduler
 from sim.workload import OpenTraffic
-from sim.workload.traffic import Chunk
+from sim.workload.traffic import TrafficChunk
 
 PRICE = {"fixed": 2.0**-8, "sequence": 2.0**-14, "context": 2.0**-22, "prompt": 2.0**-16}
 """An iteration time in which everything counts (s)."""
@@ -92,7 +92,7 @@ def roofline_check(
 
 def burst(prompts: list[int], outputs: list[int]) -> OpenTraffic:
     """Requests of these lengths (tokens), all at 0."""
-    return OpenTraffic(len(prompts), iter([Chunk([0.0] * len(prompts), prompts, outputs)]))
+    return OpenTraffic(len(prompts), iter([TrafficChunk([0.0] * len(prompts), prompts, outputs)]))
 
 
 def burst_checks() -> Iterator[Check]:

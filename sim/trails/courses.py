@@ -19,7 +19,7 @@ ABSENCES = ("request_id", "time_s", "out")
 """The columns of absences: ``out`` where the request was preempted, else it caught up again."""
 
 
-class Chunk(NamedTuple):
+class CourseChunk(NamedTuple):
     """One chunk of a request, in the plan from ``start`` to ``end``.
 
     ``had`` is how many tokens of the answer there were before if the chunk brought one, else None.
@@ -34,7 +34,7 @@ class Chunk(NamedTuple):
 class Course(NamedTuple):
     """The chunks of one request in order of time, and when it was preempted."""
 
-    chunks: tuple[Chunk, ...]
+    chunks: tuple[CourseChunk, ...]
     outs: tuple[float, ...]
 
     @property
@@ -71,5 +71,5 @@ class Courses:
             had = None
             if end in brought:  # the first chunk that brings a token may be padded
                 had = 0 if end == first_token else context + tokens - prompt_tokens
-            chunks.append(Chunk(start, end, tokens, had))
+            chunks.append(CourseChunk(start, end, tokens, had))
         return Course(tuple(chunks), tuple(times[out].tolist()))

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.trails.absences import Absence, absence
-from sim.trails.courses import Chunk, Course, Courses
+from sim.trails.courses import Course, CourseChunk, Courses
 from sim.trails.iterations import Columns, Iterations
 from sim.trails.tokens import LASTED
 
@@ -40,7 +40,7 @@ REQUESTS = (
 """The columns of requests that slots are read from."""
 
 
-class Part(NamedTuple):
+class SlotPart(NamedTuple):
     """One request in one phase.
 
     ``queue``      it has arrived and was never in a batch
@@ -70,7 +70,7 @@ class Stay(NamedTuple):
     lane: int
     start: float
     end: float
-    parts: tuple[Part, ...]
+    parts: tuple[SlotPart, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def seating(
         vague += is_vague
         if after is not None and row in after and parts and parts[-1].phase not in WAITING:
             phase, end = after[row]
-            parts += _lasting(Part(phase, parts[-1].end, min(end, until)))
+            parts += _lasting(SlotPart(phase, parts[-1].end, min(end, until)))
         stays += _stays(row, parts)
     seated, seats = _placed([stay for stay in stays if stay.seated])
     waiting, lanes = _placed([stay for stay in stays if not stay.seated])
@@ -143,10 +143,10 @@ def _start(stay: Stay) -> float:
     return stay.start
 
 
-def _stays(row: int, parts: list[Part]) -> list[Stay]:
+def _stays(row: int, parts: list[SlotPart]) -> list[Stay]:
     """``parts``, in order of time, as stays that are not yet in any lane."""
     stays: list[Stay] = []
-    pending: list[Part] = []
+    pending: list[SlotPart] = []
     for part in parts:
         if pending and (part.phase in WAITING) != (pending[0].phase in WAITING):
             stays.append(_stay(row, pending))
@@ -157,7 +157,7 @@ def _stays(row: int, parts: list[Part]) -> list[Stay]:
     return stays
 
 
-def _stay(row: int, parts: list[Part]) -> Stay:
+def _stay(row: int, parts: list[SlotPart]) -> Stay:
     seated = parts[0].phase not in WAITING
     return Stay(row, seated, 0, parts[0].start, parts[-1].end, tuple(parts))
 
@@ -181,7 +181,7 @@ def _placed(stays: list[Stay]) -> tuple[list[Stay], int]:
 
 def _parts(
     requests: Columns, iterations: Iterations, row: int, until: float, courses: Courses | None
-) -> tuple[list[Part], bool]:
+) -> tuple[list[SlotPart], bool]:
     """What one request did, in order of time; and whether some of it is not known."""
     arrival, scheduled, first, finish = (
         float(requests[name][row])
@@ -191,12 +191,12 @@ def _parts(
     preempted = bool(requests["preemptions"][row] > 0)
     if math.isnan(scheduled):
         if math.isnan(first):
-            return _lasting(Part("queue", arrival, end)), False
+            return _lasting(SlotPart("queue", arrival, end)), False
         return [
-            *_lasting(Part("unknown", arrival, first)),
-            *_lasting(Part("decode", first, end)),
+            *_lasting(SlotPart("unknown", arrival, first)),
+            *_lasting(SlotPart("decode", first, end)),
         ], False
-    parts = _lasting(Part("queue", arrival, scheduled))
+    parts = _lasting(SlotPart("queue", arrival, scheduled))
     if courses is not None:
         number, tokens = (int(requests[name][row]) for name in ("request_id", "prompt_tokens"))
         course = courses.of(number, tokens, first)
@@ -218,14 +218,14 @@ def _after_preemptions(
     requests: Columns,
     iterations: Iterations,
     row: int,
-    parts: list[Part],
+    parts: list[SlotPart],
     span: tuple[float, float],
-) -> tuple[list[Part], bool]:
+) -> tuple[list[SlotPart], bool]:
     """``parts`` and what followed the first token of a request that was preempted."""
     first, end = span
     tokens, received = (int(requests[n][row]) for n in ("output_tokens", "generated_tokens"))
     if received < tokens:
-        return [*parts, *_lasting(Part("unknown", first, end))], True
+        return [*parts, *_lasting(SlotPart("unknown", first, end))], True
     lasted = float(requests[LASTED][row]) if LASTED in requests else math.nan
     if iterations.count(first, end) == tokens - 1 and not lasted > 0:
         return parts + _decode(iterations, first, end), True  # it was out before its first token
@@ -233,28 +233,28 @@ def _after_preemptions(
     if requests["preemptions"][row] == 1:
         out = absence(iterations, first, end, tokens, lasted)
     if out is None:
-        return [*parts, *_lasting(Part("unknown", first, end))], True
+        return [*parts, *_lasting(SlotPart("unknown", first, end))], True
     return [
         *parts,
         *_decode(iterations, first, out.start),
-        *_lasting(Part("preempted", out.start, out.resumed)),
-        Part("prefill", out.resumed, out.end),
+        *_lasting(SlotPart("preempted", out.start, out.resumed)),
+        SlotPart("prefill", out.resumed, out.end),
         *_decode(iterations, out.end, end),
     ], False
 
 
 def _noted(
     course: Course, iterations: Iterations, span: tuple[float, float], received: int
-) -> list[Part] | None:
+) -> list[SlotPart] | None:
     """What a request did from its scheduling to its end (``span``) by its recorded course, with the
     tokens it ``received`` in all; None if that is not recorded, or contradicts the iterations."""
-    events: list[tuple[float, Chunk | None]] = [(out, None) for out in course.outs]
+    events: list[tuple[float, CourseChunk | None]] = [(out, None) for out in course.outs]
     events += [(chunk.start, chunk) for chunk in course.chunks]
     events.sort(key=lambda event: (event[0], event[1] is not None))
     brought = [chunk.had for chunk in course.chunks if chunk.had is not None]
     reached = iter([*brought[1:], received])
     at, end = span
-    parts: list[Part] = []
+    parts: list[SlotPart] = []
     phase: Phase = "stalled"
     had = 0
     for time, chunk in [*events, (end, None)]:
@@ -262,13 +262,13 @@ def _noted(
         if decodes:
             parts += _decoded(iterations, at, time, next(reached) - had)
         else:
-            parts += _lasting(Part(phase, at, time))
+            parts += _lasting(SlotPart(phase, at, time))
         if chunk is None:
             phase, at = "preempted", time
             continue
         # a sequence that was passed over catches up by a chunk of one token
-        part = Part("prefill", chunk.start, chunk.end, chunk.tokens)
-        parts.append(Part("decode", chunk.start, chunk.end) if decodes else part)
+        part = SlotPart("prefill", chunk.start, chunk.end, chunk.tokens)
+        parts.append(SlotPart("decode", chunk.start, chunk.end) if decodes else part)
         phase, at = "stalled", chunk.end
         if chunk.had is not None:
             phase, had = "decode", chunk.had + 1
@@ -277,7 +277,7 @@ def _noted(
     return _merged(parts) if whole and edges[-2][1] == end else None
 
 
-def _decoded(iterations: Iterations, start: float, end: float, tokens: int) -> list[Part]:
+def _decoded(iterations: Iterations, start: float, end: float, tokens: int) -> list[SlotPart]:
     """Decoding from ``start`` until there are ``tokens`` more, then passed over until ``end``;
     nothing if there are not so many iterations."""
     there = iterations.count(start, end)
@@ -286,51 +286,51 @@ def _decoded(iterations: Iterations, start: float, end: float, tokens: int) -> l
     if not 0 <= tokens < there:
         return []
     last = float(iterations.ends(start, end)[tokens - 1]) if tokens else start
-    return [*_decode(iterations, start, last), Part("stalled", last, end)]
+    return [*_decode(iterations, start, last), SlotPart("stalled", last, end)]
 
 
-def _merged(parts: list[Part]) -> list[Part]:
+def _merged(parts: list[SlotPart]) -> list[SlotPart]:
     """``parts`` with those in a row as one that decode, or that stall."""
-    merged: list[Part] = []
+    merged: list[SlotPart] = []
     for part in parts:
         if merged and part.phase in ("decode", "stalled") and merged[-1].phase == part.phase:
-            merged[-1] = Part(part.phase, merged[-1].start, part.end)
+            merged[-1] = SlotPart(part.phase, merged[-1].start, part.end)
         else:
             merged.append(part)
     return merged
 
 
-def _lasting(part: Part) -> list[Part]:
+def _lasting(part: SlotPart) -> list[SlotPart]:
     return [part] if part.end > part.start else []
 
 
-def _prefill(iterations: Iterations, start: float, end: float) -> list[Part]:
+def _prefill(iterations: Iterations, start: float, end: float) -> list[SlotPart]:
     """The chunks between scheduling and first token, and the iterations between them."""
-    parts: list[Part] = []
+    parts: list[SlotPart] = []
     first, last = iterations.between(start, end)
     at = start
     for plan in (first + np.flatnonzero(iterations.prefills[first:last])).tolist():
         begin, done = float(iterations.start[plan]), float(iterations.end[plan])
-        parts += _lasting(Part("stalled", at, begin))
-        parts.append(Part("prefill", begin, done, int(iterations.chunk[plan])))
+        parts += _lasting(SlotPart("stalled", at, begin))
+        parts.append(SlotPart("prefill", begin, done, int(iterations.chunk[plan])))
         at = done
     if not parts:
-        return _lasting(Part("unknown" if last == first else "prefill", start, end))
-    return parts + _lasting(Part("stalled", at, end))
+        return _lasting(SlotPart("unknown" if last == first else "prefill", start, end))
+    return parts + _lasting(SlotPart("stalled", at, end))
 
 
-def _decode(iterations: Iterations, start: float, end: float) -> list[Part]:
+def _decode(iterations: Iterations, start: float, end: float) -> list[SlotPart]:
     """Decoding from ``start`` to ``end``, except the plans in between that only prefill."""
     first, last = iterations.between(start, end)
     idle = first + np.flatnonzero(~iterations.decodes[first:last])
-    parts: list[Part] = []
+    parts: list[SlotPart] = []
     at = start
     for plan in idle.tolist():
         begin, done = float(iterations.start[plan]), float(iterations.end[plan])
-        parts += _lasting(Part("decode", at, begin))
+        parts += _lasting(SlotPart("decode", at, begin))
         if parts and parts[-1].phase == "stalled" and parts[-1].end == begin:
             parts[-1] = parts[-1]._replace(end=done)
         else:
-            parts.append(Part("stalled", begin, done))
+            parts.append(SlotPart("stalled", begin, done))
         at = done
-    return parts + _lasting(Part("decode", at, end))
+    return parts + _lasting(SlotPart("decode", at, end))

@@ -23,10 +23,10 @@ from sim.workload.traces.prefixes import reuse_note
 from sim.workload.traces.rows import MAX_TOKENS
 from sim.workload.traffic import (
     CHUNK,
-    Chunk,
     ClosedTraffic,
     LengthChunk,
     OpenTraffic,
+    TrafficChunk,
     chunk_sizes,
 )
 from sim.workload.varying import Diurnal, Ramp
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from sim.scenario.lengths import Lengths
 
 __all__ = [
-    "Chunk",
     "ClosedTraffic",
     "LengthChunk",
     "Mix",
     "OpenTraffic",
+    "TrafficChunk",
     "build",
     "generate",
     "generate_lengths",
@@ -108,10 +108,10 @@ def replay(trace: Trace, labels: Labels | None = None) -> OpenTraffic:
     column = labels.column
     _check_latest(trace.arrivals[-1])
 
-    def chunks() -> Iterator[Chunk]:
+    def chunks() -> Iterator[TrafficChunk]:
         for start in range(0, len(trace), CHUNK):
             part = slice(start, start + CHUNK)
-            yield Chunk(
+            yield TrafficChunk(
                 trace.arrivals[part].tolist(),
                 trace.prompt_tokens[part].tolist(),
                 trace.output_tokens[part].tolist(),
@@ -176,13 +176,13 @@ def _timed(
     if mix is not None:
         lengths = classified(lengths, mix, seed)
 
-    def chunks() -> Iterator[Chunk]:
+    def chunks() -> Iterator[TrafficChunk]:
         times = arrivals.times(stream(seed, "arrivals"), chunk_sizes(total, chunk))
         for columns in lengths:
             with np.errstate(over="ignore"):  # an infinite time is refused in the next line
                 clock = next(times)
             _check_latest(clock[-1])
-            yield Chunk(clock.tolist(), *columns)
+            yield TrafficChunk(clock.tolist(), *columns)
 
     return OpenTraffic(total, chunks(), classes=() if mix is None else mix.classes)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sim.workload.traffic import Chunk, ClosedTraffic, LengthChunk, OpenTraffic
+from sim.workload.traffic import ClosedTraffic, LengthChunk, OpenTraffic, TrafficChunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,12 @@ def lengthened(traffic: OpenTraffic | ClosedTraffic, by: Longer) -> OpenTraffic 
     return OpenTraffic(traffic.total, _timed(traffic, by), traffic.notes, traffic.classes)
 
 
-def _timed(traffic: OpenTraffic, by: Longer) -> Iterator[Chunk]:
+def _timed(traffic: OpenTraffic, by: Longer) -> Iterator[TrafficChunk]:
     for chunk in traffic.chunks():
-        yield Chunk(chunk.arrivals, *_columns(chunk, by), chunk.classes)
+        yield TrafficChunk(chunk.arrivals, *_columns(chunk, by), chunk.classes)
 
 
-def _columns(chunk: Chunk | LengthChunk, by: Longer) -> tuple[list[int], list[int]]:
+def _columns(chunk: TrafficChunk | LengthChunk, by: Longer) -> tuple[list[int], list[int]]:
     pairs = zip(chunk.prompt_tokens, chunk.output_tokens, strict=True)
     prompts, outputs = zip(*(by.lengths(*pair) for pair in pairs), strict=True)
     return list(prompts), list(outputs)

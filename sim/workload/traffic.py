@@ -15,7 +15,7 @@ CHUNK = 4096
 """Rows in a full chunk; only the last one of a run may be shorter."""
 
 
-class Chunk(NamedTuple):
+class TrafficChunk(NamedTuple):
     """Some consecutive requests as columns of equal length.
 
     Arrivals never decrease, neither inside a chunk nor from one to the next, and the first is not
@@ -52,7 +52,7 @@ class OpenTraffic:
     def __init__(
         self,
         total: int,
-        chunks: Iterator[Chunk],
+        chunks: Iterator[TrafficChunk],
         notes: Sequence[str] = (),
         classes: Sequence[TrafficClass] = (),
     ) -> None:
@@ -62,9 +62,9 @@ class OpenTraffic:
         """What a reader of the results should know of these requests, in whole sentences."""
         self.classes = tuple(classes)
         """The classes that the chunks name, each at the place of its index."""
-        self._chunks: Iterator[Chunk] | None = chunks
+        self._chunks: Iterator[TrafficChunk] | None = chunks
 
-    def chunks(self) -> Iterator[Chunk]:
+    def chunks(self) -> Iterator[TrafficChunk]:
         """The requests in order of arrival; RuntimeError when asked for a second time."""
         if self._chunks is None:
             raise RuntimeError("this traffic was already read; build it again for another run")

@@ -18,7 +18,7 @@ pytest.importorskip("torch", reason="PyTorch is not installed")
 from calibrate import timing
 from calibrate.bench import decode_attention, elementwise, gemm, prefill_attention
 from calibrate.bench.arena import Arena
-from calibrate.bench.base import Mode, UnsupportedError, Work
+from calibrate.bench.base import BenchWork, Mode, UnsupportedError
 from calibrate.bench.heads import Heads
 from calibrate.device import Device, DeviceFacts
 from tests.places import ROOT
@@ -109,7 +109,7 @@ def test_launches_count_only_where_they_should(
     world = PretendedCuda(capture)
     monkeypatch.setattr(timing, "torch", world)
     timer = timing.CudaTimer(SimpleNamespace(index=0, synchronise=lambda: None, facts=CUDA))  # type: ignore[arg-type]
-    found = timer.measure(Work([world.kernel(1e-6), world.kernel(3e-6)], "", mode), 0.01)
+    found = timer.measure(BenchWork([world.kernel(1e-6), world.kernel(3e-6)], "", mode), 0.01)
     assert found.mode == named
     assert found.seconds == pytest.approx(expected, rel=0.05)
     assert not found.noisy
@@ -127,7 +127,7 @@ def test_memory_running_out_while_capturing_is_not_taken_for_a_graph_that_cannot
             raise MemoryError
 
     with pytest.raises(MemoryError):
-        timer.measure(Work([full], ""), 0.01)
+        timer.measure(BenchWork([full], ""), 0.01)
 
 
 @pytest.fixture

@@ -25,10 +25,10 @@ from calibrate.bench import (
     prefill_attention,
 )
 from calibrate.bench.arena import Arena
-from calibrate.bench.base import Point, Scope, UnsupportedError, Work
-from calibrate.bench.heads import Candidate, Heads, close, dense_attention, first_right
+from calibrate.bench.base import BenchPoint, BenchWork, Scope, UnsupportedError
+from calibrate.bench.heads import Heads, HeadsCandidate, close, dense_attention, first_right
 from calibrate.bench.paged import BLOCK, make_cache, spread_lengths
-from calibrate.bench.tiny_model import Layer, Setting
+from calibrate.bench.tiny_model import TinyLayer, TinySetting
 from calibrate.timing import CpuTimer
 from tests.bench_fixtures import CACHE, small_arena
 from tests.dense_models import LLAMA_2_7B, changed
@@ -198,9 +198,9 @@ def test_a_kernel_that_is_wrong_or_missing_is_passed_over(arena: Arena) -> None:
         raise UnsupportedError("not installed")
 
     ways = [
-        Candidate("missing", missing),  # type: ignore[arg-type]
-        Candidate("wrong", lambda: [lambda: 1], lambda: False),
-        Candidate("right", lambda: [lambda: 2]),
+        HeadsCandidate("missing", missing),  # type: ignore[arg-type]
+        HeadsCandidate("wrong", lambda: [lambda: 1], lambda: False),
+        HeadsCandidate("right", lambda: [lambda: 2]),
     ]
     assert first_right(ways)[0] == "right"
     with pytest.raises(UnsupportedError, match=r"missing: .* not installed; wrong: wrong result"):
@@ -210,7 +210,7 @@ def test_a_kernel_that_is_wrong_or_missing_is_passed_over(arena: Arena) -> None:
         raise torch.OutOfMemoryError("out of memory")
 
     with pytest.raises(torch.OutOfMemoryError):
-        first_right([Candidate("full", full), *ways])  # type: ignore[arg-type]
+        first_right([HeadsCandidate("full", full), *ways])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("programs", "longest"), [(1, 131072), (8, 4096), (4096, 131072), (8, 10)])
@@ -257,7 +257,11 @@ def test_rotary_embedding_turns_pairs_and_depends_on_distance_only() -> None:
 
 
 def written_out(
-    setting: Setting, one: Layer, batch: int, tokens: int, before: list[tuple[torch.Tensor, ...]]
+    setting: TinySetting,
+    one: TinyLayer,
+    batch: int,
+    tokens: int,
+    before: list[tuple[torch.Tensor, ...]],
 ) -> torch.Tensor:
     """The layer again, sequence by sequence, with nothing shared but weights and inputs."""
     weights, heads = one.weights, Heads(4, 2, 16)
@@ -284,7 +288,7 @@ def test_a_layer_is_what_a_layer_written_out_gives(
     arena: Arena, batch: int, tokens: int, context: int
 ) -> None:
     made = layer.point(TINY, "fp32", batch, tokens, context, False, "eager")
-    setting = Setting(arena, TINY, made)
+    setting = TinySetting(arena, TINY, made)
     one = setting.layers(2)[1]
     before = []
     for i in range(batch):
@@ -303,7 +307,7 @@ def test_a_layer_is_what_a_layer_written_out_gives(
     torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-3)
 
 
-def find_table(one: Layer) -> torch.Tensor:
+def find_table(one: TinyLayer) -> torch.Tensor:
     """The block table that the layer's attention reads, from the closure that holds it."""
     cells = [cell.cell_contents for cell in one.attend.__closure__ or ()]
     own = next(content for content in cells if isinstance(content, list))
@@ -353,7 +357,7 @@ def test_stream_operators_run_on_what_they_count(arena: Arena, operator: str) ->
 @pytest.mark.parametrize(
     "point", [elementwise.quantise_point(4, 64), elementwise.sampling_point(4, 96)]
 )
-def test_quantisation_and_sampling_run(arena: Arena, point: Point) -> None:
+def test_quantisation_and_sampling_run(arena: Arena, point: BenchPoint) -> None:
     work = elementwise.Elementwise().prepare(point, arena)
     assert len(work.calls) > 1
     work.calls[1]()
@@ -439,11 +443,11 @@ def test_the_cpu_timer_scrubs_before_each_call_and_not_in_its_time() -> None:
         return run
 
     timer = CpuTimer(clock=lambda: time[0], scrub=does("scrub", 10**6))
-    work = Work([does("a", 1000), does("b", 3000)], "", before=does("before", 500))
+    work = BenchWork([does("a", 1000), does("b", 3000)], "", before=does("before", 500))
     timing = timer.measure(work, 0.05)
     assert 1e-6 < timing.seconds < 3e-6
     assert timing.mode.endswith("cold")
     assert order[:8] == ["a", "scrub", "before", "b", "scrub", "before", "a", "scrub"]
     order.clear()
-    timer.measure(Work([does("layer", 1000)], "", "eager"), 0.001)
+    timer.measure(BenchWork([does("layer", 1000)], "", "eager"), 0.001)
     assert set(order) == {"layer"}

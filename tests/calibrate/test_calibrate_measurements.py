@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.bench.base import Point
+from calibrate.bench.base import BenchPoint
 from calibrate.device import DeviceFacts
-from calibrate.measurement_store import Store
+from calibrate.measurement_store import MeasurementStore
 from calibrate.measurements import (
     COLUMNS,
     Measurement,
@@ -42,7 +42,7 @@ def row(m: int, **changes: object) -> Measurement:
 
 
 def stored(path: Path, rows: list[Measurement], *, resume: bool = False) -> None:
-    with Store(path, FACTS, {"models": ["llama-3.1-8b"]}, resume=resume) as store:
+    with MeasurementStore(path, FACTS, {"models": ["llama-3.1-8b"]}, resume=resume) as store:
         for each in rows:
             store.add(each)
 
@@ -67,16 +67,16 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 
 
 def test_a_row_is_the_point_it_measures() -> None:
-    point = Point("gemm", "bf16", {"k": 4096, "n": 4096, "m": 3}, 1.0)
+    point = BenchPoint("gemm", "bf16", {"k": 4096, "n": 4096, "m": 3}, 1.0)
     assert row(3).key == point.key
     assert row(4).key != point.key
-    normed = Point("stream", "bf16", {"bytes": 8.0}, 8.0, variant="norm")
+    normed = BenchPoint("stream", "bf16", {"bytes": 8.0}, 8.0, variant="norm")
     kernel = kernel_name("norm", "torch")
     assert row(1, operator="stream", shape={"bytes": 8}, kernel=kernel).key == normed.key
 
 
 def test_lines_are_there_before_the_store_is_closed(tmp_path: Path) -> None:
-    with Store(tmp_path / "m.csv", FACTS, {}) as store:
+    with MeasurementStore(tmp_path / "m.csv", FACTS, {}) as store:
         store.add(row(1))
         assert len(read(tmp_path / "m.csv").rows) == 1
 
@@ -110,7 +110,7 @@ def test_resuming_a_torn_file_loses_only_the_torn_line(tmp_path: Path, missing: 
 def test_an_existing_table_is_not_overwritten(tmp_path: Path) -> None:
     stored(tmp_path / "m.csv", [row(1)])
     with pytest.raises(UsageError, match="exists: --resume"):
-        Store(tmp_path / "m.csv", FACTS, {})
+        MeasurementStore(tmp_path / "m.csv", FACTS, {})
     assert len(read(tmp_path / "m.csv").rows) == 1
 
 
@@ -118,7 +118,7 @@ def test_two_devices_do_not_meet_in_one_table(tmp_path: Path) -> None:
     stored(tmp_path / "m.csv", [row(1)])
     other = DeviceFacts("cpu", "Another CPU", 2**34, 2, 2**25, {})
     with pytest.raises(UsageError, match=r"measured on Some CPU .* this is Another CPU"):
-        Store(tmp_path / "m.csv", other, {}, resume=True)
+        MeasurementStore(tmp_path / "m.csv", other, {}, resume=True)
 
 
 def test_the_start_is_that_of_the_first_run(tmp_path: Path) -> None:
@@ -165,4 +165,4 @@ def test_other_files_are_refused_with_their_name(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a description of a device"):
         facts_of(tmp_path / "a.csv")
     with pytest.raises(UsageError, match="cannot be written"):
-        Store(tmp_path / "nowhere" / "m.csv", FACTS, {})
+        MeasurementStore(tmp_path / "nowhere" / "m.csv", FACTS, {})

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from calibrate.bench import families
-from calibrate.bench.base import Point, Scope
-from calibrate.plan import LONGEST, Plan, Rates, crude_rates, group_of
+from calibrate.bench.base import BenchPoint, Scope
+from calibrate.plan import LONGEST, CalibrationPlan, DeviceRates, crude_rates, group_of
 from sim import catalog
 
-RATES = Rates(flops=1e9, bandwidth=1e9, setup=0.01, timing=0.01, fill=1e9, pool=1e9)
+RATES = DeviceRates(flops=1e9, bandwidth=1e9, setup=0.01, timing=0.01, fill=1e9, pool=1e9)
 
 
-def gemm(precision: str, m: int, weight: float = 1.0) -> Point:
-    return Point("gemm", precision, {"m": m, "n": 64, "k": 64}, 1e3 * m, weight=weight)
+def gemm(precision: str, m: int, weight: float = 1.0) -> BenchPoint:
+    return BenchPoint("gemm", precision, {"m": m, "n": 64, "k": 64}, 1e3 * m, weight=weight)
 
 
 def scope(kind: str = "cpu", **changes: object) -> Scope:
@@ -27,9 +27,9 @@ def scope(kind: str = "cpu", **changes: object) -> Scope:
     return Scope(**(given | changes))  # type: ignore[arg-type]
 
 
-def whole_plan(found: Scope, budget: float) -> Plan:
+def whole_plan(found: Scope, budget: float) -> CalibrationPlan:
     made = families(found)
-    return Plan(
+    return CalibrationPlan(
         [point for family in made for point in family.points(found)],
         {name: share for family in made for name, share in family.shares.items()},
         crude_rates(found.kind, 1),
@@ -37,7 +37,7 @@ def whole_plan(found: Scope, budget: float) -> Plan:
     )
 
 
-def drain(plan: Plan, budget: float) -> list[Point]:
+def drain(plan: CalibrationPlan, budget: float) -> list[BenchPoint]:
     """The points taken when each costs what the plan believes."""
     taken, left = [], budget
     while (point := plan.next(left)) is not None:
@@ -65,8 +65,8 @@ def test_every_operator_and_precision_comes_before_any_has_had_much() -> None:
 
 def test_time_is_shared_as_asked() -> None:
     points = [gemm("bf16", m) for m in range(1, 2000)]
-    points += [Point("other", "bf16", {"bytes": b}, 1e3 * b) for b in range(1, 2000)]
-    plan = Plan(points, {"gemm": 3.0, "other": 1.0}, RATES, 4.0)
+    points += [BenchPoint("other", "bf16", {"bytes": b}, 1e3 * b) for b in range(1, 2000)]
+    plan = CalibrationPlan(points, {"gemm": 3.0, "other": 1.0}, RATES, 4.0)
     spent = {"gemm": 0.0, "other": 0.0}
     for _ in range(200):
         point = plan.next(4.0)
@@ -77,7 +77,7 @@ def test_time_is_shared_as_asked() -> None:
 
 
 def test_a_prefix_spans_the_range_of_the_shape() -> None:
-    plan = Plan([gemm("bf16", m) for m in range(1, 4097)], {"gemm": 1.0}, RATES, 100.0)
+    plan = CalibrationPlan([gemm("bf16", m) for m in range(1, 4097)], {"gemm": 1.0}, RATES, 100.0)
     rows = [int(point.shape["m"]) for point in drain(plan, 100.0)[:9]]
     assert min(rows) == 1
     assert max(rows) == 4096
@@ -87,7 +87,7 @@ def test_a_prefix_spans_the_range_of_the_shape() -> None:
 
 def test_an_important_point_is_taken_first_and_one_of_two_equal_points_only() -> None:
     points = [gemm("bf16", m) for m in (1, 8, 64)] + [gemm("bf16", 8, weight=5.0)]
-    taken = drain(Plan(points, {"gemm": 1.0}, RATES, 10.0), 10.0)
+    taken = drain(CalibrationPlan(points, {"gemm": 1.0}, RATES, 10.0), 10.0)
     assert taken[0] == gemm("bf16", 8, weight=5.0)
     assert len(taken) == 3
 
@@ -95,22 +95,24 @@ def test_an_important_point_is_taken_first_and_one_of_two_equal_points_only() ->
 def test_what_was_done_earlier_is_not_offered_and_repels_what_is_near() -> None:
     points = [gemm("bf16", m) for m in (1, 2, 4, 512, 1024)]
     done = frozenset(point.key for point in points[:2])
-    plan = Plan(points, {"gemm": 1.0}, RATES, 10.0, done)
+    plan = CalibrationPlan(points, {"gemm": 1.0}, RATES, 10.0, done)
     assert plan.remaining() == 3
     assert [int(point.shape["m"]) for point in drain(plan, 10.0)] == [1024, 512, 4]
 
 
 def test_no_point_takes_more_than_its_part_or_than_what_is_left() -> None:
-    long = Point("gemm", "bf16", {"m": 1, "n": 1, "k": 1}, 1.0, flops=LONGEST * 10.0 * 1e9)
-    plan = Plan([long, gemm("bf16", 2)], {"gemm": 1.0}, RATES, 10.0)
+    long = BenchPoint("gemm", "bf16", {"m": 1, "n": 1, "k": 1}, 1.0, flops=LONGEST * 10.0 * 1e9)
+    plan = CalibrationPlan([long, gemm("bf16", 2)], {"gemm": 1.0}, RATES, 10.0)
     assert [point.shape["m"] for point in drain(plan, 10.0)] == [2]
-    assert Plan([gemm("bf16", 2)], {"gemm": 1.0}, RATES, 10.0).next(0.001) is None
+    assert CalibrationPlan([gemm("bf16", 2)], {"gemm": 1.0}, RATES, 10.0).next(0.001) is None
 
 
 def test_the_least_of_each_group_comes_first_and_whatever_it_takes() -> None:
     products = [gemm("bf16", 2**i) for i in range(12)]
-    others = [Point("norm", "bf16", {"m": 2.0**i, "n": 64}, 1e3) for i in range(12)]
-    few = Plan([*products, *others], {"gemm": 0.999, "norm": 0.001}, RATES, 0.01, least=4)
+    others = [BenchPoint("norm", "bf16", {"m": 2.0**i, "n": 64}, 1e3) for i in range(12)]
+    few = CalibrationPlan(
+        [*products, *others], {"gemm": 0.999, "norm": 0.001}, RATES, 0.01, least=4
+    )
     taken = []
     while (point := few.next(-1.0)) is not None:
         few.took(point, 5.0)  # far longer than the whole budget
@@ -121,7 +123,7 @@ def test_the_least_of_each_group_comes_first_and_whatever_it_takes() -> None:
 
 def test_costs_are_learned() -> None:
     points = [gemm("bf16", m) for m in range(1, 200)]
-    plan = Plan(points, {"gemm": 1.0}, RATES, 100.0)
+    plan = CalibrationPlan(points, {"gemm": 1.0}, RATES, 100.0)
     before = plan.cost(points[0])
     for _ in range(20):
         point = plan.next(100.0)

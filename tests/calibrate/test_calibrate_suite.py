@@ -12,17 +12,17 @@ from types import SimpleNamespace
 import pytest
 
 from calibrate import session
-from calibrate.bench.base import Point, Scope, UnsupportedError, Work
+from calibrate.bench.base import BenchPoint, BenchWork, Scope, UnsupportedError
 from calibrate.device import DeviceFacts
-from calibrate.measurement_store import Store
-from calibrate.measurements import Measurement, Table, read
-from calibrate.plan import Plan, Rates
+from calibrate.measurement_store import MeasurementStore
+from calibrate.measurements import Measurement, MeasurementTable, read
+from calibrate.plan import CalibrationPlan, DeviceRates
 from calibrate.stability import drift, noise, sums
 from calibrate.suite import DeviceLostError, Progress, Suite
-from calibrate.timing import CpuTimer, Timer, Timing, sample, summary, uncertainty
+from calibrate.timing import CpuTimer, KernelTimer, KernelTiming, sample, summary, uncertainty
 
 FACTS = DeviceFacts("cpu", "Fake", 2**34, 1, 2**20, {})
-RATES = Rates(flops=1e9, bandwidth=1e9, setup=0.05, timing=0.05, fill=1e12, pool=1e12)
+RATES = DeviceRates(flops=1e9, bandwidth=1e9, setup=0.05, timing=0.05, fill=1e12, pool=1e12)
 BUDGET = 20.0
 
 
@@ -33,7 +33,7 @@ class World:
         self.time = 0.0
         self.trouble = trouble or {}
         self.alive = True
-        self.prepared: list[Point] = []
+        self.prepared: list[BenchPoint] = []
         self.released: list[float] = []
         self.speed = 1.0
         self.memory = 1e12
@@ -50,7 +50,7 @@ class World:
     def release(self) -> None:
         self.released.append(self.time)
 
-    def prepare(self, family: Family, point: Point) -> Work:
+    def prepare(self, family: Family, point: BenchPoint) -> BenchWork:
         self.prepared.append(point)
         self.time += 0.03
         size = point.shape["m"] if "m" in point.shape else point.shape["bytes"]
@@ -60,7 +60,7 @@ class World:
         def call() -> None:
             self.time += self.speed * (1e-4 + 1e-6 * size)
 
-        return Work([call], "fake")
+        return BenchWork([call], "fake")
 
 
 class Family:
@@ -68,16 +68,16 @@ class Family:
 
     shares: Mapping[str, float] = {"gemm": 1.0, "stream": 0.5}
 
-    def points(self, scope: Scope) -> Iterator[Point]:
+    def points(self, scope: Scope) -> Iterator[BenchPoint]:
         raise NotImplementedError
 
-    def prepare(self, point: Point, arena: object) -> Work:
+    def prepare(self, point: BenchPoint, arena: object) -> BenchWork:
         raise NotImplementedError
 
 
-def points() -> list[Point]:
-    found = [Point("gemm", "bf16", {"m": m, "n": 64, "k": 64}, 1e3) for m in range(1, 4000)]
-    return found + [Point("stream", "bf16", {"bytes": b}, 1e3) for b in range(1, 4000)]
+def points() -> list[BenchPoint]:
+    found = [BenchPoint("gemm", "bf16", {"m": m, "n": 64, "k": 64}, 1e3) for m in range(1, 4000)]
+    return found + [BenchPoint("stream", "bf16", {"bytes": b}, 1e3) for b in range(1, 4000)]
 
 
 def run(
@@ -85,15 +85,17 @@ def run(
     world: World,
     *,
     resume: bool = False,
-    given: list[Point] | None = None,
+    given: list[BenchPoint] | None = None,
     report: Callable[[Progress], None] = lambda progress: None,
-    timer: Timer | None = None,
+    timer: KernelTimer | None = None,
 ) -> None:
     timer = timer or CpuTimer(clock=lambda: int(world.time * 1e9))
     owners = dict.fromkeys(Family.shares, Family())
-    with Store(path, FACTS, {}, resume=resume) as store:
+    with MeasurementStore(path, FACTS, {}, resume=resume) as store:
         done = frozenset(row.key for row in store.table.rows if not row.purpose)
-        plan = Plan(points() if given is None else given, Family.shares, RATES, BUDGET, done)
+        plan = CalibrationPlan(
+            points() if given is None else given, Family.shares, RATES, BUDGET, done
+        )
         suite = Suite(plan, owners, world, timer, store, report=report, clock=lambda: world.time)
         suite.run()
 
@@ -177,7 +179,7 @@ def test_trouble_is_recorded_and_the_suite_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_point_larger_than_memory_is_not_tried(tmp_path: Path) -> None:
-    big = Point("gemm", "bf16", {"m": 1, "n": 1, "k": 1}, 1.0, memory=3e9)
+    big = BenchPoint("gemm", "bf16", {"m": 1, "n": 1, "k": 1}, 1.0, memory=3e9)
     world = World()
     world.memory = 2e9
     run(tmp_path / "m.csv", world, given=[big])
@@ -199,12 +201,12 @@ def test_a_device_that_does_not_answer_ends_the_suite(tmp_path: Path) -> None:
 
 def test_what_a_point_leaves_behind_is_released_even_if_timing_fails(tmp_path: Path) -> None:
     class Broken:
-        def measure(self, work: Work, budget: float) -> Timing:
+        def measure(self, work: BenchWork, budget: float) -> KernelTiming:
             raise RuntimeError("stopped")
 
     class Leaving(World):
-        def prepare(self, family: Family, point: Point) -> Work:
-            return Work([lambda: None], "fake", release=lambda: self.released.append(1.0))
+        def prepare(self, family: Family, point: BenchPoint) -> BenchWork:
+            return BenchWork([lambda: None], "fake", release=lambda: self.released.append(1.0))
 
     world = Leaving()
     run(tmp_path / "m.csv", world, given=points()[:1], timer=Broken())
@@ -249,13 +251,13 @@ def test_the_cpu_timer_times_calls_in_turn() -> None:
         return run
 
     timer = CpuTimer(clock=lambda: time[0])
-    quick = timer.measure(Work([call("a", 1000), call("b", 3000)], ""), 1.0)
+    quick = timer.measure(BenchWork([call("a", 1000), call("b", 3000)], ""), 1.0)
     assert quick.seconds == pytest.approx(2e-6, rel=0.03)
     assert turns[:4] == ["a", "b", "a", "b"]
     turns.clear()
-    slow = timer.measure(Work([call("c", 10**10)], ""), 1.0)
+    slow = timer.measure(BenchWork([call("c", 10**10)], ""), 1.0)
     assert (slow.seconds, slow.repeats, slow.noisy) == (10.0, 2, True)
-    told = timer.measure(Work([lambda: 0.25], "", "reported"), 1.0)
+    told = timer.measure(BenchWork([lambda: 0.25], "", "reported"), 1.0)
     assert (told.seconds, told.mode) == (0.25, "reported")
 
 
@@ -268,19 +270,19 @@ def test_a_layer_is_compared_with_its_parts_only_if_all_were_measured() -> None:
     made = layer.parts_of(whole, [model])
     assert sum(times for part, times in made if part.operator == "gemm") == 16 * 4 + 1
 
-    def timed(point: Point, seconds: float) -> Measurement:
+    def timed(point: BenchPoint, seconds: float) -> Measurement:
         kernel = f"{point.variant}: x" if point.variant else "x"
         return Measurement(
             point.operator, point.precision, kernel, point.shape, seconds, None, None, 5, "ok"
         )
 
     rows = [timed(part, 1e-3) for part, _ in made] + [timed(whole, 0.3)]
-    (found,) = sums(Table(tuple(rows)), [model])
+    (found,) = sums(MeasurementTable(tuple(rows)), [model])
     assert found.summed == pytest.approx(1e-3 * sum(times for _, times in made))
     assert found.excess == pytest.approx(0.3 / found.summed - 1)
     assert found.shape == "4 decodes at 512"
-    assert sums(Table(tuple(rows[1:])), [model]) == []
-    assert sums(Table(tuple(rows)), []) == []
+    assert sums(MeasurementTable(tuple(rows[1:])), [model]) == []
+    assert sums(MeasurementTable(tuple(rows)), []) == []
 
 
 def test_a_cpu_that_is_measured_keeps_some_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from calibrate.importers.aiconfigurator import latent
-from calibrate.importers.aiconfigurator.tables import Table, Tables
+from calibrate.importers.aiconfigurator.tables import KernelTable, Tables
 from sim.cost.kernels.form import Ceilings
 from sim.errors import UsageError
 
@@ -36,11 +36,11 @@ def blocks(heads: tuple[int, ...] = (8, 32, 128), **changes: object) -> pd.DataF
     return rows.assign(**{**fixed, **changes})
 
 
-def table(rows: pd.DataFrame) -> Table:
-    return Table(rows, "h200_sxm", "vllm", "0.24.0")
+def table(rows: pd.DataFrame) -> KernelTable:
+    return KernelTable(rows, "h200_sxm", "vllm", "0.24.0")
 
 
-def timed(rows: pd.DataFrame) -> Table:
+def timed(rows: pd.DataFrame) -> KernelTable:
     """The rows with the latencies that the products and ``TRUE`` make."""
     rows = rows.sort_values(["gemm_type", *latent.KEYS])  # the order of the points
     shape = latent.to_data(table(rows), "mla_decode", rows, "bf16").shape

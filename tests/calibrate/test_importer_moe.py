@@ -144,8 +144,8 @@ def test_a_table_of_another_size_is_refused(tables_of: object, complaint: str) -
 # -- rows ------------------------------------------------------------------------------------------
 
 
-def frame(*rows: dict[str, object]) -> moe.Table:
-    return moe.Table(pd.DataFrame(rows), "h200_sxm", "vllm", "0.24.0")
+def frame(*rows: dict[str, object]) -> moe.KernelTable:
+    return moe.KernelTable(pd.DataFrame(rows), "h200_sxm", "vllm", "0.24.0")
 
 
 def test_rows_that_do_not_measure_what_they_say_are_left_out() -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from calibrate.measurements import Measurement, Purpose, Table
+from calibrate.measurements import Measurement, MeasurementTable, Purpose
 from calibrate.settle import drift_levels, settled
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -21,7 +21,7 @@ def row(m: float, seconds: float, after: float = 0.0, purpose: Purpose = "") -> 
 
 
 def test_looks_that_agree_are_averaged_and_of_others_the_shorter_counts() -> None:
-    table = Table((
+    table = MeasurementTable((
         row(1, 1.00), row(2, 1.00), row(3, 2.00), row(4, 5.0),
         row(1, 1.04, purpose="again"), row(2, 3.00, purpose="again"),
         row(3, 1.00, purpose="again"),
@@ -29,12 +29,12 @@ def test_looks_that_agree_are_averaged_and_of_others_the_shorter_counts() -> Non
     assert [found.seconds for found in settled(table)] == pytest.approx([1.02, 1.00, 1.00, 5.0])
 
 
-def drifting(speed: float) -> Table:
+def drifting(speed: float) -> MeasurementTable:
     """A machine that is slower for a third of the time; an anchor every 10 s."""
     level = [1.0] * 4 + [speed] * 4 + [1.0] * 4
     anchors = [row(8, 0.5 * s, 10 * i, "anchor") for i, s in enumerate(level)]
     points = [row(100 + i, s, 10 * i + 1) for i, s in enumerate(level)]
-    return Table((*anchors, *points))
+    return MeasurementTable((*anchors, *points))
 
 
 def test_what_was_measured_while_the_machine_was_slow_is_put_right() -> None:
@@ -50,12 +50,12 @@ def test_a_little_drift_is_left_alone() -> None:
 def test_one_bad_look_at_an_anchor_is_no_drift() -> None:
     anchors = [row(8, 0.5, 10 * i, "anchor") for i in range(9)]
     anchors[4] = row(8, 2.0, 40, "anchor")
-    assert all(level == 0.0 for _, level in drift_levels(Table(tuple(anchors))))
+    assert all(level == 0.0 for _, level in drift_levels(MeasurementTable(tuple(anchors))))
 
 
 def test_few_anchors_and_anchors_that_differ_tell_nothing() -> None:
     few = [row(8, 0.5 * (1 + i), 10 * i, "anchor") for i in range(3)]
-    assert drift_levels(Table(tuple(few))) == []
+    assert drift_levels(MeasurementTable(tuple(few))) == []
     up = [row(8, 0.5 * 1.2**i, 10 * i, "anchor") for i in range(8)]
     down = [row(16, 0.5 * 1.2**-i, 10 * i, "anchor") for i in range(8)]
-    assert all(level == 0.0 for _, level in drift_levels(Table((*up, *down))))
+    assert all(level == 0.0 for _, level in drift_levels(MeasurementTable((*up, *down))))

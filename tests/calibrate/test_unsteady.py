@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 import sim
 from calibrate import session
 from calibrate.device import DeviceFacts
-from calibrate.measurement_store import Store
-from calibrate.measurements import Measurement, Purpose, Table
+from calibrate.measurement_store import MeasurementStore
+from calibrate.measurements import Measurement, MeasurementTable, Purpose
 from calibrate.stability import steadiness
 from sim import catalog
 from sim.commands.calibrate import app
@@ -45,17 +45,19 @@ def twice(ratio: float) -> list[Measurement]:
 
 
 def found(*rows: Measurement) -> list[str]:
-    return steadiness(Table(rows)).problems
+    return steadiness(MeasurementTable(rows)).problems
 
 
 def test_how_far_the_speed_wandered() -> None:
     """Levels of 1 and 1.21 in turn of four: each a factor of 1.1 from the median, which is 1.1."""
     levels = [1.0] * 4 + [1.21] * 4
-    assert steadiness(Table(tuple(anchors(levels)))).drift == pytest.approx(math.log(1.1))
+    assert steadiness(MeasurementTable(tuple(anchors(levels)))).drift == pytest.approx(
+        math.log(1.1)
+    )
     steady = anchors([1.0] * 8, "decode_attention")
-    both = steadiness(Table((*anchors(levels), *steady))).drift
+    both = steadiness(MeasurementTable((*anchors(levels), *steady))).drift
     assert both == pytest.approx(math.log(1.1) / math.sqrt(2))
-    assert steadiness(Table(tuple(twice(1.0)))).drift == 0.0
+    assert steadiness(MeasurementTable(tuple(twice(1.0)))).drift == 0.0
 
 
 def test_what_is_refused() -> None:
@@ -74,7 +76,7 @@ def test_one_bad_look_is_no_drift_and_few_second_looks_are_no_noise() -> None:
 
 
 def stored(path: Path, rows: Sequence[Measurement]) -> None:
-    with Store(path, FACTS, {"models": [], "processors": 2}) as store:
+    with MeasurementStore(path, FACTS, {"models": [], "processors": 2}) as store:
         for row in rows:
             store.add(row)
 

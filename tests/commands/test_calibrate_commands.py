@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from calibrate import device, lazy_torch, session, suite
 from calibrate.device import DeviceFacts, open_device
 from calibrate.lazy_torch import installed
-from calibrate.measurement_store import Store
+from calibrate.measurement_store import MeasurementStore
 from calibrate.measurements import Measurement, read, read_meta
 from sim.commands.calibrate import app
 from sim.errors import UsageError
@@ -215,7 +215,7 @@ def test_interrupted_the_measurements_are_kept(
 @pytest.mark.usefixtures("_fitting")
 def test_fitting_later_needs_no_device(tmp_path: Path) -> None:
     path = tmp_path / "m.csv"
-    with Store(path, FACTS, {"models": []}) as store:
+    with MeasurementStore(path, FACTS, {"models": []}) as store:
         for m in (1, 2, 4):
             shape = {"m": m, "n": 8, "k": 8}
             row = Measurement("gemm", "bf16", "torch.mm", shape, 1e-5, 1e-5, 1e-5, 5, "ok")
@@ -224,7 +224,7 @@ def test_fitting_later_needs_no_device(tmp_path: Path) -> None:
     assert code == 0
     assert (tmp_path / "p.yaml").exists()
     assert "3 ok" in stdout
-    with Store(tmp_path / "none.csv", FACTS, {"models": []}):
+    with MeasurementStore(tmp_path / "none.csv", FACTS, {"models": []}):
         pass
     code, _, stderr = invoke("fit", tmp_path / "none.csv", "--out", tmp_path / "q.yaml")
     assert (code, "holds no timing to fit" in stderr) == (2, True)

@@ -10,11 +10,11 @@ import sys
 from typing import Literal
 
 from calibrate.observers.vllm_batches import Asked, record
-from calibrate.observers.vllm_engine import Settings
+from calibrate.observers.vllm_engine import VllmSettings
 from tests.conformance.replay import replay, sorted_step
 
 
-def draw(seed: int) -> tuple[Settings, list[Asked]]:
+def draw(seed: int) -> tuple[VllmSettings, list[Asked]]:
     """A case; one in three is short of memory from the start."""
     chance = random.Random(seed)
     tight = chance.random() < 0.33
@@ -23,7 +23,7 @@ def draw(seed: int) -> tuple[Settings, list[Asked]]:
     longest = min((blocks - 1) * block_size, chance.choice([256, 512, 2048]))
     seats = chance.choice([1, 2, 3, 4, 8, 16])
     policy: Literal["fcfs", "priority"] = chance.choice(["fcfs", "priority"])
-    settings = Settings(
+    settings = VllmSettings(
         max_num_seqs=seats,
         max_num_batched_tokens=max(seats, chance.choice([8, 16, 33, 64, 128, 512, 2048])),
         max_model_len=longest,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from calibrate.observers.vllm_batches import Asked, Step
-from calibrate.observers.vllm_engine import Settings
+from calibrate.observers.vllm_batches import Asked, VllmStep
+from calibrate.observers.vllm_engine import VllmSettings
 from sim.pools import make_replica_scheduler
 from sim.request import Request, TrafficClass
 from sim.scenario import load_scenario
@@ -13,7 +13,7 @@ from sim.schedulers import Plan, Scheduler
 from sim.simulation import prepare
 
 
-def make_scheduler(settings: Settings) -> Scheduler:
+def make_scheduler(settings: VllmSettings) -> Scheduler:
     """What a scenario with these settings is served by."""
     one = {"kind": "fixed", "value": 1}
     scenario = load_scenario(
@@ -51,7 +51,7 @@ def tokens_of(plan: Plan, scheduler: Scheduler) -> dict[int, int]:
     }
 
 
-def replay(settings: Settings, asked: Sequence[Asked]) -> list[Step]:
+def replay(settings: VllmSettings, asked: Sequence[Asked]) -> list[VllmStep]:
     """The steps that our scheduler runs for what vLLM was ``asked``."""
     scheduler = make_scheduler(settings)
     requests = [
@@ -59,7 +59,7 @@ def replay(settings: Settings, asked: Sequence[Asked]) -> list[Step]:
         for n, a in enumerate(asked)
     ]
     coming = list(zip(requests, asked, strict=True))
-    steps: list[Step] = []
+    steps: list[VllmStep] = []
     outstanding = 0
     while coming or outstanding:
         while coming and (coming[0][1].before <= len(steps) or not outstanding):
@@ -78,10 +78,10 @@ def replay(settings: Settings, asked: Sequence[Asked]) -> list[Step]:
         finished = scheduler.complete(plan, 1, float(len(steps) + 1))
         scheduler.check_integrity()
         outstanding -= len(finished)
-        steps.append(Step(tokens, preempted, [request.id for request in finished]))
+        steps.append(VllmStep(tokens, preempted, [request.id for request in finished]))
     return steps
 
 
-def sorted_step(step: Step) -> tuple[list[tuple[int, int]], list[int], list[int]]:
+def sorted_step(step: VllmStep) -> tuple[list[tuple[int, int]], list[int], list[int]]:
     """``step`` without the order of requests within it."""
     return sorted(step.tokens.items()), sorted(step.preempted), sorted(step.finished)

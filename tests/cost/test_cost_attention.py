@@ -21,7 +21,7 @@ from sim import catalog
 from sim.cost import CostModel, Deployment
 from sim.cost.operators import Prefills
 from sim.cost.parts.grouped_query import PREFILL_SHARES, prefill_share
-from sim.cost.passes import Attention
+from sim.cost.passes import GroupAttention
 from sim.iteration import Part
 from sim.specs.gpu import GpuSpec
 from sim.specs.layout import Layout
@@ -54,7 +54,7 @@ def attention(
     gpu: str | GpuSpec = "h100-sxm",
     kv_cache: str = "bf16",
     tensor_parallel: int = 1,
-) -> Attention:
+) -> GroupAttention:
     return CostModel(deploy(model, gpu, kv_cache, tensor_parallel)).attention
 
 
@@ -386,7 +386,7 @@ contexts = st.integers(1, 400) | st.integers(1, 130_000)
 
 @settings(deadline=None)
 @given(model=deployments, sequences=st.integers(1, 4096))
-def test_lines_ascend_rise_and_join(model: Attention, sequences: int) -> None:
+def test_lines_ascend_rise_and_join(model: GroupAttention, sequences: int) -> None:
     """At most a flat one, and then one that rises without end."""
     lines = model.decode_lines(sequences)
     limits = [limit for limit, _, _ in lines]
@@ -402,7 +402,9 @@ def test_lines_ascend_rise_and_join(model: Attention, sequences: int) -> None:
 
 @settings(deadline=None)
 @given(model=deployments, sequences=st.integers(1, 2048), each=contexts)
-def test_lines_are_the_price_of_the_operator(model: Attention, sequences: int, each: int) -> None:
+def test_lines_are_the_price_of_the_operator(
+    model: GroupAttention, sequences: int, each: int
+) -> None:
     context = sequences * each
     price = line_at(model.decode_lines(sequences), context)
     assert price == pytest.approx(float(model.decode(sequences, context).seconds), rel=1e-9)
@@ -411,7 +413,7 @@ def test_lines_are_the_price_of_the_operator(model: Attention, sequences: int, e
 @settings(deadline=None)
 @given(model=deployments, sequences=st.integers(1, 512), each=contexts)
 def test_more_context_and_more_sequences_cost_more(
-    model: Attention, sequences: int, each: int
+    model: GroupAttention, sequences: int, each: int
 ) -> None:
     """More of either, or of both; a token more of context is free only where SMs bind."""
     context = sequences * each

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from calibrate.data import Data
 from calibrate.fit import fit, solve
 from calibrate.importers.aiconfigurator import attention as importer
-from calibrate.importers.aiconfigurator.tables import Table, Tables, locate
+from calibrate.importers.aiconfigurator.tables import KernelTable, Tables, locate
 from sim.cost.kernels import decode_attention as decode
 from sim.cost.kernels import prefill_attention as prefill
 from sim.cost.kernels.form import Ceilings, Floats, Form, Parameter
@@ -352,8 +352,8 @@ def rows(**columns: object) -> pd.DataFrame:
     return pd.DataFrame({**usual, **columns})
 
 
-def table(frame: pd.DataFrame) -> Table:
-    return Table(frame, "h100_sxm", "vllm", "1.0")
+def table(frame: pd.DataFrame) -> KernelTable:
+    return KernelTable(frame, "h100_sxm", "vllm", "1.0")
 
 
 def test_generation_rows_count_the_new_token() -> None:

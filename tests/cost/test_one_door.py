@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from sim.cost.passes import Attention, Operators
+from sim.cost.passes import GroupAttention, Operators
 from tests.test_imports import modules
 
 INSIDE = {
@@ -70,7 +70,7 @@ def found_in(kind: type[ast.AST], words: set[str], among: list[Use] | None = Non
 
 
 def test_what_is_looked_for_exists() -> None:
-    methods = {name for kind in (Operators, Attention) for name in vars(kind)}
+    methods = {name for kind in (Operators, GroupAttention) for name in vars(kind)}
     assert INSIDE - {"by_size"} <= methods
 
 

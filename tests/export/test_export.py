@@ -20,7 +20,7 @@ import sim
 from sim.cli import app
 from sim.export import perfetto
 from sim.export.files import DETAILS, swept_row
-from sim.export.source import Window, read
+from sim.export.source import ExportWindow, read
 from sim.workload.traces import read_trace
 
 SCENARIO: dict[str, Any] = {
@@ -471,7 +471,7 @@ def test_other_batching_keeps_the_rules_too(batching: str, tmp_path: Path) -> No
     scenario = SCENARIO | {"scheduler": changed, "workload": workload, "run": {"requests": 40}}
     place = sim.simulate(sim.load_scenario(scenario)).save(tmp_path / "run")
     check_format(perfetto.document(read(place))[0])
-    check_format(perfetto.document(read(place), Window(0.5, 0.6))[0])
+    check_format(perfetto.document(read(place), ExportWindow(0.5, 0.6))[0])
 
 
 # ---- mistakes ------------------------------------------------------------------------------------

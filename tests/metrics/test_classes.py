@@ -23,7 +23,7 @@ from sim.workload import ClosedTraffic, Mix, OpenTraffic, build, generate
 from sim.workload.arrivals import Poisson
 from sim.workload.lengths import Uniform
 from sim.workload.traces import read_trace
-from sim.workload.traffic import Chunk
+from sim.workload.traffic import TrafficChunk
 from tests.places import DATA
 
 SOON = {"name": "soon", "share": 0.25, "deadline": "500ms"}
@@ -109,7 +109,7 @@ def test_a_share_of_one_is_everybody() -> None:
 
 def test_columns_of_different_lengths_are_found_out() -> None:
     with pytest.raises(ValueError, match="shorter"):
-        list(Chunk([0.0, 1.0], [1, 1], [1, 1], [PLAIN]).rows())
+        list(TrafficChunk([0.0, 1.0], [1, 1], [1, 1], [PLAIN]).rows())
 
 
 # -- as a trace says -----------------------------------------------------------------------------

@@ -7,16 +7,16 @@ import pytest
 
 from sim import simulate
 from sim.metrics.precision import wilson
-from sim.metrics.promises import REJECTED, Promise, Seen, look, pooled, slo_promises
+from sim.metrics.promises import REJECTED, Promise, SeenShare, look, pooled, slo_promises
 from tests.planning_fixtures import small
 
 
-def seen(*, late: int = 0, slow: int = 0, rejected: int = 0, of: int = 1000) -> Seen:
+def seen(*, late: int = 0, slow: int = 0, rejected: int = 0, of: int = 1000) -> SeenShare:
     """Of so many requests: late first tokens, slow further ones, rejected ones; evenly mixed."""
     kept = np.ones(of, dtype=bool)
     kept[np.linspace(0, of - 1, late + slow + rejected).astype(int)] = False
     within = {"ttft": 1 - (late + rejected) / of, "tpot": 1 - (slow + rejected) / of}
-    return Seen(kept, {"ttft": 3.0, "tpot": 1.1}, within, rejected / of)
+    return SeenShare(kept, {"ttft": 3.0, "tpot": 1.1}, within, rejected / of)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def seen(*, late: int = 0, slow: int = 0, rejected: int = 0, of: int = 1000) -> 
         (seen(late=10, slow=2, rejected=30), "ttft"),  # kept: the limit that comes closest
     ],
 )
-def test_what_breaks_first_is_what_most_requests_miss(run: Seen, first: str) -> None:
+def test_what_breaks_first_is_what_most_requests_miss(run: SeenShare, first: str) -> None:
     promise = Promise({"ttft": 0.5, "tpot": 0.04}, 0.95)
     assert pooled(promise, [run]).tightest == first
 

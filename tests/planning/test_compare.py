@@ -16,7 +16,7 @@ from sim.cli import app
 from sim.errors import UsageError
 from sim.planning.contrast.compare import Comparison, traffic_digest
 from sim.planning.contrast.compare_words import change, headlines
-from sim.planning.contrast.contrast import Column, contrasts
+from sim.planning.contrast.contrast import ContrastColumn, contrasts
 from sim.planning.contrast.paired import bootstrap, difference
 from sim.planning.contrast.runs import compare_runs
 from sim.planning.points.executors import InProcess, local
@@ -307,8 +307,8 @@ def test_neighbours_that_share_a_fate_make_the_bootstrap_unsure() -> None:
 
 
 def test_best_are_those_that_cannot_be_told_from_the_best() -> None:
-    def column(label: str, values: list[float]) -> Column:
-        return Column(label, {}, {"mean_ttft_ms": values}, None, 0, ("stable",))
+    def column(label: str, values: list[float]) -> ContrastColumn:
+        return ContrastColumn(label, {}, {"mean_ttft_ms": values}, None, 0, ("stable",))
 
     noise = [0.0, 1.0, -1.0, 0.5]
     columns = [
@@ -319,7 +319,7 @@ def test_best_are_those_that_cannot_be_told_from_the_best() -> None:
     assert contrasts(columns)["figures"][0]["best"] == [1, 2]
     assert contrasts(columns[:2])["figures"][0]["best"] == [1]
     assert contrasts(columns[1:])["figures"][0]["best"] == []
-    failed = Column("failed", {}, {}, "no", 3, ())
+    failed = ContrastColumn("failed", {}, {}, "no", 3, ())
     assert contrasts([failed, failed])["figures"] == []
     assert contrasts([failed, failed])["base"] is None
 

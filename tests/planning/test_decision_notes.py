@@ -26,7 +26,7 @@ from sim.planning.causes.sensitivity import sensitivity
 from sim.planning.causes.sensitivity_document import document as sensitivity_document
 from sim.planning.contrast.compare import Comparison
 from sim.planning.contrast.compare_words import headlines
-from sim.planning.fleet.choose import Question, choose
+from sim.planning.fleet.choose import FleetQuestion, choose
 from sim.planning.fleet.constraints import Constraints
 from sim.planning.fleet.layouts import layouts
 from sim.planning.fleet.plan_document import document as plan_document
@@ -184,7 +184,7 @@ def test_find_and_plan_say_that_they_set_few_requests_aside() -> None:
     assert further_notes(small(run__requests=3000), few["run_lengths"]["first"]) == []
     asked = small(run__requests=20)
     made = tuple(layouts(asked, ["h100-sxm"], [1], []))
-    fleets = plan_document(choose(asked, Question(made, 20.0, 0.0, 1, Constraints())))
+    fleets = plan_document(choose(asked, FleetQuestion(made, 20.0, 0.0, 1, Constraints())))
     (note,) = fleets["notes"]
     assert note.startswith("run.requests=20 is set aside: ")
     for text in (shown(plan_view(fleets)), words(render_plan(fleets))):

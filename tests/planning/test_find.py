@@ -18,10 +18,10 @@ from sim import simulate
 from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
 from sim.metrics.promises import slo_promises
-from sim.planning.fleet.choose import Question, choose
+from sim.planning.fleet.choose import FleetQuestion, choose
 from sim.planning.fleet.constraints import read_constraints
 from sim.planning.fleet.layouts import layouts
-from sim.planning.load.find import TOLERANCE, Finder, Found, document, find
+from sim.planning.load.find import TOLERANCE, Finder, FoundLoad, document, find
 from sim.planning.load.loads import axis_of, traffic_of
 from sim.planning.load.search import knee
 from sim.planning.load.sentences import own_load, sureness
@@ -105,7 +105,7 @@ def steep() -> Scenario:
 
 
 @cache
-def found_steep() -> tuple[Found, tuple[float, ...]]:
+def found_steep() -> tuple[FoundLoad, tuple[float, ...]]:
     """The answer for ``steep``, which many tests read, and the loads that were told meanwhile."""
     told: list[float] = []
     return find(steep(), "rate", tell=lambda probe: told.append(probe.load)), tuple(told)
@@ -242,7 +242,7 @@ def test_a_horizon_that_cuts_requests_off_is_refused() -> None:
     asked = small(run__horizon="1s")
     made = layouts(asked, ["h100-sxm"], [1], [])
     with pytest.raises(InfeasibleError, match=r"cut off: run\.horizon=1 s cuts off"):
-        choose(asked, Question(tuple(made), 20.0, 0.0, 1, read_constraints(None)))
+        choose(asked, FleetQuestion(tuple(made), 20.0, 0.0, 1, read_constraints(None)))
 
 
 def test_an_own_load_that_fails_below_the_highest_is_no_headroom() -> None:

@@ -19,7 +19,7 @@ from sim.ends import at_factor, end_factors
 from sim.errors import InfeasibleError
 from sim.metrics.promises import slo_promises
 from sim.planning.fleet import choose as choosing
-from sim.planning.fleet.choose import Plan, Question, bands, choose, front
+from sim.planning.fleet.choose import FleetPlan, FleetQuestion, bands, choose, front
 from sim.planning.fleet.constraints import read_constraints
 from sim.planning.fleet.launch import launch_commands
 from sim.planning.fleet.layouts import Candidate, Rejected, layouts, screen
@@ -56,13 +56,13 @@ def quick(**slo: Any) -> Scenario:
     return scenario(15, **slo)
 
 
-def question(asked: Scenario, rate: float, top: int = 1, **more: Any) -> Question:
+def question(asked: Scenario, rate: float, top: int = 1, **more: Any) -> FleetQuestion:
     limits = read_constraints(more.get("constraint"))
     made = layouts(asked, more.get("gpus", GPUS), more.get("sizes", SIZES), more.get("kinds", ()))
-    return Question(tuple(made), rate, more.get("headroom", 0.1), top, limits)
+    return FleetQuestion(tuple(made), rate, more.get("headroom", 0.1), top, limits)
 
 
-def exhaustive(asked: Scenario, q: Question) -> dict[Candidate, tuple[int, float]]:
+def exhaustive(asked: Scenario, q: FleetQuestion) -> dict[Candidate, tuple[int, float]]:
     """Candidate -> replicas and cost of its smallest fleet that holds, without any screening."""
     (promise,) = slo_promises(asked)
     found = {}
@@ -120,7 +120,7 @@ def test_the_screening_never_loses_the_winner(
 
 
 @cache
-def planned() -> Plan:
+def planned() -> FleetPlan:
     asked = scenario(ttft="300ms", tpot="40ms")
     return choose(asked, question(asked, 60.0, top=2, gpus=GPUS[:2], sizes=(1, 2, 3)))
 

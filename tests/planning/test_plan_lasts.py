@@ -9,7 +9,7 @@ from rich.console import Console
 from reports.pages.planning.plan import render_plan
 from sim import simulate
 from sim.metrics.promises import look, slo_promises
-from sim.planning.fleet.choose import Plan, Question, choose
+from sim.planning.fleet.choose import FleetPlan, FleetQuestion, choose
 from sim.planning.fleet.constraints import read_constraints
 from sim.planning.fleet.layouts import layouts
 from sim.planning.fleet.plan_document import document
@@ -37,11 +37,11 @@ def held_by_short_runs() -> float:
 
 
 @cache
-def planned(share: float, jobs: int = 1) -> Plan:
+def planned(share: float, jobs: int = 1) -> FleetPlan:
     """For that share of what short runs hold, without headroom."""
     made = tuple(layouts(short(), list(PRICES), [1], []))
     rate = share * held_by_short_runs()
-    return choose(short(), Question(made, rate, 0.0, 2, read_constraints(None)), jobs=jobs)
+    return choose(short(), FleetQuestion(made, rate, 0.0, 2, read_constraints(None)), jobs=jobs)
 
 
 def share_of_many(settings: dict[str, Any]) -> float:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from reports.pages.planning.plan import headline, render_plan
 from sim.cli import app
 from sim.planning.fleet import plan_prices
-from sim.planning.fleet.choose import Plan, Question, choose
+from sim.planning.fleet.choose import FleetPlan, FleetQuestion, choose
 from sim.planning.fleet.constraints import read_constraints
 from sim.planning.fleet.layouts import Candidate, Rejected, layouts
 from sim.planning.fleet.plan_document import document
@@ -124,19 +124,19 @@ def test_alone_there_is_nothing_to_win(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @cache
-def planned_once() -> Plan:
+def planned_once() -> FleetPlan:
     given: dict[str, object] = {"fleet__0__price_per_gpu_hour": {"l40s": 0.8}}
     scenario = small(run__requests=150, slo=SLO, **given)
     made = layouts(scenario, ["h100-sxm", "l40s"], [1], [])
-    return choose(scenario, Question(tuple(made), 40.0, 0.1, 2, read_constraints(None)))
+    return choose(scenario, FleetQuestion(tuple(made), 40.0, 0.1, 2, read_constraints(None)))
 
 
 @pytest.fixture
-def planned(brief_answers: None) -> Plan:
+def planned(brief_answers: None) -> FleetPlan:
     return planned_once()
 
 
-def test_prices_given_reach_every_layout(planned: Plan) -> None:
+def test_prices_given_reach_every_layout(planned: FleetPlan) -> None:
     found = document(planned)
     by_gpu = {each["gpu"]: each for each in found["prices"]}
     assert (by_gpu["l40s"]["usd_per_gpu_hour"], by_gpu["l40s"]["origin"]) == (0.8, "given")
@@ -153,7 +153,7 @@ def test_prices_given_reach_every_layout(planned: Plan) -> None:
     assert found["hours"] == {"month": 730, "year": 8760}
 
 
-def test_below_its_price_another_fleet_is_the_cheapest(planned: Plan) -> None:
+def test_below_its_price_another_fleet_is_the_cheapest(planned: FleetPlan) -> None:
     """The break-even, checked by planning again on either side of it."""
     found = document(planned)
     edge, first = found["break_even"]["usd_per_gpu_hour"], found["break_even"]["gpu"]
@@ -166,7 +166,7 @@ def test_below_its_price_another_fleet_is_the_cheapest(planned: Plan) -> None:
         assert (best.layout.gpu == first) is wins
 
 
-def test_terminal_and_page_say_it_all(planned: Plan) -> None:
+def test_terminal_and_page_say_it_all(planned: FleetPlan) -> None:
     found = document(planned)
     console = Console(width=88, color_system=None)
     with console.capture() as captured:
@@ -184,7 +184,7 @@ def test_terminal_and_page_say_it_all(planned: Plan) -> None:
     assert found["ranking"]["prices"]["text"] in headline(found).text
 
 
-def test_the_page_does_not_approve_what_prices_may_turn(planned: Plan) -> None:
+def test_the_page_does_not_approve_what_prices_may_turn(planned: FleetPlan) -> None:
     found = document(planned)
     sure = {**found["ranking"], "survives": True}
     for survives, tone in ((True, "good"), (None, "good"), (False, "warn")):

@@ -12,7 +12,7 @@ from reports.figures import plan_pareto
 from reports.pages.planning.plan import render_plan
 from sim import simulate
 from sim.errors import InfeasibleError
-from sim.planning.fleet.choose import Plan, Question, choose
+from sim.planning.fleet.choose import FleetPlan, FleetQuestion, choose
 from sim.planning.fleet.constraints import read_constraints
 from sim.planning.fleet.layouts import layouts
 from sim.planning.fleet.plan_document import document
@@ -31,13 +31,13 @@ def asked(**changes: Any) -> Scenario:
     return small(**changed)
 
 
-def chosen(scenario: Scenario, gpus: list[str], **more: Any) -> Plan:
+def chosen(scenario: Scenario, gpus: list[str], **more: Any) -> FleetPlan:
     made = tuple(layouts(scenario, gpus, [1], []))
     limits = read_constraints(more.get("constraint"))
-    return choose(scenario, Question(made, 20.0, 0.1, 1, limits))
+    return choose(scenario, FleetQuestion(made, 20.0, 0.1, 1, limits))
 
 
-def shown(plan: Plan) -> str:
+def shown(plan: FleetPlan) -> str:
     console = Console(width=88, color_system=None)
     with console.capture() as captured:
         console.print(plan_view(document(plan)))
@@ -79,7 +79,7 @@ def test_a_small_kv_cache_is_named_before_speed() -> None:
 
 
 @cache
-def with_a_small_cache() -> Plan:
+def with_a_small_cache() -> FleetPlan:
     slo = {"ttft": "2s", "tpot": "200ms", "attainment": 0.9}
     return chosen(asked(max_model_len=65536, slo=slo), ["l4"])
 
@@ -125,7 +125,7 @@ def test_tables_and_figures_show_one_load_and_the_share_of_the_slo() -> None:
 
 def test_a_replica_larger_than_a_node_is_ruled_out_where_it_is_asked_for() -> None:
     made = tuple(layouts(asked(), ["h100-sxm"], [1, 16], []))
-    plan = choose(asked(), Question(made, 20.0, 0.1, 2, read_constraints(None)))
+    plan = choose(asked(), FleetQuestion(made, 20.0, 0.1, 2, read_constraints(None)))
     assert [each.layout.text for each in plan.sized] == ["1 x h100-sxm"]
     (out,) = plan.rejected
     assert (out.layout.text, out.reason) == ("16 x h100-sxm", "larger than a node")

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from reports.pages.planning.plan import render_plan
 from sim.planning.fleet import choose as choosing
-from sim.planning.fleet.choose import Plan, Question, as_cheap, choose
+from sim.planning.fleet.choose import FleetPlan, FleetQuestion, as_cheap, choose
 from sim.planning.fleet.constraints import read_constraints
 from sim.planning.fleet.layouts import Candidate, Screened, layouts
 from sim.planning.fleet.plan_document import document
@@ -28,7 +28,7 @@ FLEETS = {
 cost 0.6, as exact products, but not as floating-point ones."""
 
 
-def played(monkeypatch: pytest.MonkeyPatch, top: int) -> Plan:
+def played(monkeypatch: pytest.MonkeyPatch, top: int) -> FleetPlan:
     """The plan of ``FLEETS``, none of which is simulated."""
 
     def screened(scenario: Any, layout: Candidate, *_: Any) -> Screened:
@@ -47,7 +47,7 @@ def played(monkeypatch: pytest.MonkeyPatch, top: int) -> Plan:
         monkeypatch.setattr(choosing, name, made)
     monkeypatch.setattr(choosing, "fleet_ends", lambda *_: None)
     made = layouts(small(), tuple(FLEETS), [1], [])
-    return choose(small(), Question(tuple(made), 20.0, 0.1, top, read_constraints(None)))
+    return choose(small(), FleetQuestion(tuple(made), 20.0, 0.1, top, read_constraints(None)))
 
 
 @pytest.mark.parametrize("top", [1, 2, 3, 4])
@@ -66,7 +66,9 @@ def test_the_headline_says_that_others_are_as_cheap() -> None:
     same = {"h100-sxm": 2.0, "l40s": 2.0}
     scenario = small(fleet__0__price_per_gpu_hour=same, slo={"ttft": "300ms", "tpot": "60ms"})
     made = layouts(scenario, tuple(same), [1], [])
-    found = document(choose(scenario, Question(tuple(made), 3.0, 0.0, 2, read_constraints(None))))
+    found = document(
+        choose(scenario, FleetQuestion(tuple(made), 3.0, 0.0, 2, read_constraints(None)))
+    )
     assert [each["usd_per_hour"] for each in found["fleets"]] == [2.0, 2.0]
     assert [each["layout"] for each in found["fleets"]] == ["1 x h100-sxm", "1 x l40s"]
     console = Console(width=88, color_system=None)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.errors import UsageError
-from sim.metrics.promises import Promise, Seen, limits_ms, pooled, wilson
+from sim.metrics.promises import Promise, SeenShare, limits_ms, pooled, wilson
 from sim.planning.fleet.choose import read_rate
 from sim.planning.fleet.constraints import Constraints, read_constraints
 from sim.planning.fleet.sizing import smallest
@@ -83,7 +83,8 @@ def test_what_was_always_seen_may_be_certain_and_rounding_does_not_say_otherwise
         assert wilson(1.0, count)[1] == 1.0
         assert wilson(0.0, count)[0] == 0.0
     seen = pooled(
-        Promise({"ttft": 1.0}, 1.0), [Seen(np.ones(60, dtype=bool), {"ttft": 0.5}, {"ttft": 1.0})]
+        Promise({"ttft": 1.0}, 1.0),
+        [SeenShare(np.ones(60, dtype=bool), {"ttft": 0.5}, {"ttft": 1.0})],
     )
     assert seen.kept
     assert not seen.sure  # sixty of sixty do not prove that all keep it
@@ -95,7 +96,8 @@ def test_wilson_covers_a_known_share_at_its_rate() -> None:
     for _ in range(1000):
         kept = random.random(400) < 0.95
         seen = pooled(
-            Promise({"ttft": 1.0}, 0.95), [Seen(kept, {"ttft": 1.0}, {"ttft": float(kept.mean())})]
+            Promise({"ttft": 1.0}, 0.95),
+            [SeenShare(kept, {"ttft": 1.0}, {"ttft": float(kept.mean())})],
         )
         covered += seen.low <= 0.95 <= seen.high
     assert 930 <= covered <= 985
@@ -104,8 +106,8 @@ def test_wilson_covers_a_known_share_at_its_rate() -> None:
 def test_luck_of_whole_runs_widens_the_interval() -> None:
     promise = Promise({"ttft": 1.0}, 0.9)
     of_ttft = ({"ttft": 1.0}, {"ttft": 0.9})
-    even = [Seen(np.arange(600) % 10 > 0, *of_ttft)] * 4
-    lucky = [Seen(np.arange(600) >= misses, *of_ttft) for misses in (0, 0, 120, 120)]
+    even = [SeenShare(np.arange(600) % 10 > 0, *of_ttft)] * 4
+    lucky = [SeenShare(np.arange(600) >= misses, *of_ttft) for misses in (0, 0, 120, 120)]
     narrow, wide = pooled(promise, even), pooled(promise, lucky)
     assert narrow.share == wide.share == 0.9
     assert wide.high - wide.low > 3 * (narrow.high - narrow.low)
@@ -115,7 +117,7 @@ def test_luck_of_whole_runs_widens_the_interval() -> None:
 def test_the_limit_that_most_requests_exceed_breaks_first() -> None:
     promise = Promise({"ttft": 0.5, "tpot": 0.04}, 0.99)
     late = {"ttft": 2.4, "tpot": 1.3}  # few are late for the first token, but those by much
-    run = Seen(np.arange(100) >= 31, late, {"ttft": 0.98, "tpot": 0.70})
+    run = SeenShare(np.arange(100) >= 31, late, {"ttft": 0.98, "tpot": 0.70})
     assert pooled(promise, [run]).tightest == "tpot"
 
 

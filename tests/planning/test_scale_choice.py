@@ -19,7 +19,7 @@ from sim.errors import UsageError
 from sim.planning.causes.ablate import saturated
 from sim.planning.causes.uncertain import uncertain
 from sim.planning.load.find import document, find
-from sim.planning.load.loads import SCALING, Axis, axis_of, traffic_of
+from sim.planning.load.loads import SCALING, LoadAxis, axis_of, traffic_of
 from sim.scenario import Scenario
 from tests.planning_fixtures import small
 
@@ -43,11 +43,11 @@ def traced(folder: Path, **changes: Any) -> Scenario:
     return small(workload={"trace": trace}, run={}, slo={"ttft": "60ms"}, **changes)
 
 
-def axis(scenario: Scenario, how: Any) -> Axis:
+def axis(scenario: Scenario, how: Any) -> LoadAxis:
     return axis_of(scenario, "rate", traffic_of(scenario), how)
 
 
-def measured(scenario: Scenario, axis: Axis, load: float) -> float | None:
+def measured(scenario: Scenario, axis: LoadAxis, load: float) -> float | None:
     return traffic_of(scenario.override(axis.settings(load))).rate
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from sim.errors import UsageError
 from sim.metrics.promises import slo_promises
-from sim.planning.fleet.choose import Question, choose
+from sim.planning.fleet.choose import FleetQuestion, choose
 from sim.planning.fleet.constraints import Constraints
 from sim.planning.fleet.layouts import layouts
 from sim.planning.fleet.plan_document import document
@@ -19,9 +19,9 @@ DAY = {"kind": "diurnal", "rate": 2, "peak_rate": 30, "period": "20s"}
 RAMP = {"kind": "ramp", "rate": 2, "final_rate": 30, "duration": "10s"}
 
 
-def question(scenario: Scenario, rate: float) -> Question:
+def question(scenario: Scenario, rate: float) -> FleetQuestion:
     made = tuple(layouts(scenario, ["h100-sxm"], [1], []))
-    return Question(made, rate, 0.0, 1, Constraints())
+    return FleetQuestion(made, rate, 0.0, 1, Constraints())
 
 
 @pytest.mark.parametrize(

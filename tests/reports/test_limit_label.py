@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reports.figures.latency_cdf import LABEL, Curve, distribution
+from reports.figures.latency_cdf import LABEL, LatencyCurve, distribution
 
 HALF = LABEL[1]
 
@@ -17,7 +17,7 @@ def label_of(
     x = np.sort(values)
     y = np.arange(1, len(x) + 1) / len(x)
     marks = np.percentile(x, (50, 90, 99))
-    curve = Curve(np.concatenate([x[:1], x]), np.concatenate([[0.0], y]), "hv", "requests")
+    curve = LatencyCurve(np.concatenate([x[:1], x]), np.concatenate([[0.0], y]), "hv", "requests")
     drawn = distribution("ttft", "TTFT", curve, marks, limit, target)
     (label,) = [t for t in drawn.data if t.text and " limit " in t.text[1]]
     at, right = float(label.x[1]), label.textposition == "middle right"

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reports.frame.run_directory import Run
+from reports.frame.run_directory import SavedRun
 from tests.page_kinds import DECISIONS, KINDS, long_run
 from tests.report_fixtures import make_run, plan_frame, summary_of
 from tests.reports.test_report import Reader, rejected_run, render
@@ -59,13 +59,13 @@ def check(html: str, sections: Mapping[str, str]) -> Reader:
 # ---- runs ----------------------------------------------------------------------------------------
 
 
-def empty_run() -> Run:
+def empty_run() -> SavedRun:
     run = make_run(5)
     requests, series = run.requests.iloc[:0], plan_frame([])
-    return Run(summary_of(requests, series, {}), requests, series, run.scenario_yaml)
+    return SavedRun(summary_of(requests, series, {}), requests, series, run.scenario_yaml)
 
 
-def interrupted_run() -> Run:
+def interrupted_run() -> SavedRun:
     """Half of it had happened: the other requests have no end."""
     run = make_run(60)
     requests = run.requests.copy()
@@ -75,10 +75,10 @@ def interrupted_run() -> Run:
         requests.loc[late, column] = math.nan
     summary = summary_of(requests, run.timeseries, {"ttft": 500.0})
     summary["infersim"]["interrupted"] = True
-    return Run(summary, requests, run.timeseries, run.scenario_yaml, "interrupted")
+    return SavedRun(summary, requests, run.timeseries, run.scenario_yaml, "interrupted")
 
 
-def blank_run() -> Run:
+def blank_run() -> SavedRun:
     """Columns in which no number is known, and a summary full of what is no number."""
     run = make_run(30)
     requests, summary = run.requests.copy(), copy.deepcopy(run.summary)
@@ -87,10 +87,10 @@ def blank_run() -> Run:
     for key in ("p99_tpot_ms", "mean_tpot_ms", "output_throughput", "p99_ttft_ms"):
         summary[key] = math.nan
     summary["request_throughput"] = math.inf
-    return Run(summary, requests, run.timeseries, run.scenario_yaml)
+    return SavedRun(summary, requests, run.timeseries, run.scenario_yaml)
 
 
-RUNS: Mapping[str, Callable[[], Run]] = {
+RUNS: Mapping[str, Callable[[], SavedRun]] = {
     "empty": empty_run,
     "one request": lambda: make_run(1),
     "all rejected": rejected_run,
@@ -133,7 +133,7 @@ def test_any_small_run_has_a_page(
     summary = summary_of(frame, run.timeseries, {"ttft": 500.0, "tpot": 40.0})
     for key in ("scenario", "description", "model", "gpu", "engine", "batching", "provenance"):
         summary["infersim"][key] = name
-    html = render(Run(summary, frame, run.timeseries, f"name: {name}\n"))
+    html = render(SavedRun(summary, frame, run.timeseries, f"name: {name}\n"))
     check(html, KINDS["run"].sections)
 
 

@@ -153,10 +153,13 @@ def test_both_ends_of_an_input_can_be_seen() -> None:
         False,
         [
             *(
-                tornado.Bar("apart", change, "", end)
+                tornado.TornadoBar("apart", change, "", end)
                 for change, end in ((-0.1, "x 1"), (0.2, "x 2"))
             ),
-            *(tornado.Bar("same", change, "", end) for change, end in ((0.3, "x 1"), (0.5, "x 2"))),
+            *(
+                tornado.TornadoBar("same", change, "", end)
+                for change, end in ((0.3, "x 1"), (0.5, "x 2"))
+            ),
         ],
     ).data[0]
     spans = list(zip(drawn.y, drawn.offset, drawn.width, strict=True))

@@ -34,7 +34,7 @@ from sim.errors import UsageError
 from sim.metrics import definitions
 from tests.counted_work import calls
 from tests.figures import OF_RUNS
-from tests.report_fixtures import KV_TOKENS, Run, make_run, plan_frame, save, summary_of
+from tests.report_fixtures import KV_TOKENS, SavedRun, make_run, plan_frame, save, summary_of
 
 HOSTILE = "<script>alert(1)</script> \"q\" 'q' & </script><!-- ünï漢字"
 
@@ -73,7 +73,7 @@ class Reader(HTMLParser):
         return {attributes["id"] for _, attributes in self.tags if "id" in attributes}
 
 
-def render(run: Run) -> str:
+def render(run: SavedRun) -> str:
     return reports.render(
         summary=run.summary,
         requests=run.requests,
@@ -83,7 +83,7 @@ def render(run: Run) -> str:
     )
 
 
-def rejected_run() -> Run:
+def rejected_run() -> SavedRun:
     """Forty requests, every one rejected: no plan, no latency, no price, no error band."""
     requests = make_run(40).requests
     requests["status"], requests["reason"] = "rejected", "longer than the KV cache"
@@ -94,19 +94,21 @@ def rejected_run() -> Run:
     series = plan_frame([])
     summary = summary_of(requests, series, {"ttft": 500.0, "tpot": 40.0})
     summary["infersim"] |= {"cost": None, "energy": None, "error_band": None}
-    return Run(summary, requests, series, "version: 1\n", charts={"itl": None, "roofline": None})
+    return SavedRun(
+        summary, requests, series, "version: 1\n", charts={"itl": None, "roofline": None}
+    )
 
 
-def empty_run() -> Run:
+def empty_run() -> SavedRun:
     """Not one request, and nothing known of the GPU: there is nothing at all to draw."""
     run = rejected_run()
     requests = run.requests.iloc[:0]
     summary = summary_of(requests, run.timeseries, {})
     summary["infersim"]["memory"] = None
-    return Run(summary, requests, run.timeseries, "", charts={"itl": None, "roofline": None})
+    return SavedRun(summary, requests, run.timeseries, "", charts={"itl": None, "roofline": None})
 
 
-def hostile_run() -> Run:
+def hostile_run() -> SavedRun:
     """Markup wherever a person can put a name."""
     run = make_run(60)
     nested = run.summary["infersim"]
@@ -129,12 +131,12 @@ FIGURES = (
 
 
 @pytest.fixture(scope="module")
-def run() -> Run:
+def run() -> SavedRun:
     return make_run(600)
 
 
 @pytest.fixture(scope="module")
-def html(run: Run) -> str:
+def html(run: SavedRun) -> str:
     return render(run)
 
 
@@ -196,18 +198,18 @@ def test_size_stays_below_the_limit() -> None:
     assert len(render(big).encode()) < 2_500_000
 
 
-def test_rendering_twice_gives_the_same_page(run: Run, html: str) -> None:
+def test_rendering_twice_gives_the_same_page(run: SavedRun, html: str) -> None:
     assert render(run) == html
 
 
-def long_run(requests: int) -> Run:
+def long_run(requests: int) -> SavedRun:
     """A run of so many requests, and of three plans for each."""
     random, plans = np.random.default_rng(3), 3 * requests
     base = make_run(400)
     picked = random.integers(0, 400, requests)
     rows = base.timeseries.iloc[random.integers(0, len(base.timeseries), plans)]
     start = np.arange(plans) * 0.01
-    return Run(
+    return SavedRun(
         base.summary,
         base.requests.iloc[picked].sort_values("arrival_s").reset_index(drop=True),
         rows.assign(start_s=start, end_s=start + 0.01).reset_index(drop=True),
@@ -227,7 +229,7 @@ def test_ten_times_the_requests_are_not_even_twice_the_work() -> None:
     assert len(pages[1].encode()) < 2_500_000
 
 
-def test_without_javascript_the_numbers_are_there(run: Run, html: str) -> None:
+def test_without_javascript_the_numbers_are_there(run: SavedRun, html: str) -> None:
     text = Reader(html).text
     assert "need JavaScript" in text
     for key in ("p99_ttft_ms", "output_throughput", "median_e2el_ms"):
@@ -322,7 +324,7 @@ def test_a_missing_entry_is_named() -> None:
 
 
 def test_rendering_from_files_gives_the_same_page(
-    tmp_path: Path, run: Run, html: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, run: SavedRun, html: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save(run, tmp_path)
     assert main([str(tmp_path)]) == 0
@@ -354,7 +356,7 @@ def test_a_failing_report_keeps_the_old_one(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").read_text() == "old"
 
 
-def test_read_says_what_is_broken(tmp_path: Path, run: Run) -> None:
+def test_read_says_what_is_broken(tmp_path: Path, run: SavedRun) -> None:
     save(run, tmp_path)
     (tmp_path / "summary.json").write_text("{")
     with pytest.raises(UsageError, match="not valid JSON"):
@@ -411,7 +413,7 @@ def test_headroom_is_not_said_to_keep_the_limits(met: bool | None) -> None:
     assert ("infersim find" in headroom.detail) == (met is not None)
 
 
-def test_latencies_of_the_table_are_those_of_the_summary(run: Run) -> None:
+def test_latencies_of_the_table_are_those_of_the_summary(run: SavedRun) -> None:
     table = tables.latencies(run.summary)
     rows = {row[0].text: [cell.value for cell in row[1:]] for row in table.rows}
     assert rows["TTFT"][5] == run.summary["p99_ttft_ms"]
@@ -420,7 +422,7 @@ def test_latencies_of_the_table_are_those_of_the_summary(run: Run) -> None:
     assert rows["Queue time"][0] == run.summary["infersim"]["queue_ms"]["mean"]
 
 
-def test_the_largest_operator_comes_first(run: Run) -> None:
+def test_the_largest_operator_comes_first(run: SavedRun) -> None:
     rows = work.operator_table(run.summary).rows
     values = [row[1].value for row in rows]
     assert values == sorted(values, reverse=True)
@@ -567,12 +569,12 @@ def colours(value: Any) -> set[str]:
     return {value} if is_colour else set()
 
 
-def figures(run: Run) -> list[go.Figure]:
+def figures(run: SavedRun) -> list[go.Figure]:
     made = [latency_cdf.figure(run.requests, name, limit_s=0.4) for name in latency_cdf.TITLES]
     return [*made, *(build(run) for build in OF_RUNS.values())]
 
 
-def test_figures_use_only_colours_that_have_a_dark_twin(run: Run) -> None:
+def test_figures_use_only_colours_that_have_a_dark_twin(run: SavedRun) -> None:
     run.timeseries["preemptions"] = 1
     known = {*theme.dark_twins(), "rgba(0, 0, 0, 0)"}
     for figure in figures(run):
@@ -601,13 +603,13 @@ def test_text_has_contrast(pair: tuple[str, float], side: str) -> None:
     assert (max(both) + 0.05) / (min(both) + 0.05) >= least
 
 
-def test_percentiles_are_marked_as_the_summary_has_them(run: Run) -> None:
+def test_percentiles_are_marked_as_the_summary_has_them(run: SavedRun) -> None:
     marks = latency_cdf.figure(run.requests, "ttft").data[-1]
     expected = [run.summary[f"p{p}_ttft_ms"] for p in latency_cdf.MARKS]
     assert np.asarray(marks.x) == pytest.approx(expected)
 
 
-def test_the_curve_is_a_distribution(run: Run) -> None:
+def test_the_curve_is_a_distribution(run: SavedRun) -> None:
     curve = latency_cdf.figure(run.requests, "e2el").data[0]
     assert (np.diff(np.asarray(curve.x)) >= 0).all()
     assert np.asarray(curve.y)[[0, -1]].tolist() == [0, 1]
@@ -640,7 +642,7 @@ def test_the_timeline_is_thinned_and_names_its_axes() -> None:
     ]
 
 
-def test_preemptions_have_a_panel_if_there_were_any(run: Run) -> None:
+def test_preemptions_have_a_panel_if_there_were_any(run: SavedRun) -> None:
     calm = run.timeseries.assign(preemptions=0)
     quiet = timeline.figure(calm, run.requests, kv_tokens=KV_TOKENS)
     assert "preemptions" not in str(quiet.layout)

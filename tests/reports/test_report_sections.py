@@ -26,7 +26,7 @@ from reports.figures.latency_bands import EDGES, PARTS, TITLES, bands
 from reports.figures.memory_parts import gpu_memory as in_memory
 from reports.figures.steps import fleet_steps, nice_width, replica_count
 from reports.frame.formats import phrase
-from reports.frame.run_directory import Run
+from reports.frame.run_directory import SavedRun
 from reports.pages.run import latency, limits, memory, moments, traffic, work
 from reports.pages.run.missing import OLDER
 from sim.metrics.latency_parts import PARTS as ALL_PARTS
@@ -51,11 +51,11 @@ SCENARIO = {
 
 
 @pytest.fixture(scope="module")
-def run() -> Run:
+def run() -> SavedRun:
     """A run in which requests wait, share iterations and are preempted."""
     result = sim.simulate(sim.load_scenario(SCENARIO))
     assert result.summary["infersim"]["preemptions"] > 0
-    return Run(
+    return SavedRun(
         summary=result.summary,
         requests=result.requests,
         timeseries=result.timeseries,
@@ -64,11 +64,11 @@ def run() -> Run:
     )
 
 
-def own(run: Run) -> Any:
+def own(run: SavedRun) -> Any:
     return run.summary["infersim"]
 
 
-def without(run: Run, *names: str) -> Run:
+def without(run: SavedRun, *names: str) -> SavedRun:
     """The same run as an older version would have left it, without entries of the summary."""
     kept = {key: value for key, value in own(run).items() if key not in names}
     return dataclasses.replace(run, summary={**run.summary, "infersim": kept})
@@ -84,7 +84,7 @@ def test_the_parts_are_those_that_the_simulator_writes() -> None:
 
 
 @pytest.mark.parametrize("of", ["ttft", "e2el"])
-def test_parts_add_up_to_the_latency_in_every_band(run: Run, of: Any) -> None:
+def test_parts_add_up_to_the_latency_in_every_band(run: SavedRun, of: Any) -> None:
     found = bands(run.requests, of)
     assert found is not None
     np.testing.assert_allclose(sum(found.parts.values()), found.whole, rtol=1e-12)
@@ -97,7 +97,7 @@ def test_parts_add_up_to_the_latency_in_every_band(run: Run, of: Any) -> None:
     assert found.whole[-1] == pytest.approx(values[round(len(values) * 0.99) :].mean())
 
 
-def test_the_figure_stacks_to_the_latency(run: Run) -> None:
+def test_the_figure_stacks_to_the_latency(run: SavedRun) -> None:
     found = bands(run.requests, "ttft")
     assert found is not None
     drawn = latency_parts.figure(found, "ttft")
@@ -107,7 +107,7 @@ def test_the_figure_stacks_to_the_latency(run: Run) -> None:
     assert {trace.name for trace in drawn.data} >= {"queue", "own prefill"}
 
 
-def test_the_tables_have_the_same_parts_and_their_sum(run: Run) -> None:
+def test_the_tables_have_the_same_parts_and_their_sum(run: SavedRun) -> None:
     plots, listed = latency.parts(run.summary, run.requests)
     assert [plot.spec is not None for plot in plots] == [True, True]
     for table in listed:
@@ -126,7 +126,7 @@ def test_few_requests_leave_bands_out() -> None:
 # ---- limits --------------------------------------------------------------------------------------
 
 
-def test_attainment_is_that_of_the_requests_with_an_interval_around_it(run: Run) -> None:
+def test_attainment_is_that_of_the_requests_with_an_interval_around_it(run: SavedRun) -> None:
     judged = run.requests[~run.requests["warmup"]]
     found = {each.title: each for each in limits.attained(run.summary)}
     assert found["TTFT"].share == pytest.approx((judged["ttft_s"] <= 0.15).mean())
@@ -141,7 +141,7 @@ def test_attainment_is_that_of_the_requests_with_an_interval_around_it(run: Run)
         assert each.high - each.low >= 3.8 * naive  # neighbours are alike: never less than if not
 
 
-def test_the_limit_that_breaks_first_is_named_with_its_margin(run: Run) -> None:
+def test_the_limit_that_breaks_first_is_named_with_its_margin(run: SavedRun) -> None:
     table = limits.table(run.summary, run.requests)
     used = {row[0].text: float(str(row[6].value)) for row in table.rows}
     first = max(used, key=lambda title: used[title])
@@ -158,7 +158,7 @@ def test_the_limit_that_breaks_first_is_named_with_its_margin(run: Run) -> None:
 def test_a_limit_that_may_be_either_way_says_so(
     low: float, high: float, share: float, tone: str
 ) -> None:
-    each = attainment.Attained("TTFT", share, low, high)
+    each = attainment.AttainedLimit("TTFT", share, low, high)
     assert each.tone(0.95) == tone
     trace = attainment.figure([each], 0.95).data[1]
     assert trace.marker.symbol == attainment.SYMBOLS[tone]
@@ -178,7 +178,7 @@ def test_repetitions_have_the_interval_of_their_mean() -> None:
 # ---- memory --------------------------------------------------------------------------------------
 
 
-def test_the_memory_of_a_gpu_adds_up(run: Run) -> None:
+def test_the_memory_of_a_gpu_adds_up(run: SavedRun) -> None:
     given = own(run)["memory"]
     found = in_memory(given, run.timeseries)
     assert sum(found.parts.values()) == pytest.approx(given["gpu_bytes"])
@@ -195,7 +195,7 @@ def test_the_memory_of_a_gpu_adds_up(run: Run) -> None:
     assert ends[-1] == pytest.approx(given["gpu_bytes"] / 2**30)
 
 
-def test_too_many_blocks_are_told(run: Run) -> None:
+def test_too_many_blocks_are_told(run: SavedRun) -> None:
     given = own(run)["memory"] | {"kv_cache_bytes": 90e9}
     found = in_memory(given, run.timeseries)
     assert found.parts["outside"] == 0
@@ -205,7 +205,7 @@ def test_too_many_blocks_are_told(run: Run) -> None:
     assert "more than the GPU has" in plot.caption
 
 
-def test_the_cache_over_time_is_whole_at_any_time(run: Run) -> None:
+def test_the_cache_over_time_is_whole_at_any_time(run: SavedRun) -> None:
     tokens, replicas = own(run)["kv_cache"]["tokens"], 2
     steps = fleet_steps(run.timeseries, run.requests)
     found = kv_map.parts(steps, tokens * replicas)
@@ -233,7 +233,7 @@ def test_the_cache_of_a_long_run_is_drawn_as_large_as_it_is() -> None:
     assert max(most.y) == pytest.approx(float((used + empty).max()) / tokens, rel=1e-6)
 
 
-def test_the_cache_over_time_has_the_means_of_the_summary(run: Run) -> None:
+def test_the_cache_over_time_has_the_means_of_the_summary(run: SavedRun) -> None:
     steps = fleet_steps(run.timeseries, run.requests)
     lasted = np.diff(steps.time)
     usable = (own(run)["kv_cache"]["tokens"] - own(run)["kv_cache"]["block_size"]) * 2
@@ -245,7 +245,7 @@ def test_the_cache_over_time_has_the_means_of_the_summary(run: Run) -> None:
 # ---- where the time goes -------------------------------------------------------------------------
 
 
-def test_operators_split_by_bound_add_up_to_both(run: Run) -> None:
+def test_operators_split_by_bound_add_up_to_both(run: SavedRun) -> None:
     shares, done = own(run)["time_by_operator"], own(run)["operators"]
     drawn = operator_time.figure(shares, done)
     rows = np.zeros(len(shares))
@@ -256,7 +256,7 @@ def test_operators_split_by_bound_add_up_to_both(run: Run) -> None:
     assert [text.strip() for text in drawn.layout.yaxis.ticktext][-1] == max(shares, key=shares.get)
 
 
-def test_the_table_of_operators_accounts_for_all_of_the_busy_time(run: Run) -> None:
+def test_the_table_of_operators_accounts_for_all_of_the_busy_time(run: SavedRun) -> None:
     table = work.operator_table(run.summary)
     busy = (run.timeseries["end_s"] - run.timeseries["start_s"]).sum()
     columns = [column.title for column in table.columns]
@@ -272,7 +272,7 @@ def test_the_table_of_operators_accounts_for_all_of_the_busy_time(run: Run) -> N
     assert gemm[5].value == pytest.approx(float(str(flop)) / float(str(moved)))
 
 
-def test_no_operating_point_lies_above_the_roof(run: Run) -> None:
+def test_no_operating_point_lies_above_the_roof(run: SavedRun) -> None:
     found = run.charts["roofline"]
     for point in found["points"]:
         roof = min(found["peak_flops"], found["bandwidth"] * point["flops"] / point["bytes"])
@@ -296,7 +296,7 @@ def test_names_of_operators_are_text_and_not_markup() -> None:
 # ---- distributions, traffic, moments -------------------------------------------------------------
 
 
-def test_the_gaps_between_tokens_have_the_percentiles_of_the_summary(run: Run) -> None:
+def test_the_gaps_between_tokens_have_the_percentiles_of_the_summary(run: SavedRun) -> None:
     drawn = itl_cdf.figure(run.charts["itl"], itl_cdf.stated(run.summary))
     marks = drawn.data[-1]
     assert np.asarray(marks.x) == pytest.approx([run.summary[f"p{p}_itl_ms"] for p in (50, 90, 99)])
@@ -324,7 +324,7 @@ def test_histograms_count_every_value_once(whole: bool) -> None:
             assert (found.edges % 1 == 0.5).all()
 
 
-def test_the_workload_is_that_of_all_requests(run: Run) -> None:
+def test_the_workload_is_that_of_all_requests(run: SavedRun) -> None:
     prompts, outputs, gaps = traffic.workload(run.requests)
     mean = run.requests["prompt_tokens"].mean()
     assert prompts.caption.startswith(f"400 requests: mean {mean:,.0f} tokens")
@@ -340,7 +340,7 @@ def test_the_workload_is_that_of_all_requests(run: Run) -> None:
     assert traffic.workload(at_once)[2].caption == "All requests arrived at once."
 
 
-def test_what_happens_is_counted_once(run: Run) -> None:
+def test_what_happens_is_counted_once(run: SavedRun) -> None:
     end = float(run.timeseries["end_s"].max())
     width = nice_width(end, 50)
     edges = np.arange(math.ceil(end / width) + 1) * width
@@ -367,7 +367,7 @@ def test_tokens_of_an_iteration() -> None:
     assert prefill.most.tolist() == [0, 500, 0, 700]
 
 
-def test_the_timeline_says_whether_anybody_was_preempted(run: Run) -> None:
+def test_the_timeline_says_whether_anybody_was_preempted(run: SavedRun) -> None:
     assert "preempted" not in moments.whole_run(run.summary, run.requests, run.timeseries).caption
     calm = run.timeseries.assign(preemptions=0)
     told = moments.whole_run(run.summary, run.requests, calm).caption
@@ -380,13 +380,13 @@ def test_the_timeline_says_whether_anybody_was_preempted(run: Run) -> None:
 # ---- what is missing -----------------------------------------------------------------------------
 
 
-def test_a_run_has_every_figure(run: Run) -> None:
+def test_a_run_has_every_figure(run: SavedRun) -> None:
     html = render(run)
     assert [name for name in FIGURES if f'data-spec="spec-{name}"' not in html] == []
     assert len(html.encode()) < 2_500_000
 
 
-def test_a_run_directory_of_an_older_version_says_what_it_lacks(run: Run) -> None:
+def test_a_run_directory_of_an_older_version_says_what_it_lacks(run: SavedRun) -> None:
     old = without(run, "operators", "memory", "precision")
     verdict = own(old)["verdict"]
     verdict = {key: value for key, value in verdict.items() if not key.startswith("attainment_")}
@@ -411,7 +411,7 @@ def test_a_run_directory_of_an_older_version_says_what_it_lacks(run: Run) -> Non
     assert "What bound each operator is not in this run directory" in text
 
 
-def test_an_observed_run_says_what_it_cannot_know(run: Run) -> None:
+def test_an_observed_run_says_what_it_cannot_know(run: SavedRun) -> None:
     seen = without(run)
     seen.summary["infersim"] |= {
         "verdict": own(run)["verdict"] | {"state": "observed", "headroom": None},
@@ -448,7 +448,7 @@ def test_an_observed_run_says_what_it_cannot_know(run: Run) -> None:
         assert f'id="{section}"' not in html
 
 
-def test_a_cache_of_unknown_size_is_not_mapped(run: Run) -> None:
+def test_a_cache_of_unknown_size_is_not_mapped(run: SavedRun) -> None:
     cache = own(run)["kv_cache"] | {"tokens": None, "max_concurrency": None}
     summary = {**run.summary, "infersim": own(run) | {"kv_cache": cache}}
     plot = memory.cache_over_time(summary, run.requests, run.timeseries)

@@ -11,7 +11,7 @@ import pytest
 import sim
 from reports.figures import attainment, latency_cdf
 from reports.frame.formats import NARROW_SPACE
-from reports.frame.run_directory import Run
+from reports.frame.run_directory import SavedRun
 from reports.pages.run import head, limits
 from reports.pages.run.slo import judged, percent
 from reports.pages.run.verdict import verdict
@@ -22,15 +22,15 @@ from sim.terminal.run import run_view
 from tests.planning_fixtures import SMALL
 
 
-def page(slo: dict[str, Any] | None, **changes: object) -> Run:
+def page(slo: dict[str, Any] | None, **changes: object) -> SavedRun:
     scenario = load_scenario({**SMALL, "slo": slo}).override(
         {"run.requests": 600, "run.warmup": 0, **changes}
     )
     result = sim.simulate(scenario)
-    return Run(result.summary, result.requests, result.timeseries, scenario.to_yaml())
+    return SavedRun(result.summary, result.requests, result.timeseries, scenario.to_yaml())
 
 
-def answers(run: Run) -> dict[str, Any]:
+def answers(run: SavedRun) -> dict[str, Any]:
     found = verdict(run.summary)
     return {"head": found, **{answer.key: answer for answer in found.answers}}
 
@@ -39,7 +39,7 @@ def plain(text: str) -> str:
     return text.replace(NARROW_SPACE, " ")
 
 
-def limit_at(run: Run, metric: str, share: float) -> str:
+def limit_at(run: SavedRun, metric: str, share: float) -> str:
     """The latency that this share of the requests keeps, as a limit."""
     values = run.requests[f"{metric}_s"].to_numpy(float)
     return f"{float(np.nanquantile(values, share))!r}s"

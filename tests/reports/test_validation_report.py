@@ -15,7 +15,7 @@ from calibrate.validation.observed import read_observed
 from calibrate.validation.prediction import Variant, question
 from calibrate.validation.series import series
 from reports.figures.observed_iterations import MOST_POINTS, by_regime
-from reports.figures.observed_latencies import Sample, figure
+from reports.figures.observed_latencies import LatencySample, figure
 from reports.frame import theme
 from reports.pages.validation import Frames, render_validation
 from reports.pages.validation.page import SECTIONS
@@ -139,9 +139,11 @@ def test_a_long_run_is_thinned():
 
 
 def test_a_weighted_sample_is_drawn_as_often_as_it_was_seen():
-    sample = Sample(pd.Series([1.0, 2.0, 3.0]).to_numpy(), pd.Series([1.0, 8.0, 1.0]).to_numpy())
+    sample = LatencySample(
+        pd.Series([1.0, 2.0, 3.0]).to_numpy(), pd.Series([1.0, 8.0, 1.0]).to_numpy()
+    )
     assert sample.median() == 2.0
-    drawn = figure("ITL", sample, Sample(sample.values[:0]))
+    drawn = figure("ITL", sample, LatencySample(sample.values[:0]))
     (curve,) = drawn.data
     assert list(curve.y) == pytest.approx([0, 0.1, 0.9, 1.0], abs=1e-6)
     assert drawn.layout.xaxis.title.text == "ITL (ms)"

@@ -19,7 +19,7 @@ import pytest
 
 import sim
 from calibrate.device import DeviceFacts
-from calibrate.measurement_store import Store as Table
+from calibrate.measurement_store import MeasurementStore as Table
 from calibrate.measurements import Measurement, facts_of, read
 from calibrate.profile import write_profile
 from calibrate.session import models_of

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.observers.vllm_batches import Recording, record
+from calibrate.observers.vllm_batches import VllmRecording, record
 from sim.errors import UsageError
 from tests.conformance.replay import replay, sorted_step
 from tests.places import ROOT
@@ -23,8 +23,8 @@ HAVE_VLLM = importlib.util.find_spec("vllm") is not None
 needs_vllm = pytest.mark.skipif(not HAVE_VLLM, reason="vLLM is not installed")
 
 
-def load(path: Path) -> Recording:
-    return Recording.loads(path.read_text(encoding="utf-8"))
+def load(path: Path) -> VllmRecording:
+    return VllmRecording.loads(path.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)

@@ -32,8 +32,7 @@ from sim.selftest.queues import (
     processor_sharing,
     single_server,
 )
-from sim.workload.traffic import Chunk as TrafficChunk
-from sim.workload.traffic import OpenTraffic
+from sim.workload.traffic import OpenTraffic, TrafficChunk
 
 REQUESTS = 8_000
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sim.results.trail_files import absence_columns, chunk_columns
 from sim.trails.courses import Courses
 from sim.trails.iterations import Columns, Iterations
-from sim.trails.seats import Part, Seating, overlapping, seating
+from sim.trails.seats import Seating, SlotPart, overlapping, seating
 from sim.trails.tokens import token_times
 from tests.harness import LineTimer, Played, play
 from tests.loop.test_leaps import open_traffic, prices, schedulers
@@ -120,15 +120,15 @@ def test_by_hand() -> None:
     ]
     found = seating(requests, Iterations(plans, 0), [0], 8.0, courses=courses)
     assert [part for stay in found.stays for part in stay.parts] == [
-        Part("queue", -1.0, 0.0),
-        Part("prefill", 0.0, 1.0, 4),
-        Part("decode", 1.0, 2.0),
-        Part("preempted", 2.0, 3.0),
-        Part("prefill", 3.0, 4.0, 4),
-        Part("preempted", 4.0, 5.0),
-        Part("prefill", 5.0, 6.0, 4),
-        Part("prefill", 6.0, 7.0, 2),
-        Part("decode", 7.0, 8.0),
+        SlotPart("queue", -1.0, 0.0),
+        SlotPart("prefill", 0.0, 1.0, 4),
+        SlotPart("decode", 1.0, 2.0),
+        SlotPart("preempted", 2.0, 3.0),
+        SlotPart("prefill", 3.0, 4.0, 4),
+        SlotPart("preempted", 4.0, 5.0),
+        SlotPart("prefill", 5.0, 6.0, 4),
+        SlotPart("prefill", 6.0, 7.0, 2),
+        SlotPart("decode", 7.0, 8.0),
     ]
     assert [how for _, how in token_times(requests, plans)] == ["preempted"]
 

@@ -5,6 +5,6 @@ package is optional and never imported: its tables are read where it is installe
 What comes into the project are fitted parameters with their source, not the data.
 """
 
-from calibrate.importers.aiconfigurator.tables import Table, Tables, locate
+from calibrate.importers.aiconfigurator.tables import KernelTable, Tables, locate
 
-__all__ = ["Table", "Tables", "locate"]
+__all__ = ["KernelTable", "Tables", "locate"]

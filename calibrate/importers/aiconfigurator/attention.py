@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from calibrate.data import Data
 from calibrate.dense import dense_layer, dense_models
 from calibrate.fit import fit
-from calibrate.importers.aiconfigurator.tables import L2_BYTES, Table, Tables, gpu_of, require
+from calibrate.importers.aiconfigurator.tables import L2_BYTES, KernelTable, Tables, gpu_of, require
 from sim.cost.kernels import decode_attention, prefill_attention
 from sim.cost.kernels.form import Ceilings, Floats, Form
 from sim.errors import InfersimError
@@ -99,7 +99,7 @@ def fit_system(
 def _fitted(
     form: Form,
     data: Data,
-    table: Table,
+    table: KernelTable,
     rows: pd.DataFrame,
     axes: Mapping[str, tuple[float, ...]],
 ) -> KernelFit:
@@ -119,12 +119,12 @@ def ceilings(system: str) -> Ceilings:
     return Ceilings(gpu.flops("bf16"), gpu.bandwidth, gpu.sms, L2_BYTES[system])
 
 
-def decode_rows(table: Table, precision: str) -> pd.DataFrame:
+def decode_rows(table: KernelTable, precision: str) -> pd.DataFrame:
     """Rows of the generation table that the fit uses, with ``q_heads`` and ``kv_heads``."""
     return _main_kernel(_usable(table, precision))
 
 
-def prefill_rows(table: Table, precision: str) -> pd.DataFrame:
+def prefill_rows(table: KernelTable, precision: str) -> pd.DataFrame:
     """Rows of the context table that the fit uses, with ``q_heads`` and ``kv_heads``."""
     rows = _usable(table, precision)
     rows = rows[(rows["isl"] > 1) & (rows["step"] == 0)]
@@ -132,7 +132,7 @@ def prefill_rows(table: Table, precision: str) -> pd.DataFrame:
     return _main_kernel(sixteen if len(sixteen) >= MOST * len(eight) else eight)
 
 
-def _usable(table: Table, precision: str) -> pd.DataFrame:
+def _usable(table: KernelTable, precision: str) -> pd.DataFrame:
     """Rows of that precision without what the module's docstring leaves out."""
     needed = ("batch_size", "isl", "step", "num_heads", "num_key_value_heads", "attn_dtype")
     require(table, (*needed, "kv_cache_dtype", "beam_width", "kernel_source", "latency"))

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from calibrate.data import Data
 from calibrate.dense import dense_layer, dense_models
 from calibrate.fit import fit
-from calibrate.importers.aiconfigurator.tables import L2_BYTES, Table, Tables, require
+from calibrate.importers.aiconfigurator.tables import L2_BYTES, KernelTable, Tables, require
 from sim import catalog
 from sim.cost.kernels import gemm, stream
 from sim.cost.kernels.form import Ceilings
@@ -92,7 +92,7 @@ def fit_system(
     return found
 
 
-def fit_precision(table: Table, rows: pd.DataFrame, precision: str) -> KernelFit:
+def fit_precision(table: KernelTable, rows: pd.DataFrame, precision: str) -> KernelFit:
     """The fit of one precision to the ``rows`` of it."""
     data = to_data(rows)
     axes = {name: tuple(np.round(np.log2(knots), 4).tolist()) for name, knots in AXES.items()}
@@ -123,7 +123,7 @@ def to_data(rows: pd.DataFrame) -> Data:
     return Data({"m": m, "n": n, "k": k}, seconds, weight / weight.mean())
 
 
-def ceilings(table: Table, precision: str) -> Ceilings:
+def ceilings(table: KernelTable, precision: str) -> Ceilings:
     """The GPU's data sheet, with the cache that the collector left warm."""
     gpu = table.gpu
     return Ceilings(

@@ -25,7 +25,7 @@ import pandas as pd
 
 from calibrate.data import Data
 from calibrate.fit import fit
-from calibrate.importers.aiconfigurator.tables import Table, Tables
+from calibrate.importers.aiconfigurator.tables import KernelTable, Tables
 from sim import catalog
 from sim.cost import Deployment
 from sim.cost.kernels import latent_attention, sparse_attention
@@ -123,7 +123,7 @@ def _fits(
     return found
 
 
-def usable(table: Table, operator: str, kv_cache: str) -> pd.DataFrame:
+def usable(table: KernelTable, operator: str, kv_cache: str) -> pd.DataFrame:
     """Rows of one ``kv_cache_dtype`` without what the module's docstring leaves out."""
     rows = table.frame
     kept = (rows["kv_cache_dtype"] == kv_cache) & (rows["latency"] > 0)
@@ -140,7 +140,7 @@ def usable(table: Table, operator: str, kv_cache: str) -> pd.DataFrame:
     return chosen
 
 
-def fit_rows(table: Table, operator: str, rows: pd.DataFrame, precision: str) -> KernelFit:
+def fit_rows(table: KernelTable, operator: str, rows: pd.DataFrame, precision: str) -> KernelFit:
     """The fit of one precision."""
     data = to_data(table, operator, rows, precision)
     form = FORMS[operator](precision)
@@ -165,7 +165,7 @@ def _of_blocks(form: Form) -> Form:
     return replace(form, variables=variables, group=("q_heads",), seconds=seconds)
 
 
-def to_data(table: Table, operator: str, rows: pd.DataFrame, precision: str) -> Data:
+def to_data(table: KernelTable, operator: str, rows: pd.DataFrame, precision: str) -> Data:
     """Points of the form, with the seconds of the rest of each block."""
     named = "model" in rows
     columns = [*(["model", "gemm_type"] if named else []), *KEYS]
@@ -183,7 +183,7 @@ def to_data(table: Table, operator: str, rows: pd.DataFrame, precision: str) -> 
 
 
 def _columns(
-    table: Table, operator: str, rows: pd.DataFrame, of: tuple[str, str, str] | None
+    table: KernelTable, operator: str, rows: pd.DataFrame, of: tuple[str, str, str] | None
 ) -> dict[str, Floats]:
     """Shape, rest and seconds of the rows of one model and one format of the products."""
     model = catalog.model(of[0] if of else "deepseek-v3")
@@ -223,7 +223,7 @@ def _widths(attention: Latent, like: Floats) -> dict[str, Floats]:
 
 
 def _rest(
-    table: Table, heads: int, tokens: Floats, name: str, products: str, kv_cache: str
+    table: KernelTable, heads: int, tokens: Floats, name: str, products: str, kv_cache: str
 ) -> Floats:
     """Seconds of a block but for attention, for so many tokens in the pass."""
     model = catalog.model(name)

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from calibrate.data import Data
 from calibrate.fit import fit
 from calibrate.importers.aiconfigurator.routing import COUNTS, with_counts
-from calibrate.importers.aiconfigurator.tables import L2_BYTES, Table, Tables, require
+from calibrate.importers.aiconfigurator.tables import L2_BYTES, KernelTable, Tables, require
 from calibrate.known_shapes import with_known
 from sim.cost.kernels import moe
 from sim.cost.kernels.form import Ceilings
@@ -108,7 +108,7 @@ def fit_system(
     return {operator: fits for operator, fits in found.items() if fits}
 
 
-def _newest(tables: Tables, system: str, framework: str) -> Table:
+def _newest(tables: Tables, system: str, framework: str) -> KernelTable:
     """The newest table with at least half as many rows as the longest."""
     versions = tables.versions(system, "moe", framework, "moe_perf")
     found = [tables.read(system, "moe", framework, "moe_perf", version) for version in versions]
@@ -117,7 +117,7 @@ def _newest(tables: Tables, system: str, framework: str) -> Table:
     return whole[-1] if whole else tables.read(system, "moe", framework, "moe_perf")
 
 
-def usable(table: Table, name: str) -> pd.DataFrame:
+def usable(table: KernelTable, name: str) -> pd.DataFrame:
     """Rows of one ``moe_dtype`` without what the module's docstring leaves out."""
     rows = table.frame
     kept = (rows["moe_dtype"] == name) & (rows["latency"] > 0) & (rows["moe_ep_size"] <= MOST_RANKS)
@@ -146,7 +146,7 @@ def _family(kernel: str) -> str:
     return next((word for word in FAMILIES if word in kernel.lower()), kernel)
 
 
-def fit_rows(table: Table, rows: pd.DataFrame, precision: str) -> KernelFit:
+def fit_rows(table: KernelTable, rows: pd.DataFrame, precision: str) -> KernelFit:
     """The fit of one precision to the ``rows`` of it, with the tables of their shapes."""
     form, data, limits = moe.form(precision), to_data(rows), ceilings(table, precision)
     found = fit(form, data, limits, kernel=table.source(rows), judged=on_few_gpus(data))
@@ -170,7 +170,7 @@ def to_data(rows: pd.DataFrame) -> Data:
     return Data(columns, seconds, np.ones(len(rows)))
 
 
-def ceilings(table: Table, precision: str) -> Ceilings:
+def ceilings(table: KernelTable, precision: str) -> Ceilings:
     """The GPU's data sheet, and the cache that the collector left warm."""
     gpu = table.gpu
     peak = gpu.flops(moe.FORMATS[precision].arithmetic)

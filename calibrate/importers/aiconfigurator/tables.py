@@ -36,7 +36,7 @@ on less finds there again, and a model's layers do not."""
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class KernelTable:
     """One table, and where it comes from."""
 
     frame: pd.DataFrame
@@ -81,7 +81,7 @@ class Tables:
 
     def read(
         self, system: str, family: str, framework: str, table: str, version: str | None = None
-    ) -> Table:
+    ) -> KernelTable:
         """One table of ``version``, or of the newest that has it."""
         versions = self.versions(system, family, framework, table)
         if not versions:
@@ -93,7 +93,7 @@ class Tables:
             frame = pd.read_parquet(path)
         except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
             raise InfersimError(f"{path}: not a table that can be read ({error})") from None
-        return Table(frame, system, framework, chosen)
+        return KernelTable(frame, system, framework, chosen)
 
 
 def locate(path: Path | None = None) -> Tables:
@@ -126,7 +126,7 @@ def gpu_of(system: str) -> GpuSpec:
     return catalog.gpu(names("aiconfigurator")[system])
 
 
-def require(table: Table, columns: Iterable[str]) -> None:
+def require(table: KernelTable, columns: Iterable[str]) -> None:
     """Raises InfersimError unless the table has these columns."""
     missing = sorted(set(columns) - set(table.frame.columns))
     if missing:

@@ -10,7 +10,7 @@ from reports.figures import waterfall
 from reports.figures.naming import TITLES
 from reports.frame.content import Headline, Plot, to_json
 from reports.frame.formats import MISSING
-from reports.frame.tables import Cell, Column, Table
+from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.study import (
     HEADS,
     page,
@@ -72,21 +72,21 @@ def _plot(document: Mapping[str, Any], figure: Mapping[str, Any]) -> Plot:
     return Plot(f"waterfall-{key}", TITLES[key], METRIC[key].definition, note, drawn)
 
 
-def _columns(document: Mapping[str, Any], first: str) -> tuple[Column, ...]:
-    return (Column(first, False), *(HEADS[figure["key"]] for figure in figures(document)))
+def _columns(document: Mapping[str, Any], first: str) -> tuple[PageColumn, ...]:
+    return (PageColumn(first, False), *(HEADS[figure["key"]] for figure in figures(document)))
 
 
-def _steps(document: Mapping[str, Any]) -> Table:
+def _steps(document: Mapping[str, Any]) -> PageTable:
     found = figures(document)
     rows = [(text("baseline"), *(value(f["key"], f["baseline"]) for f in found))]
     for index, step in enumerate(found[0]["steps"]):
         reached = (value(f["key"], f["steps"][index]["value"]) for f in found)
         rows.append((text(f"+ {step['title']}"), *reached))
     columns = _columns(document, "Configuration")
-    return Table("steps", "Added one after the other", columns, tuple(rows))
+    return PageTable("steps", "Added one after the other", columns, tuple(rows))
 
 
-def _parts(document: Mapping[str, Any]) -> Table:
+def _parts(document: Mapping[str, Any]) -> PageTable:
     found = figures(document)
     rows = [
         (text(part["title"]), *(_part(f, f["parts"][index]) for f in found))
@@ -98,7 +98,7 @@ def _parts(document: Mapping[str, Any]) -> Table:
         caption += ", or differences (+, -), which add up to it"
     first, *columns = _columns(document, "Technique")
     plain = (column._replace(title=column.title.partition(" (")[0], unit="") for column in columns)
-    return Table("parts", caption, (first, *plain), tuple(rows))
+    return PageTable("parts", caption, (first, *plain), tuple(rows))
 
 
 def _part(figure: Mapping[str, Any], part: Mapping[str, Any]) -> Cell:
@@ -106,7 +106,7 @@ def _part(figure: Mapping[str, Any], part: Mapping[str, Any]) -> Cell:
     return Cell(MISSING if told == "-" else told, part[kind(figure)])
 
 
-def _subsets(document: Mapping[str, Any]) -> Table:
+def _subsets(document: Mapping[str, Any]) -> PageTable:
     rows = tuple(
         (
             text(", ".join(row["with"]) or "baseline"),
@@ -116,5 +116,5 @@ def _subsets(document: Mapping[str, Any]) -> Table:
         for row in document["subsets"]
     )
     first, *columns = _columns(document, "With")
-    columns = [first, Column("State", False), *columns]
-    return Table("subsets", "Every set that was simulated", tuple(columns), rows)
+    columns = [first, PageColumn("State", False), *columns]
+    return PageTable("subsets", "Every set that was simulated", tuple(columns), rows)

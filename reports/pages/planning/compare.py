@@ -11,7 +11,7 @@ from reports.frame.asked import on_gpus, question
 from reports.frame.content import Headline, Plot, to_json
 from reports.frame.formats import MISSING, NARROW_SPACE, Kind, show
 from reports.frame.page import fill
-from reports.frame.tables import Cell, Column, Table
+from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.study import reasons
 from sim.metrics.definitions import DEFINITIONS as OF_RUNS
 from sim.metrics.definitions import METRICS, Definition
@@ -147,9 +147,9 @@ def _kind(unit: str) -> Kind:
     return "share" if unit == "share" else "usd" if unit == "USD" else "number"
 
 
-def _column(entry: Mapping[str, Any]) -> Column:
+def _column(entry: Mapping[str, Any]) -> PageColumn:
     of = "ms" if entry["unit"] == "ms" else ""
-    return Column(head(entry), definition=DEFINED.get(entry["key"]), unit=of)
+    return PageColumn(head(entry), definition=DEFINED.get(entry["key"]), unit=of)
 
 
 def _names(document: Mapping[str, Any], index: int) -> list[Cell]:
@@ -160,12 +160,14 @@ def _names(document: Mapping[str, Any], index: int) -> list[Cell]:
     return shown
 
 
-def _heads(document: Mapping[str, Any]) -> list[Column]:
-    heads = [Column(axis["name"], False) for axis in varied(document)] or [Column("Variant", False)]
-    return [*([Column("#", False)] if variants.numbered(document) else []), *heads]
+def _heads(document: Mapping[str, Any]) -> list[PageColumn]:
+    heads = [PageColumn(axis["name"], False) for axis in varied(document)] or [
+        PageColumn("Variant", False)
+    ]
+    return [*([PageColumn("#", False)] if variants.numbered(document) else []), *heads]
 
 
-def _means(document: Mapping[str, Any]) -> Table:
+def _means(document: Mapping[str, Any]) -> PageTable:
     """Every metric of every variant, the best ones marked."""
     rows = []
     for index, variant in enumerate(document["variants"]):
@@ -181,12 +183,12 @@ def _means(document: Mapping[str, Any]) -> Table:
         rows.append(tuple(cells))
     heads = _heads(document)
     heads[-1] = heads[-1]._replace(definition="tied")
-    columns = (*heads, Column("State", False), *map(_column, document["figures"]))
+    columns = (*heads, PageColumn("State", False), *map(_column, document["figures"]))
     caption = "Means; ★ is the best of a column, ~ is tied with it"
-    return Table("means", caption, columns, tuple(rows))
+    return PageTable("means", caption, columns, tuple(rows))
 
 
-def _differences(document: Mapping[str, Any]) -> Table:
+def _differences(document: Mapping[str, Any]) -> PageTable:
     """The difference to the base, with its interval, metric by metric."""
     rows = []
     for index, variant in enumerate(document["variants"]):
@@ -198,12 +200,12 @@ def _differences(document: Mapping[str, Any]) -> Table:
     columns = (
         *_heads(document),
         *(
-            Column(entry["title"], definition="difference", unit="%")
+            PageColumn(entry["title"], definition="difference", unit="%")
             for entry in document["figures"]
         ),
     )
     caption = "Differences to the base: in percent, from twice on as multiples of its value"
-    return Table("differences", caption, columns, tuple(rows))
+    return PageTable("differences", caption, columns, tuple(rows))
 
 
 def _apart(apart: Mapping[str, Any] | None) -> Cell:

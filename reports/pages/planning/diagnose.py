@@ -8,7 +8,7 @@ from typing import Any
 
 from reports.figures import mean_parts as parts
 from reports.frame.content import Headline, Plot, to_json
-from reports.frame.tables import Cell, Column, Table
+from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.study import (
     CHANGES,
     HEADS,
@@ -116,7 +116,7 @@ def _latency(document: Mapping[str, Any]) -> list[Plot]:
     ]  # fmt: skip
 
 
-def _trials(document: Mapping[str, Any]) -> Table:
+def _trials(document: Mapping[str, Any]) -> PageTable:
     now = {figure["key"]: figure["value"] for figure in document["figures"]}
     share = within(document["verdict"]["attainment"], document["verdict"]["slo_state"])
     rows = [(text("as it is"), *values(now), share, text(""))]
@@ -126,24 +126,27 @@ def _trials(document: Mapping[str, Any]) -> Table:
             share = within(trial["attainment"], trial["slo_state"])
             rows.append((text(trial["title"]), *changes, share, text(trial["effort"])))
     columns = (
-        Column("Change tried", False),
+        PageColumn("Change tried", False),
         *CHANGES.values(),
-        Column("Within SLO (%)"),
-        Column("Effort", False),
+        PageColumn("Within SLO (%)"),
+        PageColumn("Effort", False),
     )
     caption = "All changes tried, against the run as it is, and the share within the SLO"
-    return Table("trials", caption, columns, tuple(rows))
+    return PageTable("trials", caption, columns, tuple(rows))
 
 
-def _latency_table(document: Mapping[str, Any]) -> Table:
+def _latency_table(document: Mapping[str, Any]) -> PageTable:
     latency = document["latency"]
     rows = tuple(
         (text(title), *(_part(latency[name].get(part)) for name in parts.BARS))
         for part, title in parts.TITLES.items()
         if latency
     )
-    columns = (Column("Part", False), *(Column(title, unit="ms") for title in parts.BARS.values()))
-    return Table("latency", "Where the latency goes: means", columns, rows)
+    columns = (
+        PageColumn("Part", False),
+        *(PageColumn(title, unit="ms") for title in parts.BARS.values()),
+    )
+    return PageTable("latency", "Where the latency goes: means", columns, rows)
 
 
 def _part(value: float | None) -> Cell:

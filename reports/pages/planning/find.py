@@ -11,7 +11,7 @@ from reports.frame.asked import question
 from reports.frame.content import Card, Headline, Plot, to_json
 from reports.frame.formats import phrase, show
 from reports.frame.page import fill
-from reports.frame.tables import Cell, Column, Table
+from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.plan_words import FIND, chosen
 from reports.pages.planning.study import within
 from sim.metrics.definitions import METRIC
@@ -105,23 +105,25 @@ def plots(document: Mapping[str, Any]) -> list[Plot]:
     return made
 
 
-def probes(document: Mapping[str, Any]) -> Table:
+def probes(document: Mapping[str, Any]) -> PageTable:
     """Every load that was simulated."""
     columns = (
-        Column(f"Load ({document['unit']})", definition="highest"),
-        Column("Outcome", False),
-        Column("Within SLO (%)", definition="attainment"),
-        Column("from (%)", definition="interval"),
-        Column("to (%)", definition="interval"),
+        PageColumn(f"Load ({document['unit']})", definition="highest"),
+        PageColumn("Outcome", False),
+        PageColumn("Within SLO (%)", definition="attainment"),
+        PageColumn("from (%)", definition="interval"),
+        PageColumn("to (%)", definition="interval"),
         *(
-            Column(f"{name.upper()} {rank(document['shares'][name])}", definition=name, unit="ms")
+            PageColumn(
+                f"{name.upper()} {rank(document['shares'][name])}", definition=name, unit="ms"
+            )
             for name in ("ttft", "tpot")
         ),
-        Column(METRIC["output_throughput"].head, definition="output_throughput"),
-        Column("Runs"),
-        Column("Requests in each"),
+        PageColumn(METRIC["output_throughput"].head, definition="output_throughput"),
+        PageColumn("Runs"),
+        PageColumn("Requests in each"),
     )
-    return Table(
+    return PageTable(
         "probes",
         "Every load that was simulated",
         columns,

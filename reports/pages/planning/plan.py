@@ -12,7 +12,7 @@ from reports.frame.asked import question
 from reports.frame.content import Headline, Plot, to_json
 from reports.frame.formats import phrase, show
 from reports.frame.page import fill
-from reports.frame.tables import Cell, Column, Table
+from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.plan_words import PLAN, chosen
 from reports.pages.planning.study import within
 from sim.planning.points.wording import as_cheap_text, limit_name, rank
@@ -135,31 +135,33 @@ def plots(document: Mapping[str, Any]) -> list[Plot]:
     ]
 
 
-def fleets(document: Mapping[str, Any]) -> Table:
+def fleets(document: Mapping[str, Any]) -> PageTable:
     """The cheapest fleets."""
     columns = (
-        Column("#"),
-        Column("Fleet", False),
-        Column("GPUs"),
-        Column("USD/h", definition="plan_cost"),
-        Column("USD a month", definition="plan_cost"),
-        Column("USD a year", definition="plan_cost"),
-        Column("Rate at SLO (1/s)", definition="rate_at_slo"),
-        Column("Headroom (%)", definition="headroom"),
-        Column("Within SLO (%)", definition="attainment"),
-        Column("Outcome", False),
+        PageColumn("#"),
+        PageColumn("Fleet", False),
+        PageColumn("GPUs"),
+        PageColumn("USD/h", definition="plan_cost"),
+        PageColumn("USD a month", definition="plan_cost"),
+        PageColumn("USD a year", definition="plan_cost"),
+        PageColumn("Rate at SLO (1/s)", definition="rate_at_slo"),
+        PageColumn("Headroom (%)", definition="headroom"),
+        PageColumn("Within SLO (%)", definition="attainment"),
+        PageColumn("Outcome", False),
         *(
-            Column(f"{name.upper()} {rank(document['shares'][name])}", definition=name, unit="ms")
+            PageColumn(
+                f"{name.upper()} {rank(document['shares'][name])}", definition=name, unit="ms"
+            )
             for name in ("ttft", "tpot")
         ),
-        Column(PER_OUTPUT_TOKENS, definition="cost"),
-        Column(PER_TOKENS, definition="cost"),
-        Column("J/token", definition="energy"),
-        Column("Breaks first", False, "binds"),
+        PageColumn(PER_OUTPUT_TOKENS, definition="cost"),
+        PageColumn(PER_TOKENS, definition="cost"),
+        PageColumn("J/token", definition="energy"),
+        PageColumn("Breaks first", False, "binds"),
     )
     load = phrase(document["target"], "number", "requests/s")
     caption = f"The cheapest fleets, under {load} (the rate with its headroom)"
-    return Table("fleets", caption, columns, tuple(map(_fleet, document["fleets"])))
+    return PageTable("fleets", caption, columns, tuple(map(_fleet, document["fleets"])))
 
 
 def _fleet(fleet: Mapping[str, Any]) -> tuple[Cell, ...]:
@@ -183,7 +185,7 @@ def _fleet(fleet: Mapping[str, Any]) -> tuple[Cell, ...]:
     )
 
 
-def prices(document: Mapping[str, Any]) -> Table:
+def prices(document: Mapping[str, Any]) -> PageTable:
     """Whose price of each GPU was used, and below which another fleet would be the cheapest."""
     first = document["break_even"]["gpu"]
     rows = []
@@ -201,17 +203,17 @@ def prices(document: Mapping[str, Any]) -> Table:
             )
         )
     columns = (
-        Column("GPU", False),
-        Column("USD/GPU-h", definition="price"),
-        Column("Whose price", False, "price", prose=True),
-        Column("Others from", definition="price"),
-        Column("to", definition="price"),
-        Column("Wins below (USD/GPU-h)", definition="break_even"),
+        PageColumn("GPU", False),
+        PageColumn("USD/GPU-h", definition="price"),
+        PageColumn("Whose price", False, "price", prose=True),
+        PageColumn("Others from", definition="price"),
+        PageColumn("to", definition="price"),
+        PageColumn("Wins below (USD/GPU-h)", definition="break_even"),
     )
-    return Table("prices", "Prices of GPUs", columns, tuple(rows))
+    return PageTable("prices", "Prices of GPUs", columns, tuple(rows))
 
 
-def bands(document: Mapping[str, Any]) -> Table:
+def bands(document: Mapping[str, Any]) -> PageTable:
     """What the error of the cost model does to each fleet."""
     rows = []
     for fleet in document["fleets"]:
@@ -229,19 +231,21 @@ def bands(document: Mapping[str, Any]) -> Table:
             )
         )
     columns = (
-        Column("#"),
-        Column("Error (± %)", definition="error_band"),
-        Column("Replicas from"),
-        Column("to"),
-        Column("USD/h from", definition="cost"),
-        Column("to"),
-        Column("Holds the rate if slower", False, "error_band"),
-        Column("Could be overtaken by", False, "survives", prose=True),
+        PageColumn("#"),
+        PageColumn("Error (± %)", definition="error_band"),
+        PageColumn("Replicas from"),
+        PageColumn("to"),
+        PageColumn("USD/h from", definition="cost"),
+        PageColumn("to"),
+        PageColumn("Holds the rate if slower", False, "error_band"),
+        PageColumn("Could be overtaken by", False, "survives", prose=True),
     )
-    return Table("bands", "If iterations are faster or slower than predicted", columns, tuple(rows))
+    return PageTable(
+        "bands", "If iterations are faster or slower than predicted", columns, tuple(rows)
+    )
 
 
-def rejected(document: Mapping[str, Any]) -> Table | None:
+def rejected(document: Mapping[str, Any]) -> PageTable | None:
     """Every layout that is not among the cheapest, and why; None if there is none."""
     if not document["rejected"]:
         return None
@@ -255,9 +259,9 @@ def rejected(document: Mapping[str, Any]) -> Table | None:
         for each in document["rejected"]
     )
     columns = (
-        Column("Layout", False),
-        Column("Reason", False),
-        Column("USD/h at least", definition="cost"),
-        Column("In figures", False, prose=True),
+        PageColumn("Layout", False),
+        PageColumn("Reason", False),
+        PageColumn("USD/h at least", definition="cost"),
+        PageColumn("In figures", False, prose=True),
     )
-    return Table("rejected", "Not recommended", columns, rows)
+    return PageTable("rejected", "Not recommended", columns, rows)

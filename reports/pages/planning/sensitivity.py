@@ -8,7 +8,7 @@ from typing import Any
 
 from reports.figures import attained_at_ends as attained
 from reports.frame.content import Headline, Plot, to_json
-from reports.frame.tables import Cell, Column, Table
+from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.study import (
     CHANGES,
     DEFINITIONS,
@@ -92,7 +92,7 @@ def _plots(document: Mapping[str, Any], *, decided: bool) -> list[Plot]:
     return [plot for plot in tornado_plots(document, NOTE) if plot.name not in unread]
 
 
-def _inputs(document: Mapping[str, Any]) -> Table:
+def _inputs(document: Mapping[str, Any]) -> PageTable:
     now = {figure["key"]: figure["value"] for figure in document["figures"]}
     verdict = document["verdict"]
     holds = text(verdict_word(verdict["slo_state"], document["holds"]))
@@ -105,13 +105,13 @@ def _inputs(document: Mapping[str, Any]) -> Table:
     if together is not None and together["error"] is None:
         rows.append(_row(together["text"], together))
     columns = (
-        Column("Input", False),
-        Column("Within SLO (%)", definition="attainment"),
-        Column("SLO" if verdict["limits"] else "Traffic", False),
+        PageColumn("Input", False),
+        PageColumn("Within SLO (%)", definition="attainment"),
+        PageColumn("SLO" if verdict["limits"] else "Traffic", False),
         *CHANGES.values(),
     )
     caption = "Every input: changes against the unchanged run, whose metrics are on top"
-    return Table("inputs", caption, columns, tuple(rows))
+    return PageTable("inputs", caption, columns, tuple(rows))
 
 
 def _row(title: str, end: Mapping[str, Any]) -> tuple[Cell, ...]:

@@ -11,7 +11,7 @@ from reports.frame.asked import question
 from reports.frame.content import Headline, Plot, to_json
 from reports.frame.formats import MISSING, NARROW_SPACE, show
 from reports.frame.page import fill
-from reports.frame.tables import Cell, Column, Table
+from reports.frame.tables import Cell, PageColumn, PageTable
 from sim.metrics.definitions import DEFINITIONS as OF_RUNS
 from sim.metrics.definitions import METRIC, STUDIED, Definition
 from sim.planning.points.footnote_words import doubt_mark
@@ -28,8 +28,8 @@ DEFINITIONS: Mapping[str, Definition] = {
 }
 
 
-HEADS: Mapping[str, Column] = {
-    key: Column(
+HEADS: Mapping[str, PageColumn] = {
+    key: PageColumn(
         "Capacity (x traffic)" if key == "capacity" else METRIC[key].head,
         definition=METRIC[key].definition,
         unit="ms" if METRIC[key].kind == "ms" else "",
@@ -38,7 +38,7 @@ HEADS: Mapping[str, Column] = {
 }
 """A column for each figure, in the order of tables; latencies have their units in the cells."""
 
-CHANGES: Mapping[str, Column] = {
+CHANGES: Mapping[str, PageColumn] = {
     key: column._replace(title=column.title.partition(" (")[0], unit="%")
     for key, column in HEADS.items()
 }
@@ -54,8 +54,8 @@ def page(
     setup: Sequence[tuple[str, str]],
     plots: Sequence[Plot],
     wide: Sequence[Plot] = (),
-    tables: Sequence[Table],
-    failures: Table | None,
+    tables: Sequence[PageTable],
+    failures: PageTable | None,
     definitions: Mapping[str, Definition] = DEFINITIONS,
     **content: Any,
 ) -> str:
@@ -98,7 +98,7 @@ def tornado_plots(document: Mapping[str, Any], note: str) -> list[Plot]:
     ]
 
 
-def _cut(note: str, bars: Sequence[tornado.Bar]) -> str:
+def _cut(note: str, bars: Sequence[tornado.TornadoBar]) -> str:
     count, most = len({bar.row for bar in bars}), tornado.MOST_ROWS
     return note if count <= most else f"{note} The {most} widest of {count:,}."
 
@@ -139,10 +139,10 @@ def text(value: str) -> Cell:
     return Cell(value, value)
 
 
-def reasons(rows: Sequence[tuple[str, str]]) -> Table | None:
+def reasons(rows: Sequence[tuple[str, str]]) -> PageTable | None:
     """What did not run, and why; None if all did."""
     if not rows:
         return None
-    columns = (Column("What", False), Column("Why", False, prose=True))
+    columns = (PageColumn("What", False), PageColumn("Why", False, prose=True))
     cells = tuple((text(what), text(why)) for what, why in rows)
-    return Table("failures", "What does not run", columns, cells)
+    return PageTable("failures", "What does not run", columns, cells)

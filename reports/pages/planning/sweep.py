@@ -13,7 +13,7 @@ from reports.frame.asked import on_gpus, question
 from reports.frame.content import Headline, Plot, to_json
 from reports.frame.formats import MISSING, phrase, show
 from reports.frame.page import fill
-from reports.frame.tables import Cell, Column, Table
+from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.study import within
 from sim.metrics.definitions import DEFINITIONS as OF_RUNS
 from sim.metrics.definitions import METRIC, Definition
@@ -54,16 +54,16 @@ MOST_ROWS = 2000
 """Points in the table of the page; a browser is slow with more."""
 
 COLUMNS = (
-    Column(METRIC["request_throughput"].head, definition="request_throughput"),
-    Column(METRIC["output_throughput"].head, definition="output_throughput"),
-    Column("TTFT p50", definition="ttft", unit="ms"),
-    Column("TTFT", definition="ttft", unit="ms"),
-    Column("TPOT", definition="tpot", unit="ms"),
-    Column("Within SLO (%)", definition="attainment"),
-    Column("SLO", False),
-    Column(PER_OUTPUT_TOKENS, definition="cost"),
-    Column(PER_TOKENS, definition="cost"),
-    Column("State", False, "state"),
+    PageColumn(METRIC["request_throughput"].head, definition="request_throughput"),
+    PageColumn(METRIC["output_throughput"].head, definition="output_throughput"),
+    PageColumn("TTFT p50", definition="ttft", unit="ms"),
+    PageColumn("TTFT", definition="ttft", unit="ms"),
+    PageColumn("TPOT", definition="tpot", unit="ms"),
+    PageColumn("Within SLO (%)", definition="attainment"),
+    PageColumn("SLO", False),
+    PageColumn(PER_OUTPUT_TOKENS, definition="cost"),
+    PageColumn(PER_TOKENS, definition="cost"),
+    PageColumn("State", False, "state"),
 )
 
 
@@ -206,8 +206,8 @@ def _values(values: list[Any]) -> str:
     return ", ".join(few) if len(few) <= 6 else f"{len(few)} values, {few[0]} to {few[-1]}"
 
 
-def _points(document: Mapping[str, Any]) -> Table:
-    axes = tuple(Column(axis["name"], _numeric(axis)) for axis in document["axes"])
+def _points(document: Mapping[str, Any]) -> PageTable:
+    axes = tuple(PageColumn(axis["name"], _numeric(axis)) for axis in document["axes"])
     own, ranks = _own_names(document), _percentiles(document)
     shown = document["results"][:MOST_ROWS]
     rows = tuple(
@@ -217,10 +217,10 @@ def _points(document: Mapping[str, Any]) -> Table:
     caption = "Every point"
     if document["points"] > MOST_ROWS:
         caption = f"The first {MOST_ROWS:,} of {document['points']:,} points"
-    return Table("points", caption, (*axes, *_columns(document), *map(Column, own)), rows)
+    return PageTable("points", caption, (*axes, *_columns(document), *map(PageColumn, own)), rows)
 
 
-def _columns(document: Mapping[str, Any]) -> list[Column]:
+def _columns(document: Mapping[str, Any]) -> list[PageColumn]:
     """``COLUMNS``, those of latencies with the percentile that the SLO judges."""
     titles = {name.upper(): f"{name.upper()} {rank(value / 100)}"
               for name, value in _percentiles(document).items()}  # fmt: skip
@@ -273,11 +273,11 @@ def _cells(row: Mapping[str, Any], ranks: Mapping[str, float]) -> list[Cell]:
     ]
 
 
-def _failures(document: Mapping[str, Any]) -> Table:
+def _failures(document: Mapping[str, Any]) -> PageTable:
     rows = [
         (Cell(row["label"], row["label"]), Cell(row["error"], row["error"]))
         for row in document["results"]
         if row["error"] is not None
     ]
-    columns = (Column("Point", False), Column("Reason", False, prose=True))
-    return Table("failures", "Points without figures", columns, tuple(rows[:MOST_ROWS]))
+    columns = (PageColumn("Point", False), PageColumn("Reason", False, prose=True))
+    return PageTable("failures", "Points without figures", columns, tuple(rows[:MOST_ROWS]))

@@ -7,23 +7,26 @@ from typing import Any
 
 from reports.figures.kernel_names import title
 from reports.frame.formats import MISSING, show, significant
-from reports.frame.tables import Cell, Column, Table
+from reports.frame.tables import Cell, PageColumn, PageTable
 from sim.units import show_time
 
 _STATES = {"given": "given", "open": "not determined"}
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-def errors(document: Mapping[str, Any]) -> Table:
+def errors(document: Mapping[str, Any]) -> PageTable:
     """One row for each operator and precision."""
     measured = document["measurements"] is not None
-    columns = [Column("Operator", False), Column("Precision", False), *_SCORE]
+    columns = [PageColumn("Operator", False), PageColumn("Precision", False), *_SCORE]
     if measured:
         columns += [
-            Column("Final fit (%)", definition="fits"),
-            Column("Noise (%)", definition="noise"),
+            PageColumn("Final fit (%)", definition="fits"),
+            PageColumn("Noise (%)", definition="noise"),
         ]
-    columns += [Column("Residual table", False, "residual"), Column("Kernel", False, prose=True)]
+    columns += [
+        PageColumn("Residual table", False, "residual"),
+        PageColumn("Kernel", False, prose=True),
+    ]
     rows = []
     for error in document["errors"]:
         cells = [*_named(error), *_score(error)]
@@ -32,18 +35,18 @@ def errors(document: Mapping[str, Any]) -> Table:
             cells += [_share(own["median"] if own else None), _share(error["noise"])]
         used = "used" if error["residual"] else "not used"
         rows.append((*cells, Cell(used, used), Cell(error["kernel"], error["kernel"])))
-    return Table("errors", "Error on held-out shapes", tuple(columns), tuple(rows))
+    return PageTable("errors", "Error on held-out shapes", tuple(columns), tuple(rows))
 
 
 _SCORE = (
-    Column("Points", definition="holdout"),
-    Column("Median (%)", definition="median"),
-    Column("p90 (%)", definition="p90"),
-    Column("Bias (%)", definition="bias"),
+    PageColumn("Points", definition="holdout"),
+    PageColumn("Median (%)", definition="median"),
+    PageColumn("p90 (%)", definition="p90"),
+    PageColumn("Bias (%)", definition="bias"),
 )
 
 
-def regimes(document: Mapping[str, Any]) -> Table:
+def regimes(document: Mapping[str, Any]) -> PageTable:
     """One row for each regime, its median with a bar."""
     scores = [(error, regime) for error in document["errors"] for regime in error["regimes"]]
     largest = max([regime["median"] for _, regime in scores], default=0.0) or 1.0
@@ -54,27 +57,31 @@ def regimes(document: Mapping[str, Any]) -> Table:
         bar = median._replace(bar=regime["median"] / largest)
         rows.append((*_named(error), name, points, bar, *rest))
     columns = (
-        *(Column("Operator", False), Column("Precision", False), Column("Regime", False, "regime")),
+        *(
+            PageColumn("Operator", False),
+            PageColumn("Precision", False),
+            PageColumn("Regime", False, "regime"),
+        ),
         *_SCORE,
     )
-    return Table("regimes", "Error on held-out shapes by regime", columns, tuple(rows))
+    return PageTable("regimes", "Error on held-out shapes by regime", columns, tuple(rows))
 
 
-def ranges(document: Mapping[str, Any]) -> Table:
+def ranges(document: Mapping[str, Any]) -> PageTable:
     """What was measured of each operator."""
     rows = []
     for error in document["errors"]:
         told = ", ".join(_range(name, *pair) for name, pair in error["ranges"].items())
         rows.append((*_named(error), Cell(told, told)))
     columns = (
-        Column("Operator", False),
-        Column("Precision", False),
-        Column("Ranges", False, "range", prose=True),
+        PageColumn("Operator", False),
+        PageColumn("Precision", False),
+        PageColumn("Ranges", False, "range", prose=True),
     )
-    return Table("ranges", "Measured shapes", columns, tuple(rows))
+    return PageTable("ranges", "Measured shapes", columns, tuple(rows))
 
 
-def ceilings(document: Mapping[str, Any]) -> Table:
+def ceilings(document: Mapping[str, Any]) -> PageTable:
     """What the device can do, and what the fits say is reached of it."""
     rows = []
     for ceiling in document["ceilings"]:
@@ -89,14 +96,14 @@ def ceilings(document: Mapping[str, Any]) -> Table:
             name = f"{title(reached['operator'])}, {reached['precision']}: {what}"
             rows.append((Cell(name, name), Cell(rate(value, unit), value), Cell("fit", "fit")))
     columns = (
-        Column("Ceiling", False, "ceiling"),
-        Column("Value"),
-        Column("Source", False, prose=True),
+        PageColumn("Ceiling", False, "ceiling"),
+        PageColumn("Value"),
+        PageColumn("Source", False, prose=True),
     )
-    return Table("ceilings", "Ceilings, and what is reached of them", columns, tuple(rows))
+    return PageTable("ceilings", "Ceilings, and what is reached of them", columns, tuple(rows))
 
 
-def layers(document: Mapping[str, Any]) -> Table | None:
+def layers(document: Mapping[str, Any]) -> PageTable | None:
     """Whole layers against the sum of their parts, where they were measured."""
     found = document["measurements"]["layers"] if document["measurements"] is not None else []
     rows = []
@@ -105,18 +112,22 @@ def layers(document: Mapping[str, Any]) -> Table | None:
         rows.append((Cell(name, name), Cell(shape, shape), Cell(*difference)))
     if not rows:
         return None
-    columns = (Column("Layer", False), Column("Shape", False), Column("Over its parts (%)"))
-    return Table("layers", "Layers against the sum of their parts", columns, tuple(rows))
+    columns = (
+        PageColumn("Layer", False),
+        PageColumn("Shape", False),
+        PageColumn("Over its parts (%)"),
+    )
+    return PageTable("layers", "Layers against the sum of their parts", columns, tuple(rows))
 
 
-def parameters(entry: Mapping[str, Any], index: int) -> Table:
+def parameters(entry: Mapping[str, Any], index: int) -> PageTable:
     """The parameters of one operator, a column for each precision."""
     precisions: Sequence[str] = entry["precisions"]
     columns = (
-        Column("Parameter", False),
-        Column("Unit", False),
-        *(Column(f"{precision} (95 %)", definition="interval") for precision in precisions),
-        Column("Meaning", False, prose=True),
+        PageColumn("Parameter", False),
+        PageColumn("Unit", False),
+        *(PageColumn(f"{precision} (95 %)", definition="interval") for precision in precisions),
+        PageColumn("Meaning", False, prose=True),
     )
     rows = []
     for row in entry["rows"]:
@@ -125,7 +136,7 @@ def parameters(entry: Mapping[str, Any], index: int) -> Table:
         name = Cell(row["name"], row["name"])
         unit = Cell("time" if timed else row["unit"], row["unit"])
         rows.append((name, unit, *values, Cell(row["meaning"], row["meaning"])))
-    return Table(f"parameters-{index}", title(entry["operator"]), columns, tuple(rows))
+    return PageTable(f"parameters-{index}", title(entry["operator"]), columns, tuple(rows))
 
 
 def _value(value: Mapping[str, Any] | None, *, timed: bool) -> Cell:

@@ -9,31 +9,31 @@ import numpy as np
 import pandas as pd
 
 from reports.figures import attainment
-from reports.figures.attainment import Attained
+from reports.figures.attainment import AttainedLimit
 from reports.figures.latency_cdf import sample
 from reports.frame.content import Plot, to_json
 from reports.frame.formats import NARROW_SPACE, show
 from reports.frame.run_directory import known, pick
-from reports.frame.tables import Cell, Column, Table
-from reports.pages.run.slo import Limit, digits, judged, limits, milliseconds, percent
+from reports.frame.tables import Cell, PageColumn, PageTable
+from reports.pages.run.slo import SloLimit, digits, judged, limits, milliseconds, percent
 from sim.metrics.slo_text import is_apart
 from sim.units import TWICE, number
 
 VERDICT = "infersim.verdict"
 
 
-def attained(summary: Mapping[str, Any]) -> list[Attained]:
+def attained(summary: Mapping[str, Any]) -> list[AttainedLimit]:
     """Each limit and, if several hold together, all of those; as far as they could be judged."""
     given = [limit for limit in limits(summary).values() if limit.attainment is not None]
     found = [
-        Attained(limit.title, limit.attainment, limit.low, limit.high, limit.target)
+        AttainedLimit(limit.title, limit.attainment, limit.low, limit.high, limit.target)
         for limit in given
         if limit.attainment is not None
     ]
     if sum(not is_apart(limit.name) for limit in given) > 1:
         verdict = judged(summary)
         keys = ("attainment", "attainment_low", "attainment_high", "target")
-        found.append(Attained("all limits", *(verdict[key] for key in keys)))
+        found.append(AttainedLimit("all limits", *(verdict[key] for key in keys)))
     return found
 
 
@@ -61,7 +61,7 @@ def plot(summary: Mapping[str, Any]) -> Plot:
     return Plot("attainment", title, "attainment", caption, to_json(drawn), kind="own")
 
 
-def table(summary: Mapping[str, Any], requests: pd.DataFrame) -> Table:
+def table(summary: Mapping[str, Any], requests: pd.DataFrame) -> PageTable:
     """Each limit: the share within it with its bounds, and the wanted percentile next to it."""
     rows = []
     for limit in limits(summary).values():
@@ -78,15 +78,15 @@ def table(summary: Mapping[str, Any], requests: pd.DataFrame) -> Table:
         cells = [Cell(*shown) for shown in (*shares, reached, show(limit.limit_ms, "ms"))]
         rows.append((Cell(limit.title, limit.title, limit.metric), *cells, _used(used)))
     columns = (
-        Column("Limit", False, "slo"),
-        Column("Within (%)", definition="attainment"),
-        Column("from", definition="wilson"),
-        Column("to", definition="wilson"),
-        Column("Wanted share is within", definition="used_up", unit="ms"),
-        Column("Limit", definition="slo", unit="ms"),
-        Column("Of the limit", definition="used_up", unit="%"),
+        PageColumn("Limit", False, "slo"),
+        PageColumn("Within (%)", definition="attainment"),
+        PageColumn("from", definition="wilson"),
+        PageColumn("to", definition="wilson"),
+        PageColumn("Wanted share is within", definition="used_up", unit="ms"),
+        PageColumn("Limit", definition="slo", unit="ms"),
+        PageColumn("Of the limit", definition="used_up", unit="%"),
     )
-    return Table("limits", "The limits, one by one", columns, tuple(rows))
+    return PageTable("limits", "The limits, one by one", columns, tuple(rows))
 
 
 def _used(share: float | None) -> Cell:
@@ -99,7 +99,7 @@ def _used(share: float | None) -> Cell:
     return Cell(f"{shown.text}{NARROW_SPACE}%", shown.value)
 
 
-def _promised(limit: Limit, requests: pd.DataFrame) -> float | None:
+def _promised(limit: SloLimit, requests: pd.DataFrame) -> float | None:
     """The latency (ms) at the wanted percentile; of completed requests where the run directory is
     of an older version, which does not state it."""
     if limit.value_ms is not None or limit.target is None:

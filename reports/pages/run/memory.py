@@ -15,7 +15,7 @@ from reports.figures.steps import replica_count
 from reports.frame.content import Plot, to_json
 from reports.frame.formats import phrase, show
 from reports.frame.run_directory import known, pick
-from reports.frame.tables import Cell, Column, Table
+from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.run.missing import is_observed, reason
 from sim.memory import ALLOCATORS
 from sim.schedulers import POLICIES
@@ -23,7 +23,9 @@ from sim.schedulers import POLICIES
 UNKNOWN = "What was in the memory of the GPU is not in the record."
 
 
-def whole_gpu(summary: Mapping[str, Any], timeseries: pd.DataFrame) -> tuple[Plot, Table | None]:
+def whole_gpu(
+    summary: Mapping[str, Any], timeseries: pd.DataFrame
+) -> tuple[Plot, PageTable | None]:
     """The memory of one GPU when its KV cache is fullest, as a figure and as a table."""
     title = "Memory of one GPU"
     memory = known(summary, "infersim.memory")
@@ -58,11 +60,11 @@ def _caption(found: Memory, replicas: int) -> str:
     return f"{when} Blocks are not shared: prefix caching is not simulated."
 
 
-def _table(found: Memory) -> Table:
+def _table(found: Memory) -> PageTable:
     columns = (
-        Column("Memory of one GPU", False, "gpu_memory"),
-        Column("GiB"),
-        Column("Share (%)"),
+        PageColumn("Memory of one GPU", False, "gpu_memory"),
+        PageColumn("GiB"),
+        PageColumn("Share (%)"),
     )
     rows = [
         (
@@ -75,7 +77,9 @@ def _table(found: Memory) -> Table:
     total = (found.total + found.short) / 2**30
     shares = show((found.total + found.short) / found.total, "share")
     rows.append((Cell("all", "all"), Cell(*show(total, "number")), Cell(*shares)))
-    return Table("gpu-memory", "Memory of one GPU, KV cache at its fullest", columns, tuple(rows))
+    return PageTable(
+        "gpu-memory", "Memory of one GPU, KV cache at its fullest", columns, tuple(rows)
+    )
 
 
 def cache_over_time(

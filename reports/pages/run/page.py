@@ -10,7 +10,7 @@ import pandas as pd
 from reports.frame.formats import phrase
 from reports.frame.page import fill
 from reports.frame.run_directory import known, pick
-from reports.frame.tables import Table
+from reports.frame.tables import PageTable
 from reports.pages.run import head, latency, limits, memory, moments, tables, traffic, work
 from reports.pages.run.missing import absent, is_observed
 from reports.pages.run.verdict import verdict
@@ -89,7 +89,7 @@ def render(
     )
 
 
-def _tables(summary: Mapping[str, Any]) -> list[Table]:
+def _tables(summary: Mapping[str, Any]) -> list[PageTable]:
     """The tables of figures; some may be empty."""
     made = [
         tables.latencies(summary),

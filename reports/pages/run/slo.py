@@ -14,7 +14,7 @@ from sim.units import show_share, show_time
 OPEN = "too close to call"
 
 
-class Limit(NamedTuple):
+class SloLimit(NamedTuple):
     """A latency limit: ``name`` is its key (``ttft``, or ``ttft_p95`` if judged apart), ``metric``
     what it limits. The share ``attainment`` of the requests is within it (bounds ``low``, ``high``,
     None if unknown), ``target`` is wanted, and ``value_ms`` is the latency at that percentile.
@@ -84,7 +84,7 @@ def judged(summary: Mapping[str, Any]) -> dict[str, Any]:
     return {**older, **given}
 
 
-def limits(summary: Mapping[str, Any]) -> dict[str, Limit]:
+def limits(summary: Mapping[str, Any]) -> dict[str, SloLimit]:
     """The limits of the scenario by their keys; may be empty."""
     verdict = pick(summary, "infersim.verdict")
     doubts = set(known(verdict, "slo_doubts") or ())
@@ -97,11 +97,11 @@ def limits(summary: Mapping[str, Any]) -> dict[str, Limit]:
         low, high, target, value = (known(entry, key) for key in keys)
         target = known(verdict, "target") if target is None else target
         share = entry["attainment"]
-        found[name] = Limit(name, entry["limit_ms"], share, low, high, target, value, **later)
+        found[name] = SloLimit(name, entry["limit_ms"], share, low, high, target, value, **later)
     return found
 
 
-def shown_limit(summary: Mapping[str, Any], metric: str) -> Limit | None:
+def shown_limit(summary: Mapping[str, Any], metric: str) -> SloLimit | None:
     """The limit of a metric that tiles and figures show: the one that holds together with others,
     else of single percentiles the first that is not met, else the highest; None without any."""
     mine = [limit for limit in limits(summary).values() if limit.metric == metric]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reports.frame.formats import Kind, Shown, show
+from reports.frame.formats import Kind, ShownValue, show
 from reports.frame.run_directory import known, pick
-from reports.frame.tables import Cell, Column, Table
+from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.run.missing import is_observed
 from reports.pages.run.repetitions import plus_minus
-from reports.pages.run.slo import Limit, digits, limits, shown_limit
+from reports.pages.run.slo import SloLimit, digits, limits, shown_limit
 from sim.metrics.definitions import DEFINITIONS, METRICS, Metric, path_of
 
 
@@ -24,9 +24,15 @@ _STATISTICS = {"mean": "mean", "std": "std", "median": "p50", "p90": "p90", "p95
 _STATISTICS |= {"p99": "p99"}
 
 
-def facts(summary: Mapping[str, Any], name: str, caption: str, metrics: Sequence[Metric]) -> Table:
+def facts(
+    summary: Mapping[str, Any], name: str, caption: str, metrics: Sequence[Metric]
+) -> PageTable:
     """A table ``Metric | Value | Unit`` with one row per line."""
-    columns = (Column("Metric", numeric=False), Column("Value"), Column("Unit", numeric=False))
+    columns = (
+        PageColumn("Metric", numeric=False),
+        PageColumn("Value"),
+        PageColumn("Unit", numeric=False),
+    )
     rows = []
     for metric in metrics:
         detail, path = metric.detail, path_of(metric.key)
@@ -36,12 +42,12 @@ def facts(summary: Mapping[str, Any], name: str, caption: str, metrics: Sequence
         if metric.kind == "usd":
             unit = metric.title or unit
         rows.append((Cell(title, title, metric.definition), Cell(*shown), Cell(unit, unit)))
-    return Table(name, caption, columns, tuple(rows))
+    return PageTable(name, caption, columns, tuple(rows))
 
 
-def own_metrics(summary: Mapping[str, Any]) -> Table:
+def own_metrics(summary: Mapping[str, Any]) -> PageTable:
     """The user's own metrics, one a row; none without any."""
-    columns = (Column("Metric", numeric=False), Column("Value"))
+    columns = (PageColumn("Metric", numeric=False), PageColumn("Value"))
     rows = []
     for name, value in (known(summary, "infersim.metrics") or {}).items():
         spread = known(summary, "infersim.repetitions.intervals") or {}
@@ -49,10 +55,10 @@ def own_metrics(summary: Mapping[str, Any]) -> Table:
         shown = show(value, "number")
         text = f"{shown.text} ± {show(half, 'number').text}" if half else shown.text
         rows.append((Cell(name, name), Cell(text, shown.value)))
-    return Table("own-metrics", "Metrics of your own", columns, tuple(rows))
+    return PageTable("own-metrics", "Metrics of your own", columns, tuple(rows))
 
 
-def costs(summary: Mapping[str, Any]) -> Table:
+def costs(summary: Mapping[str, Any]) -> PageTable:
     """What the run costs, stated and derived: by the token, the request and the hour."""
     made = facts(summary, "cost-table", "Cost", lines("cost"))
     usd, hourly = (pick(summary, f"infersim.cost.{key}") for key in ("usd", "usd_per_gpu_hour"))
@@ -71,7 +77,7 @@ def costs(summary: Mapping[str, Any]) -> Table:
     return made._replace(rows=(*made.rows[:2], *rows, *made.rows[2:]))
 
 
-def energy(summary: Mapping[str, Any]) -> Table:
+def energy(summary: Mapping[str, Any]) -> PageTable:
     """The energy of the run, by the token and in all, and what the GPUs draw on average."""
     made = facts(summary, "energy", "Energy", lines("energy"))
     joules = pick(summary, "infersim.energy.joules_per_output_token")
@@ -89,12 +95,12 @@ def _over(amount: float, by: float | None) -> float | None:
     return amount / by if by else None
 
 
-def _fact(definition: str, detail: str, shown: Shown, unit: str) -> tuple[Cell, ...]:
+def _fact(definition: str, detail: str, shown: ShownValue, unit: str) -> tuple[Cell, ...]:
     title = f"{DEFINITIONS[definition].title}, {detail}"
     return (Cell(title, title, definition), Cell(*shown), Cell(unit, unit))
 
 
-def latencies(summary: Mapping[str, Any]) -> Table:
+def latencies(summary: Mapping[str, Any]) -> PageTable:
     """Mean, deviation and percentiles of every latency, with its limit."""
     rows = []
     for name in ("ttft", "tpot", "itl", "e2el"):
@@ -103,12 +109,12 @@ def latencies(summary: Mapping[str, Any]) -> Table:
     of_queue = [f"infersim.queue_ms.{p}" for p in ("mean", "p50", "p90", "p95", "p99")]
     rows.append(_latency_row(summary, "queue", [of_queue[0], None, *of_queue[1:]], None))
     columns = (
-        Column("Latency", numeric=False),
-        *(Column(title, definition="percentile", unit="ms") for title in _STATISTICS.values()),
-        Column("Limit", definition="slo", unit="ms"),
-        Column("Within limit (%)", definition="attainment"),
+        PageColumn("Latency", numeric=False),
+        *(PageColumn(title, definition="percentile", unit="ms") for title in _STATISTICS.values()),
+        PageColumn("Limit", definition="slo", unit="ms"),
+        PageColumn("Within limit (%)", definition="attainment"),
     )
-    return Table("latency", "Latency of completed requests", columns, tuple(rows))
+    return PageTable("latency", "Latency of completed requests", columns, tuple(rows))
 
 
 def requests(summary: Mapping[str, Any]) -> Sequence[Metric]:
@@ -119,19 +125,19 @@ def requests(summary: Mapping[str, Any]) -> Sequence[Metric]:
     return [m._replace(definition="failed") if m.definition == "rejected" else m for m in found]
 
 
-def rejections(summary: Mapping[str, Any]) -> Table:
+def rejections(summary: Mapping[str, Any]) -> PageTable:
     """How many requests were rejected for which reason."""
     reasons = pick(summary, "infersim.requests.rejected_reasons") or {}
     rows = tuple((Cell(str(r), str(r)), Cell(*show(n, "count"))) for r, n in reasons.items())
     if is_observed(summary):
-        columns = (Column("Failed because", False), Column("Requests"))
-        return Table("rejections", "Failed requests", columns, rows)
-    columns = (Column("Rejected because", False, "rejected"), Column("Requests"))
-    return Table("rejections", "Rejected requests", columns, rows)
+        columns = (PageColumn("Failed because", False), PageColumn("Requests"))
+        return PageTable("rejections", "Failed requests", columns, rows)
+    columns = (PageColumn("Rejected because", False, "rejected"), PageColumn("Requests"))
+    return PageTable("rejections", "Rejected requests", columns, rows)
 
 
 def _latency_row(
-    summary: Mapping[str, Any], name: str, paths: Sequence[str | None], limit: Limit | None
+    summary: Mapping[str, Any], name: str, paths: Sequence[str | None], limit: SloLimit | None
 ) -> tuple[Cell, ...]:
     cells = [
         Cell(*show(None, "ms"))
@@ -152,6 +158,6 @@ def _latency_row(
     return (Cell(title, title, name), *cells)
 
 
-def _beside(shown: Shown, summary: Mapping[str, Any], path: str, kind: Kind) -> Shown:
+def _beside(shown: ShownValue, summary: Mapping[str, Any], path: str, kind: Kind) -> ShownValue:
     """A figure with its interval behind it, if the run has repetitions."""
     return shown._replace(text=f"{shown.text} {plus_minus(summary, path, kind)}".rstrip())

@@ -12,7 +12,7 @@ from reports.frame.formats import phrase, show
 from reports.frame.run_directory import known, pick
 from reports.pages.run.missing import is_observed
 from reports.pages.run.repetitions import count, plus_minus
-from reports.pages.run.slo import OPEN, Limit, judged, limits, milliseconds, page_text, percent
+from reports.pages.run.slo import OPEN, SloLimit, judged, limits, milliseconds, page_text, percent
 from sim.metrics.slo_text import deciding, headroom_text, is_apart, limit_title
 
 Tone = Literal["good", "warn", "bad", "neutral"]
@@ -30,7 +30,7 @@ _STATES: Mapping[str, tuple[Tone, str, str]] = {
 _SEVERITY: Mapping[Tone, int] = {"neutral": 0, "good": 1, "warn": 2, "bad": 3}
 
 
-class Answer(NamedTuple):
+class RowAnswer(NamedTuple):
     """A question that a buyer has, or what is stated, and what the run says of it."""
 
     key: str
@@ -46,7 +46,7 @@ class Verdict(NamedTuple):
     tone: Tone
     headline: str
     text: str
-    answers: tuple[Answer, ...]
+    answers: tuple[RowAnswer, ...]
 
 
 def verdict(summary: Mapping[str, Any]) -> Verdict:
@@ -88,7 +88,7 @@ def _without_state(text: str, state: str) -> str:
     return rest[0].upper() + rest[1:]
 
 
-def _fits(summary: Mapping[str, Any]) -> Answer:
+def _fits(summary: Mapping[str, Any]) -> RowAnswer:
     title = "What fits"
     completed = pick(summary, "infersim.requests.completed")
     rejected = pick(summary, "infersim.requests.rejected")
@@ -108,17 +108,17 @@ def _fits(summary: Mapping[str, Any]) -> Answer:
     why = "failed" if is_observed(summary) else f"{were} rejected"
     if submitted and rejected == submitted:
         none = "failed" if is_observed(summary) else "was rejected"
-        return Answer("fits", title, "bad", f"Nothing: every request {none}.", detail)
+        return RowAnswer("fits", title, "bad", f"Nothing: every request {none}.", detail)
     if rejected:
         share = phrase(rejected / submitted, "share") if submitted else "some"
         counted = "1 request" if rejected == 1 else f"{phrase(rejected, 'count')} requests"
         short = f"Not all: {counted} ({share}) {why}."
-        return Answer("fits", title, "warn", short, detail)
+        return RowAnswer("fits", title, "warn", short, detail)
     if not completed:
-        return Answer("fits", title, "neutral", "No request was completed.", detail)
+        return RowAnswer("fits", title, "neutral", "No request was completed.", detail)
     if is_observed(summary):
-        return Answer("fits", title, "neutral", "It ran: every request was answered.", detail)
-    return Answer("fits", title, "good", _at_once(summary), detail)
+        return RowAnswer("fits", title, "neutral", "It ran: every request was answered.", detail)
+    return RowAnswer("fits", title, "good", _at_once(summary), detail)
 
 
 def _at_once(summary: Mapping[str, Any]) -> str:
@@ -136,7 +136,7 @@ def _at_once(summary: Mapping[str, Any]) -> str:
     return f"{short}." if ran is None else f"{short}; at most {phrase(ran, 'count')} ran {at_once}."
 
 
-def _keeps_up(summary: Mapping[str, Any]) -> Answer:
+def _keeps_up(summary: Mapping[str, Any]) -> RowAnswer:
     tone, _, short = _state(str(pick(summary, "infersim.verdict.state")))
     busy = pick(summary, "infersim.utilisation.busy")
     running = pick(summary, "infersim.batch.mean_running")
@@ -154,17 +154,17 @@ def _keeps_up(summary: Mapping[str, Any]) -> Answer:
     detail = " ".join(sentences)
     if judged(summary)["slo_state"] is None:
         detail += _later(summary)
-    return Answer("stable", "Does it keep up?", tone, short, page_text(detail))
+    return RowAnswer("stable", "Does it keep up?", tone, short, page_text(detail))
 
 
-def _limits(summary: Mapping[str, Any]) -> Answer:
+def _limits(summary: Mapping[str, Any]) -> RowAnswer:
     question = "Are the latency limits met?"
     found, given = judged(summary), limits(summary)
     state = found["slo_state"]
     if state is None:
         short = "There was nothing to judge." if given else "No limits were set."
         detail = "Give the scenario an slo (ttft, tpot, e2el or ttft_p95 ...) to have it judged."
-        return Answer("slo", question, "neutral", short, "" if given else detail)
+        return RowAnswer("slo", question, "neutral", short, "" if given else detail)
     word = {"met": "Yes", "missed": "No"}.get(state, "Too close to call")
     tones: Mapping[str, Tone] = {"met": "good", "missed": "bad"}
     parts = [_within(limit) for limit in given.values()]
@@ -181,7 +181,7 @@ def _limits(summary: Mapping[str, Any]) -> Answer:
     cut = known(found, "cut")
     where = "" if cut is None or state == OPEN else f", in {cut['part']}"
     short = f"{word}{page_text(where)}: {_share_within(found, given)}"
-    return Answer("slo", question, tones.get(state, "warn"), short, page_text(detail))
+    return RowAnswer("slo", question, tones.get(state, "warn"), short, page_text(detail))
 
 
 def _later(summary: Mapping[str, Any]) -> str:
@@ -190,7 +190,7 @@ def _later(summary: Mapping[str, Any]) -> str:
     return "" if found is None else f" {found['text']}"
 
 
-def _within(limit: Limit) -> str:
+def _within(limit: SloLimit) -> str:
     if is_apart(limit.name):
         value = "is not reached" if limit.value_ms is None else f"is {milliseconds(limit.value_ms)}"
         return f"{limit.title} {value} (limit {milliseconds(limit.limit_ms)})"
@@ -198,7 +198,7 @@ def _within(limit: Limit) -> str:
     return f"{within}: {percent(limit.attainment, limit.target)}"
 
 
-def _share_within(found: Mapping[str, Any], given: Mapping[str, Limit]) -> str:
+def _share_within(found: Mapping[str, Any], given: Mapping[str, SloLimit]) -> str:
     """How many requests are within the limits that hold together; else which percentile is not."""
     together = [name for name in given if not is_apart(name)]
     if not together:
@@ -213,12 +213,12 @@ def _share_within(found: Mapping[str, Any], given: Mapping[str, Limit]) -> str:
     return f"{only}{share} of requests are within {counted} ({wanted} wanted)."
 
 
-def _headroom(summary: Mapping[str, Any]) -> Answer:
+def _headroom(summary: Mapping[str, Any]) -> RowAnswer:
     question = "How much headroom is there?"
     found = judged(summary)
     text, used = headroom_text(found), found["utilisation"]
     if not text or known(summary, "infersim.verdict.headroom") is None:
-        return Answer("headroom", question, "neutral", _no_headroom(summary), "")
+        return RowAnswer("headroom", question, "neutral", _no_headroom(summary), "")
     short, _, rest = text.partition(". ")
     short = short.removesuffix(".") + "."
     error = known(summary, "infersim.verdict.utilisation_error")
@@ -227,7 +227,7 @@ def _headroom(summary: Mapping[str, Any]) -> Answer:
         detail += f", ±{phrase(round(2 * error, 3), 'share')} by chance in the lengths (95 %)"
     tone: Tone = "bad" if used >= 1 else "neutral"
     told = f"{detail}. {rest.replace('`', '')}".strip()
-    return Answer("headroom", question, tone, page_text(short), page_text(told))
+    return RowAnswer("headroom", question, tone, page_text(short), page_text(told))
 
 
 def _no_headroom(summary: Mapping[str, Any]) -> str:
@@ -242,12 +242,12 @@ def _no_headroom(summary: Mapping[str, Any]) -> str:
     return told.get(state, "Not known.")
 
 
-def _cost(summary: Mapping[str, Any]) -> Answer:
+def _cost(summary: Mapping[str, Any]) -> RowAnswer:
     question = "What does a token cost?"
     cost = pick(summary, "infersim.cost")
     if cost is None:
         detail = "Give the fleet a price_per_gpu_hour to see what a token costs."
-        return Answer("cost", question, "neutral", "No price was given.", detail)
+        return RowAnswer("cost", question, "neutral", "No price was given.", detail)
     total, output = (
         pick(cost, "usd_per_million_tokens"),
         pick(cost, "usd_per_million_output_tokens"),
@@ -258,11 +258,11 @@ def _cost(summary: Mapping[str, Any]) -> Answer:
     price = f"{hour} per hour" + (f" ({whose})" if whose else "")
     detail = f"{gpus} GPUs at {price}." if gpus != "1" else f"1 GPU at {price}."
     if total is None:
-        return Answer("cost", question, "neutral", "No token was produced.", detail)
+        return RowAnswer("cost", question, "neutral", "No token was produced.", detail)
     if output is not None:
         detail = f"{phrase(output, 'usd')} per 1M output tokens. {_cost_of_good(summary)}{detail}"
     short = f"{phrase(total, 'usd')} per 1M tokens (prompt + output)."
-    return Answer("cost", question, "neutral", short, detail)
+    return RowAnswer("cost", question, "neutral", short, detail)
 
 
 def _cost_of_good(summary: Mapping[str, Any]) -> str:
@@ -278,7 +278,7 @@ def _cost_of_good(summary: Mapping[str, Any]) -> str:
     return f"Only {share} of the completed requests kept their limits: {each} per 1,000 of these. "
 
 
-def _sure(summary: Mapping[str, Any]) -> Answer:
+def _sure(summary: Mapping[str, Any]) -> RowAnswer:
     band = pick(summary, "infersim.error_band") or {"throughput": None}
     error, ends = band["throughput"], known(summary, "infersim.ends")
     detail = str(band["text"]) if band.get("text") else ""
@@ -299,4 +299,4 @@ def _sure(summary: Mapping[str, Any]) -> Answer:
     if is_observed(summary):
         simulated = known(summary, "infersim.simulated_by")
         short = "Measured, not predicted." if simulated is None else "Predicted, not measured."
-    return Answer("band", "How sure is this?", "neutral", short, page_text(detail))
+    return RowAnswer("band", "How sure is this?", "neutral", short, page_text(detail))

@@ -14,7 +14,7 @@ from reports.figures import (
     observed_timelines,
 )
 from reports.figures.latency_cdf import TITLES, sample
-from reports.figures.observed_latencies import Sample
+from reports.figures.observed_latencies import LatencySample
 from reports.frame.content import Card, Headline, Plot, to_json
 from reports.frame.formats import phrase, show
 from reports.frame.run_directory import Frames
@@ -131,7 +131,7 @@ def _errors(document: Mapping[str, Any]) -> list[Plot]:
 
 def _latencies(observed: Frames, predicted: Frames, series: Mapping[str, Any]) -> list[Plot]:
     sides = {
-        name: [Sample(_column(frames, name)) for frames in (observed, predicted)]
+        name: [LatencySample(_column(frames, name)) for frames in (observed, predicted)]
         for name in ("ttft", "tpot", "itl", "e2el")
     }
     sides["itl"] = [_weighted(series["itl"][side]) for side in ("observed", "predicted")]
@@ -144,20 +144,20 @@ def _column(frames: Frames, name: str) -> Any:
     return sample(frames.requests, name) if known else np.zeros(0)
 
 
-def _weighted(columns: Mapping[str, Any] | None) -> Sample:
+def _weighted(columns: Mapping[str, Any] | None) -> LatencySample:
     if columns is None:
-        return Sample(np.zeros(0))
-    return Sample(np.asarray(columns["values"]), np.asarray(columns["weights"]))
+        return LatencySample(np.zeros(0))
+    return LatencySample(np.asarray(columns["values"]), np.asarray(columns["weights"]))
 
 
-def _cdf(name: str, title: str, observed: Sample, predicted: Sample) -> Plot:
+def _cdf(name: str, title: str, observed: LatencySample, predicted: LatencySample) -> Plot:
     drawn = observed_latencies.figure(title, observed, predicted)
     is_log = drawn.layout.xaxis.type == "log"
     counts = f"{_count(observed)} observed, {_count(predicted)} predicted"
     return Plot(f"cdf-{name}", title, name, counts, to_json(drawn), is_log)
 
 
-def _count(values: Sample) -> str:
+def _count(values: LatencySample) -> str:
     return phrase(float(values.weights.sum()), "count", "values")
 
 

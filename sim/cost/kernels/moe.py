@@ -44,7 +44,7 @@ ACTIVATION = 2.0
 """Bytes of a number of an input, of an inner result and of a result."""
 
 
-class Format(NamedTuple):
+class ExpertFormat(NamedTuple):
     """Bytes of a weight with its share of the scales, the precision of the arithmetic, and whether
     widths are padded to what the kernel needs."""
 
@@ -58,13 +58,13 @@ class Format(NamedTuple):
 
 
 FORMATS = {
-    "bf16": Format(2.0, "bf16"),
-    "fp16": Format(2.0, "fp16"),
-    "fp8": Format(precision_bytes("fp8-block"), "fp8"),
-    "nvfp4": Format(precision_bytes("nvfp4"), "nvfp4"),
-    "mxfp4": Format(precision_bytes("mxfp4"), "fp8", pads=True),
-    "mxfp4-weights": Format(precision_bytes("mxfp4"), "bf16", pads=True),
-    "int4-weights": Format(precision_bytes("int4-group"), "bf16"),
+    "bf16": ExpertFormat(2.0, "bf16"),
+    "fp16": ExpertFormat(2.0, "fp16"),
+    "fp8": ExpertFormat(precision_bytes("fp8-block"), "fp8"),
+    "nvfp4": ExpertFormat(precision_bytes("nvfp4"), "nvfp4"),
+    "mxfp4": ExpertFormat(precision_bytes("mxfp4"), "fp8", pads=True),
+    "mxfp4-weights": ExpertFormat(precision_bytes("mxfp4"), "bf16", pads=True),
+    "int4-weights": ExpertFormat(precision_bytes("int4-group"), "bf16"),
 }
 """By the name in profiles; ``-weights`` ones convert weights as they are read and multiply at 16
 bits, mxfp4 is multiplied at 8 bits."""
@@ -98,7 +98,7 @@ for gated experts, else 2. ``tokens`` are those of all ranks; ``rows``, experts 
 tiles of each height are what falls to this GPU."""
 
 
-class Parts(NamedTuple):
+class ExpertParts(NamedTuple):
     """Seconds by cause: arithmetic, reads of weights, and all together."""
 
     compute: Floats
@@ -106,7 +106,7 @@ class Parts(NamedTuple):
     total: Floats
 
 
-def parts(p: Parameters, shape: Shape, ceilings: Ceilings, weight: float) -> Parts:
+def parts(p: Parameters, shape: Shape, ceilings: Ceilings, weight: float) -> ExpertParts:
     """What the best choice of a tile is made of."""
     norm = p["norm"]
     memory = _reading(p, shape, ceilings, weight)
@@ -126,7 +126,7 @@ def parts(p: Parameters, shape: Shape, ceilings: Ceilings, weight: float) -> Par
         compute = np.where(found < best, busy, compute)
         best = np.minimum(best, found)
     rest = p["latency"] + p["several"] * (1 - 1 / np.maximum(shape["tokens"], 1.0))
-    return Parts(compute, memory, best + rest + _activations(p, shape) / ceilings.bandwidth)
+    return ExpertParts(compute, memory, best + rest + _activations(p, shape) / ceilings.bandwidth)
 
 
 def flops(shape: Shape) -> Floats:

@@ -92,7 +92,7 @@ class Prompts:
         self._read_key = 2 * kv_heads * head_dim * kept / rate
         self._write = p["write"] * 2 * kv_heads * head_dim * (wide + kept) / rate
         self._write += p["copy"] * min(kv_heads * head_dim / BLOCK, 1.0)
-        self._table = _Table(fit, q_heads, group, head_dim)
+        self._table = _PromptTable(fit, q_heads, group, head_dim)
 
     def work(self, tokens: int, context: int, window: int = 0) -> Share:
         """What a chunk of ``tokens`` adds on top of ``context`` tokens that are cached; with a
@@ -173,7 +173,7 @@ def _seen_by_tiles(tokens: int, context: int, window: int, tiles: float, step: f
     return before + min(context + tokens, window - 1 + last)
 
 
-class _Table:
+class _PromptTable:
     """The residual table at one model's heads: bilinear in the logarithms of rows and tokens."""
 
     __slots__ = ("_grid", "_heads", "_rows", "_tokens")

@@ -18,7 +18,7 @@ from sim.errors import InfeasibleError, UsageError
 from sim.planning.causes.shapley import Coalition, Edge, all_orders, subsets, these_orders
 from sim.planning.causes.techniques import SMALL_BATCH, Technique, effective, ordered, techniques
 from sim.planning.causes.techniques import settings as settings_of
-from sim.planning.contrast.gains import CAPACITY, FIGURES, Figure
+from sim.planning.contrast.gains import CAPACITY, FIGURES, GainFigure
 from sim.planning.points.executors import Executor
 from sim.planning.points.points import Outcome, Point, Settings
 from sim.scenario import Scenario
@@ -64,7 +64,7 @@ class Ablation:
                 found[present] = None if summary is None else self.value(figure, summary)
         return found
 
-    def value(self, figure: Figure, summary: Mapping[str, Any]) -> float | None:
+    def value(self, figure: GainFigure, summary: Mapping[str, Any]) -> float | None:
         """A figure of a run; None for what full batches serve in multiples of the traffic where
         all of that is there at once."""
         return None if self.saturated and figure is CAPACITY else figure.of(summary)

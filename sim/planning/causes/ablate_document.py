@@ -16,7 +16,7 @@ from sim.metrics.asked import asked, changed
 from sim.planning.causes.ablate import MOST_EXACT, SAMPLED_ORDERS, Ablation
 from sim.planning.causes.shapley import Coalition, contributions
 from sim.planning.causes.techniques import SMALL_BATCH
-from sim.planning.contrast.gains import FIGURES, Figure
+from sim.planning.contrast.gains import FIGURES, GainFigure
 from sim.planning.points.footnote_words import notes_of, sure_of_all
 
 Values = Mapping[Coalition, float]
@@ -55,7 +55,7 @@ def document(found: Ablation) -> dict[str, Any]:
     }
 
 
-def _figure(found: Ablation, figure: Figure) -> dict[str, Any]:
+def _figure(found: Ablation, figure: GainFigure) -> dict[str, Any]:
     values = found.values(figure.key)
     whole = frozenset(technique.name for technique in found.added)
     before, after = _value(found, frozenset(), figure), _value(found, whole, figure)
@@ -86,7 +86,7 @@ def _figure(found: Ablation, figure: Figure) -> dict[str, Any]:
     }
 
 
-def _steps(found: Ablation, figure: Figure, value: float | None) -> list[dict[str, Any]]:
+def _steps(found: Ablation, figure: GainFigure, value: float | None) -> list[dict[str, Any]]:
     """What each technique brings in the order asked for; a step that does not run has nothing, and
     what the next one brings is counted from before it."""
     present: Coalition = frozenset()
@@ -108,7 +108,7 @@ def _steps(found: Ablation, figure: Figure, value: float | None) -> list[dict[st
     return steps
 
 
-def _value(found: Ablation, present: Coalition, figure: Figure) -> float | None:
+def _value(found: Ablation, present: Coalition, figure: GainFigure) -> float | None:
     summary = found.outcome(present).summary
     return None if summary is None else found.value(figure, summary)
 
@@ -196,5 +196,5 @@ def _notes(found: Ablation) -> list[str]:
     return [*notes, *([] if full is None else [*notes_of([("", full)]), *sure_of_all([full])])]
 
 
-def _complete(found: Ablation, figure: Figure) -> bool:
+def _complete(found: Ablation, figure: GainFigure) -> bool:
     return all(value for value in found.values(figure.key).values())

@@ -17,7 +17,7 @@ from sim.metrics.long_enough import LENGTH, LOAD
 from sim.metrics.slo_text import deciding, slo_doubts
 from sim.planning.causes.counterfactuals import EFFORTS, LONGER, PROBE, lacking
 from sim.planning.causes.diagnose import WORTH, Diagnosis, Trial
-from sim.planning.contrast.gains import CAPACITY, FIGURES, Figure, figures_of
+from sim.planning.contrast.gains import CAPACITY, FIGURES, GainFigure, figures_of
 from sim.planning.points.footnote_words import footnotes, sure_of
 from sim.planning.points.points import Settings, show
 from sim.planning.points.slo_state import MET, OPEN
@@ -158,7 +158,7 @@ def _if_off(trial: Trial) -> str:
     return f" ({kept} if iterations are {ends['error']:.0%} {end})"
 
 
-def _change(figure: Figure, found: Diagnosis, trial: Trial) -> str:
+def _change(figure: GainFigure, found: Diagnosis, trial: Trial) -> str:
     """``+40%``, or both values where the change is large."""
     before, after = figures_of(found.base)[figure.key], trial.figures[figure.key]
     gain = trial.gains[figure.key] or 0.0
@@ -167,7 +167,7 @@ def _change(figure: Figure, found: Diagnosis, trial: Trial) -> str:
     return f"{math.expm1(gain if figure.more else -gain):+.0%}"
 
 
-def _value(figure: Figure, value: float | None) -> str:
+def _value(figure: GainFigure, value: float | None) -> str:
     if figure.key.endswith("_ms"):
         return milliseconds(value)
     if figure.key == CAPACITY.key:

@@ -16,7 +16,7 @@ from sim.metrics.long_enough import LENGTH, LOAD
 from sim.metrics.slo_text import slo_doubts
 from sim.planning.causes.sensitivity import End, Sensitivity, Swing
 from sim.planning.contrast.gains import FIGURES, figures_of
-from sim.planning.load.loads import Axis
+from sim.planning.load.loads import LoadAxis
 from sim.planning.points.footnote_words import footnotes, sure_of
 from sim.planning.points.slo_state import is_open
 
@@ -45,7 +45,7 @@ def document(found: Sensitivity) -> dict[str, Any]:
         ],
         "inputs": [_swing(found, swing, base) for swing in found.ordered],
         "together": None if found.together is None else _end(found.together, base),
-        "scaling": Axis(found.scenario, "rate", None, found.scale).scaling,
+        "scaling": LoadAxis(found.scenario, "rate", None, found.scale).scaling,
         "footnotes": footnotes(_verdicts(found)),
         "sure": sure_of(found.base),
         "notes": own["notes"],

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sim.errors import UsageError, did_you_mean
 from sim.metrics.confidence import HOST_ERROR
-from sim.planning.load.loads import Axis, Scale, check_copies
+from sim.planning.load.loads import LoadAxis, Scale, check_copies
 from sim.planning.points.points import Settings
 from sim.scenario import Scenario
 
@@ -104,7 +104,7 @@ def _rate(scenario: Scenario, ends: tuple[float, float], scale: Scale) -> Input:
     settings: Sequence[Settings]
     texts = _texts(ends)
     if trace is not None and scale == "overlay":
-        axis = Axis(scenario, "rate", 1.0, scale)  # loads relative to the scenario's own
+        axis = LoadAxis(scenario, "rate", 1.0, scale)  # loads relative to the scenario's own
         settings = [axis.settings(end) for end in ends]
         texts = f"{texts[0]} ({_copies(ends[0])})", f"{texts[1]} ({_copies(ends[1])})"
     elif trace is not None:

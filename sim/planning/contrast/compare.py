@@ -17,7 +17,7 @@ from sim.errors import InfersimError, UsageError
 from sim.metrics.asked import asked, changed, hardware
 from sim.metrics.own import failures
 from sim.metrics.repetitions import CONFIDENCE, headlines
-from sim.planning.contrast.contrast import Column, contrasts
+from sim.planning.contrast.contrast import ContrastColumn, contrasts
 from sim.planning.points.executors import Executor
 from sim.planning.points.footnote_words import notes_of, sure_of_all
 from sim.planning.points.grid import Axis, check_values, points
@@ -121,7 +121,7 @@ class Comparison:
                 continue
         return found
 
-    def _document(self, columns: Sequence[Column], seeds: Sequence[int]) -> dict[str, Any]:
+    def _document(self, columns: Sequence[ContrastColumn], seeds: Sequence[int]) -> dict[str, Any]:
         keys = [axis.key for axis in self.axes]
         same, every = self._same_traffic(), short_keys(keys)
         repeated = (
@@ -208,15 +208,15 @@ def _named(variant: Point, names: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={show(variant.settings[key])}" for key, name in names.items())
 
 
-def _column(label: str, settings: Mapping[str, object], runs: Sequence[Outcome]) -> Column:
+def _column(label: str, settings: Mapping[str, object], runs: Sequence[Outcome]) -> ContrastColumn:
     """A variant's figures, one for each repetition; those of none if one of them failed."""
     failed = next((run for run in runs if run.error is not None), None)
     if failed is not None:
-        return Column(label, dict(settings), {}, failed.error, failed.exit_code, ())
+        return ContrastColumn(label, dict(settings), {}, failed.error, failed.exit_code, ())
     summaries = [run.summary for run in runs if run.summary is not None]
     states = tuple(summary["infersim"]["verdict"]["state"] for summary in summaries)
     rows = [headlines(summary) for summary in summaries]
     values = {
         key: [row.get(key) for row in rows] for key in dict.fromkeys(k for r in rows for k in r)
     }
-    return Column(label, dict(settings), values, None, 0, states)
+    return ContrastColumn(label, dict(settings), values, None, 0, states)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim.planning.contrast.paired import Difference, difference
-from sim.planning.points.figures import FIGURES, Figure, best_of, own_figures
+from sim.planning.points.figures import FIGURES, PointFigure, best_of, own_figures
 
 Values = Mapping[str, Sequence[float | None]]
 """A figure's key -> its value in each repetition."""
@@ -19,7 +19,7 @@ Contrast = Callable[[str, int, int], Difference]
 
 
 @dataclass(frozen=True)
-class Column:
+class ContrastColumn:
     """What is compared: its figures, repetition by repetition, or why there are none."""
 
     label: str
@@ -35,7 +35,9 @@ class Column:
         return math.fsum(known) / len(known) if known else None
 
 
-def contrasts(columns: Sequence[Column], contrast: Contrast | None = None) -> dict[str, Any]:
+def contrasts(
+    columns: Sequence[ContrastColumn], contrast: Contrast | None = None
+) -> dict[str, Any]:
     """The variants and figures of a comparison as plain data.
 
     ``contrast`` says how two of them differ, by default by the pairs of their repetitions. The base
@@ -75,12 +77,12 @@ def contrasts(columns: Sequence[Column], contrast: Contrast | None = None) -> di
     return {"base": base, "variants": [_variant(column) for column in columns], "figures": figures}
 
 
-def _figures(columns: Sequence[Column]) -> list[Figure]:
+def _figures(columns: Sequence[ContrastColumn]) -> list[PointFigure]:
     """What is compared: the usual metrics, and the user's own."""
     return [*FIGURES, *own_figures(key for column in columns for key in column.values)]
 
 
-def _by_repetition(columns: Sequence[Column]) -> Contrast:
+def _by_repetition(columns: Sequence[ContrastColumn]) -> Contrast:
     def apart(key: str, one: int, other: int) -> Difference:
         mine, theirs = columns[one].values.get(key, ()), columns[other].values.get(key, ())
         none = [None] * max(len(mine), len(theirs))  # of a metric that one of them lacks
@@ -106,7 +108,7 @@ def _documents(found: Sequence[Difference | None]) -> list[dict[str, Any] | None
     return [None if each is None else each.document() for each in found]
 
 
-def _variant(column: Column) -> dict[str, Any]:
+def _variant(column: ContrastColumn) -> dict[str, Any]:
     states = Counter(column.states)
     return {
         "label": column.label,

@@ -18,7 +18,7 @@ CLIP = math.log(10)
 out everything else."""
 
 
-class Figure(NamedTuple):
+class GainFigure(NamedTuple):
     """A figure of a run: its key in ``summary.json``, what it is called, and whether ``more`` of it
     is better."""
 
@@ -48,7 +48,7 @@ class Figure(NamedTuple):
 
 
 FIGURES = tuple(
-    Figure(key, METRIC[key].called, METRIC[key].unit, METRIC[key].better == "higher")
+    GainFigure(key, METRIC[key].called, METRIC[key].unit, METRIC[key].better == "higher")
     for key in STUDIED
 )
 THROUGHPUT, GOODPUT, *LATENCIES, CAPACITY = FIGURES

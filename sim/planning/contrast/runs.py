@@ -18,7 +18,7 @@ from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
 from sim.errors import UsageError, shorten
 from sim.metrics.repetitions import CONFIDENCE, headlines
-from sim.planning.contrast.contrast import Column, Contrast, contrasts
+from sim.planning.contrast.contrast import Contrast, ContrastColumn, contrasts
 from sim.planning.contrast.paired import Difference, bootstrap, difference
 from sim.planning.points.figures import FIGURES, own_figures
 from sim.planning.points.footnote_words import notes_of, sure_of_all
@@ -32,7 +32,7 @@ NEEDED = ("request_id", *TRAFFIC, "arrival_s", "status", "warmup", *LATENCIES.va
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class ContrastRun:
     """A run directory: its figures, its requests by id, its repetitions by seed if it has any."""
 
     path: Path
@@ -43,7 +43,7 @@ class Run:
     repetitions: pd.DataFrame | None
 
 
-def read_run(path: Path) -> Run:
+def read_run(path: Path) -> ContrastRun:
     """The run in a directory; UsageError if there is none, or what is in it is no run's."""
     for name in (MANIFEST, SUMMARY, REQUESTS):
         if not (path / name).is_file():
@@ -56,7 +56,7 @@ def read_run(path: Path) -> Run:
     except (KeyError, TypeError) as error:
         raise UsageError(f"{path / SUMMARY}: has no entry {error}") from None
     complete = manifest.get("status") == "complete"
-    return Run(path, complete, summary, figures, requests, _repetitions(path / REPETITIONS))
+    return ContrastRun(path, complete, summary, figures, requests, _repetitions(path / REPETITIONS))
 
 
 def _repetitions(path: Path) -> pd.DataFrame | None:
@@ -132,7 +132,7 @@ def _labels(paths: Sequence[Path]) -> list[str]:
     return names if len(set(names)) == len(names) else [str(path) for path in paths]
 
 
-def _common_seeds(runs: Sequence[Run]) -> list[int]:
+def _common_seeds(runs: Sequence[ContrastRun]) -> list[int]:
     """Seeds of the repetitions that all runs have, in the order of the first."""
     tables = [run.repetitions for run in runs if run.repetitions is not None]
     if len(tables) < len(runs):
@@ -140,7 +140,7 @@ def _common_seeds(runs: Sequence[Run]) -> list[int]:
     return [int(seed) for seed in tables[0].index if all(seed in t.index for t in tables)]
 
 
-def _same_traffic(one: Run, other: Run) -> bool:
+def _same_traffic(one: ContrastRun, other: ContrastRun) -> bool:
     """Equal requests; when they arrived is a matter of the clock, or of closed-loop users."""
     if len(one.requests) != len(other.requests):
         return False
@@ -150,12 +150,12 @@ def _same_traffic(one: Run, other: Run) -> bool:
     )
 
 
-def _closed(run: Run) -> bool:
+def _closed(run: ContrastRun) -> bool:
     """Whether users waited for their answers before they asked again."""
     return bool(run.summary["infersim"]["verdict"]["state"] == "closed loop")
 
 
-def _repeated(label: str, run: Run, seeds: Sequence[int]) -> Column:
+def _repeated(label: str, run: ContrastRun, seeds: Sequence[int]) -> ContrastColumn:
     assert run.repetitions is not None
     table = run.repetitions.loc[list(seeds)]
     values = {
@@ -163,19 +163,19 @@ def _repeated(label: str, run: Run, seeds: Sequence[int]) -> Column:
         for figure in (*FIGURES, *own_figures(table.columns))
         if figure.key in table
     }
-    return Column(label, {}, values, None, 0, (_state(run),))
+    return ContrastColumn(label, {}, values, None, 0, (_state(run),))
 
 
-def _single(label: str, run: Run) -> Column:
+def _single(label: str, run: ContrastRun) -> ContrastColumn:
     values = {key: [value] for key, value in run.figures.items()}
-    return Column(label, {}, values, None, 0, (_state(run),))
+    return ContrastColumn(label, {}, values, None, 0, (_state(run),))
 
 
-def _state(run: Run) -> str:
+def _state(run: ContrastRun) -> str:
     return str(run.summary["infersim"]["verdict"]["state"])
 
 
-def _by_request(runs: Sequence[Run]) -> Contrast:
+def _by_request(runs: Sequence[ContrastRun]) -> Contrast:
     """Latencies over the requests that both runs completed, after the warm-up of both."""
     whole = [run.figures for run in runs]
 

@@ -49,7 +49,7 @@ SHOWN_REASONS = 12
 
 
 @dataclass(frozen=True)
-class Question:
+class FleetQuestion:
     """``rate`` in requests per second, ``headroom`` the share by which fleets must hold more;
     ``scale`` says how a trace gets that load."""
 
@@ -67,13 +67,13 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Plan:
+class FleetPlan:
     """The answer: ``best`` are the cheapest fleets in order, ``sized`` all fleets that hold,
     ``ends`` what the error of predicted times does to each of those, and ``rejected`` every other
     layout. ``traffic_notes`` is what a reader should know of the traffic."""
 
     scenario: Scenario
-    question: Question
+    question: FleetQuestion
     promises: tuple[Promise, ...]
     own_rate: float
     best: tuple[Confirmed, ...]
@@ -87,8 +87,8 @@ Tell = Callable[[str], None]
 
 
 def choose(
-    scenario: Scenario, question: Question, *, jobs: int = 1, tell: Tell | None = None
-) -> Plan:
+    scenario: Scenario, question: FleetQuestion, *, jobs: int = 1, tell: Tell | None = None
+) -> FleetPlan:
     """The cheapest fleets that hold the load, and why the others are not among them.
 
     ``tell`` is called with a sentence at each step. Raises InfeasibleError, with the reasons, if no
@@ -123,7 +123,7 @@ def choose(
     rejected += [_more_expensive(each, ranked, question.top) for each in ranked[question.top :]]
     order = {layout: index for index, layout in enumerate(question.layouts)}
     assert axis.own is not None
-    return Plan(
+    return FleetPlan(
         scenario=scenario,
         question=question,
         promises=promises,
@@ -154,7 +154,7 @@ def _money(cost: float) -> float:
     return round(cost, 6)
 
 
-def as_cheap(plan: Plan) -> list[str]:
+def as_cheap(plan: FleetPlan) -> list[str]:
     """The fleets that cost what the first one does: the rank of those that have one, else the
     layout."""
     numbered = enumerate(plan.sized[1:], 2)
@@ -167,7 +167,7 @@ def as_cheap(plan: Plan) -> list[str]:
 
 def _ranked(
     scenario: Scenario,
-    question: Question,
+    question: FleetQuestion,
     promises: Sequence[Promise],
     sized: Sequence[Sized],
     jobs: int,
@@ -186,7 +186,7 @@ def _ranked(
 
 
 def _screened(
-    scenario: Scenario, question: Question, promises: Sequence[Promise], jobs: int
+    scenario: Scenario, question: FleetQuestion, promises: Sequence[Promise], jobs: int
 ) -> tuple[list[Screened], list[Rejected]]:
     found = list(
         calls(
@@ -205,7 +205,7 @@ def _screened(
 
 def _sized(
     scenario: Scenario,
-    question: Question,
+    question: FleetQuestion,
     promises: Sequence[Promise],
     screened: Sequence[Screened],
     jobs: int,
@@ -256,7 +256,7 @@ def _more_expensive(sized: Sized, ranked: Sequence[Sized], top: int) -> Rejected
     return Rejected(sized.layout, EXPENSIVE, text, sized.cost).noted(sized.note)
 
 
-def _nothing(question: Question, rejected: Sequence[Rejected]) -> str:
+def _nothing(question: FleetQuestion, rejected: Sequence[Rejected]) -> str:
     listed = [f"  {each.layout.text}: {each.reason}: {each.text}" for each in rejected]
     left = len(listed) - SHOWN_REASONS
     more = [f"  and {left} more"] if left > 0 else []
@@ -315,7 +315,7 @@ class Band:
         return not self.rivals
 
 
-def bands(plan: Plan) -> list[Band]:
+def bands(plan: FleetPlan) -> list[Band]:
     """The band of each of the best fleets, in their order."""
     found = []
     for index, (each, ends) in enumerate(zip(plan.best, plan.ends, strict=False)):
@@ -339,7 +339,7 @@ def bands(plan: Plan) -> list[Band]:
     return found
 
 
-def _unsimulated(plan: Plan, most: float, error: float) -> list[str]:
+def _unsimulated(plan: FleetPlan, most: float, error: float) -> list[str]:
     """Layouts that were found too expensive without simulating, by a bound that is proportional to
     the time of an iteration, and that could cost less than ``most`` if theirs were shorter."""
     return [

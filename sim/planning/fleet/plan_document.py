@@ -15,12 +15,12 @@ from sim.catalog.whole_runs import whole_runs_text
 from sim.metrics.asked import asked, changed, driven_by
 from sim.metrics.engine_defaults import engine_defaults_note
 from sim.metrics.promises import limits_ms, shown_shares
-from sim.planning.fleet.choose import Band, Plan, as_cheap, bands, front
+from sim.planning.fleet.choose import Band, FleetPlan, as_cheap, bands, front
 from sim.planning.fleet.launch import launch_commands
 from sim.planning.fleet.plan_lengths import flattered_note, run_lengths
 from sim.planning.fleet.plan_prices import HOURS, gpu_prices, money
 from sim.planning.fleet.sizing import Confirmed, Sized
-from sim.planning.load.loads import Axis, further_notes
+from sim.planning.load.loads import LoadAxis, further_notes
 from sim.planning.load.probe import COSTS
 from sim.planning.load.settled import goes_on
 from sim.planning.points.points import show
@@ -33,7 +33,9 @@ LATENCIES = ("slo_ttft_ms", "slo_tpot_ms")
 """Latencies at the shares of requests that the SLO asks for, under the load with its headroom."""
 
 
-def document(plan: Plan, *, file: str = "SCENARIO", given: Sequence[str] = ()) -> dict[str, Any]:
+def document(
+    plan: FleetPlan, *, file: str = "SCENARIO", given: Sequence[str] = ()
+) -> dict[str, Any]:
     """The answer, whole. ``file`` is what commands in it name, ``given`` the overrides with which
     it was read."""
     question, limits = plan.question, plan.question.constraints
@@ -57,7 +59,7 @@ def document(plan: Plan, *, file: str = "SCENARIO", given: Sequence[str] = ()) -
         "router": plan.scenario.router,
         "rate": question.rate,
         "own_rate": plan.own_rate,
-        "scaling": Axis(plan.scenario, "rate", plan.own_rate, question.scale).scaling,
+        "scaling": LoadAxis(plan.scenario, "rate", plan.own_rate, question.scale).scaling,
         "traffic_notes": list(plan.traffic_notes),
         "notes": further_notes(plan.scenario, min(each.sized.usual for each in plan.best)),
         "headroom": question.headroom,
@@ -88,17 +90,17 @@ def document(plan: Plan, *, file: str = "SCENARIO", given: Sequence[str] = ()) -
     }
 
 
-def _run_lengths(plan: Plan) -> dict[str, Any]:
+def _run_lengths(plan: FleetPlan) -> dict[str, Any]:
     """How long the runs were that decided, and what short ones flatter."""
     scenario = plan.scenario
-    lasts = bool(plan.promises) and goes_on(Axis(scenario, "rate", plan.own_rate))
+    lasts = bool(plan.promises) and goes_on(LoadAxis(scenario, "rate", plan.own_rate))
     first = scenario.run.requests if scenario.workload.trace is not None else None
     if first not in {each.sized.usual for each in plan.best}:
         first = None  # the trace has fewer
     return run_lengths(plan.best, lasts=lasts, first=first)
 
 
-def settings(plan: Plan, sized: Sized, rate: float) -> dict[str, object]:
+def settings(plan: FleetPlan, sized: Sized, rate: float) -> dict[str, object]:
     """What makes the plan's scenario this fleet under this load."""
     pool, found = plan.scenario.only_pool, dict(sized.layout.settings(plan.scenario))
     found[pool.key("replicas")] = sized.replicas
@@ -106,12 +108,12 @@ def settings(plan: Plan, sized: Sized, rate: float) -> dict[str, object]:
         price = gpu_prices(plan)[sized.layout.gpu]
         usd = price.usd if price.origin == "given" else "catalogue"
         found[pool.key("price_per_gpu_hour")] = usd
-    axis = Axis(plan.scenario, "rate", plan.own_rate, plan.question.scale)
+    axis = LoadAxis(plan.scenario, "rate", plan.own_rate, plan.question.scale)
     return found | dict(axis.settings(rate))
 
 
 def _fleet(
-    plan: Plan, rank: int, each: Confirmed, band: Band, given: Sequence[str]
+    plan: FleetPlan, rank: int, each: Confirmed, band: Band, given: Sequence[str]
 ) -> dict[str, Any]:
     sized, figures = each.sized, each.at_rate.figures
     changes = settings(plan, sized, plan.question.rate)
@@ -192,7 +194,7 @@ def _fleet_notes(fleet: Confirmed, scenario: Scenario) -> list[str]:
     return notes if defaults is None else [*notes, defaults]
 
 
-def _format_notes(plan: Plan) -> list[str]:
+def _format_notes(plan: FleetPlan) -> list[str]:
     """What is to be known of number formats that some of the GPUs lack, ranked or not."""
     found = [layout.format_note(plan.scenario) for layout in plan.question.layouts]
     return list(dict.fromkeys(note for note in found if note is not None))
@@ -208,7 +210,7 @@ def _written(value: object) -> str:
     return repr(value) if isinstance(value, float) else show(value)
 
 
-def _points(plan: Plan) -> list[dict[str, Any]]:
+def _points(plan: FleetPlan) -> list[dict[str, Any]]:
     """Every fleet that holds, with its cost and latencies under the target load."""
     fronts = {figure: front(plan.sized, figure) for figure in LATENCIES}
     return [
@@ -255,7 +257,7 @@ def _ranking(fleets: list[dict[str, Any]], trusted: list[Band]) -> dict[str, Any
     return {"survives": band.survives, "text": text}
 
 
-def _whole_runs(plan: Plan) -> str:
+def _whole_runs(plan: FleetPlan) -> str:
     scenario = plan.scenario
     experts = catalog.model(scenario.model, scenario.base).has_experts
     gpus = [name_of(each.sized.layout.gpu) for each in plan.best]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim import catalog
-from sim.planning.fleet.choose import Plan
+from sim.planning.fleet.choose import FleetPlan
 from sim.planning.fleet.layouts import Candidate
 from sim.scenario.prices import GpuPrice, dollars, price_of
 
@@ -40,7 +40,7 @@ class Rival:
         return self.gpus * (self.price.usd if self.price.low is None else self.price.low)
 
 
-def gpu_prices(plan: Plan) -> dict[str, GpuPrice]:
+def gpu_prices(plan: FleetPlan) -> dict[str, GpuPrice]:
     """The price of each GPU of the question that has one."""
     scenario, found = plan.scenario, {}
     kernels = catalog.engine(scenario.only_pool.engine, scenario.base).kernels
@@ -52,7 +52,7 @@ def gpu_prices(plan: Plan) -> dict[str, GpuPrice]:
     return found
 
 
-def fewest(plan: Plan, prices: Mapping[str, GpuPrice]) -> dict[str, Rival]:
+def fewest(plan: FleetPlan, prices: Mapping[str, GpuPrice]) -> dict[str, Rival]:
     """Of each GPU the fleet with the fewest GPUs, or as many as there must be at least."""
     found = [
         Rival(each.layout.gpu, each.layout.text, each.gpus, prices[each.layout.gpu], True)
@@ -75,7 +75,7 @@ def fewest(plan: Plan, prices: Mapping[str, GpuPrice]) -> dict[str, Rival]:
     return best
 
 
-def money(plan: Plan) -> dict[str, Any]:
+def money(plan: FleetPlan) -> dict[str, Any]:
     """``prices``: GPU by GPU, whose price was used and below which that GPU would win;
     ``break_even`` of the cheapest fleet; and whether it stays the cheapest at listed prices."""
     prices = gpu_prices(plan)

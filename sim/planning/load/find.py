@@ -18,8 +18,8 @@ from sim.errors import InfeasibleError, UsageError
 from sim.metrics.asked import asked, changed, driven_by
 from sim.metrics.promises import REJECTED, Promise, limits_ms, shown_shares, slo_promises
 from sim.planning.load.loads import (
-    Axis,
     Kind,
+    LoadAxis,
     Scale,
     axis_of,
     check_whole_curve,
@@ -93,13 +93,13 @@ class Ends:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundLoad:
     """The answer: ``best`` is the probe of the highest load that holds, ``fails`` that of the
     lowest one seen to fail above it (None: nothing failed), ``own`` that of the scenario's own
     load, None if it has none of this kind. ``settled`` says how long the runs were, and
     ``traffic_notes`` what a reader should know of the traffic."""
 
-    axis: Axis
+    axis: LoadAxis
     scenario: Scenario
     promises: tuple[Promise, ...]
     tolerance: float
@@ -247,7 +247,7 @@ def find(
     tolerance: float = TOLERANCE,
     tell: Tell | None = None,
     scale: Scale = "compress",
-) -> Found:
+) -> FoundLoad:
     """The highest rate or concurrency at which ``scenario`` keeps its SLO; without an SLO, the
     highest rate that the verdict calls stable.
 
@@ -278,7 +278,7 @@ def find(
     tried, length = finder.probes(replicas, stretch), _length(finder, best, replicas, stretch)
     curve = sorted([*tried, *_curve(finder, best, tried, replicas, length)], key=_load)
     alike = [each for each in curve if length in (None, each.requests // each.runs)]
-    return Found(
+    return FoundLoad(
         axis=finder.axis,
         scenario=scenario,
         promises=finder.promises,
@@ -370,12 +370,12 @@ def _not_even(finder: Finder, probe: Probe, replicas: int) -> str:
     )
 
 
-def headroom(found: Found) -> float | None:
+def headroom(found: FoundLoad) -> float | None:
     """The growth in load from the scenario's own up to the highest; negative if it is too much."""
     return None if found.own is None else found.best.load / found.own.load - 1
 
 
-def sure_up_to(found: Found) -> float | None:
+def sure_up_to(found: FoundLoad) -> float | None:
     """The highest load of which the longest runs leave no doubt that it holds."""
     if found.settled.longest > 1:
         return None if found.settled.sure is None else found.settled.sure.load
@@ -383,7 +383,7 @@ def sure_up_to(found: Found) -> float | None:
     return max(held, default=None)
 
 
-def surely_missed_at(found: Found) -> float | None:
+def surely_missed_at(found: FoundLoad) -> float | None:
     """The lowest load above the answer of which the longest runs leave no doubt that it fails."""
     if found.settled.longest > 1:
         return None if found.settled.missed is None else found.settled.missed.load
@@ -391,7 +391,7 @@ def surely_missed_at(found: Found) -> float | None:
     return min(missed, default=None)
 
 
-def between(found: Found, load: float) -> bool:
+def between(found: FoundLoad, load: float) -> bool:
     """Whether ``load`` lies between the two loads of which the longest runs leave no doubt, so that
     whatever shorter ones made of it is too close to call."""
     if found.settled.longest == 1:
@@ -401,13 +401,13 @@ def between(found: Found, load: float) -> bool:
     return above and (high is None or load < high)
 
 
-def _told(found: Found, probe: Probe) -> dict[str, Any]:
+def _told(found: FoundLoad, probe: Probe) -> dict[str, Any]:
     """One load as plain data, by what the whole search says of it."""
     told = probe.document()
     return told | {"sure": False, "outcome": OPEN} if between(found, probe.load) else told
 
 
-def _first_requests(found: Found) -> int | None:
+def _first_requests(found: FoundLoad) -> int | None:
     """How many requests of a trace were simulated, if that is as many as the scenario asks for and
     perhaps not all."""
     asked_for = found.scenario.run.requests
@@ -417,7 +417,7 @@ def _first_requests(found: Found) -> int | None:
     return asked_for if asked_for in {probe.requests for probe in found.probes} else None
 
 
-def document(found: Found) -> dict[str, Any]:
+def document(found: FoundLoad) -> dict[str, Any]:
     """The answer as plain data; ``load`` is in ``unit``."""
     own, fails, pool = found.own, found.fails, found.scenario.only_pool
     reached = None if fails is None else fails.load / found.best.load - 1
@@ -473,7 +473,7 @@ def document(found: Found) -> dict[str, Any]:
     return written | {"sentences": sentences(written)}
 
 
-def _whole_runs(found: Found) -> str:
+def _whole_runs(found: FoundLoad) -> str:
     scenario, pool = found.scenario, found.scenario.only_pool
     experts = catalog.model(scenario.model, scenario.base).has_experts
     driven = "closed loop" if found.axis.whole else driven_by(scenario)

@@ -19,7 +19,7 @@ from sim.metrics.cut_short import foreseen_cut
 from sim.planning.points.points import Settings
 from sim.pools import deployment_of
 from sim.scenario import Scenario
-from sim.scenario.traffic import Trace
+from sim.scenario.traffic import TraceSettings
 from sim.units import show_time
 from sim.workload import ClosedTraffic, OpenTraffic, build
 
@@ -75,7 +75,7 @@ def traffic_of(scenario: Scenario) -> Traffic:
 
 
 @dataclass(frozen=True)
-class Axis:
+class LoadAxis:
     """The load of a scenario as one number that can be set; ``own`` is the scenario's own, None if
     it has none of this kind. ``scale`` says how a trace gets another load."""
 
@@ -133,14 +133,14 @@ class Axis:
                 }
         return {"workload.arrivals.rate": load}
 
-    def _paced(self, trace: Trace, load: float) -> Settings:
+    def _paced(self, trace: TraceSettings, load: float) -> Settings:
         """The trace with its gaps scaled."""
         assert self.own is not None
         if trace.rate is not None:
             return {"workload.trace.rate": _rounded(trace.rate * load / self.own)}
         return {"workload.trace.time_scale": _rounded(trace.time_scale * self.own / load)}
 
-    def _overlaid(self, trace: Trace, load: float) -> Settings:
+    def _overlaid(self, trace: TraceSettings, load: float) -> Settings:
         """More or fewer copies of what is sent of the trace, at the pace that it has."""
         assert self.own is not None
         settings: dict[str, object] = {
@@ -205,7 +205,9 @@ def _rounded(value: float) -> float:
     return float(f"{value:.12g}")  # 0.1, not 0.0999...
 
 
-def axis_of(scenario: Scenario, kind: Kind, traffic: Traffic, scale: Scale = "compress") -> Axis:
+def axis_of(
+    scenario: Scenario, kind: Kind, traffic: Traffic, scale: Scale = "compress"
+) -> LoadAxis:
     """The axis along which the load of ``scenario`` is looked for; ``scale`` is for traces alone.
 
     UsageError where the arrivals have no load of that kind. The rate of a ramp is the one at its
@@ -219,19 +221,19 @@ def axis_of(scenario: Scenario, kind: Kind, traffic: Traffic, scale: Scale = "co
                 "look for the rate, or draw its lengths (`lengths: {kind: joint, path: ...}`)"
             )
         own = float(arrivals.concurrency) if arrivals.kind == "closed" else None
-        return Axis(scenario, kind, own)
+        return LoadAxis(scenario, kind, own)
     if arrivals is None:
         if traffic.rate is None:
             raise UsageError("all requests of the trace come at one time: it has no rate")
         check_copies(scenario, scale)
-        return Axis(scenario, kind, traffic.rate, scale)
+        return LoadAxis(scenario, kind, traffic.rate, scale)
     match arrivals.kind:
         case "poisson" | "gamma" | "constant":
-            return Axis(scenario, kind, arrivals.rate)
+            return LoadAxis(scenario, kind, arrivals.rate)
         case "ramp":
-            return Axis(scenario, kind, arrivals.final_rate)
+            return LoadAxis(scenario, kind, arrivals.final_rate)
         case "diurnal":
-            return Axis(scenario, kind, (arrivals.rate + arrivals.peak_rate) / 2)
+            return LoadAxis(scenario, kind, (arrivals.rate + arrivals.peak_rate) / 2)
         case "burst":
             why = "all requests are there from the start"
         case "closed":

@@ -22,7 +22,7 @@ from sim.metrics.long_enough import DOUBT, FULL, SURE
 from sim.metrics.promises import (
     Attained,
     Promise,
-    Seen,
+    SeenShare,
     breaks_first,
     look,
     pooled,
@@ -35,7 +35,7 @@ from sim.metrics.run_record import RunRecord
 from sim.metrics.summary import summarise
 from sim.metrics.unfinished import missed_by_unfinished_alone
 from sim.metrics.verdict import OPENING
-from sim.planning.load.loads import Axis
+from sim.planning.load.loads import LoadAxis
 from sim.planning.points.wording import FAILS, HOLDS, OPEN, share
 from sim.rng import repetition_seed
 from sim.scenario import Scenario
@@ -172,7 +172,7 @@ class Prober:
 
     def probe(
         self,
-        axis: Axis,
+        axis: LoadAxis,
         load: float,
         *,
         replicas: int = 1,
@@ -202,7 +202,7 @@ class Prober:
             scenario = scenario.override({"run.requests": length})
         summaries: list[dict[str, Any]] = []
         refused: list[Rejection | None] = []
-        seen: list[list[Seen]] = []
+        seen: list[list[SeenShare]] = []
         of_the_slo = bool(self.promises) and self.promises == tuple(slo_promises(scenario))
         cut = scenario.run.horizon is not None and of_the_slo
         while True:
@@ -220,7 +220,7 @@ class Prober:
                 found = _concluded(load, attained, summaries, refused)
                 return replace(found, cut=cut and not all(each.kept for each in attained))
 
-    def _only_cut(self, run: RunRecord, seen: Sequence[Seen]) -> bool:
+    def _only_cut(self, run: RunRecord, seen: Sequence[SeenShare]) -> bool:
         """Whether ``run`` keeps the SLO, or misses it only since it ended too early."""
         parts = zip(seen, self.promises, strict=True)
         kept = all(not len(one.kept) or one.kept.mean() >= part.share for one, part in parts)
@@ -243,7 +243,9 @@ class Prober:
         busy = share is None or FULL <= share <= BEYOND
         return max(self._least, SEVERAL if busy else 1)
 
-    def _long_enough(self, scenario: Scenario, axis: Axis, load: float, replicas: int) -> Scenario:
+    def _long_enough(
+        self, scenario: Scenario, axis: LoadAxis, load: float, replicas: int
+    ) -> Scenario:
         """``scenario`` with as many requests as its batches need to be exchanged several times,
         and as a rate that changes needs to follow its whole curve.
 
@@ -263,7 +265,7 @@ class Prober:
             changes["run.warmup"] = OPENING * round(load)
         return scenario.override(changes) if changes else scenario
 
-    def members(self, axis: Axis, load: float, replicas: int) -> float:
+    def members(self, axis: LoadAxis, load: float, replicas: int) -> float:
         """Requests that are in so many replicas at a time, as they are if each stays ``CROWDED``
         times as long as it would alone."""
         full = float(self.setup.only.limits.max_num_seqs * replicas)
@@ -276,7 +278,7 @@ class Prober:
         return play(setup, traffic, leap=scenario.run.leap, stop=Stop())
 
 
-def opens_at_once(scenario: Scenario, axis: Axis) -> bool:
+def opens_at_once(scenario: Scenario, axis: LoadAxis) -> bool:
     """Whether the first requests of each user are left out of what is judged."""
     return axis.whole and scenario.run.warmup == Warmup()
 

@@ -18,7 +18,7 @@ from sim.planning.points.wording import FAILS, HOLDS
 
 if TYPE_CHECKING:
     from sim.planning.load.find import Finder, Tell
-    from sim.planning.load.loads import Axis
+    from sim.planning.load.loads import LoadAxis
 
 LONGER = 4
 """Times by which runs grow. Close to the highest load of the chat scenario, the empty start is felt
@@ -140,7 +140,7 @@ def lasts(finder: Finder) -> bool:
     return bool(finder.promises) and goes_on(finder.axis)
 
 
-def goes_on(axis: Axis) -> bool:
+def goes_on(axis: LoadAxis) -> bool:
     """Whether longer runs have more of the same traffic."""
     scenario = axis.scenario
     arrivals = scenario.workload.arrivals

@@ -12,7 +12,7 @@ from sim.metrics.definitions import METRICS
 from sim.metrics.own import PREFIX
 
 
-class Figure(NamedTuple):
+class PointFigure(NamedTuple):
     """One figure of a summary."""
 
     key: str
@@ -22,20 +22,20 @@ class Figure(NamedTuple):
 
 
 FIGURES = tuple(
-    Figure(m.key, m.title, "1/s" if m.unit.endswith("/s") else m.unit, m.better)
+    PointFigure(m.key, m.title, "1/s" if m.unit.endswith("/s") else m.unit, m.better)
     for m in METRICS
     if m.compared
 )
 
 
-def own_figures(keys: Iterable[str]) -> list[Figure]:
+def own_figures(keys: Iterable[str]) -> list[PointFigure]:
     """A user's own metrics among ``keys``; it is unknown which way they are better.
 
     >>> own_figures(["duration", "metrics.fairness"])
     [Figure(key='metrics.fairness', title='fairness', unit='', better=None)]
     """
     own = [key for key in dict.fromkeys(keys) if key.startswith(PREFIX)]
-    return [Figure(key, key.removeprefix(PREFIX), "", None) for key in own]
+    return [PointFigure(key, key.removeprefix(PREFIX), "", None) for key in own]
 
 
 def best_of(

@@ -9,7 +9,7 @@ pytest.importorskip("torch", reason="the engine needs PyTorch")
 from calibrate.engine.attention import BySequence
 from calibrate.engine.batch import Span, make_step
 from calibrate.engine.cache import BlockTables, cache_bytes
-from calibrate.engine.executor import Executor
+from calibrate.engine.executor import EngineExecutor
 from sim.errors import InfersimError
 from sim.memory import Allocator, ContiguousAllocator, PagedAllocator
 from sim.request import Request
@@ -44,7 +44,7 @@ def test_a_table_too_full_says_so_and_an_order_must_have_every_block():
     ("kv", "blocks"), [(PagedAllocator(5, 16), (5, 16)), (ContiguousAllocator(100, 30), (3, 30))]
 )
 def test_tables_have_the_blocks_of_the_allocator(kv: Allocator, blocks: tuple[int, int]):
-    tables = Executor(ChunkedPrefill(Limits(), kv), make_model(), BySequence(), prompt).tables
+    tables = EngineExecutor(ChunkedPrefill(Limits(), kv), make_model(), BySequence(), prompt).tables
     assert (tables.num_blocks, tables.block_size) == blocks
 
 
@@ -73,8 +73,8 @@ def test_a_step_lays_decodes_before_prompts():
     assert step.firsts.tolist() == [1, 0, 0]
 
 
-def plan_first(own: Scheduler, tokens: int = 6) -> tuple[Executor, Plan]:
-    executor = Executor(own, make_model(), BySequence(), prompt)
+def plan_first(own: Scheduler, tokens: int = 6) -> tuple[EngineExecutor, Plan]:
+    executor = EngineExecutor(own, make_model(), BySequence(), prompt)
     own.submit(Request(0, 0.0, tokens, 3))
     plan = own.schedule(0.0)
     assert plan is not None

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch", reason="the engines need PyTorch")
 
 from calibrate.engine.log import Phases
-from calibrate.observers.ledger import Ledger, Ran
+from calibrate.observers.ledger import Ledger, LedgerRow
 from sim.loop.recorder import PLAN
 from sim.pools import make_replica_scheduler
 from sim.request import Request
@@ -34,7 +34,7 @@ SCENARIO: dict[str, Any] = {
 NOT_ITS_OWN = {"prefill_attention", "slope"}  # what only a cost model knows
 
 
-def run_of(plan: Plan, scheduler: Scheduler, preempted: tuple[int, ...]) -> Ran:
+def run_of(plan: Plan, scheduler: Scheduler, preempted: tuple[int, ...]) -> LedgerRow:
     """What an engine would tell of ``plan``, which ``scheduler`` has just made."""
     decoding = [r for r in scheduler.members() if r.joined >= 0] if plan.decode else []
     tokens = dict.fromkeys((r.id for r in decoding), 1)
@@ -44,7 +44,7 @@ def run_of(plan: Plan, scheduler: Scheduler, preempted: tuple[int, ...]) -> Ran:
         number, complete = chunk.request.id, chunk.context + chunk.tokens
         tokens[number], before[number] = chunk.tokens, chunk.context
         sampled[number] = [7] if complete == chunk.request.tokens_to_prefill() else []
-    return Ran(
+    return LedgerRow(
         tokens=tokens,
         before=before,
         sampled=sampled,

@@ -24,7 +24,7 @@ from calibrate.engine.record import ObservedResult
 from calibrate.observers import lazy_vllm, vllm
 from calibrate.observers.hf_config import config, write
 from calibrate.observers.vllm import observe
-from calibrate.observers.vllm_engine import Settings
+from calibrate.observers.vllm_engine import VllmSettings
 from calibrate.observers.vllm_settings import wanted
 from sim import catalog
 from sim.catalog.huggingface import read_config
@@ -115,7 +115,7 @@ def test_a_scenario_is_told_in_the_words_of_vllm(path):
         "kv_cache.num_gpu_blocks": 6,
     }
     told = wanted(prepare(load_scenario(path).override(changes)), facts(), "fp32")
-    assert told.settings == Settings(
+    assert told.settings == VllmSettings(
         max_num_seqs=6,
         max_num_batched_tokens=48,
         max_model_len=160,  # what five blocks hold

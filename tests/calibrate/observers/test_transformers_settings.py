@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from calibrate.observers.lazy_transformers import module
-from calibrate.observers.transformers_settings import Settings, check_memory, wanted
+from calibrate.observers.transformers_settings import TransformersSettings, check_memory, wanted
 from sim.errors import UsageError
 from sim.scenario import load_scenario
 from sim.simulation import Setup, prepare
@@ -54,7 +54,7 @@ def test_settings_have_the_names_of_transformers() -> None:
 
 
 def test_a_static_batch_has_no_blocks() -> None:
-    expected = Settings("bf16", "static", 12, None, None, None)
+    expected = TransformersSettings("bf16", "static", 12, None, None, None)
     assert wanted(setup(scheduler__batching="static"), None) == expected
 
 

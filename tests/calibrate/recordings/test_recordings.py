@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import sim
 from calibrate import gpu_names
 from calibrate.recordings import FORMATS, find_format
-from calibrate.recordings.recording import Choice
+from calibrate.recordings.recording import RecordingChoice
 from calibrate.recordings.scenario import known_gpu, known_model
 from calibrate.validation.observed import read_observed
 from sim import catalog
@@ -225,7 +225,7 @@ def test_older_results_with_a_rate_are_drawn_and_say_so(tmp_path: Path) -> None:
     for seed in (0, 0, 5):
         target = tmp_path / f"run{len(times)}"
         result, made = bring_in(
-            "vllm-bench", path, target, gpu="h100-sxm", choice=Choice(seed=seed)
+            "vllm-bench", path, target, gpu="h100-sxm", choice=RecordingChoice(seed=seed)
         )
         times.append(pd.read_parquet(made / "requests.parquet")["arrival_s"].to_numpy())
     assert times[0].tolist() == times[1].tolist() != times[2].tolist()
@@ -250,9 +250,11 @@ def test_of_appended_results_the_last_is_taken_or_the_one_that_is_named(tmp_path
     command(path, "--from", "vllm-bench", "--gpu", "h100-sxm", "--entry", 1, "-o", tmp_path / "a")
     assert read_observed(tmp_path / "a").date == "2026-01-02"
     with pytest.raises(UsageError, match=r"--entry 3: .*many.json has 2 results; allowed: 1 to 2"):
-        bring_in("vllm-bench", path, tmp_path / "b", gpu="h100-sxm", choice=Choice(entry=3))
+        bring_in(
+            "vllm-bench", path, tmp_path / "b", gpu="h100-sxm", choice=RecordingChoice(entry=3)
+        )
     with pytest.raises(UsageError, match="holds one run"):
-        bring_in("log", log(tmp_path), tmp_path / "b", choice=Choice(entry=1))
+        bring_in("log", log(tmp_path), tmp_path / "b", choice=RecordingChoice(entry=1))
 
 
 SUMMARY: dict[str, Any] = {

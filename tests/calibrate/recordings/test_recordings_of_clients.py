@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import sim
-from calibrate.recordings.recording import Choice
+from calibrate.recordings.recording import RecordingChoice
 from calibrate.validation.observed import read_observed
 from sim.cli import app
 from sim.commands.observe_records import bring_in
@@ -120,7 +120,9 @@ def test_of_a_sweep_one_benchmark_is_taken(tmp_path: Path) -> None:
     last, _ = bring_in("guidellm", path, tmp_path / "last", gpu="h100-sxm")
     assert last.summary["completed"] == 2
     assert "2 benchmarks; this is number 2" in notes_of(last)
-    first, _ = bring_in("guidellm", path, tmp_path / "a", gpu="h100-sxm", choice=Choice(entry=1))
+    first, _ = bring_in(
+        "guidellm", path, tmp_path / "a", gpu="h100-sxm", choice=RecordingChoice(entry=1)
+    )
     assert first.summary["completed"] == 1
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from calibrate.validation.composition import agreement
 from calibrate.validation.document import Validation
-from calibrate.validation.figures import Figure, figures, mean_error
+from calibrate.validation.figures import ValidatedFigure, figures, mean_error
 from calibrate.validation.iterations import read_iterations
 from calibrate.validation.observed import check_same_traffic, read_observed
 from calibrate.validation.prediction import Variant, predict, question
@@ -342,7 +342,7 @@ def test_other_traffic_is_no_repetition(tmp_path):
 
 
 def test_errors_and_bands_of_a_figure():
-    row = Figure("mean_tpot_ms", "ms", observed=10.0, predicted=12.0, noise=None, band=0.2)
+    row = ValidatedFigure("mean_tpot_ms", "ms", observed=10.0, predicted=12.0, noise=None, band=0.2)
     assert row.error == pytest.approx(0.2)
     assert row.within_band  # 10 is 17 % below 12
     assert not row._replace(band=0.1).within_band

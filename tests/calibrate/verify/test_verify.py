@@ -21,12 +21,12 @@ pytest.importorskip("torch", reason="the engine needs PyTorch")
 from typer.testing import CliRunner
 
 from calibrate.lazy_torch import torch
-from calibrate.measurements import Measurement, Purpose, Table
+from calibrate.measurements import Measurement, MeasurementTable, Purpose
 from calibrate.verify import harness, host, score, shapes, traffic
 from calibrate.verify.budget import Wish
 from calibrate.verify.console import view
 from calibrate.verify.course import Pace
-from calibrate.verify.disturbance import Counts, Watch
+from calibrate.verify.disturbance import DisturbanceCounts, Watch
 from sim import catalog
 from sim.commands.calibrate import app
 from tests.engine_fixtures import llama
@@ -63,12 +63,12 @@ def model(tmp_path: Path) -> Iterator[Path]:
     torch.set_num_threads(threads)
 
 
-def setting(model: Path, **changes: Any) -> traffic.Setting:
+def setting(model: Path, **changes: Any) -> traffic.TrafficSetting:
     values: dict[str, Any] = {
         **{"model": str(model), "precision": "fp32", "batch": 3, "chunk": 24},
         **{"prompt": (4, 20), "output": (2, 6), "seconds": 0.1, "repeats": 1},
     }
-    return traffic.Setting(**values | changes)
+    return traffic.TrafficSetting(**values | changes)
 
 
 def command(model: Path, *more: str) -> list[str]:
@@ -224,8 +224,8 @@ def row(m: float, seconds: float, purpose: Purpose = "") -> Measurement:
 
 
 def test_two_calibrations_become_one() -> None:
-    before = Table((row(1, 1.0), row(2, 4.0)))
-    after = Table((row(1, 1.21), row(3, 7.0)))
+    before = MeasurementTable((row(1, 1.0), row(2, 4.0)))
+    after = MeasurementTable((row(1, 1.21), row(3, 7.0)))
     joined = {found.shape["m"]: found.seconds for found in score.joined(before, after)}
     assert joined == {1.0: pytest.approx(1.1), 2.0: 4.0, 3.0: 7.0}
     assert score.drift([before, after]) == [{"gemm": pytest.approx(0.21)}]
@@ -263,7 +263,7 @@ def test_windows_in_which_others_ran_are_marked() -> None:
         own[0] += seconds
         everybody[0] += seconds + others
 
-    watch = Watch(lambda: now[0], lambda: Counts(everybody[0], own[0]))
+    watch = Watch(lambda: now[0], lambda: DisturbanceCounts(everybody[0], own[0]))
     after(0.5, 0.4)
     watch.tick()  # too soon for a window
     after(0.5, 0.0)

@@ -22,7 +22,7 @@ from calibrate.verify.budget import (
     least_total,
     versions,
 )
-from calibrate.verify.course import Course, check
+from calibrate.verify.course import VerifyCourse, check
 from sim.errors import UsageError
 
 TRACES = ("burst", "closed", "poisson")
@@ -67,7 +67,7 @@ class Machine:
 
     def verify(self, asked: Wish) -> float:
         """Seconds that it took."""
-        course = Course(asked, self.said.append, clock=lambda: self.now)
+        course = VerifyCourse(asked, self.said.append, clock=lambda: self.now)
         while (trace := course.next_trace()) is not None:
             self.calibrate(course, trace)
             version = course.opened(
@@ -91,7 +91,7 @@ class Machine:
             course.finished(trace)
         return self.now
 
-    def calibrate(self, course: Course, trace: str) -> None:
+    def calibrate(self, course: VerifyCourse, trace: str) -> None:
         least = self.costs.calibration * self.drag
         self.spend(max(course.calibration(trace), least))
         course.calibrated(trace, least)
