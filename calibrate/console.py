@@ -42,7 +42,7 @@ def facts_view(facts: DeviceFacts) -> Text:
 def describe(point: BenchPoint) -> str:
     """A point in a few words.
 
-    >>> describe(Point("gemm", "bf16", {"m": 16, "n": 4096, "k": 4096}, 0.0))
+    >>> describe(BenchPoint("gemm", "bf16", {"m": 16, "n": 4096, "k": 4096}, 0.0))
     'gemm bf16 m=16 n=4096 k=4096'
     """
     shape = " ".join(f"{name}={value:g}" for name, value in point.shape.items())

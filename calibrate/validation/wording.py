@@ -144,7 +144,7 @@ ONLY_A_SUMMARY = (
 def headline(rows: Sequence[ValidatedFigure]) -> str:
     """The result in a sentence: how many metrics are within the band, and which is off most.
 
-    >>> row = Figure("p50_ttft_ms", "ms", 200.0, 190.0, None, 0.04)
+    >>> row = ValidatedFigure("p50_ttft_ms", "ms", 200.0, 190.0, None, 0.04)
     >>> headline([row, row._replace(key="p50_tpot_ms", predicted=201.0)])
     '1 of 2 metrics is within the predicted band of ±4 %; worst: TTFT p50 -5.0 %'
     """

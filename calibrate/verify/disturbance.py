@@ -58,7 +58,7 @@ def parsed(line: str, ticks: int, own: float) -> DisturbanceCounts:
     """What the first line of ``STAT`` says, in ``ticks`` a second.
 
     >>> parsed("cpu  100 0 50 9000 30 5 5 10 0 0", 100, 1.2)
-    Counts(everybody=1.7, own=1.2)
+    DisturbanceCounts(everybody=1.7, own=1.2)
     """
     fields = [int(field) for field in line.split()[1:]]
     busy = [value for at, value in enumerate(fields[:GUEST]) if at not in IDLE]

@@ -74,7 +74,7 @@ def solve(samples: list[HostSample]) -> Terms:
     """Terms, from 0 to ``MOST``, that explain best what ``samples`` took beyond their predicted
     time.
 
-    >>> made = [Sample(l, s, n, 1e-4 * (10 + 0.2 * l + 0.1 * s + 2 * n), 0.0)
+    >>> made = [HostSample(l, s, n, 1e-4 * (10 + 0.2 * l + 0.1 * s + 2 * n), 0.0)
     ...         for l, s, n in ((2, 1, 0), (8, 1, 0), (2, 8, 0), (8, 8, 0), (2, 1, 1), (8, 8, 8))]
     >>> [round(1e6 * term) for term in solve(made)]
     [1000, 20, 10, 200]

@@ -29,11 +29,11 @@ def show(number: float | None, kind: Kind) -> ShownValue:
     """``number`` as people read it, times with their unit; None, NaN and infinities become a dash.
 
     >>> show(0.8314, "share"), show(None, "number")
-    (Shown(text='83.1', value=83.14), Shown(text='–', value=None))
+    (ShownValue(text='83.1', value=83.14), ShownValue(text='–', value=None))
     >>> show(12345, "count").text, show(0.4217, "usd").text, show(1234.5, "number").text
     ('12,345', '0.422', '1,234')
     >>> show(1_730_265.0, "ms"), show(0.412, "s").text
-    (Shown(text='28.8 min', value=1730265.0), '412 ms')
+    (ShownValue(text='28.8 min', value=1730265.0), '412 ms')
     """
     if number is None or not math.isfinite(number):
         return ShownValue(MISSING, None)

@@ -145,7 +145,7 @@ def window_of(text: str) -> ExportWindow:
     """``START:END``, each in seconds or with a unit; UsageError for anything else.
 
     >>> window_of("90:2min")
-    Window(start=90.0, end=120.0)
+    ExportWindow(start=90.0, end=120.0)
     """
     parts = text.split(":")
     try:

@@ -30,9 +30,9 @@ def first_to_break(limits: Iterable[KeptLimit]) -> str | None:
 
     Where none exceed any, the limit that latencies come closest to.
 
-    >>> first_to_break([Kept("ttft", 0.98, 0.99, 2.4), Kept("tpot", 0.70, 0.99, 1.3)])
+    >>> first_to_break([KeptLimit("ttft", 0.98, 0.99, 2.4), KeptLimit("tpot", 0.70, 0.99, 1.3)])
     'tpot'
-    >>> first_to_break([Kept("ttft", 1.0, 0.99, 0.4), Kept("tpot", 1.0, 0.99, 0.7)])
+    >>> first_to_break([KeptLimit("ttft", 1.0, 0.99, 0.4), KeptLimit("tpot", 1.0, 0.99, 0.7)])
     'tpot'
     """
     worst = max(limits, key=lambda each: (each.used, each.pressure), default=None)

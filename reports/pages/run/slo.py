@@ -51,7 +51,7 @@ class SloLimit(NamedTuple):
         """good or bad; warn where the interval leaves open which, or a longer run may say otherwise
         (``so_far``, ``left_open``); neutral where nothing is known.
 
-        >>> Limit("ttft", 500.0, 0.95, 0.9, 0.97, 0.95).tone
+        >>> SloLimit("ttft", 500.0, 0.95, 0.9, 0.97, 0.95).tone
         'warn'
         """
         if self.attainment is None or self.target is None:

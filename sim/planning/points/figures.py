@@ -32,7 +32,7 @@ def own_figures(keys: Iterable[str]) -> list[PointFigure]:
     """A user's own metrics among ``keys``; it is unknown which way they are better.
 
     >>> own_figures(["duration", "metrics.fairness"])
-    [Figure(key='metrics.fairness', title='fairness', unit='', better=None)]
+    [PointFigure(key='metrics.fairness', title='fairness', unit='', better=None)]
     """
     own = [key for key in dict.fromkeys(keys) if key.startswith(PREFIX)]
     return [PointFigure(key, key.removeprefix(PREFIX), "", None) for key in own]
