@@ -34,7 +34,7 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _Schema = dict[str, Any]
 
 ALSO: Mapping[tuple[str, str], _Schema] = {
-    ("Scheduler", "long_prefill_token_threshold"): {"const": 0},
+    ("SchedulerSettings", "long_prefill_token_threshold"): {"const": 0},
 }
 """Spellings that a section itself reads, in addition to those of the key's type."""
 ONE_FOR_ALL = {("Scenario", "fleet"), ("Scenario", "metrics")}

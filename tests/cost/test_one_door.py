@@ -28,7 +28,6 @@ MAKERS = {
     "calibrate.engine.arrivals",
     "calibrate.observers.transformers",  # the engine is warmed up before its run
     "calibrate.observers.vllm_engine",  # vLLM's own class
-    "sim.commands.calibrate",  # what a calibration is asked for
 }
 """Who makes a ``Request``, of whichever kind."""
 
