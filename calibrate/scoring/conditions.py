@@ -21,7 +21,7 @@ from calibrate.scoring.names import (
 )
 from calibrate.scoring.table import Row
 from sim import catalog
-from sim.specs.layout import Layout
+from sim.specs.layout import GPUS_OF_A_NODE, Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,12 @@ KNOWN = (
         weights="fp8-block",
     ),
     Known(
-        (("engine", "^trtllm"), ("weight_dtype", "gemm=fp8"), ("notes", "InferenceMAX")),
+        (
+            ("engine", "^trtllm"),
+            ("model", "llama"),
+            ("weight_dtype", "gemm=fp8"),
+            ("notes", "InferenceMAX"),
+        ),
         "the scales of fp8 activations are in the checkpoint: that source serves those of NVIDIA's "
         "ModelOpt, and token times leave no room for a conversion before each product",
         static=True,
@@ -113,20 +118,20 @@ _TOKENS = re.compile(r"max[-_]num[-_]batched[-_]tokens\D{0,3}(\d+)")
 def statement(row: Row) -> Statement:
     """What is known of ``row`` in addition to its columns."""
     notes = row["notes"]
-    known = next((known for known in KNOWN if known.covers(row)), None)
+    known = [each for each in KNOWN if each.covers(row)]
     spread = _SPREAD.search(notes)
     fraction, tokens = _FRACTION.search(notes), _TOKENS.search(notes)
     return Statement(
-        weights=known.weights if known else "",
-        experts=known.experts if known else "",
-        kv_cache=known.kv_cache if known else "",
-        whole_system=known.whole_system if known else False,
-        more=known.more if known else 0,
-        static=known.static if known else False,
+        weights=next((each.weights for each in known if each.weights), ""),
+        experts=next((each.experts for each in known if each.experts), ""),
+        kv_cache=next((each.kv_cache for each in known if each.kv_cache), ""),
+        whole_system=any(each.whole_system for each in known),
+        more=sum(each.more for each in known),
+        static=any(each.static for each in known),
         spread=(float(spread[1]), float(spread[2])) if spread else None,
         memory_fraction=float(fraction[1]) if fraction else None,
         max_num_batched_tokens=int(tokens[1]) if tokens else None,
-        remarks=(known.why,) if known else (),
+        remarks=tuple(each.why for each in known),
     )
 
 
@@ -271,13 +276,9 @@ def _layout(row: Row, assumed: list[str]) -> Layout:
         raise Unrepresentable(
             f"{gpus} GPUs do not hold replicas of {tensor} x {data}, with experts over {expert}"
         )
-    if ranks > NODE:
+    if ranks > GPUS_OF_A_NODE:
         raise Unrepresentable(f"a replica of {ranks} GPUs is on several nodes")
     return Layout(tensor=tensor, data=data, expert=expert)
-
-
-NODE = 8
-"""GPUs of the nodes that publishers measure on."""
 
 
 def _kv_cache(row: Row, known: Statement, weights: str, assumed: list[str]) -> str:

@@ -301,6 +301,14 @@ class TestExperts:
         assert deepseek.weights == "fp8-block"
         assert document(deepseek)["precision"]["activations"] == "fp8"
 
+    def test_all_that_is_known_of_a_row_holds(self) -> None:
+        """A model's formats and a publication's client are known apart, and apply together."""
+        cells = {"engine": "trtllm", "source_path": "silicon_sample.csv", "notes": "aic-auto-gap"}
+        both = statement(row(model="openai/gpt-oss-120b", **cells))
+        assert (both.experts, both.more, len(both.remarks)) == ("mxfp4", 1, 2)
+        maxed = row(engine="trtllm", model="deepseek-ai/DeepSeek-V3", notes="InferenceMAX")
+        assert not statement(maxed).static  # blocks are scaled as the model runs
+
     @pytest.mark.parametrize(
         ("cells", "layout"),
         [
