@@ -134,6 +134,23 @@ def test_whole_run_errors_are_those_of_the_validation_page() -> None:
     assert whole_run_errors("sglang") == ()
 
 
+def test_whole_run_errors_of_experts_are_those_of_the_wide_page() -> None:
+    text = (ROOT / "calibrate" / "VALIDATION-wide.md").read_text(encoding="utf-8")
+    table = text.split("## By kind of measurement")[1].split("\n## ")[0]
+    pattern = r"^\| (.+?), (\S+), experts \| (\S+) \| (\d+) \| \S+ \| (\S+) \| (\S+) \|"
+    theirs = {
+        (engine, kind, of, int(n), float(median), float(p90))
+        for kind, engine, of, n, median, p90 in re.findall(pattern, table, re.M)
+    }
+    assert len(theirs) > 10
+    mine = {
+        (engine, e.kind, e.of, e.rows, e.median, e.p90)
+        for engine in {engine for engine, *_ in theirs}
+        for e in whole_run_errors(engine, experts=True)
+    }
+    assert mine == theirs, "sim/catalog/whole_runs.yaml is out of date"
+
+
 CARDS = {"h100-sxm": "H100-SXM", "a100-sxm-80gb": "A100", "rtx-4090": "RTX 4090"}
 SOURCES = {
     "closed_loop.csv": {"vllm": "vllm", "trtllm": "tensorrt-llm"},

@@ -1,7 +1,8 @@
 """Provides the errors of predictions of whole runs, engine by engine, on published measurements.
 
-The numbers are those of ``calibrate/VALIDATION.md``; ``whole_runs.yaml`` holds them for the
-program, and a test compares both.
+The numbers are those of ``calibrate/VALIDATION.md`` and, for models with experts, of
+``calibrate/VALIDATION-wide.md``; ``whole_runs.yaml`` holds them for the program, and a test
+compares them.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ DRIVEN = {
 
 
 @cache
-def whole_run_errors(engine: str) -> tuple[WholeRunError, ...]:
-    """The errors of runs of this engine preset; none where no published run was predicted."""
+def whole_run_errors(engine: str, *, experts: bool = False) -> tuple[WholeRunError, ...]:
+    """The errors of runs of this engine preset, of dense models or of those with ``experts``; none
+    where no published run was predicted."""
     entry = Fields(str(_FILE), read_yaml(_FILE))
     if not entry.has(engine):
         return ()
@@ -59,12 +61,13 @@ def whole_run_errors(engine: str) -> tuple[WholeRunError, ...]:
             row.flag("in_sample", absent=False),
         )
         for row in entry.mappings(engine)
+        if row.flag("experts", absent=False) == experts
     )
 
 
 def whole_runs_text(engine: str, gpus: Sequence[str], driven: str, *, experts: bool = False) -> str:
-    """What is known of whole runs of this engine preset on ``gpus``, in a sentence or two; nothing
-    is of those of models with ``experts``. ``driven`` (a key of ``DRIVEN``) says how requests come
+    """What is known of whole runs of this engine preset on ``gpus``, of dense models or of those
+    with ``experts``, in a sentence or two. ``driven`` (a key of ``DRIVEN``) says how requests come
     in the run that it is about.
 
     >>> whole_runs_text("ideal", ["h100-sxm"], "online")
@@ -72,16 +75,12 @@ def whole_runs_text(engine: str, gpus: Sequence[str], driven: str, *, experts: b
     >>> whole_runs_text("vllm", ["l40s"], "online")
     'No published run of vllm on l40s was compared with its prediction.'
     """
-    if experts:
-        return (
-            "The errors of whole published runs are known for dense models only, not for models "
-            "with experts."
-        )
-    known = [each for each in whole_run_errors(engine) if not each.in_sample]
+    known = [each for each in whole_run_errors(engine, experts=experts) if not each.in_sample]
+    of = f"{engine} with experts" if experts else engine
     errors = [each for each in known if set(each.gpus) & set(gpus)]
     if not errors:
         on = f" on {' or '.join(dict.fromkeys(gpus))}" if known else ""
-        return f"No published run of {engine}{on} was compared with its prediction."
+        return f"No published run of {of}{on} was compared with its prediction."
     kinds: dict[str, list[WholeRunError]] = {}
     for each in errors:
         kinds.setdefault(f"{each.kind}, {each.models} on {' and '.join(each.gpus)}", []).append(
@@ -89,7 +88,7 @@ def whole_runs_text(engine: str, gpus: Sequence[str], driven: str, *, experts: b
         )
     parts = [f"{kind}: {_of_kind(rows)}" for kind, rows in kinds.items()]
     text = (
-        f"Whole published runs of {engine} were predicted with these errors (median / p90): "
+        f"Whole published runs of {of} were predicted with these errors (median / p90): "
         f"{'; '.join(parts)}."
     )
     lacking = [gpu for gpu in dict.fromkeys(gpus) if all(gpu not in each.gpus for each in errors)]

@@ -132,14 +132,12 @@ def _whole_runs(run: RunRecord) -> dict[str, Any]:
     texts = dict.fromkeys(
         whole_runs_text(name, gpus, driven, experts=experts) for name, gpus in engines.items()
     )
-    if experts:
-        return {"text": " ".join(texts), "errors": []}
     return {
         "text": " ".join(texts),
         "errors": [
             {**error._asdict(), "gpus": list(error.gpus)}
             for engine in engines
-            for error in whole_run_errors(engine)
+            for error in whole_run_errors(engine, experts=experts)
         ],
     }
 
