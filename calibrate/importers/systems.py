@@ -37,7 +37,8 @@ def from_aiconfigurator(
             missing.append(str(error))
     if not kernels:
         raise UsageError("; ".join(missing))
-    found = sorted({_version(fit) for fits in kernels.values() for fit in fits.values()})
+    fits = [fit for each in kernels.values() for fit in each.values()]
+    found = sorted({_version(fit) for fit in fits if fit.kernel.startswith(framework)})
     title = TITLES.get(framework, framework)
     return Profile(
         source=(

@@ -431,6 +431,32 @@ def test_tables_become_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert set(fits["prefill_attention"]["bf16"].ranges) == {"batch", "tokens", *heads}
 
 
+def test_reads_faster_than_the_memory_are_no_timings_of_it() -> None:
+    """64 sequences of 65,536 tokens on 8 KV heads are 17.2 GB: 5.1 ms at the data sheet's speed."""
+    frame = rows(batch_size=64, step=65_535, latency=[5.2, 6.0, 5.0, 2.6])
+    small = rows(batch_size=[1], step=127, latency=1e-4)
+    assert importer.impossible(table(small), importer.decode_rows(table(small), "bf16")) == 0
+    both = table(pd.concat([frame, small]))
+    assert importer.impossible(both, importer.decode_rows(both, "bf16")) == 0.5
+
+
+@pytest.mark.parametrize(("share", "used"), [(0.4, "vllm"), (1.0, "trtllm")])
+def test_another_framework_stands_in_for_impossible_timings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float, used: str
+) -> None:
+    place = tmp_path / "systems" / "data" / "h100_sxm" / "attention"
+    for framework, speed in (("vllm", 1.0), ("trtllm", share)):
+        (place / framework / "1.0").mkdir(parents=True)
+        timed = rows(batch_size=[64, 128], step=65_535, latency=[6.0 * speed, 12.0 * speed])
+        timed.to_parquet(place / framework / "1.0" / "generation_attention_perf.parquet")
+        prompts = rows(isl=[128, 256])
+        prompts.to_parquet(place / framework / "1.0" / "context_attention_perf.parquet")
+    monkeypatch.setattr(importer, "_fitted", lambda *given: given[2].framework)
+    fits = importer.fit_system(Tables(tmp_path / "systems"), "h100_sxm", "trtllm")
+    assert fits["decode_attention"]["bf16"] == used
+    assert fits["prefill_attention"]["bf16"] == "trtllm"
+
+
 def test_published_tables_are_described() -> None:
     try:
         tables = locate()

@@ -15,6 +15,10 @@ Left out: sliding windows, beams, head sizes other than ``HEAD_DIMS`` (192 is pa
 kernels and not by others, and no model of the catalogue has it), more than ``MOST_GROUPED`` query
 heads per KV head (TensorRT-LLM's grouped kernel and FlashInfer's end there, and the fallback is up
 to 20 times slower), and rows of any kernel other than the one with most rows at head size 128.
+
+A table of decoding whose large reads are faster than the memory (TensorRT-LLM 1.0 on A100: up to
+1.7 times its bandwidth, as if half the cache were read) timed something else. vLLM's kernels on the
+same GPU stand in for it, which ``kernel`` then says.
 """
 
 from __future__ import annotations
@@ -43,6 +47,15 @@ HEAD_DIMS = (64, 128, 256)
 MOST_GROUPED = 16
 MOST = 0.9
 """16-bit rows are used if there are at least this many for each fp8 row."""
+
+CACHES = 4
+"""Reads of so many times the L2 cache come from memory."""
+
+MOST_IMPOSSIBLE = 0.1
+"""Share of such reads above the data sheet's bandwidth from which on a table is not used."""
+
+STAND_IN = "vllm"
+"""The framework whose timings are used in its place."""
 
 FEW_HEADS = 4
 FEW_WEIGHT = 0.25
@@ -81,10 +94,13 @@ def fit_system(
     context = tables.read(system, "attention", framework, "context_attention_perf", version)
     found: dict[str, dict[str, KernelFit]] = {"decode_attention": {}, "prefill_attention": {}}
     for precision in PRECISIONS:
-        rows = decode_rows(generation, precision)
+        table, rows = generation, decode_rows(generation, precision)
+        if framework != STAND_IN and impossible(table, rows) > MOST_IMPOSSIBLE:
+            table = tables.read(system, "attention", STAND_IN, "generation_attention_perf")
+            rows = decode_rows(table, precision)
         if len(rows):
             found["decode_attention"][precision] = _fitted(
-                decode_attention.form(precision), decode_data(rows), generation, rows, DECODE_AXES
+                decode_attention.form(precision), decode_data(rows), table, rows, DECODE_AXES
             )
         rows = prefill_rows(context, precision)
         if len(rows):
@@ -122,6 +138,17 @@ def ceilings(system: str) -> Ceilings:
 def decode_rows(table: KernelTable, precision: str) -> pd.DataFrame:
     """Rows of the generation table that the fit uses, with ``q_heads`` and ``kv_heads``."""
     return _main_kernel(_usable(table, precision))
+
+
+def impossible(table: KernelTable, rows: pd.DataFrame) -> float:
+    """The share of ``decode_rows`` that read faster than the memory, of those that no cache holds;
+    0 if there are none."""
+    keys = rows["batch_size"] * (rows["step"] + 1) * rows["kv_heads"] * rows["head_dim"]
+    width = np.where(rows["kv_cache_dtype"] == "fp8", 1.0, 2.0)
+    read = 2.0 * keys * width
+    large = read > CACHES * L2_BYTES[table.system]
+    above = read[large] > table.gpu.bandwidth * rows["latency"][large] / 1e3
+    return float(above.mean()) if large.any() else 0.0
 
 
 def prefill_rows(table: KernelTable, precision: str) -> pd.DataFrame:
