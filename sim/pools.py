@@ -114,7 +114,7 @@ def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
     engine = catalog.engine(pool.engine, base)
     try:
         return Deployment(
-            model=catalog.model(scenario.model, base),
+            model=scenario.model.spec(base),
             gpu=_as_built(catalog.gpu(pool.gpu, base, engine.kernels), pool).scaled(
                 assume.memory, assume.bandwidth, assume.compute, assume.link
             ),

@@ -104,6 +104,7 @@ FEATURES: Mapping[str, dict[str, Any]] = {
     "int4": {"precision": {"weights": "int4"}},
     # model
     "experts": {"model": str(MODELS / "tiny-experts")},
+    "expert-skew": {"model": {"path": str(MODELS / "tiny-experts"), "expert_skew": 1.2}},
     "windows": {"model": str(MODELS / "tiny-windows")},
     "chunks": {"model": str(MODELS / "tiny-chunks")},
     "expert-parallel": {

@@ -24,6 +24,7 @@ from sim.specs.deployment import Deployment
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.gpu import GpuSpec
 from sim.specs.layout import ONE_GPU, Layout
+from sim.specs.popularity import Chances, chances
 from sim.specs.profile import KernelFit
 
 EVERY = 512
@@ -149,12 +150,18 @@ class MeasuredExperts:
         return tokens, timing
 
     def _counts(self, tokens: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-        """Tokens, rows, experts touched, and tiles of each height: every expert of the GPU has the
-        same chance of a token."""
+        """Tokens, rows, experts touched, and tiles of each height: the experts of the GPU are as
+        unlike each other as all of them, and have its rows together."""
         rows, touched = self._mlp.busiest(tokens, self._layout)
-        held = self._mlp.held(self._layout)
-        chance = np.minimum(rows / (held * tokens), 1.0)[:, None]
-        alike = expert_tiles.Chances(np.array([float(held)]), chance)
-        tiles = expert_tiles.expected(tokens, alike, moe.HEIGHTS)
+        held, mlp = self._mlp.held(self._layout), self._mlp
+        if mlp.skew:
+            every = chances(mlp.num_experts, mlp.experts_per_token, mlp.skew)
+            share = (rows / (mlp.experts_per_token * tokens))[:, None]
+            number = every.number * (held / mlp.num_experts)
+            chance = np.minimum(every.chance * (share * mlp.num_experts / held), 1.0)
+        else:
+            number = np.array([float(held)])
+            chance = np.minimum(rows / (held * tokens), 1.0)[:, None]
+        tiles = expert_tiles.expected(tokens, Chances(number, chance), moe.HEIGHTS)
         counts = dict(zip(moe.TILES, tiles, strict=True))
         return {"tokens": tokens, "rows": rows, "touched": touched, **counts}

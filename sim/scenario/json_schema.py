@@ -34,6 +34,7 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _Schema = dict[str, Any]
 
 ALSO: Mapping[tuple[str, str], _Schema] = {
+    ("Scenario", "model"): {"$ref": "#/$defs/model"},
     ("SchedulerSettings", "long_prefill_token_threshold"): {"const": 0},
 }
 """Spellings that a section itself reads, in addition to those of the key's type."""
@@ -212,7 +213,8 @@ def _key(section: type[BaseModel], key: str, hint: Any, sections: dict[str, _Sch
         return schema | {"type": "null"}
     schema |= _supported(_type(hint, name, key, sections), name, key)
     if (name, key) in ALSO:
-        schema["anyOf"] = [*schema["anyOf"], ALSO[name, key]]
+        known_types = schema.pop("anyOf", None) or [{"$ref": schema.pop("$ref")}]
+        schema["anyOf"] = [*known_types, ALSO[name, key]]
     empty = isinstance(known.default_factory, type) and issubclass(known.default_factory, BaseModel)
     return schema | {"anyOf": [{"$ref": schema.pop("$ref")}, {"type": "null"}]} if empty else schema
 

@@ -16,6 +16,7 @@ import yaml
 from sim.errors import ScenarioError
 from sim.scenario.document import Document, KeyPath, Place, Problem, dotted, show
 from sim.scenario.loading import plain
+from sim.scenario.model import model_as_mapping
 from sim.scenario.parsing import BrokenYamlError, is_unicode, parse
 
 Overrides = Sequence[str] | Mapping[str, object]
@@ -111,10 +112,12 @@ def _read(text: str) -> tuple[str, Any]:
 
 def _with(document: Document, key: str, value: Any, place: Place) -> Document:
     """The document with the value at a dotted key replaced, or added."""
+    steps = _steps(key, document.data)
+    if steps[0] == "model" and len(steps) > 1:
+        document = model_as_mapping(document)
     data = copy.deepcopy(document.data)
     path: KeyPath = ()
     inside: Any = data
-    steps = _steps(key, data)
     for step in steps[:-1]:
         index = _index(inside, step, path)
         if isinstance(inside, dict) and inside.get(index) is None:

@@ -26,7 +26,6 @@ from sim.scenario.fields import (
     EngineName,
     Line,
     Metric,
-    ModelName,
     Seed,
     Switch,
     Text,
@@ -34,6 +33,7 @@ from sim.scenario.fields import (
     Version,
     trouble,
 )
+from sim.scenario.model import ModelChoice
 from sim.scenario.overrides import Overrides, applied, fleet_as_list
 from sim.scenario.parsing import scalar
 from sim.scenario.pools import PoolSettings, only, pools_of
@@ -53,9 +53,10 @@ class Scenario(LimitedSection):
     )
     description: Text = Field(default="", description="What is asked, in a sentence or two.")
     seed: Seed = Field(default=42, description="Selects the random draws; any number does.")
-    model: ModelName = Field(
-        description="Catalogue name, or the path of a Hugging Face config.json.",
-        examples=["llama-3.1-8b"],
+    model: ModelChoice = Field(
+        description="Catalogue name, or the path of a Hugging Face config.json; or a mapping of it "
+        "and of what a config does not say.",
+        examples=["llama-3.1-8b", "{path: qwen3-30b-a3b, expert_skew: 1.0}"],
     )
     precision: Precision = Field(default_factory=Precision, description="Number formats.")
     fleet: tuple[Pool, ...] = Field(
@@ -256,6 +257,7 @@ class Scenario(LimitedSection):
 
 PATHS: Mapping[tuple[str, ...], catalog.Kind | None] = {
     ("model",): "models",
+    ("model", "path"): "models",
     ("engine",): "engines",
     ("fleet", "gpu"): "gpus",
     ("speculative", "draft_model"): "models",

@@ -1,9 +1,9 @@
 """Describes a mixture of experts: an MLP of which each token goes through a few parts.
 
-Sizes are of one layer. Which experts a token chooses is taken to be uniform and independent of
-other tokens, which is the most even case: real routing is skewed, so that a few tokens touch fewer
-experts and many tokens wait for the busiest one. Where GPUs hold whole experts, a layer lasts as
-long as the busiest of them (``routing``).
+Sizes are of one layer. Which experts a token chooses is independent of other tokens, and without a
+``skew`` uniform, which is the most even case: where some experts are popular (``popularity``) a few
+tokens touch fewer experts and many tokens wait for the busiest one. Where GPUs hold whole experts,
+a layer lasts as long as the busiest of them (``routing``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class MixtureOfExperts:
     ``mlp_matrices`` is 3 for gated experts (gate, up, down), 2 for experts of up and down;
     ``mlp_bias`` puts biases on all of them, ``router_bias`` one number per expert on the router.
     ``shared_gate`` multiplies the result of the shared experts by one number for each token, which
-    is projected from the hidden state.
+    is projected from the hidden state. ``skew`` is the exponent of the power law by which experts
+    are chosen, 0 for equally often: no checkpoint says it, a scenario does.
     Raises ValueError for an impossible shape.
     """
 
@@ -38,6 +39,7 @@ class MixtureOfExperts:
     mlp_bias: bool = False
     router_bias: bool = False
     shared_gate: bool = False
+    skew: float = 0.0
 
     def __post_init__(self) -> None:
         require_positive(self, "num_experts", "experts_per_token", "moe_intermediate_size")
@@ -54,6 +56,8 @@ class MixtureOfExperts:
             raise ValueError(f"mlp_matrices: got {self.mlp_matrices}, expected 2 or 3")
         if self.shared_gate and not self.shared_intermediate_size:
             raise ValueError("shared_gate: there are no shared experts")
+        if self.skew < 0:
+            raise ValueError(f"skew: got {self.skew}, expected 0 or more")
 
     def expert_parameters(self, hidden_size: int) -> int:
         """Weights of one expert, without biases."""
@@ -99,13 +103,21 @@ class MixtureOfExperts:
         >>> [round(MixtureOfExperts(128, 8, 768).touched(t), 2) for t in (1, 2, 16, 64)]
         [8.0, 15.5, 82.42, 125.94]
         """
-        return routing.touched(self.num_experts, self.experts_per_token, tokens)
+        if not self.skew:
+            return routing.touched(self.num_experts, self.experts_per_token, tokens)
+        from sim.specs import popularity  # noqa: PLC0415 - it imports numpy
+
+        found = popularity.chances(self.num_experts, self.experts_per_token, self.skew)
+        return popularity.touched(found, tokens)
 
     def busiest(self, tokens: Any, layout: Layout) -> Busiest:
         """What ``tokens`` of all data ranks together bring to the GPU with most to do."""
-        return routing.busiest(
-            self.num_experts, self.experts_per_token, layout.expert, self.held(layout), tokens
-        )
+        experts, chosen = self.num_experts, self.experts_per_token
+        if not self.skew:
+            return routing.busiest(experts, chosen, layout.expert, self.held(layout), tokens)
+        from sim.specs import popularity  # noqa: PLC0415 - it imports numpy
+
+        return popularity.busiest(experts, chosen, self.skew, layout.expert, tokens)
 
     def widest(self, hidden_size: int, layout: Layout) -> float:
         """For each chosen expert, what goes in or comes out of a product (one buffer serves the
@@ -134,8 +146,8 @@ class MixtureOfExperts:
 
     @property
     def left_out(self) -> str | None:
-        """Skew."""
-        return "Every expert is taken to be chosen equally often."
+        """Skew, unless it is given."""
+        return None if self.skew else "Every expert is taken to be chosen equally often."
 
     def _cut(self, layout: Layout) -> int:
         """GPUs that share the width of the shared experts: those with the same tokens."""

@@ -8,8 +8,9 @@ FLOP. Each formula says what it counts and what it ignores.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from sim.specs.experts import MixtureOfExperts
 from sim.specs.layers import LayerGroup, Role, Weights, counted, require_positive
 from sim.specs.layout import ONE_GPU, Layout
 from sim.specs.precision import precision_bytes
@@ -40,6 +41,23 @@ class ModelSpec:
             raise ValueError("layers: got none, expected at least one group")
         if self.tie_word_embeddings and self.head_bias:
             raise ValueError("head_bias: a head tied to the embedding has no bias of its own")
+
+    def with_skew(self, skew: float) -> ModelSpec:
+        """The same with experts that are chosen by a power law of this exponent (``popularity``).
+
+        Raises ValueError for a model without experts, unless ``skew`` is 0.
+        """
+        if not skew:
+            return self
+        layers = tuple(
+            replace(group, mlp=replace(group.mlp, skew=skew))
+            if isinstance(group.mlp, MixtureOfExperts)
+            else group
+            for group in self.layers
+        )
+        if layers == self.layers:
+            raise ValueError(f"expert_skew: {self.name} has no experts")
+        return replace(self, layers=layers)
 
     @property
     def num_layers(self) -> int:

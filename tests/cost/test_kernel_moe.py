@@ -17,6 +17,7 @@ from sim.cost.kernels import expert_tiles, moe
 from sim.cost.kernels.choice import work
 from sim.cost.kernels.form import Ceilings, Floats
 from sim.specs.experts import MixtureOfExperts
+from sim.specs.popularity import chances
 
 H200 = Ceilings(peak=989.4e12, bandwidth=4.8e12, sms=132)
 START = {p.name: p.start for p in moe.PARAMETERS}
@@ -122,20 +123,20 @@ def test_a_cache_helps_small_experts_only() -> None:
 def test_experts_touched_are_those_of_the_record(experts: int, chosen: int) -> None:
     tokens = np.array([1.0, 2, 7, 64, 513, 4096])
     mixture = MixtureOfExperts(experts, chosen, 768)
-    (touched,) = expert_tiles.expected(tokens, expert_tiles.chances(experts, chosen), (math.inf,))
+    (touched,) = expert_tiles.expected(tokens, chances(experts, chosen), (math.inf,))
     assert touched == pytest.approx(mixture.touched(tokens), rel=1e-9)
 
 
 def test_tiles_of_two_rows_by_hand() -> None:
     """Four tokens, each expert chosen with chance 1/2: 0 to 4 rows with weights 1 4 6 4 1 of 16, so
     0, 1, 1, 2, 2 tiles: 20/16 for each of four experts."""
-    (tiles,) = expert_tiles.expected(np.array([4.0]), expert_tiles.chances(4, 2), (2,))
+    (tiles,) = expert_tiles.expected(np.array([4.0]), chances(4, 2), (2,))
     assert tiles == pytest.approx([4 * 20 / 16])
 
 
 def test_large_numbers_agree_with_drawn_ones() -> None:
     random = np.random.default_rng(1)
-    found = expert_tiles.chances(64, 4, 1.01)
+    found = chances(64, 4, 1.01)
     each = np.repeat(found.chance, found.number.astype(int))
     for tokens in (300, 5000):
         rows = random.binomial(tokens, each, size=(300, 64))
@@ -148,7 +149,7 @@ def test_large_numbers_agree_with_drawn_ones() -> None:
 @pytest.mark.parametrize("skew", [0.0, 0.5, 1.0, 1.2])
 @pytest.mark.parametrize(("experts", "chosen"), [(8, 2), (128, 8), (512, 22)])
 def test_every_token_has_its_experts(experts: int, chosen: int, skew: float) -> None:
-    found = expert_tiles.chances(experts, chosen, skew)
+    found = chances(experts, chosen, skew)
     assert found.rows == pytest.approx(chosen)
     assert found.number.sum() == experts
     assert found.chance.max() <= 1.0
@@ -157,7 +158,7 @@ def test_every_token_has_its_experts(experts: int, chosen: int, skew: float) -> 
 def test_skew_touches_fewer_experts_and_wastes_more_of_the_tiles() -> None:
     """64 tokens touch fewer of 128 experts where some are popular; 2,048 tokens fill tiles of 128
     rows, one for most experts, unless a few experts have most of the rows."""
-    even, skewed = expert_tiles.chances(128, 8), expert_tiles.chances(128, 8, 1.2)
+    even, skewed = chances(128, 8), chances(128, 8, 1.2)
     tokens, heights = np.array([64.0, 1800.0]), (math.inf, 128)
     touched, tiles = expert_tiles.expected(tokens, even, heights)
     fewer, more = expert_tiles.expected(tokens, skewed, heights)
@@ -175,9 +176,7 @@ def test_a_fit_recovers_made_up_parameters() -> None:
     columns: dict[str, list[float]] = {name: [] for name in moe.VARIABLES}
     models = [(4096, 14336, 2, 8), (2048, 768, 8, 128), (5120, 8192, 1, 16), (7168, 2048, 8, 256)]
     for hidden, width, chosen, experts in models:
-        counted = expert_tiles.expected(
-            tokens, expert_tiles.chances(experts, chosen), (math.inf, *moe.HEIGHTS)
-        )
+        counted = expert_tiles.expected(tokens, chances(experts, chosen), (math.inf, *moe.HEIGHTS))
         for gpus in (1, 4):
             for at, count in enumerate(tokens):
                 sizes = (hidden, width, chosen, experts, gpus, 1, 3, count, count * chosen)

@@ -368,7 +368,7 @@ ARGUMENTS = [
     changed("dots alone", "..=3", "--set ..=3: the key is dotted"),
     changed("a colon for =", "slo: {ttft: 1s}",
             "an override is key=value, such as workload.arrivals"),
-    changed("into a text", "model.x=1", "model is 'llama-3.2-1b', which has no key 'x'"),
+    changed("into a text", "model.path.x=1", "model.path is 'llama-3.2-1b', which has no key 'x'"),
     changed("beyond the list", "fleet.7.gpu=l40s", "fleet has no entry '7': its only entry is 0"),
     changed("another file's key", "workload.arrivals.rte=1",
             "unknown key 'rte' (did you mean 'rate'?)"),

@@ -162,7 +162,7 @@ def test_the_name_is_that_of_the_file_unless_given(tmp_path: Path) -> None:
         ("run.warmup", "2min", Warmup(seconds=120.0)),
         ("seed", np.int64(7), 7),
         ("workload.arrivals.rate", np.float32(1.5), 1.5),
-        ("model", Path("llama-2-7b"), "llama-2-7b"),
+        ("model.path", Path("llama-2-7b"), "llama-2-7b"),
     ],
 )
 def test_values_are_read_as_people_write_them(key: str, written: Any, understood: Any) -> None:

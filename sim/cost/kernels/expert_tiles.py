@@ -15,6 +15,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.specs.popularity import Chances
+
 Floats = NDArray[np.float64]
 
 EXACT = 160
@@ -23,69 +25,13 @@ the normal one stand for it."""
 
 POINTS = 32
 
-SPREAD = 200.0
-"""Popularity of the most over that of the least popular expert under a power law: that of the
-published tables' draw for few tokens, between 0.01 and 2 (collector of aiconfigurator 0.12)."""
-
-CLASSES = 24
-"""Experts of nearly the same popularity count together: at most so many kinds of them."""
-
-
-class Chances:
-    """The ``number`` of experts of each kind, and the ``chance`` that a token chooses one of it."""
-
-    def __init__(self, number: Floats, chance: Floats) -> None:
-        self.number, self.chance = number, chance
-
-    @property
-    def rows(self) -> float:
-        """Experts that a token chooses among these, on average."""
-        return float((self.number * self.chance).sum())
-
-
-def chances(experts: int, chosen: int, skew: float = 0.0) -> Chances:
-    """All ``experts``, of which each token takes ``chosen`` different ones.
-
-    With ``skew`` their popularity is a power law of that exponent: that of expert ``i`` is the
-    ``(i + 1/2) / experts`` quantile of a density ``x ** -skew`` between 1 and ``SPREAD``; 0 is as
-    good as equal popularity here, and means it.
-
-    >>> found = chances(experts=128, chosen=8)
-    >>> found.number.tolist(), found.chance.tolist()
-    ([128.0], [0.0625])
-    """
-    if not skew:
-        return Chances(np.array([float(experts)]), np.array([chosen / experts]))
-    at = (np.arange(experts) + 0.5) / experts
-    if skew == 1.0:
-        popularity = SPREAD**at
-    else:
-        power = 1.0 - skew
-        popularity = (1.0 + (SPREAD**power - 1.0) * at) ** (1.0 / power)
-    each = _capped(popularity, chosen)
-    kinds = np.array_split(each, min(CLASSES, experts))
-    number = np.array([float(len(kind)) for kind in kinds])
-    return Chances(number, np.array([kind.mean() for kind in kinds]))
-
-
-def _capped(popularity: Floats, chosen: int) -> Floats:
-    """Chances in proportion to ``popularity`` that sum to ``chosen``, none above 1."""
-    sure = np.zeros(len(popularity), dtype=bool)
-    while True:
-        left = chosen - sure.sum()
-        scale = left / popularity[~sure].sum() if not sure.all() else 0.0
-        found = np.where(sure, 1.0, popularity * scale)
-        more = found > 1.0
-        if not more.any():
-            return np.asarray(found)
-        sure |= more
-
 
 def expected(tokens: Floats, found: Chances, heights: Sequence[float]) -> list[Floats]:
     """For each height the expected number of tiles of all experts, at each number of ``tokens``.
 
     ``found.chance`` may have a row of chances for each number of tokens.
 
+    >>> from sim.specs.popularity import chances
     >>> tokens = np.array([1.0, 2.0, 16.0, 64.0])
     >>> touched, tiles = expected(tokens, chances(128, 8), (math.inf, 16))
     >>> touched.round(2).tolist(), tiles.round(2).tolist()

@@ -1,8 +1,8 @@
 """Predicts a mixture of experts, whole on GPUs or cut along their width among them.
 
 A pass of ``m`` tokens multiplies ``m * experts_per_token`` rows, and reads the weights of the
-experts that it touches, once: few for one token, all of them for many. Every expert is taken to be
-chosen equally often; GPUs that hold whole experts wait for the busiest of them.
+experts that it touches, once: few for one token, all of them for many. Experts are chosen equally
+often unless the model has a skew; GPUs that hold whole experts wait for the busiest of them.
 
 Tensor ranks have the same tokens, so that their experts' results are summed by an all-reduce. With
 data ranks an all-gather brings the tokens of all of them together, and a reduce-scatter the sums

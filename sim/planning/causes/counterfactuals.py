@@ -80,6 +80,9 @@ def _probes(scenario: Scenario) -> Iterator[Counterfactual]:
     yield _probe("compute", "2x compute", "compute", 2 * a.compute, "compute")
     if any(pool.layout.gpus > 1 for pool in scenario.pools):
         yield _probe("link", "2x link bandwidth", "link", 2 * a.link, "links between GPUs")
+    if scenario.model.expert_skew:
+        yield Counterfactual("even-experts", "experts chosen equally often",
+                             {"model.expert_skew": 0}, PROBE, "popular experts")  # fmt: skip
     yield _probe("host", "no host time", "host_time", 0.0, "the engine's host time")
 
 
@@ -135,7 +138,7 @@ def _experts(scenario: Scenario) -> Iterator[Counterfactual]:
     """The same GPUs laid out otherwise, for a model with experts."""
     pool = scenario.only_pool
     layout = pool.layout
-    if layout.ranks == 1 or not catalog.model(scenario.model, scenario.base).has_experts:
+    if layout.ranks == 1 or not catalog.model(scenario.model.path, scenario.base).has_experts:
         return
     whole = layout.expert > 1
     yield _flag("experts", "a part of every expert on each GPU" if whole else

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from sim import catalog
 from sim.errors import UsageError, did_you_mean
 from sim.metrics.confidence import HOST_ERROR
 from sim.planning.load.loads import LoadAxis, Scale, check_copies
 from sim.planning.points.points import Settings
 from sim.scenario import Scenario
+from sim.scenario.model import STEEPEST
 
 RANGES: Mapping[str, tuple[float, float]] = {
     "host_time": (1 - 2 * HOST_ERROR, 1 + 2 * HOST_ERROR),
@@ -23,6 +25,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "rate": (0.9, 1.1),
     "burstiness": (0.5, 2.0),
     "acceptance": (0.9, 1.1),
+    "expert_skew": (0.5, 1.5),
 }
 """Factors at the low and the high end. Twice the error of fitted host times, since few engines were
 fitted on the hardware at hand; a tenth for the blocks that an engine finds at start; what a
@@ -37,7 +40,12 @@ TITLES: Mapping[str, str] = {
     "rate": "request rate",
     "burstiness": "burstiness",
     "acceptance": "acceptance rate",
+    "expert_skew": "skew of the experts",
 }
+
+STEEP = 1.2
+"""The skew that experts may have where nothing is said of it: the steeper of the two power laws
+that published kernel timings have (aiconfigurator-core 0.12)."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +86,8 @@ def uncertain(
     found += [_factor(scenario, name, known[name]) for name in ("prompt_tokens", "output_tokens")]
     found += [_rate(scenario, known["rate"], scale), _burstiness(scenario, known["burstiness"])]
     found.append(_acceptance(scenario, known["acceptance"]))
+    if "expert_skew" in ranges or catalog.model(scenario.model.path, scenario.base).has_experts:
+        found.append(_skew(scenario, known["expert_skew"]))
     for each in found:
         if each.name in ranges and each.low is None and each.high is None:
             raise UsageError(f"--range {each.name}: {each.missing}, so it has no range")
@@ -163,6 +173,18 @@ def _acceptance(scenario: Scenario, ends: tuple[float, float]) -> Input:
         {"speculative.acceptance_rate": min(1.0, guesses.acceptance_rate * end)} for end in ends
     )
     return Input("acceptance", TITLES["acceptance"], low, high, _texts(ends))
+
+
+def _skew(scenario: Scenario, ends: tuple[float, float]) -> Input:
+    """How unevenly experts are chosen: around what is given, else from even to steep."""
+    name, key, now = "expert_skew", "model.expert_skew", scenario.model.expert_skew
+    if not catalog.model(scenario.model.path, scenario.base).has_experts:
+        return _none(name, "the model has no experts")
+    if not now:
+        why = "nothing is less skewed than experts chosen equally often"
+        return Input(name, TITLES[name], None, {key: STEEP}, ("", f"{STEEP:g}"), why)
+    low, high = (min(now * end, STEEPEST) for end in ends)
+    return Input(name, TITLES[name], {key: low}, {key: high}, (f"{low:.3g}", f"{high:.3g}"))
 
 
 def read_ranges(texts: Sequence[str]) -> dict[str, tuple[float, float]]:

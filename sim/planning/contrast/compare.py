@@ -139,7 +139,7 @@ class Comparison:
             "command": "compare",
             "infersim": version("infersim"),
             "name": self.scenario.name,
-            "model": self.scenario.model,
+            "model": str(self.scenario.model),
             "hardware": hardware(self.scenario, keys),
             "asked": asked(self.scenario, keys) | changed(self.scenario, keys),
             "axes": [

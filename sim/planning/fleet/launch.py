@@ -43,12 +43,12 @@ def launch_commands(scenario: Scenario) -> dict[str, Any]:
 
 def _checkpoint(scenario: Scenario) -> str:
     """The name under which engines load the model: of the catalogue's source, or a folder."""
-    if scenario.model not in catalog.names("models"):
-        return str(scenario.path(Path(scenario.model)).parent)
-    entry: Any = catalog.raw("models", scenario.model)
+    if scenario.model.path not in catalog.names("models"):
+        return str(scenario.path(Path(scenario.model.path)).parent)
+    entry: Any = catalog.raw("models", scenario.model.path)
     source = str(entry["parameters"]["source"])
     found = _REPOSITORY.search(source)
-    return found[1] if found else scenario.model
+    return found[1] if found else scenario.model.path
 
 
 def _joined(words: list[object]) -> str:

@@ -161,7 +161,7 @@ def layouts(
         catalog.gpu(gpu, scenario.base, kernels)
     kinds: Sequence[str | None] = precisions or [None]
     ranks = data_parallel or [scenario.only_pool.layout.data]
-    has_experts = catalog.model(scenario.model, scenario.base).has_experts
+    has_experts = catalog.model(scenario.model.path, scenario.base).has_experts
     made = [
         Candidate(gpu, tp, kind, dp, whole)
         for gpu in gpus

@@ -54,7 +54,7 @@ def document(
         "description": plan.scenario.description,
         "asked": asked(plan.scenario, varied) | changed(plan.scenario, varied),
         "file": file,
-        "model": plan.scenario.model,
+        "model": str(plan.scenario.model),
         "engine": plan.scenario.only_pool.engine,
         "router": plan.scenario.router,
         "rate": question.rate,
@@ -259,6 +259,6 @@ def _ranking(fleets: list[dict[str, Any]], trusted: list[Band]) -> dict[str, Any
 
 def _whole_runs(plan: FleetPlan) -> str:
     scenario = plan.scenario
-    experts = catalog.model(scenario.model, scenario.base).has_experts
+    experts = catalog.model(scenario.model.path, scenario.base).has_experts
     gpus = [name_of(each.sized.layout.gpu) for each in plan.best]
     return whole_runs_text(scenario.only_pool.engine, gpus, driven_by(scenario), experts=experts)

@@ -428,7 +428,7 @@ def document(found: FoundLoad) -> dict[str, Any]:
         "scenario": found.scenario.name,
         "description": found.scenario.description,
         "asked": asked(found.scenario) | changed(found.scenario),
-        "model": found.scenario.model,
+        "model": str(found.scenario.model),
         "gpu": pool.gpu,
         "gpus": pool.gpus,
         "max": found.axis.kind,
@@ -475,6 +475,6 @@ def document(found: FoundLoad) -> dict[str, Any]:
 
 def _whole_runs(found: FoundLoad) -> str:
     scenario, pool = found.scenario, found.scenario.only_pool
-    experts = catalog.model(scenario.model, scenario.base).has_experts
+    experts = catalog.model(scenario.model.path, scenario.base).has_experts
     driven = "closed loop" if found.axis.whole else driven_by(scenario)
     return whole_runs_text(pool.engine, [name_of(pool.gpu)], driven, experts=experts)

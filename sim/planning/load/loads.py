@@ -12,7 +12,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sim import catalog
 from sim.cost.measured_experts import experts_note
 from sim.errors import UsageError
 from sim.metrics.cut_short import foreseen_cut
@@ -181,7 +180,7 @@ def further_notes(scenario: Scenario, played: int | None = None) -> list[str]:
     """What to know of every load of ``scenario``: what of its model is estimated, that a horizon
     cuts its runs, and that ``run.requests`` is less than the ``played`` requests of its runs."""
     deployments = [deployment_of(scenario, pool) for pool in scenario.pools]
-    layers = catalog.model(scenario.model, scenario.base).layers
+    layers = scenario.model.spec(scenario.base).layers
     parts = (part for group in layers for part in (group.attention, group.mlp))
     spread = (each.layout.node_note for each in deployments)
     told = [*spread, *map(experts_note, deployments), *(part.left_out for part in parts)]

@@ -165,7 +165,7 @@ def document(sweep: Sweep, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "axes": axes,
         "load": None if load is None else load.key,
         "name": sweep.scenario.name,
-        "model": sweep.scenario.model,
+        "model": str(sweep.scenario.model),
         "hardware": hardware(sweep.scenario, keys),
         "asked": asked(sweep.scenario, keys) | {"changes": sweep.changes(), "still_asks": False},
         "points": len(ordered),

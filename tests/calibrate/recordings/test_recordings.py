@@ -351,7 +351,7 @@ def test_a_log_states_its_conditions(tmp_path: Path) -> None:
     place = log(tmp_path)
     _, made = bring_in("log", place, tmp_path / "run")
     scenario = sim.load_scenario(made / "scenario.yaml")
-    assert (scenario.model, scenario.fleet[0].gpu) == ("llama-3.1-8b", "h100-sxm")
+    assert (scenario.model.path, scenario.fleet[0].gpu) == ("llama-3.1-8b", "h100-sxm")
     assert scenario.fleet[0].tensor_parallel == 2
     assert scenario.scheduler.max_num_seqs == 12
     assert scenario.scheduler.max_num_batched_tokens == 1024

@@ -99,7 +99,7 @@ def test_guidellms_requests_have_their_times(tmp_path: Path) -> None:
     assert result.summary["mean_itl_ms"] is None  # single gaps are not in the report
     assert (result.summary["completed"], result.summary["failed"]) == (2, 2)
     assert read_observed(made).date == "2026-03-02"
-    assert sim.load_scenario(made / "scenario.yaml").model == "llama-3.1-8b"
+    assert sim.load_scenario(made / "scenario.yaml").model.path == "llama-3.1-8b"
     assert "does not name the engine: vLLM is assumed" in notes_of(result)
 
 
@@ -111,7 +111,7 @@ def test_guidellms_older_report_names_things_otherwise(tmp_path: Path) -> None:
     found |= {"worker": {"backend_model": MODEL}, "total_count": {"successful": 1}}
     result, made = bring_in("guidellm", report(tmp_path, found), tmp_path / "run", gpu="h100-sxm")
     assert result.summary["mean_ttft_ms"] == pytest.approx(50.0)
-    assert sim.load_scenario(made / "scenario.yaml").model == "llama-3.1-8b"
+    assert sim.load_scenario(made / "scenario.yaml").model.path == "llama-3.1-8b"
 
 
 def test_of_a_sweep_one_benchmark_is_taken(tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_aiperfs_lines_have_their_times_and_gaps(tmp_path: Path) -> None:
     assert rows["e2el_s"].tolist()[:2] == pytest.approx([0.09, 0.09], abs=1e-6)
     assert result.summary["mean_itl_ms"] == pytest.approx(20.0)
     assert result.summary["mean_tpot_ms"] == pytest.approx(20.0, abs=1e-3)
-    assert sim.load_scenario(made / "scenario.yaml").model == "llama-3.1-8b"  # by the summary
+    assert sim.load_scenario(made / "scenario.yaml").model.path == "llama-3.1-8b"  # by the summary
     assert "1 requests are later turns of a conversation" in notes_of(result)
     assert read_observed(made).date == "2026-03-02"
 
