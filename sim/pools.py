@@ -132,9 +132,11 @@ def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
 
 
 def _as_built(gpu: GpuSpec, pool: PoolSettings) -> GpuSpec:
-    """``gpu`` with the link and the power limit of a pool; ValueError where it has no such ones."""
+    """``gpu`` with the links and the power limit of a pool; ValueError where it lacks them."""
     if pool.link is not None:
         gpu = pool.link.on(gpu)
+    if pool.node is not None:
+        gpu = pool.node.of(gpu)
     if pool.power_limit is None:
         return gpu
     slower = limited(gpu, pool.power_limit)

@@ -89,6 +89,7 @@ FEATURES: Mapping[str, dict[str, Any]] = {
         "fleet.tensor_parallel": 2,
         "fleet.link": {"kind": "pcie", "peer_to_peer": True},
     },
+    "node": {"fleet.tensor_parallel": 2, "fleet.node": {"gpus": 1, "bandwidth": "10GB/s"}},
     "power-limit": {"fleet.power_limit": "75W"},
     "round-robin": {"fleet.replicas": 2, "router": "round-robin"},
     "random": {"fleet.replicas": 3, "router": "random"},

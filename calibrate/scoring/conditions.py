@@ -21,7 +21,7 @@ from calibrate.scoring.names import (
 )
 from calibrate.scoring.table import Row
 from sim import catalog
-from sim.specs.layout import GPUS_OF_A_NODE, Layout
+from sim.specs.layout import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +106,9 @@ KNOWN = (
         more=1,
     ),
 )
+
+MOST_RANKS = 8
+"""GPUs of the largest replica that is scored: published rows do not say what joins nodes."""
 
 TENSORRT = re.compile("tensorrt|trt-?llm", re.I)
 _SPREAD = re.compile(r"uniform in \[([\d.]+),\s*([\d.]+)\]\s*\*?\s*nominal")
@@ -276,7 +279,7 @@ def _layout(row: Row, assumed: list[str]) -> Layout:
         raise Unrepresentable(
             f"{gpus} GPUs do not hold replicas of {tensor} x {data}, with experts over {expert}"
         )
-    if ranks > GPUS_OF_A_NODE:
+    if ranks > MOST_RANKS:
         raise Unrepresentable(f"a replica of {ranks} GPUs is on several nodes")
     return Layout(tensor=tensor, data=data, expert=expert)
 

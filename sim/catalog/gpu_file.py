@@ -15,7 +15,7 @@ from datetime import datetime
 from sim.catalog.extends import CatalogEntry
 from sim.catalog.fields import Fields
 from sim.catalog.profile_file import from_document
-from sim.specs.gpu import FALLBACKS, AttentionEfficiency, Efficiency, GpuSpec, Link, ListPrice
+from sim.specs.gpu import FALLBACKS, AttentionEfficiency, Efficiency, GpuSpec, Link, ListPrice, Node
 
 DEFAULTS: Mapping[str, tuple[object, str]] = {
     "sms": (108, "the fewest of the measured parts"),
@@ -26,6 +26,10 @@ DEFAULTS: Mapping[str, tuple[object, str]] = {
     "host_link": (
         {"kind": "pcie", "bandwidth": "32GB/s", "latency": "10us"},
         "a PCIe Gen4 x16 slot",
+    ),
+    "node": (
+        {"gpus": 8, "bandwidth": "25GB/s", "latency": "10us"},
+        "the slowest network of the catalogue's parts",
     ),
     "power": ("1000W", "the highest board limit in the catalogue; an energy figure needs your own"),
     "price_per_hour": (None, "unknown, so no cost is given"),
@@ -80,6 +84,7 @@ def read_gpu(file: CatalogEntry) -> GpuSpec:
             sms=values.whole("sms"),
             link=_link(values.inner("link")),
             host_link=_link(values.inner("host_link")),
+            node=_node(values.inner("node")),
             power=values.quantity("power", "power"),
             price=_price(values),
             efficiency=_efficiency(values.inner("efficiency"), sources["efficiency"]),
@@ -155,6 +160,13 @@ def _link(fields: Fields) -> Link:
     if direct is not None and kind != "pcie":
         raise fields.error("peer_to_peer", f"is said of pcie only, not of {kind}")
     return Link(kind, bandwidth, fields.quantity("latency", "time"), direct)
+
+
+def _node(fields: Fields) -> Node:
+    fields.only(["gpus", "bandwidth", "latency"])
+    bandwidth = _plausible(fields, "bandwidth", "bytes per second")
+    network = Link("network", bandwidth, fields.quantity("latency", "time"))
+    return Node(fields.whole("gpus"), network)
 
 
 def _efficiency(fields: Fields, source: str) -> Efficiency:

@@ -1,6 +1,14 @@
-"""Predicts the time of collectives between the GPUs of one replica. Sizes in bytes, seconds."""
+"""Predicts the time of collectives between the GPUs of one replica. Sizes in bytes, seconds.
+
+On several nodes a collective goes by stages: the GPUs of each node share a tensor out among them,
+each exchanges its share with its fellows on the other nodes over the network, and brings the shares
+of its node together. Stages follow one another; over the network a stage takes the latency of one
+message for each doubling of the nodes.
+"""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +29,20 @@ def all_reduce_time(size: Amount, gpus: int, link: Link) -> Amount:
     collectives have been measured to reach.
     """
     return link.latency + 2 * (gpus - 1) / gpus * size / _rate(link)
+
+
+def all_reduce_across(size: Amount, gpus: int, nodes: int, link: Link) -> Amount:
+    """What an all-reduce of ``size`` bytes over ``nodes`` of ``gpus`` each takes beyond one on each
+    node: every GPU reduces its share over the network ``link``, back and forth."""
+    if nodes == 1:
+        return 0.0
+    steps = 2 * math.ceil(math.log2(nodes))
+    return steps * link.latency + 2 * (nodes - 1) / nodes * size / gpus / link.bandwidth
+
+
+def all_gather_across(size: Amount, gpus: int, nodes: int, link: Link) -> Amount:
+    """The same for an all-gather or a reduce-scatter: one way."""
+    return all_reduce_across(size, gpus, nodes, link) / 2
 
 
 def all_gather_time(size: Amount, gpus: int, link: Link) -> Amount:

@@ -13,7 +13,12 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 
-from sim.cost.communication import all_gather_time, all_reduce_time
+from sim.cost.communication import (
+    all_gather_across,
+    all_gather_time,
+    all_reduce_across,
+    all_reduce_time,
+)
 from sim.cost.measured import MeasuredGemm, Timing, all_reduce_of, both, gemm_of, mover_of
 from sim.cost.operators import Amount, Operator
 from sim.cost.trust import EXPERTS_ERROR, projection_error
@@ -155,20 +160,32 @@ class Rooflines:
         return Operator("quantise activations", 0.0, traffic, 0.0, memory, latency, 0.0, False)
 
     def all_reduce(self, times: int, size: Amount) -> Operator:
-        """Sums of ``size`` bytes over the GPUs of the replica."""
+        """Sums of ``size`` bytes over the tensor ranks of the replica."""
         d = self._d
         ring = d.engine.per_ring_gpu * d.layout.tensor
-        if self._all_reduce is None:
-            seconds = all_reduce_time(size, d.layout.tensor, d.gpu.link)
-            return _collective("all-reduce", times, size, seconds + ring)
-        found = self._all_reduce.timing(size, d.layout.tensor)
-        operator = _collective("all-reduce", times, size, found.seconds + ring)
+        gpus, nodes = d.gpu.node.split(d.layout.tensor)
+        beyond = all_reduce_across(size, gpus, nodes, d.gpu.node.network)
+        if self._all_reduce is None or gpus == 1:
+            seconds = all_reduce_time(size, gpus, d.gpu.link) if gpus > 1 else 0.0
+            return _collective("all-reduce", times, size, seconds + ring + beyond)
+        found = self._all_reduce.timing(size, gpus)
+        operator = _collective("all-reduce", times, size, found.seconds + ring + beyond)
+        if nodes > 1:
+            return operator
         return operator._replace(error=found.error, measured=found.measured)
 
-    def all_gather(self, name: str, times: int, size: Amount, gpus: int) -> Operator:
+    def all_gather(
+        self, name: str, times: int, size: Amount, gpus: int, stride: int = 1
+    ) -> Operator:
         """Parts of a tensor of ``size`` bytes brought together on each of ``gpus``, or their sums
-        shared out (a reduce-scatter)."""
-        return _collective(name, times, size, all_gather_time(size, gpus, self._d.gpu.link))
+        shared out (a reduce-scatter); every ``stride``-th GPU of the replica takes part."""
+        gpu = self._d.gpu
+        nodes = min(gpu.node.split(gpus * stride)[1], gpus)
+        within = -(-gpus // nodes)
+        seconds = all_gather_across(size, within, nodes, gpu.node.network)
+        if within > 1:
+            seconds = all_gather_time(size, within, gpu.link) + seconds
+        return _collective(name, times, size, seconds)
 
 
 def measured(operator: Operator, times: int, found: Timing) -> Operator:

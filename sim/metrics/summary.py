@@ -351,7 +351,7 @@ def _notes(run: RunRecord) -> list[str]:
         if skipped
         else None,
         "Interrupted: the figures cover what had happened until then." if run.interrupted else None,
-        *dict.fromkeys(pool.deployment.layout.node_note for pool in run.pools),
+        *dict.fromkeys(pool.deployment.node_note for pool in run.pools),
         *dict.fromkeys(experts_note(pool.deployment) for pool in run.pools),
         *dict.fromkeys(part.left_out for group in groups for part in (group.attention, group.mlp)),
     ]

@@ -11,18 +11,16 @@ from sim.cost.parts.mixture_of_experts import ROUTED
 from sim.errors import UsageError
 from sim.iteration import Batch, Part
 from sim.memory.capacity import Capacity
-from sim.planning.node import CapacityOf, layout_rows, shortage
+from sim.planning.node import CapacityOf, layout_rows, most_of, shortage
 from sim.specs.layers import Role
-from sim.specs.layout import GPUS_OF_A_NODE
 from sim.specs.precision import precision_bytes
 from sim.units import show_bytes, show_time
 
 SMALL = (2, 4, 8, 16, 32, 64)
 """Batches with which a smaller one is compared: kernels for few rows differ from those for many."""
 
-GPUS_OF_A_REPLICA = (1, 2, 4, GPUS_OF_A_NODE)
-"""Tensor-parallel GPUs that are tried where a model does not fit, up to a node: what joins more is
-not known."""
+GPUS_OF_A_REPLICA = (1, 2, 4, 8)
+"""Tensor-parallel GPUs that are tried where a model does not fit, within a node."""
 
 NARROWER = ("fp8", "int8", "int4")
 """Precisions of weights that are tried where a model does not fit."""
@@ -220,7 +218,7 @@ def _remedies(d: Deployment, capacity_of: CapacityOf, context: int) -> list[dict
     larger = [
         {"tensor_parallel": n}
         for n in GPUS_OF_A_REPLICA
-        if n > d.layout.tensor and d.layout.with_tensor(n).gpus <= GPUS_OF_A_NODE
+        if n > d.layout.tensor and d.layout.with_tensor(n).gpus <= most_of(d.gpu)
     ]
     own = precision_bytes(d.weights)
     narrower = [{"weights": name} for name in NARROWER if precision_bytes(name) < own]

@@ -8,14 +8,18 @@ from typing import Any
 
 from sim.cost import Deployment
 from sim.memory.capacity import Capacity
-from sim.specs.layout import GPUS_OF_A_NODE, Layout
+from sim.specs.gpu import GpuSpec
+from sim.specs.layout import Layout
 from sim.units import show_bytes
+
+MOST = 8
+"""GPUs of the largest layout that is listed, however many a node has."""
 
 CapacityOf = Callable[[Deployment], Capacity]
 """The memory arithmetic of a deployment under settings that are decided."""
 
 
-def node_layouts(*, experts: bool, most: int = GPUS_OF_A_NODE) -> Iterator[Layout]:
+def node_layouts(*, experts: bool, most: int = MOST) -> Iterator[Layout]:
     """Every layout of 1, 2, 4, ... GPUs up to ``most``: tensor ranks, and for models with
     ``experts`` data ranks and experts that are cut or whole; as engines start, by powers of two.
 
@@ -37,6 +41,11 @@ def node_layouts(*, experts: bool, most: int = GPUS_OF_A_NODE) -> Iterator[Layou
         gpus *= 2
 
 
+def most_of(gpu: GpuSpec) -> int:
+    """GPUs of the largest replica that is proposed: those of a node, up to ``MOST``."""
+    return min(gpu.node.gpus or MOST, MOST)
+
+
 def layout_rows(d: Deployment, capacity_of: CapacityOf, context: int) -> list[dict[str, Any]]:
     """What each layout of ``d`` on a node has in memory for requests of ``context`` tokens.
 
@@ -44,7 +53,7 @@ def layout_rows(d: Deployment, capacity_of: CapacityOf, context: int) -> list[di
     ``reason`` says why one does not fit or cannot be; amounts are None where it cannot be.
     """
     rows = []
-    for layout in node_layouts(experts=d.model.has_experts):
+    for layout in node_layouts(experts=d.model.has_experts, most=most_of(d.gpu)):
         head = {
             "layout": layout.text,
             "gpus": layout.gpus,

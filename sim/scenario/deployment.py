@@ -30,7 +30,7 @@ from sim.scenario.fields import (
     named_in,
     trouble,
 )
-from sim.scenario.link import GpuLink
+from sim.scenario.link import GpuLink, GpuNode
 from sim.scenario.support import LimitedSection, Section
 from sim.schedulers import ORDERS, POLICIES, ChunkedPrefill, scheduler_class
 from sim.schedulers import Scheduler as Policy
@@ -115,6 +115,11 @@ class Pool(LimitedSection):
         description="Between the GPUs of a replica, where it is not the GPU's own: {kind: pcie, "
         "peer_to_peer: true}, or a bandwidth and a latency. null: as the GPU's file has it.",
     )
+    node: GpuNode | None = Field(
+        default=None,
+        description="How many of the GPUs stand in one machine, and what joins machines: {gpus: 8, "
+        "bandwidth: 50GB/s, latency: 10us}. null: as the GPU's file has it.",
+    )
     power_limit: Power | None = Field(
         default=None,
         description="Of each GPU, W. Its arithmetic slows down by as much as this is below the "
@@ -135,11 +140,11 @@ class Pool(LimitedSection):
             expert = tensor * data
         return Layout(tensor=tensor, data=data, expert=expert or 1)
 
-    @field_validator("link")
+    @field_validator("link", "node")
     @classmethod
-    def _nothing_said(cls, link: GpuLink | None) -> GpuLink | None:
-        """A link of which nothing is said is the GPU's own."""
-        return link or None
+    def _nothing_said(cls, said: GpuLink | GpuNode | None) -> GpuLink | GpuNode | None:
+        """A link or a node of which nothing is said is the GPU's own."""
+        return said or None
 
     @model_validator(mode="after")
     def _check_layout(self) -> Pool:

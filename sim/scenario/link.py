@@ -1,14 +1,15 @@
-"""Describes the link between the GPUs of a pool where it is not the GPU's own. Bytes/s, seconds."""
+"""Describes the links of a pool's GPUs where they are not the GPU's own. Bytes/s, seconds."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from sim.scenario.fields import Bandwidth, Switch, Wait, trouble
+from sim.scenario.fields import Bandwidth, Count, Switch, Wait, trouble
 from sim.scenario.support import Section
-from sim.specs.gpu import GpuSpec, Link
+from sim.specs.gpu import GpuSpec, Link, Node
 from sim.specs.links import nvlink, on_link, pcie
 
 
@@ -63,8 +64,43 @@ class GpuLink(Section):
     def on(self, gpu: GpuSpec) -> GpuSpec:
         """``gpu`` with this link; ValueError where it cannot have it."""
         if self.bandwidth is not None and self.latency is not None:
-            return on_link(gpu, Link("given", self.bandwidth, self.latency))
+            joined = replace(gpu, node=replace(gpu.node, gpus=None))  # it is stated of all of them
+            return on_link(joined, Link("given", self.bandwidth, self.latency))
         if self.kind == "nvlink":
             return on_link(gpu, nvlink(gpu))
         link = pcie(gpu, self.peer_to_peer)
         return on_link(gpu, link, frameworks=self.peer_to_peer is not False)
+
+
+class GpuNode(Section):
+    """How the GPUs stand in machines: how many in one, and the network between them."""
+
+    gpus: Count | None = Field(
+        default=None,
+        description="GPUs that the link joins; a replica of more is on several nodes. null: as the "
+        "GPU's file has it; all, where fleet.link is a bandwidth and a latency.",
+        examples=[8],
+    )
+    bandwidth: Bandwidth | None = Field(
+        default=None,
+        description="What each GPU reaches to those of other nodes, one way, bytes/s. null: as the "
+        "GPU's file has it.",
+        examples=["50GB/s"],
+    )
+    latency: Wait | None = Field(
+        default=None,
+        description="From a GPU to one of another node, s. null: as the GPU's file has it.",
+        examples=["10us"],
+    )
+
+    def __bool__(self) -> bool:
+        """Whether it says anything."""
+        return any(value is not None for _, value in self)
+
+    def of(self, gpu: GpuSpec) -> GpuSpec:
+        """``gpu`` in such nodes."""
+        own = gpu.node.network
+        bandwidth = own.bandwidth if self.bandwidth is None else self.bandwidth
+        latency = own.latency if self.latency is None else self.latency
+        network = Link("network", bandwidth, latency)
+        return replace(gpu, node=Node(self.gpus or gpu.node.gpus, network))

@@ -15,7 +15,7 @@ from sim.specs.layout import Layout
 
 if TYPE_CHECKING:
     from sim.scenario.deployment import KvCache, SchedulerSettings
-    from sim.scenario.link import GpuLink
+    from sim.scenario.link import GpuLink, GpuNode
     from sim.scenario.schema import Scenario
 
 AnyPool = TypeVar("AnyPool")
@@ -38,6 +38,7 @@ class PoolSettings:
     replicas: int
     layout: Layout
     link: GpuLink | None
+    node: GpuNode | None
     power_limit: float | None
     price_per_gpu_hour: float | str | dict[str, float] | None
     engine: str
@@ -71,7 +72,7 @@ class PoolSettings:
 
     def of_the_gpu(self) -> tuple[str, ...]:
         """The keys it sets that another GPU may not be able to have."""
-        said = {"link": self.link, "power_limit": self.power_limit}
+        said = {"link": self.link, "node": self.node, "power_limit": self.power_limit}
         return tuple(key for key, value in said.items() if value is not None)
 
     def key(self, name: str) -> str:
@@ -97,6 +98,7 @@ def pools_of(scenario: Scenario) -> tuple[PoolSettings, ...]:
                 replicas=pool.replicas,
                 layout=pool.layout,
                 link=pool.link,
+                node=pool.node,
                 power_limit=pool.power_limit,
                 price_per_gpu_hour=pool.price_per_gpu_hour,
                 engine=scenario.engine,

@@ -10,6 +10,7 @@ from sim.specs.layers import Role
 from sim.specs.layout import ONE_GPU, Layout
 from sim.specs.model import ModelSpec
 from sim.specs.precision import MULTIPLIES, precision_bytes
+from sim.units import show_rate, show_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,19 @@ class Deployment:
             return self.activations
         fits = self.formats[role] in MULTIPLIES[self.activations]
         return self.activations if fits and self.gpu.computes(self.activations) else "bf16"
+
+    @property
+    def node_note(self) -> str | None:
+        """A sentence on a replica that stands on several nodes; None of others."""
+        node, gpus = self.gpu.node, self.layout.gpus
+        nodes = node.split(gpus)[1]
+        if nodes == 1:
+            return None
+        rate, wait = show_rate(node.network.bandwidth, "B/s"), show_time(node.network.latency)
+        return (
+            f"The {gpus} GPUs of a replica stand on {nodes} nodes of {node.gpus}: between nodes "
+            f"each is taken to reach {rate} after {wait} (fleet.node), which was not measured."
+        )
 
     @property
     def format_note(self) -> str | None:

@@ -48,6 +48,31 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
+class Node:
+    """How GPUs stand in machines: ``gpus`` of them are joined by their link, and ``network`` joins
+    each to those of other machines. With ``gpus`` of None the link joins however many there are.
+    """
+
+    gpus: int | None
+    network: Link
+
+    def __post_init__(self) -> None:
+        _require(self.gpus is None or self.gpus >= 1, "node.gpus", self.gpus, "1 or more")
+
+    def split(self, gpus: int) -> tuple[int, int]:
+        """So many GPUs as (GPUs on each node, nodes), as few nodes as hold them.
+
+        >>> dgx = Node(8, Link("network", 50e9, 10e-6))
+        >>> dgx.split(4), dgx.split(16), dgx.split(12)
+        ((4, 1), (8, 2), (6, 2))
+        """
+        if self.gpus is None or gpus <= self.gpus:
+            return gpus, 1
+        nodes = -(-gpus // self.gpus)
+        return -(-gpus // nodes), nodes
+
+
+@dataclass(frozen=True, slots=True)
 class Efficiency:
     """The shares of the data sheet that real kernels reach.
 
@@ -117,8 +142,9 @@ class GpuSpec:
 
     ``memory`` is the bytes a program sees, less than the number on the box; ``bandwidth`` the peak
     bytes/s of that memory; ``peak_flops`` the dense peak by precision; ``sms`` the streaming
-    multiprocessors, which AMD calls compute units; ``link`` joins GPUs inside a node and
-    ``host_link`` joins a GPU to its host; ``power`` is the board limit in watts;
+    multiprocessors, which AMD calls compute units; ``link`` joins GPUs inside a node, ``node`` says
+    how many and what joins nodes, ``host_link`` joins a GPU to its host; ``power`` is the board
+    limit in watts;
     ``price`` is what an hour costs, None when unknown; ``sources`` says, key by key of the GPU's
     file, where each value comes from. ``profile`` has the kernels that were measured; times of what
     it lacks follow from ``efficiency`` and ``attention``. ``relative`` is a part of the same design
@@ -134,6 +160,7 @@ class GpuSpec:
     sms: int
     link: Link
     host_link: Link
+    node: Node
     power: float
     price: ListPrice | None
     efficiency: Efficiency
@@ -181,12 +208,14 @@ class GpuSpec:
         bandwidth between GPUs; latencies and what a profile says of its kernels stay."""
         if memory == bandwidth == compute == link == 1.0:
             return self
+        network = self.node.network
         return replace(
             self,
             memory=self.memory * memory,
             bandwidth=self.bandwidth * bandwidth,
             peak_flops={name: peak * compute for name, peak in self.peak_flops.items()},
             link=replace(self.link, bandwidth=self.link.bandwidth * link),
+            node=replace(self.node, network=replace(network, bandwidth=network.bandwidth * link)),
         )
 
     @property

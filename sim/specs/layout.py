@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
-GPUS_OF_A_NODE = 8
-"""GPUs that one link joins in most machines that are sold."""
-
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -50,21 +47,6 @@ class Layout:
     def gpus(self) -> int:
         """GPUs of the replica."""
         return self.ranks * self.pipeline
-
-    @property
-    def node_note(self) -> str | None:
-        """A sentence on a replica of more GPUs than a node has; None of smaller ones.
-
-        >>> Layout(tensor=8).node_note is None
-        True
-        """
-        if self.gpus <= GPUS_OF_A_NODE:
-            return None
-        return (
-            f"{self.gpus} GPUs of a replica are timed as if one link joined them all; most "
-            f"machines join {GPUS_OF_A_NODE}, and between machines the GPUs wait longer for each "
-            "other, so that these predictions are optimistic there."
-        )
 
     @property
     def text(self) -> str:

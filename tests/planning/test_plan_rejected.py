@@ -123,13 +123,13 @@ def test_tables_and_figures_show_one_load_and_the_share_of_the_slo() -> None:
     assert max(map(len, text.splitlines())) <= 88
 
 
-def test_a_replica_larger_than_a_node_is_ruled_out_where_it_is_asked_for() -> None:
-    made = tuple(layouts(asked(), ["h100-sxm"], [1, 16], []))
-    plan = choose(asked(), FleetQuestion(made, 20.0, 0.1, 2, read_constraints(None)))
-    assert [each.layout.text for each in plan.sized] == ["1 x h100-sxm"]
-    (out,) = plan.rejected
-    assert (out.layout.text, out.reason) == ("16 x h100-sxm", "larger than a node")
-    assert "the link between machines is not known" in out.text
+def test_a_replica_larger_than_a_node_says_so_where_it_is_asked_for() -> None:
+    own = asked(fleet__0__node={"gpus": 2})
+    made = tuple(layouts(own, ["h100-sxm"], [1, 4], []))
+    told = document(choose(own, FleetQuestion(made, 20.0, 0.1, 2, read_constraints(None))))
+    notes = {each["layout"]: " ".join(each["notes"]) for each in told["fleets"]}
+    assert "4 GPUs of a replica stand on 2 nodes of 2" in notes["4 x h100-sxm"]
+    assert "nodes" not in notes["1 x h100-sxm"]
 
 
 def test_no_replica_larger_than_a_node_is_searched_by_itself() -> None:

@@ -102,3 +102,25 @@ def test_a_child_states_its_own_link(tmp_path: Path, child: str, found: object) 
 def test_the_choices_of_a_key_that_may_be_null_are_named() -> None:
     with pytest.raises(UsageError, match=r"one of bf16, .*nvfp4, null, got 'fp9'"):
         asked().override({"precision.experts": "fp9"})
+
+
+@pytest.mark.parametrize(
+    ("node", "words"),
+    [
+        ({"gpus": 0}, "expected a whole number of at least 1, got 0"),
+        ({"bandwidth": "50GiB"}, "unknown unit 'GiB'"),
+        ({"size": 8}, "unknown key 'size'"),
+        (8, "a mapping with the keys gpus, bandwidth, latency"),
+    ],
+)
+def test_a_node_that_cannot_be(node: object, words: str) -> None:
+    with pytest.raises(UsageError, match=rf"(?s)fleet.*node.*{words}"):
+        asked(node=node)
+
+
+def test_a_node_says_what_the_gpus_file_does_not() -> None:
+    assert asked(node={}) == asked()
+    scenario = asked(node={"bandwidth": "100GB/s"})
+    node = deployment_of(scenario, scenario.only_pool).gpu.node
+    assert (node.gpus, node.network.bandwidth) == (8, 100e9)
+    assert node.network.latency == pytest.approx(10e-6)

@@ -61,6 +61,7 @@ class MixtureOfExpertsPart:
         self.inputs = tuple(width / self._among for width in widths)
         spread = d.layout.expert > 1 and d.layout.data > 1
         self._exchanging = d.layout.ranks if spread else d.layout.data
+        self._stride = 1 if spread else d.layout.tensor
         self.all_reduces = 0 if spread else 1
 
     def per_token(self, m: Amount) -> list[Operator]:
@@ -89,11 +90,11 @@ class MixtureOfExpertsPart:
         if self._exchanging == 1:
             return operators
         hidden, scores = m * h * kernels.moved, m * self._mlp.num_experts * kernels.moved
-        gpus = self._exchanging
+        among = (self._exchanging, self._stride)
         return [
-            kernels.all_gather("experts: all-gather", layers, hidden + scores, gpus),
+            kernels.all_gather("experts: all-gather", layers, hidden + scores, *among),
             *operators,
-            kernels.all_gather("experts: reduce-scatter", layers, hidden, gpus),
+            kernels.all_gather("experts: reduce-scatter", layers, hidden, *among),
         ]
 
     def _by_profile(self, m: Amount) -> list[Operator]:

@@ -21,13 +21,13 @@ from sim.metrics.rejection import Rejection, Room, foreseen, room_of
 from sim.planning.fleet.constraints import Constraints
 from sim.planning.load.loads import Traffic, traffic_of
 from sim.planning.load.saturation import Alone, acceptable, alone, saturation
+from sim.planning.node import most_of
 from sim.planning.points.points import Settings
 from sim.planning.points.wording import counted, limit_name, share
 from sim.pools import PreparedPool
 from sim.scenario import Scenario
 from sim.scenario.prices import price_of
 from sim.simulation import prepare
-from sim.specs.layout import GPUS_OF_A_NODE
 from sim.specs.precision import WIDE_ACTIVATIONS
 from sim.units import show_time
 
@@ -157,8 +157,7 @@ def layouts(
     for precision in precisions:
         scenario.override(_precision(precision))
     kernels = catalog.engine(scenario.only_pool.engine, scenario.base).kernels
-    for gpu in gpus:
-        catalog.gpu(gpu, scenario.base, kernels)
+    most = {gpu: most_of(catalog.gpu(gpu, scenario.base, kernels)) for gpu in gpus}
     kinds: Sequence[str | None] = precisions or [None]
     ranks = data_parallel or [scenario.only_pool.layout.data]
     has_experts = catalog.model(scenario.model.path, scenario.base).has_experts
@@ -168,7 +167,7 @@ def layouts(
         for kind in kinds
         for tp in tensor_parallel or OWN_SIZES
         for dp in ranks
-        if tensor_parallel or tp == 1 or tp * dp <= GPUS_OF_A_NODE
+        if tensor_parallel or tp == 1 or tp * dp <= most[gpu]
         for whole in _experts(whole_experts, shared=has_experts and tp * dp > 1)
     ]
     return list(dict.fromkeys(made))
@@ -253,8 +252,8 @@ def screen(
     except InfersimError as error:
         return Rejected(layout, "cannot be simulated", str(error))
     price = _price(pool)
-    if price is None or pool.deployment.layout.gpus > GPUS_OF_A_NODE:
-        return _unknown(layout, priced=price is not None)
+    if price is None:
+        return _unpriced(layout)
     note = small_cache(pool)
     broken = _refusing(layout, too_many_rejected(everything, room_of([pool]), promises), price)
     if broken is None and not pool.policy.shape.whole:
@@ -266,14 +265,8 @@ def screen(
     return _affordable(found, constraints)
 
 
-def _unknown(layout: Candidate, *, priced: bool) -> Rejected:
-    """Rejected since nothing says what the GPUs cost, or what joins so many."""
-    if priced:
-        text = (
-            f"most machines join {GPUS_OF_A_NODE} GPUs, and the link between machines is not "
-            "known, nor so how long the GPUs wait for each other"
-        )
-        return Rejected(layout, "larger than a node", text)
+def _unpriced(layout: Candidate) -> Rejected:
+    """Rejected since nothing says what the GPUs cost."""
     text = (
         f"nothing says what {layout.gpu} costs; give its fleet.0.price_per_gpu_hour or the "
         "price_per_hour of its file"

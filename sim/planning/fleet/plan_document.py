@@ -171,7 +171,7 @@ def _token_costs(fleet: Confirmed) -> dict[str, float | None]:
 def _fleet_notes(fleet: Confirmed, scenario: Scenario) -> list[str]:
     """What to know of a fleet that is ranked: a KV cache that is small, requests that it rejects,
     whether a short run holds with fewer replicas, whether chance may have decided that it holds,
-    and limits that the engine would choose otherwise; ``scenario`` is
+    limits that the engine would choose otherwise, and replicas on several nodes; ``scenario`` is
     that fleet's."""
     found, sized = fleet.sized.at_target, fleet.sized
     notes = [sized.note] if sized.note else []
@@ -190,8 +190,9 @@ def _fleet_notes(fleet: Confirmed, scenario: Scenario) -> list[str]:
             f"{share(worst.high)} of requests are within the limits, {share(worst.promise.share)} "
             f"are asked for{enough}"
         )
-    defaults = engine_defaults_note(prepare(scenario).only, None)
-    return notes if defaults is None else [*notes, defaults]
+    pool = prepare(scenario).only
+    last = (engine_defaults_note(pool, None), pool.deployment.node_note)
+    return [*notes, *(note for note in last if note is not None)]
 
 
 def _format_notes(plan: FleetPlan) -> list[str]:
