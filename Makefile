@@ -5,6 +5,7 @@
 #              million requests take
 # make notebooks   run the notebooks and write what GitHub shows of them (needs Chromium)
 # make validation  calibrate/VALIDATION.md anew, from the published measurements in MEASURED
+# make bands       sim/catalog/spreads.yaml anew, from the same: how far predictions are usually off
 
 PYTHON ?= python3
 VENV := .venv
@@ -13,7 +14,7 @@ MEASURED ?= ../shared/data/measured
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: run test check lint bench notebooks validation format browser clean
+.PHONY: run test check lint bench notebooks validation bands format browser clean
 
 run: $(VENV)/installed
 	$(BIN)/infersim run scenarios/chat.yaml
@@ -41,6 +42,9 @@ notebooks: $(VENV)/installed-dev browser
 validation: $(VENV)/installed
 	$(BIN)/infersim score $(wildcard $(MEASURED)/*.csv) $(patsubst %/requests.jsonl,%,\
 		$(wildcard $(MEASURED)/*/requests.jsonl)) --output calibrate/VALIDATION.md
+
+bands: $(VENV)/installed
+	$(BIN)/infersim score $(wildcard $(MEASURED)/*.csv) --learn-bands sim/catalog/spreads.yaml
 
 format: $(VENV)/installed-dev
 	$(BIN)/ruff format .

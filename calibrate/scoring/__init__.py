@@ -6,6 +6,7 @@ presets, drivers     engine and scenario that repeat the measurement
 predict, figures     runs, and which metric is compared with which
 replay, log_meta     logs of single requests, and the conditions they state
 errors, document     errors by group; one JSON document, a page of text
+learning             how far each cause puts predictions off; spreads_file writes it down
 """
 
 from __future__ import annotations

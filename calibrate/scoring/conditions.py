@@ -317,7 +317,7 @@ def _lengths(cell: str, what: str, spread: tuple[float, float], assumed: list[st
         return Lengths(ARENA_PROMPT, ARENA_PROMPT, varied=True)
     if found is None or not ("mean" in cell or cell.startswith(found[0])):
         raise Unrepresentable(f"{what} lengths are stated only as {cell!r}")
-    assumed.append(f"of {what} lengths only the mean is known: spread as far as it is large")
+    assumed.append(f"of {what} {MEAN_ALONE}: spread as far as it is large")
     mean = max(1, round(float(found[1])))
     return Lengths(mean, mean, varied=True)
 
@@ -330,6 +330,17 @@ ROUNDS = 10
 """Requests per client where a closed loop does not say how many it had: the usual protocol."""
 
 
+ROUNDS_ASSUMED = f"{ROUNDS} requests per client"
+"""What is stated where a client's protocol is not published."""
+
+MEAN_ALONE = "lengths only the mean is known"
+
+
+def of_mean_alone(remark: str) -> bool:
+    """Whether an assumption is about lengths of which only the mean is known."""
+    return MEAN_ALONE in remark
+
+
 def _requests(row: Row, driver: Driver, size: int | None, assumed: list[str]) -> int | None:
     cell = row["n_requests"]
     if (factor := re.search(r"(\d+)\s*x\s*conc", cell)) and size:
@@ -340,7 +351,7 @@ def _requests(row: Row, driver: Driver, size: int | None, assumed: list[str]) ->
             assumed.append(f"{stated} requests (published with a question mark)")
         return stated
     if driver == "closed" and size:
-        assumed.append(f"{ROUNDS} requests per client")
+        assumed.append(ROUNDS_ASSUMED)
         return ROUNDS * size
     if driver in ("offline", "online"):
         raise Unrepresentable("the number of requests is not stated")

@@ -9,7 +9,7 @@ from rich.console import Group as View
 from rich.table import Table
 from rich.text import Text
 
-from calibrate.scoring.errors import QUANTITIES, ErrorGroup, Errors, groups, kind, source
+from calibrate.scoring.errors import QUANTITIES, ErrorGroup, Errors, groups, held, kind, source
 from calibrate.scoring.predict import Scored
 
 SHORT = {"throughput": "tput", "ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2EL"}
@@ -35,7 +35,7 @@ def _table(title: str, found: Sequence[ErrorGroup], label: Any) -> Table:
     table = Table(title=title, title_justify="left", expand=True, box=None, pad_edge=False)
     table.add_column("rows")
     table.add_column("of", justify="right")
-    for name in ("n", "bias", "median", "p90", "rank"):
+    for name in ("n", "bias", "median", "p90", "rank", "in 50", "in 90", "± 90"):
         table.add_column(name, justify="right", no_wrap=True)
     for group in found:
         if group.errors:
@@ -54,6 +54,7 @@ def _cells(found: Errors) -> tuple[str, ...]:
         f"{found.median:.1f}",
         f"{found.p90:.1f}",
         rank,
+        *held(found.bands),
     )
 
 

@@ -1,7 +1,8 @@
 """Provides scored rows as one JSON object. Errors in %.
 
 The object: ``rows`` (each with its figures and their unit, seconds or per second, what was assumed,
-or the reason why there is none), ``groups`` by source, engine, GPU and model, ``kinds`` by kind of
+or the reason why there is none, and the 50 % and the 90 % band of the prediction as [low, high], by
+what is known without its source), ``groups`` by source, engine, GPU and model, ``kinds`` by kind of
 measurement, ``all``.
 """
 
@@ -38,11 +39,12 @@ def _group(group: ErrorGroup, names: tuple[str, ...]) -> dict[str, Any]:
         "skipped": sum(group.skipped.values()),
         "reasons": group.skipped,
         "errors": {quantity: asdict(found) for quantity, found in group.errors.items()},
+        "bands": None if group.bands is None else asdict(group.bands),
     }
 
 
 def _row(row: Scored) -> dict[str, Any]:
-    published = row.row
+    published, bands = row.row, row.bands
     return {
         "source": published.file,
         "line": published.line,
@@ -56,6 +58,8 @@ def _row(row: Scored) -> dict[str, Any]:
         "measured": row.measured,
         "predicted": row.predicted,
         "error": None if row.error is None else 100 * row.error,
+        "band50": None if bands is None else list(bands[0]),
+        "band90": None if bands is None else list(bands[1]),
         "assumed": list(row.known.assumed) if row.known else [],
         "reason": row.reason or None,
     }

@@ -23,26 +23,40 @@ FEWEST_TO_RANK = 3
 
 
 @dataclass(frozen=True, slots=True)
+class Coverage:
+    """How many measurements lay in the 50 % and in the 90 % band of their predictions (``covered``,
+    in %), and half of the median width of each, in % of the prediction."""
+
+    covered50: float
+    covered90: float
+    half_width50: float
+    half_width90: float
+
+
+@dataclass(frozen=True, slots=True)
 class Errors:
     """Of ``count`` predictions of one quantity: the median of the signed error, median and 90th
-    percentile of the absolute one, all in %, and Spearman's rank correlation (None for too few)."""
+    percentile of the absolute one, all in %, and Spearman's rank correlation (None for too few);
+    how far ``bands`` held (None without any)."""
 
     count: int
     signed_median: float
     median: float
     p90: float
     rank_correlation: float | None
+    bands: Coverage | None
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorGroup:
     """Rows that belong together, by ``name``: errors by quantity, and how many rows were not
-    predicted, by reason."""
+    predicted, by reason; how far ``bands`` held, of all quantities together (None without any)."""
 
     name: tuple[str, ...]
     scored: int
     skipped: dict[str, int]
     errors: dict[str, Errors]
+    bands: Coverage | None
 
 
 def errors_of(rows: Sequence[Scored]) -> Errors:
@@ -55,7 +69,29 @@ def errors_of(rows: Sequence[Scored]) -> Errors:
         median=float(np.median(size)),
         p90=float(np.percentile(size, 90)),
         rank_correlation=_rank_correlation(rows),
+        bands=coverage(rows),
     )
+
+
+def coverage(rows: Sequence[Scored]) -> Coverage | None:
+    """How far the bands of ``rows`` held; None where none has any."""
+    banded = [(row, bands) for row in rows if (bands := row.bands) is not None]
+    if not banded:
+        return None
+    measured = np.array([row.measured for row, _ in banded], dtype=float)
+    predicted = np.array([row.predicted for row, _ in banded], dtype=float)
+    low, high = np.array([bands for _, bands in banded]).transpose(2, 1, 0)
+    held = 100 * ((low <= measured) & (measured <= high)).mean(axis=1)
+    half_width = 100 * np.median((high - low) / 2 / predicted, axis=1)
+    return Coverage(*map(float, (*held, *half_width)))
+
+
+def held(bands: Coverage | None) -> tuple[str, ...]:
+    """Cells: the shares of measurements in both bands, and half the width of the wider one."""
+    if bands is None:
+        return ("", "", "")
+    shares = (bands.covered50, bands.covered90, bands.half_width90)
+    return tuple(f"{share:.0f}" for share in shares)
 
 
 def _rank_correlation(rows: Sequence[Scored]) -> float | None:
@@ -85,6 +121,7 @@ def _group(name: tuple[str, ...], rows: Sequence[Scored]) -> ErrorGroup:
         scored=len(known),
         skipped=skipped,
         errors={q: errors_of(by_quantity[q]) for q in QUANTITIES if q in by_quantity},
+        bands=coverage(known),
     )
 
 

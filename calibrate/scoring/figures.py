@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from calibrate.scoring.conditions import Conditions
@@ -77,7 +78,7 @@ def measured(row: Row) -> float:
     return row.value * UNITS[row["unit"].lower()]
 
 
-def predicted(found: ScoredFigure, summary: dict[str, Any]) -> float | None:
+def predicted(found: ScoredFigure, summary: Mapping[str, Any]) -> float | None:
     """The predicted value in seconds, or per second; None if nothing of the kind happened."""
     value = summary.get(found.key)
     return None if value is None else float(value) * found.factor

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from calibrate.scoring.conditions import Conditions, conditions
+from calibrate.scoring.conditions import ROUNDS_ASSUMED, Conditions, conditions, of_mean_alone
 from calibrate.scoring.drivers import document, preset
 from calibrate.scoring.figures import Quantity, ScoredFigure, figure, measured, predicted
 from calibrate.scoring.names import Unrepresentable
 from calibrate.scoring.table import Row
+from sim.catalog.spreads import learnt, source_name
 from sim.errors import InfersimError
+from sim.metrics.bands import band, situation, spread_of, weights
+from sim.metrics.reprice import Repriced
 from sim.results.result import Result
 from sim.scenario import load_scenario
 from sim.simulation import simulate
@@ -28,9 +31,23 @@ class Case:
     reason: str
 
 
+Band = tuple[float, float]
+"""The least and the largest value that a band holds."""
+
+
+class Predicted(NamedTuple):
+    """What a run predicts: its figures by key of the summary, and what may put each off."""
+
+    figures: Mapping[str, float | None]
+    causes: Mapping[str, Mapping[str, float]]
+
+
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A row with both figures, in seconds or per second; ``reason`` if there is no prediction."""
+    """A row with both figures, in seconds or per second; ``reason`` if there is no prediction.
+
+    ``causes`` may put the prediction off, each by so many of its spreads (``sim.metrics.bands``).
+    """
 
     row: Row
     known: Conditions | None
@@ -39,6 +56,7 @@ class Scored:
     measured: float | None
     predicted: float | None
     reason: str
+    causes: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def error(self) -> float | None:
@@ -46,6 +64,23 @@ class Scored:
         if self.predicted is None or self.measured is None:
             return None
         return self.predicted / self.measured - 1
+
+    @property
+    def source(self) -> str:
+        """Engine, GPU and model, in the catalogue's words; empty where they are not known."""
+        known = self.known
+        return source_name(self.engine, known.gpu, known.model) if known and self.engine else ""
+
+    @property
+    def bands(self) -> tuple[Band, Band] | None:
+        """The 50 % and the 90 % band of the prediction, by what is known without its own source;
+        None without a prediction."""
+        if self.predicted is None or not self.causes:
+            return None
+        spreads = learnt().for_source(self.source)
+        spread = spread_of(self.causes, spreads)
+        half, ninety = (band(self.predicted, k * spread) for k in (spreads.half, spreads.ninety))
+        return half, ninety
 
 
 def case(row: Row) -> Case:
@@ -58,24 +93,44 @@ def case(row: Row) -> Case:
         return Case(row, known, None, "", str(reason))
 
 
-def run(known: Conditions) -> dict[str, Any] | str:
-    """The summary of the run that repeats ``known``, or why there is none."""
-    return outcome(lambda: simulate(load_scenario(document(known))))
+def run(known: Conditions) -> Predicted | str:
+    """What the run that repeats ``known`` predicts, or why there is none."""
+    return outcome(lambda: simulate(load_scenario(document(known))), known)
 
 
-def outcome(simulated: Callable[[], Result]) -> dict[str, Any] | str:
-    """The figures of a run, or why there are none: an error, or requests that were not served."""
+def outcome(simulated: Callable[[], Result], known: Conditions) -> Predicted | str:
+    """The figures of a run under ``known`` conditions, or why there are none: an error, or requests
+    that were not served."""
     try:
-        summary = simulated().summary
+        result = simulated()
+        summary = result.summary
     except InfersimError as error:
         return str(error).splitlines()[0]
     if summary["completed"] < summary["infersim"]["requests"]["submitted"]:
         reasons = summary["infersim"]["requests"]["rejected_reasons"]
         return "; ".join(f"{count} requests {reason}" for reason, count in reasons.items())
     decode = summary["mean_tpot_ms"]
-    return {key: value for key, value in summary.items() if isinstance(value, int | float)} | {
-        "decode_rate": 1e3 / decode if decode else None
-    }
+    numbers = {key: value for key, value in summary.items() if isinstance(value, int | float)}
+    return Predicted(
+        numbers | {DECODE_RATE: 1e3 / decode if decode else None}, _causes(result, known)
+    )
+
+
+DECODE_RATE = "decode_rate"
+"""Tokens per second of one request, once it decodes."""
+
+
+def _causes(result: Result, known: Conditions) -> dict[str, dict[str, float]]:
+    """What may put each figure off; what a publisher leaves open of clients and lengths too."""
+    at = situation(
+        result.record,
+        client=ROUNDS_ASSUMED in known.assumed,
+        lengths=any(of_mean_alone(remark) for remark in known.assumed),
+    )
+    figures = Repriced(result.record).figures()
+    if (token := figures.get("mean_tpot_ms")) is not None:
+        figures[DECODE_RATE] = {name: -value for name, value in token.items()}
+    return {key: weights(key, each, at) for key, each in figures.items()}
 
 
 Progress = Callable[[int, int], None]
@@ -91,9 +146,7 @@ def score(rows: Iterable[Row], *, jobs: int, progress: Progress | None = None) -
     return [_scored(c, runs) for c in cases]
 
 
-def _all(
-    needed: list[Conditions], jobs: int, progress: Progress | None
-) -> list[dict[str, Any] | str]:
+def _all(needed: list[Conditions], jobs: int, progress: Progress | None) -> list[Predicted | str]:
     from joblib import Parallel, delayed  # noqa: PLC0415 - slow to import
 
     results = []
@@ -105,13 +158,16 @@ def _all(
     return results
 
 
-def _scored(c: Case, runs: dict[Conditions, dict[str, Any] | str]) -> Scored:
+def _scored(c: Case, runs: Mapping[Conditions, Predicted | str]) -> Scored:
     if c.known is None or c.figure is None:
         return Scored(c.row, c.known, c.engine, None, None, None, c.reason)
     result, quantity = runs[c.known], c.figure.quantity
     value = measured(c.row)
     if isinstance(result, str):
         return Scored(c.row, c.known, c.engine, quantity, value, None, result)
-    found = predicted(c.figure, result)
-    reason = "" if found is not None else f"the run has no {c.figure.key}"
-    return Scored(c.row, c.known, c.engine, quantity, value, found, reason)
+    found = predicted(c.figure, result.figures)
+    if found is None:
+        why = f"the run has no {c.figure.key}"
+        return Scored(c.row, c.known, c.engine, quantity, value, None, why)
+    causes = result.causes[c.figure.key]
+    return Scored(c.row, c.known, c.engine, quantity, value, found, "", causes)

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from calibrate.scoring.conditions import Conditions, Lengths
-from calibrate.scoring.figures import UNITS, Quantity, ScoredFigure
+from calibrate.scoring.figures import UNITS, Quantity, ScoredFigure, predicted
 from calibrate.scoring.log_meta import Given, LogMeta, read_meta, representable
 from calibrate.scoring.names import Unrepresentable
-from calibrate.scoring.predict import Scored, outcome
+from calibrate.scoring.predict import Predicted, Scored, outcome
 from calibrate.scoring.table import NEEDED, OPTIONAL, Row
 from sim import catalog
 from sim.errors import TraceError
@@ -64,19 +64,20 @@ def score_log(path: Path, given: Given = _NOTHING) -> list[Scored]:
         trace = Path(folder) / "trace.csv"
         _write_trace(trace, log, arrived)
         document["workload"] = {"trace": {"path": str(trace)}}
-        summary = outcome(lambda: simulate(load_scenario(document)))
-    return [_scored(_row(path, meta, name, value), known, value, summary) for name, value in
+        ran = outcome(lambda: simulate(load_scenario(document)), known)
+    return [_scored(_row(path, meta, name, value), known, value, ran) for name, value in
             measured.items()]  # fmt: skip
 
 
-def _scored(row: Row, known: Conditions, value: float, summary: dict[str, Any] | str) -> Scored:
+def _scored(row: Row, known: Conditions, value: float, ran: Predicted | str) -> Scored:
     figure = _figure(row["metric"])
-    if isinstance(summary, str):
-        return Scored(row, known, "vllm", figure.quantity, value, None, summary)
-    predicted = float(summary[figure.key]) * figure.factor
+    if isinstance(ran, str):
+        return Scored(row, known, "vllm", figure.quantity, value, None, ran)
+    found = predicted(figure, ran.figures)
+    assert found is not None, "a log that was served has every latency"
     if figure.quantity != "tpot":  # the engine's own times have no server in front
-        predicted -= catalog.engine("vllm").front_end
-    return Scored(row, known, "vllm", figure.quantity, value, predicted, "")
+        found -= catalog.engine("vllm").front_end
+    return Scored(row, known, "vllm", figure.quantity, value, found, "", ran.causes[figure.key])
 
 
 def _figure(metric: str) -> ScoredFigure:

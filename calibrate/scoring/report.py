@@ -11,7 +11,16 @@ from datetime import date
 from importlib.metadata import version
 from typing import NamedTuple
 
-from calibrate.scoring.errors import QUANTITIES, ErrorGroup, Errors, errors_of, groups, kind, source
+from calibrate.scoring.errors import (
+    QUANTITIES,
+    ErrorGroup,
+    Errors,
+    errors_of,
+    groups,
+    held,
+    kind,
+    source,
+)
 from calibrate.scoring.predict import Scored
 
 WORST = 5
@@ -73,7 +82,10 @@ def markdown(rows: Sequence[Scored]) -> str:
         "predicted, the others are listed below with the reason. Errors are those of the "
         "prediction over the measurement in percent: the median with its sign (bias), the median "
         "and the 90th percentile of the absolute error, and Spearman's rank correlation. The same "
-        "published cell moves by 3 to 8 % from one release of an engine to the next.",
+        "published cell moves by 3 to 8 % from one release of an engine to the next. "
+        "`in 50` and `in 90` are the shares of measurements within the 50 % and the 90 % band of "
+        "their predictions, `± 90` half the median width of the latter, all in percent: bands are "
+        "learnt without the source (engine, GPU and model) that they are judged on.",
         "## By kind of measurement",
         _table(("kind",), groups(predicted, kind)),
         "## Fitted here, judged there",
@@ -96,8 +108,8 @@ def markdown(rows: Sequence[Scored]) -> str:
 
 
 def _table(names: tuple[str, ...], found: Sequence[ErrorGroup]) -> str:
-    head = (*names, "of", "rows", "bias", "median", "p90", "rank")
-    lines = [_line(head), _line(["---"] * len(names) + ["---"] + ["---:"] * 5)]
+    head = (*names, "of", "rows", "bias", "median", "p90", "rank", "in 50", "in 90", "± 90")
+    lines = [_line(head), _line(["---"] * len(names) + ["---"] + ["---:"] * 8)]
     for group in found:
         for quantity in QUANTITIES:
             if quantity in group.errors:
@@ -109,7 +121,8 @@ def _table(names: tuple[str, ...], found: Sequence[ErrorGroup]) -> str:
 def _cells(found: Errors) -> tuple[str, ...]:
     rank = "" if found.rank_correlation is None else f"{found.rank_correlation:.3f}"
     bias = f"{found.signed_median:+.1f}"
-    return (f"{found.count:,}", bias, f"{found.median:.1f}", f"{found.p90:.1f}", rank)
+    cells = (f"{found.count:,}", bias, f"{found.median:.1f}", f"{found.p90:.1f}", rank)
+    return (*cells, *held(found.bands))
 
 
 def _splits(rows: Sequence[Scored]) -> str:

@@ -26,6 +26,12 @@ def score(
     page: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write a page of Markdown too.")
     ] = None,
+    learn_bands: Annotated[
+        Path | None,
+        typer.Option(
+            help="Learn the spreads behind bands from these rows, and write them to this file."
+        ),
+    ] = None,
     jobs: Jobs = -1,
     model: Annotated[
         str | None,
@@ -45,12 +51,17 @@ def score(
         from calibrate.scoring.console import view
         from calibrate.scoring.document import to_document
         from calibrate.scoring.report import markdown
+        from calibrate.scoring.spreads_file import spreads_yaml
+        from sim.catalog.spreads import learnt
         from sim.commands.output import progress
         from sim.terminal.console import stdout
 
         with progress() as tell:
             given = Given(model, gpu, blocks)
             rows = score_all(measured, jobs=jobs, progress=tell, given=given)
+        if learn_bands is not None:
+            _write(learn_bands, spreads_yaml(rows))
+            learnt.cache_clear()
         if page is not None:
             _write(page, markdown(rows))
         if as_json:

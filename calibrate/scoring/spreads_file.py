@@ -1,0 +1,64 @@
+"""Writes what was learnt of the errors of predictions as ``sim/catalog/spreads.yaml``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from importlib.metadata import version
+
+from calibrate.scoring.learning import (
+    BEFORE,
+    FREEDOM,
+    learn,
+    sample,
+    sources_of_causes,
+    without_each,
+)
+from calibrate.scoring.predict import Scored
+from sim.catalog.spreads import Spreads
+from sim.errors import UsageError
+from sim.metrics.bands import CAUSES
+
+FEWEST = 5
+"""Sources without which there is nothing to learn."""
+
+
+def spreads_yaml(rows: Sequence[Scored]) -> str:
+    """The file. Raises UsageError for too few sources."""
+    known = sample(rows)
+    counts, without = sources_of_causes(known), {}
+    if len(set(known.source)) >= FEWEST:
+        without = without_each(known)
+    if not without:
+        raise UsageError(
+            f"--learn-bands needs predicted rows of {FEWEST} sources (engine, GPU and model) or "
+            f"more, not of {len(set(known.source))}"
+        )
+    everything = learn(known)
+    lines = [
+        "# How far each part of a prediction is usually off: sim/catalog/spreads.py. Made by",
+        "# `infersim score TABLES --learn-bands FILE`; not to be edited.",
+        f"origin: errors of {len(known.error):,} published figures of {len(without)} sources "
+        f"(engine, GPU and model), infersim {version('infersim')}, {date.today():%Y-%m-%d}; tails "
+        f"of Student's t with {FREEDOM:g} degrees of freedom",
+        f"multiples: {_multiples(everything)}",
+        "causes:",
+    ]
+    for name in CAUSES:
+        prior, why = BEFORE[name]
+        text = f"spread: {everything.of[name]:g}, sources: {counts[name]}, before: {prior:g}"
+        lines.append(f'  {name!r}: {{{text}, why: "{why}"}}')
+    lines.append("without:")
+    for source, spreads in without.items():
+        differ = {n: value for n, value in spreads.of.items() if value != everything.of[n]}
+        named = ", ".join(f"{name!r}: {value:g}" for name, value in differ.items())
+        lines += [
+            f"  - source: {source!r}",
+            f"    multiples: {_multiples(spreads)}",
+            f"    spreads: {{{named}}}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _multiples(spreads: Spreads) -> str:
+    return f"{{half: {spreads.half:g}, ninety: {spreads.ninety:g}}}"

@@ -1,0 +1,77 @@
+"""Provides how far each part of a prediction is usually off: relative spreads, and their origin.
+
+``spreads.yaml`` holds them. It is made by ``infersim score TABLES --learn-bands FILE`` from
+published measurements, never by hand. A spread is the scale of the logarithm of measured over
+predicted; the ``multiples`` turn the spread of a figure into half of a 50 % and of a 90 % band.
+``without`` has what differs if one source (engine, GPU and model) is left out, so that a source is
+judged by bands that know nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from sim.catalog.fields import Fields
+from sim.catalog.files import read_yaml
+
+FILE = Path(__file__).with_name("spreads.yaml")
+
+
+class Spreads(NamedTuple):
+    """The spread ``of`` each cause (``sim.metrics.bands.CAUSES``), and by how many times the spread
+    of a figure its ``half`` (50 %) and its ``ninety`` (90 %) band reach to either side."""
+
+    of: Mapping[str, float]
+    half: float
+    ninety: float
+
+
+class Learnt(NamedTuple):
+    """What ``spreads.yaml`` holds: its ``origin``, of how many ``sources`` each cause was learnt,
+    and the spreads, of all sources and ``without`` each."""
+
+    origin: str
+    sources: Mapping[str, int]
+    everything: Spreads
+    without: Mapping[str, Spreads]
+
+    def for_source(self, name: str) -> Spreads:
+        """The spreads by which rows of the source called ``name`` are judged."""
+        return self.without.get(name, self.everything)
+
+
+@cache
+def learnt(path: Path = FILE) -> Learnt:
+    """The content of ``path``."""
+    file = Fields(str(path), read_yaml(path))
+    causes = file.inner("causes")
+    names = list(causes)
+    counts = {name: causes.inner(name).count("sources") for name in names}
+    spreads = {name: causes.inner(name).number("spread") for name in names}
+    everything = Spreads(spreads, *_multiples(file))
+    without = {
+        entry.text("source"): Spreads(
+            spreads
+            | {name: entry.inner("spreads").number(name) for name in entry.inner("spreads")},
+            *_multiples(entry),
+        )
+        for entry in file.mappings("without")
+    }
+    return Learnt(file.text("origin"), counts, everything, without)
+
+
+def _multiples(entry: Fields) -> tuple[float, float]:
+    return entry.inner("multiples").number("half"), entry.inner("multiples").number("ninety")
+
+
+def source_name(engine: str, gpu: str, model: str) -> str:
+    """What a source is called: all releases and presets of an engine are one.
+
+    >>> source_name("tensorrt-llm-0.14", "h100-sxm", "llama-3.1-70b")
+    'tensorrt-llm, h100-sxm, llama-3.1-70b'
+    """
+    family = "tensorrt-llm" if engine.startswith("tensorrt-llm") else engine
+    return f"{family}, {gpu}, {model}"

@@ -1,0 +1,157 @@
+"""Provides bands around the figures of a run: between which values the truth lies, and why so wide.
+
+A figure depends on each part of a run by so many percent a percent (``sim.metrics.reprice``); how
+far a part is usually off was learnt from published measurements (``sim.catalog.spreads``). Causes
+are independent, so that their squares add up. Bands are relative: a figure may be so many times
+larger or smaller. Of one hundred measurements under conditions as stated, the 90 % band is meant to
+hold ninety and the 50 % band fifty.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from sim.catalog.spreads import Spreads
+from sim.metrics.links import links_open
+from sim.metrics.reprice import MEMORY, TIMES, Dependence
+
+if TYPE_CHECKING:
+    from sim.metrics.run_record import RunRecord
+
+
+class ErrorCause(NamedTuple):
+    """Why a prediction may be off: the named ``part`` of a band it belongs to, and what it is."""
+
+    part: str
+    title: str
+
+
+CAUSES: Mapping[str, ErrorCause] = {
+    "prompts": ErrorCause("kernels", "kernels of passes with prompts, in measured shapes"),
+    "decodes": ErrorCause("kernels", "kernels of passes without prompts, in measured shapes"),
+    "unmeasured": ErrorCause("kernels", "kernels in shapes that were not measured on the GPU"),
+    "data sheet": ErrorCause("kernels", "kernels of a GPU known from its data sheet"),
+    "experts": ErrorCause("kernels", "experts"),
+    "host": ErrorCause("engine", "host time of an engine that was fitted to measured runs"),
+    "host estimate": ErrorCause("engine", "host time of an engine that is an estimate"),
+    "links": ErrorCause("links", "collectives over links that are known"),
+    "open links": ErrorCause(
+        "links", "collectives over PCIe, where nothing says if cards reach each other"
+    ),
+    "memory": ErrorCause("memory", "KV blocks"),
+    "front end": ErrorCause("front end", "time before the scheduler: HTTP, tokeniser"),
+    "mixing": ErrorCause("schedule", "how prompts and decodes share passes"),
+    "open mixing": ErrorCause("schedule", "the same, where the client is not described"),
+    "admission": ErrorCause(
+        "schedule", "when prompts are let in, with clients that wait for answers"
+    ),
+    "open admission": ErrorCause("schedule", "the same, where the client is not described"),
+    "admission at a rate": ErrorCause(
+        "schedule", "when prompts are let in, with arrivals at a rate"
+    ),
+    "lengths": ErrorCause("traffic", "lengths of which only the mean is known: latencies"),
+    "lengths, rates": ErrorCause("traffic", "lengths of which only the mean is known: throughput"),
+    "arrivals": ErrorCause("traffic", "chance in arrivals, and how long the last answers take"),
+    "tail": ErrorCause("schedule", "percentiles of 90 and more"),
+    "gaps": ErrorCause("schedule", "single gaps between tokens"),
+    "run, first token": ErrorCause("run", "what whole runs add: time to first token"),
+    "run, rates": ErrorCause("run", "what whole runs add: throughput"),
+    "run, tokens": ErrorCause("run", "what whole runs add: times of tokens"),
+}
+"""By name in ``spreads.yaml``."""
+
+FITTED = ("vllm", "gpt-fast", "tensorrt-llm")
+"""Engines whose host times were fitted to published runs, by the start of their presets' names."""
+
+LEVELS = ("band50", "band90")
+
+LARGEST = 30.0
+"""No figure is said to be off by more than e to this power: what is wider says nothing."""
+
+
+class Situation(NamedTuple):
+    """What decides which causes apply: whether the GPU's kernels were ``measured``, whether its
+    ``links`` are open, whether the engine was ``fitted`` to measured runs, how requests are
+    ``driven`` (``sim.metrics.asked.driven_by``), and what is left open of the ``client`` and of the
+    ``lengths`` of requests."""
+
+    measured: bool
+    links: bool
+    fitted: bool
+    driven: str
+    client: bool = False
+    lengths: bool = False
+
+
+def situation(run: RunRecord, *, client: bool = False, lengths: bool = False) -> Situation:
+    """That of ``run``; of several pools the less known counts."""
+    from sim.metrics.asked import driven_by  # noqa: PLC0415 - it needs the scenario's words
+
+    deployments = [pool.deployment for pool in run.pools]
+    return Situation(
+        measured=all(d.gpu.profile is not None for d in deployments),
+        links=links_open(run),
+        fitted=all(
+            pool.settings.engine.startswith(FITTED) or bool(pool.deployment.engine.fitted_to)
+            for pool in run.pools
+        ),
+        driven=driven_by(run.scenario),
+        client=client,
+        lengths=lengths,
+    )
+
+
+def weights(key: str, dependence: Dependence, at: Situation) -> dict[str, float]:
+    """With how much of its spread each cause moves the figure ``key``."""
+    d = {name: abs(value) for name, value in dependence.items()}
+    metric, rank = _metric(key), key.partition("_")[0]
+    found = {name: d[name] for name in ("prompts", "decodes", "experts", "front end", MEMORY)}
+    found["unmeasured" if at.measured else "data sheet"] = d["unmeasured"]
+    found["open links" if at.links else "links"] = d["links"]
+    found["host" if at.fitted else "host estimate"] = d["host"]
+    whole = abs(sum(dependence[name] for name in TIMES))
+    found[{"ttft": "run, first token", "rate": "run, rates"}.get(metric, "run, tokens")] = whole
+    if at.driven != "static batch":
+        found |= _of_schedule(key, d, whole, at)
+    if at.lengths:
+        found["lengths, rates" if metric == "rate" else "lengths"] = 1.0
+    if metric == "itl":
+        found["gaps"] = 1.0
+    if rank in ("p90", "p95", "p99"):
+        found["tail"] = 1.0
+    return {name: weight for name, weight in found.items() if weight}
+
+
+def _metric(key: str) -> str:
+    parts = key.split("_")
+    return parts[1] if parts[-1] == "ms" else "rate"
+
+
+def _of_schedule(key: str, d: Mapping[str, float], whole: float, at: Situation) -> dict[str, float]:
+    """Causes that exist where an engine decides which requests share a pass."""
+    metric = _metric(key)
+    if metric == "ttft":
+        if at.driven != "closed loop":
+            return {"admission at a rate": 1.0}
+        return {"open admission" if at.client else "admission": 1.0}
+    if metric == "rate":
+        return {"arrivals": max(0.0, 1.0 - whole)} if key != "capacity" else {}
+    return {"open mixing" if at.client else "mixing": d["prompts"]}
+
+
+def spread_of(causes: Mapping[str, float], spreads: Spreads) -> float:
+    """The spread of a figure on which causes weigh so much."""
+    return math.sqrt(sum((weight * spreads.of[name]) ** 2 for name, weight in causes.items()))
+
+
+def band(value: float, reach: float) -> tuple[float, float]:
+    """The values that are by a factor of e to the ``reach`` smaller and larger.
+
+    >>> low, high = band(100.0, 0.1)
+    >>> round(low, 1), round(high, 1)
+    (90.5, 110.5)
+    """
+    factor = math.exp(min(reach, LARGEST))
+    return value / factor, value * factor

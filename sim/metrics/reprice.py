@@ -1,0 +1,273 @@
+"""Says what each latency of a run is made of, and how its figures follow when a part takes longer.
+
+A recorded pass becomes a time again by the cost model that timed it (``CostModel.operators``), part
+by part. A latency is the sum of what the request's replica spent on each part meanwhile, so that
+making a part longer stretches the run's own passes: the same ones in the same order, at other
+times. Where requests come whatever the fleet does, a request that waits carries the lengthening of
+all passes since the queue was last empty: near saturation a little slower is much later. Seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sim.cost import Batches
+from sim.metrics.blocks import blocks
+from sim.metrics.percentiles import PERCENTILES
+from sim.scenario.arrivals import ClosedArrivals
+
+if TYPE_CHECKING:
+    from sim.metrics.pools import PoolRun
+    from sim.metrics.run_record import Floats, RunRecord
+
+TIMES = ("prompts", "decodes", "unmeasured", "experts", "links", "host")
+"""Parts of the time of a pass: kernels of passes with prompts and of passes without, in shapes that
+were measured; kernels in others; experts; collectives; the host."""
+
+FRONT_END, MEMORY = "front end", "memory"
+
+PARTS = (*TIMES, FRONT_END, MEMORY)
+"""What a figure depends on: parts of the time, and the number of KV blocks."""
+
+LATENCIES = ("ttft", "tpot", "e2el")
+
+FULL = 0.9
+"""Share of the KV blocks taken from which on memory is what keeps requests waiting."""
+
+RATES = ("request_throughput", "output_throughput", "total_token_throughput")
+RANKS = tuple(f"p{rank}" for rank in PERCENTILES)
+
+STEP = 0.01
+"""By how much a part is made longer to see how a percentile follows."""
+
+Dependence = Mapping[str, float]
+"""By part of ``PARTS``: by how many percent a figure grows where the part grows by one."""
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What one replica has spent by when: at the times ``at`` the seconds ``spent`` on each part of
+    ``TIMES``, a row each. ``empty`` is the last time before each of ``at`` at which its queue was
+    empty."""
+
+    at: Floats
+    spent: Floats
+    empty: Floats
+
+    def until(self, times: Floats) -> Floats:
+        """What it had spent by each of ``times``, a row for each part."""
+        return np.stack([np.interp(times, self.at, part) for part in self.spent])
+
+    def began(self, times: Floats) -> Floats:
+        """When the queue was last empty before each of ``times``."""
+        place = np.searchsorted(self.at, times, side="right") - 1
+        return self.empty[np.clip(place, 0, None)]
+
+
+class Repriced:
+    """The passes of a run, taken apart."""
+
+    def __init__(self, run: RunRecord) -> None:
+        self._run = run
+        arrivals = run.scenario.workload.arrivals
+        self._adapts = arrivals is not None and arrivals.kind in ("closed", "burst")
+        self._seconds = np.concatenate([seconds_by_part(part) for part in run.parts], axis=1)
+        self._plans = np.concatenate([part.plans for part in run.parts])
+        self._spendings = self._made()
+        self._memory, self._fixed = self._held_back()
+
+    def _made(self) -> dict[int, Spending]:
+        """What each replica spent by when."""
+        found = {}
+        for number in np.unique(self._plans["replica"]).tolist():
+            rows = np.flatnonzero(self._plans["replica"] == number)
+            rows = rows[np.argsort(self._plans["start"][rows], kind="stable")]
+            plans = self._plans[rows]
+            edges = np.empty(2 * len(rows))
+            edges[0::2], edges[1::2] = plans["start"], plans["end"]
+            spent = np.zeros((len(TIMES), len(edges)))
+            done = np.cumsum(self._seconds[:, rows], axis=1)
+            spent[:, 1::2] = done
+            spent[:, 2::2] = done[:, :-1]
+            left = np.where(plans["waiting"] == 0, plans["end"], -np.inf)
+            empty = np.repeat(np.maximum.accumulate(left), 2)
+            empty[1:] = empty[:-1]  # a plan's own end counts from there on
+            found[number] = Spending(edges, spent, empty)
+        return found
+
+    def _held_back(self) -> tuple[float, float]:
+        """The share of the busy time in which requests wait for memory, and the share of that which
+        does not grow with the batch."""
+        held = busy = fixed = 0.0
+        for part in self._run.parts:
+            plans = part.plans
+            full = (plans["waiting"] > 0) & (plans["reserved_end"] > FULL * part.pool.kv_tokens)
+            full &= plans["running"] < part.pool.limits.max_num_seqs
+            held += float(part.durations[full].sum())
+            if full.any():
+                fixed += float(fixed_seconds(part)[full].sum())
+            busy += float(part.durations.sum())
+        return (held / busy if busy else 0.0), (fixed / held if held else 0.0)
+
+    @cached_property
+    def _counted(self) -> np.ndarray:
+        run = self._run
+        return np.flatnonzero(run.completed & ~run.warmup)
+
+    def _stretched(self, rows: np.ndarray, since: str, until: str) -> Floats:
+        """What the replicas of some requests spent on each part between two of their times."""
+        requests = self._run.requests[rows]
+        start, end = requests[since].astype(np.float64), requests[until]
+        found = np.zeros((len(TIMES), len(rows)))
+        for number, spending in self._spendings.items():
+            mine = requests["replica"] == number
+            begin = start[mine]
+            if since == "arrival" and not self._adapts:
+                waited = requests["scheduled"][mine]
+                begin = np.minimum(begin, np.maximum(spending.began(waited), spending.at[0]))
+            found[:, mine] = spending.until(end[mine]) - spending.until(begin)
+        return found
+
+    def latency(self, name: str) -> dict[str, Dependence]:
+        """How mean and percentiles of a latency (of ``LATENCIES``) depend on each part, by their
+        keys in the summary."""
+        run, rows = self._run, self._counted
+        if name == "tpot":
+            rows = rows[run.requests["output_tokens"][rows] > 1]
+        if not len(rows):
+            return {}
+        values = run.latency(name)[rows]
+        since, until = {
+            "ttft": ("arrival", "first_token"),
+            "tpot": ("first_token", "finish"),
+            "e2el": ("arrival", "finish"),
+        }[name]
+        parts = self._stretched(rows, since, until)
+        if name == "tpot":
+            parts = parts / (run.requests["output_tokens"][rows] - 1.0)
+        before = 0.0 if name == "tpot" else run.front_end
+        parts = np.vstack([parts, np.full((1, len(rows)), before)])
+        waits = run.queue[rows] if name != "tpot" else np.zeros(len(rows))
+        memory = self._by_memory(name, float(waits.sum()) / max(float(values.sum()), 1e-30))
+        base = _statistics(values)
+        grown = [(_statistics(values + STEP * part) - base) / STEP for part in parts]
+        return {
+            f"{rank}_{name}_ms": _dependence([*(each[at] / base[at] for each in grown), memory])
+            for at, rank in enumerate(("mean", "median", *RANKS))
+            if base[at] > 0
+        }
+
+    def _by_memory(self, name: str, waiting: float) -> float:
+        """By how many percent a latency grows with one percent more KV blocks."""
+        longer = self._memory * (1 - self._fixed)
+        if name == "tpot":
+            return longer
+        return (1 - waiting) * longer - waiting * self._memory * self._fixed
+
+    def figures(self) -> dict[str, Dependence]:
+        """How every headline figure depends on each part, by its key in the summary; ``capacity``
+        is what full batches serve."""
+        found = {key: each for name in LATENCIES for key, each in self.latency(name).items()}
+        rate, gap = self.throughput(), self.gaps()
+        found |= dict.fromkeys(RATES, rate)
+        found |= {f"{rank}_itl_ms": gap for rank in ("mean", "median", *RANKS)}
+        return found | {"capacity": self.capacity()}
+
+    def capacity(self) -> Dependence:
+        """How what full batches serve depends on each part: as the busy time does."""
+        busy = float(self._seconds.sum())
+        shares = self._seconds.sum(axis=1) / busy if busy else np.zeros(len(TIMES))
+        return _dependence([*(-shares), 0.0, self._memory * self._fixed])
+
+    def throughput(self) -> Dependence:
+        """How requests and tokens per second depend on each part: with arrivals at a rate only as
+        far as the last request is late."""
+        run = self._run
+        served = np.flatnonzero(run.completed)
+        if not len(served) or run.duration <= 0:
+            return _dependence([0.0] * len(PARTS))
+        last = served[[int(np.argmax(run.requests["finish"][served]))]]
+        if self._adapts:
+            spending = self._spendings[int(run.requests["replica"][last[0]])]
+            spent = spending.until(run.requests["finish"][last].astype(np.float64))[:, 0]
+        else:
+            spent = self._stretched(last, "arrival", "finish")[:, 0]
+        shares = np.minimum(spent / run.duration, 1.0)
+        bound = float(shares.sum())
+        memory = self._memory * self._fixed * min(1.0, bound)
+        arrivals = run.scenario.workload.arrivals
+        rounds = 1.0
+        if isinstance(arrivals, ClosedArrivals):  # each client sends one request after the other
+            rounds = max(1.0, len(served) / arrivals.concurrency)
+        front = -rounds * run.front_end / run.duration
+        return _dependence([*(-shares), front, memory])
+
+    def gaps(self) -> Dependence:
+        """How the mean gap between tokens depends on each part."""
+        weights = self._plans["decode"].astype(np.float64)
+        took = self._plans["end"] - self._plans["start"]
+        whole = float((weights * took).sum())
+        if not whole:
+            return _dependence([0.0] * len(PARTS))
+        shares = (self._seconds * weights).sum(axis=1) / whole
+        return _dependence([*shares, 0.0, self._by_memory("tpot", 0.0)])
+
+
+def _statistics(values: Floats) -> Floats:
+    """Mean, median and percentiles."""
+    return np.array([values.mean(), *np.percentile(values, (50, *PERCENTILES))])
+
+
+def _dependence(by_part: Iterable[float]) -> Dependence:
+    return {name: float(value) for name, value in zip(PARTS, by_part, strict=True)}
+
+
+def seconds_by_part(part: PoolRun) -> Floats:
+    """The seconds of each plan of a pool by part of ``TIMES``, a row each; they add up to its
+    duration."""
+    plans, cost = part.plans, part.pool.cost
+    found = np.zeros((len(TIMES), len(plans)))
+    prompts, decodes, unmeasured, experts, links, host = found
+    for block in blocks(len(plans)):
+        rows = plans[block]
+        batches = Batches.of(rows)
+        with_prompts = rows["prefill_seqs"] > 0
+        for ran in cost.operators(batches, each=True):
+            o = ran.operator
+            often = 1.0 if ran.by == "prompts" else batches.times
+            seconds = ran.each(o.roof + o.latency) * often
+            links[block] += ran.each(o.communication) * often
+            if o.name.startswith("experts"):
+                experts[block] += seconds
+                continue
+            known = seconds * ran.each(o.measured)
+            prompts[block] += known * with_prompts
+            decodes[block] += known * ~with_prompts
+            unmeasured[block] += seconds - known
+    kernels = found.sum(axis=0)
+    durations = np.maximum(part.durations, 0.0)
+    found *= np.where(kernels > durations, durations / np.maximum(kernels, 1e-30), 1.0)
+    host[:] = durations - np.minimum(kernels, durations)
+    return found
+
+
+def fixed_seconds(part: PoolRun) -> Floats:
+    """The seconds of each plan of a pool that would be the same with a larger batch: reads of
+    weights, latencies, and the host's time of an iteration."""
+    plans, cost = part.plans, part.pool.cost
+    engine = part.pool.deployment.engine
+    found = np.zeros(len(plans))
+    for block in blocks(len(plans)):
+        batches = Batches.of(plans[block])
+        for ran in cost.operators(batches, each=True):
+            o = ran.operator
+            often = 1.0 if ran.by == "prompts" else batches.times
+            weights = o.memory * np.greater(o.memory, o.compute) if o.per_batch else 0.0
+            found[block] += ran.each(weights + o.latency) * often
+        found[block] += engine.per_iteration * batches.times
+    return np.minimum(found, np.maximum(part.durations, 0.0))

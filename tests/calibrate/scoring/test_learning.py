@@ -1,0 +1,121 @@
+"""Spreads learnt from errors: they find what was put in, and a source does not judge itself."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from calibrate.scoring.conditions import ROUNDS_ASSUMED, conditions
+from calibrate.scoring.document import to_document
+from calibrate.scoring.errors import coverage
+from calibrate.scoring.learning import BEFORE, learn, sample, sources_of_causes, without_each
+from calibrate.scoring.predict import Scored, case
+from calibrate.scoring.predict import score as predict
+from calibrate.scoring.spreads_file import spreads_yaml
+from sim.catalog.spreads import Spreads, learnt
+from sim.errors import UsageError
+from sim.metrics.bands import CAUSES, spread_of
+from tests.calibrate.scoring.test_scoring import row
+
+CAUSE = {"run, tokens": 1.0}
+
+
+def scored(model: str, error: float, causes: dict[str, float] = CAUSE, **cells: str) -> Scored:
+    published = row(model=model, **cells)
+    known = conditions(published)
+    return Scored(published, known, "vllm", "tpot", math.exp(error), 1.0, "", causes)
+
+
+MODELS = ("Llama-3.1-8B", "Llama-3.1-70B", "Mistral-7B", "Qwen2.5-72B-Instruct", "Qwen3-32B-FP8")
+
+
+def made_up(scale: float, rows: int = 8) -> list[Scored]:
+    draw = np.random.default_rng(5)
+    return [scored(model, scale * draw.standard_t(4)) for model in MODELS for _ in range(rows)]
+
+
+def test_every_cause_has_a_spread_to_begin_with() -> None:
+    assert list(BEFORE) == list(CAUSES)
+
+
+def test_larger_errors_make_wider_bands() -> None:
+    small, large = (learn(sample(made_up(scale))) for scale in (0.02, 0.3))
+    assert small.of["run, tokens"] < BEFORE["run, tokens"][0] < large.of["run, tokens"]
+    assert small.of["links"] == pytest.approx(
+        BEFORE["links"][0], rel=0.01
+    )  # nothing is known of it
+    for spreads, scale in ((small, 0.02), (large, 0.3)):
+        reach = spreads.ninety * spread_of(CAUSE, spreads)
+        errors = sample(made_up(scale)).error
+        assert (np.abs(errors) <= reach).mean() == pytest.approx(0.9, abs=0.05)
+
+
+def test_a_source_has_no_part_in_its_own_spreads() -> None:
+    rows = made_up(0.05)
+    wild = [scored("Llama-3.1-8B", 2.0 if at % 2 else -2.0) for at in range(8)]
+    with_wild, without = rows[8:] + wild, without_each(sample(rows))
+    name = "vllm, h100-sxm, llama-3.1-8b"
+    assert without_each(sample(with_wild))[name] == without[name]
+    others = without_each(sample(with_wild))["vllm, h100-sxm, mistral-7b"]
+    assert others.of["run, tokens"] > 1.5 * without[name].of["run, tokens"]
+
+
+def test_a_hundred_rows_of_a_source_do_not_count_as_a_hundred_sources() -> None:
+    few = learn(sample([*made_up(0.02), *(scored("Phi-4", 1.0) for _ in range(2))]))
+    many = learn(sample([*made_up(0.02), *(scored("Phi-4", 1.0) for _ in range(200))]))
+    assert many.of["run, tokens"] < 2 * few.of["run, tokens"]
+
+
+def test_the_file_can_be_read_and_says_where_it_comes_from(tmp_path: Path) -> None:
+    rows = made_up(0.1)
+    path = tmp_path / "spreads.yaml"
+    path.write_text(spreads_yaml(rows), encoding="utf-8")
+    found = learnt(path)
+    assert found.everything == learn(sample(rows))
+    assert found.without == without_each(sample(rows))
+    assert found.sources["run, tokens"] == len(MODELS)
+    assert found.sources == sources_of_causes(sample(rows))
+    assert "40 published figures of 5 sources" in found.origin
+
+
+def test_too_few_sources_teach_nothing() -> None:
+    with pytest.raises(UsageError, match="5 sources"):
+        spreads_yaml([each for each in made_up(0.1) if each.row["model"] != MODELS[0]])
+
+
+def test_bands_are_factors_around_the_prediction_and_count_as_held_or_not() -> None:
+    spreads: Spreads = learnt().everything
+    held, missed = scored("Phi-4", 0.0), scored("Phi-4", 5.0)
+    assert held.bands is not None
+    (low50, high50), (low90, high90) = held.bands
+    assert low90 < low50 < 1 < high50 < high90
+    assert math.log(high90) == pytest.approx(spreads.ninety * spreads.of["run, tokens"])
+    found = coverage([held, missed])
+    assert found is not None
+    assert (found.covered50, found.covered90) == (50, 50)
+    assert found.half_width90 == pytest.approx(50 * (high90 - low90))
+
+
+def test_rows_carry_their_bands_and_groups_their_coverage() -> None:
+    document: dict[str, Any] = to_document(predict([row(), row(metric="ttft_mean")], jobs=1))
+    token, first = document["rows"]
+    assert token["band90"][0] < token["band50"][0] < token["predicted"] < token["band50"][1]
+    width = [math.log(each["band90"][1] / each["band90"][0]) for each in (token, first)]
+    assert width[0] < width[1]
+    (group,) = document["groups"]
+    assert 0 <= group["bands"]["covered50"] <= group["bands"]["covered90"] <= 100
+    assert group["errors"]["tpot"]["bands"]["half_width90"] > 0
+
+
+def test_a_client_that_is_not_described_widens_the_time_to_first_token() -> None:
+    stated, open_ = (case(row(n_requests=cell)).known for cell in ("40", ""))
+    assert stated is not None
+    assert open_ is not None
+    assert ROUNDS_ASSUMED in open_.assumed
+    rows = predict([row(metric="ttft_mean", n_requests=cell) for cell in ("40", "")], jobs=1)
+    assert "admission" in rows[0].causes
+    assert "open admission" in rows[1].causes

@@ -1,0 +1,64 @@
+"""Which causes apply to a figure, and how their spreads make a band."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.catalog.spreads import Spreads, learnt, source_name
+from sim.metrics.bands import CAUSES, Situation, band, situation, spread_of, weights
+from sim.metrics.reprice import PARTS
+from sim.scenario import load_scenario
+from sim.simulation import simulate
+
+KNOWN = Situation(measured=True, links=False, fitted=True, driven="closed loop")
+DEPENDS = dict.fromkeys(PARTS, 0.1)
+
+
+def test_every_cause_has_a_spread_and_says_what_it_is() -> None:
+    found = learnt()
+    assert set(found.everything.of) == set(CAUSES) == set(found.sources)
+    assert all(cause.part and cause.title for cause in CAUSES.values())
+    assert 0 < found.everything.half < found.everything.ninety
+    assert len(found.without) > 40
+
+
+def test_a_source_is_judged_by_what_was_learnt_without_it() -> None:
+    found = learnt()
+    name = source_name("sglang", "h100-sxm", "qwen3-32b")
+    assert found.for_source(name) == found.without[name] != found.everything
+    assert found.for_source("vllm, h100-sxm, a model of tomorrow") == found.everything
+
+
+def test_what_is_not_known_gives_other_causes() -> None:
+    known = weights("mean_ttft_ms", DEPENDS, KNOWN)
+    assert {"links", "host", "unmeasured", "admission"} <= set(known)
+    vague = KNOWN._replace(measured=False, links=True, fitted=False, client=True, lengths=True)
+    found = weights("mean_ttft_ms", DEPENDS, vague)
+    assert {"open links", "host estimate", "data sheet", "open admission", "lengths"} <= set(found)
+    assert not {"links", "host", "unmeasured", "admission"} & set(found)
+    spreads = learnt().everything
+    assert spread_of(found, spreads) > 1.5 * spread_of(known, spreads)
+
+
+def test_a_static_batch_has_no_schedule() -> None:
+    found = weights("mean_tpot_ms", DEPENDS, KNOWN._replace(driven="static batch"))
+    assert all(CAUSES[name].part != "schedule" for name in found)
+
+
+def test_squares_of_independent_causes_add_up() -> None:
+    spreads = Spreads({"prompts": 0.3, "links": 0.4}, 0.7, 2.0)
+    assert spread_of({"prompts": 1.0, "links": 1.0}, spreads) == pytest.approx(0.5)
+    assert spread_of({"prompts": 0.5}, spreads) == pytest.approx(0.15)
+
+
+def test_no_reach_is_too_far_for_a_float() -> None:
+    low, high = band(1.0, 1e9)
+    assert 0 < low < high < float("inf")
+
+
+def test_the_situation_of_a_run_is_read_from_its_deployment() -> None:
+    chat = load_scenario("scenarios/chat.yaml").override({"run.requests": 5})
+    assert situation(simulate(chat).record) == Situation(True, False, True, "online")
+    cards = {"fleet": {"gpu": "l4", "tensor_parallel": 2}, "engine": "sglang"}
+    found = situation(simulate(chat.override(cards)).record, client=True)
+    assert found == Situation(False, True, False, "online", client=True)
