@@ -56,10 +56,14 @@ class LatentGather:
         return room[:count].flatten(0, 2)[:stop]
 
 
-def decode(query: Tensor, cached: Tensor, rank: int, scale: float) -> Tensor:
+def decode(
+    query: Tensor, cached: Tensor, rank: int, scale: float, mask: Tensor | None = None
+) -> Tensor:
     """One absorbed query (head x latent size) over ``cached`` (token x latent size): mixed latent
-    vectors, head x ``rank``."""
+    vectors, head x ``rank``. ``mask`` is added to the scores, 1 x token."""
     scores = (query @ cached.T) * scale
+    if mask is not None:
+        scores = scores + mask
     weights = scores.softmax(-1, dtype=_wide(scores)).to(scores.dtype)
     return weights @ cached[:, :rank]
 

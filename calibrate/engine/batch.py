@@ -50,9 +50,10 @@ class EngineStep:
 
     ``tokens``, ``positions`` and ``slots`` (where in the cache keys and values go) have one entry
     for each token, ``sampling`` the rows whose logits are wanted, one for each span that samples.
-    ``table`` has a row of blocks, of ``block_size`` tokens each, for each span in their order,
-    filled up behind the last with ``nowhere``; ``lengths`` are the ``stop`` of each span,
-    ``firsts`` the ``padding``.
+    A table has a row of blocks, of ``block_size`` tokens each, for each span in their order,
+    filled up behind the last, and where blocks were given back, with ``nowhere``; ``lengths`` are
+    the ``stop`` of each span, ``firsts`` the ``padding``. ``slots`` and ``tables`` are one for each
+    group of layers (``places``).
     """
 
     spans: tuple[Span, ...]
@@ -60,11 +61,11 @@ class EngineStep:
     block_size: int
     tokens: Tensor
     positions: Tensor
-    slots: Tensor
     sampling: Tensor
-    table: Tensor
     lengths: Tensor
     firsts: Tensor
+    slots: tuple[Tensor, ...]
+    tables: tuple[Tensor, ...]
 
     @property
     def padded(self) -> bool:
@@ -77,35 +78,37 @@ def make_step(
 ) -> EngineStep:
     """The tensors of one iteration, sent to the device in one piece."""
     ordered = tuple(sorted(spans, key=lambda span: span.prompt))
+    groups = range(len(tables.windows))
     tokens: list[int] = []
     positions: list[int] = []
-    slots: list[int] = []
     sampling: list[int] = []
+    slots: list[list[int]] = [[] for _ in groups]
+    table: list[list[int]] = [[] for _ in groups]
     width = max(tables.needed(span.stop) for span in ordered)
-    table: list[int] = []
     for span in ordered:
         tokens += span.tokens
         positions += [max(0, place - span.padding) for place in range(span.start, span.stop)]
-        slots += tables.slots(span.request, span.start, span.stop)
         if span.samples:
             sampling.append(len(tokens) - 1)
-        own = tables.blocks(span.request)[: tables.needed(span.stop)]
-        table += own + [nowhere] * (width - len(own))
+        for group in groups:
+            slots[group] += tables.slots(span.request, span.start, span.stop, group)
+            own = tables.row(span.request, span.stop, nowhere, group)
+            table[group] += own + [nowhere] * (width - len(own))
     lengths = [span.stop for span in ordered]
     firsts = [span.padding for span in ordered]
-    columns = (tokens, positions, slots, sampling, table, lengths, firsts)
-    sent = _send(columns, device)
+    sent = _send([tokens, positions, sampling, lengths, firsts, *slots, *table], device)
+    kept = 5 + len(slots)
     return EngineStep(
         spans=ordered,
         decodes=sum(not span.prompt for span in ordered),
         block_size=tables.block_size,
         tokens=sent[0],
         positions=sent[1],
-        slots=sent[2],
-        sampling=sent[3],
-        table=sent[4].view(len(ordered), width),
-        lengths=sent[5],
-        firsts=sent[6],
+        sampling=sent[2],
+        lengths=sent[3],
+        firsts=sent[4],
+        slots=sent[5:kept],
+        tables=tuple(part.view(len(ordered), width) for part in sent[kept:]),
     )
 
 

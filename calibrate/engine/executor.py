@@ -15,6 +15,7 @@ from calibrate.engine.batch import Span, make_step
 from calibrate.engine.cache import BlockTables, Cache
 from calibrate.engine.graphs import Capture, DecodeGraphs
 from calibrate.engine.model import Transformer
+from calibrate.engine.places import groups_of, kv_places
 from calibrate.engine.sequences import Prompt, follow
 from calibrate.lazy_torch import Tensor, torch
 from sim.schedulers import Plan, Scheduler
@@ -49,10 +50,9 @@ class EngineExecutor:
     ) -> None:
         num_blocks, block_size = scheduler.kv.num_blocks, scheduler.kv.block_size
         self.model = model
-        self.tables = BlockTables(num_blocks, block_size, order)
-        self.cache = Cache(
-            model.spec, num_blocks, block_size, dtype=model.dtype, device=model.device
-        )
+        places = kv_places(model.spec, groups_of(scheduler.kv))
+        self.tables = BlockTables(num_blocks, block_size, order, windows=places.windows)
+        self.cache = Cache(places, num_blocks, block_size, dtype=model.dtype, device=model.device)
         self.sequences = follow(scheduler, self.tables, prompt)
         self.attention = attention
         self._sampler = sampler or greedy
@@ -80,8 +80,9 @@ class EngineExecutor:
     def warm_up(self) -> None:
         """Passes of a few sizes over an empty cache, so that the first real one does not pay for
         the one-time work of libraries."""
-        tables = BlockTables(self.tables.num_blocks, self.tables.block_size)
-        room = self.tables.num_blocks * self.tables.block_size
+        own = self.tables
+        tables = BlockTables(own.num_blocks, own.block_size, windows=own.windows)
+        room = own.num_blocks // len(own.windows) * own.block_size
         longest = min(room, self.model.max_positions)
         for tokens in (1, 8, 64):
             if tokens < longest:

@@ -20,12 +20,12 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from calibrate.dense import dense_layer
 from calibrate.device import Device
 from calibrate.engine.attention import BySequence
 from calibrate.engine.batch import Span, make_step
 from calibrate.engine.cache import BlockTables, Cache
 from calibrate.engine.model import Transformer
+from calibrate.engine.places import kv_places
 from calibrate.engine.run import DTYPES
 from calibrate.lazy_torch import Tensor, torch
 from sim.errors import UsageError
@@ -105,7 +105,6 @@ def trace(
     dtype, where = getattr(torch, DTYPES[precision]), device.torch_name
     contexts = [context + STAGGER * number for number in range(requests - 1)] + [PROMPT]
     blocks = sum(-(-tokens // BLOCK_SIZE) for tokens in contexts)
-    heads = dense_layer(spec).attention.num_heads
     layer = replace(spec, layers=(replace(spec.layers[0], count=1),))
     if layer.parameters * dtype.itemsize > device.free_memory():
         raise UsageError(
@@ -114,7 +113,8 @@ def trace(
             "free; take a smaller model"
         )
     model = Transformer(layer, dtype=dtype, device=where, seed=0, max_positions=max(contexts))
-    cache = Cache(layer, blocks, BLOCK_SIZE, dtype=dtype, device=where)
+    cache = Cache(kv_places(layer), blocks, BLOCK_SIZE, dtype=dtype, device=where)
+    heads = model.layers[0].attention.spec.num_heads
     one = _calls(model, cache, contexts[:1])
     many = _calls(model, cache, contexts[:-1], prompt=PROMPT)
     parts = []

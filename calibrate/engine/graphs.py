@@ -62,14 +62,16 @@ class DecodeGraphs:
         count = len(step.spans)
         size = self._sizes[bisect_left(self._sizes, count)]
         still = self._steps[size]
-        for name, idle in (("tokens", 0), ("positions", 0), ("slots", self._idle_slot)):
-            column = getattr(still, name)
-            column[:count].copy_(getattr(step, name))
+        columns = [(still.tokens, step.tokens, 0), (still.positions, step.positions, 0)]
+        columns.append((still.slots[0], step.slots[0], self._idle_slot))
+        for column, filled, idle in columns:
+            column[:count].copy_(filled)
             column[count:].fill_(idle)
         still.lengths[:count].copy_(step.lengths)
         still.lengths[count:].fill_(1)
-        still.table[:count, : step.table.shape[1]].copy_(step.table)
-        still.table[count:].fill_(self._nowhere)
+        (table,), (filled,) = still.tables, step.tables
+        table[:count, : filled.shape[1]].copy_(filled)
+        table[count:].fill_(self._nowhere)
         return self._replays[size]()[:count]
 
     @property
@@ -88,11 +90,11 @@ class DecodeGraphs:
             block_size=self._block_size,
             tokens=full(size, value=0),
             positions=full(size, value=0),
-            slots=full(size, value=self._idle_slot),
             sampling=torch.arange(size, device=device),
-            table=full(size, width, value=self._nowhere),
             lengths=full(size, value=1),
             firsts=full(size, value=0),
+            slots=(full(size, value=self._idle_slot),),
+            tables=(full(size, width, value=self._nowhere),),
         )
 
 

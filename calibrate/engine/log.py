@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from calibrate.engine.executor import Pass
 from sim.iteration import Part
-from sim.loop.recorder import PLAN, PlanRow, Recorder, pack_chunk, pack_plan
+from sim.loop.recorder import PlanRow, Recorder, pack_chunk, pack_plan
+from sim.loop.windowed import behind_windows
 from sim.schedulers import Plan, Scheduler
 
 
@@ -38,7 +39,8 @@ class Iteration:
 
     ``decodes`` are the requests that decoded, ``prefills`` have (request, tokens before, tokens),
     ``padded`` counts slots that were computed for no request, ``served`` are requests that got a
-    token, ``preempted`` those that lost their memory for it.
+    token, ``preempted`` those that lost their memory for it. ``seen`` is how much of their context
+    the decodes saw through each window of the model.
     """
 
     start: float
@@ -49,6 +51,7 @@ class Iteration:
     padded: int
     served: tuple[int, ...]
     preempted: tuple[int, ...]
+    seen: tuple[int, ...] = ()
 
 
 class _Row(NamedTuple):
@@ -58,14 +61,18 @@ class _Row(NamedTuple):
     end: float
     stalled: int
     reserved: int
+    held: int
+    windows: tuple[int, ...]  # what is recorded of them
 
 
 class Log:
-    """``recorder`` has the simulator's rows, ``iterations`` the rest."""
+    """``recorder`` has the simulator's rows, ``iterations`` the rest; the model has so many
+    ``windows``."""
 
-    def __init__(self) -> None:
-        self.recorder = Recorder()
+    def __init__(self, windows: int = 0) -> None:
+        self.recorder = Recorder(windows)
         self.iterations: list[Iteration] = []
+        self._windows = windows
 
     def begin(self, plan: Plan, scheduler: Scheduler, start: float, end: float) -> _Row:
         """``plan`` ran from ``start`` to ``end``; the scheduler does not know yet."""
@@ -84,7 +91,11 @@ class Log:
             if request.generated and complete:  # it has waited since before it was preempted
                 self.recorder.long_gap(end - request.last_token, 1)
                 self.recorder.caught_up(request, end)
-        return _Row(start, end, stalled, scheduler.kv.reserved)
+        held = plan.held
+        windows: tuple[int, ...] = ()
+        if self._windows:
+            held, windows = behind_windows(scheduler.kv, plan, batch)
+        return _Row(start, end, stalled, scheduler.kv.reserved, held, windows)
 
     def end(self, plan: Plan, row: _Row, waiting: int, finished: int) -> None:
         """The scheduler has been updated; the plan left ``waiting`` requests in the queue."""
@@ -93,7 +104,7 @@ class Log:
             row.end,
             [(chunk.request.id, chunk) for chunk in plan.chunks],
             context=plan.context,
-            held=plan.held,
+            held=row.held,
             reserved=row.reserved,
             decode=plan.decode,
             computed=plan.sequences,
@@ -103,6 +114,7 @@ class Log:
             running=plan.running,
             waiting=waiting,
             finished=finished,
+            windows=row.windows,
         )
 
     def write(
@@ -122,10 +134,11 @@ class Log:
         running: int,
         waiting: int,
         finished: int,
+        windows: Sequence[int] = (),
     ) -> None:
         """The row of a plan that ran once, and those of its ``prompts``, each with the number of
         its request; the others are columns of the plan."""
-        number = len(self.recorder.plans) // PLAN.itemsize
+        number = len(self.recorder.plans) // self.recorder.plan_row.itemsize
         for request, part in prompts:
             self.recorder.chunks += pack_chunk(number, request, part.tokens, part.context)
         parts = [part for _, part in prompts]
@@ -154,24 +167,25 @@ class Log:
             replica=0,
         )
         self.recorder.plans += pack_plan(*row)
+        if windows:
+            self.recorder.plans += self.recorder.pack_seen(*windows)
 
-    def iteration(
-        self, done: Pass, start: float, end: float, phases: Phases, preempted: tuple[int, ...]
-    ) -> None:
-        """What the engine did from ``start`` to ``end``."""
+    def iteration(self, done: Pass, row: _Row, phases: Phases, preempted: tuple[int, ...]) -> None:
+        """What the engine did from the start to the end of ``row``."""
         served = set(done.served)
         decoded = [span.request for span in done.spans if not span.prompt]
         decodes = tuple(request for request in decoded if request in served)
         self.iterations.append(
             Iteration(
-                start=start,
-                end=end,
+                start=row.start,
+                end=row.end,
                 phases=phases,
                 decodes=decodes,
                 prefills=tuple((s.request, s.start, s.count) for s in done.spans if s.prompt),
                 padded=len(decoded) - len(decodes),
                 served=done.served,
                 preempted=preempted,
+                seen=row.windows[: self._windows],
             )
         )
 

@@ -65,7 +65,7 @@ class Loop:
         horizon: float = math.inf,
         progress: Progress | None = None,
     ) -> None:
-        self.log = Log()
+        self.log = Log(len(scheduler.decoding.windows))
         self.interrupted = False
         self._scheduler = scheduler
         self._executor = executor
@@ -131,5 +131,5 @@ class Loop:
         if finished and self._progress is not None:
             self._progress(self._source.issued - self._outstanding, self._source.total)
         phases = Phases(scheduled - start, done.prepare, done.forward, clock.now() - end)
-        log.iteration(done, start, end, phases, preempted)
+        log.iteration(done, row, phases, preempted)
         return end

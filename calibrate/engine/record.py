@@ -37,8 +37,10 @@ COLUMNS: dict[str, Callable[[Iteration], object]] = {
     "decodes": lambda i: " ".join(map(str, i.decodes)),
     "prefills": lambda i: " ".join(f"{request}:{at}+{n}" for request, at, n in i.prefills),
     "preempted": lambda i: " ".join(map(str, i.preempted)),
+    "seen_tokens": lambda i: " ".join(map(str, i.seen)),
 }
-"""Of one iteration: ``decodes`` are request ids, ``prefills`` have id:tokens before+tokens."""
+"""Of one iteration: ``decodes`` are request ids, ``prefills`` have id:tokens before+tokens,
+``seen_tokens`` are how much of their context the decodes see through each window of the model."""
 
 
 class ObservedDirectory(RunDirectory):

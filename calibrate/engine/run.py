@@ -22,6 +22,7 @@ from calibrate.engine.graphs import CudaCapture
 from calibrate.engine.loop import Clock, Loop, Progress, WallClock
 from calibrate.engine.model import Transformer
 from calibrate.engine.observed import Observed
+from calibrate.engine.places import groups_of, kv_places
 from calibrate.lazy_torch import torch
 from sim.errors import UsageError
 from sim.loop.clock import Stop
@@ -159,7 +160,8 @@ class EnginePrompts:
 def _check_memory(spec: ModelSpec, scheduler: Scheduler, device: Device, element: int) -> None:
     """Raise UsageError if weights and cache are more than the device has free."""
     weights = spec.parameters * element
-    cache = cache_bytes(spec, scheduler.kv.num_blocks, scheduler.kv.block_size, element)
+    places = kv_places(spec, groups_of(scheduler.kv))
+    cache = cache_bytes(places, scheduler.kv.num_blocks, scheduler.kv.block_size, element)
     free = device.free_memory()
     if weights + cache + WORKSPACE > free:
         raise UsageError(

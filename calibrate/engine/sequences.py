@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable
+from typing import NamedTuple
 
 from calibrate.engine.batch import PAD, Span
 from calibrate.engine.cache import BlockTables
@@ -94,46 +95,78 @@ class Sequences(ABC):
     def _compare(self) -> None:
         """Raise InfersimError unless the scheduler's allocator has counted the blocks that there
         are; one that says itself who owns how much may have set more aside."""
-        counted, real = self._scheduler.kv.reserved, self.tables.used * self.tables.block_size
-        own = type(self._scheduler).owners is not Scheduler.owners
-        ahead = own and not isinstance(self._scheduler, WholeBatch)
-        if real != counted and not (ahead and real < counted):
+        size = self.tables.block_size
+        counted, real = self._scheduler.kv.reserved, self.tables.used * size
+        if real == counted or (self._ahead() and real < counted):
+            return
+        if not 0 <= counted - real <= self._spared() * size:
             raise InfersimError(
                 f"{type(self._scheduler).__name__} has reserved memory for {counted:,} tokens, but "
                 f"the blocks of its requests hold {real:,}"
             )
 
+    def _ahead(self) -> bool:
+        """Whether the policy may have set aside more than requests have."""
+        return type(self._scheduler).owners is not Scheduler.owners
+
+    def _spared(self) -> int:
+        """Blocks that were given back before the allocator counted them free."""
+        return 0
+
 
 class OnDemand(Sequences):
-    """Blocks as tokens come, taken back when a request is preempted or done: policies that decide
-    at every iteration."""
+    """Blocks as tokens come, taken back when a request is preempted or done, or behind windows:
+    policies that decide at every iteration."""
+
+    def __init__(self, scheduler: Scheduler, tables: BlockTables, prompt: Prompt) -> None:
+        super().__init__(scheduler, tables, prompt)
+        self._idle: dict[int, int] = {}  # prompts passed over, and the blocks that they gave back
 
     def _follow(self, plan: Plan) -> list[Span]:
         scheduler = self._scheduler
-        held: dict[int, int] = {}
+        held: dict[int, _Hold] = {}
         spans = []
+        idle = set()
         for request in scheduler.members():
             stored = request.computed + scheduler.steps(request)
-            held[request.id] = stored
-            if request.joined >= 0 and plan.decode:  # an iteration may be of prompts alone
+            decodes = request.joined >= 0
+            held[request.id] = _Hold(stored, stored - decodes)
+            if decodes and plan.decode:  # an iteration may be of prompts alone
                 token = self._all_tokens(request)[stored]
                 spans.append(Span(request.id, [token], stored, 0, samples=True, prompt=False))
+            elif not decodes:
+                idle.add(request.id)
         spans += [self._chunk(chunk) for chunk in plan.chunks]
-        held.update((span.request, span.stop) for span in spans)
+        held.update((span.request, _Hold(span.stop, span.start)) for span in spans)
+        idle -= {span.request for span in spans}
+        self._idle = {request: self._idle.get(request, 0) for request in idle}
         self._hold(held)
         return spans
 
     def _settle(self) -> None:
-        self._free_all_but({request.id for request in self._scheduler.members()})
+        """A request that has begun to decode needs no more than a decode does."""
+        scheduler = self._scheduler
+        members = {request.id: request for request in scheduler.members()}
+        self._free_all_but(members)
+        self._idle = {r: spared for r, spared in self._idle.items() if r in members}
+        for request in members.values():
+            if request.joined >= 0:
+                stored = request.computed + scheduler.steps(request)
+                self.tables.release(request.id, stored, stored - 1)
 
-    def _hold(self, tokens: dict[int, int]) -> None:
-        """Gives each request of ``tokens`` the blocks for that many, and no other request any.
-        Blocks are freed first."""
-        tables = self.tables
-        self.preempted = self._free_all_but(tokens)
-        growth = {r: tables.needed(held) - tables.count(r) for r, held in tokens.items()}
-        for request in sorted(tokens, key=growth.__getitem__):
-            tables.resize(request, tokens[request])
+    def _spared(self) -> int:
+        return sum(self._idle.values())
+
+    def _hold(self, held: dict[int, _Hold]) -> None:
+        """Gives each request of ``held`` its blocks, and no other request any. Blocks are freed
+        first."""
+        self.preempted = self._free_all_but(held)
+        for request, (tokens, computed) in held.items():
+            freed = self.tables.release(request, tokens, computed)
+            if request in self._idle:
+                self._idle[request] += freed
+        for request, (tokens, _) in held.items():
+            self.tables.take(request, tokens)
 
     def _free_all_but(self, requests: Container[int]) -> tuple[int, ...]:
         """Take the blocks of all other requests; returns which those are."""
@@ -143,16 +176,26 @@ class OnDemand(Sequences):
         return others
 
 
+class _Hold(NamedTuple):
+    """Tokens that a request has blocks for, and from which place on their windows are seen."""
+
+    tokens: int
+    computed: int
+
+
 class Slots(Sequences):
     """Slots that a batch takes at launch and keeps until its last request is done: the policies of
     ``sim.schedulers.whole_batch``. A slot is padded in front, so that all its prompts end at the
-    same place; the slot of a finished request continues where the plan says that it is computed."""
+    same place; the slot of a finished request continues where the plan says that it is computed.
+    Where layers have windows, a slot has the blocks that it sees, and counts as all that are set
+    aside for it."""
 
     def __init__(self, scheduler: Scheduler, tables: BlockTables, prompt: Prompt) -> None:
         super().__init__(scheduler, tables, prompt)
         self._batch: list[Request] = []
         self._padding: dict[int, int] = {}
         self._filled: dict[int, int] = {}  # places of each slot's cache, padding included
+        self._windowed = any(tables.windows)
 
     def _follow(self, plan: Plan) -> list[Span]:
         if plan.chunks:
@@ -165,13 +208,22 @@ class Slots(Sequences):
             token = self._tokens[request.id][-1] if request.joined >= 0 else PAD
             start, padding = self._filled[request.id], self._padding[request.id]
             self._filled[request.id] += 1
+            if self._windowed:
+                self.tables.resize(request.id, start + 1, start, padding)
             spans.append(Span(request.id, [token], start, padding, samples=True, prompt=False))
         return spans
 
     def _launch(self, plan: Plan) -> list[Span]:
         self._batch = [chunk.request for chunk in plan.chunks]
+        prompts = {chunk.request: chunk.tokens for chunk in plan.chunks}
         for request, (tokens, _) in self._scheduler.owners().items():
-            self.tables.resize(request.id, tokens)
+            self.tables.resize(request.id, prompts[request] if self._windowed else tokens)
+        if self.tables.used * self.tables.block_size > self._scheduler.kv.reserved:
+            raise InfersimError(
+                f"{type(self._scheduler).__name__} computes prompts whole, which takes more blocks "
+                "than are reserved for layers with windows; set kv_cache.allocator to contiguous, "
+                "or raise scheduler.max_num_batched_tokens"
+            )
         self._filled = {chunk.request.id: chunk.tokens for chunk in plan.chunks}
         self._padding = {
             chunk.request.id: chunk.tokens - chunk.request.prompt_tokens for chunk in plan.chunks
@@ -183,6 +235,9 @@ class Slots(Sequences):
             for request in self._batch:
                 self.tables.free(request.id)
             self._batch = []
+
+    def _ahead(self) -> bool:
+        return self._windowed
 
 
 def follow(scheduler: Scheduler, tables: BlockTables, prompt: Prompt) -> Sequences:

@@ -41,7 +41,7 @@ def expect(iterations: ObservedIterations, deployment: Deployment) -> Expected:
     """The predicted times of ``iterations`` in ``deployment``."""
     cost = CostModel(deployment)
     bare = CostModel(without_host(deployment))
-    batches = list(_batches(iterations))
+    batches = list(_batches(iterations, len(deployment.model.windows)))
     columns = cost.columns(batches)
     growth, decode = np.zeros(len(batches)), np.zeros(len(batches))
     for ran in cost.operators(columns):
@@ -76,12 +76,14 @@ def without_host(deployment: Deployment) -> Deployment:
     return replace(deployment, engine=idle)
 
 
-def _batches(iterations: ObservedIterations) -> Iterator[Batch]:
+def _batches(iterations: ObservedIterations, windows: int) -> Iterator[Batch]:
+    """What is seen through so many ``windows`` is as it was observed, if it is known."""
     columns = (iterations.sequences, iterations.context, iterations.admitted)
-    rows = zip(*(column.tolist() for column in columns), iterations.prefills, strict=True)
-    for sequences, context, admitted, prefills in rows:
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    known = zip(iterations.prefills, iterations.seen, strict=True)
+    for (sequences, context, admitted), (prefills, seen) in zip(rows, known, strict=True):
         parts = [Part(part.tokens, part.before) for part in prefills]
-        yield Batch(sequences, context, parts, admitted)
+        yield Batch(sequences, context, parts, admitted, seen if len(seen) == windows else ())
 
 
 def _one_token(cost: CostModel) -> float:

@@ -42,7 +42,8 @@ class ObservedIterations:
 
     ``decode`` counts the sequences that got a token, ``padded`` slots computed for no request,
     ``context`` the KV tokens that both held before. ``decodes`` are request ids, None where they
-    were not written down.
+    were not written down. ``seen`` is how much of the context the decodes saw through each window
+    of the model; empty where there is none, or it was not written down.
     """
 
     start: Floats
@@ -53,6 +54,7 @@ class ObservedIterations:
     prefills: Sequence[tuple[Prefill, ...]]
     decodes: Sequence[tuple[int, ...]] | None
     preempted: Ints
+    seen: Sequence[tuple[int, ...]]
 
     def __len__(self) -> int:
         return len(self.start)
@@ -99,7 +101,8 @@ def read_iterations(path: Path) -> ObservedIterations | None:
         rows = [_row(path, number, cells) for number, cells in enumerate(table, 2)]
     if not rows:
         return None
-    start, duration, decode, context, padded, prefills, decodes, preempted = zip(*rows, strict=True)
+    columns = zip(*rows, strict=True)
+    start, duration, decode, context, padded, prefills, decodes, preempted, seen = columns
     return ObservedIterations(
         start=np.array(start),
         duration=np.array(duration),
@@ -109,10 +112,12 @@ def read_iterations(path: Path) -> ObservedIterations | None:
         prefills=prefills,
         decodes=decodes if "decodes" in names else None,
         preempted=np.array(preempted, dtype=np.int64),
+        seen=seen,
     )
 
 
-Row = tuple[float, float, int, int, int, tuple[Prefill, ...], tuple[int, ...], int]
+Counts = tuple[int, ...]
+Row = tuple[float, float, int, int, int, tuple[Prefill, ...], Counts, int, Counts]
 """The cells of a row that are read, in the order of ``_row``."""
 
 
@@ -133,8 +138,9 @@ def _row(path: Path, line: int, cells: Mapping[str, str | None]) -> Row:
         read("context_tokens", _count),
         read("padded_seqs", _count, "0"),
         read("prefills", _parts),
-        read("decodes", _requests),
-        len(read("preempted", _requests)),
+        read("decodes", _counts),
+        len(read("preempted", _counts)),
+        read("seen_tokens", _counts),
     )
 
 
@@ -152,7 +158,7 @@ def _count(text: str) -> int:
     return value
 
 
-def _requests(text: str) -> tuple[int, ...]:
+def _counts(text: str) -> Counts:
     return tuple(map(_count, text.split()))
 
 

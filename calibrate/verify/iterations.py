@@ -50,7 +50,8 @@ def compare(observed: Observed, scenario: Scenario) -> dict[str, Any]:
 def batch_of(iteration: Iteration, row: np.void) -> Batch:
     """What ``iteration`` computed, which was recorded as ``row``."""
     parts = [Part(tokens, before) for _, before, tokens in iteration.prefills]
-    return Batch(int(row["computed"]), int(row["context"]), parts, int(row["admitted"]))
+    sizes = int(row["computed"]), int(row["context"])
+    return Batch(*sizes, parts, int(row["admitted"]), iteration.seen)
 
 
 def _summary(errors: Sequence[float]) -> dict[str, float]:

@@ -17,8 +17,7 @@ from sim.growth.steady import SteadyRun
 from sim.iteration import Timer
 from sim.loop.clock import SCHEDULING, Alarm, Process, due_now
 from sim.loop.recorder import Recorder, pack_chunk, pack_others, pack_plan
-from sim.loop.windowed import WindowedTimer, filled
-from sim.memory.windowed import WindowedAllocator
+from sim.loop.windowed import WindowedTimer, behind_windows
 from sim.request import Request
 from sim.schedulers import Chunk, Plan, Scheduler
 
@@ -206,7 +205,8 @@ class Replica:
         reserved = reserved_end = scheduler.kv.reserved
         held, seen = plan.held + scheduler.kv.state_tokens, b""
         if self._windows:
-            held, seen = self._behind_windows(plan)
+            held, columns = behind_windows(scheduler.kv, plan, scheduler.decoding)
+            seen = self._recorder.pack_seen(*columns)
         finished = scheduler.complete(plan, iterations, end)
         if iterations > 1:
             reserved_end = scheduler.reserved_end
@@ -244,17 +244,6 @@ class Replica:
                 self._recorder.close(request, self.index, request.generated, end)
                 if self._on_finish is not None:
                     self._on_finish(request)
-
-    def _behind_windows(self, plan: Plan) -> tuple[int, bytes]:
-        """Tokens that are filled once ``plan`` has run, and what is recorded of windows."""
-        kv, batch = self.scheduler.kv, self.scheduler.decoding
-        held, filling = plan.held, plan.decode
-        seen = batch.seen(plan.sequences, plan.context)
-        if isinstance(kv, WindowedAllocator):
-            padded = plan.sequences != batch.size or plan.context != batch.context
-            of_members = batch.seen(batch.size, batch.context) if padded else seen
-            held, filling = filled(kv, plan, batch, of_members)
-        return held, self._recorder.pack_seen(*seen.tokens, *seen.growing, filling)
 
     def _note_resumed(self, chunk: Chunk, end: float) -> None:
         """A preempted request whose prefill is complete again has waited long for its next

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sim.growth.seen import Seen
 from sim.growth.steady import Line, Steady
 from sim.iteration import Part, Timer
+from sim.memory import Allocator
 from sim.memory.windowed import WindowedAllocator
 from sim.schedulers import Plan
 
@@ -67,3 +68,16 @@ def filled(kv: WindowedAllocator, plan: Plan, batch: Steady, seen: Seen) -> tupl
     if rest > 0:
         tokens += rest * groups
     return min(tokens, kv.reserved), filling
+
+
+def behind_windows(kv: Allocator, plan: Plan, batch: Steady) -> tuple[int, tuple[int, ...]]:
+    """Tokens that are filled once ``plan`` has run, and what is recorded of windows (``Recorder``):
+    what its sequences see, how many of them see more with each iteration, and by how many the
+    filled tokens grow."""
+    held, filling = plan.held, plan.decode
+    seen = batch.seen(plan.sequences, plan.context)
+    if isinstance(kv, WindowedAllocator):
+        padded = plan.sequences != batch.size or plan.context != batch.context
+        of_members = batch.seen(batch.size, batch.context) if padded else seen
+        held, filling = filled(kv, plan, batch, of_members)
+    return held, (*seen.tokens, *seen.growing, filling)

@@ -10,6 +10,7 @@ from calibrate.engine.attention import BySequence
 from calibrate.engine.batch import Span, make_step
 from calibrate.engine.cache import BlockTables, cache_bytes
 from calibrate.engine.executor import EngineExecutor
+from calibrate.engine.places import kv_places
 from sim.errors import InfersimError
 from sim.memory import Allocator, ContiguousAllocator, PagedAllocator
 from sim.request import Request
@@ -49,7 +50,7 @@ def test_tables_have_the_blocks_of_the_allocator(kv: Allocator, blocks: tuple[in
 
 
 def test_bytes_of_a_cache():
-    assert cache_bytes(tiny(), 5, 16, 4) == 2 * 2 * 2 * 16 * 4 * 6 * 16
+    assert cache_bytes(kv_places(tiny()), 5, 16, 4) == 2 * 2 * 2 * 16 * 4 * 6 * 16
 
 
 def test_a_step_lays_decodes_before_prompts():
@@ -66,9 +67,9 @@ def test_a_step_lays_decodes_before_prompts():
     assert (step.decodes, step.padded) == (1, True)
     assert step.tokens.tolist() == [9, 5, 6, 7, 4, 4]
     assert step.positions.tolist() == [3, 2, 3, 4, 0, 1]
-    assert step.slots.tolist() == [12, 2, 3, 4, 16, 17]
+    assert step.slots[0].tolist() == [12, 2, 3, 4, 16, 17]
     assert step.sampling.tolist() == [0, 3]
-    assert step.table.tolist() == [[2, 3], [0, 1], [4, 8]]
+    assert step.tables[0].tolist() == [[2, 3], [0, 1], [4, 8]]
     assert step.lengths.tolist() == [5, 5, 2]
     assert step.firsts.tolist() == [1, 0, 0]
 

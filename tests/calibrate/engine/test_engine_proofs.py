@@ -10,6 +10,7 @@ pytest.importorskip("torch", reason="the engine needs PyTorch")
 from calibrate.engine.attention import gathered, prompts_one_by_one
 from calibrate.engine.attention_cuda import Batched
 from calibrate.engine.cache import BlockTables, Cache
+from calibrate.engine.places import kv_places
 from calibrate.lazy_torch import torch
 from sim.memory import Allocator, ContiguousAllocator
 from sim.request import Request
@@ -157,8 +158,8 @@ def test_a_wrong_block_would_show(model, alone, monkeypatch):
     """The comparison is sharp: two blocks exchanged between writing and reading change tokens."""
     plain = BlockTables.slots
 
-    def exchanged(self: BlockTables, request: int, start: int, stop: int) -> list[int]:
-        return [slot ^ 4 for slot in plain(self, request, start, stop)]
+    def exchanged(self: BlockTables, *place: int) -> list[int]:
+        return [slot ^ 4 for slot in plain(self, *place)]
 
     monkeypatch.setattr(BlockTables, "slots", exchanged)
     served = serve(scheduler(ChunkedPrefill), CROWD, model)
@@ -248,6 +249,6 @@ def test_replayed_decodes(model, alone):
 
 
 def test_the_cache_has_a_block_for_what_nobody_reads(model):
-    cache = Cache(model.spec, 3, 4, dtype=torch.float64, device="cpu")
-    assert cache.keys.shape == (2, 4, 4, 2, 16)
+    cache = Cache(kv_places(model.spec), 3, 4, dtype=torch.float64, device="cpu")
+    assert [part.shape for part in cache.layer(1)] == 2 * [(4, 4, 2, 16)]
     assert cache.nowhere == 3

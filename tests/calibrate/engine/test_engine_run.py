@@ -24,6 +24,7 @@ from sim.loop.clock import Stop
 from sim.scenario import Scenario, load_scenario
 from sim.simulation import simulate
 from sim.trails.tokens import token_times
+from tests.engine_configs import CONFIGS
 from tests.engine_fixtures import CLOSED, Ticks, batches, one_thread, write_tiny
 
 
@@ -80,6 +81,38 @@ def test_the_batches_are_those_of_the_simulator_step_by_step(path, device, chang
         outs = [(i.start, lost) for i in observed.iterations for lost in i.preempted]
         noted = zip(away["time"].tolist(), away["request"].tolist(), away["out"], strict=True)
         assert sorted((time, lost) for time, lost, out in noted if out) == sorted(outs)
+
+
+KINDS = [
+    ("mixtral", {"kv_cache.num_gpu_blocks": 16}),
+    ("qwen3-moe", {"scheduler.batching": "static"}),
+    ("gemma-3", {"kv_cache.num_gpu_blocks": 48}),
+    ("gemma-3", {"scheduler.batching": "request", "scheduler.max_num_batched_tokens": 80}),
+    ("gemma-3", {"scheduler.chunked_prefill": False, "scheduler.max_num_batched_tokens": 100}),
+    ("gpt-oss", {"kv_cache.num_gpu_blocks": 24}),
+    ("gpt-oss", {"kv_cache.num_gpu_blocks": 24, "scheduler.order": "sjf"}),
+    ("gpt-oss", {"scheduler.batching": "static", "scheduler.max_num_batched_tokens": 80}),
+    ("deepseek-v3", {"kv_cache.num_gpu_blocks": 16}),
+    ("deepseek-v3", {"kv_cache.allocator": "contiguous", "kv_cache.num_gpu_blocks": 100}),
+    ("llama-4", {"kv_cache.num_gpu_blocks": 24}),
+    ("llama-4", {"kv_cache.allocator": "contiguous", "kv_cache.num_gpu_blocks": 100}),
+]
+
+
+@pytest.mark.parametrize(("name", "changes"), KINDS)
+def test_batches_of_other_kinds_of_models_are_those_of_the_simulator(
+    tmp_path, device, name, changes
+):
+    """Windows give the same blocks back at the same steps; experts and latents change no plan."""
+    folder = write_tiny(tmp_path, "reference", model=CONFIGS[name], blocks=120)
+    scenario = load_scenario(folder).override(changes)
+    predicted = simulate(scenario, leap=False).record
+    observed = run(scenario, device, precision="fp32")
+    assert batches(observed.record.plans) == batches(predicted.plans)
+    for column in ("generated", "preemptions", "status"):
+        assert (observed.record.requests[column] == predicted.requests[column]).all()
+    if changes.get("kv_cache.num_gpu_blocks", 100) < 50:
+        assert predicted.plans["preemptions"].sum() > 0
 
 
 def test_an_observed_run_has_exact_token_times_and_no_parts_that_only_a_model_has(
