@@ -22,6 +22,7 @@ from sim.memory.windowed import WindowedAllocator
 from sim.scenario import Scenario
 from sim.scenario.pools import PoolSettings
 from sim.schedulers import Limits, Scheduler, make_scheduler
+from sim.schedulers.continuous import CADENCE
 from sim.specs.engine import EngineSpec
 from sim.specs.gpu import GpuSpec
 from sim.specs.links import limited
@@ -154,6 +155,7 @@ def _limits(scenario: Scenario, pool: PoolSettings, deployment: Deployment) -> L
             f"{deployment.model.name} was made for"
         )
     knobs = pool.scheduler
+    _check_cadence(scenario, pool)
     return Limits(
         max_num_seqs=knobs.max_num_seqs,
         max_num_batched_tokens=knobs.max_num_batched_tokens,
@@ -161,7 +163,25 @@ def _limits(scenario: Scenario, pool: PoolSettings, deployment: Deployment) -> L
         scheduler_reserve_full_isl=knobs.scheduler_reserve_full_isl,
         batch_timeout=knobs.batch_timeout,
         long_prefill_token_threshold=knobs.long_prefill_token_threshold or 0,
+        prefill_schedule_interval=knobs.prefill_schedule_interval,
     )
+
+
+def _check_cadence(scenario: Scenario, pool: PoolSettings) -> None:
+    """UsageError for a cadence of prompts that no data ranks keep."""
+    knobs = pool.scheduler
+    if knobs.prefill_schedule_interval == 1:
+        return
+    if pool.layout.data == 1:
+        raise UsageError(
+            "prefill_schedule_interval: only data ranks keep a cadence, and data_parallel is 1"
+        )
+    if CADENCE not in knobs.policy(scenario.folders).knobs:
+        raise UsageError(
+            f"prefill_schedule_interval: {knobs.batching} batching with the order {knobs.order} "
+            f"and chunked_prefill {str(knobs.chunked_prefill).lower()} keeps no cadence; use "
+            "continuous batching with chunked prefill and an order that does not preempt by rank"
+        )
 
 
 def _does_not_fit(d: Deployment, memory: Capacity) -> str:

@@ -122,6 +122,12 @@ FEATURES: Mapping[str, dict[str, Any]] = {
         "fleet.data_parallel": 2,
         "fleet.expert_parallel": True,
     },
+    "cadence": {
+        "model": str(MODELS / "tiny-experts"),
+        "fleet.data_parallel": 2,
+        "fleet.expert_parallel": True,
+        "scheduler.prefill_schedule_interval": 3,
+    },
     # traffic
     "constant": arrivals("constant", rate=64),
     "gamma": arrivals("gamma", rate=60, cv=3),
@@ -150,8 +156,13 @@ FEATURES: Mapping[str, dict[str, Any]] = {
 }
 
 LENGTHS_TWICE = "a trace replaces lengths"
+NO_CADENCE = "keeps no cadence"
 REFUSED: Mapping[tuple[str, str], str] = {
     ("contiguous", "tiny-memory"): "contiguous allocation reserves max_model_len",
+    **dict.fromkeys(
+        ((name, "cadence") for name in ("static", "request", "prefill-first", "priority", "edf")),
+        NO_CADENCE,
+    ),
     ("trace", "joint-lengths"): LENGTHS_TWICE,
     ("overlaid-trace", "joint-lengths"): LENGTHS_TWICE,
     ("spread-trace", "joint-lengths"): LENGTHS_TWICE,

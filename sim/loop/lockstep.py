@@ -7,6 +7,9 @@ rank which takes longest; a rank without requests runs a dummy batch of one toke
 While every rank only decodes and nothing can change a batch, the next k iterations are one leap, as
 for a replica (``sim.loop.replica``). Which rank takes longest may change as contexts grow: a run of
 iterations ends where it does, and where the line of any rank ends, with leaps and without.
+
+A rank with a prompt makes all others wait for it. With a ``prefill_schedule_interval`` prompts meet
+in every so many iterations, counted from the last time that all ranks were idle (vLLM 0.32).
 """
 
 from __future__ import annotations
@@ -136,6 +139,8 @@ class LockStep:
         self._idle = False
         self._working: list[Rank] = []  # those with a plan in flight
         self._iterations = 0  # in flight
+        self._interval = ranks[0].scheduler.limits.prefill_schedule_interval
+        self._steps = 0  # iterations since all ranks were idle
         self._run: SharedRun | None = None
         self._next = 0  # the rank that comes first where several are alike
         self._alarm.start(self._process())
@@ -224,9 +229,14 @@ class LockStep:
         completion, scheduling = self.index, SCHEDULING + self.index
         while True:
             now = env._now
+            if self._interval > 1:
+                throttled = self._steps % self._interval != 0
+                for rank in self.ranks:
+                    rank.scheduler.throttled = throttled
             self._working = working = [rank for rank in self.ranks if rank.plan(now) is not None]
             if not working:
                 self._idle = True
+                self._steps = 0
                 yield alarm.at(min(r.scheduler.wakeup(now) for r in self.ranks), scheduling)
                 self._idle = False
                 continue
@@ -260,6 +270,8 @@ class LockStep:
             left = run.left()
             times = min(rank.scheduler.repeats(left) for rank in working)
             times = self._until_woken(now, run, times)
+            if any(rank.scheduler.deferred for rank in working):
+                times = min(times, self._interval - self._steps % self._interval)
         self._iterations = times
         for rank in working:
             rank.launch(run, times, 0.0)
@@ -291,6 +303,7 @@ class LockStep:
     def _account(self, end: float) -> None:
         """What is in flight has run until ``end``, on all ranks."""
         iterations, self._iterations = self._iterations, 0
+        self._steps += iterations
         for rank in self._working:
             rank.account(end)
         self._working = []

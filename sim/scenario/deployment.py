@@ -186,6 +186,12 @@ class SchedulerSettings(LimitedSection):
         "several prompts advance together; a request that is alone is not held back. null, or 0 as "
         "vLLM writes its default: no such cap.",
     )
+    prefill_schedule_interval: Annotated[Count, at_most(1000)] = Field(
+        default=1,
+        description="Data ranks only: prompts run in every so many iterations, on all ranks alike, "
+        "so that decodes wait for them less often. A rank that cannot keep up is not held back. "
+        "vLLM's name and default.",
+    )
     scheduler_reserve_full_isl: Switch = Field(
         default=True,
         description="Admit a request only when the blocks of its whole input fit, not merely "

@@ -37,6 +37,7 @@ class Limits:
     scheduler_reserve_full_isl: bool = True
     batch_timeout: float = 0.05  # s, request-level batching only
     long_prefill_token_threshold: int = 0  # most of one prompt in one iteration; 0: no such cap
+    prefill_schedule_interval: int = 1  # data ranks only: iterations from one with prompts on
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,8 @@ class Scheduler(ABC):
         self.decoding = Steady()
         self.last_call = False
         self.preempted: list[Request] = []  # since a replica last emptied it
+        self.throttled = False  # data ranks keep prompts for a later iteration than the next one
+        self.deferred = False  # and the plan just made has left some out
         self.reserved_end = 0  # tokens' worth of memory taken in the last iteration of a leap
 
     # -- what a policy decides ---------------------------------------------------------------

@@ -19,6 +19,9 @@ from sim.memory import Allocator
 from sim.request import Request
 from sim.schedulers.base import BatchShape, Chunk, Limits, Plan, Scheduler
 
+CADENCE = "prefill_schedule_interval"
+"""The knob of the cadence that data ranks keep."""
+
 
 class IterationLevel(Scheduler):
     """What both rules share: the running requests by admission, and preemption by recomputation."""
@@ -83,6 +86,10 @@ class ChunkedPrefill(IterationLevel):
     With ``long_prefill_token_threshold`` no prompt gets more tokens than that in one iteration, so
     that several can be under way at once. A request that is alone, with none waiting, is not held
     back.
+
+    Where data ranks keep a cadence (``prefill_schedule_interval``), prompts wait for every so many
+    iterations, unless nothing decodes, or the last iteration with prompts left requests waiting: a
+    rank that cannot keep up is not held back either.
     """
 
     shape: ClassVar[BatchShape] = BatchShape()
@@ -92,11 +99,13 @@ class ChunkedPrefill(IterationLevel):
             "chunked_prefill",
             "long_prefill_token_threshold",
             "scheduler_reserve_full_isl",
+            CADENCE,
         }
     )
 
     def __init__(self, limits: Limits, kv: Allocator) -> None:
         super().__init__(limits, kv)
+        self._behind = False  # requests were left waiting by the last iteration open to prompts
         self._cap = 0  # most tokens of one prompt in the iteration that is planned; 0: no such cap
         # requests that will still lack tokens after the iteration in flight, in order of admission
         self._partials: list[Request] = []
@@ -108,6 +117,8 @@ class ChunkedPrefill(IterationLevel):
         preempted = admitted = 0
         if threshold := self.limits.long_prefill_token_threshold:
             self._cap = threshold if len(self._running) + len(self.waiting) > 1 else 0
+        if self.throttled and batch.size and not self._behind:
+            return self._decodes_alone(now)
         if self._partials:
             chunks, preempted = self._continue_prompts()
         elif batch.size and not self.kv.grow(1):
@@ -118,6 +129,9 @@ class ChunkedPrefill(IterationLevel):
             for chunk in chunks:
                 budget -= chunk.tokens
             admitted = self._admit_waiting(chunks, budget, now)
+        if not preempted:
+            self._behind = bool(self.waiting)
+        self.deferred = False
         held = batch.context_after(1)
         if not chunks:
             if not size:
@@ -127,6 +141,26 @@ class ChunkedPrefill(IterationLevel):
             held += chunk.context + chunk.tokens
         running = len(self._running)
         return Plan(chunks, size, size, batch.context, admitted, preempted, running, held, False)
+
+    def _decodes_alone(self, now: float) -> Plan | None:
+        """An iteration that leaves prompts to a later one."""
+        batch, preempted = self.decoding, 0
+        if not self.kv.grow(1):
+            preempted = self._grow_decodes()
+            self._partials = [request for request in self._partials if request in self._running]
+            if not batch.size:  # nothing decodes any more
+                return self.schedule(now)
+        self.deferred = bool(self._partials or self.waiting)
+        size, running = batch.size, len(self._running)
+        held = batch.context_after(1) + sum([request.computed for request in self._partials])
+        return Plan(
+            decode=size,
+            context=batch.context,
+            preempted=preempted,
+            running=running,
+            held=held,
+            stationary=not preempted,
+        )
 
     def _continue_prompts(self) -> tuple[list[Chunk], int]:
         """The next chunks of the prompts that were begun, and memory for them and for all decodes;

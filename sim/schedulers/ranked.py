@@ -17,7 +17,7 @@ from __future__ import annotations
 from sim.memory import Allocator
 from sim.request import Request
 from sim.schedulers.base import Limits
-from sim.schedulers.continuous import ChunkedPrefill
+from sim.schedulers.continuous import CADENCE, ChunkedPrefill
 from sim.schedulers.plan import Chunk, Plan
 
 
@@ -29,6 +29,7 @@ class RankedPrefill(ChunkedPrefill):
     """
 
     shape = ChunkedPrefill.shape
+    knobs = ChunkedPrefill.knobs - {CADENCE}
 
     def __init__(self, limits: Limits, kv: Allocator) -> None:
         super().__init__(limits, kv)

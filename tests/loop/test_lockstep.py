@@ -12,9 +12,12 @@ from sim.errors import UsageError
 from sim.loop.lockstep import longest, score
 from sim.memory import PagedAllocator
 from sim.schedulers import Limits, Scheduler, make_scheduler
+from tests.feature_pairs import BASE, FEATURES
 from tests.golden_scenarios import changed
 from tests.harness import Arriving, LineTimer, Played, play
 from tests.places import MODELS
+
+CADENCE = FEATURES["cadence"]
 
 
 class Meeting(LineTimer):
@@ -32,8 +35,8 @@ class Meeting(LineTimer):
         return limit, intercept + self.others / 8, slope
 
 
-def scheduler(blocks: int = 100, seqs: int = 8) -> Scheduler:
-    limits = Limits(max_num_seqs=seqs, max_num_batched_tokens=64, max_model_len=256)
+def scheduler(blocks: int = 100, seqs: int = 8, interval: int = 1) -> Scheduler:
+    limits = Limits(seqs, 64, 256, prefill_schedule_interval=interval)
     return make_scheduler("continuous", limits, PagedAllocator.of(blocks, 4, 256))
 
 
@@ -67,6 +70,41 @@ def test_a_prompt_on_one_rank_stalls_the_others(leap: bool) -> None:
     assert found.tokens[0] == [first, second] + [second + 5.125 + 1.125 * i for i in range(4)]
 
 
+@pytest.mark.parametrize("leap", [True, False])
+def test_a_prompt_waits_for_the_cadence(leap: bool) -> None:
+    """Prompts run in every fourth iteration. The first is the first; the prompt of the second
+    request, which comes in the middle of the third on a rank that decodes, waits for the fifth."""
+    traffic = [(0.0, 4, 8), (0.0, 4, 8), (3.5, 16, 1)]
+    found = played(traffic, LineTimer(1, 0, 0, 0.25), leap=leap, interval=4)
+    long = 1 + 4.0
+    start = 2 + 3 * 1.0  # an iteration with prompts, three without
+    assert found.tokens[2] == [start + long]
+    assert found.tokens[0] == [2, 3, 4, 5, start + long, 11, 12, 13]
+    now = played(traffic, LineTimer(1, 0, 0, 0.25), leap=leap)
+    assert now.tokens[2] == [4 + long]
+
+
+@pytest.mark.parametrize("leap", [True, False])
+def test_ranks_that_do_not_decode_or_cannot_keep_up_do_not_wait(leap: bool) -> None:
+    """A rank without requests begins its prompt at once. One that left a request waiting when
+    prompts could run, for want of a slot, takes it as soon as a slot is free."""
+    idle = [(0.0, 4, 9), (2.5, 4, 2)]
+    found = played(idle, LineTimer(1, 0, 0, 0.25), leap=leap, interval=4)
+    assert found.tokens[1] == [3 + 2, 3 + 2 + 1]
+    full = [(0.0, 4, 9), (0.0, 4, 9), (0.0, 4, 2), (0.0, 4, 2), (0.0, 4, 2)]
+    behind = played(full, LineTimer(1, 0, 0, 0.25), leap=leap, interval=4, seqs=2)
+    assert behind.tokens[2] == [3.0, 4.0]
+    assert behind.tokens[4] == [6.0, 7.0]
+
+
+def test_the_count_begins_anew_when_all_ranks_were_idle() -> None:
+    """Two iterations, a pause, and then the first of a new count."""
+    lone = [(0.0, 4, 2), (100.0, 4, 3), (100.0, 4, 3), (102.5, 8, 1)]
+    found = played(lone, LineTimer(1, 0, 0, 0.25), interval=3)
+    assert found.tokens[1] == [102.0, 103.0, 104.0]
+    assert found.tokens[3] == [104.0 + 3]
+
+
 def test_many_iterations_of_all_ranks_are_one_leap() -> None:
     alike = [(0.0, 4, 40), (0.0, 4, 40), (0.0, 4, 20)]
     leaps, steps = (played(alike, Meeting(1, 0, 2**-9, 0.25), leap=leap) for leap in (True, False))
@@ -90,6 +128,7 @@ def test_leaps_change_nothing(seed: int) -> None:
     slope = 2**-8 if exact else 0.003
     timer = Meeting(0.5, 0.25, slope, 0.125, bend=draw.choice([None, 40, 90]))
     knobs = {"ranks": draw.choice([2, 3, 5]), "blocks": draw.choice([30, 100]), "seqs": 3}
+    knobs["interval"] = draw.choice([1, 2, 5])
     leaps, steps = (played(traffic, timer, leap=leap, **knobs) for leap in (True, False))
     assert leaps.tokens == steps.tokens
     assert leaps.log == steps.log
@@ -237,3 +276,18 @@ def test_experts_over_pcie_cost_what_was_published(gpus: int, measured: float) -
         return float(sim.simulate(changed(SCENARIO, changes)).summary["output_throughput"]) / count
 
     assert speed(gpus) / speed(1) == pytest.approx(measured / 9938, rel=0.08)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"fleet.data_parallel": 1}, "only data ranks keep a cadence, and data_parallel is 1"),
+        ({"scheduler.batching": "static"}, "static batching with the order fcfs"),
+        ({"scheduler.order": "edf", "slo.ttft": "1s"}, "does not preempt by rank"),
+        ({"scheduler.chunked_prefill": False}, "chunked_prefill false keeps no cadence"),
+    ],
+)
+def test_a_cadence_that_nothing_keeps_is_refused(changes: dict[str, object], words: str) -> None:
+    scenario = sim.load_scenario(changed(BASE, CADENCE | changes))
+    with pytest.raises(UsageError, match=words):
+        sim.simulate(scenario)

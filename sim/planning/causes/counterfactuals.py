@@ -20,6 +20,7 @@ from sim.routers import LeastOutstanding
 from sim.scenario import Scenario
 from sim.scenario.support import refusal
 from sim.schedulers import ChunkedPrefill
+from sim.schedulers.continuous import CADENCE
 from sim.specs.precision import precision_bytes
 
 
@@ -117,6 +118,9 @@ def _seats(scenario: Scenario) -> Iterator[Counterfactual]:
         return
     word = "whole prompts" if knobs.chunked_prefill else "prompts in chunks"
     yield _flag("chunks", word, {"scheduler.chunked_prefill": not knobs.chunked_prefill})
+    open_to_prompts = CADENCE in policy.knobs and knobs.prefill_schedule_interval == 1
+    if open_to_prompts and scenario.only_pool.layout.data > 1:
+        yield _flag("cadence", "prompts every 4 iterations", {f"scheduler.{CADENCE}": 4})
     if knobs.chunked_prefill and knobs.long_prefill_token_threshold is None:
         yield _flag("threshold", "long_prefill_token_threshold 1,024",
                     {"scheduler.long_prefill_token_threshold": 1024})  # fmt: skip

@@ -72,6 +72,8 @@ def _vllm(pool: PreparedPool, model: str) -> list[object]:
         words += ["--kv-cache-dtype", "fp8"]
     words += ["--max-model-len", limits.max_model_len, "--max-num-seqs", limits.max_num_seqs]
     words += ["--max-num-batched-tokens", limits.max_num_batched_tokens]
+    if limits.prefill_schedule_interval > 1:
+        words += ["--prefill-schedule-interval", limits.prefill_schedule_interval]
     words += ["--gpu-memory-utilization", settings.kv_cache.gpu_memory_utilization]
     words += ["--block-size", settings.kv_cache.block_size]
     if pool.capacity.given:
