@@ -48,6 +48,23 @@ class Batch(NamedTuple):
     seen: tuple[int, ...] = ()
 
 
+class Passage(NamedTuple):
+    """How one batch goes through the stages of a pipeline. Seconds.
+
+    The host takes ``host`` before the first of the ``stages``, which take so long each; a message
+    to the next one takes ``messages``, one of each border between two. The next batch does not
+    begin within ``pace`` of this one, nor does this one end sooner. ``attention`` is spent in
+    prefill attention of so many query-key ``pairs``.
+    """
+
+    host: float
+    stages: Sequence[float]
+    messages: Sequence[float] = ()
+    pace: float = 0.0
+    attention: float = 0.0
+    pairs: float = 0.0
+
+
 class Timer(ABC):
     """Times iterations: the cost model, or a simple law in its place.
 
@@ -70,6 +87,22 @@ class Timer(ABC):
     def beside(self, others: int) -> Timer:
         """The times on a data rank while the other ranks have so many tokens in the pass in sum."""
         return self
+
+    def passage(self, batch: Batch) -> Passage:
+        """``batch`` on its way through the stages of a pipeline; here, through a single one."""
+        sequences, context, parts, admitted, seen = batch
+        if not parts:
+            return Passage(0.0, (self.seconds(batch),))
+        if seen:
+            seconds, attention, pairs = self.windowed_iteration(*batch)
+        else:
+            seconds, attention, pairs = self.iteration(sequences, context, parts, admitted)
+        return Passage(0.0, (seconds,), attention=attention, pairs=pairs)
+
+    def cycle(self, batch: Batch) -> float:
+        """Seconds from one batch to the next at each place in flight of a pipeline, where all are
+        like ``batch``; else its duration."""
+        return self.seconds(batch)
 
     def windowed_line(self, sequences: int, context: int, seen: Seen) -> tuple[float, float, float]:
         """``line`` of sequences that see so much through the windows of their model; it holds no

@@ -14,6 +14,7 @@ from sim import catalog
 from sim.catalog.relatives import inherited
 from sim.cost import CostModel, Deployment
 from sim.errors import InfeasibleError, UsageError
+from sim.growth.steady import Steady
 from sim.growth.windowed import Windowed
 from sim.memory import ALLOCATORS, Allocator
 from sim.memory.capacity import Capacity, capacity
@@ -57,8 +58,14 @@ class PreparedPool:
 
     @property
     def ranks(self) -> int:
-        """Data ranks of all of them, each with a scheduler and a KV cache; else as ``replicas``."""
+        """Data ranks of all of them, or the batches that they have in flight at once; else as
+        ``replicas``."""
         return self.settings.ranks
+
+    @property
+    def caches(self) -> int:
+        """KV caches of all of them, each with a scheduler and a queue."""
+        return self.replicas * self.deployment.layout.data
 
     @property
     def gpus(self) -> int:
@@ -215,14 +222,13 @@ def make_allocator(pool: PreparedPool) -> Allocator:
 def make_replica_scheduler(pool: PreparedPool) -> Scheduler:
     """The scheduler of one replica, with its memory."""
     knobs, windows = pool.settings.scheduler, pool.deployment.model.windows
-    scheduler = make_scheduler(
+    return make_scheduler(
         knobs.batching,
         pool.limits,
         make_allocator(pool),
         chunked_prefill=knobs.chunked_prefill,
         order=knobs.order,
         folders=pool.folders,
+        decoding=(lambda: Windowed(windows)) if windows else Steady,
+        batches=pool.deployment.layout.pipeline,
     )
-    if windows:
-        scheduler.decoding = Windowed(windows)
-    return scheduler

@@ -18,6 +18,7 @@ from sim.errors import InfersimError, UsageError
 from sim.loop.clock import Stop, run
 from sim.loop.fleet import Engine, Fleet, Progress, make_fleet
 from sim.loop.lockstep import LockStep, Rank
+from sim.loop.pipeline import Pipeline
 from sim.loop.recorder import Recorder
 from sim.loop.replica import Replica
 from sim.metrics.own import load_metrics
@@ -29,7 +30,7 @@ from sim.rng import repetition_seed
 from sim.routers import make_router, router_class
 from sim.scenario import AnyScenario, Scenario, as_scenario
 from sim.scenario.pools import only
-from sim.schedulers import scheduler_class
+from sim.schedulers import PipelinedPrefill, scheduler_class
 from sim.schedulers.orders import make_order
 from sim.workload import ClosedTraffic, OpenTraffic, build
 
@@ -160,7 +161,8 @@ def play(
     env = simpy.Environment()
     windows = {len(pool.deployment.model.windows) for pool in setup.pools}
     ranks = any(pool.deployment.layout.data > 1 for pool in setup.pools)
-    recorder = Recorder(max(windows), ranks=ranks)
+    stages = any(pool.deployment.layout.pipeline > 1 for pool in setup.pools)
+    recorder = Recorder(max(windows), ranks=ranks, stages=stages)
     places = [(pool, number) for pool in setup.pools for number in pool.settings.engines]
 
     def make_replica(index: int, on_finish: Callable[[Request], None] | None) -> Engine:
@@ -209,9 +211,13 @@ def make_engine(
     replica: type[Replica] = Replica,
     rank: type[Rank] = Rank,
 ) -> Engine:
-    """One replica of ``pool``, with that ``number``; its data ranks, if it has any, have that
-    number and those that follow."""
+    """One replica of ``pool``, with that ``number``; its data ranks or batches in flight, if there
+    are several, have that number and those that follow."""
     ranks = pool.deployment.layout.data
+    if pool.deployment.layout.pipeline > 1:
+        pipelined = make_replica_scheduler(pool)
+        assert isinstance(pipelined, PipelinedPrefill)
+        return Pipeline(env, number, pipelined, pool.cost, recorder, on_finish=on_finish)
     if ranks == 1:
         scheduler = make_replica_scheduler(pool)
         return replica(env, number, scheduler, pool.cost, recorder, leap=leap, on_finish=on_finish)

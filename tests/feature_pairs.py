@@ -96,6 +96,7 @@ FEATURES: Mapping[str, dict[str, Any]] = {
     "least-outstanding": {"fleet.replicas": 3, "router": "least-outstanding"},
     "power-of-two": {"fleet.replicas": 4, "router": "power-of-two"},
     "tensor-parallel": {"fleet.tensor_parallel": 2},
+    "pipeline": {"fleet.pipeline_parallel": 2},
     # timing
     "measured": {"fleet.gpu": "h100-sxm", "engine": "vllm"},
     "reference-engine": {"engine": "reference"},
@@ -157,6 +158,8 @@ FEATURES: Mapping[str, dict[str, Any]] = {
 
 LENGTHS_TWICE = "a trace replaces lengths"
 NO_CADENCE = "keeps no cadence"
+NO_RANKS = "data ranks of one engine cannot be pipelines"
+IN_FLIGHT = "is not simulated with several batches in flight"
 REFUSED: Mapping[tuple[str, str], str] = {
     ("contiguous", "tiny-memory"): "contiguous allocation reserves max_model_len",
     **dict.fromkeys(
@@ -166,6 +169,13 @@ REFUSED: Mapping[tuple[str, str], str] = {
     ("trace", "joint-lengths"): LENGTHS_TWICE,
     ("overlaid-trace", "joint-lengths"): LENGTHS_TWICE,
     ("spread-trace", "joint-lengths"): LENGTHS_TWICE,
+    ("static", "pipeline"): IN_FLIGHT,
+    ("request", "pipeline"): IN_FLIGHT,
+    ("prefill-first", "pipeline"): IN_FLIGHT,
+    ("priority", "pipeline"): IN_FLIGHT,
+    ("edf", "pipeline"): IN_FLIGHT,
+    ("pipeline", "data-parallel"): NO_RANKS,
+    ("pipeline", "cadence"): NO_RANKS,
 }
 """Pairs that no scenario may have together, and words of the refusal."""
 

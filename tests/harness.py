@@ -13,11 +13,12 @@ from sim.iteration import Part, Timer
 from sim.loop.clock import Stop, run
 from sim.loop.fleet import Engine, make_fleet
 from sim.loop.lockstep import LockStep, Rank
+from sim.loop.pipeline import InFlight, Pipeline
 from sim.loop.recorder import Recorder
 from sim.loop.replica import Replica
 from sim.request import Request, TrafficClass
 from sim.routers import make_router
-from sim.schedulers import Scheduler
+from sim.schedulers import PipelinedPrefill, Scheduler
 from sim.workload.traffic import ClosedTraffic, LengthChunk, OpenTraffic, TrafficChunk
 
 
@@ -28,7 +29,7 @@ class Played:
     tokens: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     log: list[tuple[float, str, int]] = field(default_factory=list)
     recorder: Recorder = field(default_factory=Recorder)
-    replicas: list[Replica] = field(default_factory=list)
+    replicas: list[Replica | Pipeline] = field(default_factory=list)
     unfinished: dict[int, int] = field(default_factory=dict)
     events: int = 0
 
@@ -65,6 +66,32 @@ class LineTimer(Timer):
         return base + slope * context + self.token * tokens, 0.0, 0.0
 
 
+class LoggedPipeline(Pipeline):
+    """A pipeline that checks its books, and writes down when each token came."""
+
+    played: Played
+
+    def _fill(self, now: float, returned: int | None) -> None:
+        super()._fill(now, returned)
+        self.scheduler.check_integrity()
+
+    def _account(self, batch: InFlight) -> int:
+        scheduler, played, plan = self.scheduler, self.played, batch.plan
+        flight = scheduler.flights[batch.number]
+        assert flight is not None
+        assert flight.plan is plan
+        decoded = [r for r in scheduler.members() if scheduler.place(r) == batch.number]
+        for request in (*decoded, *flight.preempted) if plan.decode else ():
+            played.tokens[request.id].append(batch.end)
+        before = {chunk.request: chunk.request.generated for chunk in plan.chunks}
+        found = super()._account(batch)
+        for request, generated in before.items():
+            if request.generated > generated:
+                played.tokens[request.id].append(batch.end)
+        played.events += 1
+        return found
+
+
 def play(
     traffic: Sequence[Arriving] | tuple[int, float, Sequence[Asked]],
     scheduler: Callable[[], Scheduler],
@@ -75,11 +102,13 @@ def play(
     router: str = "least-outstanding",
     horizon: float | None = None,
     ranks: int = 1,
+    staged: type[LoggedPipeline] = LoggedPipeline,
 ) -> Played:
     """Run open traffic (arrival, prompt, output, perhaps a class) or closed traffic (clients, think
-    time, lengths), on replicas of so many data ranks."""
-    windows = len(scheduler().decoding.windows)
-    played = Played(recorder=Recorder(windows, ranks=ranks > 1))
+    time, lengths), on replicas of so many data ranks, or pipelines of what schedules several
+    batches at once."""
+    windows, piped = len(scheduler().decoding.windows), isinstance(scheduler(), PipelinedPrefill)
+    played = Played(recorder=Recorder(windows, ranks=ranks > 1, stages=piped))
     env = simpy.Environment()
 
     class Logged(Replica):
@@ -111,6 +140,14 @@ def play(
             if on_finish is not None:
                 on_finish(request)
 
+        if piped:
+            own = scheduler()
+            assert isinstance(own, PipelinedPrefill)
+            first = index * len(own.batches)
+            pipeline = staged(env, first, own, price, played.recorder, on_finish=finished)
+            pipeline.played = played
+            played.replicas.append(pipeline)
+            return pipeline
         kind = Logged if ranks == 1 else LoggedRank
         made = [
             kind(env, number, scheduler(), price, played.recorder, leap=leap, on_finish=finished)

@@ -74,6 +74,7 @@ def loaded_after(code: str) -> set[str]:
         "simpy": {
             "sim.loop.clock",
             "sim.loop.lockstep",
+            "sim.loop.pipeline",
             "sim.loop.replica",
             "sim.loop.fleet",
             "sim.simulation",

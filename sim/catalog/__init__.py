@@ -29,7 +29,7 @@ from sim.specs.experts import MixtureOfExperts
 from sim.specs.gpu import GpuSpec
 from sim.specs.grouped_query import GroupedQuery
 from sim.specs.latent import Latent
-from sim.specs.layers import Attention, LayerGroup, Mlp
+from sim.specs.layers import Attention, LayerGroup, Mlp, spread
 from sim.specs.model import ModelSpec
 from sim.specs.profile import Profile
 from sim.specs.sparse import SparseLatent
@@ -250,7 +250,10 @@ def _layers(shape: Fields) -> tuple[LayerGroup, ...]:
     usual = shape.record(mlp)
     kinds += [(n, kind, usual) for n, kind in ((count - dense - full, of_all), (full, whole)) if n]
     parallel, post = (shape.flag(key, absent=False) for key in ("parallel_mlp", "post_norms"))
-    return tuple(LayerGroup(*kind, parallel_mlp=parallel, post_norms=post) for kind in kinds)
+    groups = [LayerGroup(*kind, parallel_mlp=parallel, post_norms=post) for kind in kinds]
+    if full and full < count - dense:
+        groups[-2:] = spread(groups[-2], groups[-1], dense)
+    return tuple(groups)
 
 
 def _agrees(values: Fields, key: str, published: int, found: int) -> None:

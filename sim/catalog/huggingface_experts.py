@@ -7,7 +7,6 @@ out: engines do not load the first unless asked to, and requests here are text.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -143,7 +142,10 @@ def _groups(attention: Attention, mlps: list[Mlp]) -> tuple[LayerGroup, ...]:
 
 def counted(layers: Iterable[tuple[Attention, Mlp]]) -> tuple[LayerGroup, ...]:
     """Equal layers as one group, wherever in the model they are; the first layer's comes first."""
-    return tuple(LayerGroup(count, *layer) for layer, count in Counter(layers).items())
+    places: dict[tuple[Attention, Mlp], list[int]] = {}
+    for place, layer in enumerate(layers):
+        places.setdefault(layer, []).append(place)
+    return tuple(LayerGroup(len(at), *layer, places=tuple(at)) for layer, at in places.items())
 
 
 def number_of_layers(config: Fields) -> int:

@@ -10,7 +10,7 @@ from sim.specs.dense_mlp import DenseMlp
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.gated_delta import GatedDelta
 from sim.specs.grouped_query import GroupedQuery
-from sim.specs.layers import LayerGroup, Mlp
+from sim.specs.layers import LayerGroup, Mlp, spread
 from sim.specs.mamba2 import Mamba2
 
 
@@ -44,4 +44,4 @@ def recurrent_layers(shape: Fields, architecture: Iterable[str]) -> tuple[LayerG
     if full >= count:
         raise shape.error("full_layers", f"expected fewer than the {count} layers, found {full}")
     linear = LayerGroup(count - full, shape.record(GatedDelta), mlp)
-    return linear, LayerGroup(full, attention, mlp)
+    return spread(linear, LayerGroup(full, attention, mlp))

@@ -51,5 +51,10 @@ def all_gather_time(size: Amount, gpus: int, link: Link) -> Amount:
     return link.latency + (gpus - 1) / gpus * size / _rate(link)
 
 
+def send_time(size: Amount, link: Link) -> Amount:
+    """A message of ``size`` bytes from one GPU to another."""
+    return link.latency + size / _rate(link)
+
+
 def _rate(link: Link) -> float:
     return link.bandwidth * (NVLINK_EFFICIENCY if link.kind == "nvlink" else 1.0)

@@ -12,6 +12,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from sim.cost.decode_table import Line
 from sim.cost.operators import Amount, Operator
 from sim.cost.passes import parts_of
 from sim.growth.seen import Seen, seen_by_equals
-from sim.iteration import Batch, Part, Timer
+from sim.iteration import Batch, Part, Passage, Timer
 from sim.specs.deployment import Deployment
 from sim.specs.window import NEVER
 
@@ -55,6 +56,8 @@ class CostModel(Timer):
         self._lines: dict[int, Indexed] = {}  # by decoding sequences
         self._attention_lines: dict[int, Indexed] = {}
         self._seen_lines: dict[int, list[Indexed]] = {}  # of the whole context, of each window
+        self._stages: list[tuple[CostModel, tuple[int, ...]]] = []  # with the windows of each
+        self._messages: list[tuple[float, float]] = []  # fixed, and for each token
 
     def beside(self, others: int) -> CostModel:
         """The times of one data rank while the others have so many tokens in the pass together.
@@ -270,6 +273,65 @@ class CostModel(Timer):
             *(Ran("decodes", o, batches.times) for o in self.attention.updates(sequences)),
             Ran("prompts", prefill, np.ones(len(batches.times) if each else 1)),
         ]
+
+    def passage(self, batch: Batch) -> Passage:
+        """``batch`` on its way through the stages of a pipeline, each timed as a model of its own
+        layers; where the host prepares a batch while another one runs, it only sets the pace."""
+        sequences, context, parts, admitted, seen = batch
+        attention = pairs = 0.0
+        tokens, outputs = sequences, sequences + len(parts)
+        for part in parts:
+            tokens += part.tokens
+        if parts:
+            attention, pairs = self.attention.prefill_seconds(parts, sequences)
+        stages = []
+        for stage, windows in self.stages:
+            if windows and seen:
+                own = Batch(sequences, context, parts, admitted, tuple(seen[at] for at in windows))
+                stages.append(stage.seconds(own))
+            elif parts:
+                stages.append(stage.iteration(sequences, context, parts, admitted)[0])
+            else:
+                _, intercept, slope = stage.line(sequences, context)
+                stages.append(intercept + slope * context)
+        messages = [fixed + each * tokens for fixed, each in self._messages]
+        host, pace = self._host_time(outputs, admitted), outputs * self._streamed
+        if self._overlapped:
+            host, pace = 0.0, max(host, pace)
+        return Passage(host, stages, messages, pace, attention, pairs)
+
+    def cycle(self, batch: Batch) -> float:
+        """Seconds from one batch to the next at each place in flight of a pipeline, where all are
+        like ``batch``: the way of one, or as long as the slowest stage takes for all of them."""
+        places = self.deployment.layout.pipeline
+        if places == 1:
+            return self.seconds(batch)
+        passage = self.passage(batch)
+        alone = passage.host + sum(passage.stages) + sum(passage.messages)
+        return max(alone, places * max(passage.host, passage.pace, *passage.stages))
+
+    @property
+    def stages(self) -> Sequence[tuple[CostModel, tuple[int, ...]]]:
+        """What times each stage of the pipeline, without the host, and which windows of the model
+        its layers have."""
+        if not self._stages:
+            d = self.deployment
+            engine = replace(
+                self._engine,
+                per_iteration=0.0,
+                per_sequence=0.0,
+                per_new_request=0.0,
+                per_streamed_token=0.0,
+            )
+            for stage in d.stages():
+                windows = tuple(d.model.windows.index(each) for each in stage.model.windows)
+                self._stages.append((CostModel(replace(stage, engine=engine)), windows))
+            sent = [self.by_size.sent(tokens) for tokens in (0.0, 1.0)]
+            self._messages = [
+                (float(none.seconds), float(one.seconds) - float(none.seconds))
+                for none, one in zip(*sent, strict=True)
+            ]
+        return self._stages
 
     def columns(self, batches: Sequence[Batch]) -> Batches:
         """``batches``, an iteration each, as columns."""

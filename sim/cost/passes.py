@@ -62,7 +62,7 @@ class Operators:
         """What depends on the number of tokens in the pass and on nothing else, if all data ranks
         have as many."""
         if self._ranks == 1:
-            return self._grown(self._predicted_in_all, m)
+            return self._grown(self._predicted_in_all, m) + merged(self.sent(m))
         return self.of_one_rank(m) + self.of_all_ranks(m * self._ranks)
 
     def of_one_rank(self, m: Amount) -> list[Operator]:
@@ -82,6 +82,11 @@ class Operators:
             beyond = 1.0 - one.seconds / np.maximum(operators[at].seconds, 1e-30)
             factors[at] = self._factors.kernels * (1.0 + (growth - 1.0) * beyond)
         return [o.slowed(factor) for o, factor in zip(operators, factors, strict=True)]
+
+    def sent(self, m: Amount) -> list[Operator]:
+        """What each stage of a pipeline sends to the next, one of each border."""
+        factor = self._slower * self._factors.kernels
+        return [operator.slowed(factor) for operator in self._shared.sent(m)]
 
     def per_output(self, rows: Amount) -> list[Operator]:
         """What depends on the number of positions that sample a token."""

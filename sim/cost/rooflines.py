@@ -18,6 +18,7 @@ from sim.cost.communication import (
     all_gather_time,
     all_reduce_across,
     all_reduce_time,
+    send_time,
 )
 from sim.cost.measured import MeasuredGemm, Timing, all_reduce_of, both, gemm_of, mover_of
 from sim.cost.operators import Amount, Operator
@@ -33,6 +34,9 @@ gpt-fast); full-width weights reach the GPU's own ``efficiency.bandwidth``, whic
 QUANTISE_BANDWIDTH = 0.25
 """Share of the peak bandwidth that dynamic quantisation of activations reaches: what vLLM's fp8
 GEMM timings, which contain it, leave over the GEMM itself (fits on aiconfigurator-core tables)."""
+
+SEND = "pipeline send"
+"""The operator that hands a pass from one stage of a pipeline to the next."""
 
 
 class _Products(NamedTuple):
@@ -173,6 +177,21 @@ class Rooflines:
         if nodes > 1:
             return operator
         return operator._replace(error=found.error, measured=found.measured)
+
+    def send(self, m: Amount) -> list[Operator]:
+        """Hidden state and residual from each stage of a pipeline to the next: one of each border
+        between two stages.
+
+        Each tensor rank sends its share to its counterpart, and the ranks bring the shares together
+        (vLLM 0.32, ``send_tensor_dict`` with an ``all_gather_group``).
+        """
+        d, gpus = self._d, self._d.layout.tensor
+        size = 2 * m * d.model.hidden_size * self.moved
+        together = self.all_gather(SEND, 1, size, gpus).communication if gpus > 1 else 0.0
+        return [
+            _collective(SEND, 1, size / gpus, send_time(size / gpus, link) + together)
+            for link in d.borders
+        ]
 
     def all_gather(
         self, name: str, times: int, size: Amount, gpus: int, stride: int = 1

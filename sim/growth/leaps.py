@@ -18,6 +18,10 @@ Numbers = NDArray[Any]
 OTHERS = "others"
 """Column of recorded plans on data ranks: tokens that the other ranks have in each iteration."""
 
+WAITED, COMPUTING = "waited", "computing"
+"""Columns of recorded plans of pipelines: seconds that a batch waited for others, and that the
+stages computed it."""
+
 COLUMNS = ("start_s", "end_s", "iterations", "decode_seqs")
 """What ``Leaps.saved`` needs of a timeseries."""
 

@@ -14,6 +14,7 @@ import simpy
 
 from sim.loop.clock import ARRIVAL, Alarm, Process
 from sim.loop.lockstep import LockStep
+from sim.loop.pipeline import Pipeline
 from sim.loop.recorder import Recorder
 from sim.loop.replica import Replica
 from sim.request import Request, TrafficClass
@@ -22,7 +23,7 @@ from sim.workload import ClosedTraffic, OpenTraffic
 
 PROGRESS_EVERY = 4096  # requests
 
-Engine = Replica | LockStep
+Engine = Replica | LockStep | Pipeline
 """What a router sends requests to."""
 
 Progress = Callable[[int, int], None]

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.growth.leaps import FILLING, OTHERS, SEEN, SEEN_GROWING
+from sim.growth.leaps import COMPUTING, FILLING, OTHERS, SEEN, SEEN_GROWING, WAITED
 from sim.request import NEVER, Request
 
 COMPLETED, REJECTED, UNFINISHED = 0, 1, 2
@@ -87,17 +87,19 @@ ABSENCE = np.dtype(
 )
 
 
-def plan_rows_of(windows: int, *, ranks: bool = False) -> np.dtype[np.void]:
-    """Rows of plans of a model with so many windows (``sim.specs.window``), on data ``ranks``.
+def plan_rows_of(windows: int, *, ranks: bool = False, stages: bool = False) -> np.dtype[np.void]:
+    """Rows of plans of a model with so many windows (``sim.specs.window``), on data ``ranks``, or
+    in the ``stages`` of a pipeline.
 
     >>> plan_rows_of(0) is PLAN, plan_rows_of(2)["seen"].shape, plan_rows_of(0, ranks=True)[OTHERS]
     (True, (2,), dtype('int32'))
     """
-    if not windows and not ranks:
+    if not windows and not ranks and not stages:
         return PLAN
     seen = [(SEEN, "i8", (windows,)), (SEEN_GROWING, "i8", (windows,)), (FILLING, "i8")]
-    others = [(OTHERS, "i4")]
-    return np.dtype([*PLAN.descr, *(seen if windows else []), *(others if ranks else [])])
+    others, staged = [(OTHERS, "i4")], [(WAITED, "f8"), (COMPUTING, "f8")]
+    more = [*(seen if windows else []), *(others if ranks else []), *(staged if stages else [])]
+    return np.dtype([*PLAN.descr, *more])
 
 
 def packer(row: np.dtype[np.void]) -> Callable[..., bytes]:
@@ -113,6 +115,7 @@ def packer(row: np.dtype[np.void]) -> Callable[..., bytes]:
 
 pack_plan = packer(PLAN)
 pack_others = struct.Struct("=i").pack
+pack_stages = struct.Struct("=dd").pack
 pack_chunk = packer(CHUNK)
 _pack_request = packer(REQUEST)
 _pack_absence = packer(ABSENCE)
@@ -125,12 +128,13 @@ class Recorder:
     ``plans`` takes rows made by ``pack_plan``, ``chunks`` by ``pack_chunk``; the replica appends
     positions to them directly, slower writers a ``PlanRow``. Where the model has ``windows``, what
     ``pack_seen`` makes follows each row of a plan; with data ``ranks``, so does ``pack_others``:
-    the tokens of the other ranks in the pass.
+    the tokens of the other ranks in the pass; with ``stages`` of a pipeline, ``pack_stages``: what
+    the batch waited for others, and what the stages computed it (s).
     """
 
-    def __init__(self, windows: int = 0, *, ranks: bool = False) -> None:
+    def __init__(self, windows: int = 0, *, ranks: bool = False, stages: bool = False) -> None:
         self.ranks = ranks
-        self.plan_row = plan_rows_of(windows, ranks=ranks)
+        self.plan_row = plan_rows_of(windows, ranks=ranks, stages=stages)
         self.pack_seen = struct.Struct(f"={2 * windows + 1}q").pack
         self.plans = bytearray()
         self.chunks = bytearray()

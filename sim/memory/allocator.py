@@ -33,6 +33,9 @@ class Allocator(ABC):
     gives_back: ClassVar[bool] = False
     """Whether decoding sequences also give memory back as they grow."""
 
+    growing: ClassVar[tuple[str, ...]] = ()
+    """The attributes that are about the sequences which grow together, not about what is held."""
+
     state_tokens: int = 0
     """Tokens' worth of memory that the states of requests take, which no token adds to."""
 

@@ -7,12 +7,13 @@ pass to see what activations need, and give what is left to the KV cache.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.cost.parts.shared import LOGIT_BYTES
-from sim.memory.groups import KvGroup, kv_groups
+from sim.memory.groups import KvGroup, KvGroups, kv_groups, stage_groups
 from sim.specs.deployment import Deployment
 
 LONGEST = 1 << 40
@@ -49,6 +50,8 @@ class Capacity:
     in_flight: int
     state_blocks: int = 0
     states: float = 0.0
+    stages: tuple[Capacity, ...] = ()
+    """Of a pipeline, the memory of each stage; the one with the fewest blocks decides."""
 
     @property
     def budget(self) -> float:
@@ -144,7 +147,8 @@ def activation_bytes(d: Deployment, max_num_batched_tokens: int, max_num_seqs: i
     Counts the residual and its normed copy, what the widest attention or MLP has in between (gate
     and up outputs and their product, or queries, keys, values and result; what attention projects
     up of the tokens before a chunk), and the logits of ``max_num_seqs`` positions in 32 bits with
-    the copy that sampling sorts. Ignores what a kernel needs inside.
+    the copy that sampling sorts; of a stage of a pipeline, what it receives from the one before.
+    Ignores what a kernel needs inside.
     """
     hidden, tokens = d.model.hidden_size, max_num_batched_tokens
     inside = max(
@@ -154,8 +158,9 @@ def activation_bytes(d: Deployment, max_num_batched_tokens: int, max_num_seqs: i
         )
         for group in d.model.layers
     )
-    logits = 2 * max_num_seqs * d.model.vocab_size * LOGIT_BYTES
-    return (2 * tokens * hidden + inside) * d.activation_bytes + logits
+    logits = 2 * max_num_seqs * d.model.vocab_size * LOGIT_BYTES if d.model.predicts else 0.0
+    received = 0 if d.model.embeds else 2 * tokens * hidden
+    return (2 * tokens * hidden + inside + received) * d.activation_bytes + logits
 
 
 def capacity(
@@ -172,12 +177,48 @@ def capacity(
     """The memory of one GPU of ``d``; ``num_gpu_blocks``, if given, overrides the arithmetic, and
     ``scale`` multiplies whichever it is. Without ``windows`` nothing is given back behind them.
 
-    An engine that prepares an iteration while another one runs has the tokens of two in flight.
+    An engine that prepares an iteration while another one runs has the tokens of two in flight, and
+    a pipeline those of as many as it has stages. Of these the one with the fewest blocks decides.
     """
-    kept = kv_groups(d, block_size, windows=windows)
+    at_once = max_num_batched_tokens * (d.layout.pipeline + d.engine.overlapped)
+    asked = Sizing(
+        block_size,
+        gpu_memory_utilization,
+        num_gpu_blocks,
+        max_num_batched_tokens,
+        max_num_seqs,
+        scale,
+        at_once,
+    )
+    if d.layout.pipeline == 1:
+        return _of_one(d, kv_groups(d, block_size, windows=windows), asked)
+    found = tuple(
+        _of_one(stage, stage_groups(d, stage, block_size, windows=windows), asked)
+        for stage in d.stages()
+    )
+    least = min(found, key=lambda each: (each.num_gpu_blocks, each.kv_cache))
+    return replace(least, stages=found)
+
+
+class Sizing(NamedTuple):
+    """The settings that ``capacity`` goes by, and the tokens in flight at most."""
+
+    block_size: int
+    gpu_memory_utilization: float
+    num_gpu_blocks: int | None
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    scale: float
+    in_flight: int
+
+
+def _of_one(d: Deployment, kept: KvGroups, asked: Sizing) -> Capacity:
+    """The memory of one GPU of ``d``, a stage of a pipeline or all there is."""
+    block_size, num_gpu_blocks, scale = asked.block_size, asked.num_gpu_blocks, asked.scale
+    max_num_batched_tokens, max_num_seqs = asked.max_num_batched_tokens, asked.max_num_seqs
     found = Capacity(
         memory=d.gpu.memory,
-        utilization=gpu_memory_utilization,
+        utilization=asked.gpu_memory_utilization,
         of_free=d.engine.fraction_of_free,
         weights=d.weight_bytes(),
         activations=activation_bytes(d, max_num_batched_tokens, max_num_seqs),
@@ -188,12 +229,14 @@ def capacity(
         null_blocks=d.engine.null_blocks,
         given=num_gpu_blocks is not None,
         groups=kept.groups,
-        in_flight=max_num_batched_tokens * (2 if d.engine.overlapped else 1),
+        in_flight=asked.in_flight,
         state_blocks=kept.states,
         states=0.0 if kept.states else max_num_seqs * d.state_bytes(),
     )
     if found.given:
         return found
     block = found.kv_bytes_per_token * found.block_size
+    if not block:  # a stage whose layers keep no tokens
+        return replace(found, num_gpu_blocks=LONGEST if found.kv_cache >= 0 else 0)
     blocks = max(0, int(found.kv_cache // block * scale))
     return replace(found, num_gpu_blocks=blocks)

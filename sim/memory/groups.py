@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from sim.specs.deployment import Deployment
@@ -79,6 +80,7 @@ def kv_groups(d: Deployment, block_size: int, *, windows: bool = True) -> KvGrou
     behind them and has its states elsewhere, as they also are where layers have windows.
 
     Layers that keep less a token than others get blocks of more tokens, as many times as it goes.
+    The stages of a pipeline have the groups of the whole model (``stage_groups``).
     """
     if windows and not d.model.windows and d.state_bytes():
         return _with_states(d, block_size)
@@ -96,6 +98,24 @@ def kv_groups(d: Deployment, block_size: int, *, windows: bool = True) -> KvGrou
         for window, count in counts.items()
     ]
     return KvGroups(tuple(groups), size * widest)
+
+
+def stage_groups(
+    d: Deployment, stage: Deployment, block_size: int, *, windows: bool = True
+) -> KvGroups:
+    """The groups of ``d`` as one ``stage`` of its pipeline has them: as many, with the layers that
+    are on it, which vLLM deals out in turn (0.32, ``v1/core/kv_cache_utils.py``)."""
+    whole = kv_groups(replace(d, layout=stage.layout), block_size, windows=windows)
+    if not windows or whole.number + whole.states == 1:
+        return whole._replace(token=stage.kv_bytes_per_token())
+    own, largest = _kept(stage), max(one.token for _, one in _kept(d))
+    counts = [
+        math.ceil(sum(n for n, one in own if one.token and one.window == window) / number)
+        for number, window, _ in whole.groups
+    ]
+    if whole.states:
+        counts.append(math.ceil(sum(n for n, one in own if one.state) / whole.states))
+    return whole._replace(token=max(counts) * largest)
 
 
 def _with_states(d: Deployment, block_size: int) -> KvGroups:

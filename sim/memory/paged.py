@@ -30,6 +30,7 @@ class PagedAllocator(Allocator):
 
     name = "paged"
     about = "blocks as tokens come, as vLLM"
+    growing = ("_decoding", "_grown", "_ring")
 
     __slots__ = (
         "_decoding",

@@ -43,6 +43,7 @@ class WindowedAllocator(Allocator):
     name = "paged"
     about = "blocks as tokens come, as vLLM"
     gives_back = True
+    growing = ("_decoding", "_grown", "_takes", "_gives", "_fills", "_chunks")
 
     def __init__(
         self,

@@ -1,7 +1,8 @@
 """Attributes the busy time of a run to operators, and to what bounds them. Seconds, FLOP and bytes.
 
 Nothing is accumulated while the run goes on. The recorded plans say how large each pass was, and
-the cost model that timed them says what is in it.
+the cost model that timed them says what is in it. A batch that waits for another one, in the
+stages of a pipeline, is not busy.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from sim.cost import Batches, CostModel
 from sim.metrics.blocks import blocks
+from sim.metrics.pipelines import waited
 
 HOST = "host"
 
@@ -70,7 +72,7 @@ def attribute(cost: CostModel, plans: NDArray[np.void]) -> Attribution:
     least = 0.0 if profile is None else profile.worst_error
     for block in blocks(len(plans)):
         rows = plans[block]
-        busy += float((rows["end"] - rows["start"]).sum())
+        busy += float((rows["end"] - rows["start"] - waited(rows)).sum())
         for ran in cost.operators(Batches.of(rows)):
             o, total = ran.operator, ran.total
             seconds, work = o.seconds, found.setdefault(o.name, Work())

@@ -41,7 +41,8 @@ What a run shows of it is accounted for separately (``stability``)."""
 class FullBatch(NamedTuple):
     """A full batch of one replica, as requests of given lengths make it.
 
-    ``slots`` requests are in it. Its time is divided among them: ``costs`` are the seconds
+    ``slots`` requests are in it; of a pipeline, in one of the batches in flight, while the others
+    are alike. Its time is divided among them: ``costs`` are the seconds
     of it that each takes, ``error`` is the relative standard error of their mean where they are a
     sample. ``token`` and ``prompt`` are what a token costs on average, decoded or prefilled; both 0
     for batches that are served as a whole. ``estimated`` if the policy does not say how its full
@@ -74,9 +75,10 @@ def _continuous(
     leave at the rate of one per ``outputs`` iterations and slot, or as the token budget admits
     them.
     """
-    cost = pool.cost
+    cost, stages = pool.cost, pool.deployment.layout.pipeline
     output, budget = float(outputs.mean()), pool.limits.max_num_batched_tokens
     slots, shares = _slots(pool, prompts, outputs)
+    slots /= stages
     members = min(slots, output * budget / (float(prompts.mean()) + output - 1))
     members = members if shape.mixed else slots
     steps, contexts = outputs - 1.0, prompts + outputs / 2
@@ -84,11 +86,15 @@ def _continuous(
     context = float((steps * contexts).sum()) / decoded
     sequences = max(1, round(members))
     _, intercept, slope = cost.line(sequences, int(sequences * context))
+    if stages > 1:
+        alike = Batch(sequences, int(sequences * context))
+        longer = cost.cycle(alike) / cost.seconds(alike)
+        intercept, slope = intercept * longer, slope * longer
     token = intercept / sequences + slope * context
     added = tokens = 0.0
     for parts in _entering(prompts, members / output, budget):
         decoding = max(0, round(members - len(parts))) if shape.mixed else 0
-        seconds = cost.seconds(Batch(decoding, int(decoding * context), parts, len(parts)))
+        seconds = cost.cycle(Batch(decoding, int(decoding * context), parts, len(parts)))
         added += seconds - decoding * token
         tokens += sum(part.tokens for part in parts)
     prompt = max(0.0, added / tokens)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from sim.cost import Batches, CostModel, Deployment
 from sim.metrics.blocks import blocks
+from sim.metrics.pipelines import waited
 from sim.metrics.pools import common
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ def roofline(run: RunRecord) -> dict[str, Any] | None:
             flops, traffic = work(part.pool.cost, plans)
             cell = _cells(plans, flops, traffic)
             taken[cell] = True
-            columns = plans["iterations"].astype(np.float64), part.durations[block], flops, traffic
+            seconds = part.durations[block] - waited(plans)
+            columns = plans["iterations"].astype(np.float64), seconds, flops, traffic
             for name, column in zip(SUMS, columns, strict=True):
                 np.add.at(sums[name], cell, column)  # one by one: the same sums whatever the blocks
     return {

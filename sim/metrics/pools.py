@@ -44,7 +44,8 @@ class PoolRun:
 
     @property
     def span(self) -> float:
-        """Seconds of the run, of all its replicas (or their data ranks) together."""
+        """Seconds of the run, of all its replicas together; of their data ranks, or of the batches
+        that they have in flight."""
         return self.duration * self.pool.ranks
 
     def serves(self, requests: NDArray[np.void]) -> NDArray[np.bool_]:

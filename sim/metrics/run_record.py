@@ -152,7 +152,8 @@ class RunRecord:
 
     @property
     def ranks(self) -> int:
-        """Data ranks of all replicas; where those have none, the replicas."""
+        """Data ranks of all replicas, or the batches that they have in flight at once; where those
+        have none, the replicas."""
         return sum(pool.ranks for pool in self.pools)
 
     @property

@@ -28,6 +28,7 @@ from sim.metrics.engine_defaults import engine_defaults_note
 from sim.metrics.gaps import Gaps
 from sim.metrics.links import hardware_notes, links_open
 from sim.metrics.percentiles import describe, describe_gaps
+from sim.metrics.pipelines import pipeline, standing
 from sim.metrics.pools import PoolRun, combined, mean, names
 from sim.metrics.precision import asked_in, precision
 from sim.metrics.reach import with_reach
@@ -104,6 +105,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         "preemptions": int(run.plans["preemptions"].sum()),
         "resumptions": None if accounts is None else accounts.resumptions,
         "utilisation": _utilisation(run),
+        **_pipeline(run),
         "bound_by": _shares(run.attribution.by_bound),
         "time_by_operator": _shares(run.attribution.by_operator),
         "operators": {name: asdict(work) for name, work in run.attribution.work.items()},
@@ -169,6 +171,12 @@ def _over_time(part: PoolRun | RunRecord, values: Floats) -> float:
     return float((values * part.durations).sum()) / part.span if part.span > 0 else 0.0
 
 
+def _cached(part: PoolRun, values: Floats) -> float:
+    """Mean over the run of what is in the KV cache of one replica."""
+    span = part.duration * part.pool.caches
+    return float((values * standing(part)).sum()) / span if span > 0 else 0.0
+
+
 def _growth_over_time(part: PoolRun, growth: Callable[[NDArray[np.void]], Floats]) -> float:
     """Mean over the run of what a quantity has gained since the start of the leap it is in; it
     gains ``growth`` of the plans with each iteration."""
@@ -203,8 +211,8 @@ def _taken(part: PoolRun) -> _Taken:
         return taken / np.maximum(further, 1.0)  # taken evenly
 
     held = plans["held"] + Leaps.recorded(plans).gained()
-    used = _over_time(part, plans["held"]) + _growth_over_time(part, filling)
-    reserved = _over_time(part, plans["reserved"]) + _growth_over_time(part, blocks)
+    used = _cached(part, plans["held"]) + _growth_over_time(part, filling)
+    reserved = _cached(part, plans["reserved"]) + _growth_over_time(part, blocks)
     return _Taken(
         used / tokens,
         float(held.max(initial=0)) / tokens,
@@ -216,7 +224,7 @@ def _taken(part: PoolRun) -> _Taken:
 def _kv_cache(run: RunRecord) -> dict[str, Any]:
     """The KV cache of a replica: its size where all have the same, and how full it was."""
     taken = [_taken(part) for part in run.parts]
-    whole = [float(pool.ranks * pool.kv_tokens) for pool in run.pools]
+    whole = [float(pool.caches * pool.kv_tokens) for pool in run.pools]
     used = mean([each.mean_used for each in taken], whole)
     reserved = mean([each.mean_reserved for each in taken], whole)
     return {
@@ -266,8 +274,8 @@ def _batch(run: RunRecord) -> dict[str, Any]:
     queued = run.requests["arrival"] + run.front_end
     accepted = run.requests["status"] != REJECTED
     waits = np.where(np.isnan(run.queue), np.maximum(run.end - queued, 0.0), run.queue)[accepted]
-    of_replica = [accepted & (run.requests["replica"] == index) for index in range(run.ranks)]
-    peaks = [peak_queue(queued[mine], run.requests["scheduled"][mine]) for mine in of_replica]
+    of_queue = [accepted & np.isin(run.requests["replica"], numbers) for numbers in _queues(run)]
+    peaks = [peak_queue(queued[mine], run.requests["scheduled"][mine]) for mine in of_queue]
     return {
         "iterations": iterations,
         "mean_iteration_ms": busy / iterations * 1e3 if iterations else None,
@@ -277,9 +285,18 @@ def _batch(run: RunRecord) -> dict[str, Any]:
         if len(steps)
         else None,
         "peak_decode_batch": int(plans["decode"].max()) if len(plans) else 0,
-        "mean_waiting": float(waits.sum()) / run.duration / run.ranks if run.duration else 0.0,
+        "mean_waiting": float(waits.sum()) / run.duration / len(peaks) if run.duration else 0.0,
         "peak_waiting": max(peaks),
     }
+
+
+def _queues(run: RunRecord) -> list[range]:
+    """The numbers that have a queue in common: those of the batches of one pipeline, else one."""
+    return [
+        settings.numbers[at : at + settings.layout.pipeline]
+        for settings in (pool.settings for pool in run.pools)
+        for at in range(0, settings.ranks, settings.layout.pipeline)
+    ]
 
 
 def _utilisation(run: RunRecord) -> dict[str, float]:
@@ -293,6 +310,12 @@ def _utilisation(run: RunRecord) -> dict[str, float]:
         "mfu": run.attribution.flops / flops,
         "mbu": run.attribution.bytes / sum(span * d.gpu.bandwidth for span, d in gpus),
     }
+
+
+def _pipeline(run: RunRecord) -> dict[str, Any]:
+    """What the stages did, where there are any."""
+    found = [each for each in map(pipeline, run.parts) if each is not None]
+    return {"pipeline": combined(found)} if found else {}
 
 
 def _shares(seconds: dict[str, float]) -> dict[str, float]:
@@ -324,7 +347,7 @@ def _energy(run: RunRecord, outputs: int) -> dict[str, Any] | None:
     if not outputs:
         return None
     drawn = [(part.attribution.seconds, part.pool.deployment) for part in run.parts]
-    joules = sum(busy * d.gpu.power * d.layout.gpus / d.layout.data for busy, d in drawn)
+    joules = sum(busy * d.gpu.power * d.layout.gpus / d.layout.batches for busy, d in drawn)
     return {
         "joules_per_output_token": joules / outputs,
         "note": "An upper bound: every busy GPU draws its board limit, an idle one nothing.",
@@ -359,8 +382,13 @@ def _notes(run: RunRecord) -> list[str]:
 
 
 def _in_step(pool: PreparedPool) -> str | None:
-    """What figures of data ranks mean; None where there are none."""
-    ranks = pool.deployment.layout.data
+    """What figures of data ranks or pipelines mean; None where there are none."""
+    ranks, stages = pool.deployment.layout.data, pool.deployment.layout.pipeline
+    if stages > 1:
+        return (
+            f"Batch and running requests are those of one of the {stages} batches that a pipeline "
+            "has in flight; queue and KV cache are common to them."
+        )
     if ranks == 1:
         return None
     return (

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.growth.leaps import FILLED_GROWTH, FILLING, SEEN, SEEN_GROWING
+from sim.growth.leaps import COMPUTING, FILLED_GROWTH, FILLING, SEEN, SEEN_GROWING, WAITED
 from sim.loop.recorder import COMPLETED, REJECTED
 from sim.metrics.asked import changed
 from sim.metrics.attainment import OPEN
@@ -358,6 +358,8 @@ class Result:
             columns[name] = plans[SEEN][:, place]
             columns[f"{name}_growth"] = plans[SEEN_GROWING][:, place]
             columns[FILLED_GROWTH] = plans[FILLING]
+        if WAITED in (plans.dtype.names or ()):
+            columns |= {"waited_s": plans[WAITED], "computing_s": plans[COMPUTING]}
         accounts = token_accounts(self.record)
         if accounts is None or not len(accounts.late_plans):
             return columns

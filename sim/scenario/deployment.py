@@ -98,7 +98,11 @@ class Pool(LimitedSection):
     tensor_parallel: Count = Field(
         default=1, description="GPUs that share each layer; vLLM's default."
     )
-    pipeline_parallel: Count = Field(default=1, description="Stages of layers; vLLM's default.")
+    pipeline_parallel: Count = Field(
+        default=1,
+        description="Stages of consecutive layers, each on tensor_parallel GPUs of its own, with a "
+        "batch in flight for each. vLLM's default.",
+    )
     data_parallel: Annotated[Count, at_most(1024)] = Field(
         default=1,
         description="Ranks of attention data parallelism inside one engine, each with a scheduler, "
@@ -138,13 +142,24 @@ class Pool(LimitedSection):
         tensor, data, expert = self.tensor_parallel, self.data_parallel, self.expert_parallel
         if expert is True:
             expert = tensor * data
-        return Layout(tensor=tensor, data=data, expert=expert or 1)
+        return Layout(tensor, self.pipeline_parallel, data, expert or 1)
 
     @field_validator("link", "node")
     @classmethod
     def _nothing_said(cls, said: GpuLink | GpuNode | None) -> GpuLink | GpuNode | None:
         """A link or a node of which nothing is said is the GPU's own."""
         return said or None
+
+    @model_validator(mode="after")
+    def _check_pipeline(self) -> Pool:
+        if self.pipeline_parallel > 1 and self.data_parallel > 1:
+            raise trouble(
+                f"the {self.data_parallel} data ranks of one engine cannot be pipelines of "
+                f"{self.pipeline_parallel} stages here: ranks start each iteration together, and "
+                "batches in flight do not; give one of the two",
+                "data_parallel",
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_layout(self) -> Pool:

@@ -26,7 +26,8 @@ class PoolSettings:
     """The settings of one pool of identical replicas; ``first`` is the number of its first one.
 
     A replica has as many numbers as it has data ranks: each has its own queue, batch and KV cache,
-    and is to metrics what a replica without them is.
+    and is to metrics what a replica without them is. A pipeline has as many as it has stages: one
+    of each batch that it has in flight; queue and KV cache are common to them.
 
     ``price_per_gpu_hour`` is as written: a number, one by GPU, ``catalogue`` or None.
     """
@@ -48,18 +49,18 @@ class PoolSettings:
 
     @property
     def numbers(self) -> range:
-        """The numbers of its replicas, or of their data ranks."""
+        """The numbers of its replicas, or of their data ranks or batches in flight."""
         return range(self.first, self.first + self.ranks)
 
     @property
     def engines(self) -> range:
-        """The number of each replica, which is that of its first data rank."""
-        return self.numbers[:: self.layout.data]
+        """The number of each replica: the first of those that it has."""
+        return self.numbers[:: self.layout.batches]
 
     @property
     def ranks(self) -> int:
-        """Data ranks of all its replicas: schedulers that there are."""
-        return self.replicas * self.layout.data
+        """Data ranks of all its replicas, or the batches that they have in flight at once."""
+        return self.replicas * self.layout.batches
 
     @property
     def gpus(self) -> int:

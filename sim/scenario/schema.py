@@ -39,9 +39,9 @@ from sim.scenario.parsing import scalar
 from sim.scenario.pools import PoolSettings, only, pools_of
 from sim.scenario.run import DEFAULT_REQUESTS, RunSettings
 from sim.scenario.slo import Slo
-from sim.scenario.support import LimitedSection
+from sim.scenario.support import LimitedSection, any_of
 from sim.scenario.traffic import Workload
-from sim.schedulers import ORDERS
+from sim.schedulers import ORDERS, ChunkedPrefill
 
 
 class Scenario(LimitedSection):
@@ -144,6 +144,28 @@ class Scenario(LimitedSection):
                 ("scheduler", "order"),
             )
         return self
+
+    @model_validator(mode="after")
+    def _what_pipelines_run(self) -> Scenario:
+        knobs, order = self.scheduler, ORDERS.get(self.scheduler.order)
+        at = next((i for i, pool in enumerate(self.fleet) if pool.pipeline_parallel > 1), None)
+        if at is None:
+            return self
+        if knobs.batching != ChunkedPrefill.name:
+            found, key = f"{knobs.batching} batching", "batching"
+        elif not knobs.chunked_prefill:
+            found, key = "whole prompts before any decode", "chunked_prefill"
+        elif order is None or order.preempts_by_rank:
+            found, key = f"order: {knobs.order}", "order"
+        else:
+            return self
+        newest = [name for name in ORDERS if not ORDERS[name].preempts_by_rank]
+        raise trouble(
+            f"{found} is not simulated with several batches in flight (pipeline_parallel: "
+            f"{self.fleet[at].pipeline_parallel}); supported: {ChunkedPrefill.name} batching with "
+            f"chunked_prefill, in an order that preempts the newest ({any_of(newest)})",
+            ("scheduler", key),
+        )
 
     @classmethod
     def from_document(cls, document: Document, found: Sequence[Problem] = ()) -> Scenario:

@@ -73,7 +73,6 @@ LIMITS = (
     Unsupported("Precision", "kv_cache", among(*NARROW), WIDE),
     Unsupported("Scenario", "fleet", several, "one pool, of any number of replicas"),
     Unsupported("Pool", "role", among("prefill", "decode"), "both"),
-    Unsupported("Pool", "pipeline_parallel", above(1), "1; tensor_parallel may be more"),
     Unsupported("KvCache", "enable_prefix_caching", lambda value: value is True, "false"),
     Unsupported("KvCache", "preemption", among("swap", "auto"), "recompute"),
     Unsupported("KvCache", "swap_space", above(0), "0GiB"),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from sim.growth.steady import Steady
 from sim.memory import Allocator
 from sim.registry import Registry
 from sim.schedulers.base import ASSUMED, BatchShape, Chunk, Limits, Plan, Scheduler
 from sim.schedulers.continuous import ChunkedPrefill, PrefillFirst
 from sim.schedulers.orders import ORDERS, FirstCome, Order, make_order
+from sim.schedulers.pipelined import PipelinedPrefill
 from sim.schedulers.ranked import RankedPrefill
 from sim.schedulers.whole_batch import RequestLevel, Static
 
@@ -22,6 +24,7 @@ __all__ = [
     "ChunkedPrefill",
     "Limits",
     "Order",
+    "PipelinedPrefill",
     "Plan",
     "PrefillFirst",
     "RankedPrefill",
@@ -45,8 +48,13 @@ def make_scheduler(
     chunked_prefill: bool = True,
     order: str = FirstCome.name,
     folders: Sequence[Path] = (),
+    decoding: Callable[[], Steady] = Steady,
+    batches: int = 1,
 ) -> Scheduler:
     """The scheduler that ``scheduler.batching`` names, its queue in ``scheduler.order``.
+
+    ``decoding`` makes its batch of decoding sequences, or each of as many ``batches`` as are in
+    flight at once: a ``PipelinedPrefill`` where those are more than one.
 
     Without ``chunked_prefill``, continuous batching runs whole prompts before any decode. A name
     with a colon is imported: ``package.module:Class``, a subclass of ``Scheduler`` or ``Order``,
@@ -54,7 +62,12 @@ def make_scheduler(
     """
     ranks = make_order(order, folders)
     policy = scheduler_class(batching, chunked_prefill, ranks.preempts_by_rank, folders=folders)
-    scheduler = policy(limits, kv)
+    scheduler: Scheduler
+    if batches > 1:
+        scheduler = PipelinedPrefill(limits, kv, batches, decoding)
+    else:
+        scheduler = policy(limits, kv)
+        scheduler.decoding = decoding()
     scheduler.waiting = ranks.queue()
     return scheduler
 

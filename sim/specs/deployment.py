@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sim.specs.engine import EngineSpec
-from sim.specs.gpu import GpuSpec
+from sim.specs.gpu import GpuSpec, Link
 from sim.specs.layers import Role
 from sim.specs.layout import ONE_GPU, Layout
 from sim.specs.model import ModelSpec
 from sim.specs.precision import MULTIPLIES, precision_bytes
+from sim.specs.stages import stages_of
 from sim.units import show_rate, show_time
 
 
@@ -60,6 +61,8 @@ class Deployment:
                 f"data_parallel: {self.model.name} has no experts that {self.layout.data} ranks "
                 "could share; without, they are replicas: set those"
             )
+        if self.layout.pipeline > 1:
+            stages_of(self.model, self.layout.pipeline)
         self._check_32_bits()
         self._check_products()
 
@@ -150,6 +153,16 @@ class Deployment:
         return self.activations if fits and self.gpu.computes(self.activations) else "bf16"
 
     @property
+    def borders(self) -> tuple[Link, ...]:
+        """What joins each stage of its pipeline to the next: the link within a node, which has as
+        many stages as it has room for, or the network between nodes."""
+        node, stages = self.gpu.node, self.layout.pipeline
+        together = stages if node.gpus is None else max(1, node.gpus // self.layout.ranks)
+        return tuple(
+            self.gpu.link if stage % together else node.network for stage in range(1, stages)
+        )
+
+    @property
     def node_note(self) -> str | None:
         """A sentence on a replica that stands on several nodes; None of others."""
         node, gpus = self.gpu.node, self.layout.gpus
@@ -167,17 +180,46 @@ class Deployment:
         """Which format of the products the GPU lacks, and what it does instead; None for none."""
         return missing_format(self.gpu, self.formats["experts"], self.activations)
 
+    def stages(self) -> tuple[Deployment, ...]:
+        """What each stage of its pipeline is, as a deployment of a part of the model; the whole
+        one where there is a single stage."""
+        count = self.layout.pipeline
+        if count == 1:
+            return (self,)
+        return tuple(self._stage(model) for model in stages_of(self.model, count))
+
+    def _stage(self, model: ModelSpec) -> Deployment:
+        layout = replace(self.layout, pipeline=1)
+        if model.has_experts or not self.model.has_experts:
+            return replace(self, model=model, layout=layout)
+        # dense layers alone: nothing is spread or stored as experts are
+        narrow = precision_bytes(self.activations) < 2
+        fits = not narrow or self.weights in MULTIPLIES[self.activations]
+        return replace(
+            self,
+            model=model,
+            layout=replace(layout, expert=1),
+            experts=None,
+            activations=self.activations if fits else "bf16",
+        )
+
     def weight_bytes(self) -> float:
         """Bytes of weights on one GPU, the one that holds most; with what engines keep twice."""
+        if self.layout.pipeline > 1:
+            return max(stage.weight_bytes() for stage in self.stages())
         copies = self.model.copies(self.layout) * self.activation_bytes
         return self.model.stored_bytes(self.formats, self.layout) + copies
 
     def state_bytes(self) -> float:
-        """Bytes that a sequence keeps on one GPU however long it is."""
+        """Bytes that a sequence keeps on one GPU however long it is; on the one that keeps most."""
+        if self.layout.pipeline > 1:
+            return max(stage.state_bytes() for stage in self.stages())
         return self.model.state_bytes(self.layout)
 
     def kv_bytes_per_token(self) -> float:
-        """Bytes of KV cache of one token on one GPU."""
+        """Bytes of KV cache of one token on one GPU; on the one that keeps most."""
+        if self.layout.pipeline > 1:
+            return max(stage.kv_bytes_per_token() for stage in self.stages())
         return self.model.kv_bytes_per_token(self.kv_cache, self.layout)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, Protocol
 
 from sim.specs.layout import ONE_GPU, Layout
@@ -129,7 +129,8 @@ class LayerGroup:
     """``count`` layers of a model that are all alike.
 
     With ``parallel_mlp`` attention and MLP read the same normed input, so that a layer has one
-    norm, not two; with ``post_norms`` the results of both are normed as well.
+    norm, not two; with ``post_norms`` the results of both are normed as well. ``places`` are where
+    in the model they are, counted from 0; empty: behind those of the groups before.
     """
 
     count: int
@@ -137,10 +138,13 @@ class LayerGroup:
     mlp: Mlp
     parallel_mlp: bool = False
     post_norms: bool = False
+    places: tuple[int, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.count < 1:
             raise ValueError(f"num_layers: got {self.count}, expected at least 1")
+        if self.places and len(self.places) != self.count:
+            raise ValueError(f"places: got {len(self.places)} of {self.count} layers")
 
     @property
     def norms(self) -> int:
@@ -155,6 +159,20 @@ class LayerGroup:
     def linear_parameters(self, hidden_size: int) -> int:
         """Weights of one layer's projections and experts, without biases and norms."""
         return counted(self.weights(hidden_size), "projections", "experts")
+
+
+def spread(many: LayerGroup, few: LayerGroup, first: int = 0) -> tuple[LayerGroup, LayerGroup]:
+    """Both with their places, from layer ``first`` on: those of ``few`` as far apart as it goes,
+    each behind its share of ``many``.
+
+    >>> class Any: pass
+    >>> [each.places for each in spread(LayerGroup(4, Any(), Any()), LayerGroup(2, Any(), Any()))]
+    [(0, 1, 3, 4), (2, 5)]
+    """
+    layers = many.count + few.count
+    rare = {first + (at + 1) * layers // few.count - 1 for at in range(few.count)}
+    others = [at for at in range(first, first + layers) if at not in rare]
+    return replace(many, places=tuple(others)), replace(few, places=tuple(sorted(rare)))
 
 
 def counted(weights: Iterable[Weights], *roles: Role) -> int:

@@ -49,6 +49,15 @@ class Layout:
         return self.ranks * self.pipeline
 
     @property
+    def batches(self) -> int:
+        """Batches in flight at once: one of each data rank, or one for each stage.
+
+        >>> Layout(tensor=2, pipeline=4).batches, Layout(data=8).batches
+        (4, 8)
+        """
+        return self.data * self.pipeline
+
+    @property
     def text(self) -> str:
         """As engines' users write it; ``EP`` are whole experts, on groups of GPUs with a number.
 

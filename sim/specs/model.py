@@ -21,8 +21,9 @@ from sim.specs.window import Window
 class ModelSpec:
     """The shape of one model; counts are of elements, lengths are in tokens.
 
-    ``norm_bias`` puts biases on the norms, ``head_bias`` one on the LM head. Raises ValueError for
-    an impossible shape.
+    ``norm_bias`` puts biases on the norms, ``head_bias`` one on the LM head. ``part`` is which of
+    how many consecutive parts of a model this is (``sim.specs.stages``): the first has the
+    embedding, the last the final norm and the LM head. Raises ValueError for an impossible shape.
     """
 
     name: str
@@ -34,6 +35,7 @@ class ModelSpec:
     source: str
     norm_bias: bool = False
     head_bias: bool = False
+    part: tuple[int, int] = (0, 1)
 
     def __post_init__(self) -> None:
         require_positive(self, "hidden_size", "vocab_size", "max_position_embeddings")
@@ -64,13 +66,29 @@ class ModelSpec:
         """Layers of all groups together."""
         return sum(group.count for group in self.layers)
 
+    @property
+    def embeds(self) -> bool:
+        """Whether it begins with the embedding."""
+        return self.part[0] == 0
+
+    @property
+    def predicts(self) -> bool:
+        """Whether it ends with the LM head."""
+        return self.part[0] == self.part[1] - 1
+
     def weights(self, layout: Layout = ONE_GPU) -> tuple[Weights, ...]:
         """What one GPU holds, of all layers and around them.
 
         The norms of the hidden state are shared out though every GPU has them whole: they are few.
+        The last part of a model whose LM head is the embedding has a copy of it.
         """
         h, tensor = self.hidden_size, layout.tensor
-        norms = self._norm_parameters() * (1 + sum(g.count * g.norms for g in self.layers))
+        layers = sum(g.count * g.norms for g in self.layers)
+        norms = self._norm_parameters() * (self.predicts + layers)
+        embedding = self.embedding_parameters() if self.embeds else 0
+        head = self.head_parameters() if self.predicts else 0
+        if self.tie_word_embeddings and self.predicts and not self.embeds:
+            head = self.embedding_parameters()
         return (
             *(
                 each._replace(parameters=group.count * each.parameters)
@@ -78,8 +96,8 @@ class ModelSpec:
                 for each in group.weights(h, layout)
             ),
             Weights("norms", norms / tensor, "kept"),
-            Weights("embedding", self.embedding_parameters() / tensor, "vocabulary"),
-            Weights("LM head", self.head_parameters() / tensor, "vocabulary"),
+            Weights("embedding", embedding / tensor, "vocabulary"),
+            Weights("LM head", head / tensor, "vocabulary"),
         )
 
     def linear_parameters(self) -> int:

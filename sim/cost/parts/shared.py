@@ -17,16 +17,17 @@ class Shared:
     def __init__(self, d: Deployment, kernels: Rooflines) -> None:
         self._kernels, self._gpus = kernels, d.layout.tensor
         self._hidden, self._vocabulary = d.model.hidden_size, d.model.vocab_size
+        self._embeds, self._predicts = d.model.embeds, d.model.predicts
         self._norms = sum(group.count * group.norms for group in d.model.layers)
 
     def before(self, m: Amount) -> list[Operator]:
         """The embedding, and the norms of all layers."""
         h, kernels = self._hidden, self._kernels
         # each norm adds the residual: two reads, two writes
-        return [
-            kernels.moving("embedding", "embedding", 1, m * h * 2 * kernels.moved),
-            kernels.moving("norms", "norm", self._norms, 4 * m * h * kernels.moved),
-        ]
+        norms = kernels.moving("norms", "norm", self._norms, 4 * m * h * kernels.moved)
+        if not self._embeds:
+            return [norms]
+        return [kernels.moving("embedding", "embedding", 1, m * h * 2 * kernels.moved), norms]
 
     def quantised(self, m: Amount, layers: int, inputs: Sequence[float]) -> list[Operator]:
         """The inputs of the products of ``layers``, if they have to be quantised."""
@@ -36,10 +37,17 @@ class Shared:
         """All-reduces of the hidden state: ``times`` in the layers, and that of the embedding."""
         if self._gpus == 1:
             return []
-        return [self._kernels.all_reduce(times + 1, m * self._hidden * self._kernels.moved)]
+        times += self._embeds
+        return [self._kernels.all_reduce(times, m * self._hidden * self._kernels.moved)]
+
+    def sent(self, m: Amount) -> list[Operator]:
+        """What each stage of a pipeline sends to the next; nothing where there is one stage."""
+        return self._kernels.send(m)
 
     def per_output(self, rows: Amount) -> list[Operator]:
         """What depends on the number of positions that sample a token."""
+        if not self._predicts:
+            return []
         kernels, vocabulary = self._kernels, self._vocabulary
         head = kernels.unquantised("LM head", 1, rows, self._hidden, vocabulary / self._gpus)
         # softmax and choice read and write the logits once more in 32 bits
