@@ -21,6 +21,7 @@ from calibrate.measurements import (
     SHAPE,
     Measurement,
     MeasurementTable,
+    as_now,
     facts_of,
     meta_path,
     read,
@@ -117,12 +118,15 @@ class MeasurementStore:
 
 
 def _opened(path: Path) -> IO[str]:
-    """The file at its end, a torn last line cut away."""
+    """The file at its end, a torn last line cut away, with the columns of today."""
     if path.exists():
         content = path.read_bytes()
         end = content.rfind(b"\n") + 1
         if end < len(content):
             os.truncate(path, end)
+        text = content[:end].decode("utf-8-sig", errors="replace")
+        if (now_written := as_now(text)) != text:
+            write_text(path, now_written)
     return path.open("a", encoding="utf-8", newline="")
 
 

@@ -26,17 +26,33 @@ Status = Literal["ok", "noisy", "out-of-memory", "unsupported", "failed"]
 Purpose = Literal["", "again", "anchor"]
 """Why a point was measured: for the fit, once more to see the noise, or as an anchor of drift."""
 
-SHAPE = (
+EARLIER = (
     *("m", "n", "k", "batch", "tokens", "context", "skew", "q_heads", "kv_heads", "head_dim"),
     *("bytes", "gpus"),
 )
-COLUMNS = (
-    *("operator", "precision", "kernel", *SHAPE, "seconds", "low", "high", "repeats"),
-    *("status", "message", "clock_mhz", "at", "purpose"),
+"""Variables of a shape in tables that were written before there were the rest of ``SHAPE``."""
+
+SHAPE = (
+    *(*EARLIER, "window", "latent", "rope"),
+    *("hidden", "width", "chosen", "experts", "matrices"),
 )
+"""Variables of a shape: those of experts, in the last line, are the names of
+``sim.cost.kernels.moe``."""
+
+
+def _columns(shape: tuple[str, ...]) -> tuple[str, ...]:
+    return (
+        *("operator", "precision", "kernel", *shape, "seconds", "low", "high", "repeats"),
+        *("status", "message", "clock_mhz", "at", "purpose"),
+    )
+
+
+COLUMNS, EARLIER_COLUMNS = _columns(SHAPE), _columns(EARLIER)
 PURPOSES = ("", "again", "anchor")
 LARGEST = 1e18
 """No size, number of bytes, clock or time of a point comes near it."""
+
+ABSENT = dict.fromkeys(COLUMNS, "")
 
 STATUSES = ("ok", "noisy", "out-of-memory", "unsupported", "failed")
 USABLE = ("ok", "noisy")
@@ -135,7 +151,7 @@ def read(path: Path) -> MeasurementTable:
         header = tuple(next(lines))
     except csv.Error:
         header = ()
-    if header != COLUMNS:
+    if header not in (COLUMNS, EARLIER_COLUMNS):
         raise UsageError(
             f"{path}: not a table of measurements (first line is not the column names)"
         )
@@ -143,7 +159,7 @@ def read(path: Path) -> MeasurementTable:
     while True:
         try:
             cells = next(lines)
-            rows.append(_parsed(dict(zip(COLUMNS, cells, strict=True))))
+            rows.append(_parsed(ABSENT | dict(zip(header, cells, strict=True))))
         except StopIteration:
             break
         except (ValueError, csv.Error) as error:
@@ -152,6 +168,19 @@ def read(path: Path) -> MeasurementTable:
     if further > 0:
         wrong[NOTED:] = [f"{path}: {further:,} further lines are left out"]
     return MeasurementTable(tuple(rows), (*notes, *wrong))
+
+
+def as_now(text: str) -> str:
+    """A table as it is written now, of one that was written by an earlier version: the same lines
+    with empty cells for the variables that it lacks."""
+    lines = list(csv.reader(io.StringIO(text)))
+    if not lines or tuple(lines[0]) != EARLIER_COLUMNS:
+        return text
+    at, new = EARLIER_COLUMNS.index("seconds"), len(SHAPE) - len(EARLIER)
+    whole = [line[:at] + [""] * new + line[at:] if len(line) > at else line for line in lines[1:]]
+    made = io.StringIO()
+    csv.writer(made, lineterminator="\n").writerows([list(COLUMNS), *whole])
+    return made.getvalue()
 
 
 def _complete(text: str) -> tuple[str, bool]:

@@ -15,17 +15,18 @@ from pathlib import Path
 
 import numpy as np
 
+from calibrate.bench.routing import COUNTS, whole_shape
 from calibrate.data import Data
 from calibrate.device import DeviceFacts
 from calibrate.fit import JUMPY, SMOOTH, fit, groups
 from calibrate.gpu_names import named_by_driver
-from calibrate.measurements import Measurement
+from calibrate.measurements import SEPARATOR, Measurement
 from calibrate.residual import axes_of, jumpy_axes_of
 from sim import catalog
 from sim.catalog.gpu_file import LEAST
 from sim.catalog.profile_file import to_document, to_yaml
-from sim.cost.kernels import serial, stream
-from sim.cost.kernels.choice import FORMS, MOVERS
+from sim.cost.kernels import moe, serial, stream
+from sim.cost.kernels.choice import EXPERTS, FORMS, MOVERS
 from sim.cost.kernels.form import Ceilings, Floats, Form
 from sim.errors import InfersimError, UsageError
 from sim.results.whole_file import write_text
@@ -47,9 +48,13 @@ ROTATED = {
     "gemm": {"cached": 1.0, "convert": 0.0, "row": 0.0},
     "decode_attention": {"cache_share": 1.0, "cache_speed": 1.0},
     "prefill_attention": {"cache_share": 1.0, "cache_speed": 1.0},
+    "window_decode": {"cache_share": 1.0, "cache_speed": 1.0},
+    "window_prefill": {"cache_share": 1.0, "cache_speed": 1.0},
+    "moe": {"cached": 1.0, "all": 0.0},
 }
 """Parameters that our own measurements leave nothing to: their buffers rotate, so nothing is found
-in a cache again, and the conversion of inputs is an operator of its own (``quantise``)."""
+in a cache again, and the conversion of inputs is an operator of its own (``quantise``). One device
+has no rows but its own, so that nothing can be told of those of other ranks (``all``)."""
 
 
 def write_profile(
@@ -152,13 +157,14 @@ def _fitted(
     if len(data) < LEAST_POINTS or groups(form, data).max() + 1 < LEAST_SHAPES:
         return None
     jumpy = device.kind == "cpu" and operator == "gemm"
+    tabled = operator != "moe" or device.kind == "cpu"
     try:
         found = fit(
             form,
             data,
-            limits.of(precision if operator == "gemm" else "bf16"),
-            axes=(jumpy_axes_of if jumpy else axes_of)(form, data),
-            kernel=", ".join(sorted({row.kernel for row in rows})),
+            limits.of(_arithmetic(operator, precision)),
+            axes=(jumpy_axes_of if jumpy else axes_of)(form, data) if tabled else None,
+            kernel=", ".join(sorted({_implementation(row) for row in rows})),
             judged=np.ones(len(data), dtype=bool),
             trial=JUMPY if jumpy else SMOOTH,
         )
@@ -167,7 +173,23 @@ def _fitted(
             f"{operator} in {precision}: no form can be fitted to these {len(data)} timings "
             f"({error}); they are not as a device was measured"
         ) from None
-    return replace(found, form=serial.NAME) if device.kind == "cpu" else found
+    ranges = {name: span for name, span in found.ranges.items() if name not in COUNTS}
+    name = serial.NAME if device.kind == "cpu" else ""
+    return replace(found, ranges=ranges, form=name)
+
+
+def _implementation(row: Measurement) -> str:
+    """The kernel of a row: of experts without the law by which tokens chose them."""
+    if row.operator in EXPERTS and row.variant:
+        return row.kernel.removeprefix(row.variant + SEPARATOR)
+    return row.kernel
+
+
+def _arithmetic(operator: str, precision: str) -> str:
+    """The precision of the ceiling that an operator is fitted under: as ``choose`` has it."""
+    if operator in EXPERTS:
+        return moe.FORMATS[precision].arithmetic
+    return precision if operator == "gemm" else "bf16"
 
 
 def _finer(form: Form) -> Form:
@@ -186,14 +208,15 @@ def _form(operator: str, precision: str, kind: str) -> Form | None:
     if make is None:
         return None
     form = make(precision)
-    return form if name else form.given(**ROTATED[operator])
+    return form if name else form.given(**ROTATED.get(operator, {}))
 
 
 def to_data(form: Form, rows: Sequence[Measurement]) -> Data:
     """The measurements as columns; ``skew`` is 1 where none was noted, ``context`` 0."""
     absent = {"skew": 1.0, "context": 0.0}
+    sizes = [whole_shape(row.operator, row.shape, row.variant) for row in rows]
     shape: dict[str, Floats] = {
-        name: np.array([row.shape.get(name, absent.get(name, np.nan)) for row in rows])
+        name: np.array([each.get(name, absent.get(name, np.nan)) for each in sizes])
         for name in form.variables
     }
     seconds = np.array([row.seconds or np.nan for row in rows])

@@ -7,12 +7,15 @@ from calibrate.bench.collectives import Collectives
 from calibrate.bench.copies import Copies
 from calibrate.bench.decode_attention import DecodeAttention
 from calibrate.bench.elementwise import Elementwise
+from calibrate.bench.experts import Experts
 from calibrate.bench.files import Files
 from calibrate.bench.gemm import Gemm
+from calibrate.bench.latent_attention import LatentAttention
 from calibrate.bench.launch import Launch
 from calibrate.bench.layer import Layers
 from calibrate.bench.prefill_attention import PrefillAttention
 from calibrate.bench.vllm_cpu import Products
+from calibrate.bench.window_attention import WindowAttention
 
 __all__ = ["families"]
 
@@ -28,4 +31,6 @@ def families(scope: Scope) -> list[Family]:
     ]
     if scope.kernels != "torch":
         return own
-    return [*own, Launch(), Layers(scope.models), Files(scope.scratch), Collectives()]
+    newer: list[Family] = [Experts(), LatentAttention(), WindowAttention()]
+    around: list[Family] = [Launch(), Layers(scope.models), Files(scope.scratch), Collectives()]
+    return [*own, *newer, *around]

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from calibrate.lazy_torch import Tensor, torch
+from sim.cost.kernels.serial_windows import PIECE
 from sim.specs.window import Window
 
 NAME = "gather and SDPA by sequence"
@@ -133,10 +134,6 @@ class Piece(NamedTuple):
     first: int
 
 
-LEAST_PIECE = 64
-"""Rows of a piece of a prompt, at least: a call costs as much as some rows."""
-
-
 def pieces(start: int, stop: int, window: Window) -> list[Piece]:
     """Tokens ``start`` to ``stop``, cut so that each piece sees little that most of it does not.
 
@@ -148,7 +145,7 @@ Piece(start=228, stop=250, first=165)]
     """
     found = []
     while start < stop:
-        rows = max(window.size, LEAST_PIECE)
+        rows = PIECE
         if window.chunked:
             rows = window.size - start % window.size
         end = min(stop, start + rows)

@@ -163,16 +163,16 @@ def agrees(make: Maker, arena: Arena, heads: Heads, precision: str) -> bool:
     )
 
 
-def reference(query: Tensor, cache: PagedCache, turn: int) -> Tensor:
+def reference(query: Tensor, cache: PagedCache, turn: int, window: int | None = None) -> Tensor:
     """Dense attention of each sequence over its gathered blocks, in 32 bits."""
     rows = []
     for i, length in enumerate(cache.lengths):
         blocks = cache.tables[turn][i, : blocks_for([length])].long()
         keys, values = (
-            part.view(_bits(part))[blocks].view(part.dtype).float().flatten(0, 1)[:length]
+            part.view(bits(part))[blocks].view(part.dtype).float().flatten(0, 1)[:length]
             for part in (cache.keys, cache.values)
         )
-        rows.append(dense_attention(query[i : i + 1], keys, values)[0])
+        rows.append(dense_attention(query[i : i + 1], keys, values, window)[0])
     return torch.stack(rows)
 
 
@@ -212,7 +212,7 @@ def gathered(query: Tensor, cache: PagedCache) -> list[Callable[[], Tensor]]:
 
         def run() -> Tensor:
             k, v = (
-                part.view(_bits(part))
+                part.view(bits(part))
                 .index_select(0, flat)
                 .view(part.dtype)
                 .to(query.dtype)
@@ -227,7 +227,7 @@ def gathered(query: Tensor, cache: PagedCache) -> list[Callable[[], Tensor]]:
     return [call(table) for table in cache.tables]
 
 
-def _bits(part: Tensor) -> Tensor:
+def bits(part: Tensor) -> Tensor:
     """The type to index through: 8-bit floats have no gather of their own."""
     return torch.uint8 if part.element_size() == 1 else part.dtype
 

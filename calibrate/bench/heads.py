@@ -6,11 +6,13 @@ multi-query, and head sizes from 64 to 256. Lengths in tokens, sizes in bytes.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from calibrate.bench.base import Scope, UnsupportedError
 from calibrate.dense import dense_layer
+from calibrate.device import Device
 from calibrate.lazy_torch import Tensor, torch
 from sim.specs.model import ModelSpec
 
@@ -54,11 +56,12 @@ def layouts(scope: Scope) -> dict[Heads, float]:
     return found
 
 
-def dense_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def dense_attention(q: Tensor, k: Tensor, v: Tensor, window: int | None = None) -> Tensor:
     """Causal attention written out in 32 bits, the reference for every kernel here.
 
     ``q`` is tokens x heads x size, ``k`` and ``v`` are context x KV heads x size; the last query
-    sees the whole context, the one before it a token less, and so on.
+    sees the whole context, the one before it a token less, and so on. With a ``window`` a query
+    sees so many tokens at most, its own included.
     """
     tokens, context, group = q.shape[0], k.shape[0], q.shape[1] // k.shape[1]
     keys = k.float().repeat_interleave(group, dim=1)
@@ -66,6 +69,8 @@ def dense_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     scores = torch.einsum("thd,shd->hts", q.float(), keys) / q.shape[-1] ** 0.5
     rows = torch.arange(tokens, device=q.device)[:, None] + context - tokens
     hidden = torch.arange(context, device=q.device)[None, :] > rows
+    if window is not None:
+        hidden |= torch.arange(context, device=q.device)[None, :] <= rows - window
     weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)
     return torch.einsum("hts,shd->thd", weights, values)
 
@@ -107,6 +112,34 @@ def first_right(
             continue
         return candidate.name, calls
     raise UnsupportedError("; ".join(reasons) or "no kernel")
+
+
+TRIED = 3
+"""Times that a way is called to see how long it takes."""
+
+
+def quickest_right(
+    candidates: Iterable[HeadsCandidate], device: Device
+) -> tuple[str, Sequence[Callable[[], object]]]:
+    """The candidate that takes least of those that are installed, run and compute the right thing;
+    the rest as ``first_right``."""
+    reasons, found = [], []
+    for candidate in candidates:
+        try:
+            name, calls = first_right([candidate])
+        except UnsupportedError as error:
+            reasons.append(str(error))
+            continue
+        device.synchronise()
+        start = time.perf_counter()
+        for turn in range(TRIED):
+            calls[turn % len(calls)]()
+        device.synchronise()
+        found.append((time.perf_counter() - start, name, calls))
+    if not found:
+        raise UnsupportedError("; ".join(reasons) or "no kernel")
+    _, name, calls = min(found, key=lambda each: each[0])
+    return name, calls
 
 
 def first_line(error: BaseException) -> str:

@@ -74,17 +74,31 @@ def prefill(query: Tensor, cached: Tensor, up: Up, mask: Tensor | None = None) -
     heads, width = up.weight.shape[:2]
     wide = torch.nn.functional.linear(cached[:, : up.rank], up.weight.flatten(0, 1))
     wide = wide.view(len(cached), heads, width)
-    position = cached[:, None, up.rank :].expand(-1, heads, -1)
-    keys = torch.cat([wide[..., : up.nope], position], dim=-1)
-    values, size = wide[..., up.nope :], width - up.nope
-    if size < keys.shape[-1]:  # kernels want values as wide as keys
-        values = torch.nn.functional.pad(values, (0, keys.shape[-1] - size))
+    return over_heads(query, wide, cached[:, up.rank :], up.nope, mask)
+
+
+def over_heads(
+    query: Tensor, wide: Tensor, position: Tensor, nope: int, mask: Tensor | None = None
+) -> Tensor:
+    """Queries over keys and values that were projected up, ``wide`` (token x head x (``nope``
+    numbers of a key, then value)), and the ``position`` (token x size) that all heads share."""
+    keys, values = keys_and_values(wide, position, nope)
     seen = torch.nn.functional.scaled_dot_product_attention(
         *(part.transpose(0, 1)[None] for part in (query, keys, values)),
         attn_mask=mask,
         is_causal=mask is None,
     )
-    return seen[0].transpose(0, 1)[..., :size]
+    return seen[0].transpose(0, 1)[..., : wide.shape[-1] - nope]
+
+
+def keys_and_values(wide: Tensor, position: Tensor, nope: int) -> tuple[Tensor, Tensor]:
+    """Keys with the position behind them, and values, which kernels want as wide as keys."""
+    position = position[:, None].expand(-1, wide.shape[1], -1)
+    keys, values = torch.cat([wide[..., :nope], position], dim=-1), wide[..., nope:]
+    missing = keys.shape[-1] - values.shape[-1]
+    if missing > 0:
+        values = torch.nn.functional.pad(values, (0, missing))
+    return keys, values
 
 
 def _wide(scores: Tensor) -> object:

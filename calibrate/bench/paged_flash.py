@@ -24,14 +24,17 @@ def _library() -> Any:
     return library.varlen_attn
 
 
-def decode_calls(query: Tensor, cache: PagedCache) -> list[Callable[[], Tensor]]:
-    """One query token per sequence over paged keys and values."""
+def decode_calls(
+    query: Tensor, cache: PagedCache, window: int | None = None
+) -> list[Callable[[], Tensor]]:
+    """One query token per sequence over paged keys and values, or the last ``window`` of them."""
     attend = _library()
     if "block_table" not in signature(attend).parameters:
         raise UnsupportedError("this PyTorch's varlen_attn takes no block table")
     batch, where = len(cache.lengths), query.device
     starts = torch.arange(batch + 1, dtype=torch.int32, device=where)
     used = torch.tensor(cache.lengths, dtype=torch.int32, device=where)
+    back = (-1, -1) if window is None else (window - 1, 0)
 
     def call(table: Tensor) -> Callable[[], Tensor]:
         return lambda: attend(
@@ -42,6 +45,7 @@ def decode_calls(query: Tensor, cache: PagedCache) -> list[Callable[[], Tensor]]
             None,
             1,
             cache.longest,
+            window_size=back,
             enable_gqa=True,
             seqused_k=used,
             block_table=table,
@@ -50,23 +54,25 @@ def decode_calls(query: Tensor, cache: PagedCache) -> list[Callable[[], Tensor]]
     return [call(table) for table in cache.tables]
 
 
-def prefill_call(query: Tensor, keys: Tensor, values: Tensor, batch: int) -> Callable[[], Tensor]:
-    """``batch`` prompts of equal length, packed; queries are the last tokens of their context.
+def prefill_call(
+    query: Tensor, keys: Tensor, values: Tensor, batch: int, window: int | None = None
+) -> Callable[[], Tensor]:
+    """``batch`` prompts of equal length, packed; queries are the last tokens of their context, and
+    see no more than ``window`` tokens where it is given.
 
     ``query`` is all tokens x heads x size, ``keys`` and ``values`` all contexts x KV heads x size.
     """
+    attend = prefill_function(query, keys, batch, window)
+    return lambda: attend(query, keys, values)
+
+
+def prefill_function(
+    query: Tensor, keys: Tensor, batch: int, window: int | None = None
+) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """The same for any tensors as long as these."""
     attend = _library()
     tokens, context = query.shape[0] // batch, keys.shape[0] // batch
     count = torch.arange(batch + 1, dtype=torch.int32, device=query.device)
-    starts, ends = count * tokens, count * context
-    return lambda: attend(
-        query,
-        keys,
-        values,
-        starts,
-        ends,
-        tokens,
-        context,
-        window_size=(-1, 0),
-        enable_gqa=True,
-    )
+    places = count * tokens, count * context, tokens, context
+    back = (-1 if window is None else window - 1, 0)
+    return lambda q, k, v: attend(q, k, v, *places, window_size=back, enable_gqa=True)

@@ -17,8 +17,11 @@ WORKSPACE = 128 * 2**20
 MOST_TABLES = 64
 
 
-def decode_calls(query: Tensor, cache: PagedCache) -> list[Callable[[], Tensor]]:
-    """One planned wrapper for each block table; UnsupportedError without flashinfer."""
+def decode_calls(
+    query: Tensor, cache: PagedCache, window: int | None = None
+) -> list[Callable[[], Tensor]]:
+    """One planned wrapper for each block table, over the last ``window`` tokens where it is given;
+    UnsupportedError without flashinfer."""
     library = optional("flashinfer")
     if library is None:
         raise UnsupportedError("flashinfer is not installed")
@@ -28,6 +31,7 @@ def decode_calls(query: Tensor, cache: PagedCache) -> list[Callable[[], Tensor]]
     last = [(length - 1) % BLOCK + 1 for length in cache.lengths]
     filled = torch.tensor(last, dtype=torch.int32, device=where)
     workspace = torch.empty(WORKSPACE, dtype=torch.uint8, device=where)
+    back = {} if window is None else {"window_left": window - 1}
     tensor_cores = heads.q // heads.kv >= 4
 
     def call(table: Tensor) -> Callable[[], Tensor]:
@@ -47,6 +51,7 @@ def decode_calls(query: Tensor, cache: PagedCache) -> list[Callable[[], Tensor]]
             BLOCK,
             q_data_type=query.dtype,
             kv_data_type=cache.keys.dtype,
+            **back,
         )
         pair = (cache.keys, cache.values)
         return lambda: wrapper.run(query, pair)

@@ -13,6 +13,8 @@ TITLES: Mapping[str, str] = {
     "mla_prefill": "Prefill attention, latent",
     "dsa_decode": "Decode attention, sparse",
     "dsa_prefill": "Prefill attention, sparse",
+    "window_decode": "Decode attention, window",
+    "window_prefill": "Prefill attention, window",
     "moe": "Experts",
     "moe_ranks": "Experts, shared out whole",
     "all_reduce": "All-reduce",

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sim.cost.kernels import latent_attention, sparse_attention
-from sim.cost.kernels.choice import ATTENTION_WORK
+from sim.cost.kernels import latent_attention, serial, sparse_attention
+from sim.cost.kernels.choice import ATTENTION_WORK, FORMS
 from sim.cost.kernels.form import Ceilings, Parameters, inside
 from sim.cost.kernels.prompts import Prompts
+from sim.cost.kernels.serial_prompts import SerialPrompts
 from sim.cost.measured import Amount, PromptTrust, Timing, fitted, shaped, trusted
 from sim.cost.trust import LATENT_ERROR
 from sim.specs.gpu import GpuSpec
@@ -89,7 +90,7 @@ class LatentDecode(NamedTuple):
     def timing(self, batch: Amount, context: Amount) -> Timing:
         """``batch`` sequences of ``context`` tokens each, the new one included."""
         shape = shaped(batch=batch, context=context, **self.widths)
-        form = _FORMS[self.operator](self.precision)
+        form = FORMS[self.operator, self.fit.form](self.precision)
         seconds = form.price(self.fit, shape, self.ceilings)
         return self.parts(batch, context)._replace(seconds=seconds)
 
@@ -102,9 +103,6 @@ class LatentDecode(NamedTuple):
         read = moved(shape, precision_bytes(self.precision))
         trust = trusted(self.fit, shape, LATENT_ERROR)
         return Timing(0.0, flops(shape) / self.ceilings.peak, read / rate, *trust)
-
-
-_FORMS = {"mla_decode": latent_attention.decode, "dsa_decode": sparse_attention.decode}
 
 
 class SparsePrompts(NamedTuple):
@@ -130,11 +128,12 @@ def sparse_decode(gpu: GpuSpec, precision: str, one: SparseLatent, unit: str) ->
 
 def latent_prompts(
     gpu: GpuSpec, precision: str, one: Latent, unit: str
-) -> tuple[Prompts, PromptTrust]:
+) -> tuple[Prompts | SerialPrompts, PromptTrust]:
     """Prompts whose keys and values are projected up, by one GPU's heads."""
     fit, ceilings = _found("mla_prefill", gpu, precision, unit)
     heads = latent_attention.prefill_heads(one.num_heads, one.key_size, one.v_head_dim)
-    return Prompts(fit, ceilings, precision, *heads), _trust(fit, one)
+    kind = SerialPrompts if fit.form == serial.NAME else Prompts
+    return kind(fit, ceilings, precision, *heads), _trust(fit, one)
 
 
 def sparse_prompts(
@@ -156,7 +155,8 @@ def _decode(
 
 def _found(operator: str, gpu: GpuSpec, precision: str, unit: str) -> tuple[KernelFit, Ceilings]:
     """The profile's fit, or the default as one, and its ceilings."""
-    known = None if unit == "fp32" else fitted(operator, precision, gpu)
+    wider = unit == "fp32" and precision != "fp32"  # queries than the cache, as no profile has it
+    known = None if wider else fitted(operator, precision, gpu)
     if known is not None:
         return known
     parameters = DEFAULTS[operator]

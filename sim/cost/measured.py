@@ -119,7 +119,8 @@ class MeasuredDecode:
     """Decode attention over a KV cache in one precision, equal contexts.
 
     ``rereads`` of the KV reads that a kernel for groups saves are not saved: 0 is such a kernel, 1
-    one that takes as long as if each query head had keys and values of its own.
+    one that takes as long as if each query head had keys and values of its own. With a ``window``
+    the fit is that of kernels that look back no further, and contexts are what a sequence sees.
     """
 
     def __init__(
@@ -129,14 +130,17 @@ class MeasuredDecode:
         gpu: GpuSpec,
         heads: tuple[int, int, int],
         rereads: float = 0.0,
+        window: int | None = None,
     ) -> None:
         self._fit, self._precision, self._rereads = fit, precision, rereads
-        self._form, self._ceilings = _chosen("decode_attention", precision, gpu, fit)
+        operator = "decode_attention" if window is None else "window_decode"
+        self._form, self._ceilings = _chosen(operator, precision, gpu, fit)
         self._heads = dict(zip(HEADS, heads, strict=True))
+        self._more = {"skew": 1.0} if window is None else {"window": float(window)}
 
     def timing(self, batch: Amount, context: Amount) -> Timing:
         """``batch`` sequences of ``context`` tokens each, the new one included."""
-        shape = shaped(batch=batch, context=context, skew=1.0, **self._heads)
+        shape = self._shape(batch, context)
         seconds = self._form.price(self._fit, shape, self._ceilings)
         if self._rereads:
             apart = shape | {"kv_heads": shape["q_heads"]}
@@ -147,13 +151,16 @@ class MeasuredDecode:
     def parts(self, batch: Amount, context: Amount) -> Timing:
         """The same except for the seconds, which are left at 0: arithmetic at the full rate of the
         GPU, traffic at the bandwidth that long reads see."""
-        shape = shaped(batch=batch, context=context, skew=1.0, **self._heads)
+        shape = self._shape(batch, context)
         compute = decode_attention.flops(shape) / self._ceilings.peak
         rate = self._ceilings.bandwidth * self._fit.parameters["share"]
         read = decode_attention.read_bytes(shape, precision_bytes(self._precision))
         group = self._heads["q_heads"] / self._heads["kv_heads"]
         memory = read * (1 + self._rereads * (group - 1)) / rate
         return Timing(0.0, compute, memory, *trusted(self._fit, shape, ATTENTION_ERROR))
+
+    def _shape(self, batch: Amount, context: Amount) -> dict[str, NDArray[np.float64]]:
+        return shaped(batch=batch, context=context, **self._more, **self._heads)
 
 
 class MeasuredMover:

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.cost.kernels import expert_tiles, moe
+from sim.cost.kernels import expert_tiles, moe, serial, serial_experts
 from sim.cost.kernels.choice import choose
-from sim.cost.kernels.form import inside, interpolate
+from sim.cost.kernels.form import Shape, inside, interpolate
 from sim.cost.measured import Amount, Timing
 from sim.cost.trust import EXPERTS_ERROR
 from sim.errors import UsageError
@@ -34,7 +34,7 @@ between."""
 
 
 KERNELS: Mapping[tuple[str, str], str] = {
-    **{(wide, wide): wide for wide in ("bf16", "fp16")},
+    **{(wide, wide): wide for wide in ("fp32", "bf16", "fp16")},
     ("fp16", "bf16"): "bf16",
     ("fp8", "fp8"): "fp8",
     ("fp8-block", "fp8"): "fp8",
@@ -106,9 +106,9 @@ class MeasuredExperts:
             )
         self._ceilings = chosen.ceilings
         gpus, ranks = layout.expert_width, layout.expert
-        numbers = moe.FORMATS[found.precision]
-        self._weight = numbers.weight
-        self._suits = numbers.suits(mlp.moe_intermediate_size / gpus)
+        self._form, self._kind = chosen.form, moe.FORMATS[found.precision]
+        self._serial, self._precision = fit.form == serial.NAME, found.precision
+        self._suits = self._serial or self._kind.suits(mlp.moe_intermediate_size / gpus)
         self._mlp, self._layout = mlp, layout
         shape = (hidden, mlp.moe_intermediate_size, mlp.experts_per_token, mlp.num_experts)
         sizes = (*shape, gpus, ranks, mlp.mlp_matrices)
@@ -132,14 +132,14 @@ class MeasuredExperts:
     def work(self, m: Amount) -> tuple[Amount, Amount]:
         """FLOP, and bytes that have to move, of a pass of ``m`` tokens; of none, none."""
         shape = self._shape | self._mlp.busiest(m, self._layout)._asdict()
-        return moe.flops(shape), moe.moved_bytes(shape, self._weight)
+        return moe.flops(shape), moe.moved_bytes(shape, self._kind)
 
     def _tabulated(self, most: int) -> tuple[NDArray[np.float64], Timing]:
         last = max(1024, 1 << most.bit_length())
         tokens = np.append(np.arange(1.0, EVERY), np.arange(EVERY, last + 1.0, STEP))
         shape = self._shape | self._counts(tokens)
-        parts = moe.parts(self._fit.parameters, shape, self._ceilings, self._weight)
-        seconds = parts.total
+        parts = self._parts(shape)
+        seconds = parts.total * self._form.correction(self._fit, shape)
         error = self._fit.error
         if self._residual is not None and self._fit.known is not None:
             seconds = seconds * np.exp(interpolate(self._residual, moe.coordinates(shape)))
@@ -149,9 +149,15 @@ class MeasuredExperts:
         timing = Timing(seconds, parts.compute, parts.memory, trusted, within.astype(np.float64))
         return tokens, timing
 
+    def _parts(self, shape: Shape) -> moe.ExpertParts:
+        p = self._fit.parameters
+        if self._serial:
+            return serial_experts.parts(p, shape, self._ceilings, self._precision)
+        return moe.parts(p, shape, self._ceilings, self._kind)
+
     def _counts(self, tokens: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-        """Tokens, rows, experts touched, and tiles of each height: the experts of the GPU are as
-        unlike each other as all of them, and have its rows together."""
+        """Tokens, rows, experts touched, those with a single row, and tiles of each height: the
+        experts of the GPU are as unlike each other as all of them, and have its rows together."""
         rows, touched = self._mlp.busiest(tokens, self._layout)
         held, mlp = self._mlp.held(self._layout), self._mlp
         if mlp.skew:
@@ -163,5 +169,8 @@ class MeasuredExperts:
             number = np.array([float(held)])
             chance = np.minimum(rows / (held * tokens), 1.0)[:, None]
         tiles = expert_tiles.expected(tokens, Chances(number, chance), moe.HEIGHTS)
+        once = tokens[:, None] * chance * (1 - chance) ** (tokens[:, None] - 1)
+        single = (once * number).sum(axis=1)
         counts = dict(zip(moe.TILES, tiles, strict=True))
-        return {"tokens": tokens, "rows": rows, "touched": touched, **counts}
+        found = {"tokens": tokens, "rows": rows, "touched": touched, "single": single}
+        return found | counts

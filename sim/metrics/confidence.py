@@ -9,10 +9,14 @@ from sim.cost.latent_kernels import DEFAULTS
 from sim.cost.measured_experts import fit_for
 from sim.metrics.attribution import HOST, Attribution
 from sim.specs.experts import MixtureOfExperts
+from sim.specs.grouped_query import GroupedQuery
 
 HOST_ERROR = 0.15
 """About half the width of the range that fits of vLLM's host time an iteration gave, 1.0 to 1.3 ms.
 For engines whose overheads are estimates it is too small; their catalogue entries say so."""
+
+WINDOWED = ("window_decode", "window_prefill")
+"""Operators of a profile for attention through a window, where it has them."""
 
 
 def error_band(attribution: Attribution, *, links_open: bool = False) -> dict[str, Any]:
@@ -61,6 +65,8 @@ def provenance(d: Deployment) -> str:
     profile = gpu.profile
     used = {"GEMM": profile.find("gemm", d.arithmetic)}
     operators = [name for group in d.model.layers for name in group.attention.operators]
+    if any(_slides(group.attention) for group in d.model.layers):
+        operators += [name for name in WINDOWED if profile.find(name, d.attention_kernel or "")]
     for name in dict.fromkeys(operators):
         used[_title(name)] = profile.find(name, d.attention_kernel or "")
     if any(isinstance(group.mlp, MixtureOfExperts) for group in d.model.layers):
@@ -82,6 +88,10 @@ def provenance(d: Deployment) -> str:
         + (f"; from the data sheet: {missing}" if missing else "")
         + (f"; as on an H200: {', '.join(elsewhere)}" if elsewhere else "")
     )
+
+
+def _slides(attention: object) -> bool:
+    return isinstance(attention, GroupedQuery) and attention.sliding_window is not None
 
 
 def _title(operator: str) -> str:

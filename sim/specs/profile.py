@@ -11,8 +11,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-OF_FEW_MODELS = ("mla_decode", "mla_prefill", "dsa_decode", "dsa_prefill", "moe", "moe_ranks")
-"""What profiles call the operators of latent and sparse attention and of experts."""
+OF_FEW_MODELS = (
+    *("mla_decode", "mla_prefill", "dsa_decode", "dsa_prefill", "moe", "moe_ranks"),
+    *("window_decode", "window_prefill"),
+)
+"""What profiles call the operators of latent and sparse attention, of experts and of windows."""
 
 
 @dataclass(frozen=True, slots=True)

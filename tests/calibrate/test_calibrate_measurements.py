@@ -12,6 +12,7 @@ from calibrate.device import DeviceFacts
 from calibrate.measurement_store import MeasurementStore
 from calibrate.measurements import (
     COLUMNS,
+    EARLIER_COLUMNS,
     Measurement,
     facts_of,
     kernel_name,
@@ -166,3 +167,21 @@ def test_other_files_are_refused_with_their_name(tmp_path: Path) -> None:
         facts_of(tmp_path / "a.csv")
     with pytest.raises(UsageError, match="cannot be written"):
         MeasurementStore(tmp_path / "nowhere" / "m.csv", FACTS, {})
+
+
+def test_a_table_of_an_earlier_version_is_read_and_continued(tmp_path: Path) -> None:
+    """It lacks the variables of experts, windows and latent vectors."""
+    path = tmp_path / "m.csv"
+    stored(path, [row(1)])
+    lines = [line.split(",") for line in path.read_text().splitlines()]
+    lacking = [n for n, name in enumerate(lines[0]) if name not in EARLIER_COLUMNS]
+    assert len(lacking) == 8
+    for line in lines:
+        for n in reversed(lacking):
+            del line[n]
+    path.write_text("".join(",".join(line) + "\n" for line in lines) + "torn,")
+    assert read(path).rows == (row(1),)
+    new = row(8, operator="moe", kernel="even: loop", shape={"tokens": 8, "experts": 4})
+    stored(path, [new], resume=True)
+    assert read(path).rows == (row(1), new)
+    assert path.read_text().splitlines()[0] == ",".join(COLUMNS)

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import sim
 from calibrate import session
+from calibrate.bench.routing import LAWS, whole_shape
 from calibrate.device import DeviceFacts
 from calibrate.lazy_torch import installed
 from calibrate.measurements import Measurement
@@ -18,9 +19,11 @@ from calibrate.profile import to_data, write_profile
 from calibrate.residual import axes_of, jumpy_axes_of
 from sim import catalog
 from sim.commands.calibrate import app
-from sim.cost.kernels import gemm, serial
+from sim.cost.kernels import gemm, serial, serial_experts
 from sim.cost.kernels.form import Ceilings
+from sim.cost.measured_experts import MeasuredExperts, fit_of
 from sim.errors import InfersimError
+from sim.specs.experts import MixtureOfExperts
 from tests.engine_fixtures import llama
 
 CPU = DeviceFacts("cpu", "Some CPU", 2**35, 1, 2**25, {"torch": "2.13.0"})
@@ -189,6 +192,45 @@ def test_a_gpu_of_the_catalogue_keeps_its_data_sheet(tmp_path):
     assert (gpu.memory, gpu.bandwidth, gpu.sms) == (known.memory, known.bandwidth, known.sms)
     assert profile.kernels["gemm"]["bf16"].form == ""
     assert profile.kernels["gemm"]["bf16"].parameters["cached"] == 1.0  # its buffers rotate
+
+
+MOE = {
+    "latency": 6e-5, "expert": 5e-5, "token": 4e-6, "compute": 0.8, "bandwidth": 0.6, "half": 6.0,
+    "alone": 1.5, "norm": 2.0, "moved": 3.0,
+}  # fmt: skip
+SHAPES = [(512, 256, 2, 8), (768, 512, 4, 16), (1024, 512, 8, 32), (2048, 512, 2, 4),
+          (256, 512, 2, 4), (512, 1024, 1, 16)]  # fmt: skip
+
+
+def expert_rows():
+    """Experts that follow the form exactly, by all three laws."""
+    form, made = serial_experts.form("bf16"), []
+    for hidden, width, chosen, experts in SHAPES:
+        for tokens in (1, 2, 8, 32, 128, 512):
+            for law in LAWS:
+                named = {"hidden": hidden, "width": width, "chosen": chosen, "experts": experts}
+                shape = {**named, "tokens": tokens, "gpus": 1, "matrices": 3}
+                whole = whole_shape("moe", shape, law)
+                columns = {name: np.array([float(value)]) for name, value in whole.items()}
+                seconds = float(form.seconds(MOE, columns, CEILINGS)[0])
+                kernel = f"{law}: experts one by one"
+                made.append(Measurement("moe", "bf16", kernel, shape, seconds, None, None, 9, "ok"))
+    return made
+
+
+def test_experts_are_fitted_from_tables_that_do_not_name_what_was_drawn(tmp_path):
+    basis = [row for row in all_rows() if row.operator in ("gemm", "memory", "norm")]
+    path = tmp_path / "experts.yaml"
+    fit = write_profile([*basis, *expert_rows()], CPU, path).kernels["moe"]["bf16"]
+    assert fit.holdout.median < 0.01
+    assert fit.form == serial.NAME
+    assert not {"rows", "touched", "single", "tiles16"} & fit.ranges.keys()
+    assert fit.ranges["tokens"] == (1.0, 512.0)
+    assert fit.kernel == "experts one by one"
+    found = fit_of(catalog.gpu(path), "bf16", "bf16", 1)
+    one = MeasuredExperts(found, catalog.gpu(path), 1024, MixtureOfExperts(32, 8, 512))
+    assert one.timing(100.0).measured == 1.0
+    assert one.timing(100.0).error < 0.01
 
 
 def test_too_little_is_not_fitted(tmp_path):

@@ -19,8 +19,12 @@ from sim.cost.kernels import (
     moe,
     prefill_attention,
     serial,
+    serial_experts,
+    serial_latent,
+    serial_windows,
     sparse_attention,
     stream,
+    window_attention,
 )
 from sim.cost.kernels.form import Ceilings, Floats, Form, Shape
 from sim.specs.gpu import GpuSpec
@@ -38,7 +42,7 @@ element-wise operators together, as other projects' tables and older ones of thi
 
 ARITHMETIC = (
     *("gemm", "decode_attention", "prefill_attention", "mla_decode", "mla_prefill"),
-    *("dsa_decode", "dsa_prefill", "moe", "moe_ranks"),
+    *("dsa_decode", "dsa_prefill", "window_decode", "window_prefill", "moe", "moe_ranks"),
 )
 """Operators that compute."""
 
@@ -69,8 +73,15 @@ FORMS: dict[tuple[str, str], Callable[[str], Form]] = {
     ("mla_prefill", ""): latent_attention.prefill,
     ("dsa_decode", ""): sparse_attention.decode,
     ("dsa_prefill", ""): sparse_attention.prefill,
+    ("window_decode", ""): window_attention.decode,
+    ("window_prefill", ""): window_attention.prefill,
     ("moe", ""): moe.form,
     ("moe_ranks", ""): moe.form,
+    ("moe", serial.NAME): serial_experts.form,
+    ("mla_decode", serial.NAME): serial_latent.decode,
+    ("mla_prefill", serial.NAME): serial_latent.prefill,
+    ("window_decode", serial.NAME): serial_windows.decode,
+    ("window_prefill", serial.NAME): serial_windows.prefill,
     ("gemm", serial.NAME): serial.product,
     ("decode_attention", serial.NAME): serial.decode,
     ("prefill_attention", serial.NAME): serial.prefill,
@@ -83,6 +94,8 @@ ATTENTION_WORK: dict[str, tuple[Callable[[Shape], Floats], Callable[[Shape, floa
     "prefill_attention": (prefill_attention.flops, prefill_attention.moved_bytes),
     "mla_decode": (latent_attention.flops, latent_attention.read_bytes),
     "mla_prefill": (prefill_attention.flops, prefill_attention.moved_bytes),
+    "window_decode": (window_attention.decode_flops, window_attention.decode_bytes),
+    "window_prefill": (prefill_attention.flops, prefill_attention.moved_bytes),
     "dsa_decode": (sparse_attention.decode_flops, sparse_attention.decode_bytes),
     "dsa_prefill": (sparse_attention.prefill_flops, sparse_attention.prefill_bytes),
 }
@@ -122,7 +135,7 @@ def work(operator: str, precision: str, shape: Shape) -> tuple[Floats, Floats]:
         moved = widths.weight * n * k + widths.input * m * k + widths.output * m * n
         return 2 * m * n * k, moved
     if operator in EXPERTS:
-        return moe.flops(shape), moe.moved_bytes(shape, moe.FORMATS[precision].weight)
+        return moe.flops(shape), moe.moved_bytes(shape, moe.FORMATS[precision])
     if operator in ATTENTION_WORK:
         flops, moved_bytes = ATTENTION_WORK[operator]
         return flops(shape), moved_bytes(shape, precision_bytes(precision))

@@ -40,17 +40,16 @@ ALIGNED = 16
 SHARP = 4
 """How suddenly repeated reads stop hitting the cache as they outgrow it."""
 
-ACTIVATION = 2.0
-"""Bytes of a number of an input, of an inner result and of a result."""
-
 
 class ExpertFormat(NamedTuple):
-    """Bytes of a weight with its share of the scales, the precision of the arithmetic, and whether
-    widths are padded to what the kernel needs."""
+    """Bytes of a weight with its share of the scales, the precision of the arithmetic, whether
+    widths are padded to what the kernel needs, and bytes of a number of an input, of an inner
+    result and of a result."""
 
     weight: float
     arithmetic: str
     pads: bool = False
+    activation: float = 2.0
 
     def suits(self, inner: float) -> bool:
         """Whether an expert of ``inner`` columns on a GPU runs the usual kernel."""
@@ -58,6 +57,7 @@ class ExpertFormat(NamedTuple):
 
 
 FORMATS = {
+    "fp32": ExpertFormat(4.0, "fp32", activation=4.0),
     "bf16": ExpertFormat(2.0, "bf16"),
     "fp16": ExpertFormat(2.0, "fp16"),
     "fp8": ExpertFormat(precision_bytes("fp8-block"), "fp8"),
@@ -106,9 +106,9 @@ class ExpertParts(NamedTuple):
     total: Floats
 
 
-def parts(p: Parameters, shape: Shape, ceilings: Ceilings, weight: float) -> ExpertParts:
+def parts(p: Parameters, shape: Shape, ceilings: Ceilings, kind: ExpertFormat) -> ExpertParts:
     """What the best choice of a tile is made of."""
-    norm = p["norm"]
+    norm, weight = p["norm"], kind.weight
     memory = _reading(p, shape, ceilings, weight)
     reader = ceilings.bandwidth * p["reader"] / ceilings.sms
     compute = best = np.asarray(np.inf)
@@ -126,7 +126,9 @@ def parts(p: Parameters, shape: Shape, ceilings: Ceilings, weight: float) -> Exp
         compute = np.where(found < best, busy, compute)
         best = np.minimum(best, found)
     rest = p["latency"] + p["several"] * (1 - 1 / np.maximum(shape["tokens"], 1.0))
-    return ExpertParts(compute, memory, best + rest + _activations(p, shape) / ceilings.bandwidth)
+    return ExpertParts(
+        compute, memory, best + rest + _activations(p, shape, kind) / ceilings.bandwidth
+    )
 
 
 def flops(shape: Shape) -> Floats:
@@ -141,10 +143,11 @@ def weight_bytes(shape: Shape, weight: float) -> Floats:
     return total
 
 
-def moved_bytes(shape: Shape, weight: float) -> Floats:
+def moved_bytes(shape: Shape, kind: ExpertFormat) -> Floats:
     """Those, inputs, inner results once, and results."""
     widths = 2 * shape["hidden"] + shape["matrices"] * _inner(shape)
-    total: Floats = weight_bytes(shape, weight) + shape["rows"] * widths * ACTIVATION
+    weights = weight_bytes(shape, kind.weight)
+    total: Floats = weights + shape["rows"] * widths * kind.activation
     return total
 
 
@@ -166,12 +169,12 @@ def regime(shape: Shape) -> NDArray[np.str_]:
 
 def form(precision: str) -> Form:
     """The form of experts in ``precision``, a key of ``FORMATS`` (KeyError otherwise)."""
-    seconds = partial(_seconds, FORMATS[precision].weight)
+    seconds = partial(_seconds, FORMATS[precision])
     return Form("moe", VARIABLES, GROUP, PARAMETERS, seconds, coordinates, regime)
 
 
-def _seconds(weight: float, p: Parameters, shape: Shape, ceilings: Ceilings) -> Floats:
-    return parts(p, shape, ceilings, weight).total
+def _seconds(kind: ExpertFormat, p: Parameters, shape: Shape, ceilings: Ceilings) -> Floats:
+    return parts(p, shape, ceilings, kind).total
 
 
 def _inner(shape: Shape) -> Floats:
@@ -202,11 +205,12 @@ def _reading(p: Parameters, shape: Shape, ceilings: Ceilings, weight: float) -> 
     return seconds
 
 
-def _activations(p: Parameters, shape: Shape) -> Floats:
+def _activations(p: Parameters, shape: Shape, kind: ExpertFormat) -> Floats:
     """Bytes of activations, each as often as its parameter says."""
-    inner = ACTIVATION * (shape["hidden"] + shape["matrices"] * _inner(shape))
-    own = shape["rows"] * (ACTIVATION * shape["hidden"] + inner)
+    one = kind.activation
+    inner = one * (shape["hidden"] + shape["matrices"] * _inner(shape))
+    own = shape["rows"] * (one * shape["hidden"] + inner)
     chosen = shape["tokens"] * shape["chosen"]
-    every = shape["tokens"] * ACTIVATION * shape["hidden"] + chosen * inner
+    every = shape["tokens"] * one * shape["hidden"] + chosen * inner
     total: Floats = p["moved"] * own + p["all"] * every
     return total

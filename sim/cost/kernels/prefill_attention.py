@@ -17,6 +17,9 @@ the exponentials cost, expressed in elements of the head. Then
 - seconds        = floor + p-norm(arithmetic, memory; blend) + writing
 
 Each sum is additive over prompts of different lengths; see ``sim.cost.kernels.prompts``.
+
+A shape may have a ``window``: then each query sees so many tokens at most, its own included, and a
+tile the window of its first row up to its last row.
 """
 
 from __future__ import annotations
@@ -65,8 +68,12 @@ SHARPNESS = 16.0
 
 def pairs(shape: Shape) -> Floats:
     """Query-key pairs of one query head, causal: what has to be computed, unpadded."""
-    new = shape["tokens"]
-    total: Floats = shape["batch"] * (new * shape["context"] + new * (new + 1) / 2)
+    new, past = shape["tokens"], shape["context"]
+    if "window" in shape:
+        rising = np.minimum(new, np.maximum(0.0, shape["window"] - past))
+        seen = rising * past + rising * (rising + 1) / 2 + (new - rising) * shape["window"]
+        return np.asarray(shape["batch"] * seen)
+    total: Floats = shape["batch"] * (new * past + new * (new + 1) / 2)
     return total
 
 
@@ -79,7 +86,10 @@ def flops(shape: Shape) -> Floats:
 def read_bytes(shape: Shape, kv_bytes: float) -> Floats:
     """Bytes of queries, results, and keys and values read once by attention itself."""
     queries = shape["batch"] * shape["tokens"] * shape["q_heads"] * shape["head_dim"]
-    keys = shape["batch"] * (shape["tokens"] + shape["context"]) * shape["kv_heads"]
+    past = shape["context"]
+    if "window" in shape:
+        past = np.minimum(past, shape["window"] - 1)
+    keys = shape["batch"] * (shape["tokens"] + past) * shape["kv_heads"]
     wide = query_bytes(kv_bytes)
     total: Floats = 2 * queries * wide + 2 * keys * shape["head_dim"] * kv_bytes
     return total
@@ -133,7 +143,10 @@ def parts(
     unit = unit * np.where(group == 1, p["alone_unit"], 1.0)
     per_key = 4 * ROWS * (width + p["softmax"]) * ceilings.sms / (ceilings.peak * p["compute"])
     heads = shape["batch"] * shape["kv_heads"]
-    longest = (shape["context"] + shape["tokens"]) * per_key
+    most = shape["context"] + shape["tokens"]
+    if "window" in shape:
+        most = np.minimum(most, shape["window"] - 1 + ROWS)
+    longest = most * per_key
     busy = heads * (tiles * unit + keys * per_key) / ceilings.sms + p["tail"] * longest
     arithmetic = np.maximum(busy, longest ** (1 - p["split"]) * busy ** p["split"])
     arithmetic = arithmetic * (1 + p["droop"] * arithmetic / (arithmetic + WARM))
@@ -152,11 +165,32 @@ def _tiles(packing: float, shape: Shape, group: Floats) -> tuple[Floats, Floats]
     new, past = shape["tokens"], shape["context"]
     apart = np.ceil(new / ROWS)
     packed = np.ceil(new * group / ROWS)
-    keys_apart = (apart - 1) * (past + ROWS * apart / 2) + past + new
-    keys_packed = (packed - 1) * (past + ROWS / group * packed / 2) + past + new
+    if "window" in shape:
+        keys_apart = seen_by_tiles(new, past, shape["window"], apart, ROWS)
+        keys_packed = seen_by_tiles(new, past, shape["window"], packed, ROWS / group)
+    else:
+        keys_apart = (apart - 1) * (past + ROWS * apart / 2) + past + new
+        keys_packed = (packed - 1) * (past + ROWS / group * packed / 2) + past + new
     tiles = packing * packed + (1 - packing) * group * apart
     keys = packing * keys_packed + (1 - packing) * group * keys_apart
     return tiles, keys
+
+
+def seen_by_tiles(
+    tokens: Floats, context: Floats, window: Floats, tiles: Floats, step: Floats | float
+) -> Floats:
+    """Keys that ``tiles`` of ``step`` tokens each, the last of them of what is left, see in sum.
+
+    >>> one = np.ones(1)
+    >>> seen_by_tiles(300 * one, 100 * one, 200 * one, 3 * one, 128.0).tolist()
+    [798.0]
+    """
+    most = window - 1 + step
+    rising = np.clip(np.ceil((most - context) / step) - 1, 0, tiles - 1)
+    before = rising * context + step * rising * (rising + 1) / 2 + (tiles - 1 - rising) * most
+    last = tokens - step * (tiles - 1)
+    total: Floats = before + np.minimum(context + tokens, window - 1 + last)
+    return total
 
 
 def coordinates(shape: Shape) -> dict[str, Floats]:

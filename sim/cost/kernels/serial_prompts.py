@@ -39,7 +39,7 @@ class SerialPrompts:
         precision: str,
         q_heads: int,
         kv_heads: int,
-        head_dim: int,
+        head_dim: float,
     ) -> None:
         p = fit.parameters
         kept = precision_bytes(precision)

@@ -21,12 +21,15 @@ import numpy as np
 from sim.cost.decode_table import DecodeTable, Line
 from sim.cost.kernels.prompts import Prompts
 from sim.cost.kernels.serial_prompts import SerialPrompts
+from sim.cost.kernels.serial_windows import SerialWindowPrompts
 from sim.cost.measured import PromptTrust, decode_of, prompts_of
+from sim.cost.measured_windows import window_decode_of, window_prompts_of
 from sim.cost.operators import Amount, Operator, Prefills
 from sim.cost.rooflines import Rooflines, measured
 from sim.cost.trust import ATTENTION_ERROR
 from sim.iteration import Part
 from sim.specs.deployment import Deployment
+from sim.specs.gpu import GpuSpec
 from sim.specs.grouped_query import GroupedQuery
 from sim.specs.window import NEVER
 
@@ -72,15 +75,37 @@ class GroupedQueryPart:
         rereads = d.engine.rereads(group)
         self._read_bytes = self._token_bytes * (1 + rereads * (group - 1))
         kernel, heads = d.attention_kernel, (one.num_heads, one.num_kv_heads, one.head_dim)
-        decode = None if kernel is None else decode_of(gpu, kernel, heads, rereads)
-        self._table = None if decode is None else DecodeTable(decode, layers)
-        self._prompts: Prompts | SerialPrompts | None = None
+        self._table: DecodeTable | None = None
+        # whether decoding was timed as it is here, and not over a whole context for a window
+        self._timed = True
+        self._prompts: Prompts | SerialPrompts | SerialWindowPrompts | None = None
         self._trust = PromptTrust(0.0, False, ATTENTION_ERROR)
-        prompts = None if kernel is None else prompts_of(gpu, kernel, heads)
-        if prompts is not None:
+        if kernel is not None:
+            self._use_profile(gpu, kernel, heads, rereads)
+
+    def _use_profile(
+        self, gpu: GpuSpec, kernel: str, heads: tuple[int, int, int], rereads: float
+    ) -> None:
+        """Take what the profile has: kernels through a window where there is one, else those over a
+        whole context at what a sequence sees, which are not trusted as much."""
+        plain = self.window is None
+        decode, prompts = decode_of(gpu, kernel, heads, rereads), prompts_of(gpu, kernel, heads)
+        if self._reach < NEVER:
+            through = window_decode_of(gpu, kernel, heads, self._reach, rereads)
+            decode = through or decode
+            seen = window_prompts_of(gpu, kernel, heads, self._reach)
+        else:
+            through = seen = None
+        self._timed = plain or through is not None
+        if decode is not None:
+            self._table = DecodeTable(decode, self._layers)
+        if seen is not None:
+            self._prompts, self._trust = seen
+        elif prompts is not None:
             self._prompts, self._trust = prompts
-            if window is not None:
+            if not plain:
                 self._trust = PromptTrust(0.0, False, max(ATTENTION_ERROR, self._trust.error))
+        if self._prompts is not None:
             self._floor = self._prompts.floor
 
     def per_token(self, m: Amount) -> list[Operator]:
@@ -135,7 +160,7 @@ class GroupedQueryPart:
         )
         if self._table is not None:
             operator = measured(operator, 1, self._table.timing(sequences, context))
-            if self.window is not None:
+            if not self._timed:
                 operator = unmeasured(operator)
         return operator.slowed(self._slower)
 
@@ -170,7 +195,10 @@ class GroupedQueryPart:
         return seconds * self._layer_seconds, pairs
 
     def _measured_prefill(
-        self, prompts: Prompts | SerialPrompts, parts: Sequence[Part], sequences: int
+        self,
+        prompts: Prompts | SerialPrompts | SerialWindowPrompts,
+        parts: Sequence[Part],
+        sequences: int,
     ) -> tuple[float, float]:
         work = longest = reading = writing = pairs = 0.0
         total = 0

@@ -19,6 +19,7 @@ import numpy as np
 
 from sim.cost.decode_table import DecodeTable, Line
 from sim.cost.kernels.prompts import Prompts
+from sim.cost.kernels.serial_prompts import SerialPrompts
 from sim.cost.latent_kernels import LatentDecode, latent_decode, latent_prompts
 from sim.cost.measured import PromptTrust
 from sim.cost.operators import Amount, Operator, Prefills
@@ -61,7 +62,7 @@ class LatentPart:
 
     def _make_prompts(self) -> None:
         """What prefill attention needs."""
-        self._prompts: Prompts
+        self._prompts: Prompts | SerialPrompts
         self._trust: PromptTrust
         self._prompts, self._trust = latent_prompts(self._gpu, self._kept, self._one, self._unit)
         self._floor = self._prompts.floor
