@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sim.export.browser import Browser, find_browser
+from sim.export.browser import Browser, Tab, find_browser
 
 PROGRAM = find_browser()
 
@@ -57,19 +57,43 @@ def with_figures(html: str, *names: str) -> str:
     return re.sub(r'<div class="plot[^>]*>', kept, html)
 
 
+class Window:
+    """The one window of a browser in which all tests look at their pages, one after the other.
+
+    All pages have the same address: for another one, Chromium would start another process, which
+    compiles the drawing library anew, and that takes longer than most pages do.
+    """
+
+    def __init__(self, browser: Browser, folder: Path) -> None:
+        self._browser, self._path = browser, folder / "report.html"
+        self._tab: Tab | None = None
+
+    def open(self, html: str, *, width: int = 1200, height: int = 900) -> Tab:
+        """``html``, loaded, in a window of that size; of the page before nothing is left."""
+        self._path.write_text(html, encoding="utf-8")
+        if self._tab is None:
+            self._tab = self._browser.open(self._path, width=width, height=height)
+            return self._tab
+        tab = self._tab
+        tab.ask("Input.dispatchMouseEvent", type="mouseMoved", x=0, y=0, button="none")
+        tab.evaluate("scrollTo({ top: 0, behavior: 'instant' })")
+        tab.ask("Storage.clearDataForOrigin", origin="file://", storageTypes="all")
+        tab.prepare(width, height, dark=False)
+        self._browser.events.clear()
+        tab.go(self._path.resolve().as_uri())
+        return tab
+
+
 class Page:
     """What a browser made of a page: its elements after all scripts, what ``script`` (the body of
     an async function, see ``in_page``) returned, and what the browser complained of."""
 
-    def __init__(self, browser: Browser, html: str, folder: Path, script: str = "") -> None:
-        path = folder / "report.html"
-        path.write_text(html, encoding="utf-8")
-        tab = browser.open(path, **WINDOW)
+    def __init__(self, window: Window, html: str, script: str = "") -> None:
+        tab = window.open(html, **WINDOW)
         tab.evaluate(READY)
         self.result = tab.evaluate(in_page(script))
         self.dom: str = tab.evaluate("document.documentElement.outerHTML")
         self.complaints = tab.complaints
-        tab.close()
 
     @property
     def drawn(self) -> list[str]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Generator, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from sim.export.browser import Browser
-from tests.browser import PROGRAM, WAIT, Drive, Page, Show
+from tests.browser import PROGRAM, WAIT, Drive, Page, Show, Window
 
 # a busy machine may take any time over an example
 settings.register_profile(
@@ -38,9 +37,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    with Browser(str(PROGRAM), patience=10 * WAIT) as opened:
-        yield opened
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Window]:
+    with Browser(str(PROGRAM), patience=10 * WAIT) as browser:
+        yield Window(browser, tmp_path_factory.mktemp("window"))
 
 
 @pytest.fixture
@@ -52,17 +51,17 @@ def brief_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def show(browser: Browser, tmp_path: Path) -> Show:
+def show(window: Window) -> Show:
     """Opens a page and waits for its figures."""
-    return lambda html: Page(browser, html, tmp_path)
+    return lambda html: Page(window, html)
 
 
 @pytest.fixture
-def drive(browser: Browser, tmp_path: Path) -> Drive:
+def drive(window: Window) -> Drive:
     """Opens a page, waits for its figures, and runs a script in it."""
 
     def drive(html: str, script: str) -> dict[str, Any]:
-        done = Page(browser, html, tmp_path, script)
+        done = Page(window, html, script)
         assert done.complaints == []
         assert isinstance(done.result, dict)
         return done.result

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from reports.frame import theme
-from sim.export.browser import Browser, Tab
-from tests.browser import READY, in_page, needs_browser
+from sim.export.browser import Tab
+from tests.browser import READY, Window, in_page, needs_browser
 from tests.page_kinds import DECISIONS, KINDS
 from tests.reports.test_page_fuzz import NAMES, RUNS, SPOKEN, broken, renamed, render
 
@@ -34,10 +34,8 @@ MARKS = (".points path", ".barlayer .point path", ".plot-timeline .nsewdrag")
 """What can be pointed at: a point, a bar, or a place in a figure that tells all of one time."""
 
 
-def opened(browser: Browser, html: str, folder: Path) -> Tab:
-    page = folder / "page.html"
-    page.write_text(html, encoding="utf-8")
-    tab = browser.open(page)
+def opened(window: Window, html: str) -> Tab:
+    tab = window.open(html)
     tab.evaluate(READY)
     return tab
 
@@ -60,9 +58,9 @@ def move(tab: Tab, selector: str, *, click: bool = False) -> bool:
 
 
 @pytest.mark.parametrize("name", [name for name in KINDS if name not in OTHER_SWEEPS])
-def test_a_page_of_every_kind(name: str, browser: Browser, tmp_path: Path) -> None:
+def test_a_page_of_every_kind(name: str, window: Window, tmp_path: Path) -> None:
     kind = KINDS[name]
-    tab = opened(browser, kind.render(tmp_path), tmp_path)
+    tab = opened(window, kind.render(tmp_path))
     assert tab.complaints == []
     plots = tab.evaluate("document.querySelectorAll('.plot').length")
     assert int(tab.evaluate("document.documentElement.dataset.figures")) == plots > 0
@@ -79,7 +77,6 @@ def test_a_page_of_every_kind(name: str, browser: Browser, tmp_path: Path) -> No
     _dark_and_light(tab)
     _narrow(tab)
     assert tab.complaints == []
-    tab.close()
 
 
 def _text_can_be_selected(tab: Tab) -> None:
@@ -138,7 +135,7 @@ def _narrow(tab: Tab) -> None:
     assert until(tab, f"({over}) === '' || null"), tab.evaluate(over)
 
 
-def test_unusual_results_open_without_a_complaint(browser: Browser, tmp_path: Path) -> None:
+def test_unusual_results_open_without_a_complaint(window: Window) -> None:
     pages = {name: render(RUNS[name]()) for name in ("empty", "interrupted", "no numbers")}
     for name, what in (
         *(("compare", "one"), ("compare", "failed"), ("sweep over a load", "one")),
@@ -149,8 +146,7 @@ def test_unusual_results_open_without_a_complaint(browser: Browser, tmp_path: Pa
         document = renamed(DECISIONS[name].document(), NAMES[0], SPOKEN)
         pages[f"{name}, hostile"] = DECISIONS[name].render(document)
     for name, html in pages.items():
-        tab = opened(browser, html, tmp_path)
+        tab = opened(window, html)
         assert tab.complaints == [], name
         assert tab.evaluate("document.querySelectorAll('.plot-failed').length") == 0, name
         assert tab.evaluate("window.pwned === undefined"), name
-        tab.close()
