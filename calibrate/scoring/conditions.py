@@ -40,6 +40,8 @@ class Statement:
     whole_system: bool = False
     more: int = 0
     static: bool = False
+    peers: bool | None = None
+    burst: bool = False
     remarks: tuple[str, ...] = ()
 
 
@@ -48,7 +50,9 @@ class Known:
     """What holds for a publication, that is for rows whose cells match ``where`` (column: pattern),
     whatever they state: the formats of ``weights``, ``experts`` and ``kv_cache``, figures of the
     ``whole_system`` where one of a GPU is announced, ``more`` requests in flight than stated,
-    ``static`` scales of activations in the checkpoint. ``why`` says how that is known."""
+    ``static`` scales of activations in the checkpoint, ``peers`` whether cards on PCIe reach each
+    other directly, one ``burst`` of as many requests as clients are stated. ``why`` says how that
+    is known."""
 
     where: tuple[tuple[str, str], ...]
     why: str
@@ -58,6 +62,8 @@ class Known:
     whole_system: bool = False
     more: int = 0
     static: bool = False
+    peers: bool | None = None
+    burst: bool = False
 
     def covers(self, row: Row) -> bool:
         """Whether ``row`` belongs to the publication."""
@@ -105,6 +111,18 @@ KNOWN = (
         "grows with the length of answers as such a wait does",
         more=1,
     ),
+    Known(
+        (("engine", "^sglang"), ("model", "qwen3-32b"), ("notes", "aic-auto-gap")),
+        "all requests were sent at once, as many as clients are stated: their mean time to first "
+        "token is half of what all prompts take, and does not depend on the answers that follow",
+        burst=True,
+    ),
+    Known(
+        (("engine", "tensorrt"), ("gpu", "^l40s"), ("tp", "^[^1]")),
+        "the cards reach each other directly: the tokens of these runs need sums of 8 GB/s, and "
+        "NCCL reaches 4.6 GB/s on four such cards that do not (aiconfigurator-core tables)",
+        peers=True,
+    ),
 )
 
 MOST_RANKS = 8
@@ -131,6 +149,8 @@ def statement(row: Row) -> Statement:
         whole_system=any(each.whole_system for each in known),
         more=sum(each.more for each in known),
         static=any(each.static for each in known),
+        peers=next((each.peers for each in known if each.peers is not None), None),
+        burst=any(each.burst for each in known),
         spread=(float(spread[1]), float(spread[2])) if spread else None,
         memory_fraction=float(fraction[1]) if fraction else None,
         max_num_batched_tokens=int(tokens[1]) if tokens else None,
@@ -166,7 +186,11 @@ class Conditions:
     in requests per second, infinite for all at once; ``requests`` how many there are;
     ``memory_fraction`` what the engine may use of the GPU (None: its default); ``whole_system``
     says that figures per GPU are those of all of them; ``more`` requests than ``size`` are in
-    flight; ``static`` that the checkpoint holds the scales of its activations.
+    flight; ``static`` that the checkpoint holds the scales of its activations; ``peers`` whether
+    cards on PCIe reach each other directly (None: not known); ``steady`` that figures are of the
+    time in which all of ``size`` run; ``described`` that the way requests were sent is published.
+    Where it is not, they may have come in one ``burst`` of ``size``, and figures may be ``warm``,
+    without the first round.
     """
 
     driver: Driver
@@ -188,6 +212,11 @@ class Conditions:
     whole_system: bool = False
     more: int = 0
     static: bool = False
+    peers: bool | None = None
+    steady: bool = False
+    described: bool = True
+    burst: bool = False
+    warm: bool = False
     experts: str | None = None
     data_parallel: int = 1
     expert_parallel: int = 1
@@ -211,6 +240,7 @@ def conditions(row: Row) -> Conditions:
     kv_cache = _kv_cache(row, known, weights, assumed)
     spread = known.spread or (1.0, 1.0)
     size = _whole(row["batch_or_concurrency"])
+    steady = driver == "closed" and "steady state" in row["arrival"].lower()
     if driver in ("static", "closed") and size is None:
         raise Unrepresentable(f"no number of requests in {row['batch_or_concurrency']!r}")
     return Conditions(
@@ -230,12 +260,16 @@ def conditions(row: Row) -> Conditions:
         output=_lengths(row["osl"], "output", spread, assumed),
         size=size,
         rate=_rate(row, driver),
-        requests=_requests(row, driver, size, assumed),
+        requests=size if known.burst else _requests(row, driver, size, steady, assumed),
+        burst=known.burst,
         memory_fraction=known.memory_fraction,
         max_num_batched_tokens=known.max_num_batched_tokens,
         whole_system=known.whole_system,
         more=known.more,
         static=known.static,
+        peers=known.peers,
+        steady=steady,
+        described=driver != "closed" or steady or _described(row),
         assumed=tuple(assumed),
     )
 
@@ -298,9 +332,26 @@ def _kv_cache(row: Row, known: Statement, weights: str, assumed: list[str]) -> s
     return published
 
 
-ARENA_PROMPT = 70
-"""Mean tokens of a prompt in LMSYS-Chat-1M (arXiv 2309.11998, table 1: 69.5), for traffic of the
-same service whose prompts are not published."""
+ARENA_PROMPT = 354
+"""Mean tokens of a prompt of the task lm-arena-chat, which are not published. The benchmark
+(github.com/ml-energy/benchmark, mlenergy/llm/datasets.py) makes a request of every turn, with all
+turns before it. Conversations of that service have 2.0 turns on average, of 69.5 tokens with
+answers of 214.5 (LMSYS-Chat-1M, arXiv 2309.11998, table 1); with geometrically many turns one comes
+before each on average: 69.5 + 1.0 (69.5 + 214.5)."""
+
+GPQA_PROMPT = 250
+"""Tokens of a prompt of GPQA: a question of a paragraph and four answers. The length is not
+published, and matters little beside answers of two thousand tokens."""
+
+UNPUBLISHED = {
+    "lm-arena-chat prompts": (
+        ARENA_PROMPT,
+        f"prompts have {ARENA_PROMPT} tokens on average: two turns of LMSYS-Chat-1M, each with "
+        "those before it",
+    ),
+    "gpqa prompts": (GPQA_PROMPT, f"prompts have {GPQA_PROMPT} tokens on average"),
+}
+"""Mean lengths of prompts of which only the kind is stated, and what is said of them."""
 
 _WHOLE = re.compile(r"[\d,]+(?![\d.,]*\.)")
 _MEAN = re.compile(r"(?:mean\D{0,3})?(\d+\.?\d*)")
@@ -312,9 +363,10 @@ def _lengths(cell: str, what: str, spread: tuple[float, float], assumed: list[st
         low, high = (max(1, round(share * nominal)) for share in spread)
         return Lengths(low, high)
     found = _MEAN.search(cell)
-    if "lm-arena-chat prompts" in cell:
-        assumed.append(f"prompts have {ARENA_PROMPT} tokens on average, as in LMSYS-Chat-1M")
-        return Lengths(ARENA_PROMPT, ARENA_PROMPT, varied=True)
+    for kind, (tokens_of_kind, remark) in UNPUBLISHED.items():
+        if cell.startswith(kind):
+            assumed.append(remark)
+            return Lengths(tokens_of_kind, tokens_of_kind, varied=True)
     if found is None or not ("mean" in cell or cell.startswith(found[0])):
         raise Unrepresentable(f"{what} lengths are stated only as {cell!r}")
     assumed.append(f"of {what} {MEAN_ALONE}: spread as far as it is large")
@@ -341,11 +393,28 @@ def of_mean_alone(remark: str) -> bool:
     return MEAN_ALONE in remark
 
 
-def _requests(row: Row, driver: Driver, size: int | None, assumed: list[str]) -> int | None:
+OFFLINE_REQUESTS = 3000
+"""Requests of an offline run that does not say how many it had: what the same publications state
+for lengths of 1,000 and 1,024."""
+
+_PROTOCOL = re.compile(r"num_prompts|\d+\s*x\s*conc", re.I)
+
+
+def _described(row: Row) -> bool:
+    """Whether it is published how the clients of a closed loop sent their requests."""
+    said = f"{row['n_requests']} {row['notes']}"
+    return bool(_PROTOCOL.search(said)) and "not stated row by row" not in said
+
+
+def _requests(
+    row: Row, driver: Driver, size: int | None, steady: bool, assumed: list[str]
+) -> int | None:
     cell = row["n_requests"]
     if (factor := re.search(r"(\d+)\s*x\s*conc", cell)) and size:
         return int(factor[1]) * size
     stated = _whole(cell)
+    if steady and size:  # enough that start and end hardly count
+        return max(stated or 0, ROUNDS * size)
     if stated is not None:
         if "?" in cell:
             assumed.append(f"{stated} requests (published with a question mark)")
@@ -353,7 +422,10 @@ def _requests(row: Row, driver: Driver, size: int | None, assumed: list[str]) ->
     if driver == "closed" and size:
         assumed.append(ROUNDS_ASSUMED)
         return ROUNDS * size
-    if driver in ("offline", "online"):
+    if driver == "offline":
+        assumed.append(f"{OFFLINE_REQUESTS:,} requests, as for other lengths of the same source")
+        return OFFLINE_REQUESTS
+    if driver == "online":
         raise Unrepresentable("the number of requests is not stated")
     return size
 

@@ -9,10 +9,28 @@ from rich.console import Group as View
 from rich.table import Table
 from rich.text import Text
 
-from calibrate.scoring.errors import QUANTITIES, ErrorGroup, Errors, groups, held, kind, source
+from calibrate.scoring.clients import LeftOpen
+from calibrate.scoring.errors import (
+    QUANTITIES,
+    ErrorGroup,
+    Errors,
+    groups,
+    held,
+    kind,
+    left_open,
+    source,
+)
 from calibrate.scoring.predict import Scored
 
-SHORT = {"throughput": "tput", "ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2EL"}
+SHORT = {
+    "throughput": "tput",
+    "ttft": "TTFT",
+    "tpot": "TPOT",
+    "itl": "ITL",
+    "e2el": "E2EL",
+    "running": "running",
+    "bandwidth": "bandwidth",
+}
 
 
 def view(rows: Sequence[Scored]) -> View:
@@ -26,6 +44,8 @@ def view(rows: Sequence[Scored]) -> View:
             lambda name: " ".join(part for part in name if part),
         ),
     ]
+    if open_rows := left_open(rows):
+        parts.append(_open_table(open_rows))
     if lines := _reasons(rows):
         parts += [Text("Not predicted", style="bold"), Text("\n".join(lines))]
     return View(*parts)
@@ -43,6 +63,20 @@ def _table(title: str, found: Sequence[ErrorGroup], label: Any) -> Table:
         for quantity in QUANTITIES:
             if quantity in group.errors:
                 table.add_row("", SHORT[quantity], *_cells(group.errors[quantity]))
+    return table
+
+
+def _open_table(found: Sequence[tuple[str, str, LeftOpen]]) -> Table:
+    title = "Where it is not published how requests were sent: errors under each way, in %"
+    table = Table(title=title, title_justify="left", expand=True, box=None, pad_edge=False)
+    table.add_column("rows")
+    for name in ("n", "bias", "median"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, quantity, of_it in found:
+        head = f"{name}, {SHORT[quantity]} ({of_it.between:.0f} % of the rows lie between)"
+        table.add_row(Text(head, style="bold"), f"{of_it.rows:,}")
+        for way in of_it.ways:
+            table.add_row(Text(f"  {way.name}"), "", f"{way.bias:+.1f}", f"{way.median:.1f}")
     return table
 
 

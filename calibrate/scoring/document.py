@@ -2,8 +2,9 @@
 
 The object: ``rows`` (each with its figures and their unit, seconds or per second, what was assumed,
 or the reason why there is none, and the 50 % and the 90 % band of the prediction as [low, high], by
-what is known without its source), ``groups`` by source, engine, GPU and model, ``kinds`` by kind of
-measurement, ``all``.
+what is known without its source; where the publisher leaves open how it was measured, ``ways`` has
+the prediction under each plausible way), ``groups`` by source, engine, GPU and model, ``kinds`` by
+kind of measurement, ``all``.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ def _row(row: Scored) -> dict[str, Any]:
         "error": None if row.error is None else 100 * row.error,
         "band50": None if bands is None else list(bands[0]),
         "band90": None if bands is None else list(bands[1]),
+        "ways": dict(row.ways),
         "assumed": list(row.known.assumed) if row.known else [],
         "reason": row.reason or None,
     }

@@ -98,7 +98,8 @@ def document(known: Conditions) -> dict[str, Any]:
             "data_parallel": known.data_parallel,
             "expert_parallel": known.expert_parallel,
             "replicas": max(1, replicas),
-        },
+        }
+        | ({} if known.peers is None else {"link": {"kind": "pcie", "peer_to_peer": known.peers}}),
         "engine": preset(known),
         "max_model_len": longest,
         "allow_long_max_model_len": True,
@@ -109,7 +110,7 @@ def document(known: Conditions) -> dict[str, Any]:
             "prompt_tokens": _law(known.prompt),
             "output_tokens": _law(known.output),
         },
-        "run": {"requests": _requests(known), "warmup": 0},
+        "run": {"requests": _requests(known), "warmup": (known.size or 0) if known.warm else 0},
     }
 
 
@@ -162,7 +163,7 @@ def _room(known: Conditions) -> int:
 
 
 def _arrivals(known: Conditions) -> dict[str, Any]:
-    if known.driver == "closed":
+    if known.driver == "closed" and not known.burst:
         return {"kind": "closed", "concurrency": (known.size or 1) + known.more}
     if known.driver == "online":
         return {"kind": "poisson", "rate": known.rate}

@@ -13,10 +13,11 @@ from typing import TypeVar
 import numpy as np
 
 from calibrate.dense import dense_layer
+from calibrate.scoring.clients import LeftOpen, compared
 from calibrate.scoring.predict import Scored
 from sim import catalog
 
-QUANTITIES = ("throughput", "ttft", "tpot", "itl", "e2el")
+QUANTITIES = ("throughput", "ttft", "tpot", "itl", "e2el", "running", "bandwidth")
 
 FEWEST_TO_RANK = 3
 """Predictions needed for a rank correlation."""
@@ -133,6 +134,17 @@ def _by(rows: Iterable[Scored], key: Callable[[Scored], Key]) -> dict[Key, list[
     for row in rows:
         found.setdefault(key(row), []).append(row)
     return found
+
+
+def left_open(rows: Iterable[Scored]) -> list[tuple[str, str, LeftOpen]]:
+    """Of rows whose publishers leave open how they were measured, by source and quantity: how
+    predictions under each plausible way compare."""
+    kept = [row for row in rows if row.ways and row.measured is not None]
+    by = _by(kept, lambda row: (" ".join(source(row)), str(row.quantity), tuple(row.ways)))
+    return [
+        (name, quantity, compared([(row.measured or 0.0, row.ways) for row in members]))
+        for (name, quantity, _), members in by.items()
+    ]
 
 
 def source(row: Scored) -> tuple[str, ...]:

@@ -9,8 +9,10 @@ from typing import Any, Literal, NamedTuple
 from calibrate.scoring.conditions import Conditions
 from calibrate.scoring.names import Unrepresentable
 from calibrate.scoring.table import Row
+from sim import catalog
+from sim.specs.precision import precision_bytes
 
-Quantity = Literal["throughput", "ttft", "tpot", "itl", "e2el"]
+Quantity = Literal["throughput", "ttft", "tpot", "itl", "e2el", "running", "bandwidth"]
 
 UNITS = {
     "ms": 1e-3,
@@ -22,6 +24,8 @@ UNITS = {
     "tok/s/gpu": 1.0,
     "req/s": 1.0,
     "samples/s": 1.0,
+    "gb/s": 1e9,
+    "requests": 1.0,
 }
 
 _LATENCY = re.compile(
@@ -35,6 +39,11 @@ _THROUGHPUT = {
     "request_throughput": "request_throughput",
     "samples_per_s": "request_throughput",
 }
+
+
+DECODE_RATE, STEADY_RATE, STEADY_RUNNING = "decode_rate", "steady_rate", "steady_running"
+"""Figures that a summary lacks: tokens per second of one request once it decodes; while all clients
+are busy, output tokens per second and the mean number of running requests."""
 
 
 class ScoredFigure(NamedTuple):
@@ -53,18 +62,45 @@ def figure(row: Row, known: Conditions) -> ScoredFigure:
         raise Unrepresentable(f"the unit {row['unit']} of {metric} is not one that is predicted")
     if not row.value > 0:
         raise Unrepresentable(f"{row['value']!r} is no positive figure")
-    if metric == "first_token_latency":
-        return ScoredFigure("ttft", "mean_ttft_ms", 1e-3)
-    if metric == "decode_tokens_per_s":
-        return ScoredFigure("throughput", "decode_rate", 1.0)
+    if (single := _single(metric, known)) is not None:
+        return single
     per_gpu = metric.endswith("_per_gpu") and not known.whole_system
     name = metric.removesuffix("_per_gpu")
+    if name == "output_throughput" and known.steady:
+        return ScoredFigure("throughput", STEADY_RATE, 1 / known.gpus if per_gpu else 1.0)
     if name in _THROUGHPUT:
         return ScoredFigure("throughput", _THROUGHPUT[name], 1 / known.gpus if per_gpu else 1.0)
     found = _LATENCY.match(metric)
     if found is None:
         raise Unrepresentable(f"{metric} is not predicted")
     return _latency(found["what"], found["rank"])
+
+
+def _single(metric: str, known: Conditions) -> ScoredFigure | None:
+    """How a metric is predicted that one publisher alone has; None for any other."""
+    if metric == "first_token_latency":
+        return ScoredFigure("ttft", "mean_ttft_ms", 1e-3)
+    if metric == "decode_tokens_per_s":
+        return ScoredFigure("throughput", DECODE_RATE, 1.0)
+    if metric == "achieved_bandwidth":
+        return ScoredFigure("bandwidth", DECODE_RATE, _weights_of_one_gpu(known))
+    if metric == "running_mean":
+        return ScoredFigure("running", STEADY_RUNNING, 1.0)
+    if metric == "scheduled_rate":
+        raise Unrepresentable(f"{metric} is a condition of the measurement, not a result")
+    return None
+
+
+def _weights_of_one_gpu(known: Conditions) -> float:
+    """Bytes of weights that one GPU reads for a token, as gpt-fast counts them: its share of the
+    layers and the whole LM head, both in the weights' format, and no embedding. Raises
+    Unrepresentable for a model with experts."""
+    model = catalog.model(known.model)
+    if model.has_experts:
+        raise Unrepresentable("which experts count as read is not stated")
+    head, embedding = model.head_parameters(), model.embedding_parameters()
+    layers = model.weight_bytes(known.weights) - (head + embedding) * precision_bytes("bf16")
+    return layers / known.tensor_parallel + head * precision_bytes(known.weights)
 
 
 def _latency(what: str, rank: str) -> ScoredFigure:

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from calibrate.scoring.clients import plausible
 from calibrate.scoring.conditions import ROUNDS_ASSUMED, Conditions, conditions, of_mean_alone
 from calibrate.scoring.drivers import document, preset
-from calibrate.scoring.figures import Quantity, ScoredFigure, figure, measured, predicted
+from calibrate.scoring.figures import (
+    DECODE_RATE,
+    STEADY_RATE,
+    STEADY_RUNNING,
+    Quantity,
+    ScoredFigure,
+    figure,
+    measured,
+    predicted,
+)
 from calibrate.scoring.names import Unrepresentable
 from calibrate.scoring.table import Row
 from sim.catalog.spreads import learnt, source_name
@@ -47,6 +57,8 @@ class Scored:
     """A row with both figures, in seconds or per second; ``reason`` if there is no prediction.
 
     ``causes`` may put the prediction off, each by so many of its spreads (``sim.metrics.bands``).
+    ``ways`` has the predictions under each plausible way of measuring where the publisher leaves it
+    open (``clients``).
     """
 
     row: Row
@@ -57,6 +69,7 @@ class Scored:
     predicted: float | None
     reason: str
     causes: Mapping[str, float] = field(default_factory=dict)
+    ways: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def error(self) -> float | None:
@@ -109,15 +122,21 @@ def outcome(simulated: Callable[[], Result], known: Conditions) -> Predicted | s
     if summary["completed"] < summary["infersim"]["requests"]["submitted"]:
         reasons = summary["infersim"]["requests"]["rejected_reasons"]
         return "; ".join(f"{count} requests {reason}" for reason, count in reasons.items())
-    decode = summary["mean_tpot_ms"]
     numbers = {key: value for key, value in summary.items() if isinstance(value, int | float)}
-    return Predicted(
-        numbers | {DECODE_RATE: 1e3 / decode if decode else None}, _causes(result, known)
-    )
+    return Predicted(numbers | _derived(summary, known), _causes(result, known))
 
 
-DECODE_RATE = "decode_rate"
-"""Tokens per second of one request, once it decodes."""
+def _derived(summary: Mapping[str, Any], known: Conditions) -> dict[str, float | None]:
+    """The figures that a summary lacks. What is true while all clients are busy follows from
+    Little's law: they have so many requests with the engine, each for as long as it takes."""
+    decode = summary["mean_tpot_ms"]
+    found: dict[str, float | None] = {DECODE_RATE: 1e3 / decode if decode else None}
+    if known.driver == "closed" and known.size and summary["mean_e2el_ms"]:
+        each, queued = summary["mean_e2el_ms"], summary["infersim"]["queue_ms"]["mean"]
+        tokens = summary["total_output_tokens"] / summary["completed"]
+        found[STEADY_RATE] = known.size * tokens / each * 1e3
+        found[STEADY_RUNNING] = known.size * (1 - queued / each)
+    return found
 
 
 def _causes(result: Result, known: Conditions) -> dict[str, dict[str, float]]:
@@ -128,8 +147,10 @@ def _causes(result: Result, known: Conditions) -> dict[str, dict[str, float]]:
         lengths=any(of_mean_alone(remark) for remark in known.assumed),
     )
     figures = Repriced(result.record).figures()
-    if (token := figures.get("mean_tpot_ms")) is not None:
-        figures[DECODE_RATE] = {name: -value for name, value in token.items()}
+    for key, other in ((DECODE_RATE, "mean_tpot_ms"), (STEADY_RATE, "mean_e2el_ms")):
+        if (slower := figures.get(other)) is not None:
+            figures[key] = {name: -value for name, value in slower.items()}
+            figures[STEADY_RUNNING] = dict.fromkeys(slower, 0.0)  # all run, whatever a pass takes
     return {key: weights(key, each, at) for key, each in figures.items()}
 
 
@@ -141,9 +162,14 @@ def score(rows: Iterable[Row], *, jobs: int, progress: Progress | None = None) -
     """Every row with its prediction, in order. ``jobs`` processes work side by side; -1 is one
     for each core."""
     cases = [case(row) for row in rows]
-    needed = list(dict.fromkeys(c.known for c in cases if c.known and c.figure))
+    own = [c.known for c in cases if c.known and c.figure]
+    needed = list(dict.fromkeys(each for known in own for each in (known, *_ways(known))))
     runs = dict(zip(needed, _all(needed, jobs, progress), strict=True))
     return [_scored(c, runs) for c in cases]
+
+
+def _ways(known: Conditions) -> Iterable[Conditions]:
+    return plausible(known).values()
 
 
 def _all(needed: list[Conditions], jobs: int, progress: Progress | None) -> list[Predicted | str]:
@@ -170,4 +196,19 @@ def _scored(c: Case, runs: Mapping[Conditions, Predicted | str]) -> Scored:
         why = f"the run has no {c.figure.key}"
         return Scored(c.row, c.known, c.engine, quantity, value, None, why)
     causes = result.causes[c.figure.key]
-    return Scored(c.row, c.known, c.engine, quantity, value, found, "", causes)
+    ways = _under_each(c.known, c.figure, runs)
+    return Scored(c.row, c.known, c.engine, quantity, value, found, "", causes, ways)
+
+
+def _under_each(
+    known: Conditions, wanted: ScoredFigure, runs: Mapping[Conditions, Predicted | str]
+) -> dict[str, float]:
+    """The figure under each plausible way; empty if one of them has none."""
+    found = {}
+    for name, conditions_of_it in plausible(known).items():
+        result = runs[conditions_of_it]
+        value = None if isinstance(result, str) else predicted(wanted, result.figures)
+        if value is None:
+            return {}
+        found[name] = value
+    return found

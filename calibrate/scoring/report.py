@@ -19,6 +19,7 @@ from calibrate.scoring.errors import (
     groups,
     held,
     kind,
+    left_open,
     source,
 )
 from calibrate.scoring.predict import Scored
@@ -26,7 +27,15 @@ from calibrate.scoring.predict import Scored
 WORST = 5
 """Rows named for each kind of measurement."""
 
-TITLES = {"throughput": "throughput", "ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2EL"}
+TITLES = {
+    "throughput": "throughput",
+    "ttft": "TTFT",
+    "tpot": "TPOT",
+    "itl": "ITL",
+    "e2el": "E2EL",
+    "running": "running",
+    "bandwidth": "bandwidth",
+}
 
 
 class Split(NamedTuple):
@@ -95,6 +104,9 @@ def markdown(rows: Sequence[Scored]) -> str:
         IN_SAMPLE,
         "## By source, engine, GPU and model",
         _table(("source", "engine", "version", "GPU", "model"), groups(predicted, source)),
+        "## Where it is not published how requests were sent",
+        OPEN,
+        _left_open(predicted),
         "## Where predictions are worst",
         _worst(predicted),
         "## What was assumed",
@@ -151,6 +163,24 @@ def _splits(rows: Sequence[Scored]) -> str:
     return "\n".join(lines)
 
 
+OPEN = (
+    "Such rows are predicted under each plausible way: errors as bias and, after the slash, the "
+    "median of the absolute error. `between` is the share of measurements within the least and the "
+    "largest of these predictions. The tables above count the first way, unless the assumptions "
+    "below say why another one."
+)
+
+
+def _left_open(rows: Sequence[Scored]) -> str:
+    head = ("source", "of", "rows", "between", "under each way")
+    lines = [_line(head), _line(["---", "---", "---:", "---:", "---"])]
+    for name, quantity, found in left_open(rows):
+        ways = "; ".join(f"{way.name} {way.bias:+.0f} / {way.median:.0f}" for way in found.ways)
+        cells = (name, TITLES[quantity], f"{found.rows:,}", f"{found.between:.0f}", ways)
+        lines.append(_line(cells))
+    return "\n".join(lines)
+
+
 def _worst(rows: Sequence[Scored]) -> str:
     head = ("kind", "row", "conditions", "metric", "measured", "predicted", "error")
     lines = [_line(head), _line(["---"] * 4 + ["---:"] * 3)]
@@ -169,7 +199,7 @@ def _worst_cells(name: str, row: Scored) -> tuple[str, ...]:
         f"{published['weight_dtype']}, {published['isl']}/{published['osl'].split(' ')[0]}, "
         f"{published['batch_or_concurrency'] or published['request_rate_rps']}"
     )
-    unit = 1e3 if row.quantity != "throughput" else 1.0
+    unit = 1.0 if row.quantity in ("throughput", "running", "bandwidth") else 1e3
     figures = [f"{unit * value:,.4g}" for value in (row.measured, row.predicted) if value]
     place = f"{published.file}:{published.line}" if published.line else published.file
     error = f"{100 * (row.error or 0.0):+.0f}"

@@ -1,0 +1,82 @@
+"""Lists how requests may have been sent where a publisher does not say, and compares the outcomes.
+
+The time to first token depends on this more than on any kernel. A row whose client is not described
+is predicted under each of ``plausible``; its own prediction is the first of them, unless more is
+known of the publication. So are the two ends of prompt lengths that are not published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from calibrate.scoring.conditions import ROUNDS, UNPUBLISHED, Conditions, Lengths
+
+KEPT = "clients that wait for answers"
+SETTLED = "the same, without their first requests"
+BURST = "one burst, a request for each client"
+
+ENDS = (0.5, 2.0)
+"""Shares of an assumed length between which the true one is taken to be."""
+
+
+def plausible(known: Conditions) -> dict[str, Conditions]:
+    """By name, the conditions that ``known`` may stand for; none where all is published."""
+    if known.driver != "closed" or known.size is None:
+        return {}
+    if known.described:
+        return _lengths(known)
+    kept = replace(known, burst=False, requests=ROUNDS * known.size)
+    return {
+        KEPT: kept,
+        SETTLED: replace(kept, warm=True),
+        BURST: replace(kept, burst=True, requests=known.size),
+    }
+
+
+def _lengths(known: Conditions) -> dict[str, Conditions]:
+    """Both ends of the length of prompts, where only their kind is published."""
+    if not any(remark in known.assumed for _, remark in UNPUBLISHED.values()):
+        return {}
+    ends = [max(1, round(share * known.prompt.mean)) for share in ENDS]
+    return {
+        f"prompts of {tokens:,} tokens": replace(known, prompt=Lengths(tokens, tokens, varied=True))
+        for tokens in ends
+    }
+
+
+class Compared(NamedTuple):
+    """Errors of some rows under one of the plausible ways, in %: the median with its sign, and the
+    median of the absolute error."""
+
+    name: str
+    bias: float
+    median: float
+
+
+class LeftOpen(NamedTuple):
+    """What is left open by so many rows: the errors under each way, and for how many of them, in %,
+    the measurement is between the least and the largest prediction."""
+
+    rows: int
+    between: float
+    ways: tuple[Compared, ...]
+
+
+Outcome = tuple[float, Mapping[str, float]]
+"""A measurement, and its predictions by name."""
+
+
+def compared(outcomes: Sequence[Outcome]) -> LeftOpen:
+    """What is left open by rows, at least one, whose predictions have the same names."""
+    names = list(outcomes[0][1])
+    measured = np.array([value for value, _ in outcomes])
+    found = np.array([[ways[name] for name in names] for _, ways in outcomes])
+    errors = 100 * (found / measured[:, None] - 1)
+    between = (found.min(axis=1) <= measured) & (measured <= found.max(axis=1))
+    bias, size = np.median(errors, axis=0), np.median(np.abs(errors), axis=0)
+    ways = tuple(map(Compared, names, bias.tolist(), size.tolist()))
+    return LeftOpen(len(outcomes), float(100 * between.mean()), ways)

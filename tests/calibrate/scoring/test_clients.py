@@ -1,0 +1,142 @@
+"""Rows whose publishers leave open how they were measured, and what is known of whole sources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from calibrate.scoring import score_all
+from calibrate.scoring.clients import BURST, KEPT, SETTLED, compared, plausible
+from calibrate.scoring.conditions import Conditions, conditions
+from calibrate.scoring.document import to_document
+from calibrate.scoring.drivers import document
+from calibrate.scoring.errors import left_open
+from calibrate.scoring.figures import figure
+from calibrate.scoring.predict import Predicted, run
+from calibrate.scoring.report import markdown
+from sim.cli import app
+from tests.calibrate.scoring.test_scoring import row, write
+
+OPEN = {"n_requests": "", "notes": "client not described"}
+STEADY = {"arrival": "all at once, max_num_seqs running, steady state", "n_requests": "64"}
+
+
+def known(**changes: str) -> Conditions:
+    return conditions(row(**changes))
+
+
+class TestPlausible:
+    def test_a_described_client_leaves_nothing_open(self) -> None:
+        assert plausible(known()) == {}
+        assert plausible(known(**OPEN | {"notes": "num_prompts=10*conc"})) == {}
+        assert plausible(known(**STEADY)) == {}
+
+    def test_the_ways_of_a_client_that_is_not(self) -> None:
+        found = plausible(known(**OPEN))
+        assert list(found) == [KEPT, SETTLED, BURST]
+        runs = [document(each) for each in found.values()]
+        assert [each["workload"]["arrivals"]["kind"] for each in runs] == [
+            "closed",
+            "closed",
+            "burst",
+        ]
+        assert [(each["run"]["requests"], each["run"]["warmup"]) for each in runs] == [
+            (40, 0),
+            (40, 4),
+            (4, 0),
+        ]
+        assert found[KEPT] == known(**OPEN)
+
+    def test_a_protocol_that_is_assumed_is_open(self) -> None:
+        usual = "num_prompts=10*conc (the usual protocol; not stated row by row)"
+        assert list(plausible(known(n_requests="", notes=usual))) == [KEPT, SETTLED, BURST]
+
+    def test_both_ends_of_prompts_that_are_not_published(self) -> None:
+        found = plausible(known(**STEADY, isl="gpqa prompts (lengths not published)"))
+        assert {name: each.prompt.mean for name, each in found.items()} == {
+            "prompts of 125 tokens": 125,
+            "prompts of 500 tokens": 500,
+        }
+
+
+class TestSources:
+    def test_one_burst(self) -> None:
+        """As many requests as clients, in the publication that is known for it, and only there."""
+        named = {"engine": "sglang", "model": "Qwen/Qwen3-32B", "notes": "aic-auto-gap analysis"}
+        found = known(**OPEN | named)
+        assert (found.driver, found.burst, found.requests) == ("closed", True, 4)
+        assert document(found)["workload"]["arrivals"] == {"kind": "burst"}
+        assert found in plausible(found).values()
+        assert not known(**OPEN | named | {"engine": "vllm"}).burst
+
+    def test_cards_that_reach_each_other(self) -> None:
+        cards = {"engine": "TensorRT-LLM", "gpu": "L40S", "n_gpus": "4", "tp": "4"}
+        link = {"kind": "pcie", "peer_to_peer": True}
+        assert document(known(**cards))["fleet"]["link"] == link
+        assert "link" not in document(known(**cards | {"tp": "1"}))["fleet"]
+
+    def test_requests_of_an_offline_run(self) -> None:
+        found = known(arrival="all at t=0", n_requests="not stated")
+        assert found.requests == 3000
+        assert any("3,000 requests" in remark for remark in found.assumed)
+
+
+class TestSteady:
+    def test_figures_while_all_clients_are_busy(self) -> None:
+        """Four clients with requests alike: each gets a token per iteration but for the prompts."""
+        found = run(known(**STEADY))
+        assert isinstance(found, Predicted)
+        figures = found.figures
+        running, rate = figures["steady_running"], figures["steady_rate"]
+        assert running == pytest.approx(4, rel=0.02)
+        assert rate is not None
+        assert figures["decode_rate"] is not None
+        assert 0.8 * 4 * figures["decode_rate"] < rate < 4 * figures["decode_rate"]
+        # the mean over the whole run counts its start and its end, too
+        assert figures["output_throughput"] == pytest.approx(rate, rel=0.1)
+
+    def test_published_rates_are_those(self) -> None:
+        cells = row(**STEADY, metric="output_throughput", unit="out_tok/s")
+        assert figure(cells, conditions(cells)).key == "steady_rate"
+        cells = row(**STEADY, metric="running_mean", unit="requests")
+        assert figure(cells, conditions(cells))[:2] == ("running", "steady_running")
+
+    def test_bandwidth_of_the_weights(self) -> None:
+        """Llama 2 7B: 6.476e9 weights of layers on two GPUs, a head of 0.131e9 on each, 2 bytes."""
+        cells = row(
+            engine="gpt-fast", model="Llama-2-7B", weight_dtype="bf16", gpu="A100-SXM4-80GB",
+            arrival="single stream", batch_or_concurrency="1",
+            metric="achieved_bandwidth", unit="GB/s",
+        )  # fmt: skip
+        found = figure(cells, conditions(cells))
+        assert found.quantity == "bandwidth"
+        assert found.factor == pytest.approx(2 * (6.476e9 / 2 + 0.131e9), rel=0.001)
+
+
+def test_errors_under_each_way() -> None:
+    """Of two rows one is between both predictions."""
+    found = compared([(2.0, {"a": 1.0, "b": 3.0}), (4.0, {"a": 1.0, "b": 3.0})])
+    assert (found.rows, found.between) == (2, 50)
+    assert [(way.name, way.bias, way.median) for way in found.ways] == [
+        ("a", -62.5, 62.5),
+        ("b", 12.5, 37.5),
+    ]
+
+
+def test_ways_are_shown(tmp_path: Path) -> None:
+    """In JSON, on the page and in the terminal; the first of them is the prediction."""
+    table = write(tmp_path / "t.csv", {"n_requests": "not stated", "metric": "ttft_mean"}, {})
+    rows = score_all([table], jobs=1)
+    opened, told = to_document(rows)["rows"]
+    assert list(opened["ways"]) == [KEPT, SETTLED, BURST]
+    assert opened["ways"][KEPT] == opened["predicted"]
+    assert all(value > 0 for value in opened["ways"].values())
+    assert told["ways"] == {}
+    [(name, quantity, found)] = left_open(rows)
+    assert (quantity, found.rows) == ("ttft", 1)
+    assert f"| {name} | TTFT | 1 |" in markdown(rows)
+    shown = CliRunner().invoke(app, ["score", str(table), "--jobs", "1"]).stdout
+    assert "not published how requests were sent" in shown
+    assert BURST[:9] in shown
