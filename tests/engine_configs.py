@@ -56,7 +56,7 @@ GEMMA_3 = {
     **_HEADS,
     "num_hidden_layers": 4,
     "intermediate_size": 64,
-    "layer_types": [_LOCAL, _LOCAL, _LOCAL, _FULL],
+    "layer_types": [_LOCAL, _LOCAL, _FULL, _LOCAL],
     "sliding_window": 10,
     "query_pre_attn_scalar": 12,
     "tie_word_embeddings": True,
@@ -74,7 +74,8 @@ GPT_OSS = {
     "intermediate_size": 24,
     "num_local_experts": 4,
     "num_experts_per_tok": 2,
-    "layer_types": [_LOCAL, _FULL],
+    "num_hidden_layers": 4,
+    "layer_types": [_LOCAL, _FULL, _LOCAL, _FULL],
     "sliding_window": 7,
     "attention_bias": True,
 }

@@ -105,7 +105,7 @@ def trace(
     dtype, where = getattr(torch, DTYPES[precision]), device.torch_name
     contexts = [context + STAGGER * number for number in range(requests - 1)] + [PROMPT]
     blocks = sum(-(-tokens // BLOCK_SIZE) for tokens in contexts)
-    layer = replace(spec, layers=(replace(spec.layers[0], count=1),))
+    layer = replace(spec, layers=(replace(spec.layers[0], count=1, places=()),))
     if layer.parameters * dtype.itemsize > device.free_memory():
         raise UsageError(
             f"one layer and the vocabulary of {spec.name} take "

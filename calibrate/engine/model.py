@@ -2,8 +2,7 @@
 
 RMS norms, rotary positions, grouped-query attention (through windows and with sinks, where layers
 have them) or latent attention, and gated MLPs or mixtures of experts. How tokens attend is passed
-in, so that the model does not know which sequence a token belongs to. Layers run group by group of
-the spec, which does not say in which order a model has them.
+in, so that the model does not know which sequence a token belongs to.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from sim.specs.grouped_query import GroupedQuery
 from sim.specs.latent import Latent
 from sim.specs.layers import LayerGroup
 from sim.specs.model import ModelSpec
+from sim.specs.stages import kinds_of_layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Transformer:
         scale = None if spec.tie_word_embeddings else 1.0
         self.embedding = draw.matrix(spec.vocab_size, spec.hidden_size, scale=scale)
         self.layers = [
-            _layer(group, arithmetic, draw) for group in spec.layers for _ in range(group.count)
+            _layer(spec.layers[kind], arithmetic, draw) for kind in kinds_of_layers(spec)
         ]
         self.last_norm = draw.norm(spec.hidden_size)
         tied = spec.tie_word_embeddings

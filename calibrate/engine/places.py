@@ -20,6 +20,7 @@ from sim.specs.grouped_query import GroupedQuery
 from sim.specs.latent import Latent
 from sim.specs.layers import Attention
 from sim.specs.model import ModelSpec
+from sim.specs.stages import kinds_of_layers
 from sim.specs.window import Window
 
 
@@ -57,7 +58,7 @@ def groups_of(kv: Allocator) -> tuple[KvGroup, ...]:
 def kv_places(spec: ModelSpec, groups: Sequence[KvGroup] | None = None) -> KvPlaces:
     """Where the layers of ``spec`` keep their tokens; without ``groups``, all in one that gives
     nothing back. UsageError for layers that keep tokens of different sizes."""
-    attentions = [group.attention for group in spec.layers for _ in range(group.count)]
+    attentions = [spec.layers[kind].attention for kind in kinds_of_layers(spec)]
     parts = {_parts(spec, attention) for attention in attentions}
     if len(parts) > 1:
         raise UsageError(

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import lsq_linear
@@ -109,7 +109,8 @@ def _samples(
     whole = catalog.model(setting.model)
     for layers in sorted({max(1, whole.num_layers // FEWER), whole.num_layers}):
         path = folder / f"layers-{layers}.json"
-        path.write_text(json.dumps(config(whole, layers), indent=2) + "\n", encoding="utf-8")
+        fewer = shortened(setting.model, whole, layers)
+        path.write_text(json.dumps(fewer, indent=2) + "\n", encoding="utf-8")
         sizes = {1, 2, setting.batch // 2, setting.batch} - {0}
         for sequences in sorted(sizes):
             yield from _burst(device, setting, path, gpu, layers, sequences)
@@ -138,6 +139,21 @@ def _burst(
     for (outputs, new), found in kinds.items():
         took, predicted = (median(column) for column in zip(*found, strict=True))
         yield HostSample(layers, outputs, new, took, predicted)
+
+
+def shortened(name: str, model: ModelSpec, layers: int) -> dict[str, Any]:
+    """The ``config.json`` of the model called ``name`` with its first ``layers`` layers. UsageError
+    for one of the catalogue whose layers are not all alike and dense."""
+    if name in catalog.names("models"):
+        return config(model, layers)
+    found: dict[str, Any] = json.loads(Path(name).read_text(encoding="utf-8"))
+    inner = found.get("text_config", found)
+    whole = inner["num_hidden_layers"]
+    for key, value in inner.items():
+        if isinstance(value, list) and len(value) == whole:
+            inner[key] = value[:layers]
+    inner["num_hidden_layers"] = layers
+    return found
 
 
 def config(model: ModelSpec, layers: int) -> dict[str, object]:

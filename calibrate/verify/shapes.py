@@ -7,11 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from calibrate.bench import copies, decode_attention, elementwise, gemm, prefill_attention
+from calibrate.bench import (
+    copies,
+    decode_attention,
+    elementwise,
+    experts,
+    gemm,
+    latent_attention,
+    prefill_attention,
+    window_attention,
+)
 from calibrate.bench.base import BenchPoint, rows_for
+from calibrate.bench.experts import ExpertShape
 from calibrate.bench.heads import Heads
-from calibrate.dense import dense_layer
+from calibrate.bench.latent_attention import LatentShape
 from calibrate.verify.traffic import BLOCK_SIZE, TrafficSetting
+from sim.errors import UsageError
+from sim.specs.dense_mlp import DenseMlp
+from sim.specs.experts import MixtureOfExperts
+from sim.specs.grouped_query import GroupedQuery
+from sim.specs.latent import Latent
+from sim.specs.layers import Attention, LayerGroup, Mlp
 from sim.specs.model import ModelSpec
 
 LENGTHS = (1, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
@@ -33,27 +49,30 @@ COPIED = tuple(2**exponent for exponent in (20, 24, 26))
 
 def points(model: ModelSpec, setting: TrafficSetting, kind: str) -> Iterator[BenchPoint]:
     """Every operator of the pass on a device of that ``kind``, within the lengths and batches of
-    ``setting``."""
+    ``setting``. UsageError for layers that have no benchmark."""
+    met = set()
+    for point in _points(model, setting, kind):
+        if point.key not in met:
+            met.add(point.key)
+            yield point
+
+
+def _points(model: ModelSpec, setting: TrafficSetting, kind: str) -> Iterator[BenchPoint]:
     precision, batch = setting.precision, setting.batch
     most = max(setting.chunk, batch * setting.prompt[1])
     rows = [m for m in rows_for(kind) if m <= min(most, LONG)]
     rows = [m for m in rows if m <= 2 * batch or m in LENGTHS]
-    for name, (n, k) in gemm.layer_shapes(model, 1).items():
+    head = (model.vocab_size, model.hidden_size)
+    for shape in (*products(model), head):
         for m in rows:
-            if name != "head" or m <= batch:
-                yield gemm.point(precision, m, n, k)
-        if name != "head":
-            yield gemm.point(precision, most, n, k)
-    yield from _attention(model, setting)
-    attention, mlp, _ = dense_layer(model)
-    widths = {
-        "norm": model.hidden_size,
-        "embedding": model.hidden_size,
-        "activation": mlp.intermediate_size,
-        "rotary": attention.query_size + attention.kv_size,
-        "kv_write": 2 * attention.kv_size,
-    }
-    for operator, width in widths.items():
+            if shape is not head or m <= batch:
+                yield gemm.point(precision, m, *shape)
+        if shape is not head:
+            yield gemm.point(precision, most, *shape)
+    for group in model.layers:
+        yield from _attention(group.attention, setting)
+        yield from _experts(model.hidden_size, group.mlp, setting, [*rows, most])
+    for operator, width in _widths(model):
         for m in rows[:: max(1, len(rows) // MOVED)]:
             yield elementwise.stream_point(operator, precision, m, width)
     for m in sorted({batch, *SAMPLED}):
@@ -62,18 +81,115 @@ def points(model: ModelSpec, setting: TrafficSetting, kind: str) -> Iterator[Ben
         yield copies.memory_point("memory", precision, size)
 
 
-def _attention(model: ModelSpec, setting: TrafficSetting) -> Iterator[BenchPoint]:
+def products(model: ModelSpec) -> list[tuple[int, int]]:
+    """(n, k) of each different matrix of the layers, experts left out."""
+    found = [shape for group in model.layers for shape in _of_layer(model.hidden_size, group)]
+    return list(dict.fromkeys(found))
+
+
+def _of_layer(hidden: int, group: LayerGroup) -> Iterator[tuple[int, int]]:
+    attention, mlp = group.attention, group.mlp
+    if isinstance(attention, GroupedQuery):
+        yield attention.projected, hidden
+        yield hidden, attention.query_size
+    elif type(attention) is Latent:
+        yield attention.down_size, hidden
+        yield attention.num_heads * attention.key_size, attention.q_lora_rank or hidden
+        yield attention.num_heads * attention.up_size, attention.kv_lora_rank
+        yield hidden, attention.num_heads * attention.v_head_dim
+    else:
+        raise _unmeasured("attention")
+    if isinstance(mlp, DenseMlp):
+        yield from _dense(hidden, mlp.intermediate_size, mlp.mlp_matrices)
+    elif isinstance(mlp, MixtureOfExperts):
+        yield mlp.num_experts, hidden
+        if mlp.shared_intermediate_size:
+            yield from _dense(hidden, mlp.shared_intermediate_size, mlp.mlp_matrices)
+    else:
+        raise _unmeasured("an MLP")
+
+
+def _dense(hidden: int, inner: int, matrices: int) -> Iterator[tuple[int, int]]:
+    yield (matrices - 1) * inner, hidden
+    yield hidden, inner
+
+
+def _unmeasured(what: str) -> UsageError:
+    return UsageError(
+        f"model: it has layers with {what} of a kind that is not measured; choose a model with "
+        "grouped-query or latent attention and dense or mixed MLPs"
+    )
+
+
+def _widths(model: ModelSpec) -> Iterator[tuple[str, int]]:
+    """Operators that move data, and their widths."""
+    yield "norm", model.hidden_size
+    yield "embedding", model.hidden_size
+    for group in model.layers:
+        attention, mlp = group.attention, group.mlp
+        if isinstance(attention, GroupedQuery):
+            yield "rotary", attention.query_size + attention.kv_size
+            yield "kv_write", 2 * attention.kv_size
+        if isinstance(mlp, DenseMlp):
+            yield "activation", mlp.intermediate_size
+        elif isinstance(mlp, MixtureOfExperts) and mlp.shared_intermediate_size:
+            yield "activation", mlp.shared_intermediate_size
+
+
+def _attention(attention: Attention, setting: TrafficSetting) -> Iterator[BenchPoint]:
     """Decodes, whole prompts, and chunks behind a context."""
-    heads = Heads.of(model)
-    precision, batch = setting.precision, setting.batch
-    longest = -(-setting.longest // BLOCK_SIZE) * BLOCK_SIZE
-    lengths = sorted({*(n for n in LENGTHS if n <= longest and n not in (24, 48)), longest})
-    for context in lengths:
-        for decodes in sorted({1, batch}):
-            yield decode_attention.point(precision, decodes, context, heads)
+    precision = setting.precision
+    decodes, prompts = list(_decodes(setting)), list(_prompts(setting))
+    if isinstance(attention, GroupedQuery):
+        heads = Heads(attention.num_heads, attention.num_kv_heads, attention.head_dim)
+        window = attention.sliding_window
+        for batch, context in decodes:
+            yield decode_attention.point(precision, batch, context, heads)
+            if window is not None:
+                yield window_attention.decode_point(precision, batch, context, window, heads)
+        for batch, tokens, context in prompts:
+            yield prefill_attention.point(precision, batch, tokens, context, heads)
+            if window is not None and tokens + context > window:
+                sizes = batch, tokens, context
+                yield window_attention.prefill_point(precision, *sizes, window, heads)
+    elif isinstance(attention, Latent):
+        sizes = attention.kv_lora_rank, attention.qk_rope_head_dim, attention.v_head_dim
+        shape = LatentShape(attention.num_heads, *sizes)
+        for batch, context in decodes:
+            yield latent_attention.decode_point(precision, batch, context, shape)
+        for batch, tokens, context in prompts:
+            yield latent_attention.prefill_point(precision, batch, tokens, context, shape)
+
+
+def _decodes(setting: TrafficSetting) -> Iterator[tuple[int, int]]:
+    """(sequences, context)."""
+    for context in _lengths(setting):
+        for sequences in sorted({1, setting.batch}):
+            yield sequences, context
+
+
+def _prompts(setting: TrafficSetting) -> Iterator[tuple[int, int, int]]:
+    """(prompts, tokens of each, context of each)."""
+    lengths = _lengths(setting)
     prompts = [n for n in lengths if n <= setting.prompt[1]] or lengths[:1]
     for tokens in prompts:
-        for many in sorted({1, min(4, batch)}):
-            yield prefill_attention.point(precision, many, tokens, 0, heads)
-        for context in (n for n in prompts[1::2] if n + tokens <= longest):
-            yield prefill_attention.point(precision, 1, tokens, context, heads)
+        for many in sorted({1, min(4, setting.batch)}):
+            yield many, tokens, 0
+        for context in (n for n in prompts[1::2] if n + tokens <= lengths[-1]):
+            yield 1, tokens, context
+
+
+def _lengths(setting: TrafficSetting) -> list[int]:
+    longest = -(-setting.longest // BLOCK_SIZE) * BLOCK_SIZE
+    return sorted({*(n for n in LENGTHS if n <= longest and n not in (24, 48)), longest})
+
+
+def _experts(
+    hidden: int, mlp: Mlp, setting: TrafficSetting, rows: list[int]
+) -> Iterator[BenchPoint]:
+    """The routed experts, chosen as evenly as random weights choose them."""
+    if isinstance(mlp, MixtureOfExperts):
+        sizes = mlp.moe_intermediate_size, mlp.experts_per_token, mlp.num_experts
+        shape = ExpertShape(hidden, *sizes, mlp.mlp_matrices)
+        for tokens in rows:
+            yield experts.point(setting.precision, shape, tokens, shared=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,9 +16,11 @@ from statistics import fmean
 from typing import Any
 
 from sim import catalog
+from sim.memory.groups import group_size
 from sim.scenario import Scenario, load_scenario
 from sim.schedulers import POLICIES
 from sim.simulation import simulate
+from sim.specs.window import Window
 
 TRACES = ("burst", "closed", "poisson")
 BATCHINGS = tuple(POLICIES)
@@ -78,8 +81,9 @@ class VerifyTrace:
 def scenario(
     setting: TrafficSetting, trace: VerifyTrace, batching: str, gpu: Path | str, engine: Path | str
 ) -> Scenario:
-    """``trace`` under ``batching``, with enough memory that no request is ever preempted."""
-    blocks = setting.batch * -(-setting.longest // BLOCK_SIZE)
+    """``trace`` under ``batching``, with enough memory that no request is ever preempted: whole
+    sequences in each group of layers."""
+    blocks = setting.batch * -(-setting.longest // BLOCK_SIZE) * _groups(setting.model)
     return load_scenario(
         {
             "name": f"{trace.name}-{batching}",
@@ -103,6 +107,18 @@ def scenario(
             "run": {"requests": trace.requests},
         }
     )
+
+
+def _groups(name: str) -> int:
+    """Groups of layers that take blocks of their own (``sim.memory.groups``)."""
+    model = catalog.model(name)
+    if not model.windows:
+        return 1
+    counts: Counter[Window | None] = Counter()
+    for group in model.layers:
+        counts[group.attention.window] += group.count
+    size = group_size(counts.values())
+    return sum(-(-count // size) for count in counts.values())
 
 
 def trace_of(name: str, setting: TrafficSetting, gpu: Path, engine: Path) -> VerifyTrace:

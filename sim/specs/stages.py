@@ -32,7 +32,7 @@ def stages_of(model: ModelSpec, stages: int) -> tuple[ModelSpec, ...]:
         )
     if stages == 1:
         return (model,)
-    kinds, found, first = _kinds(model), [], 0
+    kinds, found, first = kinds_of_layers(model), [], 0
     for number, count in enumerate(layers_of_stages(model.num_layers, stages)):
         own = Counter(kinds[first : first + count])
         first += count
@@ -45,7 +45,7 @@ def stages_of(model: ModelSpec, stages: int) -> tuple[ModelSpec, ...]:
     return tuple(found)
 
 
-def _kinds(model: ModelSpec) -> list[int]:
+def kinds_of_layers(model: ModelSpec) -> list[int]:
     """The group of each layer, by its number among those of the model."""
     kinds = [-1] * model.num_layers
     for kind, group in enumerate(model.layers):

@@ -29,6 +29,8 @@ from calibrate.verify.course import Pace
 from calibrate.verify.disturbance import DisturbanceCounts, Watch
 from sim import catalog
 from sim.commands.calibrate import app
+from sim.simulation import prepare
+from tests.engine_configs import CONFIGS
 from tests.engine_fixtures import llama
 
 CONFIG = llama(
@@ -165,6 +167,49 @@ def test_a_model_with_fewer_layers_is_the_same_otherwise(model: Path, tmp_path: 
         assert fewer.num_layers == 3
         assert replace(fewer.layers[0], count=spec.num_layers) == spec.layers[0]
         assert fewer.head_parameters() == spec.head_parameters()
+
+
+@pytest.mark.parametrize(
+    ("name", "operators"),
+    [
+        ("mixtral", {"moe"}),
+        ("gemma-3", {"window_decode", "window_prefill", "activation"}),
+        ("deepseek-v3", {"moe", "mla_decode", "mla_prefill", "activation"}),
+    ],
+)
+def test_points_cover_experts_windows_and_latents(
+    tmp_path: Path, name: str, operators: set[str]
+) -> None:
+    path = tmp_path / "kind.json"
+    path.write_text(json.dumps(CONFIGS[name]))
+    spec = catalog.model(path)
+    points = list(shapes.points(spec, setting(path), "cpu"))
+    newer = {"moe", "mla_decode", "mla_prefill", "window_decode", "window_prefill", "activation"}
+    assert newer & {point.operator for point in points} == operators
+    assert len({point.key for point in points}) == len(points)
+    counted = {(p.shape["n"], p.shape["k"]) for p in points if p.operator == "gemm"}
+    head = (spec.vocab_size, spec.hidden_size)
+    assert {*shapes.products(spec), head} == counted
+
+
+def test_a_model_of_other_layers_keeps_its_first_ones(tmp_path: Path) -> None:
+    path = tmp_path / "kind.json"
+    path.write_text(json.dumps(CONFIGS["gemma-3"]))
+    spec = catalog.model(path)
+    path.write_text(json.dumps(host.shortened(str(path), spec, 3)))
+    fewer = catalog.model(path)
+    assert [group.count for group in spec.layers] == [3, 1]
+    assert [group.count for group in fewer.layers] == [2, 1]
+    assert [group.attention for group in fewer.layers] == [g.attention for g in spec.layers]
+
+
+def test_windows_leave_memory_for_each_group_of_layers(tmp_path: Path) -> None:
+    path = tmp_path / "kind.json"
+    path.write_text(json.dumps(CONFIGS["gemma-3"]))  # three layers with a window, one without
+    chosen = setting(path)
+    trace = traffic.trace_of("burst", chosen, Path("h100-sxm"), Path("reference"))
+    made = traffic.scenario(chosen, trace, "static", "h100-sxm", "reference")
+    assert prepare(made).only.capacity.num_gpu_blocks == 3 * 2 * 4
 
 
 def test_traces_are_as_long_as_they_should_be_by_prediction(model: Path, tmp_path: Path) -> None:
