@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibrate.inspection import grid
+from calibrate.inspection import experts, grid
 from calibrate.inspection.curves import describe
 from calibrate.inspection.find import FoundProfile
 from calibrate.inspection.kernels import score_document
-from sim.cost.kernels.choice import choose
+from sim.cost.kernels.choice import EXPERTS, choose
 from sim.cost.kernels.form import Floats
 from sim.specs.profile import KernelFit
 
@@ -74,15 +74,16 @@ def _names(found: FoundProfile) -> Iterator[tuple[str, str]]:
 
 def _pair(first: FoundProfile, second: FoundProfile, operator: str, precision: str) -> Pair:
     one, other = (found.profile.kernels[operator][precision] for found in (first, second))
-    shape = grid.shapes(operator, grid.meet(one.ranges, other.ranges))
-    times = [_times(found, operator, precision, shape) for found in (first, second)]
-    if times[0] is None or times[1] is None:
-        why = "no form of this version prices both"
+    why = _not_to_be_compared(first, second, operator, precision)
+    if why:
         return Pair(operator, precision, one, other, None, why)
-    if not len(times[0]):
+    shape = grid.shapes(operator, grid.meet(one.ranges, other.ranges))
+    count = len(next(iter(shape.values())))
+    if not count:
         why = "no usual shape was measured in both"
         return Pair(operator, precision, one, other, None, why)
-    ratio = times[1] / times[0]
+    before, after = (_times(found, operator, precision, shape) for found in (first, second))
+    ratio = after / before
     furthest = int(np.argmax(np.abs(np.log(ratio))))
     p10, median, p90 = np.percentile(ratio, (10, 50, 90)).tolist()
     at = describe({name: float(column[furthest]) for name, column in shape.items()})
@@ -90,13 +91,30 @@ def _pair(first: FoundProfile, second: FoundProfile, operator: str, precision: s
     return Pair(operator, precision, one, other, ratios, "")
 
 
-def _times(
-    found: FoundProfile, operator: str, precision: str, shape: dict[str, Floats]
-) -> Floats | None:
+def _not_to_be_compared(
+    first: FoundProfile, second: FoundProfile, operator: str, precision: str
+) -> str:
+    """Why the two fits cannot be compared, whatever the shape; empty if they can."""
+    for letter, found in (("A", first), ("B", second)):
+        fit = found.profile.kernels[operator][precision]
+        choice = choose(operator, precision, found.gpu, fit.form)
+        if choice is None:
+            return f"this version has no form for that of {letter}"
+        if not choice.suits(fit):
+            return f"the parameters of {letter} are not those of its form"
+        known = grid.variables(operator)
+        if operator not in EXPERTS and not set(choice.form.variables) <= known:
+            return "there is no grid of usual shapes for it"
+    return ""
+
+
+def _times(found: FoundProfile, operator: str, precision: str, shape: dict[str, Floats]) -> Floats:
+    """Seconds of every shape."""
     fit = found.profile.kernels[operator][precision]
+    if operator in EXPERTS:
+        return experts.times(operator, precision, found.gpu, fit, shape).seconds
     choice = choose(operator, precision, found.gpu, fit.form)
-    if choice is None or not choice.suits(fit) or not set(choice.form.variables) <= set(shape):
-        return None
+    assert choice is not None
     return choice.form.price(fit, shape, choice.ceilings)
 
 

@@ -13,18 +13,27 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.inspection import grid
+from calibrate.inspection import experts, grid
 from calibrate.inspection.measured import Points
-from sim.cost.kernels.choice import Choice, work
+from sim.cost.kernels.choice import EXPERTS, Choice, work
 from sim.cost.kernels.form import Floats
+from sim.specs.gpu import GpuSpec
 from sim.specs.profile import KernelFit
+
+PLAIN = ("gemm", "decode_attention", "prefill_attention")
 
 SWEPT: Mapping[str, str] = {
     "gemm": "m",
     "decode_attention": "context",
     "prefill_attention": "tokens",
+    **dict.fromkeys(("mla_decode", "dsa_decode", "window_decode"), "context"),
+    **dict.fromkeys(("mla_prefill", "dsa_prefill", "window_prefill"), "tokens"),
+    **dict.fromkeys(EXPERTS, "tokens"),
 }
 """The variable along which an operator is drawn; ``bytes`` for all others."""
+
+SPREAD = tuple(name for name in SWEPT if name not in PLAIN)
+"""Those whose curves are of shapes all over the grid."""
 
 MOST_CURVES = 4
 LEAST_ALONG = 3
@@ -46,13 +55,20 @@ class KernelCurve(NamedTuple):
 
 
 def curves(
-    operator: str, precision: str, choice: Choice, fit: KernelFit, points: Points | None
+    operator: str,
+    precision: str,
+    gpu: GpuSpec,
+    choice: Choice,
+    fit: KernelFit,
+    points: Points | None,
 ) -> list[KernelCurve]:
     """Up to ``MOST_CURVES`` lines of one fit."""
     variable = SWEPT.get(operator, "bytes")
     if variable not in fit.ranges:
         return []
-    held = [name for name in choice.form.variables if name != variable]
+    routed = operator in EXPERTS
+    names = experts.COLUMNS if routed else choice.form.variables
+    held = [name for name in names if name != variable]
     chosen = _measured(points, variable, held) if points is not None else []
     chosen = chosen or _usual(operator, held, fit.ranges)
     at = grid.along(*fit.ranges[variable])
@@ -61,8 +77,11 @@ def curves(
         fixed = dict(zip(held, values, strict=True))
         shape = {name: np.full(len(at), value) for name, value in fixed.items()}
         shape[variable] = at
-        seconds = choice.form.price(fit, shape, choice.ceilings)
-        flop, moved = work(operator, precision, shape)
+        if routed:
+            seconds, flop, moved = experts.times(operator, precision, gpu, fit, shape)
+        else:
+            seconds = choice.form.price(fit, shape, choice.ceilings)
+            flop, moved = work(operator, precision, shape)
         measured_at = measured = np.zeros(0)
         if points is not None:
             on = _on(points, fixed)
@@ -85,9 +104,14 @@ def _measured(points: Points, variable: str, held: list[str]) -> list[tuple[floa
 
 
 def _usual(operator: str, held: list[str], ranges: grid.Ranges) -> list[tuple[float, ...]]:
-    """Usual layers: products by projection, decode by batch, prompts by what is cached before."""
+    """Usual layers: products by projection, decode by batch, prompts by what is cached before; of
+    other layers whatever differs, spread over the grid."""
     if not held:
         return [()]
+    if operator in SPREAD:
+        table = grid.shapes(operator, ranges)
+        found = sorted(set(zip(*(table[name].tolist() for name in held), strict=True)))
+        return found[:: max(1, -(-len(found) // MOST_CURVES))]
     if operator == "gemm":
         return grid.usual(operator, ("n", "k"), ranges)
     if operator == "all_reduce":
@@ -127,6 +151,7 @@ def describe(shape: Mapping[str, float]) -> str:
         if name not in ("q_heads", "kv_heads", "head_dim")
         and not (name == "skew" and value == 1)
         and not (name == "context" and value == 0)
+        and not (name in ("gpus", "ranks") and value == 1)
     ]
     if "head_dim" in shape:
         heads = (shape[name] for name in ("q_heads", "kv_heads", "head_dim"))

@@ -23,7 +23,8 @@ from calibrate.inspection.kernels import (
     score_document,
 )
 from calibrate.inspection.measured import Measured
-from sim.cost.kernels.choice import ARITHMETIC, work
+from sim.cost.kernels import moe
+from sim.cost.kernels.choice import ARITHMETIC, EXPERTS, work
 from sim.cost.kernels.form import Floats, inside
 from sim.cost.measured import arithmetic_of
 from sim.specs.gpu import GpuSpec
@@ -56,7 +57,7 @@ def document(found: FoundProfile, measured: Measured | None) -> dict[str, Any]:
         "errors": [_errors(kernel, measured) for kernel in listed],
         "regimes": _regimes(listed),
         "parameters": parameters(listed),
-        "curves": [entry for kernel in listed for entry in _curves(kernel)],
+        "curves": [entry for kernel in listed for entry in _curves(found.gpu, kernel)],
         "roofline": _roofline(found.gpu, listed),
         "measurements": None if measured is None else _measurements(measured),
         "notes": notes,
@@ -143,11 +144,11 @@ def _regimes(listed: list[Kernel]) -> dict[str, list[str]]:
     return {operator: sorted(names, key=regime_order) for operator, names in found.items()}
 
 
-def _curves(kernel: Kernel) -> Iterator[dict[str, Any]]:
+def _curves(gpu: GpuSpec, kernel: Kernel) -> Iterator[dict[str, Any]]:
     if kernel.choice is None:
         return
     drawn: list[KernelCurve] = curves(
-        kernel.operator, kernel.precision, kernel.choice, kernel.fit, kernel.points
+        kernel.operator, kernel.precision, gpu, kernel.choice, kernel.fit, kernel.points
     )
     for curve in drawn:
         yield {
@@ -178,11 +179,18 @@ def _ceilings(gpu: GpuSpec, listed: list[Kernel]) -> list[dict[str, Any]]:
 def _peaks(gpu: GpuSpec, listed: list[Kernel]) -> dict[str, float]:
     """Peak FLOP/s of the precisions in which the fitted operators multiply."""
     used = [
-        "bf16" if kernel.operator != "gemm" else arithmetic_of(kernel.precision)
+        _multiplied_in(kernel)
         for kernel in listed
         if kernel.choice is not None and kernel.operator in ARITHMETIC
     ]
     return {p: gpu.flops(p) for p in dict.fromkeys(used)}
+
+
+def _multiplied_in(kernel: Kernel) -> str:
+    """The precision of the arithmetic of a fit's ceiling."""
+    if kernel.operator in EXPERTS:
+        return moe.FORMATS[kernel.precision].arithmetic
+    return "bf16" if kernel.operator != "gemm" else arithmetic_of(kernel.precision)
 
 
 def _roofline(gpu: GpuSpec, listed: list[Kernel]) -> dict[str, Any]:

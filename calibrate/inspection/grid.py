@@ -10,6 +10,8 @@ from itertools import product
 
 import numpy as np
 
+from calibrate.inspection import experts
+from sim.cost.kernels.choice import EXPERTS
 from sim.cost.kernels.form import Floats
 
 Ranges = Mapping[str, tuple[float, float]]
@@ -33,12 +35,15 @@ POWERS: Mapping[str, tuple[float, ...]] = {
     "bytes": tuple(4.0**e for e in range(5, 16)),
     "gpus": (2, 4, 8),
     "q_heads": (8, 16, 64, 128),
+    "window": (128, 512, 1024, 4096),
 }
 CONTEXTS: Mapping[str, tuple[float, ...]] = {
     "decode_attention": (128, 512, 2048, 8192, 32768, 131072),
     "prefill_attention": (0, 1024, 4096, 32768),
     "mla_decode": (128, 512, 2048, 8192, 32768, 131072),
     "dsa_decode": (128, 512, 2048, 8192, 32768, 131072),
+    "window_decode": (64, 128, 1024, 8192, 32768),
+    "window_prefill": (0, 1024, 4096, 16384),
 }
 _LATENT = {"latent": 512.0, "rope": 64.0}
 _INDEXED = {**_LATENT, "index_heads": 64.0, "index_dim": 128.0, "topk": 2048.0}
@@ -68,6 +73,8 @@ def shapes(operator: str, ranges: Ranges) -> dict[str, Floats]:
 
     The columns are empty where no usual shape lies within.
     """
+    if operator in EXPERTS:
+        return experts.shapes(operator, ranges)
     columns = [name for group in _groups(operator) for name in group]
     rows = [
         row for row in _rows(operator, ranges) if _plausible(dict(zip(columns, row, strict=True)))
@@ -78,6 +85,12 @@ def shapes(operator: str, ranges: Ranges) -> dict[str, Floats]:
         found["kv_heads"] = found["q_heads"]
     constant = CONSTANT.get(operator, {})
     return {**found, **{name: np.full(len(table), value) for name, value in constant.items()}}
+
+
+def variables(operator: str) -> set[str]:
+    """The columns of ``shapes`` of an operator."""
+    nothing: Ranges = {}
+    return set(shapes(operator, nothing))
 
 
 def _groups(operator: str) -> tuple[tuple[str, ...], ...]:
@@ -91,6 +104,8 @@ def _groups(operator: str) -> tuple[tuple[str, ...], ...]:
         "mla_prefill": (("batch",), ("tokens",), ("q_heads",)),
         "dsa_decode": (("batch",), ("context",), ("q_heads",)),
         "dsa_prefill": (("batch",), ("tokens",), ("q_heads",)),
+        "window_decode": (("batch",), ("context",), ("window",), heads),
+        "window_prefill": (("batch",), ("tokens",), ("context",), ("window",), heads),
         "all_reduce": (("bytes",), ("gpus",)),
     }
     return known.get(operator, (("bytes",),))
@@ -138,6 +153,8 @@ def _plausible(shape: Mapping[str, float]) -> bool:
     if shape["q_heads"] % shape["kv_heads"]:
         return False
     held = shape["context"] + shape.get("tokens", 0)
+    if "tokens" in shape and held <= shape.get("window", 0):
+        return False  # the window hides nothing
     cache = 4 * shape["batch"] * held * shape["kv_heads"] * shape["head_dim"]
     return cache <= CACHE and shape["batch"] * shape.get("tokens", 0) <= MOST_PROMPT
 

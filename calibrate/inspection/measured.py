@@ -17,16 +17,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrate.bench.routing import COUNTS, whole_shape
+from calibrate.measurements import EARLIER, SEPARATOR, SHAPE
 from sim.cost.kernels.form import Floats
 from sim.errors import UsageError
 
-VARIABLES = (
-    *("m", "n", "k", "batch", "tokens", "context", "skew", "q_heads", "kv_heads", "head_dim"),
-    *("bytes", "gpus"),
-)
-NEEDED = ("operator", "precision", "kernel", *VARIABLES, "seconds", "low", "high", "status")
+VARIABLES = SHAPE
+NEEDED = ("operator", "precision", "kernel", *EARLIER, "seconds", "low", "high", "status")
 USABLE = ("ok", "noisy")
 
+ABSENT_CELLS = dict.fromkeys(VARIABLES, "")
 ABSENT = {"skew": 1.0, "context": 0.0}
 """What a variable means where a measurement does not name it."""
 
@@ -118,7 +118,7 @@ def _rows(path: Path) -> tuple[list[dict[str, str]], int]:
                 if None in row or None in row.values() or not _sensible(row):
                     broken += 1
                 elif not row.get("purpose") and len(rows) < MOST_ROWS:
-                    rows.append(row)
+                    rows.append(ABSENT_CELLS | row)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
     except csv.Error as error:
@@ -129,7 +129,7 @@ def _rows(path: Path) -> tuple[list[dict[str, str]], int]:
 def _sensible(row: Mapping[str, str]) -> bool:
     if row["status"] not in USABLE:
         return bool(row["status"])
-    numbers = [_number(row[name]) for name in ("seconds", *VARIABLES) if row[name]]
+    numbers = [_number(row[name]) for name in ("seconds", *VARIABLES) if row.get(name)]
     return bool(row["seconds"]) and all(isfinite(n) and n >= 0 for n in numbers) and numbers[0] > 0
 
 
@@ -145,6 +145,8 @@ def _points(rows: Sequence[Mapping[str, str]]) -> Points:
         return np.array([_number(row[name]) for row in rows])
 
     shape = {name: column(name) for name in VARIABLES}
+    if rows[0]["operator"] == "moe":
+        shape |= _drawn(shape, [row["kernel"] for row in rows])
     given = {
         name: np.where(np.isnan(values), ABSENT.get(name, nan), values)
         for name, values in shape.items()
@@ -157,6 +159,17 @@ def _points(rows: Sequence[Mapping[str, str]]) -> Points:
         [row["kernel"] for row in rows],
         [row["status"] == "noisy" for row in rows],
     )
+
+
+def _drawn(shape: Mapping[str, Floats], kernels: Sequence[str]) -> dict[str, Floats]:
+    """What fell to the experts at each point, which its law says."""
+    found = []
+    for at, kernel in enumerate(kernels):
+        law = kernel.partition(SEPARATOR)[0]
+        own = {name: float(v[at]) for name, v in shape.items() if isfinite(v[at])}
+        found.append(whole_shape("moe", own, law))
+    names = ("ranks", *COUNTS)
+    return {name: np.array([each.get(name, nan) for each in found]) for name in names}
 
 
 def _meta(path: Path) -> Mapping[str, object]:

@@ -284,7 +284,7 @@ def test_what_only_one_has_and_what_cannot_be_compared(tmp_path):
     found = json.loads(invoke("diff", one, two, "--json").output)
     assert [entry["why"] for entry in found["operators"]] == [
         "no usual shape was measured in both",
-        "no form of this version prices both",
+        "the parameters of A are not those of its form",
     ]
     assert [entry["ratio"] for entry in found["operators"]] == [None, None]
     assert (found["only_first"], found["only_second"]) == ([], ["gemm fp8"])

@@ -20,3 +20,17 @@ def test_latent_attention_is_compared_over_usual_shapes() -> None:
             ratio = found[operator, precision]
             assert ratio["shapes"] > 10
             assert 1 / 1.5 < ratio["p10"] <= ratio["median"] <= ratio["p90"] < 1.2
+
+
+def test_experts_are_compared_as_they_are_predicted() -> None:
+    """Over layers and tokens that both have measured, with the tables of known layers. The H200
+    reads weights 1.43 times as fast, and multiplies no faster."""
+    done = CliRunner().invoke(app, ["calibrate", "diff", "h100-sxm", "h200-sxm", "--json"])
+    pairs = json.loads(done.stdout)["operators"]
+    found = {(pair["operator"], pair["precision"]): pair["ratio"] for pair in pairs}
+    for operator, precision in (("moe", "bf16"), ("moe", "fp8"), ("moe_ranks", "fp8")):
+        ratio = found[operator, precision]
+        assert ratio["shapes"] > 40
+        assert 1 / 1.6 < ratio["p10"] <= ratio["median"] <= ratio["p90"] < 1.1
+    assert "hidden" in found["moe", "bf16"]["at"]
+    assert all(pair["why"] == "" for pair in pairs)
