@@ -125,9 +125,6 @@ KNOWN = (
     ),
 )
 
-MOST_RANKS = 8
-"""GPUs of the largest replica that is scored: published rows do not say what joins nodes."""
-
 TENSORRT = re.compile("tensorrt|trt-?llm", re.I)
 _SPREAD = re.compile(r"uniform in \[([\d.]+),\s*([\d.]+)\]\s*\*?\s*nominal")
 _FRACTION = re.compile(
@@ -219,6 +216,7 @@ class Conditions:
     warm: bool = False
     experts: str | None = None
     data_parallel: int = 1
+    pipeline_parallel: int = 1
     expert_parallel: int = 1
     assumed: tuple[str, ...] = ()
 
@@ -255,6 +253,7 @@ def conditions(row: Row) -> Conditions:
         experts=None if experts == weights else experts,
         tensor_parallel=layout.tensor,
         data_parallel=layout.data,
+        pipeline_parallel=layout.pipeline,
         expert_parallel=layout.expert,
         prompt=_lengths(row["isl"], "prompt", spread, assumed),
         output=_lengths(row["osl"], "output", spread, assumed),
@@ -290,14 +289,12 @@ def _driver(row: Row) -> Driver:
 
 
 def _layout(row: Row, assumed: list[str]) -> Layout:
-    """How one replica spreads the model; Unrepresentable for pipelines and for several nodes.
+    """How one replica spreads the model; Unrepresentable for layouts that are not simulated.
 
     Attention data parallelism is stated as a number of ranks, or, as TensorRT-LLM does, as a switch
     by which each of the ``tp`` GPUs becomes a rank. Where it is on and the spread of experts is not
     stated, they are spread over all GPUs.
     """
-    if (_whole(row["pp"]) or 1) > 1:
-        raise Unrepresentable("pipeline parallelism is not modelled")
     if _whole(row["tp"]) is None and row["tp"].startswith("P"):
         raise Unrepresentable("the numbers of prefill and of decode workers are not stated")
     tensor = _whole(row["tp"]) or 1
@@ -307,15 +304,18 @@ def _layout(row: Row, assumed: list[str]) -> Layout:
         if _whole(row["ep"]) is None:
             assumed.append("experts are spread over all GPUs")
             expert = data
-    ranks = tensor * data
-    gpus = _whole(row["n_gpus"]) or ranks
-    if gpus % ranks or ranks % expert:
+    ranks, stages = tensor * data, _whole(row["pp"]) or 1
+    if stages > 1 and data > 1:
+        raise Unrepresentable(f"data ranks that are pipelines of {stages} stages are not simulated")
+    gpus = _whole(row["n_gpus"]) or ranks * stages
+    if gpus % (ranks * stages) or ranks % expert:
         raise Unrepresentable(
             f"{gpus} GPUs do not hold replicas of {tensor} x {data}, with experts over {expert}"
         )
-    if ranks > MOST_RANKS:
-        raise Unrepresentable(f"a replica of {ranks} GPUs is on several nodes")
-    return Layout(tensor=tensor, data=data, expert=expert)
+    node = catalog.gpu(gpu_name(row["gpu"])).node.gpus
+    if node is not None and ranks * stages > node:
+        assumed.append(f"what joins nodes of {node} GPUs is not stated: the catalogue's network")
+    return Layout(tensor=tensor, pipeline=stages, data=data, expert=expert)
 
 
 def _kv_cache(row: Row, known: Statement, weights: str, assumed: list[str]) -> str:

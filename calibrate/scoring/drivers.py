@@ -96,6 +96,7 @@ def document(known: Conditions) -> dict[str, Any]:
             "gpu": known.gpu,
             "tensor_parallel": known.tensor_parallel,
             "data_parallel": known.data_parallel,
+            "pipeline_parallel": known.pipeline_parallel,
             "expert_parallel": known.expert_parallel,
             "replicas": max(1, replicas),
         }
@@ -120,7 +121,7 @@ ACTIVATIONS = {"fp8": "fp8", "fp8-block": "fp8", "nvfp4": "nvfp4"}
 
 def _gpus(known: Conditions) -> int:
     """GPUs of one replica."""
-    return known.tensor_parallel * known.data_parallel
+    return known.tensor_parallel * known.data_parallel * known.pipeline_parallel
 
 
 def _fixed(known: Conditions) -> bool:

@@ -77,6 +77,17 @@ class TestSources:
         assert document(known(**cards))["fleet"]["link"] == link
         assert "link" not in document(known(**cards | {"tp": "1"}))["fleet"]
 
+    def test_pipelines(self) -> None:
+        fleet = document(known(pp="2", n_gpus="8"))["fleet"]
+        shape = ("tensor_parallel", "pipeline_parallel", "replicas")
+        assert [fleet[key] for key in shape] == [2, 2, 2]
+
+    def test_several_nodes(self) -> None:
+        """An H100 stands with seven others; that the network is assumed is said."""
+        told = "what joins nodes of 8 GPUs is not stated: the catalogue's network"
+        assert told in known(n_gpus="16", tp="16").assumed
+        assert told not in known(n_gpus="16", tp="8").assumed
+
     def test_requests_of_an_offline_run(self) -> None:
         found = known(arrival="all at t=0", n_requests="not stated")
         assert found.requests == 3000

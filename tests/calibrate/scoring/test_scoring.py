@@ -171,10 +171,9 @@ class TestConditions:
     @pytest.mark.parametrize(
         ("changes", "reason"),
         [
-            ({"pp": "2"}, "pipeline"),
+            ({"pp": "2", "n_gpus": "4", "dp_attn": "2", "tp": "1"}, "pipelines of 2 stages"),
             ({"ep": "4"}, "do not hold replicas of 2 x 1, with experts over 4"),
             ({"dp_attn": "4"}, "do not hold replicas of 2 x 4"),
-            ({"n_gpus": "16", "tp": "16"}, "on several nodes"),
             ({"tp": "P0x(tp8) D0x(tp8)"}, "numbers of prefill and of decode workers"),
             ({"model": "Falcon-180B"}, "not in the catalogue"),
             ({"gpu": "V100"}, "not in the catalogue"),
