@@ -31,6 +31,10 @@ Key = tuple[str, str, str, tuple[tuple[str, float], ...]]
 WORKSPACE = 64 * 2**20
 """Bytes allowed for what libraries allocate in addition to the operands."""
 
+CPU_FLOPS = 1e10
+"""FLOP of one call at most where a CPU measures layers that few models have: a tenth of a second on
+a core, so that there is time for many shapes."""
+
 
 class UnsupportedError(Exception):
     """This device or this build of PyTorch has no kernel for the point; the message says which."""
@@ -99,6 +103,10 @@ class Scope:
     scratch: str = "."
     tensor_parallel: Sequence[int] = (1, 2, 4, 8)
     kernels: Kernels = "torch"
+
+    def quick(self, point: BenchPoint) -> bool:
+        """Whether a point of layers that few models have may take its time."""
+        return self.kind != "cpu" or point.flops <= CPU_FLOPS
 
     @property
     def longest(self) -> float:

@@ -127,7 +127,7 @@ def _of_model(model: ModelSpec) -> Iterator[ExpertShape]:
 class Experts:
     """The experts of a layer."""
 
-    shares: Mapping[str, float] = {"moe": 1.5}
+    shares: Mapping[str, float] = {"moe": 1.3}
 
     def points(self, scope: Scope) -> Iterator[BenchPoint]:
         """Layers by numbers of tokens and laws, whole and, on GPUs, cut along their width."""
@@ -138,7 +138,9 @@ class Experts:
                     for tokens in TOKENS[scope.kind]:
                         for law in LAWS:
                             shared = scope.kind == "cpu"
-                            yield point(precision, shape, tokens, law, gpus, shared=shared)
+                            made = point(precision, shape, tokens, law, gpus, shared=shared)
+                            if scope.quick(made):
+                                yield made
 
     def prepare(self, point: BenchPoint, arena: Arena) -> BenchWork:
         """Inputs, scores that turn from call to call, and the weights of all experts."""

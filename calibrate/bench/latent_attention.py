@@ -124,13 +124,13 @@ def shapes_of(scope: Scope) -> list[LatentShape]:
 class LatentAttention:
     """Attention over latent vectors."""
 
-    shares: Mapping[str, float] = {"mla_decode": 0.7, "mla_prefill": 0.7}
+    shares: Mapping[str, float] = {"mla_decode": 0.8, "mla_prefill": 0.9}
 
     def points(self, scope: Scope) -> Iterator[BenchPoint]:
         """Decodes, whole prompts, and chunks behind a context."""
         most = min(scope.memory, CPU_MOST) if scope.kind == "cpu" else scope.memory
         for made in self._all(scope):
-            if made.memory <= most:
+            if made.memory <= most and scope.quick(made):
                 yield made
 
     def _all(self, scope: Scope) -> Iterator[BenchPoint]:

@@ -113,13 +113,13 @@ def layers_of(scope: Scope) -> list[tuple[Heads, int]]:
 class WindowAttention:
     """Attention through windows."""
 
-    shares: Mapping[str, float] = {"window_decode": 0.6, "window_prefill": 0.7}
+    shares: Mapping[str, float] = {"window_decode": 0.8, "window_prefill": 0.9}
 
     def points(self, scope: Scope) -> Iterator[BenchPoint]:
         """Decodes within and beyond the window, prompts and chunks beyond it."""
         most = min(scope.memory, CPU_MOST) if scope.kind == "cpu" else scope.memory
         for made in self._all(scope):
-            if made.memory <= most:
+            if made.memory <= most and scope.quick(made):
                 yield made
 
     def _all(self, scope: Scope) -> Iterator[BenchPoint]:

@@ -32,6 +32,9 @@ def view(document: Document) -> Group:
     found = [row for row in rows(document) if row["error"] is not None]
     within = sum(abs(row["error"]) <= row["wanted"] for row in found)
     judged = f"{within} of {len(found)} metrics are within the wanted error."
+    level = sum(abs(row["steady"]) <= row["wanted"] for row in found)
+    if level != within:
+        judged += f" With the machine's own drift taken out (steady), {level} are."
     parts.append(Text(judged if found else NOTHING))
     parts += [Text(line) for line in _left_out(document)]
     return Group(*parts)
@@ -39,7 +42,10 @@ def view(document: Document) -> Group:
 
 def write_csv(path: Path, document: Document) -> None:
     """A line for each trace, discipline and metric."""
-    names = ("trace", "batching", "metric", "predicted", "measured", "error", "noise", "wanted")
+    names = (
+        *("trace", "batching", "metric", "predicted", "measured"),
+        *("error", "steady", "noise", "wanted"),
+    )
     with path.open("w", encoding="utf-8", newline="") as file:
         table = csv.DictWriter(file, (*names, "runs"), lineterminator="\n")
         table.writeheader()
@@ -55,7 +61,7 @@ def _scores(result: Document) -> Table:
     table = Table(title=title, title_justify="left", expand=True)
     table.add_column("batching")
     table.add_column("metric", no_wrap=True)
-    for name in ("predicted", "measured", "error", "noise", "wanted"):
+    for name in ("predicted", "measured", "error", "steady", "noise", "wanted"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in result["scores"]:
         beyond = row["error"] is not None and abs(row["error"]) > row["wanted"]
@@ -65,6 +71,7 @@ def _scores(result: Document) -> Table:
             _amount(row["metric"], row["predicted"]),
             _amount(row["metric"], row["measured"]),
             _share(row["error"]),
+            _share(row["steady"]),
             "-" if row["noise"] is None else f"{row['noise']:.1%}",
             f"{row['wanted']:.0%}",
             style="yellow" if beyond else "",
@@ -87,6 +94,12 @@ def _notes(result: Document) -> Text:
                 bias = ", ".join(f"{entry['bias']:+.1%}" for entry in found)
                 share = median(entry["share"] for entry in found)
                 lines.append(f"Iterations of {batching}, {kind} ({share:.0%} of the time): {bias}")
+        drifted = [f"{told['drift']:+.1%}" for told in runs if "drift" in told]
+        if drifted:
+            lines.append(
+                f"Machine during {batching}, slower (+) or faster (-) than while it was "
+                f"calibrated: {', '.join(drifted)}"
+            )
         left_out = [str(told["round"]) for told in runs if not counts(told)]
         if left_out:
             lines.append(f"Disturbed, not scored: {batching} run {', '.join(left_out)}")

@@ -3,7 +3,8 @@
 For each trace: a small calibration at the model's shapes, the engine under each discipline, the
 calibration again, the engine again, and so on, with a calibration at the end. Each round of runs is
 predicted from the two calibrations around it. An anchor step with each calibration shows how much
-the machine drifted. A trace is finished or not at all: the files of an unfinished one are deleted,
+the machine drifted, and one after each run how much it did so within the round (``drift``). A
+trace is finished or not at all: the files of an unfinished one are deleted,
 and finished ones are not run again.
 """
 
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from calibrate.bench import families
 from calibrate.bench.arena import Arena
@@ -37,6 +38,7 @@ from calibrate.verify import host, iterations, score, shapes, traffic
 from calibrate.verify.budget import Wish
 from calibrate.verify.course import Pace, VerifyCourse
 from calibrate.verify.disturbance import Watch
+from calibrate.verify.drift import drift_of
 from calibrate.verify.traffic import BATCHINGS, TrafficSetting, VerifyTrace
 from sim import catalog
 from sim.errors import UsageError
@@ -44,7 +46,7 @@ from sim.results.whole_file import write_text
 from sim.scenario import Scenario
 from sim.simulation import simulate
 
-ANCHOR_STEPS = 3
+ANCHOR_STEPS = 2
 """Times that the anchor request is served; its typical decode counts."""
 
 LONGEST = 1 / 8
@@ -128,21 +130,23 @@ def _trace(plans: Plans, name: str, folder: Path, course: VerifyCourse) -> dict[
     tables = [_calibrate(plans, name, 0, course)]
     profile = write_profile(settled(tables[0]), device.facts, folder / PROFILE)
     terms, anchors = [_host(plans, folder)], [_anchor(plans, folder)]
-    opened = _opened(plans, name, folder, course)
+    opened = _opened(plans, name, folder, course, anchors[0])
     if opened is None:
         return None
     trace, batchings = opened
     shutil.copy(folder / PROFILE, folder / "profile-0.yaml")
     told: list[dict[str, Any]] = []
     for number in range(1, setting.repeats + 1):
-        runs = list(_round(plans, trace, batchings, number, folder, course))
-        anchors.append(_anchor(plans, folder))
+        opening = anchors[-1]
+        runs = list(_round(plans, trace, batchings, number, folder, course, opening))
+        anchors.append(runs[-1].after if runs else _anchor(plans, folder))
         tables.append(_calibrate(plans, name, number, course))
         profile = write_profile(settled(tables[-1]), device.facts, folder / PROFILE)
         terms.append(_host(plans, folder))
         host.write_engine(folder / ENGINE, _between(*terms[-2:]), device)
         profile = write_profile(score.joined(*tables[-2:]), device.facts, folder / PROFILE)
-        told += [_told(plans, trace, number, folder, run) for run in runs]
+        around = opening, anchors[-1]
+        told += [_told(plans, trace, number, folder, each, around) for each in runs]
         shutil.copy(folder / PROFILE, folder / f"profile-{number}.yaml")
         if not course.closed():
             break
@@ -160,9 +164,10 @@ def _trace(plans: Plans, name: str, folder: Path, course: VerifyCourse) -> dict[
 
 
 def _opened(
-    plans: Plans, name: str, folder: Path, course: VerifyCourse
+    plans: Plans, name: str, folder: Path, course: VerifyCourse, step: float
 ) -> tuple[VerifyTrace, tuple[str, ...]] | None:
-    """The trace as long as there is time for, and its disciplines; None if there is none."""
+    """The trace as long as there is time for, and its disciplines; None if there is none. An anchor
+    ``step`` (s) belongs to each run."""
     files = (folder / PROFILE, folder / ENGINE)
     shortest = {
         other: traffic.trace_of(other, plans.setting, *files) for other in plans.wish.traces
@@ -170,12 +175,24 @@ def _opened(
     version = course.opened(
         {
             other: traffic.predicted(plans.setting, trace, plans.wish.batchings, *files)
+            + ANCHOR_STEPS * (traffic.PREPARING + traffic.ANCHOR_TOKENS * step)
             for other, trace in shortest.items()
         }
     )
     if version is None:
         return None
     return traffic.longer(shortest[name], course.longer(name)), version.batchings
+
+
+class RoundRun(NamedTuple):
+    """A run of a round: its discipline, the share of its time in which other programs used the
+    processors, and the anchor step ``before`` and ``after`` it (s)."""
+
+    batching: str
+    observed: Observed
+    disturbed: float | None
+    before: float
+    after: float
 
 
 def _round(
@@ -185,9 +202,11 @@ def _round(
     number: int,
     folder: Path,
     course: VerifyCourse,
-) -> Iterator[tuple[str, Observed, float | None]]:
-    """Every discipline once; each run is on disk before the next begins. Discipline, run, and the
-    share of its time in which other programs used the processors."""
+    opening: float,
+) -> Iterator[RoundRun]:
+    """Every discipline once; each run is on disk before the next begins. ``opening`` is the anchor
+    step before the first."""
+    before = opening
     for batching in batchings:
         scenario = traffic.scenario(
             plans.setting, trace, batching, folder / PROFILE, folder / ENGINE
@@ -196,8 +215,10 @@ def _round(
             return
         observed, disturbed = _watched(plans.device, scenario, course.pace)
         ObservedResult(observed).save(folder / "observed" / f"{batching}-{number}")
+        after = _anchor(plans, folder)
         course.ran()
-        yield batching, observed, disturbed
+        yield RoundRun(batching, observed, disturbed, before, after)
+        before = after
 
 
 def _watched(device: Device, scenario: Scenario, pace: Pace) -> tuple[Observed, float | None]:
@@ -217,10 +238,12 @@ def _told(
     trace: VerifyTrace,
     number: int,
     folder: Path,
-    run: tuple[str, Observed, float | None],
+    run: RoundRun,
+    around: tuple[float, float],
 ) -> dict[str, Any]:
-    """A run with its prediction by the profile of its round."""
-    batching, observed, disturbed = run
+    """A run with its prediction by the profile of its round, and with the machine's drift against
+    the anchor steps ``around`` the round."""
+    batching, observed, disturbed = run[:3]
     scenario = traffic.scenario(plans.setting, trace, batching, folder / PROFILE, folder / ENGINE)
     predicted = simulate(scenario)
     predicted.save(folder / "simulated" / f"{batching}-{number}")
@@ -229,6 +252,7 @@ def _told(
         "round": number,
         "duration_s": observed.record.end,
         "disturbed": disturbed,
+        "drift": drift_of(run.before, run.after, *around),
         "measured": score.metrics(ObservedResult(observed).summary),
         "predicted": score.metrics(predicted.summary),
         "iterations": iterations.compare(observed, scenario),

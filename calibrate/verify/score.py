@@ -2,7 +2,8 @@
 
 A run in which other programs used the processors is saved and marked, but not scored. Each run has
 a prediction of its own, from the calibrations around it; the error is the median of theirs. The
-noise is how far the farthest of the runs lies from their median.
+noise is how far the farthest of the runs lies from their median. ``steady`` is the error with the
+machine's drift between calibrations and run taken out (``drift``).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from calibrate.device import DeviceFacts
 from calibrate.measurements import Measurement, MeasurementTable
 from calibrate.settle import settled
 from calibrate.verify.budget import Wish
+from calibrate.verify.drift import corrected
 from calibrate.verify.traffic import TrafficSetting
 from sim.specs.profile import Profile
 
@@ -90,11 +92,15 @@ def _scores(result: Document) -> list[Document]:
         for name in METRICS:
             if (result["trace"], name) in GIVEN:
                 continue
-            pairs = [
-                (told["predicted"][name], told["measured"][name]) for told in mine if counts(told)
+            valid = [told for told in mine if counts(told)]
+            pairs = [(told["predicted"][name], told["measured"][name]) for told in valid]
+            steady = [
+                corrected(name, told["predicted"][name], told) / told["measured"][name] - 1
+                for told in valid
             ]
             head = {"trace": result["trace"], "batching": batching, "metric": name}
-            found.append(head | _score(pairs) | {"wanted": WANTED[name], "runs": len(pairs)})
+            tail = {"steady": median(steady) if steady else None, "wanted": WANTED[name]}
+            found.append(head | _score(pairs) | tail | {"runs": len(pairs)})
     return found
 
 

@@ -68,7 +68,7 @@ def run(
         typer.Option(help="bf16, fp16, fp32, fp8, int8, int8-weights, int4-weights; repeat."),
     ] = None,
     time_budget: Annotated[
-        str | None, typer.Option(help="Such as 3min; default: 750s on CUDA, 225s on a CPU.")
+        str | None, typer.Option(help="Such as 3min; default: 13min on CUDA, 230s on a CPU.")
     ] = None,
     measurements: Annotated[
         Path | None, typer.Option(help="The table to write; default: the profile's name, as .csv.")
