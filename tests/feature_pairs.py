@@ -21,7 +21,7 @@ from typing import Any
 import sim
 from sim.pools import make_replica_scheduler
 from sim.scenario import Scenario
-from sim.simulation import prepare
+from sim.simulation import Setup, prepare
 from sim.workload import OpenTraffic, build
 from tests.golden_scenarios import changed
 from tests.harness import Played, play
@@ -219,7 +219,8 @@ def check_together(names: Names) -> dict[str, int]:
         mine, theirs = leaps.record.plans[column], steps.record.plans[column]
         assert mine.sum() == theirs.sum(), column
     check(leaps)
-    check_tokens(*(played(scenario, leap) for leap in (True, False)), scenario)
+    setup = prepare(scenario)
+    check_tokens(*(played(setup, leap) for leap in (True, False)), scenario)
     own = leaps.summary["infersim"]
     return {
         "preempted": own["preemptions"],
@@ -228,9 +229,10 @@ def check_together(names: Names) -> dict[str, int]:
     }
 
 
-def played(scenario: Scenario, leap: bool) -> Played:
-    """The run of ``scenario`` in the harness that writes down when each token came."""
-    setup, traffic = prepare(scenario), build(scenario, scenario.seed)
+def played(setup: Setup, leap: bool) -> Played:
+    """The run of a scenario in the harness that writes down when each token came."""
+    scenario = setup.scenario
+    traffic = build(scenario, scenario.seed)
     rows: Any
     if isinstance(traffic, OpenTraffic):
         rows = [row for chunk in traffic.chunks() for row in chunk.rows()]

@@ -112,6 +112,14 @@ def gpu(
     path = find("gpus", name_or_path, base)
     if path.is_dir():
         raise UsageError(f"{path}: is a folder; give the YAML file of a GPU")
+    if shipped("gpus", path):
+        return _shipped_gpu(path, kernels)
+    return _gpu(read_entry("gpus", path), kernels)
+
+
+@cache
+def _shipped_gpu(path: Path, kernels: str) -> GpuSpec:
+    """The GPU of a file of the catalogue, read once: nobody changes these."""
     return _gpu(read_entry("gpus", path), kernels)
 
 
@@ -172,11 +180,19 @@ def model(name_or_path: str | Path, base: Path | None = None) -> ModelSpec:
     does not describe a supported model.
     """
     path = find("models", name_or_path, base)
+    if shipped("models", path):
+        return _shipped_model(path)
     if path.is_dir():
         folder, path = path, path / "config.json"
         if not path.exists():
             raise UsageError(f"{folder}: holds no config.json")
     return _model_entry(path) if path.suffix in (".yaml", ".yml") else read_config(path)
+
+
+@cache
+def _shipped_model(path: Path) -> ModelSpec:
+    """The model of a file of the catalogue, read once."""
+    return _model_entry(path)
 
 
 def profile_outline(gpu: str, framework: str) -> Profile:
@@ -272,4 +288,15 @@ def engine(name_or_path: str | Path, base: Path | None = None) -> EngineSpec:
     A relative path starts at ``base``, or at the working directory without one. Raises UsageError
     for an unknown name and for a file that is not an engine preset.
     """
-    return read_engine(read_entry("engines", find("engines", name_or_path, base)))
+    path = find("engines", name_or_path, base)
+    return _shipped_engine(path) if shipped("engines", path) else _engine(path)
+
+
+def _engine(path: Path) -> EngineSpec:
+    return read_engine(read_entry("engines", path))
+
+
+@cache
+def _shipped_engine(path: Path) -> EngineSpec:
+    """The engine of a file of the catalogue, read once."""
+    return _engine(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -19,7 +20,13 @@ def names(kind: Kind) -> list[str]:
     >>> names("engines")  # doctest: +ELLIPSIS
     ['gpt-fast', 'ideal', 'reference', 'sglang', 'tensorrt-llm', 'tensorrt-llm-0.14', ...]
     """
-    return sorted(path.stem for path in (FOLDER / kind).glob("*.yaml"))
+    return list(_names(kind))
+
+
+@cache
+def _names(kind: Kind) -> tuple[str, ...]:
+    """As ``names``, listed once: nothing is added to the catalogue while a program runs."""
+    return tuple(sorted(path.stem for path in (FOLDER / kind).glob("*.yaml")))
 
 
 def shipped(kind: Kind, path: Path) -> bool:
@@ -33,7 +40,7 @@ def find(kind: Kind, name_or_path: str | Path, base: Path | None) -> Path:
     Raises UsageError, with the known names and the nearest, if there is neither.
     """
     text = str(name_or_path)
-    if isinstance(name_or_path, str) and text in names(kind):
+    if isinstance(name_or_path, str) and text in _names(kind):
         return FOLDER / kind / f"{text}.yaml"
     path = _path(text, base)
     if text and path is not None:

@@ -98,7 +98,7 @@ class Browser:
         blank = {"url": "about:blank", "browserContextId": context}
         target = self.ask("Target.createTarget", blank)["targetId"]
         attached = self.ask("Target.attachToTarget", {"targetId": target, "flatten": True})
-        tab = Tab(self, context, str(attached["sessionId"]))
+        tab = Tab(self, str(attached["sessionId"]))
         tab.prepare(width, height, dark=dark)
         tab.go(page.resolve().as_uri())
         return tab
@@ -148,8 +148,8 @@ class Browser:
 class Tab:
     """One page in a browser."""
 
-    def __init__(self, browser: Browser, context: str, session: str) -> None:
-        self._browser, self._context, self._session = browser, context, session
+    def __init__(self, browser: Browser, session: str) -> None:
+        self._browser, self._session = browser, session
 
     def ask(self, method: str, **given: Any) -> Mapping[str, Any]:
         """The answer to one command about this page."""
@@ -202,12 +202,6 @@ class Tab:
         """Errors, warnings and failed requests of this page so far."""
         mine = [e for e in self._browser.events if e.get("sessionId") == self._session]
         return [told for event in mine if (told := _complaint(event))]
-
-    def close(self) -> None:
-        """Forget the page and what was said about it."""
-        self._browser.ask("Target.disposeBrowserContext", {"browserContextId": self._context})
-        events = self._browser.events
-        events[:] = [e for e in events if e.get("sessionId") != self._session]
 
 
 def _complaint(event: Mapping[str, Any]) -> str:

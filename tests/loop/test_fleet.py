@@ -1,6 +1,7 @@
 """Whole runs: nobody is lost, nothing precedes its cause, and the policies differ as they must."""
 
 import json
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,14 +42,17 @@ def serve(changes: dict[str, Any] | None = None) -> Result:
     return result
 
 
-def columns(frame: pd.DataFrame) -> SimpleNamespace:
-    """The columns as arrays, which are compared much faster."""
-    return SimpleNamespace(**{name: frame[name].to_numpy() for name in frame})
+@lru_cache(maxsize=2)
+def tables(result: Result) -> tuple[SimpleNamespace, SimpleNamespace]:
+    """The columns of ``requests`` and ``timeseries`` as arrays, which are compared much faster."""
+    frames = (result.requests, result.timeseries)
+    requests, plans = ({name: c.to_numpy() for name, c in frame.items()} for frame in frames)
+    return SimpleNamespace(**requests), SimpleNamespace(**plans)
 
 
 def check_requests(result: Result) -> None:
     """Each request has one fate, and its times are in the order in which things happen."""
-    rows, counts = columns(result.requests), result.summary["infersim"]["requests"]
+    rows, counts = tables(result)[0], result.summary["infersim"]["requests"]
     assert rows.request_id.tolist() == list(range(len(rows.status)))
     assert (np.diff(rows.arrival_s) >= 0).all()
     done, refused, left = (rows.status == s for s in ("completed", "rejected", "unfinished"))
@@ -82,7 +86,7 @@ def check_requests(result: Result) -> None:
 
 def check_plans(result: Result) -> None:
     """A replica runs one iteration at a time, within its seats, its token budget and its memory."""
-    scheduler, plans = result.scenario.scheduler, columns(result.timeseries)
+    scheduler, plans = result.scenario.scheduler, tables(result)[1]
     kv = result.summary["infersim"]["kv_cache"]
     usable = only(result.record.pools).capacity.usable_blocks * kv["block_size"]
     assert (plans.end_s > plans.start_s).all()
@@ -104,7 +108,7 @@ def check_plans(result: Result) -> None:
 
 def check_totals(result: Result) -> None:
     """Tokens counted by request, by plan and by gap agree; every share is a share."""
-    rows, plans, summary = columns(result.requests), columns(result.timeseries), result.summary
+    (rows, plans), summary = tables(result), result.summary
     own = summary["infersim"]
     json.dumps(summary, allow_nan=False)
     generated, started = rows.generated_tokens.sum(), (rows.generated_tokens > 0).sum()
@@ -127,7 +131,7 @@ def check_totals(result: Result) -> None:
 
 def check_gaps(result: Result) -> None:
     """Gaps between tokens: one per token after the first, and they add up to the time they span."""
-    rows, record = columns(result.requests), result.record
+    rows, record = tables(result)[0], result.record
     seconds, weights = Gaps.recorded(record.plans, record.gaps).written_out()
     assert (seconds >= 0).all()
     assert (weights >= 0).all()
