@@ -30,10 +30,15 @@ def dense_layer(model: ModelSpec) -> DenseLayer:
     return found
 
 
+def is_dense(model: ModelSpec) -> bool:
+    """Whether all layers are alike, dense, and see the whole context."""
+    return _dense(model) is not None
+
+
 def dense_models() -> list[ModelSpec]:
     """The models of the catalogue whose layers are all alike and dense."""
     models = [catalog.model(name) for name in catalog.names("models")]
-    return [model for model in models if _dense(model) is not None]
+    return [model for model in models if is_dense(model)]
 
 
 def _dense(model: ModelSpec) -> DenseLayer | None:

@@ -15,17 +15,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from calibrate import only
 from calibrate.bench import families, vllm_cpu
 from calibrate.bench.arena import Arena
 from calibrate.bench.base import Family, Kernels, Scope, UnsupportedError
 from calibrate.bench.gemm import PRECISIONS
+from calibrate.bench.of_model import check_measured
+from calibrate.dense import dense_layer
 from calibrate.device import Device, DeviceFacts, open_device
 from calibrate.measurement_store import MeasurementStore, now
 from calibrate.measurements import Measurement, MeasurementTable, facts_of, read, read_meta
 from calibrate.plan import CalibrationPlan, crude_rates
 from calibrate.settle import settled
 from calibrate.stability import MOST, Steadiness, drift, noise, steadiness, sums
-from calibrate.suite import Bench, Report, Suite
+from calibrate.suite import ANCHORED, Bench, Report, Suite
 from calibrate.timing import timer_for
 from sim import catalog
 from sim.errors import InfersimError, UsageError, did_you_mean
@@ -58,6 +61,9 @@ SHARED_BY: Mapping[Kernels, tuple[int, ...]] = {"torch": (1, 2, 4, 8), "vllm": (
 """Over how many devices the models' layers are shared out."""
 
 LEAST_BUDGET = 1.0
+MOVING = ("memory", "memory_read", "norm", "activation", "rotary", "embedding")
+"""Operators of which one has to be measured on a device that the catalogue does not know."""
+
 MEMORY_SHARE = 0.6
 """Of the memory free at the start, what points may plan with: there are pools of several types, and
 a CPU is shared."""
@@ -99,6 +105,8 @@ class CalibrationRequest:
     resume: bool = False
     scratch: Path = Path()
     kernels: Kernels = "torch"
+    only: Sequence[str] = ()
+    fitted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +118,7 @@ class Session:
     owners: Mapping[str, Family]
     store: MeasurementStore
     models: Sequence[ModelSpec]
+    anchored: frozenset[str]
 
 
 def prepare(request: CalibrationRequest) -> Session:
@@ -118,7 +127,9 @@ def prepare(request: CalibrationRequest) -> Session:
     models = [catalog.model(name) for name in request.models]
     if request.budget is not None and request.budget < LEAST_BUDGET:
         raise UsageError(f"--time-budget: expected at least {LEAST_BUDGET:.0f} s")
-    _check_kernels(request)
+    for model in models:
+        check_measured(model)
+    _check_kernels(request, models)
     own = request.kernels == "torch"
     device = open_device(request.device, request.threads, huge_pages=own)
     kind = device.facts.kind
@@ -133,7 +144,12 @@ def prepare(request: CalibrationRequest) -> Session:
         tensor_parallel=SHARED_BY[request.kernels],
         kernels=request.kernels,
     )
-    budget = request.budget or BUDGETS[kind]
+    found = families(scope)
+    shares = {name: share for family in found for name, share in family.shares.items()}
+    operators = only.chosen(request.only, shares)
+    if request.fitted and not request.resume:
+        only.check_ceilings(operators, device.facts, MOVING)
+    budget = request.budget or only.budget(BUDGETS[kind], operators, shares)
     context = {
         "models": [model.name for model in models],
         "precisions": list(scope.precisions),
@@ -142,20 +158,25 @@ def prepare(request: CalibrationRequest) -> Session:
         "processors": os.cpu_count(),
     }
     store = MeasurementStore(request.measurements, device.facts, context, resume=request.resume)
-    found = families(scope)
     plan = CalibrationPlan(
-        points=(p for family in found for p in family.points(scope) if p.memory <= scope.memory),
-        shares={name: share for family in found for name, share in family.shares.items()},
+        points=(
+            point
+            for family in found
+            for point in family.points(scope)
+            if point.memory <= scope.memory and point.operator in operators
+        ),
+        shares=shares,
         rates=crude_rates(kind, device.facts.units, device.facts.cache),
         budget=budget,
         done=frozenset(row.key for row in store.table.rows if not row.purpose),
         ranked=RANKED[kind],
     )
     owners = {name: family for family in found for name in family.shares}
-    return Session(device, plan, owners, store, models)
+    anchored = operators.intersection(ANCHORED) or operators
+    return Session(device, plan, owners, store, models, anchored)
 
 
-def _check_kernels(request: CalibrationRequest) -> None:
+def _check_kernels(request: CalibrationRequest, models: Sequence[ModelSpec]) -> None:
     """Raise UsageError where the kernels asked for are not here, or are not those of before."""
     if request.resume and request.measurements.exists():
         before = read_meta(request.measurements).get("kernels", "torch")
@@ -168,6 +189,8 @@ def _check_kernels(request: CalibrationRequest) -> None:
         return
     if request.device != "cpu":
         raise UsageError(f"--kernels {request.kernels}: works only on a CPU so far")
+    for model in models:
+        dense_layer(model)
     try:
         vllm_cpu.operators()
     except UnsupportedError as error:
@@ -189,6 +212,7 @@ def measure(session: Session, report: Report) -> MeasurementTable:
         store,
         report=report,
         first_pass=FIRST_PASS[device.facts.kind],
+        anchored=session.anchored,
     )
     ended = "interrupted"
     try:

@@ -10,7 +10,7 @@ and the next one comes. Seconds.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -108,7 +108,8 @@ class Suite:
     """One run over a device: a plan, the families it asks, a timer, a store for what comes of it.
 
     ``owners`` maps each operator to the family that prepares its points; ``first_pass`` is the
-    share of the budget for new points; anchors are timed after each ``anchor_every`` of the budget;
+    share of the budget for new points; anchors, one of each ``anchored`` operator, are timed after
+    each ``anchor_every`` of the budget;
     ``clock`` counts seconds.
     """
 
@@ -123,12 +124,14 @@ class Suite:
         report: Report = lambda progress: None,
         first_pass: float = 0.85,
         anchor_every: float = ANCHOR_EVERY,
+        anchored: Collection[str] = ANCHORED,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._plan, self._owners = plan, owners
         self._machine, self._timer, self._store = machine, timer, store
         self._report, self._clock = report, clock
         self._first_pass, self._anchor_every = first_pass, anchor_every
+        self._anchored_operators = anchored
         self._start, self._measured, self._anchored = 0.0, 0, 0.0
         self._anchors: dict[str, BenchPoint] = {}
 
@@ -151,7 +154,7 @@ class Suite:
 
     def _is_anchor(self, row: Measurement) -> bool:
         """The first point of an operator worth anchoring, unless it takes long."""
-        if row.operator not in ANCHORED or row.operator in self._anchors:
+        if row.operator not in self._anchored_operators or row.operator in self._anchors:
             return False
         return row.seconds is not None and row.seconds < ANCHOR_LONGEST * self._plan.budget
 

@@ -13,11 +13,10 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from calibrate.bench import vllm_cpu
+from calibrate.bench import of_model, vllm_cpu
 from calibrate.bench.arena import Arena, dtype
 from calibrate.bench.base import WORKSPACE, BenchPoint, BenchWork, Kernels, Rows, Scope, element
 from calibrate.bench.heads import HeadsCandidate, first_right
-from calibrate.dense import dense_layer
 from calibrate.lazy_torch import Tensor, optional, torch
 
 LOGIT_BYTES = 4
@@ -70,10 +69,11 @@ class Elementwise:
     def points(self, scope: Scope) -> Iterator[BenchPoint]:
         """Each operator at the widths of the chosen models."""
         hidden = sorted({model.hidden_size for model in scope.models} | {1024, 4096, 8192})
-        layers = [dense_layer(model) for model in scope.models]
-        inner = sorted({layer.mlp.intermediate_size for layer in layers})
-        heads = sorted({each.attention.query_size + each.attention.kv_size for each in layers})
-        cached = sorted({2 * layer.attention.kv_size for layer in layers} | {1024})
+        own = [each for model in scope.models for each in of_model.widths(model)]
+        inner, heads, cached = (
+            sorted({width for name, width in own if name == operator} | extra)
+            for operator, extra in (("activation", set()), ("rotary", set()), ("kv_write", {1024}))
+        )
         widths = {"norm": hidden, "activation": inner, "rotary": heads, "embedding": hidden}
         widths["kv_write"] = cached
         for precision in scope.sixteen_bit():

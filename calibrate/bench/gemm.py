@@ -21,8 +21,9 @@ from calibrate.bench.base import (
     element,
     rows_for,
 )
+from calibrate.bench.of_model import products
 from calibrate.bench.vllm_cpu import Products
-from calibrate.dense import dense_layer
+from calibrate.dense import dense_layer, is_dense
 from calibrate.lazy_torch import Tensor, torch
 from sim.specs.model import ModelSpec
 
@@ -61,6 +62,15 @@ def layer_shapes(model: ModelSpec, tensor_parallel: int) -> dict[str, tuple[int,
     }
 
 
+def matrices(model: ModelSpec, tensor_parallel: int) -> dict[str, tuple[int, int]]:
+    """The same for layers of any kind that has benchmarks; those that are not dense are whole on
+    one GPU, and their experts, which are multiplied together, are left out."""
+    if is_dense(model):
+        return layer_shapes(model, tensor_parallel)
+    found = {f"matrix {number}": shape for number, shape in enumerate(products(model))}
+    return found | {"head": (model.vocab_size, model.hidden_size)}
+
+
 def point(precision: str, m: int, n: int, k: int, weight: float = 1.0) -> BenchPoint:
     """One product, with what it reads, writes and computes."""
     stored, moved = element(precision), 2.0
@@ -88,8 +98,8 @@ class Gemm:
         """Layer shapes of the chosen models, then the grid."""
         shapes: dict[tuple[int, int], tuple[float, int]] = {}
         for model in scope.models:
-            for gpus in scope.tensor_parallel:
-                for name, shape in layer_shapes(model, gpus).items():
+            for gpus in scope.tensor_parallel if is_dense(model) else (1,):
+                for name, shape in matrices(model, gpus).items():
                     head = name == "head"
                     shapes.setdefault(shape, (HEAD_WEIGHT, HEAD_ROWS) if head else (1.0, 2**31))
         for n in GRID_N if scope.kernels == "torch" else ():

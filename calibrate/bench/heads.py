@@ -14,6 +14,7 @@ from calibrate.bench.base import Scope, UnsupportedError
 from calibrate.dense import dense_layer
 from calibrate.device import Device
 from calibrate.lazy_torch import Tensor, torch
+from sim.specs.grouped_query import GroupedQuery
 from sim.specs.model import ModelSpec
 
 EXTRA_WEIGHT = 0.5
@@ -47,10 +48,13 @@ def layouts(scope: Scope) -> dict[Heads, float]:
     """Head layouts to measure, each with how much it matters."""
     found: dict[Heads, float] = {}
     for model in scope.models:
-        heads = Heads.of(model)
-        for gpus in scope.tensor_parallel:
-            if heads.q % gpus == 0:
-                found.setdefault(Heads(heads.q // gpus, max(1, heads.kv // gpus), heads.size), 1.0)
+        for group in model.layers:
+            if isinstance(group.attention, GroupedQuery):
+                for gpus in (
+                    n for n in scope.tensor_parallel if group.attention.num_heads % n == 0
+                ):
+                    one = group.attention.share(gpus)
+                    found.setdefault(Heads(one.num_heads, one.num_kv_heads, one.head_dim), 1.0)
     for heads in EXTRA if scope.kernels == "torch" else ():
         found.setdefault(heads, EXTRA_WEIGHT)
     return found

@@ -17,7 +17,7 @@ from calibrate.bench.arena import Arena
 from calibrate.bench.base import WORKSPACE, BenchPoint, BenchWork, Mode, Scope, element
 from calibrate.bench.heads import Heads
 from calibrate.bench.tiny_model import TinySetting
-from calibrate.dense import dense_layer
+from calibrate.dense import dense_layer, is_dense
 from sim.specs.model import ModelSpec
 
 DECODES = ((1, 512), (8, 512), (32, 512), (32, 2048), (128, 1024))
@@ -144,5 +144,7 @@ class Layers:
 
 def plain(model: ModelSpec) -> bool:
     """Whether the layer here can express the model: gated MLP after attention, no extra norms."""
+    if not is_dense(model):
+        return False
     attention, mlp, parallel = dense_layer(model)
     return mlp.mlp_matrices == 3 and not parallel and not attention.qk_norm

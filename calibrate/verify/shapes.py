@@ -21,13 +21,12 @@ from calibrate.bench.base import BenchPoint, rows_for
 from calibrate.bench.experts import ExpertShape
 from calibrate.bench.heads import Heads
 from calibrate.bench.latent_attention import LatentShape
+from calibrate.bench.of_model import products, widths
 from calibrate.verify.traffic import BLOCK_SIZE, TrafficSetting
-from sim.errors import UsageError
-from sim.specs.dense_mlp import DenseMlp
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.grouped_query import GroupedQuery
 from sim.specs.latent import Latent
-from sim.specs.layers import Attention, LayerGroup, Mlp
+from sim.specs.layers import Attention, Mlp
 from sim.specs.model import ModelSpec
 
 LENGTHS = (1, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
@@ -72,68 +71,13 @@ def _points(model: ModelSpec, setting: TrafficSetting, kind: str) -> Iterator[Be
     for group in model.layers:
         yield from _attention(group.attention, setting)
         yield from _experts(model.hidden_size, group.mlp, setting, [*rows, most])
-    for operator, width in _widths(model):
+    for operator, width in widths(model):
         for m in rows[:: max(1, len(rows) // MOVED)]:
             yield elementwise.stream_point(operator, precision, m, width)
     for m in sorted({batch, *SAMPLED}):
         yield elementwise.sampling_point(m, model.vocab_size)
     for size in COPIED:
         yield copies.memory_point("memory", precision, size)
-
-
-def products(model: ModelSpec) -> list[tuple[int, int]]:
-    """(n, k) of each different matrix of the layers, experts left out."""
-    found = [shape for group in model.layers for shape in _of_layer(model.hidden_size, group)]
-    return list(dict.fromkeys(found))
-
-
-def _of_layer(hidden: int, group: LayerGroup) -> Iterator[tuple[int, int]]:
-    attention, mlp = group.attention, group.mlp
-    if isinstance(attention, GroupedQuery):
-        yield attention.projected, hidden
-        yield hidden, attention.query_size
-    elif type(attention) is Latent:
-        yield attention.down_size, hidden
-        yield attention.num_heads * attention.key_size, attention.q_lora_rank or hidden
-        yield attention.num_heads * attention.up_size, attention.kv_lora_rank
-        yield hidden, attention.num_heads * attention.v_head_dim
-    else:
-        raise _unmeasured("attention")
-    if isinstance(mlp, DenseMlp):
-        yield from _dense(hidden, mlp.intermediate_size, mlp.mlp_matrices)
-    elif isinstance(mlp, MixtureOfExperts):
-        yield mlp.num_experts, hidden
-        if mlp.shared_intermediate_size:
-            yield from _dense(hidden, mlp.shared_intermediate_size, mlp.mlp_matrices)
-    else:
-        raise _unmeasured("an MLP")
-
-
-def _dense(hidden: int, inner: int, matrices: int) -> Iterator[tuple[int, int]]:
-    yield (matrices - 1) * inner, hidden
-    yield hidden, inner
-
-
-def _unmeasured(what: str) -> UsageError:
-    return UsageError(
-        f"model: it has layers with {what} of a kind that is not measured; choose a model with "
-        "grouped-query or latent attention and dense or mixed MLPs"
-    )
-
-
-def _widths(model: ModelSpec) -> Iterator[tuple[str, int]]:
-    """Operators that move data, and their widths."""
-    yield "norm", model.hidden_size
-    yield "embedding", model.hidden_size
-    for group in model.layers:
-        attention, mlp = group.attention, group.mlp
-        if isinstance(attention, GroupedQuery):
-            yield "rotary", attention.query_size + attention.kv_size
-            yield "kv_write", 2 * attention.kv_size
-        if isinstance(mlp, DenseMlp):
-            yield "activation", mlp.intermediate_size
-        elif isinstance(mlp, MixtureOfExperts) and mlp.shared_intermediate_size:
-            yield "activation", mlp.shared_intermediate_size
 
 
 def _attention(attention: Attention, setting: TrafficSetting) -> Iterator[BenchPoint]:

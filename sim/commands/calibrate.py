@@ -79,6 +79,13 @@ def run(
         Literal["torch", "vllm"],
         typer.Option(help="Whose kernels: PyTorch's, or an engine's (CPU, --models only)."),
     ] = "torch",
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Measure only these operators, such as gemm; experts, latent or windows stand for "
+            "theirs. Repeat, or separate by commas. With --resume they are added to a table."
+        ),
+    ] = None,
     fitted: Annotated[
         bool, typer.Option("--fit/--no-fit", help="Fit a profile after measuring.")
     ] = True,
@@ -104,6 +111,8 @@ def run(
             resume=resume,
             scratch=table_path.absolute().parent,
             kernels=kernels,
+            only=_split(only),
+            fitted=fitted,
         )
         if fitted:
             session.load_fit()  # so that a missing package shows before measuring, not after

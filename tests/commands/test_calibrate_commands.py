@@ -75,13 +75,20 @@ def test_run_may_be_left_out() -> None:
         (["--device", "cpu", "--time-budget", "3 eons"], "--time-budget 3 eons: unknown unit"),
         (["--device", "cpu", "--time-budget", "0s"], "--time-budget: expected at least 1 s"),
         (["--device", "cpu", "--out", "no/where/gpu.yaml"], "there is no directory"),
+        (["--device", "cpu", "--only", "expert"], "--only expert: not known (did you mean 'exp"),
+        (
+            ["--device", "cpu", "--models", "qwen3-next-80b-a3b"],
+            "qwen3-next-80b-a3b has layers with",
+        ),
+        (["--device", "cpu", "--only", "latent", "--fit"], "--only: the ceilings of"),
     ],
 )
 def test_mistakes_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code, stdout, stderr = invoke(*arguments, "--no-fit")
+    fit = () if "--fit" in arguments else ("--no-fit",)
+    code, stdout, stderr = invoke(*arguments, *fit)
     assert (code, stdout) == (2, "")
     assert said in stderr
     assert list(tmp_path.iterdir()) == []
