@@ -134,6 +134,7 @@ def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
             kernel_time=assume.kernel_time,
             experts=scenario.precision.experts,
             static=scenario.precision.quantisation == "static",
+            all2all=pool.all2all_backend,
         )
     except ValueError as error:
         raise UsageError(str(error)) from None

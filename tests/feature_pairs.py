@@ -123,6 +123,12 @@ FEATURES: Mapping[str, dict[str, Any]] = {
         "fleet.data_parallel": 2,
         "fleet.expert_parallel": True,
     },
+    "deepep": {
+        "model": str(MODELS / "tiny-experts"),
+        "fleet.data_parallel": 2,
+        "fleet.expert_parallel": True,
+        "fleet.all2all_backend": "deepep_low_latency",
+    },
     "cadence": {
         "model": str(MODELS / "tiny-experts"),
         "fleet.data_parallel": 2,
@@ -176,6 +182,7 @@ REFUSED: Mapping[tuple[str, str], str] = {
     ("edf", "pipeline"): IN_FLIGHT,
     ("pipeline", "data-parallel"): NO_RANKS,
     ("pipeline", "cadence"): NO_RANKS,
+    ("pipeline", "deepep"): NO_RANKS,
 }
 """Pairs that no scenario may have together, and words of the refusal."""
 

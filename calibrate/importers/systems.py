@@ -8,7 +8,15 @@ from pathlib import Path
 
 from calibrate.gpu_names import names
 from calibrate.importers import vidur
-from calibrate.importers.aiconfigurator import Tables, attention, collective, gemm, latent, moe
+from calibrate.importers.aiconfigurator import (
+    Tables,
+    attention,
+    collective,
+    exchange,
+    gemm,
+    latent,
+    moe,
+)
 from sim import catalog
 from sim.errors import InfersimError, UsageError
 from sim.specs.profile import KernelFit, Profile
@@ -29,7 +37,7 @@ def from_aiconfigurator(
     tables.frameworks(system, "gemm")  # names the systems there are
     kernels: Fits = {}
     missing: list[str] = []
-    families = (attention, collective, moe, latent)
+    families = (attention, collective, exchange, moe, latent)
     for family in (_gemm, *(each.fit_system for each in families)):
         try:
             kernels |= family(tables, system, framework, version)

@@ -11,6 +11,7 @@ from itertools import product
 import numpy as np
 
 from calibrate.inspection import experts
+from sim.cost.kernels.all_to_all import OPERATORS
 from sim.cost.kernels.choice import EXPERTS
 from sim.cost.kernels.form import Floats
 
@@ -47,14 +48,18 @@ CONTEXTS: Mapping[str, tuple[float, ...]] = {
 }
 _LATENT = {"latent": 512.0, "rope": 64.0}
 _INDEXED = {**_LATENT, "index_heads": 64.0, "index_dim": 128.0, "topk": 2048.0}
+_NODE = {"hidden": 7168.0, "width": 2.0, "chosen": 8.0, "gpus": 8.0, "nodes": 1.0}
+_NODE["network"] = 50e9
 CONSTANT: Mapping[str, Mapping[str, float]] = {
     "decode_attention": {"skew": 1.0},
     "mla_decode": _LATENT,
     "mla_prefill": {"context": 0.0, "head_dim": 160.0},
     "dsa_decode": _INDEXED,
     "dsa_prefill": {**_INDEXED, "context": 0.0},
+    **dict.fromkeys(OPERATORS, _NODE),
 }
-"""Variables that have one value in every usual shape: those of DeepSeek's latent attention."""
+"""Variables that have one value in every usual shape: those of DeepSeek's latent attention, and of
+its experts on a node of eight GPUs."""
 
 FIXED = {"context": (0.0, 0.0), "skew": (1.0, 1.0)}
 """What a variable was where the ranges do not name it: it was not varied then."""
@@ -107,6 +112,7 @@ def _groups(operator: str) -> tuple[tuple[str, ...], ...]:
         "window_decode": (("batch",), ("context",), ("window",), heads),
         "window_prefill": (("batch",), ("tokens",), ("context",), ("window",), heads),
         "all_reduce": (("bytes",), ("gpus",)),
+        **dict.fromkeys(OPERATORS, (("tokens",),)),
     }
     return known.get(operator, (("bytes",),))
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.cost.kernels import all_reduce, decode_attention, gemm, serial
+from sim.cost.kernels import all_reduce, all_to_all, decode_attention, gemm, serial
 from sim.cost.kernels.choice import Choice, choose
 from sim.cost.kernels.form import Ceilings, Shape, inside
 from sim.cost.kernels.prompts import Prompts
@@ -193,6 +193,26 @@ class MeasuredAllReduce:
         shape = shaped(bytes=np.maximum(size, 2.0), gpus=gpus)
         seconds = self._form.price(self._fit, shape, self._ceilings)
         return Timing(seconds, 0.0, 0.0, *trusted(self._fit, shape, PROJECTION_ERROR))
+
+
+class Exchange:
+    """Tokens brought to the GPUs of their experts, and back, by a backend of DeepEP's: one of
+    ``all_to_all.OPERATORS``, by the profile or else by the usual parameters."""
+
+    def __init__(self, operator: str, gpu: GpuSpec) -> None:
+        self._form = all_to_all.form(operator)
+        self._fit = _fit(gpu.profile, operator, "bf16")
+        self._parameters = all_to_all.USUAL[operator]
+        self._ceilings = Ceilings(1.0, gpu.link.bandwidth, 1)
+
+    def timing(self, **shape: Amount) -> Timing:
+        """Of the variables of the form."""
+        found = shaped(**shape)
+        if self._fit is None:
+            seconds = self._form.seconds(self._parameters, found, self._ceilings)
+            return Timing(seconds, 0.0, 0.0, PROJECTION_ERROR, 0.0)
+        seconds = self._form.price(self._fit, found, self._ceilings)
+        return Timing(seconds, 0.0, 0.0, *trusted(self._fit, found, PROJECTION_ERROR))
 
 
 ALIKE: Mapping[str, str] = {"fp8-block": "fp8", "int4-group-weights": "int4-weights"}

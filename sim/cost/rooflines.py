@@ -20,7 +20,7 @@ from sim.cost.communication import (
     all_reduce_time,
     send_time,
 )
-from sim.cost.measured import MeasuredGemm, Timing, all_reduce_of, both, gemm_of, mover_of
+from sim.cost.measured import Exchange, MeasuredGemm, Timing, all_reduce_of, both, gemm_of, mover_of
 from sim.cost.operators import Amount, Operator
 from sim.cost.trust import EXPERTS_ERROR, projection_error
 from sim.specs.deployment import Deployment
@@ -192,6 +192,26 @@ class Rooflines:
             _collective(SEND, 1, size / gpus, send_time(size / gpus, link) + together)
             for link in d.borders
         ]
+
+    def exchange(
+        self, name: str, operator: str, times: int, tokens: Amount, width: float, chosen: int
+    ) -> Operator:
+        """``tokens`` of each GPU brought to those of the ``chosen`` experts of each, or their
+        results back, ``width`` bytes a number, by one of ``all_to_all.OPERATORS``."""
+        d = self._d
+        gpus, hidden = d.layout.ranks, d.model.hidden_size
+        found = Exchange(operator, d.gpu).timing(
+            tokens=np.maximum(tokens, 1.0),
+            hidden=hidden,
+            width=width,
+            chosen=chosen,
+            gpus=gpus,
+            nodes=d.gpu.node.split(gpus)[1],
+            network=d.gpu.node.network.bandwidth,
+        )
+        size = tokens * hidden * width * chosen
+        operator_ = _collective(name, times, size, found.seconds)
+        return operator_._replace(error=found.error, measured=found.measured)
 
     def all_gather(
         self, name: str, times: int, size: Amount, gpus: int, stride: int = 1

@@ -35,6 +35,7 @@ from sim.scenario.support import LimitedSection, Section
 from sim.schedulers import ORDERS, POLICIES, ChunkedPrefill, scheduler_class
 from sim.schedulers import Scheduler as Policy
 from sim.schedulers.orders import FirstCome
+from sim.specs.deployment import BACKENDS, DEFAULT_BACKEND
 from sim.specs.layout import Layout
 
 _WHOLE = " and ".join(name for name, policy in POLICIES.items() if policy.shape.whole)
@@ -49,6 +50,10 @@ if TYPE_CHECKING:
     AllocatorName = str
 else:
     AllocatorName = Literal[tuple(ALLOCATORS)]
+if TYPE_CHECKING:
+    Backend = str
+else:
+    Backend = Literal[BACKENDS]
 PrecisionName = Literal[
     "bf16", "fp16", "fp32", "fp8", "fp8-block", "int8", "int4", "int4-group", "mxfp4", "nvfp4"
 ]  # fmt: skip
@@ -113,6 +118,12 @@ class Pool(LimitedSection):
         default=False,
         description="Whole experts on each GPU, not a part of each. True: spread over all GPUs of "
         "the replica; a number: over so many groups of them. False is vLLM's default.",
+    )
+    all2all_backend: Backend = Field(
+        default=DEFAULT_BACKEND,
+        description="How the tokens of data ranks get to whole experts on other GPUs and back: all "
+        "of them to everyone, or by DeepEP's kernels for throughput or for latency. vLLM's names "
+        "and default.",
     )
     link: GpuLink | None = Field(
         default=None,

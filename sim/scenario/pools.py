@@ -38,6 +38,7 @@ class PoolSettings:
     gpu: str
     replicas: int
     layout: Layout
+    all2all_backend: str
     link: GpuLink | None
     node: GpuNode | None
     power_limit: float | None
@@ -98,6 +99,7 @@ def pools_of(scenario: Scenario) -> tuple[PoolSettings, ...]:
                 gpu=pool.gpu,
                 replicas=pool.replicas,
                 layout=pool.layout,
+                all2all_backend=pool.all2all_backend,
                 link=pool.link,
                 node=pool.node,
                 power_limit=pool.power_limit,

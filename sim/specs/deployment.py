@@ -13,6 +13,11 @@ from sim.specs.precision import MULTIPLIES, precision_bytes
 from sim.specs.stages import stages_of
 from sim.units import show_rate, show_time
 
+BACKENDS = ("allgather_reducescatter", "deepep_high_throughput", "deepep_low_latency")
+"""How tokens get to whole experts on other GPUs, by vLLM's names; the first is its default."""
+
+DEFAULT_BACKEND = BACKENDS[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
@@ -22,7 +27,8 @@ class Deployment:
     which differ from the other weights. Where the activations are narrower than 16 bits they are
     quantised as the model runs, or, ``static``, by scales that the checkpoint holds, inside the
     kernels before. Every kernel takes ``kernel_time`` times its predicted time
-    (1: as predicted). Raises ValueError if the GPUs of the ``layout`` cannot share the layers.
+    (1: as predicted). ``all2all`` is how tokens get to the GPUs of their experts and back, one of
+    ``BACKENDS``. Raises ValueError if the GPUs of the ``layout`` cannot share the layers.
     """
 
     model: ModelSpec
@@ -35,6 +41,7 @@ class Deployment:
     kernel_time: float = 1.0
     experts: str | None = None
     static: bool = False
+    all2all: str = DEFAULT_BACKEND
 
     def __post_init__(self) -> None:
         for precision in (self.weights, self.activations, self.kv_cache, *self.formats.values()):
@@ -65,6 +72,12 @@ class Deployment:
             stages_of(self.model, self.layout.pipeline)
         self._check_32_bits()
         self._check_products()
+        spread = self.layout.data > 1 and 1 < self.layout.expert == self.layout.ranks
+        if self.all2all != DEFAULT_BACKEND and not spread:
+            raise ValueError(
+                f"all2all_backend: {self.all2all} exchanges tokens between data ranks with whole "
+                "experts on each GPU; set data_parallel and expert_parallel: true, or leave it out"
+            )
 
     def _check_products(self) -> None:
         """Raise ValueError for activations that no weights of the model are multiplied by."""

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field, replace
 OF_FEW_MODELS = (
     *("mla_decode", "mla_prefill", "dsa_decode", "dsa_prefill", "moe", "moe_ranks"),
     *("window_decode", "window_prefill"),
+    *("ll_dispatch", "ll_combine", "ht_dispatch", "ht_combine"),
 )
-"""What profiles call the operators of latent and sparse attention, of experts and of windows."""
+"""What profiles call the operators of latent and sparse attention, of experts and the exchange of
+their tokens, and of windows."""
 
 
 @dataclass(frozen=True, slots=True)

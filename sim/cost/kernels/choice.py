@@ -13,6 +13,7 @@ import numpy as np
 
 from sim.cost.kernels import (
     all_reduce,
+    all_to_all,
     decode_attention,
     gemm,
     latent_attention,
@@ -112,6 +113,8 @@ def choose(operator: str, precision: str, gpu: GpuSpec, name: str = "") -> Choic
         return None
     if operator == "all_reduce":
         return Choice(all_reduce.form(gpu.link.kind), Ceilings(1.0, gpu.link.bandwidth, 1))
+    if operator in all_to_all.OPERATORS:
+        return Choice(all_to_all.form(operator), Ceilings(1.0, gpu.link.bandwidth, 1))
     if operator in MOVERS:
         form = serial.mover(operator) if name == serial.NAME else stream.form(operator)
         return Choice(form, Ceilings(1.0, gpu.bandwidth, gpu.sms))
@@ -139,5 +142,8 @@ def work(operator: str, precision: str, shape: Shape) -> tuple[Floats, Floats]:
     if operator in ATTENTION_WORK:
         flops, moved_bytes = ATTENTION_WORK[operator]
         return flops(shape), moved_bytes(shape, precision_bytes(precision))
+    if operator in all_to_all.OPERATORS:
+        link, network = all_to_all.moved_bytes(operator.split("_", maxsplit=1)[0], shape)
+        return np.zeros_like(link), link + network
     moved = all_reduce.moved_bytes(shape) if operator == "all_reduce" else shape["bytes"]
     return np.zeros_like(moved), moved

@@ -6,13 +6,15 @@ often unless the model has a skew; GPUs that hold whole experts wait for the bus
 
 Tensor ranks have the same tokens, so that their experts' results are summed by an all-reduce. With
 data ranks an all-gather brings the tokens of all of them together, and a reduce-scatter the sums
-back, as vLLM does by default (``allgather_reducescatter``). Where the GPU's profile has experts in
+back, as vLLM does by default (``allgather_reducescatter``), or DeepEP's kernels exchange the tokens
+(``kernels.all_to_all``). Where the GPU's profile has experts in
 the precision, they are one operator; otherwise the data sheet's rates apply, with errors of their
 own (``sim.cost.trust``).
 """
 
 from __future__ import annotations
 
+from sim.cost.kernels import all_to_all
 from sim.cost.measured_experts import MeasuredExperts, fit_for
 from sim.cost.operators import Amount, Operator
 from sim.cost.parts.dense_mlp import DenseMlpPart
@@ -62,6 +64,10 @@ class MixtureOfExpertsPart:
         spread = d.layout.expert > 1 and d.layout.data > 1
         self._exchanging = d.layout.ranks if spread else d.layout.data
         self._stride = 1 if spread else d.layout.tensor
+        self._backend = all_to_all.BACKENDS.get(d.all2all)
+        self._width = kernels.moved
+        if self._quantised:  # before the tokens leave
+            self._width = all_to_all.WIDTHS.get(d.arithmetic_of("experts"), kernels.moved)
         self.all_reduces = 0 if spread else 1
 
     def per_token(self, m: Amount) -> list[Operator]:
@@ -90,6 +96,14 @@ class MixtureOfExpertsPart:
         if self._exchanging == 1:
             return operators
         hidden, scores = m * h * kernels.moved, m * self._mlp.num_experts * kernels.moved
+        if self._backend is not None:
+            own, chosen = m / self._layout.ranks, self._mlp.experts_per_token
+            there, back = (f"{self._backend}_{phase}" for phase in all_to_all.PHASES)
+            return [
+                kernels.exchange("experts: dispatch", there, layers, own, self._width, chosen),
+                *operators,
+                kernels.exchange("experts: combine", back, layers, own, kernels.moved, chosen),
+            ]
         among = (self._exchanging, self._stride)
         return [
             kernels.all_gather("experts: all-gather", layers, hidden + scores, *among),

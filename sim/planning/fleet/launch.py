@@ -21,6 +21,7 @@ from sim.scenario import Scenario
 from sim.schedulers import ORDERS, ChunkedPrefill
 from sim.schedulers.orders import FirstCome
 from sim.simulation import prepare
+from sim.specs.deployment import DEFAULT_BACKEND
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 ON_THE_FLY = {"fp8": "fp8"}
@@ -67,6 +68,8 @@ def _vllm(pool: PreparedPool, model: str) -> list[object]:
         words += ["--data-parallel-size", d.layout.data]
     if d.layout.expert > 1:
         words.append("--enable-expert-parallel")
+    if d.all2all != DEFAULT_BACKEND:
+        words += ["--all2all-backend", d.all2all]
     words += _quantisation(d.weights, "--dtype")
     if d.kv_cache in ("fp8", "int8"):
         words += ["--kv-cache-dtype", "fp8"]

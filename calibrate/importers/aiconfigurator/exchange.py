@@ -1,0 +1,137 @@
+"""Fits the exchange of tokens between experts to the published tables of DeepEP's kernels.
+
+``moe_a2a_perf`` (vLLM, TensorRT-LLM; eight GPUs of a node) is in **microseconds**, with the time
+of the framework around the kernels; its rows of ``default`` width are taken as 16 bits.
+``wideep_deepep_ll_perf`` and ``wideep_deepep_normal_perf`` (SGLang) are microseconds, too, of the
+kernels alone, dispatched in fp8 with a scale for 128 numbers and combined in 16 bits; on H100 and
+H200 an older release was timed on 1, 2, 4 and 8 nodes. Kernels of high throughput count with
+``SMS`` of the GPU, and with what they take to be notified.
+
+Left out: high throughput on eight nodes, which took twice as long as the network explains. Where
+a table has one node, what the network takes is given, as SGLang's on H100 was fitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from calibrate.data import Data
+from calibrate.fit import fit
+from calibrate.importers.aiconfigurator.tables import KernelTable, Tables
+from sim.cost.kernels import all_to_all
+from sim.cost.kernels.form import Ceilings
+from sim.errors import UsageError
+from sim.specs.profile import KernelFit
+
+SMS = 24
+"""SMs that the kernels of high throughput may use, of the numbers timed."""
+
+GPUS_OF_A_NODE = 8
+MOST_NODES = {"ht": 4}
+FP8 = all_to_all.WIDTHS["fp8"]
+WIDTHS = {"default": 2.0, "bfloat16": 2.0, **all_to_all.WIDTHS}
+OF_SEVERAL = ("step", "network_share", "overlap")
+"""Parameters that one node does not determine."""
+
+IN_BYTES = ("width", "chosen")
+"""Variables that only say how many bytes there are: no range is stated of them."""
+
+KEYS = ["tokens", "hidden", "width", "chosen", "gpus", "nodes"]
+
+
+def fit_system(
+    tables: Tables, system: str, framework: str, version: str | None = None
+) -> dict[str, dict[str, KernelFit]]:
+    """Fits by operator, under ``bf16``. UsageError for names that the tables lack."""
+    found: dict[str, dict[str, KernelFit]] = {}
+    rows = list(_rows(tables, system, framework, version))
+    for operator in all_to_all.OPERATORS:
+        parts = [part for name, part, _ in rows if name == operator and len(part)]
+        if parts:
+            tables_read = [table for name, part, table in rows if name == operator and len(part)]
+            found[operator] = {"bf16": fit_rows(tables_read, operator, pd.concat(parts))}
+    if not found:
+        raise UsageError(f"{framework} on {system}: no exchange of tokens to fit")
+    return found
+
+
+def fit_rows(tables: list[KernelTable], operator: str, rows: pd.DataFrame) -> KernelFit:
+    """The fit of one operator to rows of ``KEYS`` and ``seconds``."""
+    gpu = tables[0].gpu
+    rows = rows.groupby(KEYS)["seconds"].median().reset_index()
+    shape = {key: rows[key].to_numpy(dtype=np.float64) for key in KEYS}
+    shape["network"] = np.full(len(rows), gpu.node.network.bandwidth)
+    data = Data(shape, rows["seconds"].to_numpy(dtype=np.float64), np.ones(len(rows)))
+    form = all_to_all.form(operator)
+    if shape["nodes"].max() == 1 and operator in all_to_all.USUAL:
+        usual = all_to_all.USUAL[operator]
+        form = form.given(**{name: usual[name] for name in OF_SEVERAL})
+    known = ", ".join(f"{t.framework} {t.version}" for t in tables)
+    found = fit(
+        form,
+        data,
+        Ceilings(1.0, gpu.link.bandwidth, gpu.sms),
+        kernel=f"{known}: deepep",
+        judged=np.ones(len(data), dtype=bool),
+    )
+    ranges = {name: span for name, span in found.ranges.items() if name not in IN_BYTES}
+    return replace(found, ranges=ranges)
+
+
+def _rows(
+    tables: Tables, system: str, framework: str, version: str | None
+) -> Iterator[tuple[str, pd.DataFrame, KernelTable]]:
+    """Operator, rows and table."""
+    if framework != "sglang":
+        table = tables.read(system, "comm", framework, "moe_a2a_perf", version)
+        for kind in all_to_all.BACKENDS.values():
+            for phase in all_to_all.PHASES:
+                yield f"{kind}_{phase}", _of_framework(table.frame, kind, phase), table
+        return
+    for kind, name in (("ll", "wideep_deepep_ll_perf"), ("ht", "wideep_deepep_normal_perf")):
+        versions = tables.versions(system, "comm", framework, name)
+        if not versions:
+            raise UsageError(f"{framework} on {system}: no {name} in any version")
+        for each in [version] if version is not None else versions:
+            table = tables.read(system, "comm", framework, name, each)
+            for phase in all_to_all.PHASES:
+                yield f"{kind}_{phase}", _of_sglang(table.frame, kind, phase), table
+
+
+def _of_framework(frame: pd.DataFrame, kind: str, phase: str) -> pd.DataFrame:
+    rows = frame[frame["comm_backend"].str.endswith(f"deepep_{kind}") & (frame["phase"] == phase)]
+    return pd.DataFrame(
+        {
+            "tokens": rows["num_tokens"],
+            "hidden": rows["hidden_size"],
+            "width": rows["comm_dtype"].map(WIDTHS) if phase == "dispatch" else 2.0,
+            "chosen": rows["topk"],
+            "gpus": rows["ep_size"],
+            "nodes": rows["node_num"],
+            "seconds": rows["latency"] / 1e6,
+        }
+    )
+
+
+def _of_sglang(frame: pd.DataFrame, kind: str, phase: str) -> pd.DataFrame:
+    if kind == "ll":
+        rows, micros = frame, frame[f"{phase}_avg_t_us"]
+    else:
+        kept = (frame["dispatch_sms"] == SMS) & (frame["node_num"] <= MOST_NODES[kind])
+        rows = frame[kept]
+        micros = rows[f"{phase}_transmit_us"] + rows[f"{phase}_notify_us"]
+    return pd.DataFrame(
+        {
+            "tokens": rows["num_token"],
+            "hidden": rows["hidden_size"],
+            "width": FP8 if phase == "dispatch" else 2.0,
+            "chosen": rows["num_topk"],
+            "gpus": GPUS_OF_A_NODE * rows["node_num"],
+            "nodes": rows["node_num"],
+            "seconds": micros / 1e6,
+        }
+    )

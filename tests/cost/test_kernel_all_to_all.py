@@ -1,0 +1,138 @@
+"""The exchange of tokens between GPUs with whole experts: bytes by hand, published timings."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sim import catalog
+from sim.cost import CostModel, Deployment
+from sim.cost.kernels import all_to_all
+from sim.cost.kernels.choice import work
+from sim.cost.kernels.form import Ceilings, Floats
+from sim.cost.measured import Exchange
+from sim.specs.layout import Layout
+
+FP8 = 1 + 4 / 128
+DEEPSEEK = {"hidden": 7168.0, "chosen": 8.0, "network": 50e9}
+# microseconds by tokens of each of eight H100 of one node, hidden 7,168, 8 of 256 experts:
+# SGLang's kernels alone (wideep_deepep_ll_perf, wideep_deepep_normal_perf with 24 SMs) and vLLM
+# 0.24 with its host time (moe_a2a_perf), from aiconfigurator-core 0.12 (NVIDIA, Apache-2.0)
+PUBLISHED = {
+    ("sglang", "ll_dispatch"): {1: 13, 16: 16, 64: 25, 128: 37, 256: 63, 1024: 224},
+    ("sglang", "ll_combine"): {1: 14, 16: 21, 64: 40, 128: 67, 256: 130, 1024: 489},
+    ("sglang", "ht_dispatch"): {1: 26, 1024: 154, 4096: 498, 16384: 1936},
+    ("sglang", "ht_combine"): {1: 48, 1024: 296, 4096: 961, 16384: 3599},
+    ("vllm", "ll_dispatch"): {1: 67, 16: 63, 64: 88, 128: 114, 256: 207},
+    ("vllm", "ll_combine"): {1: 48, 16: 49, 64: 76, 128: 97, 256: 170},
+    ("vllm", "ht_dispatch"): {16: 300, 4096: 1457, 16384: 4031},
+    ("vllm", "ht_combine"): {16: 112, 4096: 1578, 16384: 5195},
+}
+
+
+def shape(tokens: float, nodes: int = 1, width: float = 2.0) -> dict[str, Floats]:
+    found = {"tokens": tokens, "nodes": nodes, "gpus": 8 * nodes, "width": width, **DEEPSEEK}
+    return {name: np.asarray(value, dtype=float) for name, value in found.items()}
+
+
+def test_low_latency_sends_a_message_for_each_expert() -> None:
+    """64 tokens x 8 experts x 7,168 x 2 B = 7,340,032 B. On one node 1/8 stays; on four nodes 3/4
+    go over the network, 1/4 to the node, of which an eighth stays."""
+    assert all_to_all.moved_bytes("ll", shape(64)) == (7_340_032 * 7 / 8, 0)
+    link, network = all_to_all.moved_bytes("ll", shape(64, 4))
+    assert (link, network) == (7_340_032 * (1 / 4 - 1 / 32), 7_340_032 * 3 / 4)
+    assert work("ll_combine", "bf16", shape(64, 4))[1] == link + network
+
+
+def test_high_throughput_sends_a_token_once_to_each_place() -> None:
+    """Of two nodes 8 experts are in 2 - 1/128; one of them is another node, so that 0.996 copies
+    of 917,504 B go over the network; of 16 GPUs they are in 16 (1 - (15/16) ** 8) = 6.45."""
+    link, network = all_to_all.moved_bytes("ht", shape(64, 2))
+    assert network == pytest.approx(917_504 * (2 - 1 / 128) / 2)
+    assert link == pytest.approx(917_504 * 16 * (1 - (15 / 16) ** 8) * 7 / 8)
+
+
+def test_wait_and_transfer_join() -> None:
+    plain = {"floor": 10e-6, "step": 5e-6, "link_share": 0.5, "network_share": 1.0}
+    form, ceilings = all_to_all.form("ll_combine"), Ceilings(1.0, 450e9, 1)
+    added = plain | {"overlap": 1.0, "blend": 1.0}
+    link, network = 7_340_032 * (1 / 4 - 1 / 32), 7_340_032 * 3 / 4
+    assert float(form.seconds(added, shape(64, 4), ceilings)) == pytest.approx(
+        20e-6 + link / 225e9 + network / 50e9
+    )
+    apart = plain | {"overlap": 60.0, "blend": 60.0}
+    assert float(form.seconds(apart, shape(64, 4), ceilings)) == pytest.approx(network / 50e9)
+
+
+@pytest.mark.parametrize(
+    ("key", "published"), PUBLISHED.items(), ids=lambda v: "-".join(map(str, v))
+)
+def test_published_timings(key: tuple[str, str], published: dict[int, float]) -> None:
+    """vLLM's scatter: half of a series is within a fifth, all of it within 36 %."""
+    framework, operator = key
+    width = FP8 if framework == "sglang" and operator.endswith("dispatch") else 2.0
+    gpu = catalog.gpu("h100-sxm", kernels=framework)
+    sizes = {name: float(value) for name, value in shape(1, width=width).items()}
+    found = [
+        float(Exchange(operator, gpu).timing(**(sizes | {"tokens": float(t)})).seconds)
+        for t in published
+    ]
+    errors = np.abs(np.array(found) * 1e6 / np.array(list(published.values())) - 1)
+    assert np.median(errors) < 0.21
+    assert errors.max() < 0.36
+
+
+@pytest.mark.parametrize(
+    ("nodes", "dispatch", "combine"), [(2, 102, 186), (4, 143, 263), (8, 167, 305)]
+)
+def test_published_timings_on_several_nodes(nodes: int, dispatch: float, combine: float) -> None:
+    """128 tokens a GPU on H100 with 400 Gb/s each (wideep_deepep_ll_perf of SGLang)."""
+    gpu = catalog.gpu("h100-sxm", kernels="sglang")
+    for operator, width, micros in (("ll_dispatch", FP8, dispatch), ("ll_combine", 2.0, combine)):
+        sizes = {name: float(value) for name, value in shape(128, nodes, width).items()}
+        timing = Exchange(operator, gpu).timing(**sizes)
+        assert float(timing.seconds) * 1e6 == pytest.approx(micros, rel=0.06)
+        assert float(timing.measured) == 1.0
+
+
+def deployment(backend: str, ranks: int = 8, **more: str) -> Deployment:
+    layout = Layout(data=ranks, expert=ranks)
+    model, gpu = catalog.model("deepseek-v3"), catalog.gpu("h100-sxm", kernels="sglang")
+    return Deployment(model, gpu, catalog.engine("ideal"), layout=layout, all2all=backend, **more)
+
+
+def operators(d: Deployment, tokens: float) -> dict[str, float]:
+    return {o.name: float(o.seconds) for o in CostModel(d).by_size.of_all_ranks(tokens)}
+
+
+def test_a_backend_exchanges_the_tokens_of_a_layer() -> None:
+    """58 layers with experts; each of 8 ranks has 64 of 512 tokens."""
+    d = deployment("deepep_low_latency")
+    found = operators(d, 512.0)
+    sizes = {name: float(value) for name, value in shape(64).items()}
+    there = Exchange("ll_dispatch", d.gpu).timing(**sizes)
+    assert found["experts: dispatch"] == pytest.approx(58 * float(there.seconds))
+    assert "experts: all-gather" not in found
+    plain = operators(deployment("allgather_reducescatter"), 512.0)
+    assert plain.keys() - found.keys() == {"experts: all-gather", "experts: reduce-scatter"}
+    quantised = deployment("deepep_low_latency", weights="fp8-block", activations="fp8")
+    assert operators(quantised, 512.0)["experts: dispatch"] < found["experts: dispatch"]
+
+
+def test_over_several_nodes_the_exchange_beats_gathering_everything() -> None:
+    """Every GPU would get the tokens of all 64."""
+    for backend, tokens in (("deepep_low_latency", 64 * 64.0), ("deepep_high_throughput", 3e5)):
+        mine, theirs = (
+            operators(deployment(b, 64), tokens) for b in (backend, "allgather_reducescatter")
+        )
+        moved = mine["experts: dispatch"] + mine["experts: combine"]
+        assert moved < theirs["experts: all-gather"] + theirs["experts: reduce-scatter"]
+
+
+@pytest.mark.parametrize(
+    "layout", [Layout(8, expert=8), Layout(data=8), Layout(2, data=4, expert=4)]
+)
+def test_only_data_ranks_with_whole_experts_exchange_tokens(layout: Layout) -> None:
+    model, gpu = catalog.model("qwen3-30b-a3b"), catalog.gpu("h100-sxm")
+    with pytest.raises(ValueError, match="all2all_backend: deepep_low_latency exchanges tokens"):
+        Deployment(model, gpu, catalog.engine("ideal"), layout=layout, all2all="deepep_low_latency")
