@@ -213,7 +213,7 @@ def _round(
         )
         if not course.run(f"{trace.name}: {batching}, run {number}, {trace.requests} requests"):
             return
-        observed, disturbed = _watched(plans.device, scenario, course.pace)
+        observed, disturbed = _watched(plans, scenario, course.pace)
         ObservedResult(observed).save(folder / "observed" / f"{batching}-{number}")
         after = _anchor(plans, folder)
         course.ran()
@@ -221,16 +221,18 @@ def _round(
         before = after
 
 
-def _watched(device: Device, scenario: Scenario, pace: Pace) -> tuple[Observed, float | None]:
-    watch = Watch()
+def _watched(plans: Plans, scenario: Scenario, pace: Pace) -> tuple[Observed, float | None]:
+    """A run, and the share of it that other programs disturbed; None where that is not known, or
+    does not count, since the run was timed by processor time."""
+    watch, setting = Watch(), plans.setting
 
     def tick(done: int, total: int) -> None:
         watch.tick()
         pace.tick()
 
-    observed = run(scenario, device, sampling="random", progress=tick)
+    observed = run(scenario, plans.device, sampling="random", clock=setting.clock(), progress=tick)
     watch.done()
-    return observed, watch.disturbed
+    return observed, None if setting.cpu_time else watch.disturbed
 
 
 def _told(
@@ -276,7 +278,7 @@ def _anchor(plans: Plans, folder: Path) -> float:
     scenario = traffic.anchor(plans.setting, folder / PROFILE, folder / ENGINE)
     steps = []
     for _ in range(ANCHOR_STEPS):
-        observed = run(scenario, plans.device, sampling="random")
+        observed = run(scenario, plans.device, sampling="random", clock=plans.setting.clock())
         steps += [i.end - i.start for i in observed.iterations if not i.prefills]
     return median(steps)
 

@@ -129,7 +129,7 @@ def _burst(
     }
     one = scenario(setting, trace, "continuous", gpu, NO_ENGINE).override(short)
     cost = prepare(one).only.cost
-    observed = run(one, device, sampling="random")
+    observed = run(one, device, sampling="random", clock=setting.clock())
     kinds: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
     for iteration, row in zip(observed.iterations, observed.record.plans, strict=True):
         batch = batch_of(iteration, row)

@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from calibrate.engine.loop import Clock, CpuClock, WallClock
 from sim import catalog
 from sim.memory.groups import group_size
 from sim.scenario import Scenario, load_scenario
@@ -45,7 +46,8 @@ ANCHOR_TOKENS = 16
 class TrafficSetting:
     """What is run: a model in one precision, batches of up to ``batch`` requests, iterations of up
     to ``chunk`` tokens, lengths drawn evenly from ``prompt`` and ``output``; runs of ``seconds`` at
-    most, and ``total`` seconds for everything, infinite where nothing limits it."""
+    most, and ``total`` seconds for everything, infinite where nothing limits it. With ``cpu_time``
+    the engine is timed by the processor time of its one thread, as calibration is."""
 
     model: str
     precision: str
@@ -57,6 +59,11 @@ class TrafficSetting:
     repeats: int
     total: float = math.inf
     seed: int = 42
+    cpu_time: bool = False
+
+    def clock(self) -> Clock:
+        """A clock for one run of the engine."""
+        return CpuClock() if self.cpu_time else WallClock()
 
     @property
     def longest(self) -> int:

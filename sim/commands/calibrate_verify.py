@@ -70,6 +70,14 @@ def verify(
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Runs of each kind.")] = 3,
     threads: Annotated[int | None, typer.Option(help="CPU threads; default: torch's.")] = None,
+    cpu_time: Annotated[
+        bool,
+        typer.Option(
+            "--cpu-time",
+            help="Time the engine by the processor time of its one thread, where other programs "
+            "use the machine.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare predictions with the reference engine: calibrate, run, calibrate, compare."""
@@ -103,8 +111,11 @@ def verify(
             seconds=RUN if run is None else run,
             repeats=repeats,
             total=total,
+            cpu_time=cpu_time,
         )
         _check(setting)
+        if cpu_time and (device.strip().lower() != "cpu" or threads != 1):
+            raise UsageError("--cpu-time: times one thread; give --device cpu --threads 1")
         plans = Plans(open_device(device, threads), setting, output, wish, started)
         document = verify(plans, lambda line: typer.echo(line, err=True))
         text = json.dumps(document, indent=2, allow_nan=False) + "\n"

@@ -22,6 +22,8 @@ pytest.importorskip("torch", reason="the engine needs PyTorch")
 from rich.console import Console
 from typer.testing import CliRunner
 
+from calibrate.device import open_device
+from calibrate.engine.loop import CpuClock
 from calibrate.lazy_torch import torch
 from calibrate.measurements import Measurement, MeasurementTable, Purpose
 from calibrate.verify import harness, host, score, shapes, traffic
@@ -135,6 +137,7 @@ def test_a_verification_from_beginning_to_end(model: Path) -> None:
         (("--run-time", "soon"), "--run-time soon"),
         (("--model", "llama-9"), "llama"),
         (("--total-time", "20s"), "give --total-time "),
+        (("--cpu-time", "--threads", "2"), "--cpu-time: times one thread"),
     ],
 )
 def test_mistakes_are_told_before_anything_runs(
@@ -144,6 +147,32 @@ def test_mistakes_are_told_before_anything_runs(
     assert done.exit_code == 2
     assert not (model.parent / "out").exists()
     assert any(part in done.stderr for part in message.split("|"))
+
+
+def test_processor_time_stands_still_but_for_what_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = iter([10.0, 10.5, 10.5, 10.75])
+    monkeypatch.setattr("calibrate.engine.loop.time.thread_time", lambda: next(read))
+    clock = CpuClock()
+    assert clock.now() == 0.5
+    clock.wait(3.0)
+    assert clock.now() == 3.25
+
+
+def test_runs_by_processor_time_are_scored_whatever_else_runs(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Watch, "disturbed", 0.9)
+    for by_cpu, scored in ((False, False), (True, True)):
+        chosen = setting(model, cpu_time=by_cpu)
+        trace = traffic.VerifyTrace("burst", {"kind": "burst"}, 3)
+        scenario = traffic.scenario(chosen, trace, "continuous", "h100-sxm", "reference")
+        wish = Wish(60.0, ["burst"], ["continuous"], 1, 1.0, 1.0)
+        plans = harness.Plans(open_device("cpu", threads=1), chosen, model.parent, wish)
+        observed, disturbed = harness._watched(plans, scenario, Pace(1.0))
+        assert score.counts({"disturbed": disturbed}) == scored
+        assert observed.record.completed.all()
 
 
 def test_points_cover_every_operator_of_the_pass(model: Path) -> None:
