@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -237,8 +238,29 @@ def gemm_of(
         fit = None if name is None else _fit(gpu.profile, "gemm", name)
         if fit is not None and name is not None:
             floor = _floor(gpu, fit) if static else None
-            return MeasuredGemm(fit, name, gpu, floor)
+            return _products(_Itself(fit), name, _Itself(gpu), floor)
     return None
+
+
+class _Itself:
+    """A key that equals those of the very same object: to compare two GPUs number by number takes
+    longer than what is looked up."""
+
+    def __init__(self, it: Any) -> None:
+        self.it = it
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and other.it is self.it
+
+    def __hash__(self) -> int:
+        return id(self.it)
+
+
+@lru_cache(maxsize=16)
+def _products(fit: _Itself, precision: str, gpu: _Itself, floor: float | None) -> MeasuredGemm:
+    """Products by one fit, the same ones for every cost model, since each matrix is timed at
+    thousands of sizes: that takes as long as a run of some hundred requests."""
+    return MeasuredGemm(fit.it, precision, gpu.it, floor)
 
 
 def _floor(gpu: GpuSpec, fit: KernelFit) -> float | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from sim.cost import CostModel, Deployment
 from sim.metrics.attribution import attribute
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 NEGLIGIBLE = 0.005
 """A share of the busy time that rounds to no percent."""
+
+_EITHER: WeakKeyDictionary[CostModel, dict[float, dict[bool, CostModel]]] = WeakKeyDictionary()
 
 
 def hardware_notes(run: RunRecord) -> list[str]:
@@ -90,8 +93,8 @@ def _either_way(part: PoolRun, scale: float) -> Iterator[str]:
         return
     ours = found.by_bound["communication"]
     changes = {
-        direct: (_communication(part, _joined(d, scale, direct=direct)) - ours) / found.seconds
-        for direct in (True, False)
+        direct: (attribute(cost, part.plans).by_bound["communication"] - ours) / found.seconds
+        for direct, cost in _either(part.pool.cost, scale).items()
     }
     if all(abs(change) < NEGLIGIBLE for change in changes.values()):
         return
@@ -118,6 +121,13 @@ def _joined(d: Deployment, scale: float, *, direct: bool) -> Deployment:
     return replace(d, gpu=on_link(d.gpu, link, frameworks=direct))
 
 
-def _communication(part: PoolRun, d: Deployment) -> float:
-    """Seconds of collectives in the plans of ``part``, on replicas of ``d``."""
-    return attribute(CostModel(d), part.plans).by_bound["communication"]
+def _either(cost: CostModel, scale: float) -> dict[bool, CostModel]:
+    """Cost models of the same replicas whose cards reach each other, or do not; made once for all
+    runs of them."""
+    made = _EITHER.setdefault(cost, {})
+    if scale not in made:
+        made[scale] = {
+            direct: CostModel(_joined(cost.deployment, scale, direct=direct))
+            for direct in (True, False)
+        }
+    return made[scale]
