@@ -52,15 +52,19 @@ class WallClock:
 
 
 class CpuClock:
-    """The processor time of the calling thread, in which other programs have no part; idle time
-    passes at once. Only an engine of one thread on a CPU can be timed by it."""
+    """The processor time of the calling thread from when it is first read, in which other programs
+    have no part; idle time passes at once. Only an engine of one thread on a CPU can be timed by
+    it."""
 
     def __init__(self) -> None:
-        self._start = time.thread_time()
+        self._start: float | None = None
         self._idle = 0.0
 
     def now(self) -> float:
         """Seconds computed since the start, and those that were waited for."""
+        if self._start is None:
+            self._start = time.thread_time()
+            return self._idle
         return time.thread_time() - self._start + self._idle
 
     def wait(self, until: float) -> None:

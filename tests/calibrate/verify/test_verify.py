@@ -153,8 +153,9 @@ def test_processor_time_stands_still_but_for_what_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read = iter([10.0, 10.5, 10.5, 10.75])
+    clock = CpuClock()  # the model and its memory come before the run
     monkeypatch.setattr("calibrate.engine.loop.time.thread_time", lambda: next(read))
-    clock = CpuClock()
+    assert clock.now() == 0.0
     assert clock.now() == 0.5
     clock.wait(3.0)
     assert clock.now() == 3.25
