@@ -97,6 +97,7 @@ def plan(
     gpus: Sequence[str],
     *,
     tensor_parallel: Sequence[int] = (),
+    pipeline_parallel: Sequence[int] = (),
     data_parallel: Sequence[int] = (),
     expert_parallel: Sequence[bool] = (),
     rate: float | str = "1x",
@@ -111,9 +112,9 @@ def plan(
     """The cheapest fleets of ``gpus`` that hold a load within the SLO, as ``infersim plan``.
 
     ``tensor_parallel`` are the GPUs that share each layer: left out, those of 1, 2, 4 and 8 with
-    which a replica is no larger than a node. ``data_parallel`` and ``expert_parallel`` are the
-    choices of ranks that share experts, and of whole experts on each GPU: left out, the scenario's
-    ranks, and for experts both.
+    which a replica is no larger than a node. ``pipeline_parallel`` are the stages to choose from,
+    ``data_parallel`` and ``expert_parallel`` the choices of ranks that share experts, and of whole
+    experts on each GPU: left out, the scenario's stages and ranks, and for experts both.
     ``rate`` is requests per second, or text such as "3x" for a multiple of the scenario's own;
     ``scale`` is how a trace gets it: "compress" its time, or "overlay" copies of it (more users);
     ``prices`` are US dollars for a GPU hour, as in ``find``; ``jobs`` the processes that simulate,
@@ -139,6 +140,7 @@ def plan(
             _names("precision", precision),
             data_parallel,
             expert_parallel,
+            pipeline_parallel,
         )
         own = axis_of(loaded, "rate", traffic_of(loaded), scale).own
         assert own is not None

@@ -157,6 +157,13 @@ CHANGES: dict[str, dict[str, Any]] = {
         "run.requests": 120,
     },
     "tensor-parallel": {"fleet.tensor_parallel": 2, "workload.arrivals.rate": 20},
+    "pipeline": {
+        **SMALL_MEMORY,
+        "fleet.tensor_parallel": 2,
+        "fleet.pipeline_parallel": 2,
+        "kv_cache.num_gpu_blocks": 300,
+        "workload.arrivals.rate": 60,
+    },
     "int8": {
         "fleet.gpu": "a10g",
         "precision": {"weights": "int8", "activations": "int8"},

@@ -32,6 +32,11 @@ Tp = Annotated[
     int, typer.Option("--tensor-parallel", min=1, max=LARGEST, help="GPUs that share each layer.")
 ]
 
+PipelineParallel = Annotated[
+    int,
+    typer.Option("--pipeline-parallel", min=1, max=LARGEST, help="Stages of consecutive layers."),
+]
+
 ExpertParallel = Annotated[
     bool, typer.Option("--expert-parallel", help="Whole experts on each GPU, not parts of all.")
 ]
@@ -69,10 +74,15 @@ def _deployment(
         raise UsageError(str(error)) from None
 
 
-def _layout(tensor: int, data: int, whole_experts: bool) -> Layout:
+def _layout(tensor: int, pipeline: int, data: int, whole_experts: bool) -> Layout:
     from sim.specs.layout import Layout
 
-    return Layout(tensor, data=data, expert=tensor * data if whole_experts else 1)
+    if pipeline > 1 and data > 1:
+        raise UsageError(
+            "--pipeline-parallel: data ranks of one engine are not pipelines here; leave "
+            "--data-parallel at 1"
+        )
+    return Layout(tensor, pipeline, data, tensor * data if whole_experts else 1)
 
 
 def roofline(
@@ -95,6 +105,7 @@ def roofline(
     activations: Activations = "bf16",
     kv_cache: KvCache = "bf16",
     tensor_parallel: Tp = 1,
+    pipeline_parallel: PipelineParallel = 1,
     expert_parallel: ExpertParallel = False,
     data_parallel: DataParallel = 1,
     as_json: AsJson = False,
@@ -105,7 +116,7 @@ def roofline(
         from sim.terminal.analysis import roofline_view
         from sim.terminal.console import stdout
 
-        layout = _layout(tensor_parallel, data_parallel, expert_parallel)
+        layout = _layout(tensor_parallel, pipeline_parallel, data_parallel, expert_parallel)
         d = _deployment(model, gpu, "ideal", weights, activations, kv_cache, layout)
         if as_json:
             document = roofline_document(d, batch, context, prompt)
@@ -123,6 +134,7 @@ def fit(
     activations: Activations = "bf16",
     kv_cache: KvCache = "bf16",
     tensor_parallel: Tp = 1,
+    pipeline_parallel: PipelineParallel = 1,
     expert_parallel: ExpertParallel = False,
     data_parallel: DataParallel = 1,
     block_size: Annotated[int, typer.Option(min=1, max=LARGEST)] = 16,
@@ -135,10 +147,10 @@ def fit(
     with told_errors():
         from sim.memory.capacity import capacity
         from sim.planning.analysis import fit_document
-        from sim.terminal.analysis import fit_view, layouts_view
+        from sim.terminal.analysis import fit_view, layouts_view, stages_view
         from sim.terminal.console import stdout
 
-        layout = _layout(tensor_parallel, data_parallel, expert_parallel)
+        layout = _layout(tensor_parallel, pipeline_parallel, data_parallel, expert_parallel)
         d = _deployment(model, gpu, engine, weights, activations, kv_cache, layout)
         capacity_of = partial(
             capacity,
@@ -155,6 +167,8 @@ def fit(
         else:
             console = stdout()
             console.print(fit_view(d, memory, context, document["weights"]))
+            if memory.stages:
+                console.print(stages_view(d, memory))
             console.print(layouts_view(document))
             console.print(document["text"], style="" if document["fits"] else "red")
         if memory.usable_blocks == 0:

@@ -37,6 +37,10 @@ def plan(
         str | None,
         typer.Option(help="GPUs of one replica, separated by commas; else 1,2,4,8."),
     ] = None,
+    pipeline_parallel: Annotated[
+        str | None,
+        typer.Option(help="Stages of consecutive layers, such as 1,2,4; else the scenario's."),
+    ] = None,
     data_parallel: Annotated[
         str | None,
         typer.Option(help="Ranks that share experts, such as 1,8; else the scenario's."),
@@ -83,7 +87,9 @@ def plan(
         loaded = with_prices(loaded, price, prices, _listed("--gpus", gpus))
         question = _question(
             loaded,
-            Choices(gpus, tensor_parallel, precision, data_parallel, expert_parallel),
+            Choices(
+                gpus, tensor_parallel, precision, data_parallel, expert_parallel, pipeline_parallel
+            ),
             rate,
             headroom,
             top,
@@ -106,6 +112,7 @@ class Choices(NamedTuple):
     precision: str | None
     data_parallel: str | None
     expert_parallel: str | None
+    pipeline_parallel: str | None
 
 
 def _question(
@@ -123,7 +130,7 @@ def _question(
     from sim.planning.fleet.layouts import layouts
     from sim.planning.load.loads import axis_of, traffic_of
 
-    gpus, sizes, precision, ranks, experts = choices
+    gpus, sizes, precision, ranks, experts, stages = choices
     if not 0 <= headroom <= 10:
         raise UsageError(f"--headroom {headroom:g}: expected a share from 0 to 10, such as 0.2")
     if top < 1:
@@ -132,12 +139,11 @@ def _question(
     made = layouts(
         scenario,
         _listed("--gpus", gpus),
-        ()
-        if sizes is None
-        else [_size("--tensor-parallel", word) for word in _listed("--tensor-parallel", sizes)],
+        _sizes("--tensor-parallel", sizes),
         kinds,
-        [_size("--data-parallel", w) for w in _listed("--data-parallel", ranks)] if ranks else (),
+        _sizes("--data-parallel", ranks),
         [_switch(word) for word in _listed("--expert-parallel", experts)] if experts else (),
+        _sizes("--pipeline-parallel", stages),
     )
     limits = read_constraints(constraint)
     own = axis_of(scenario, "rate", traffic_of(scenario), scale).own
@@ -158,6 +164,11 @@ def _switch(word: str) -> bool:
     if word not in ("true", "false"):
         raise UsageError(f"--expert-parallel: expected true, false or both; got {word!r}")
     return word == "true"
+
+
+def _sizes(option: str, text: str | None) -> list[int]:
+    """The numbers that an option lists; none where it is not given."""
+    return [] if text is None else [_size(option, word) for word in _listed(option, text)]
 
 
 def _size(option: str, word: str) -> int:

@@ -54,6 +54,16 @@ class Capacity:
     """Of a pipeline, the memory of each stage; the one with the fewest blocks decides."""
 
     @property
+    def decides(self) -> int:
+        """The number of the stage whose memory this is, from 0: it has the fewest blocks."""
+        found = [(each.num_gpu_blocks, each.kv_cache) for each in self.stages]
+        return found.index(min(found)) if found else 0
+
+    def deciding(self, d: Deployment) -> Deployment:
+        """The stage of ``d`` whose memory this is; ``d`` itself where it is no pipeline."""
+        return d.stages()[self.decides]
+
+    @property
     def budget(self) -> float:
         """Bytes that the engine may use."""
         if self.of_free:
@@ -196,8 +206,7 @@ def capacity(
         _of_one(stage, stage_groups(d, stage, block_size, windows=windows), asked)
         for stage in d.stages()
     )
-    least = min(found, key=lambda each: (each.num_gpu_blocks, each.kv_cache))
-    return replace(least, stages=found)
+    return replace(found[replace(found[0], stages=found).decides], stages=found)
 
 
 class Sizing(NamedTuple):

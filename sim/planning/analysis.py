@@ -32,15 +32,14 @@ def roofline_document(
     """Every operator of a decode pass at each batch size, and of the prefill of one prompt.
 
     ``context`` is the tokens that each decoding sequence holds, ``prompt`` the length prefilled.
-    FLOP, bytes and seconds are of one GPU and one pass.
+    FLOP, bytes and seconds are of one GPU and one pass; of a pipeline, of one GPU of each stage,
+    added up, and ``stages`` has the seconds in each.
     """
     cost = CostModel(d)
     passes = [
-        _pass("decode", batch, context, cost.pass_operators(Batch(batch, batch * context)))
-        for batch in batches
+        _pass("decode", batch, context, cost, Batch(batch, batch * context)) for batch in batches
     ]
-    whole = Batch(0, 0, [Part(prompt, 0)])
-    passes.append(_pass("prefill", 1, prompt, cost.pass_operators(whole)))
+    passes.append(_pass("prefill", 1, prompt, cost, Batch(0, 0, [Part(prompt, 0)])))
     notes = [d.format_note, *(_slow_batch(cost, batch, context) for batch in batches)]
     return {
         "command": "roofline",
@@ -59,6 +58,7 @@ def _subject(d: Deployment) -> dict[str, Any]:
         "model": d.model.name,
         "gpu": d.gpu.name,
         "tensor_parallel": d.layout.tensor,
+        "pipeline_parallel": d.layout.pipeline,
         "data_parallel": d.layout.data,
         "expert_parallel": d.layout.expert,
         "precision": {
@@ -70,12 +70,15 @@ def _subject(d: Deployment) -> dict[str, Any]:
     }
 
 
-def _pass(phase: str, batch: int, tokens: int, operators: Sequence[Operator]) -> dict[str, Any]:
+def _pass(phase: str, batch: int, tokens: int, cost: CostModel, of: Batch) -> dict[str, Any]:
+    operators = cost.pass_operators(of)
+    piped = cost.deployment.layout.pipeline > 1
     return {
         "phase": phase,
         "batch": batch,
         "tokens": tokens,
         "seconds": sum(float(o.seconds) for o in operators),
+        **({"stages": list(cost.passage(of).stages)} if piped else {}),
         "operators": [
             {
                 "name": o.name,
@@ -153,12 +156,32 @@ def fit_document(d: Deployment, capacity_of: CapacityOf, context: int) -> dict[s
         "max_concurrency": memory.max_concurrency(context),
         **({"kv_groups": _groups(memory, context)} if memory.windowed else {}),
         **_states(d, memory),
+        **({"stages": stage_rows(d, memory)} if memory.stages else {}),
         "remedies": remedies,
         "text": _fit_text(d, memory, short, remedies, context),
-        "weights": _weights(d),
+        "weights": _weights(memory.deciding(d)),
         "layouts": layout_rows(d, capacity_of, context),
         "notes": [] if d.format_note is None else [d.format_note],
     }
+
+
+def stage_rows(d: Deployment, memory: Capacity) -> list[dict[str, Any]]:
+    """What one GPU of each stage of a pipeline has in memory; the stage that ``decides`` has the
+    fewest blocks."""
+    decides = memory.decides
+    return [
+        {
+            "stage": number + 1,
+            "layers": stage.model.num_layers,
+            "weight_bytes": own.weights,
+            "activation_bytes": own.activations,
+            "kv_cache_bytes": own.kv_cache,
+            "kv_bytes_per_token": own.kv_bytes_per_token,
+            "num_gpu_blocks": own.num_gpu_blocks,
+            "decides": number == decides,
+        }
+        for number, (stage, own) in enumerate(zip(d.stages(), memory.stages, strict=True))
+    ]
 
 
 def _weights(d: Deployment) -> list[dict[str, Any]]:

@@ -19,21 +19,28 @@ CapacityOf = Callable[[Deployment], Capacity]
 """The memory arithmetic of a deployment under settings that are decided."""
 
 
-def node_layouts(*, experts: bool, most: int = MOST) -> Iterator[Layout]:
+def node_layouts(*, experts: bool, most: int = MOST, pipelines: bool = False) -> Iterator[Layout]:
     """Every layout of 1, 2, 4, ... GPUs up to ``most``: tensor ranks, and for models with
     ``experts`` data ranks and experts that are cut or whole; as engines start, by powers of two.
+    With ``pipelines``, stages of tensor ranks in the place of data ranks.
 
     >>> [layout.text for layout in node_layouts(experts=True, most=2)]
     ['TP 1', 'TP 2', 'TP 2, EP', 'DP 2', 'DP 2, EP']
     >>> [layout.text for layout in node_layouts(experts=False)]
     ['TP 1', 'TP 2', 'TP 4', 'TP 8']
+    >>> [layout.text for layout in node_layouts(experts=False, most=4, pipelines=True)]
+    ['TP 1', 'TP 2', 'PP 2', 'TP 4', 'TP 2 x PP 2', 'PP 4']
     """
     gpus = 1
     while gpus <= most:
         tensor = gpus
         while tensor >= 1:
             data = gpus // tensor
-            if data == 1 or experts:
+            if pipelines:
+                yield Layout(tensor, data)
+                if experts and tensor > 1:
+                    yield Layout(tensor, data, expert=tensor)
+            elif data == 1 or experts:
                 yield Layout(tensor, data=data)
                 if experts and gpus > 1:
                     yield Layout(tensor, data=data, expert=gpus)
@@ -53,7 +60,8 @@ def layout_rows(d: Deployment, capacity_of: CapacityOf, context: int) -> list[di
     ``reason`` says why one does not fit or cannot be; amounts are None where it cannot be.
     """
     rows = []
-    for layout in node_layouts(experts=d.model.has_experts, most=most_of(d.gpu)):
+    piped = d.layout.pipeline > 1
+    for layout in node_layouts(experts=d.model.has_experts, most=most_of(d.gpu), pipelines=piped):
         head = {
             "layout": layout.text,
             "gpus": layout.gpus,

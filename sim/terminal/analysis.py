@@ -13,7 +13,7 @@ from rich.text import Text
 
 from sim.cost import Deployment
 from sim.memory.capacity import Capacity
-from sim.planning.analysis import check_context, roofline_document
+from sim.planning.analysis import check_context, roofline_document, stage_rows
 from sim.specs.layers import Attention
 from sim.specs.recurrent import Recurrent
 from sim.specs.window import Window
@@ -64,6 +64,8 @@ def _operator_table(found: Mapping[str, Any]) -> Table:
         else f"Prefill, {tokens} tokens"
     )
     title = f"{what}: {show_time(found['seconds'])} a pass"
+    if "stages" in found:
+        title += f"\nstages: {', '.join(show_time(each) for each in found['stages'])}"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("operator")
     rows = found["operators"]
@@ -104,7 +106,11 @@ def fit_view(
     check_context(d, context)
     model, count = d.model, d.layout.gpus
     gpus = f"{count} GPU" if count == 1 else f"{count} GPUs"
-    table = Table(title=f"{model.name} on {gpus} of {d.gpu.name}: memory of one GPU",
+    what = "memory of one GPU"
+    if memory.stages:
+        d, count = memory.deciding(d), d.layout.ranks
+        what += f", stage {memory.decides + 1}"
+    table = Table(title=f"{model.name} on {gpus} of {d.gpu.name}: {what}",
                   title_justify="left", expand=True, show_header=False)  # fmt: skip
     table.add_column("line", ratio=2)
     table.add_column("arithmetic", ratio=4)
@@ -124,7 +130,7 @@ def fit_view(
         ),
         (
             "- weights",
-            f"{model.parameters:,} parameters in {_weights(d)}{shared}{copied}",
+            f"{_parameters(d, memory)} in {_weights(d)}{shared}{copied}",
             show_bytes(memory.weights),
         ),
         *_held(d, weights),
@@ -175,6 +181,32 @@ def fit_view(
     return table
 
 
+def _parameters(d: Deployment, memory: Capacity) -> str:
+    """Of the model, or of the stage of a pipeline that ``d`` is."""
+    if not memory.stages:
+        return f"{d.model.parameters:,} parameters"
+    held = sum(each.parameters for each in d.model.weights())
+    return f"{held:,.0f} parameters"
+
+
+def stages_view(d: Deployment, memory: Capacity) -> Table:
+    """The memory of one GPU of each stage of a pipeline."""
+    title = "Stages: the one with the fewest blocks decides for all"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for head in ("stage", "layers", "weights", "largest\npass", "KV cache", "KV of a\ntoken"):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("blocks", justify="right", no_wrap=True)
+    amounts = ("weight_bytes", "activation_bytes", "kv_cache_bytes", "kv_bytes_per_token")
+    for row in stage_rows(d, memory):
+        cells = [
+            str(row["stage"]),
+            str(row["layers"]),
+            *(show_bytes(row[name]) for name in amounts),
+        ]
+        table.add_row(*cells, f"{row['num_gpu_blocks']:,}", style="bold" if row["decides"] else "")
+    return table
+
+
 def layouts_view(found: Mapping[str, Any]) -> Group:
     """The layouts of ``fit_document``, each in a line, those that cannot be with their reason."""
     title = f"Layouts on a node, {found['context']:,} tokens a request"
@@ -199,7 +231,8 @@ def layouts_view(found: Mapping[str, Any]) -> Group:
 
 TOLD = (
     "TP: GPUs that share each layer. DP: ranks with a scheduler and a KV cache each. EP: whole "
-    "experts on each GPU, not a part of each. Pipeline stages are not modelled."
+    "experts on each GPU, not a part of each. PP: stages of consecutive layers, which "
+    "--pipeline-parallel lists."
 )
 
 

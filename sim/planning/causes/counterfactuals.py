@@ -61,7 +61,7 @@ def counterfactuals(scenario: Scenario, rejection: Rejection | None = None) -> l
     """Everything to try, what-ifs first; ``rejection`` has the requests that the scenario rejects,
     if it does."""
     parts: tuple[Callable[[Scenario], Iterator[Counterfactual]], ...]
-    parts = (_seats, _memory, _experts, _formats, _guesses, _hardware)
+    parts = (_seats, _memory, _experts, _stages, _formats, _guesses, _hardware)
     found = [change for part in parts for change in part(scenario)]
     return [*_probes(scenario), *_longer(rejection), *found]
 
@@ -147,6 +147,8 @@ def _experts(scenario: Scenario) -> Iterator[Counterfactual]:
     whole = layout.expert > 1
     yield _flag("experts", "a part of every expert on each GPU" if whole else
                 "whole experts on each GPU", {pool.key("expert_parallel"): not whole})  # fmt: skip
+    if layout.pipeline > 1:  # data ranks are no pipelines
+        return
     tensor, data, title = layout.ranks, 1, "tensor ranks"
     if layout.tensor > 1:
         tensor, data, title = 1, layout.ranks, "data ranks with a KV cache each"
@@ -190,6 +192,15 @@ LACKING = (
 def lacking() -> list[str]:
     """What cannot be tried, because the simulator does not have it."""
     return [title for title, *place in LACKING if refusal(*place) is not None]
+
+
+def _stages(scenario: Scenario) -> Iterator[Counterfactual]:
+    """The GPUs of a pipeline as tensor ranks."""
+    pool = scenario.only_pool
+    if pool.layout.pipeline > 1:
+        yield _flag("stages", f"{pool.layout.gpus} tensor ranks, no stages",
+                    {pool.key("tensor_parallel"): pool.layout.gpus,
+                     pool.key("pipeline_parallel"): 1})  # fmt: skip
 
 
 def _hardware(scenario: Scenario) -> Iterator[Counterfactual]:

@@ -64,6 +64,8 @@ def _share(value: float) -> float:
 def _vllm(pool: PreparedPool, model: str) -> list[object]:
     settings, d, limits = pool.settings, pool.deployment, pool.limits
     words: list[object] = ["vllm", "serve", model, "--tensor-parallel-size", d.layout.tensor]
+    if d.layout.pipeline > 1:
+        words += ["--pipeline-parallel-size", d.layout.pipeline]
     if d.layout.data > 1:
         words += ["--data-parallel-size", d.layout.data]
     if d.layout.expert > 1:
@@ -95,6 +97,8 @@ def _sglang(pool: PreparedPool, model: str) -> list[object]:
     settings, d, limits = pool.settings, pool.deployment, pool.limits
     words: list[object] = ["python", "-m", "sglang.launch_server", "--model-path", model]
     words += ["--tp-size", d.layout.ranks]
+    if d.layout.pipeline > 1:
+        words += ["--pp-size", d.layout.pipeline]
     if d.layout.data > 1:
         words += ["--dp-size", d.layout.data, "--enable-dp-attention"]
     if d.layout.expert > 1:
@@ -119,6 +123,7 @@ def _tensorrt_llm(pool: PreparedPool, model: str) -> list[object]:
     free = memory.memory - memory.taken
     return [
         *("trtllm-serve", model, "--tp_size", layout.ranks),
+        *(("--pp_size", layout.pipeline) if layout.pipeline > 1 else ()),
         *(("--ep_size", layout.expert) if layout.expert > 1 else ()),
         *("--max_batch_size", limits.max_num_seqs, "--max_num_tokens"),
         *(limits.max_num_batched_tokens, "--max_seq_len", limits.max_model_len),

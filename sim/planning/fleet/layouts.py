@@ -84,19 +84,21 @@ class Candidate:
     precision: str | None
     data_parallel: int = 1
     whole_experts: bool | None = None
+    pipeline_parallel: int = 1
 
     @property
     def gpus(self) -> int:
         """GPUs of the replica."""
-        return self.tensor_parallel * self.data_parallel
+        return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
 
     @property
     def text(self) -> str:
         """``4 x h100-sxm, fp8`` or ``8 x h200-sxm (TP 2 x DP 4, EP)``."""
         ways = []
-        if self.data_parallel > 1:
-            tensor = f"TP {self.tensor_parallel} x " if self.tensor_parallel > 1 else ""
-            ways.append(f"{tensor}DP {self.data_parallel}")
+        parts = {"PP": self.pipeline_parallel, "DP": self.data_parallel}
+        if others := [f"{name} {count}" for name, count in parts.items() if count > 1]:
+            tensor = [f"TP {self.tensor_parallel}"] if self.tensor_parallel > 1 else []
+            ways.append(" x ".join([*tensor, *others]))
         if self.whole_experts:
             ways.append("EP")
         spread = f" ({', '.join(ways)})" if ways else ""
@@ -120,9 +122,11 @@ class Candidate:
         }
         if self.data_parallel != pool.layout.data:
             changes[pool.key("data_parallel")] = self.data_parallel
+        if self.pipeline_parallel != pool.layout.pipeline:
+            changes[pool.key("pipeline_parallel")] = self.pipeline_parallel
         if self.whole_experts is not None:
             changes[pool.key("expert_parallel")] = self.whole_experts
-        elif self.gpus == 1 and pool.layout.expert > 1:
+        elif self.tensor_parallel * self.data_parallel == 1 and pool.layout.expert > 1:
             changes[pool.key("expert_parallel")] = False
         if self.gpu != pool.gpu:  # what is said of another GPU and of its host
             changes |= {pool.key(key): None for key in pool.of_the_gpu()}
@@ -147,12 +151,14 @@ def layouts(
     precisions: Sequence[str],
     data_parallel: Sequence[int] = (),
     whole_experts: Sequence[bool] = (),
+    pipeline_parallel: Sequence[int] = (),
 ) -> list[Candidate]:
     """All of them, each once; UsageError for a GPU or a precision that does not exist.
 
     Without ``tensor_parallel`` there are all ``OWN_SIZES`` that keep a replica within a node.
-    Without ``data_parallel`` there are as many data ranks as the scenario has. Without
-    ``whole_experts`` a model with experts gets both kinds wherever GPUs share them.
+    Without ``data_parallel`` or ``pipeline_parallel`` there are as many data ranks or stages as the
+    scenario has; data ranks are not combined with stages. Without ``whole_experts`` a model with
+    experts gets both kinds wherever GPUs share them.
     """
     for precision in precisions:
         scenario.override(_precision(precision))
@@ -160,14 +166,17 @@ def layouts(
     most = {gpu: most_of(catalog.gpu(gpu, scenario.base, kernels)) for gpu in gpus}
     kinds: Sequence[str | None] = precisions or [None]
     ranks = data_parallel or [scenario.only_pool.layout.data]
+    stages = pipeline_parallel or [scenario.only_pool.layout.pipeline]
     has_experts = catalog.model(scenario.model.path, scenario.base).has_experts
     made = [
-        Candidate(gpu, tp, kind, dp, whole)
+        Candidate(gpu, tp, kind, dp, whole, pp)
         for gpu in gpus
         for kind in kinds
         for tp in tensor_parallel or OWN_SIZES
+        for pp in stages
         for dp in ranks
-        if tensor_parallel or tp == 1 or tp * dp <= most[gpu]
+        if pp == 1 or dp == 1
+        if tensor_parallel or tp == 1 or tp * pp * dp <= most[gpu]
         for whole in _experts(whole_experts, shared=has_experts and tp * dp > 1)
     ]
     return list(dict.fromkeys(made))
@@ -206,6 +215,7 @@ class Rejected:
             "gpu": self.layout.gpu,
             "tensor_parallel": self.layout.tensor_parallel,
             "data_parallel": self.layout.data_parallel,
+            "pipeline_parallel": self.layout.pipeline_parallel,
             "expert_parallel": self.layout.whole_experts,
             "precision": self.layout.precision,
             "reason": self.reason,

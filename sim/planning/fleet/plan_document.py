@@ -124,6 +124,7 @@ def _fleet(
         "gpu": sized.layout.gpu,
         "tensor_parallel": sized.layout.tensor_parallel,
         "data_parallel": sized.layout.data_parallel,
+        "pipeline_parallel": sized.layout.pipeline_parallel,
         "expert_parallel": sized.layout.whole_experts,
         "precision": sized.layout.precision,
         "format_note": sized.layout.format_note(plan.scenario),
