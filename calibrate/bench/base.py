@@ -31,9 +31,9 @@ Key = tuple[str, str, str, tuple[tuple[str, float], ...]]
 WORKSPACE = 64 * 2**20
 """Bytes allowed for what libraries allocate in addition to the operands."""
 
-CPU_FLOPS = 1e10
-"""FLOP of one call at most where a CPU measures layers that few models have: a tenth of a second on
-a core, so that there is time for many shapes."""
+CPU_FLOPS = 3e9
+"""FLOP of one call at most where a CPU measures layers that few models have: some 50 ms on a core,
+so that there is time for many shapes."""
 
 
 class UnsupportedError(Exception):

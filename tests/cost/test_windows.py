@@ -12,6 +12,14 @@ import pytest
 import sim
 from sim import catalog
 from sim.cost import CostModel, Deployment
+from sim.cost.kernels import (
+    decode_attention,
+    prefill_attention,
+    serial,
+    serial_windows,
+    window_attention,
+)
+from sim.cost.kernels.form import Form
 from sim.cost.kernels.prompts import Prompts, _seen_by_tiles
 from sim.cost.trust import ATTENTION_ERROR
 from sim.growth.seen import Seen
@@ -19,6 +27,7 @@ from sim.iteration import Batch, Part
 from sim.specs.gpu import GpuSpec
 from sim.specs.layout import Layout
 from sim.specs.model import ModelSpec
+from sim.specs.profile import KernelFit, Score
 from sim.specs.window import Window
 from tests.dense_models import attention_of
 from tests.feature_pairs import scenario_of
@@ -27,7 +36,37 @@ from tests.places import MODELS
 
 LLAMA = catalog.model("llama-3.1-8b")
 PROFILED, PLAIN = catalog.gpu("h100-sxm"), data_sheet("h100-sxm")
-GPUS = pytest.mark.parametrize("gpu", [PROFILED, PLAIN], ids=["profile", "data sheet"])
+
+
+def with_kernels(**forms: Form) -> GpuSpec:
+    """The same GPU with the fits of these operators at the start of their forms."""
+    assert PROFILED.profile is not None
+    fits = {}
+    for operator, form in forms.items():
+        parameters = {each.name: each.start for each in form.parameters}
+        name = serial.NAME if "floor_width" not in parameters and "unit" not in parameters else ""
+        fits[operator] = {"bf16": KernelFit(parameters, {}, Score(0.05, 0.1, 0.0, 9), form=name)}
+    kernels = {**PROFILED.profile.kernels, **fits}
+    return replace(PROFILED, profile=replace(PROFILED.profile, kernels=kernels))
+
+
+TIMED = with_kernels(
+    decode_attention=decode_attention.form("bf16"),
+    prefill_attention=prefill_attention.form("bf16"),
+    window_decode=window_attention.decode("bf16"),
+    window_prefill=window_attention.prefill("bf16"),
+)
+SERIAL = with_kernels(
+    decode_attention=serial.decode("bf16"),
+    prefill_attention=serial.prefill("bf16"),
+    window_decode=serial_windows.decode("bf16"),
+    window_prefill=serial_windows.prefill("bf16"),
+)
+GPUS = pytest.mark.parametrize(
+    "gpu",
+    [PROFILED, PLAIN, TIMED, SERIAL],
+    ids=["profile", "data sheet", "kernels through windows", "one by one"],
+)
 
 
 def windowed(*kinds: tuple[int, dict[str, int]]) -> ModelSpec:
