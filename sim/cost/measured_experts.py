@@ -87,7 +87,12 @@ def experts_note(d: Deployment) -> str | None:
 
 
 class MeasuredExperts:
-    """The experts of one layer on the GPU of a ``layout`` that has most to do."""
+    """The experts of one layer on the GPU of a ``layout`` that has most to do.
+
+    The kernels of the tables go through the tokens of all GPUs and leave those of others out. Where
+    tokens are ``exchanged`` before, a GPU has its own alone: no more of them than make its rows.
+    The tables have no such calls, so that their times count as not measured.
+    """
 
     def __init__(
         self,
@@ -96,6 +101,8 @@ class MeasuredExperts:
         hidden: int,
         mlp: MixtureOfExperts,
         layout: Layout = ONE_GPU,
+        *,
+        exchanged: bool = False,
     ) -> None:
         fit, self._fit = found.fit, found.fit
         chosen = choose(found.operator, found.precision, gpu, fit.form)
@@ -116,8 +123,9 @@ class MeasuredExperts:
             name: np.asarray(value, dtype=np.float64)
             for name, value in zip(moe.VARIABLES, sizes, strict=False)
         }
+        self._exchanged = exchanged
         self._residual = None
-        if fit.known is not None:
+        if fit.known is not None and not exchanged:
             self._residual = fit.known.find({n: float(v) for n, v in self._shape.items()})
         self._table: tuple[NDArray[np.float64], Timing] | None = None
 
@@ -144,7 +152,7 @@ class MeasuredExperts:
         if self._residual is not None and self._fit.known is not None:
             seconds = seconds * np.exp(interpolate(self._residual, moe.coordinates(shape)))
             error = math.hypot(self._fit.known.holdout.median, self._fit.drift)
-        within = inside(self._fit, shape) & self._suits
+        within = inside(self._fit, shape) & self._suits & (not self._exchanged)
         trusted = np.where(within, error, max(EXPERTS_ERROR, error))
         timing = Timing(seconds, parts.compute, parts.memory, trusted, within.astype(np.float64))
         return tokens, timing
@@ -172,5 +180,7 @@ class MeasuredExperts:
         once = tokens[:, None] * chance * (1 - chance) ** (tokens[:, None] - 1)
         single = (once * number).sum(axis=1)
         counts = dict(zip(moe.TILES, tiles, strict=True))
+        if self._exchanged:
+            tokens = np.maximum(rows / mlp.experts_per_token, 1.0)
         found = {"tokens": tokens, "rows": rows, "touched": touched, "single": single}
         return found | counts

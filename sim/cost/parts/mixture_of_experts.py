@@ -21,7 +21,7 @@ from sim.cost.parts.dense_mlp import DenseMlpPart
 from sim.cost.rooflines import Rooflines, measured
 from sim.cost.trust import EXPERTS_ERROR
 from sim.specs.dense_mlp import DenseMlp
-from sim.specs.deployment import Deployment
+from sim.specs.deployment import DEFAULT_BACKEND, Deployment
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.precision import precision_bytes
 
@@ -49,7 +49,11 @@ class MixtureOfExpertsPart:
         self._inner = mlp.moe_intermediate_size / d.layout.expert_width
         found = fit_for(d)
         self._measured = (
-            None if found is None else MeasuredExperts(found, d.gpu, self._hidden, mlp, d.layout)
+            None
+            if found is None
+            else MeasuredExperts(
+                found, d.gpu, self._hidden, mlp, d.layout, exchanged=d.all2all != DEFAULT_BACKEND
+            )
         )
         self._quantised = precision_bytes(d.arithmetic_of("experts")) < 2 and not d.static
         self._shared: DenseMlpPart | None = None
@@ -123,6 +127,8 @@ class MixtureOfExpertsPart:
         h, i, layers, kernels = self._hidden, self._inner, self._layers, self._kernels
         matrices, (rows, touched) = self._mlp.mlp_matrices, self._mlp.busiest(m, self._layout)
         into, out = (h, (matrices - 1) * i), (i, h)
+        if self._backend is not None:  # tokens of other GPUs' experts do not come here
+            m = rows / self._mlp.experts_per_token
         operators = [
             self._routing(m, rows),
             kernels.grouped(INTO, layers, touched, rows, *into),
