@@ -49,7 +49,7 @@ class PreparedPool:
     @property
     def policy(self) -> type[Scheduler]:
         """The class of its scheduler, which says what becomes of a full batch."""
-        return self.settings.scheduler.policy(self.folders)
+        return self.settings.scheduler.policy_class(self.folders)
 
     @property
     def replicas(self) -> int:
@@ -172,6 +172,12 @@ def _limits(scenario: Scenario, pool: PoolSettings, deployment: Deployment) -> L
         batch_timeout=knobs.batch_timeout,
         long_prefill_token_threshold=knobs.long_prefill_token_threshold or 0,
         prefill_schedule_interval=knobs.prefill_schedule_interval,
+        chunked_prefill=knobs.chunked_prefill,
+        enable_mixed_chunk=knobs.enable_mixed_chunk,
+        max_prefill_tokens=knobs.max_prefill_tokens,
+        schedule_conservativeness=knobs.schedule_conservativeness,
+        max_tokens=knobs.max_tokens or 0,
+        enable_prefix_caching=pool.kv_cache.enable_prefix_caching,
     )
 
 
@@ -184,7 +190,7 @@ def _check_cadence(scenario: Scenario, pool: PoolSettings) -> None:
         raise UsageError(
             "prefill_schedule_interval: only data ranks keep a cadence, and data_parallel is 1"
         )
-    if CADENCE not in knobs.policy(scenario.folders).knobs:
+    if CADENCE not in knobs.policy_class(scenario.folders).knobs:
         raise UsageError(
             f"prefill_schedule_interval: {knobs.batching} batching with the order {knobs.order} "
             f"and chunked_prefill {str(knobs.chunked_prefill).lower()} keeps no cadence; use "
@@ -229,6 +235,8 @@ def make_replica_scheduler(pool: PreparedPool) -> Scheduler:
         make_allocator(pool),
         chunked_prefill=knobs.chunked_prefill,
         order=knobs.order,
+        rule=knobs.rule,
+        ahead=knobs.plans_ahead,
         folders=pool.folders,
         decoding=(lambda: Windowed(windows)) if windows else Steady,
         batches=pool.deployment.layout.pipeline,

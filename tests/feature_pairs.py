@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import sim
@@ -73,6 +73,17 @@ FEATURES: Mapping[str, dict[str, Any]] = {
     "small-budget": {"scheduler.max_num_batched_tokens": 16},
     "one-slot": {"scheduler.max_num_seqs": 1},
     "no-reserve": {"scheduler.scheduler_reserve_full_isl": False},
+    "sglang": {"scheduler.policy": "sglang"},
+    "sglang-retracting": {
+        "scheduler.policy": "sglang",
+        "scheduler.enable_mixed_chunk": True,
+        "scheduler.max_tokens": 1,
+        "scheduler.schedule_conservativeness": 0.01,
+        "scheduler.async_scheduling": False,
+        "kv_cache.block_size": 2,
+        "kv_cache.num_gpu_blocks": 95,
+    },
+    "async": {"scheduler.async_scheduling": True},
     # order
     "sjf": {"scheduler.order": "sjf"},
     "priority": {"scheduler.order": "priority", "workload.classes": CLASSES},
@@ -166,6 +177,10 @@ LENGTHS_TWICE = "a trace replaces lengths"
 NO_CADENCE = "keeps no cadence"
 NO_RANKS = "data ranks of one engine cannot be pipelines"
 IN_FLIGHT = "is not simulated with several batches in flight"
+CONTINUOUS = "is a key of continuous batching"
+OF_VLLM = "is a key of `policy: vllm`"
+AHEAD = "goes with chunked_prefill and without an order that preempts by rank"
+SGLANG = ("sglang", "sglang-retracting")
 REFUSED: Mapping[tuple[str, str], str] = {
     ("contiguous", "tiny-memory"): "contiguous allocation reserves max_model_len",
     **dict.fromkeys(
@@ -183,6 +198,15 @@ REFUSED: Mapping[tuple[str, str], str] = {
     ("pipeline", "data-parallel"): NO_RANKS,
     ("pipeline", "cadence"): NO_RANKS,
     ("pipeline", "deepep"): NO_RANKS,
+    **dict.fromkeys(product(("static", "request"), (*SGLANG, "async")), CONTINUOUS),
+    **dict.fromkeys(product(("long-prefill", "no-reserve"), SGLANG), OF_VLLM),
+    ("sglang", "tiny-memory"): OF_VLLM,
+    **dict.fromkeys(product(SGLANG, ("contiguous",)), "counts free pages"),
+    **dict.fromkeys(product(SGLANG, ("cadence",)), NO_CADENCE),
+    **dict.fromkeys(product((*SGLANG, "async"), ("pipeline",)), IN_FLIGHT),
+    ("prefill-first", "async"): AHEAD,
+    ("async", "priority"): AHEAD,
+    ("async", "edf"): AHEAD,
 }
 """Pairs that no scenario may have together, and words of the refusal."""
 

@@ -65,12 +65,13 @@ class Replica:
     @property
     def queued(self) -> int:
         """Requests that wait for their first iteration, or to go on after a preemption."""
-        return len(self.scheduler.waiting)
+        return len(self.scheduler.waiting) + len(self.scheduler.coming)
 
     @property
     def queued_prompt_tokens(self) -> int:
         """Tokens of the prompts of those; counted when asked for."""
-        return sum(request.prompt_tokens for request in self.scheduler.waiting)
+        waiting = (*self.scheduler.waiting, *self.scheduler.coming)
+        return sum(request.prompt_tokens for request in waiting)
 
     @property
     def kv_used(self) -> float:
@@ -116,7 +117,7 @@ class Replica:
     def unfinished(self) -> list[tuple[int, Request, int]]:
         """What ``stop`` returns."""
         scheduler = self.scheduler
-        unfinished = [*scheduler.waiting, *scheduler.members()]
+        unfinished = [*scheduler.waiting, *scheduler.coming, *scheduler.members()]
         return [(self.index, r, r.generated + scheduler.steps(r)) for r in unfinished]
 
     def check_integrity(self) -> None:

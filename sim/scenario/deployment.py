@@ -16,6 +16,7 @@ from sim.memory import ALLOCATORS, PagedAllocator
 from sim.routers import ROUTERS
 from sim.scenario.fields import (
     Count,
+    Factor,
     GpuName,
     Line,
     ModelName,
@@ -32,7 +33,15 @@ from sim.scenario.fields import (
 )
 from sim.scenario.link import GpuLink, GpuNode
 from sim.scenario.support import LimitedSection, Section
-from sim.schedulers import ORDERS, POLICIES, ChunkedPrefill, scheduler_class
+from sim.schedulers import (
+    ORDERS,
+    POLICIES,
+    RULES,
+    ChunkedPrefill,
+    SglangRule,
+    VllmRule,
+    scheduler_class,
+)
 from sim.schedulers import Scheduler as Policy
 from sim.schedulers.orders import FirstCome
 from sim.specs.deployment import BACKENDS, DEFAULT_BACKEND
@@ -48,8 +57,10 @@ Router = Annotated[Line, named_in(list(ROUTERS))]
 """How requests are shared out over replicas, or ``package.module:Class``."""
 if TYPE_CHECKING:
     AllocatorName = str
+    PolicyName = str
 else:
     AllocatorName = Literal[tuple(ALLOCATORS)]
+    PolicyName = Literal[tuple(RULES)]
 if TYPE_CHECKING:
     Backend = str
 else:
@@ -228,12 +239,60 @@ class SchedulerSettings(LimitedSection):
         description="Request batching only: how long an incomplete batch may wait, s. 50 ms is "
         "small against the time a batch takes.",
     )
+    policy: PolicyName | None = Field(
+        default=None,
+        description=f"Continuous batching by the rule of an engine. {RULES.described()}. "
+        "null: vllm.",
+    )
+    async_scheduling: Switch | None = Field(
+        default=None,
+        description="Plan an iteration while the one before it runs: finished requests make "
+        "room, and newcomers enter, an iteration later. vLLM's name; SGLang's overlap scheduler. "
+        "null: on with `policy: sglang`, off with vllm, whose times were fitted without.",
+    )
+    max_tokens: Count | None = Field(
+        default=None,
+        description="Output tokens that clients allow, which SGLang reserves a share of. null: "
+        "exactly those that they get, as benchmarks ask for with ignore_eos.",
+    )
+    enable_mixed_chunk: Switch = Field(
+        default=False,
+        description="`policy: sglang` only: decodes run along with chunks of prompts. Off, as "
+        "SGLang.",
+    )
+    schedule_conservativeness: Factor = Field(
+        default=1.0,
+        description="`policy: sglang` with max_tokens only: multiplies the share of them that is "
+        "reserved. SGLang's default.",
+    )
+    max_prefill_tokens: Count = Field(
+        default=16384,
+        description="`policy: sglang` only: tokens of an iteration of prompts where they are not "
+        "cut. SGLang's default.",
+    )
 
-    def policy(self, folders: Sequence[Path] = ()) -> type[Policy]:
+    @property
+    def rule(self) -> str:
+        """The rule of continuous batching."""
+        return self.policy or VllmRule.name
+
+    @property
+    def plans_ahead(self) -> bool:
+        """Whether iterations are planned while others run."""
+        if self.async_scheduling is not None:
+            return self.async_scheduling
+        return RULES[self.rule].plans_ahead
+
+    def policy_class(self, folders: Sequence[Path] = ()) -> type[Policy]:
         """The class that serves by these settings; UsageError if it cannot be loaded."""
         order = ORDERS.find(self.order, folders)
         return scheduler_class(
-            self.batching, self.chunked_prefill, order.preempts_by_rank, folders=folders
+            self.batching,
+            self.chunked_prefill,
+            order.preempts_by_rank,
+            rule=self.rule,
+            ahead=self.plans_ahead,
+            folders=folders,
         )
 
     @field_validator("long_prefill_token_threshold", mode="before")
@@ -243,9 +302,34 @@ class SchedulerSettings(LimitedSection):
         return None if value in (0, "0") and not isinstance(value, bool | float) else value
 
     @model_validator(mode="after")
+    def _said_of_another_rule(self) -> SchedulerSettings:
+        """What another rule would read is an error, not ignored."""
+        if self.batching != ChunkedPrefill.name:
+            keys = ("policy", "async_scheduling")
+            for key in keys:
+                if getattr(self, key) is not None:
+                    raise trouble(f"{key} is a key of continuous batching", key, "batching")
+        mine = self.rule
+        for rule in RULES.values():
+            for key in sorted(rule.knobs - RULES[mine].knobs):
+                if getattr(self, key) != type(self).model_fields[key].default:
+                    raise trouble(f"{key} is a key of `policy: {rule.name}`", key, "policy")
+        if self.batching == ChunkedPrefill.name and self.order in ORDERS:
+            by_rank = ORDERS[self.order].preempts_by_rank
+            if RULES[mine].policy(self.chunked_prefill, by_rank, self.plans_ahead) is None:
+                raise trouble(
+                    f"async_scheduling with `policy: {mine}` goes with chunked_prefill and without "
+                    "an order that preempts by rank",
+                    "async_scheduling",
+                )
+        return self
+
+    @model_validator(mode="after")
     def _tokens_for_everyone(self) -> SchedulerSettings:
         known = POLICIES.get(self.batching)
         shares_tokens = known is not None and "max_num_batched_tokens" in known.knobs
+        if self.rule == SglangRule.name and not self.enable_mixed_chunk:
+            return self  # decodes have iterations of their own
         if shares_tokens and self.max_num_batched_tokens < self.max_num_seqs:
             raise trouble(
                 f"max_num_batched_tokens ({self.max_num_batched_tokens:,}) is less than "

@@ -16,6 +16,7 @@ import yaml
 from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from sim import catalog
+from sim.memory import ALLOCATORS
 from sim.own import absolute
 from sim.routers import ROUTERS, LeastOutstanding
 from sim.scenario.assume import Assume
@@ -41,7 +42,7 @@ from sim.scenario.run import DEFAULT_REQUESTS, RunSettings
 from sim.scenario.slo import Slo
 from sim.scenario.support import LimitedSection, any_of
 from sim.scenario.traffic import Workload
-from sim.schedulers import ORDERS, ChunkedPrefill
+from sim.schedulers import ORDERS, RULES, ChunkedPrefill, VllmRule
 
 
 class Scenario(LimitedSection):
@@ -153,6 +154,10 @@ class Scenario(LimitedSection):
             return self
         if knobs.batching != ChunkedPrefill.name:
             found, key = f"{knobs.batching} batching", "batching"
+        elif knobs.rule != VllmRule.name:
+            found, key = f"policy: {knobs.rule}", "policy"
+        elif knobs.plans_ahead:
+            found, key = "async_scheduling", "async_scheduling"
         elif not knobs.chunked_prefill:
             found, key = "whole prompts before any decode", "chunked_prefill"
         elif order is None or order.preempts_by_rank:
@@ -166,6 +171,27 @@ class Scenario(LimitedSection):
             f"chunked_prefill, in an order that preempts the newest ({any_of(newest)})",
             ("scheduler", key),
         )
+
+    @model_validator(mode="after")
+    def _pages_for_the_policy(self) -> Scenario:
+        knobs, kv = self.scheduler, self.kv_cache
+        if not RULES[knobs.rule].in_pages or knobs.batching != ChunkedPrefill.name:
+            return self
+        if ALLOCATORS[kv.allocator].reserves_longest:
+            raise trouble(
+                f"policy: {knobs.rule} counts free pages, which {kv.allocator} allocation has not",
+                ("kv_cache", "allocator"),
+                ("scheduler", "policy"),
+            )
+        if knobs.chunked_prefill and kv.block_size > knobs.max_num_batched_tokens:
+            raise trouble(
+                f"policy: {knobs.rule} cuts prompts into whole pages, but block_size "
+                f"({kv.block_size:,}) is more than max_num_batched_tokens "
+                f"({knobs.max_num_batched_tokens:,})",
+                ("kv_cache", "block_size"),
+                ("scheduler", "max_num_batched_tokens"),
+            )
+        return self
 
     @classmethod
     def from_document(cls, document: Document, found: Sequence[Problem] = ()) -> Scenario:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from sim.errors import UsageError
 from sim.growth.steady import Steady
 from sim.memory import Allocator
 from sim.registry import Registry
@@ -13,12 +14,14 @@ from sim.schedulers.continuous import ChunkedPrefill, PrefillFirst
 from sim.schedulers.orders import ORDERS, FirstCome, Order, make_order
 from sim.schedulers.pipelined import PipelinedPrefill
 from sim.schedulers.ranked import RankedPrefill
+from sim.schedulers.rules import RULES, SglangRule, VllmRule
 from sim.schedulers.whole_batch import RequestLevel, Static
 
 __all__ = [
     "ASSUMED",
     "ORDERS",
     "POLICIES",
+    "RULES",
     "BatchShape",
     "Chunk",
     "ChunkedPrefill",
@@ -30,7 +33,9 @@ __all__ = [
     "RankedPrefill",
     "RequestLevel",
     "Scheduler",
+    "SglangRule",
     "Static",
+    "VllmRule",
     "make_scheduler",
     "scheduler_class",
 ]
@@ -47,6 +52,8 @@ def make_scheduler(
     *,
     chunked_prefill: bool = True,
     order: str = FirstCome.name,
+    rule: str = VllmRule.name,
+    ahead: bool = False,
     folders: Sequence[Path] = (),
     decoding: Callable[[], Steady] = Steady,
     batches: int = 1,
@@ -56,12 +63,20 @@ def make_scheduler(
     ``decoding`` makes its batch of decoding sequences, or each of as many ``batches`` as are in
     flight at once: a ``PipelinedPrefill`` where those are more than one.
 
-    Without ``chunked_prefill``, continuous batching runs whole prompts before any decode. A name
-    with a colon is imported: ``package.module:Class``, a subclass of ``Scheduler`` or ``Order``,
-    looked for in ``folders`` first. Raises UsageError for a name that leads nowhere.
+    Continuous batching follows the ``rule`` of an engine, planned ``ahead`` or not. Without
+    ``chunked_prefill``, vLLM's runs whole prompts before any decode. A name with a colon is
+    imported: ``package.module:Class``, a subclass of ``Scheduler`` or ``Order``, looked for in
+    ``folders`` first. Raises UsageError for a name that leads nowhere.
     """
     ranks = make_order(order, folders)
-    policy = scheduler_class(batching, chunked_prefill, ranks.preempts_by_rank, folders=folders)
+    policy = scheduler_class(
+        batching,
+        chunked_prefill,
+        ranks.preempts_by_rank,
+        rule=rule,
+        ahead=ahead,
+        folders=folders,
+    )
     scheduler: Scheduler
     if batches > 1:
         scheduler = PipelinedPrefill(limits, kv, batches, decoding)
@@ -77,12 +92,18 @@ def scheduler_class(
     chunked_prefill: bool = True,
     preempts_by_rank: bool = False,
     *,
+    rule: str = VllmRule.name,
+    ahead: bool = False,
     folders: Sequence[Path] = (),
 ) -> type[Scheduler]:
     """The policy of that name, as for ``make_scheduler``."""
     policy = POLICIES.find(batching, folders)
-    if policy is ChunkedPrefill and not chunked_prefill:
-        return PrefillFirst
-    if policy is ChunkedPrefill and preempts_by_rank:
-        return RankedPrefill
-    return policy
+    if policy is not ChunkedPrefill:
+        return policy
+    found = RULES.find(rule).policy(chunked_prefill, preempts_by_rank, ahead)
+    if found is None:
+        raise UsageError(
+            f"async_scheduling: the rule of {rule} is planned ahead with chunked_prefill and "
+            "without an order that preempts by rank"
+        )
+    return found

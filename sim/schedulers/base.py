@@ -29,7 +29,7 @@ __all__ = ["ASSUMED", "BatchShape", "Chunk", "Limits", "Plan", "Scheduler"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The knobs of a scheduler, under vLLM's names."""
+    """The knobs of a scheduler, under vLLM's names, and under SGLang's what vLLM does not have."""
 
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 8192
@@ -38,6 +38,12 @@ class Limits:
     batch_timeout: float = 0.05  # s, request-level batching only
     long_prefill_token_threshold: int = 0  # most of one prompt in one iteration; 0: no such cap
     prefill_schedule_interval: int = 1  # data ranks only: iterations from one with prompts on
+    chunked_prefill: bool = True
+    enable_mixed_chunk: bool = False  # SGLang: decodes run along with prompts
+    max_prefill_tokens: int = 16384  # SGLang: of an iteration of prompts that are not cut
+    schedule_conservativeness: float = 1.0  # SGLang: multiplies what answers are expected to be
+    max_tokens: int = 0  # most output tokens that clients allow; 0: exactly those they get
+    enable_prefix_caching: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,7 @@ class Scheduler(ABC):
         self.limits = limits
         self.kv = kv
         self.waiting: Queue = Fifo()
+        self.coming: list[Request] = []  # that came too late for a plan made ahead (``ahead``)
         self.decoding = Steady()
         self.last_call = False
         self.preempted: list[Request] = []  # since a replica last emptied it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from calibrate.observers.vllm_batches import Asked, VllmStep
@@ -53,7 +54,11 @@ def tokens_of(plan: Plan, scheduler: Scheduler) -> dict[int, int]:
 
 def replay(settings: VllmSettings, asked: Sequence[Asked]) -> list[VllmStep]:
     """The steps that our scheduler runs for what vLLM was ``asked``."""
-    scheduler = make_scheduler(settings)
+    return play_steps(make_scheduler(settings), asked)
+
+
+def play_steps(scheduler: Scheduler, asked: Sequence[Asked]) -> list[VllmStep]:
+    """The steps that ``scheduler`` runs for what was ``asked`` of an engine."""
     requests = [
         Request(n, float(n), a.prompt, a.output, TrafficClass(0, "", a.priority, 0.0))
         for n, a in enumerate(asked)
@@ -79,6 +84,8 @@ def replay(settings: VllmSettings, asked: Sequence[Asked]) -> list[VllmStep]:
         scheduler.check_integrity()
         outstanding -= len(finished)
         steps.append(VllmStep(tokens, preempted, [request.id for request in finished]))
+    assert scheduler.schedule(math.inf) is None
+    assert scheduler.kv.reserved == 0
     return steps
 
 

@@ -411,6 +411,24 @@ def test_launch_commands_say_what_was_simulated() -> None:
     assert any("3 replicas" in note for note in made["notes"])
 
 
+def test_launch_commands_have_the_rule_simulated() -> None:
+    """Of the engine whose rule it is, and of no other."""
+    workload = small().resolved()["workload"]
+
+    def made(**knobs: object) -> dict[str, Any]:
+        asked = {"model": "llama-3.1-8b", "fleet": {"gpu": "h100-sxm"}, "scheduler": knobs}
+        return launch_commands(load_scenario(asked | {"workload": workload}))
+
+    mixed = made(policy="sglang", enable_mixed_chunk=True, schedule_conservativeness=0.5)
+    assert "--page-size 16 --enable-mixed-chunk --schedule-conservativeness 0.5" in mixed["sglang"]
+    assert "overlap" not in mixed["sglang"]
+    assert "async" not in mixed["vllm"]
+    plain = made(policy="sglang", async_scheduling=False, chunked_prefill=False)
+    assert plain["sglang"].endswith("--max-prefill-tokens 16384 --disable-overlap-schedule")
+    assert "--async-scheduling" in made(async_scheduling=True)["vllm"]
+    assert "page-size" not in made()["sglang"]
+
+
 def test_launch_commands_spread_experts_as_simulated() -> None:
     """vLLM knows all GPUs or none, the others a number; what vLLM cannot do is said."""
 

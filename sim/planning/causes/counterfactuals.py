@@ -95,7 +95,7 @@ def _seats(scenario: Scenario) -> Iterator[Counterfactual]:
     """Batch, token budget and the rule of batching."""
     knobs = scenario.scheduler
     seats, tokens = knobs.max_num_seqs, knobs.max_num_batched_tokens
-    policy = knobs.policy(scenario.folders)
+    policy = knobs.policy_class(scenario.folders)
     if policy.shape.whole:
         lifted = {"scheduler.max_num_batched_tokens": seats} if tokens < seats else {}
         changed = {"scheduler.batching": ChunkedPrefill.name, **lifted}
@@ -121,7 +121,12 @@ def _seats(scenario: Scenario) -> Iterator[Counterfactual]:
     open_to_prompts = CADENCE in policy.knobs and knobs.prefill_schedule_interval == 1
     if open_to_prompts and scenario.only_pool.layout.data > 1:
         yield _flag("cadence", "prompts every 4 iterations", {f"scheduler.{CADENCE}": 4})
-    if knobs.chunked_prefill and knobs.long_prefill_token_threshold is None:
+    threshold = "long_prefill_token_threshold"
+    if (
+        knobs.chunked_prefill
+        and threshold in policy.knobs
+        and not knobs.long_prefill_token_threshold
+    ):
         yield _flag("threshold", "long_prefill_token_threshold 1,024",
                     {"scheduler.long_prefill_token_threshold": 1024})  # fmt: skip
 

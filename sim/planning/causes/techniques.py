@@ -64,7 +64,7 @@ def _batching(scenario: Scenario, batch: int) -> list[Technique]:
         found.append(
             _switch("large-batch", title, "scheduler.max_num_seqs", knobs.max_num_seqs, batch)
         )
-    if knobs.chunked_prefill and "chunked_prefill" in knobs.policy(scenario.folders).knobs:
+    if knobs.chunked_prefill and "chunked_prefill" in knobs.policy_class(scenario.folders).knobs:
         needs = (f"{word}-batching",)
         found.append(_switch("chunked-prefill", "chunked prefill", "scheduler.chunked_prefill",
                              True, False, needs))  # fmt: skip

@@ -18,7 +18,7 @@ from sim.memory.capacity import Capacity
 from sim.pools import PreparedPool
 from sim.routers import router_class
 from sim.scenario import Scenario
-from sim.schedulers import ORDERS, ChunkedPrefill
+from sim.schedulers import ORDERS, ChunkedPrefill, SglangRule, VllmRule
 from sim.schedulers.orders import FirstCome
 from sim.simulation import prepare
 from sim.specs.deployment import DEFAULT_BACKEND
@@ -88,6 +88,9 @@ def _vllm(pool: PreparedPool, model: str) -> list[object]:
         words += ["--scheduling-policy", order]
     if not settings.scheduler.chunked_prefill:
         words.append("--no-enable-chunked-prefill")
+    if settings.scheduler.rule == VllmRule.name and settings.scheduler.async_scheduling is not None:
+        ahead = settings.scheduler.async_scheduling
+        words.append("--async-scheduling" if ahead else "--no-async-scheduling")
     if not settings.kv_cache.enable_prefix_caching:
         words.append("--no-enable-prefix-caching")
     return words
@@ -115,6 +118,23 @@ def _sglang(pool: PreparedPool, model: str) -> list[object]:
     words += ["--mem-fraction-static", _share((memory.weights + _kv(memory)) / memory.memory)]
     if not settings.kv_cache.enable_prefix_caching:
         words.append("--disable-radix-cache")
+    if settings.scheduler.rule == SglangRule.name:
+        words += _sglang_rule(pool)
+    return words
+
+
+def _sglang_rule(pool: PreparedPool) -> list[object]:
+    """What was simulated of SGLang's own scheduler."""
+    knobs = pool.settings.scheduler
+    words: list[object] = ["--page-size", pool.settings.kv_cache.block_size]
+    if not knobs.chunked_prefill:
+        words += ["--max-prefill-tokens", knobs.max_prefill_tokens]
+    if knobs.enable_mixed_chunk:
+        words.append("--enable-mixed-chunk")
+    if knobs.schedule_conservativeness != 1.0:
+        words += ["--schedule-conservativeness", knobs.schedule_conservativeness]
+    if not knobs.plans_ahead:
+        words.append("--disable-overlap-schedule")
     return words
 
 

@@ -1,0 +1,89 @@
+"""Plans an iteration while the one before it still runs, as engines do to hide planning time.
+
+The plan of an iteration is made when the one before it begins. It knows the requests that had
+arrived by then, and which of them end by their length in between; but those still have their slots
+and their memory. So a finished request makes room an iteration later than without, and a newcomer
+waits an iteration longer. An engine at rest plans at once.
+
+The simulator asks for a plan when the iteration before it has ended. ``Ahead`` answers as if it had
+been asked at its start: requests that came since are kept apart, and those that ended are held
+until the plan is made.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from sim.memory import Allocator
+from sim.request import Request
+from sim.schedulers.base import Limits, Plan
+from sim.schedulers.continuous import ChunkedPrefill, IterationLevel
+
+
+class Ahead(IterationLevel):
+    """What a policy of iterations becomes by planning one ahead: written before it among the base
+    classes."""
+
+    def __init__(self, limits: Limits, kv: Allocator) -> None:
+        super().__init__(limits, kv)
+        self._ended: dict[Request, None] = {}  # finished, their slots and memory not yet free
+        self._busy = False  # an iteration is in flight, or has just ended
+
+    def submit(self, request: Request) -> bool:
+        """Who comes while an iteration runs is not in the plan of the next one."""
+        if not self._busy:
+            return super().submit(request)
+        self.coming.append(request)
+        self.last_call = False
+        return True
+
+    def schedule(self, now: float) -> Plan | None:
+        """The plan that was made when the iteration before began."""
+        plan = self._next(now)
+        settled = self._settle()
+        while plan is None and settled:  # nothing could be planned ahead: now that all is known
+            plan = self._next(now)
+            settled = self._settle()
+        self._busy = plan is not None
+        if plan is not None and settled:
+            plan.stationary = False
+        return plan
+
+    @abstractmethod
+    def _next(self, now: float) -> Plan | None:
+        """What the policy plans with what it knows."""
+
+    def members(self) -> list[Request]:
+        """Unfinished requests in the batch."""
+        return [request for request in self._running if request not in self._ended]
+
+    def owners(self) -> dict[Request, tuple[int, bool]]:
+        """Those, and the finished ones that still hold memory."""
+        ended = {request: (request.computed, False) for request in self._ended}
+        return super().owners() | ended
+
+    def _settle(self) -> bool:
+        """Let go of the requests that have ended, and take in those that came; whether there were
+        any."""
+        if not self._ended and not self.coming:
+            return False
+        for request in self._ended:
+            super()._retire(request)
+        self._ended.clear()
+        for request in self.coming:
+            self.waiting.append(request)
+        self.coming.clear()
+        return True
+
+    def _retire(self, request: Request) -> None:
+        """Slot and memory come back when the next iteration has been planned."""
+        self._ended[request] = None
+
+
+class AsyncChunkedPrefill(Ahead, ChunkedPrefill):
+    """vLLM V1's scheduler with asynchronous scheduling."""
+
+    shape = ChunkedPrefill.shape
+
+    def _next(self, now: float) -> Plan | None:
+        return ChunkedPrefill.schedule(self, now)

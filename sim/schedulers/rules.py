@@ -1,0 +1,78 @@
+"""Provides the rules by which engines batch continuously, under ``scheduler.policy``.
+
+A rule chooses the scheduler class for what else is asked of it, and says what it cannot have.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from sim.registry import Registry
+from sim.schedulers.ahead import AsyncChunkedPrefill
+from sim.schedulers.base import Scheduler
+from sim.schedulers.continuous import ChunkedPrefill, PrefillFirst
+from sim.schedulers.ranked import RankedPrefill
+from sim.schedulers.sglang import Sglang, SglangOverlap
+
+__all__ = ["RULES", "SglangRule", "VllmRule"]
+
+
+class EngineRule(ABC):
+    """How an engine batches continuously."""
+
+    name: ClassVar[str] = ""
+    """What ``scheduler.policy`` calls it."""
+
+    about: ClassVar[str] = ""
+    """What it does, in a few words."""
+
+    plans_ahead: ClassVar[bool] = False
+    """Whether an iteration is planned while another runs, where nothing is said of that."""
+
+    in_pages: ClassVar[bool] = False
+    """Whether it counts free blocks, so that there must be some."""
+
+    knobs: ClassVar[frozenset[str]] = frozenset()
+    """The keys of ``scheduler`` that it reads and not every rule does."""
+
+    @staticmethod
+    @abstractmethod
+    def policy(chunked_prefill: bool, by_rank: bool, ahead: bool) -> type[Scheduler] | None:
+        """The scheduler, whole prompts or not, preempting by rank or not, planning ahead or not;
+        None where it has none."""
+
+
+class VllmRule(EngineRule):
+    """vLLM V1's, and V0's without chunked prefill."""
+
+    name = "vllm"
+    about = "decodes first, and prompts in what is left of the tokens"
+    knobs = frozenset({"long_prefill_token_threshold", "scheduler_reserve_full_isl"})
+
+    @staticmethod
+    def policy(chunked_prefill: bool, by_rank: bool, ahead: bool) -> type[Scheduler] | None:
+        """One of four; ahead only for chunks, by order of arrival."""
+        if ahead:
+            return AsyncChunkedPrefill if chunked_prefill and not by_rank else None
+        if not chunked_prefill:
+            return PrefillFirst
+        return RankedPrefill if by_rank else ChunkedPrefill
+
+
+class SglangRule(EngineRule):
+    """SGLang's; orders rank its queue, and not whom it retracts."""
+
+    name = "sglang"
+    about = "prompts first, as many as the memory is expected to hold with their answers"
+    plans_ahead = True
+    in_pages = True
+    knobs = frozenset({"enable_mixed_chunk", "schedule_conservativeness", "max_prefill_tokens"})
+
+    @staticmethod
+    def policy(chunked_prefill: bool, by_rank: bool, ahead: bool) -> type[Scheduler] | None:
+        """With overlap or without; it cuts prompts or not by its limits."""
+        return SglangOverlap if ahead else Sglang
+
+
+RULES: Registry[EngineRule] = Registry("policy", EngineRule, VllmRule, SglangRule)

@@ -1,0 +1,490 @@
+"""Batches as SGLang does: prompts before decodes, and as many answers as memory should hold.
+
+Whenever a waiting request can be admitted, an iteration of prompts runs, cut to
+``max_num_batched_tokens`` (``--chunked-prefill-size``), and all decodes wait for it; with
+``enable_mixed_chunk`` they run along. A request is admitted if the free memory holds its prompt,
+its own answer and what the running ones still expect to generate. That is all they asked for where
+clients fix the length (``ignore_eos``), and else a share of it, the ``new_token_ratio``: at first
+0.7 of it, less with each decode iteration. Where that was too little, requests are retracted: they
+lose their KV and wait behind all others, and the share is set anew.
+
+After ``managers/scheduler.py``, ``schedule_policy.py`` and ``schedule_batch.py`` of SGLang 0.5.23,
+recordings of which the tests compare with (``tests/conformance``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+from operator import itemgetter
+
+from sim.memory import Allocator
+from sim.request import Request
+from sim.schedulers.ahead import Ahead
+from sim.schedulers.base import BatchShape, Chunk, Limits, Plan
+from sim.schedulers.continuous import IterationLevel
+
+CLIP = 4096
+"""Most tokens of an answer that are expected (``SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION``)."""
+
+FIRST_RATIO, LEAST_RATIO, RATIO_STEPS = 0.7, 0.14, 600
+"""``SGLANG_INIT_NEW_TOKEN_RATIO``, its least as a share of that, and decode iterations between."""
+
+States = list[tuple[int, int]]
+"""Requests by (tokens to come, tokens held)."""
+
+RETRACT_STEPS = 20
+"""Tokens each request is expected to need after a retraction (``SGLANG_RETRACT_DECODE_STEPS``)."""
+
+
+class NewTokenRatio:
+    """The share of what was asked for that requests are expected to generate.
+
+    It falls by the same with every decode iteration; added up one by one, as SGLang does, and kept,
+    so that any number of iterations is one look-up.
+    """
+
+    __slots__ = ("_at", "_first", "_least", "_step", "_values")
+
+    def __init__(self, conservativeness: float) -> None:
+        first = min(FIRST_RATIO * conservativeness, 1.0)
+        self._least = min(first * LEAST_RATIO, 1.0)
+        self._step = (first - self._least) / RATIO_STEPS
+        self._at = 0
+        self._values = self._first = self._from(first)
+
+    def _from(self, value: float) -> list[float]:
+        values = [value]
+        while (after := max(value - self._step, self._least)) != value:
+            values.append(value := after)
+        return values
+
+    @property
+    def current(self) -> float:
+        """The share that holds now."""
+        return self._values[min(self._at, len(self._values) - 1)]
+
+    def decay(self, iterations: int) -> None:
+        """So many decode iterations have run."""
+        self._at += iterations
+
+    def reset(self) -> None:
+        """The engine is idle: as at the start."""
+        self._values, self._at = self._first, 0
+
+    def set(self, value: float) -> None:
+        """As a retraction found it."""
+        self._values, self._at = self._from(value), 0
+
+
+class _Budget:
+    """What an iteration of prompts may still take: SGLang's ``PrefillAdder`` and ``PrefillBudget``.
+
+    ``total`` is the memory left once all answers are as long as expected, ``current`` the memory
+    left now, ``prompt`` and ``chunk`` tokens of the iteration; ``chunk`` is None where prompts are
+    not cut. ``decodes`` that run along take their share first.
+    """
+
+    __slots__ = ("chunk", "current", "page", "prompt", "total")
+
+    def __init__(
+        self, page: int, free: int, promised: float, limits: Limits, chunk: int | None, decodes: int
+    ) -> None:
+        self.page = page
+        self.total = free - decodes - promised
+        self.current = free - decodes
+        self.prompt = limits.max_prefill_tokens - decodes
+        self.chunk = None if chunk is None else chunk - decodes
+
+    def paged(self, tokens: int) -> int:
+        """The pages of ``tokens``, in tokens."""
+        return -(-tokens // self.page) * self.page
+
+    def take(self, tokens: int, answer: int) -> None:
+        """A prompt of ``tokens`` is in the iteration, and ``answer`` will follow it."""
+        paged = self.paged(tokens)
+        self.total -= paged + self.page + answer
+        self.current -= paged + self.page
+        self.prompt -= paged
+        if self.chunk is not None:
+            self.chunk -= paged
+
+    @property
+    def memory(self) -> bool:
+        """Whether memory is left."""
+        return self.total > 0 and self.current > 0
+
+    @property
+    def tokens(self) -> bool:
+        """Whether the iteration has tokens left."""
+        return self.prompt > 0 and (self.chunk is None or self.chunk > 0)
+
+
+class _Lengths:
+    """Whether memory lasts until the answers end, all of them of known length: the earlier ones
+    free what they hold for the later ones (``PrefillAdder.add_one_req_ignore_eos``).
+
+    ``states`` are (tokens to come, tokens held) of the first ``running`` requests of the batch,
+    ``to_come`` those in sum. None is walked while memory is ample.
+    """
+
+    __slots__ = ("_entered", "_running", "_sorted", "_states", "_to_come")
+
+    def __init__(self, states: Callable[[int], States], running: int, to_come: int) -> None:
+        self._states = states
+        self._running = running
+        self._to_come = to_come
+        self._entered: States = []  # that asked to enter, first to last
+        self._sorted: States | None = None
+
+    def last(self, to_come: int, held: int, size: int, left: int) -> bool:
+        """Whether ``left`` free tokens last if a request enters that ``to_come`` tokens follow and
+        that holds ``held`` now, with ``size`` requests in all."""
+        self._entered.append((to_come, held))
+        self._to_come += to_come
+        if left > 2 * (self._to_come + size):  # enough for any order of ends
+            if self._sorted is not None:
+                self._insert(to_come, held)
+            return True
+        if self._sorted is None:
+            first, *others = self._entered
+            self._sorted = sorted([first, *self._states(self._running)], key=itemgetter(0))
+            for each in others:
+                self._insert(*each)
+        else:
+            self._insert(to_come, held)
+        freed, ends = 0, len(self._sorted)
+        for tokens, kept in self._sorted:
+            if left + freed - tokens * ends <= ends:
+                return False
+            freed += kept
+            ends -= 1
+        return True
+
+    def _insert(self, to_come: int, held: int) -> None:
+        """Before the first that ends no earlier; SGLang puts the longest before the last."""
+        assert self._sorted is not None
+        later = (i for i, (tokens, _) in enumerate(self._sorted) if to_come <= tokens)
+        place = next(later, max(len(self._sorted) - 1, 0))
+        self._sorted.insert(place, (to_come, held))
+
+
+class Sglang(IterationLevel):
+    """SGLang's scheduler without overlap (``--disable-overlap-schedule``)."""
+
+    shape = BatchShape(mixed=False)
+    knobs = frozenset(
+        {"max_num_batched_tokens", "chunked_prefill", "enable_mixed_chunk", "max_tokens"}
+    )
+
+    def __init__(self, limits: Limits, kv: Allocator) -> None:
+        super().__init__(limits, kv)
+        self._page = page = kv.block_size
+        chunk = limits.max_num_batched_tokens // page * page
+        self._chunk = chunk if limits.chunked_prefill else None
+        self._fixed = not limits.max_tokens  # clients fix the length of answers
+        self._ratio = NewTokenRatio(limits.schedule_conservativeness)
+        self._full = False  # none is admitted before a request leaves (``batch_is_full``)
+        self._partial: Request | None = None  # whose prompt is cut (``chunked_req``)
+        self._ends = 0  # tokens that decoding requests may hold at their ends, in sum
+        self._long = 0  # decoding requests that ask for more than ``CLIP``
+        self._prefilled = False  # the last plan had prompts
+        self._decoded = False  # the last plan had decodes
+        self._fresh: list[Request] = []  # that began to decode since
+
+    # -- one iteration -----------------------------------------------------------------------
+
+    def schedule(self, now: float) -> Plan | None:
+        """An iteration of prompts if any can enter, otherwise one of decodes."""
+        plan = self._prompts(now) or self._decodes()
+        self._fresh = []
+        self._prefilled = self._decoded = False
+        if plan is not None:
+            self._prefilled, self._decoded = bool(plan.chunks), plan.decode > 0
+        elif not self._running and not self.waiting:
+            self._ratio.reset()
+        return plan
+
+    def complete(self, plan: Plan, iterations: int, end: float) -> list[Request]:
+        """As for every scheduler; each decode iteration lowers the expectation."""
+        if iterations > 1:
+            self._ratio.decay(iterations - 1)
+        return super().complete(plan, iterations, end)
+
+    def _prompts(self, now: float) -> Plan | None:
+        """The next chunk of the prompt that was cut, and prompts that wait, if any can enter."""
+        partial, waiting, batch = self._partial, self.waiting, self.decoding
+        running = len(self._running) - (partial is not None)
+        if self._prefilled and (
+            partial is not None or self._decoded or running == len(self._fresh) + self._leaving()
+        ):
+            self._full = False  # a prompt was cut, or the batch is a new one
+        if not running:
+            self._full = False
+        if partial is None:
+            if self._full or not waiting:
+                return None
+            if running >= self.limits.max_num_seqs:
+                self._full = True
+                return None
+        chunks, admitted = self._fill(running, now)
+        if not chunks:
+            return None
+        held = sum([chunk.context + chunk.tokens for chunk in chunks])
+        decodes = self._decode_along(chunks)
+        context = batch.context
+        held += batch.context_after(1) if decodes else context
+        return Plan(
+            chunks,
+            decode=decodes,
+            context=context if decodes else 0,
+            admitted=admitted,
+            running=len(self._running),
+            held=held,
+        )
+
+    def _fill(self, running: int, now: float) -> tuple[list[Chunk], int]:
+        """The prompts of an iteration, beside ``running`` requests; how many enter the batch."""
+        limits, waiting, partial = self.limits, self.waiting, self._partial
+        mixed = limits.enable_mixed_chunk and limits.chunked_prefill
+        budget = _Budget(
+            self._page,
+            self.kv.free_blocks * self._page,
+            self._promised(),
+            limits,
+            self._chunk,
+            running if mixed else 0,
+        )
+        to_come = self._to_come()
+        chunks: list[Chunk] = []
+        if partial is not None:
+            to_come += self._asked(partial) - partial.generated
+            chunk = self._go_on(partial, budget)
+            if chunk is None:
+                return [], 0
+            chunks.append(chunk)
+        lengths = _Lengths(self._states, len(self._running), to_come)
+        admitted = 0
+        while waiting and (budget.tokens or not budget.memory):
+            if len(chunks) >= limits.max_num_seqs - running:
+                self._full = True
+            if self._full:
+                break
+            request = waiting[0]
+            cached = self.kv.cached(request)
+            need = request.tokens_to_prefill() - cached
+            size = running + len(chunks) + 1
+            alone = size == 1
+            if not (self._room(request, need, budget, lengths, size) or alone):
+                self._full = not alone
+                break
+            tokens = self._cut(need, budget, first=not chunks)
+            if not tokens:
+                break
+            if not self.kv.allocate(request, tokens):
+                self._full = not alone
+                break
+            self._admit(now, cached)
+            chunks.append(Chunk(request, tokens, cached))
+            admitted += 1
+            whole = tokens == need
+            budget.take(tokens, min(self._asked(request), CLIP) if whole else 0)
+            if not whole:
+                self._partial = request
+            if not budget.memory:
+                self._full = True
+        return chunks, admitted
+
+    def _room(
+        self, request: Request, need: int, budget: _Budget, lengths: _Lengths, size: int
+    ) -> bool:
+        """Whether memory is expected to last with ``request``, which needs ``need`` tokens for its
+        prompt, as one of ``size``."""
+        to_come = max(self._asked(request) - request.generated, 0)
+        if not self._fixed or self.limits.enable_prefix_caching:
+            return need + min(to_come, CLIP) + self._page < budget.total
+        pages = budget.paged(need) + self._page
+        if pages > min(budget.current, budget.total):
+            return False
+        held = request.prompt_tokens + request.generated
+        return lengths.last(to_come, held, size, budget.current - pages)
+
+    def _cut(self, need: int, budget: _Budget, *, first: bool) -> int:
+        """Tokens of a prompt of ``need`` that the iteration has room for; 0 for none."""
+        chunk, page = budget.chunk, self._page
+        fixed = self._fixed and not self.limits.enable_prefix_caching
+        paged = need if fixed else budget.paged(need)
+        if chunk is None:
+            return 0 if not (fixed or first) and paged >= budget.prompt else need
+        if paged <= chunk:
+            return need
+        return min(need, chunk if fixed else chunk // page * page)
+
+    def _go_on(self, request: Request, budget: _Budget) -> Chunk | None:
+        """The next chunk of the prompt that was cut; None if it has to wait for memory."""
+        assert budget.chunk is not None
+        rest = request.tokens_to_prefill() - request.computed
+        room = min(budget.chunk, int(budget.total))
+        if room <= 0:
+            room = max(budget.chunk, 1)
+        tokens = min(rest, room)
+        while not self.kv.allocate(request, tokens):
+            victims = self._victims()
+            if not victims:
+                return None
+            self._preempt(victims.pop())
+        if tokens == rest:
+            self._partial = None
+            self._running[request] = self._running.pop(request)  # it joins those that decode now
+        budget.take(tokens, min(self._asked(request), CLIP) if tokens == rest else 0)
+        return Chunk(request, tokens, request.computed)
+
+    def _decode_along(self, chunks: list[Chunk]) -> int:
+        """Decodes that run with the prompts: all or none."""
+        limits, size = self.limits, self.decoding.size
+        if not (size and limits.enable_mixed_chunk and limits.chunked_prefill and self.kv.grow(1)):
+            return 0
+        first = {chunk.request: None for chunk in chunks}
+        self._running = first | self._running  # as SGLang lists them from now on
+        return size
+
+    def _decodes(self) -> Plan | None:
+        """One token for each request that decodes; the newest are retracted if memory lacks."""
+        batch = self.decoding
+        if not batch.size:
+            return None
+        preempted = 0
+        if self.kv.grow(1):
+            self._ratio.decay(1)
+        elif self._leaving():
+            return None  # they make room in a moment
+        else:
+            preempted = self._retract()
+        size, held = batch.size, batch.context_after(1)
+        return Plan([], size, size, batch.context, 0, preempted, size, held, not preempted)
+
+    # -- what is expected --------------------------------------------------------------------
+
+    def _asked(self, request: Request) -> int:
+        """Output tokens that the client of ``request`` allows, and memory and context too."""
+        answer, prompt = request.output_tokens, request.prompt_tokens
+        most = self.limits.max_tokens
+        if answer >= most:
+            return answer
+        page = self._page
+        paged = -(-prompt // page) * page
+        room = min(self.limits.max_model_len - prompt - 1, self.kv.capacity - paged - page - 1)
+        return max(answer, min(most, room))
+
+    def _to_come(self) -> int:
+        """Tokens that the running requests may still generate, in sum."""
+        return self._ends - self.decoding.context
+
+    def _outputs(self, request: Request) -> int:
+        """Tokens that a running request has, as far as the scheduler knows."""
+        return request.generated + self.steps(request)
+
+    def _known(self) -> Iterable[Request]:
+        """The running requests that it takes to be unfinished and to decode."""
+        return [request for request in self._running if request.joined >= 0]
+
+    def _promised(self) -> float:
+        """Tokens that the running requests are expected to generate."""
+        ratio = 1.0 if self._fixed else self._ratio.current
+        if not self._long:
+            return self._to_come() * ratio
+        known = self._known()
+        return sum([min(self._asked(r) - self._outputs(r), CLIP) * ratio for r in known])
+
+    def _states(self, running: int) -> States:
+        """The first ``running`` requests of the batch, a cut prompt's among them."""
+        batch = islice(self._running, running)
+        states = [(self._asked(r) - self._outputs(r), r) for r in batch]
+        return [(left, r.prompt_tokens + self._outputs(r)) for left, r in states if left > 0]
+
+    def _leaving(self) -> int:
+        """Requests that have ended and whose slots and memory are not free yet."""
+        return 0
+
+    # -- the batch ---------------------------------------------------------------------------
+
+    def _retract(self) -> int:
+        """Preempt until each remaining request has room for a token; returns how many."""
+        victims, preempted = self._victims(), 0
+        while len(victims) > 1:
+            self._preempt(victims.pop())
+            preempted += 1
+            if self.kv.grow(1):
+                break
+        tokens = sum([self._outputs(r) for r in victims]) + RETRACT_STEPS * len(victims)
+        self._ratio.set(min(1.0, tokens / (sum(map(self._asked, victims)) + 1)))
+        self._full = False
+        return preempted
+
+    def _victims(self) -> list[Request]:
+        """The decoding requests; the last has the fewest tokens, of equals the longest prompt, of
+        equals it came last."""
+        decoding = [request for request in self._running if request.joined >= 0]
+        decoding.sort(key=lambda r: (self._outputs(r), -r.prompt_tokens), reverse=True)
+        return decoding
+
+    def _preempt(self, request: Request) -> None:
+        """KV lost, delivered tokens kept, last in the queue."""
+        del self._running[request]
+        self.decoding.leave(request)
+        self._stop_decoding(request)
+        self.kv.free(request)
+        request.computed = 0
+        request.preemptions += 1
+        self.preempted.append(request)
+        self.waiting.append(request)
+
+    def _start_decoding(self, request: Request) -> None:
+        super()._start_decoding(request)
+        asked = self._asked(request)
+        self._ends += request.prompt_tokens + asked - 1
+        self._long += asked > CLIP
+        self._fresh.append(request)
+
+    def _stop_decoding(self, request: Request) -> None:
+        super()._stop_decoding(request)
+        asked = self._asked(request)
+        self._ends -= request.prompt_tokens + asked - 1
+        self._long -= asked > CLIP
+
+    def _retire(self, request: Request) -> None:
+        super()._retire(request)
+        self._full = False
+
+
+class SglangOverlap(Ahead, Sglang):
+    """SGLang's scheduler as it starts by default: it plans while an iteration runs.
+
+    Tokens of that iteration are not known yet when the next one is planned. A request that is
+    retracted keeps the token that was on its way to it, which SGLang discards.
+    """
+
+    shape = Sglang.shape
+
+    def _next(self, now: float) -> Plan | None:
+        return Sglang.schedule(self, now)
+
+    def _late(self, request: Request) -> bool:
+        """Whether a token of ``request`` was on its way when this was planned."""
+        if request.joined < 0:
+            return request in self._ended
+        return self._decoded or request in self._fresh
+
+    def _outputs(self, request: Request) -> int:
+        return super()._outputs(request) - self._late(request)
+
+    def _to_come(self) -> int:
+        late = self.decoding.size if self._decoded else len(self._fresh)
+        ended = [self._asked(r) - r.output_tokens + 1 for r in self._ended]
+        return super()._to_come() + late + sum(ended)
+
+    def _known(self) -> Iterable[Request]:
+        return [request for request in self._running if request is not self._partial]
+
+    def _leaving(self) -> int:
+        return len(self._ended)

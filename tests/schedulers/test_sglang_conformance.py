@@ -1,0 +1,76 @@
+"""The batches of ``policy: sglang`` are those that SGLang's own scheduler makes, step by step.
+
+The recordings in ``conformance/sglang`` were made by driving it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from calibrate.observers.sglang_batches import SglangRecording, record
+from sim.errors import UsageError
+from tests.conformance.replay import sorted_step
+from tests.conformance.sglang_replay import replay_sglang
+from tests.places import ROOT
+
+FOLDER = ROOT / "tests" / "conformance" / "sglang"
+RECORDINGS = sorted(FOLDER.glob("*.json"))
+HAVE_SGLANG = importlib.util.find_spec("sglang") is not None
+
+
+def load(path: Path) -> SglangRecording:
+    return SglangRecording.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
+def test_every_step_is_that_of_sglang(path: Path) -> None:
+    recording = load(path)
+    ours = replay_sglang(recording.settings, recording.requests)
+    for number, (mine, theirs) in enumerate(zip(ours, recording.steps, strict=False)):
+        assert sorted_step(mine) == sorted_step(theirs), f"step {number}"
+    assert len(ours) == len(recording.steps)
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
+def test_a_recording_is_of_everything_that_was_asked(path: Path) -> None:
+    """So that an empty or broken recording is not taken for agreement."""
+    recording = load(path)
+    finished = [number for step in recording.steps for number in step.finished]
+    assert sorted(finished) == list(range(len(recording.requests)))
+    computed = dict.fromkeys(finished, 0)
+    for step in recording.steps:
+        for number in step.preempted:
+            computed[number] = 0
+        for number, tokens in step.tokens.items():
+            computed[number] += tokens
+        assert len(step.tokens) <= recording.settings.max_running_requests
+    for number, asked in enumerate(recording.requests):
+        assert computed[number] == asked.prompt + asked.output - 1
+    assert recording.dumps() == path.read_text(encoding="utf-8")
+
+
+def test_the_recordings_cover_what_matters() -> None:
+    all_of_them = {path.stem: load(path) for path in RECORDINGS}
+    retracted = {
+        name: sum(len(step.preempted) for step in recording.steps)
+        for name, recording in all_of_them.items()
+    }
+    settings = [recording.settings for recording in all_of_them.values()]
+    assert sum(count >= 3 for count in retracted.values()) >= 2
+    assert {s.page_size for s in settings} == {1, 16}
+    for key in ("disable_overlap_schedule", "ignore_eos", "disable_radix_cache"):
+        assert {getattr(s, key) for s in settings} == {True, False}
+    assert any(s.chunked_prefill_size < 0 for s in settings)
+    assert any(s.max_new_tokens > 4096 for s in settings)
+    assert all_of_them["radix"].requests == all_of_them["lengths"].requests
+    assert all_of_them["radix"].steps != all_of_them["lengths"].steps
+
+
+@pytest.mark.skipif(HAVE_SGLANG, reason="SGLang is installed")
+def test_recording_without_sglang_says_what_is_missing() -> None:
+    recording = load(RECORDINGS[0])
+    with pytest.raises(UsageError, match="needs the package sglang"):
+        record(recording.settings, recording.requests)
