@@ -48,6 +48,8 @@ from sim.terminal.sensitivity import sensitivity_view
 from sim.terminal.sweep import sweep_view
 from tests.planning_fixtures import small
 
+pytestmark = pytest.mark.usefixtures("brief_answers")
+
 EXPERTS = str(Path(__file__).parents[1] / "models" / "tiny-experts")
 TIMED = (
     "Experts are timed from the GPU's data sheet, since its profile has no kernel timings of them"

@@ -22,6 +22,8 @@ from sim.terminal.plan import plan_view
 from tests.places import MODELS
 from tests.planning_fixtures import small
 
+pytestmark = pytest.mark.usefixtures("brief_answers")
+
 
 def asked(**changes: Any) -> Scenario:
     """Prompts of up to 900 tokens; some of them are longer than a small ``max_model_len``."""

@@ -23,6 +23,8 @@ from sim.planning.load.loads import SCALING, LoadAxis, axis_of, traffic_of
 from sim.scenario import Scenario
 from tests.planning_fixtures import small
 
+pytestmark = pytest.mark.usefixtures("brief_answers")
+
 COMPRESSED, OVERLAID = (SCALING[how] for how in ("compress", "overlay"))
 
 

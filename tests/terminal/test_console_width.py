@@ -63,6 +63,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.usefixtures("brief_answers")
 @pytest.mark.parametrize("columns", [None, "88", "200"])
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_every_line_fits(
