@@ -17,7 +17,12 @@ from calibrate.scoring.conditions import ROUNDS, UNPUBLISHED, Conditions, Length
 
 KEPT = "clients that wait for answers"
 SETTLED = "the same, without their first requests"
+SPREAD = "clients that wait, lengths of 0.8 to 1 of those stated"
 BURST = "one burst, a request for each client"
+
+SHORTEST = 0.8
+"""Of a stated length, in the protocol of InferenceMAX. Requests alike that start together end
+together, so that such clients stay in step; lengths that differ put them out of it."""
 
 ENDS = (0.5, 2.0)
 """Shares of an assumed length between which the true one is taken to be."""
@@ -33,8 +38,21 @@ def plausible(known: Conditions) -> dict[str, Conditions]:
     return {
         KEPT: kept,
         SETTLED: replace(kept, warm=True),
+        **_spread(kept),
         BURST: replace(kept, burst=True, requests=known.size),
     }
+
+
+def _spread(kept: Conditions) -> dict[str, Conditions]:
+    """Lengths that differ, where those that are stated do not."""
+    prompt, output = kept.prompt, kept.output
+    if any(each.varied or each.low < each.high for each in (prompt, output)):
+        return {}
+    return {SPREAD: replace(kept, prompt=_shorter(prompt), output=_shorter(output))}
+
+
+def _shorter(lengths: Lengths) -> Lengths:
+    return Lengths(max(1, round(SHORTEST * lengths.low)), lengths.high)
 
 
 def _lengths(known: Conditions) -> dict[str, Conditions]:

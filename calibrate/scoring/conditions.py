@@ -42,6 +42,7 @@ class Statement:
     static: bool = False
     peers: bool | None = None
     burst: bool = False
+    asynchronous: bool = False
     remarks: tuple[str, ...] = ()
 
 
@@ -51,8 +52,8 @@ class Known:
     whatever they state: the formats of ``weights``, ``experts`` and ``kv_cache``, figures of the
     ``whole_system`` where one of a GPU is announced, ``more`` requests in flight than stated,
     ``static`` scales of activations in the checkpoint, ``peers`` whether cards on PCIe reach each
-    other directly, one ``burst`` of as many requests as clients are stated. ``why`` says how that
-    is known."""
+    other directly, one ``burst`` of as many requests as clients are stated, ``asynchronous``
+    scheduling that the engine was told to use. ``why`` says how that is known."""
 
     where: tuple[tuple[str, str], ...]
     why: str
@@ -64,6 +65,7 @@ class Known:
     static: bool = False
     peers: bool | None = None
     burst: bool = False
+    asynchronous: bool = False
 
     def covers(self, row: Row) -> bool:
         """Whether ``row`` belongs to the publication."""
@@ -123,6 +125,11 @@ KNOWN = (
         "NCCL reaches 4.6 GB/s on four such cards that do not (aiconfigurator-core tables)",
         peers=True,
     ),
+    Known(
+        (("engine", "^vllm"), ("source_repo", "^ml-energy/")),
+        "scheduling is asynchronous: the benchmark's configurations of vLLM say so",
+        asynchronous=True,
+    ),
 )
 
 TENSORRT = re.compile("tensorrt|trt-?llm", re.I)
@@ -148,6 +155,7 @@ def statement(row: Row) -> Statement:
         static=any(each.static for each in known),
         peers=next((each.peers for each in known if each.peers is not None), None),
         burst=any(each.burst for each in known),
+        asynchronous=any(each.asynchronous for each in known),
         spread=(float(spread[1]), float(spread[2])) if spread else None,
         memory_fraction=float(fraction[1]) if fraction else None,
         max_num_batched_tokens=int(tokens[1]) if tokens else None,
@@ -187,7 +195,7 @@ class Conditions:
     cards on PCIe reach each other directly (None: not known); ``steady`` that figures are of the
     time in which all of ``size`` run; ``described`` that the way requests were sent is published.
     Where it is not, they may have come in one ``burst`` of ``size``, and figures may be ``warm``,
-    without the first round.
+    without the first round. ``asynchronous`` says that the engine was told to schedule ahead.
     """
 
     driver: Driver
@@ -214,6 +222,7 @@ class Conditions:
     described: bool = True
     burst: bool = False
     warm: bool = False
+    asynchronous: bool = False
     experts: str | None = None
     data_parallel: int = 1
     pipeline_parallel: int = 1
@@ -261,6 +270,7 @@ def conditions(row: Row) -> Conditions:
         rate=_rate(row, driver),
         requests=size if known.burst else _requests(row, driver, size, steady, assumed),
         burst=known.burst,
+        asynchronous=known.asynchronous or "async-scheduling" in row["notes"],
         memory_fraction=known.memory_fraction,
         max_num_batched_tokens=known.max_num_batched_tokens,
         whole_system=known.whole_system,
@@ -323,7 +333,7 @@ def _kv_cache(row: Row, known: Statement, weights: str, assumed: list[str]) -> s
     if known.kv_cache:
         return known.kv_cache
     published = precision_name(row["kv_dtype"], unstated="?")
-    if published == "?" and weights == "fp8" and TENSORRT.search(row["engine"]):
+    if published == "?" and weights in ("fp8", "nvfp4") and TENSORRT.search(row["engine"]):
         assumed.append("the KV cache's format is not stated: fp8, as in checkpoints for the engine")
         return "fp8"
     if published == "?":

@@ -29,7 +29,9 @@ def preset(known: Conditions) -> str:
     """The name of the preset. Raises Unrepresentable for an engine without one."""
     name = known.engine.lower()
     if "vllm" in name:
-        return "vllm"
+        version = release(known.version)
+        early = version is not None and version < ASYNCHRONOUS
+        return "vllm-0.13" if early and not known.asynchronous else "vllm"
     if "sglang" in name:
         return "sglang"
     if "gpt-fast" in name:
@@ -51,6 +53,9 @@ def _tensorrt(known: Conditions, name: str) -> str:
         return "tensorrt-llm-0.14" if version and version < (0, 15) else "tensorrt-llm-bench"
     return "tensorrt-llm"
 
+
+ASYNCHRONOUS = (0, 14)
+"""The first release of vLLM that schedules asynchronously without being told to."""
 
 SEATS = 2048
 """Requests that run at once at most in an engine that was to take as many as it can: the default of

@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from calibrate.scoring import score_all
-from calibrate.scoring.clients import BURST, KEPT, SETTLED, compared, plausible
-from calibrate.scoring.conditions import Conditions, conditions
+from calibrate.scoring.clients import BURST, KEPT, SETTLED, SPREAD, compared, plausible
+from calibrate.scoring.conditions import Conditions, Lengths, conditions
 from calibrate.scoring.document import to_document
-from calibrate.scoring.drivers import document
+from calibrate.scoring.drivers import document, preset
 from calibrate.scoring.errors import left_open
 from calibrate.scoring.figures import figure
 from calibrate.scoring.predict import Predicted, run
@@ -35,9 +35,10 @@ class TestPlausible:
 
     def test_the_ways_of_a_client_that_is_not(self) -> None:
         found = plausible(known(**OPEN))
-        assert list(found) == [KEPT, SETTLED, BURST]
+        assert list(found) == [KEPT, SETTLED, SPREAD, BURST]
         runs = [document(each) for each in found.values()]
         assert [each["workload"]["arrivals"]["kind"] for each in runs] == [
+            "closed",
             "closed",
             "closed",
             "burst",
@@ -45,12 +46,16 @@ class TestPlausible:
         assert [(each["run"]["requests"], each["run"]["warmup"]) for each in runs] == [
             (40, 0),
             (40, 4),
+            (40, 0),
             (4, 0),
         ]
         assert found[KEPT] == known(**OPEN)
+        assert (found[SPREAD].prompt, found[SPREAD].output) == (Lengths(80, 100), Lengths(16, 20))
 
     def test_a_protocol_that_is_assumed_is_open(self) -> None:
         usual = "num_prompts=10*conc (the usual protocol; not stated row by row)"
+        assert list(plausible(known(n_requests="", notes=usual)))[::3] == [KEPT, BURST]
+        usual += "; lengths uniform in [0.8,1.0]*nominal"
         assert list(plausible(known(n_requests="", notes=usual))) == [KEPT, SETTLED, BURST]
 
     def test_both_ends_of_prompts_that_are_not_published(self) -> None:
@@ -76,6 +81,13 @@ class TestSources:
         link = {"kind": "pcie", "peer_to_peer": True}
         assert document(known(**cards))["fleet"]["link"] == link
         assert "link" not in document(known(**cards | {"tp": "1"}))["fleet"]
+
+    def test_releases_of_vllm_that_schedule_between_iterations(self) -> None:
+        assert preset(known(engine_version="0.12.0")) == "vllm-0.13"
+        assert preset(known(engine_version="0.12.0", notes="flags: async-scheduling")) == "vllm"
+        told = {"engine_version": "0.11.1", "source_repo": "ml-energy/leaderboard"}
+        assert preset(known(**told)) == "vllm"
+        assert [preset(known(engine_version=each)) for each in ("", "0.14.0")] == ["vllm"] * 2
 
     def test_pipelines(self) -> None:
         fleet = document(known(pp="2", n_gpus="8"))["fleet"]
@@ -141,7 +153,7 @@ def test_ways_are_shown(tmp_path: Path) -> None:
     table = write(tmp_path / "t.csv", {"n_requests": "not stated", "metric": "ttft_mean"}, {})
     rows = score_all([table], jobs=1)
     opened, told = to_document(rows)["rows"]
-    assert list(opened["ways"]) == [KEPT, SETTLED, BURST]
+    assert list(opened["ways"]) == [KEPT, SETTLED, SPREAD, BURST]
     assert opened["ways"][KEPT] == opened["predicted"]
     assert all(value > 0 for value in opened["ways"].values())
     assert told["ways"] == {}

@@ -29,7 +29,7 @@ MEASURED = SHARED / "data" / "measured"
 
 CLOSED = {
     "engine": "vllm",
-    "engine_version": "0.11",
+    "engine_version": "0.14",
     "gpu": "H100-SXM5-80GB",
     "n_gpus": "2",
     "tp": "2",
