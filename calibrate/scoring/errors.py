@@ -19,6 +19,9 @@ from sim import catalog
 
 QUANTITIES = ("throughput", "ttft", "tpot", "itl", "e2el", "running", "bandwidth")
 
+APART = {"running": "running requests", "bandwidth": "bandwidth of the weights, batch 1"}
+"""Quantities that are kinds of their own: they say little of times and rates."""
+
 FEWEST_TO_RANK = 3
 """Predictions needed for a rank correlation."""
 
@@ -158,6 +161,8 @@ def kind(row: Scored) -> tuple[str, ...]:
     known = row.known
     if known is None:
         return ("not represented",)
+    if row.quantity in APART:
+        return (APART[row.quantity],)
     model = catalog.model(known.model)
     if model.has_experts:
         where = {"single": "batch 1", "static": "static batch", "closed": "closed loop"}
