@@ -130,17 +130,18 @@ class Experts:
     shares: Mapping[str, float] = {"moe": 1.3}
 
     def points(self, scope: Scope) -> Iterator[BenchPoint]:
-        """Layers by numbers of tokens and laws, whole and, on GPUs, cut along their width."""
+        """Layers by numbers of tokens, whole and, on GPUs, cut along their width. The laws take
+        turns, so that no two of them spend time on the same numbers."""
         parts = scope.tensor_parallel if scope.kind == "cuda" else (1,)
         for precision in scope.sixteen_bit():
-            for shape in shapes_of(scope):
+            for number, shape in enumerate(shapes_of(scope)):
                 for gpus in (n for n in parts if shape.width % (16 * n) == 0):
-                    for tokens in TOKENS[scope.kind]:
-                        for law in LAWS:
-                            shared = scope.kind == "cpu"
-                            made = point(precision, shape, tokens, law, gpus, shared=shared)
-                            if scope.quick(made):
-                                yield made
+                    for turn, tokens in enumerate(TOKENS[scope.kind], start=number + gpus):
+                        law = LAWS[turn % len(LAWS)]
+                        shared = scope.kind == "cpu"
+                        made = point(precision, shape, tokens, law, gpus, shared=shared)
+                        if scope.quick(made):
+                            yield made
 
     def prepare(self, point: BenchPoint, arena: Arena) -> BenchWork:
         """Inputs, scores that turn from call to call, and the weights of all experts."""

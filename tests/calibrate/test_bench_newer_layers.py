@@ -103,6 +103,17 @@ def test_counts_are_those_of_the_router(law: str, tokens: int, count: int, chose
     assert found["single"] == rows_by_expert(draw).count(1)
 
 
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_laws_take_turns(kind: str) -> None:
+    """No two laws at the same numbers, and every law at every layer."""
+    scope = Scope(kind, 1e12, 1, [], ["bf16"])  # type: ignore[arg-type]
+    found = list(experts.Experts().points(scope))
+    assert len({tuple(point.shape.items()) for point in found}) == len(found)
+    for layer in {(point.shape["hidden"], point.shape["width"]) for point in found}:
+        own = {p.variant for p in found if (p.shape["hidden"], p.shape["width"]) == layer}
+        assert own == set(LAWS)
+
+
 def test_laws_touch_what_they_should() -> None:
     """A draw of even chances touches what the simulator expects, a skewed one less, the balanced
     one as much as there can be."""

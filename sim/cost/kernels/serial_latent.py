@@ -50,6 +50,12 @@ def _coordinates(shape: Shape) -> dict[str, Floats]:
     return {name: np.log2(shape[name]) for name in ("context", "q_heads")}
 
 
+PREFILL_SAME = {"mask": 0.0, "pack": 0.0}
+"""Parameters of ``serial.prefill`` that say nothing here: each head has keys and values of its own,
+written for it, so that what is read at all (``share``) is copied and packed, too, and a mask is
+read for many heads."""
+
+
 def prefill(precision: str) -> Form:
     """Prompts over keys and values of each head; heads by ``latent_attention.prefill_heads``."""
-    return replace(serial.prefill(precision), operator="mla_prefill")
+    return replace(serial.prefill(precision), operator="mla_prefill").given(**PREFILL_SAME)
