@@ -17,12 +17,13 @@ from sim.errors import InfeasibleError, UsageError
 from sim.growth.steady import Steady
 from sim.growth.windowed import Windowed
 from sim.memory import ALLOCATORS, Allocator
+from sim.memory.caching import CachingAllocator
 from sim.memory.capacity import Capacity, capacity
 from sim.memory.stateful import StatefulAllocator
 from sim.memory.windowed import WindowedAllocator
 from sim.scenario import Scenario
 from sim.scenario.pools import PoolSettings
-from sim.schedulers import Limits, Scheduler, make_scheduler
+from sim.schedulers import POLICIES, Limits, Scheduler, make_scheduler
 from sim.schedulers.continuous import CADENCE
 from sim.specs.engine import EngineSpec
 from sim.specs.gpu import GpuSpec
@@ -113,6 +114,8 @@ def prepare_pool(scenario: Scenario, pool: PoolSettings) -> PreparedPool:
     )
     if memory.usable_blocks == 0:
         raise InfeasibleError(_does_not_fit(deployment, memory))
+    if kv.enable_prefix_caching:
+        _check_caching(pool, deployment, memory)
     return PreparedPool(pool, limits, memory, CostModel(deployment), scenario.folders)
 
 
@@ -198,6 +201,24 @@ def _check_cadence(scenario: Scenario, pool: PoolSettings) -> None:
         )
 
 
+def _check_caching(pool: PoolSettings, deployment: Deployment, memory: Capacity) -> None:
+    """UsageError where no prefix cache is modelled: for a memory or a policy without blocks to
+    find again, and for models of which blocks alone do not hold what a prompt left."""
+    kv, batching = pool.kv_cache, pool.scheduler.batching
+    where = "kv_cache.enable_prefix_caching: "
+    if ALLOCATORS[kv.allocator].reserves_longest:
+        raise UsageError(f"{where}a prefix cache needs blocks; allocator {kv.allocator} has none")
+    if batching in POLICIES and POLICIES[batching].shape.whole:
+        raise UsageError(f"{where}batching {batching} starts every prompt at its beginning")
+    if pool.scheduler.policy == "sglang":
+        raise UsageError(f"{where}SGLang's radix tree is not modelled yet; use policy vllm")
+    if memory.windowed or memory.state_blocks:
+        kind = "windows" if memory.windowed else "a state"
+        raise UsageError(
+            f"{where}not modelled yet for models with {kind}, such as {deployment.model.name}"
+        )
+
+
 def _does_not_fit(d: Deployment, memory: Capacity) -> str:
     if memory.given:
         return (
@@ -222,7 +243,8 @@ def make_allocator(pool: PreparedPool) -> Allocator:
         return WindowedAllocator(memory.usable_blocks, memory.block_size, memory.groups, most)
     if memory.state_blocks:
         return StatefulAllocator(memory.usable_blocks, memory.block_size, memory.state_blocks)
-    kind = ALLOCATORS[pool.settings.kv_cache.allocator]
+    knobs = pool.settings.kv_cache
+    kind = CachingAllocator if knobs.enable_prefix_caching else ALLOCATORS[knobs.allocator]
     return kind.of(memory.usable_blocks, memory.block_size, longest)
 
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 NEVER = float("nan")
 
+Prefix = tuple[tuple[int, int], ...]
+"""Texts and where each ends, see ``Request``."""
+
 
 @dataclass(frozen=True, slots=True)
 class TrafficClass:
@@ -33,6 +36,10 @@ class Request:
     counts the output tokens delivered. Both stand still while the request decodes: its progress is
     then what the batch says it ``gained`` (see ``sim.growth``), so that no decode step has to touch
     it.
+
+    ``prefix`` names the texts with which the prompt begins and where each ends, in tokens from the
+    start: ((3, 400), (8, 1200)). What follows is the request's own text, whose name is ``~id``. Two
+    requests whose prompts begin with the same names share those tokens.
     """
 
     __slots__ = (
@@ -46,6 +53,7 @@ class Request:
         "last_token",
         "output_tokens",
         "preemptions",
+        "prefix",
         "prompt_tokens",
         "queued",
         "scheduled",
@@ -59,6 +67,7 @@ class Request:
         prompt_tokens: int,
         output_tokens: int,
         traffic_class: TrafficClass = PLAIN,
+        prefix: Prefix = (),
     ) -> None:
         self.id = id
         self.arrival = arrival
@@ -66,6 +75,7 @@ class Request:
         self.prompt_tokens = prompt_tokens
         self.output_tokens = output_tokens
         self.traffic_class = traffic_class
+        self.prefix = prefix
         self.computed = 0
         self.generated = 0
         self.joined = -1

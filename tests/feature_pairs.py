@@ -95,6 +95,10 @@ FEATURES: Mapping[str, dict[str, Any]] = {
     "tiny-memory": {"kv_cache.num_gpu_blocks": 11, "scheduler.scheduler_reserve_full_isl": False},
     "small-blocks": {"kv_cache.block_size": 3},
     "rejecting": {"max_model_len": 100},
+    "shared-prefix": {
+        "kv_cache.enable_prefix_caching": True,
+        "workload.shared_prefix": {"tokens": 40, "groups": 2},
+    },
     # fleet
     "link": {
         "fleet.tensor_parallel": 2,
@@ -155,6 +159,11 @@ FEATURES: Mapping[str, dict[str, Any]] = {
     "closed": arrivals("closed", concurrency=9),
     "closed-thinking": arrivals("closed", concurrency=9, think_time="20ms"),
     "trace": trace("vllm-small.json", overlay=6, time_scale=0.02),
+    "cached-trace": {
+        "kv_cache.enable_prefix_caching": True,
+        "max_model_len": 1024,
+        **trace("mooncake-small.jsonl", overlay=3, time_scale=0.02),
+    },
     "overlaid-trace": trace("azure-2024-small.csv", overlay=6.5, time_scale=0.1),
     "spread-trace": trace("burstgpt-small.csv", overlay=5, spread="1s", time_scale=0.05),
     "equal-lengths": {
@@ -181,6 +190,25 @@ CONTINUOUS = "is a key of continuous batching"
 OF_VLLM = "is a key of `policy: vllm`"
 AHEAD = "goes with chunked_prefill and without an order that preempts by rank"
 SGLANG = ("sglang", "sglang-retracting")
+TRACES = ("trace", "cached-trace", "overlaid-trace", "spread-trace")
+UNCACHED = {
+    "static": "starts every prompt at its beginning",
+    "request": "starts every prompt at its beginning",
+    "contiguous": "needs blocks",
+    "windows": "not modelled yet for models with windows",
+    "chunks": "not modelled yet for models with windows",
+    **dict.fromkeys(SGLANG, "radix tree is not modelled yet"),
+    "linear": "not modelled yet for models with a state",
+    "mamba": "not modelled yet for models with a state",
+}
+"""What has no prefix cache, and why."""
+
+
+def both(one: str, other: str) -> tuple[tuple[str, str], tuple[str, str]]:
+    """The pair in either order."""
+    return (one, other), (other, one)
+
+
 REFUSED: Mapping[tuple[str, str], str] = {
     ("contiguous", "tiny-memory"): "contiguous allocation reserves max_model_len",
     **dict.fromkeys(
@@ -207,6 +235,10 @@ REFUSED: Mapping[tuple[str, str], str] = {
     ("prefill-first", "async"): AHEAD,
     ("async", "priority"): AHEAD,
     ("async", "edf"): AHEAD,
+    ("cached-trace", "joint-lengths"): LENGTHS_TWICE,
+    **{("shared-prefix", name): "a trace replaces shared_prefix" for name in TRACES},
+    **{pair: why for name, why in UNCACHED.items() for pair in both("shared-prefix", name)},
+    **{pair: why for name, why in UNCACHED.items() for pair in both("cached-trace", name)},
 }
 """Pairs that no scenario may have together, and words of the refusal."""
 

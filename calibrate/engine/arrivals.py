@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from heapq import heappop, heappush
 from itertools import chain
 
 from sim.loop.recorder import Recorder
-from sim.request import Request, TrafficClass
+from sim.request import Prefix, Request, TrafficClass
 from sim.schedulers import Scheduler
 from sim.workload import ClosedTraffic, OpenTraffic
 
@@ -42,8 +41,10 @@ class ArrivalSource(ABC):
     def answered(self, now: float) -> None:
         """A request was done, or refused, at ``now``."""
 
-    def _issue(self, arrival: float, prompt: int, output: int, kind: TrafficClass) -> Request:
-        request = Request(self.issued, arrival, prompt, output, kind)
+    def _issue(
+        self, arrival: float, prompt: int, output: int, kind: TrafficClass, prefix: Prefix
+    ) -> Request:
+        request = Request(self.issued, arrival, prompt, output, kind, prefix)
         self.issued += 1
         return request
 
@@ -53,9 +54,7 @@ class OpenSource(ArrivalSource):
 
     def __init__(self, traffic: OpenTraffic) -> None:
         super().__init__(traffic.total)
-        self._rows: Iterator[tuple[float, int, int, TrafficClass]] = chain.from_iterable(
-            chunk.rows() for chunk in traffic.chunks()
-        )
+        self._rows = chain.from_iterable(chunk.rows() for chunk in traffic.chunks())
         self._next = next(self._rows, None)
 
     def next_at(self) -> float:

@@ -8,7 +8,10 @@ nothing is written, and the exit code is 1 if any step differs. A recording is o
     vllm       the version that was recorded
     executed   whether a model ran; otherwise vLLM's scheduler alone was driven
     settings   vLLM's names
-    requests   [prompt tokens, output tokens, steps that ran before it came, priority] of each
+    requests   [prompt tokens, output tokens, steps that ran before it came, priority] of each;
+               with a prefix cache also [[text, end], ...]: with which texts the prompt begins, and
+               where each ends. What follows is the request's own text, -1 - its number, and its
+               answer goes on with it
     steps      what ran: [{request: tokens computed}, [who was preempted], [who finished]]
 
 Requests are numbered from 0 in the order of the list, which is that of arrival.
@@ -28,6 +31,7 @@ from typing import Any, NamedTuple
 from calibrate.observers import lazy_vllm
 from calibrate.observers.vllm_engine import Driver, SchedulerAlone, VllmSettings, WholeEngine
 from calibrate.observers.vllm_watch import VllmWatch
+from sim.request import Prefix
 from sim.specs.dense_mlp import DenseMlp
 from sim.specs.grouped_query import GroupedQuery
 from sim.specs.layers import LayerGroup
@@ -54,12 +58,33 @@ TINY = ModelSpec(
 
 
 class Asked(NamedTuple):
-    """One request; it comes when ``before`` steps have run."""
+    """One request; it comes when ``before`` steps have run. ``prefix`` as ``Request`` has it."""
 
     prompt: int
     output: int
     before: int = 0
     priority: int = 0
+    prefix: Prefix = ()
+
+    def tokens(self, number: int) -> list[int]:
+        """Tokens of the prompt and the answer of the request with that ``number``: of a text the
+        same ones at the same places, of different texts different ones."""
+        texts = [*self.prefix, (~number, self.prompt + self.output)]
+        found: list[int] = []
+        for text, end in texts:
+            found += [1 + (text % 1000) * 100_000 + place for place in range(len(found), end)]
+        return found
+
+    def row(self) -> list[Any]:
+        """As JSON has it."""
+        return list(self if self.prefix else self[:4])
+
+    @classmethod
+    def of(cls, row: Sequence[Any]) -> Asked:
+        """What ``row`` made."""
+        prompt, output, before, priority, *texts = row
+        prefix = tuple((text, end) for text, end in (texts[0] if texts else ()))
+        return cls(prompt, output, before, priority, prefix)
 
 
 class VllmStep(NamedTuple):
@@ -86,8 +111,8 @@ class VllmRecording:
         head: dict[str, Any] = {
             "vllm": self.vllm,
             "executed": self.executed,
-            "settings": asdict(self.settings),
-            "requests": [list(request) for request in self.requests],
+            "settings": _stated(self.settings),
+            "requests": [request.row() for request in self.requests],
         }
         lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
         steps = ",\n".join(json.dumps(step, separators=(",", ":")) for step in self.steps)
@@ -105,9 +130,17 @@ class VllmRecording:
             vllm=document["vllm"],
             executed=document["executed"],
             settings=VllmSettings(**document["settings"]),
-            requests=[Asked(*request) for request in document["requests"]],
+            requests=[Asked.of(row) for row in document["requests"]],
             steps=steps,
         )
+
+
+def _stated(settings: VllmSettings) -> dict[str, Any]:
+    """The settings as a recording has them: a prefix cache only where it is on."""
+    named = asdict(settings)
+    if not settings.enable_prefix_caching:
+        del named["enable_prefix_caching"]
+    return named
 
 
 def record(
@@ -121,7 +154,7 @@ def record(
     driver: Callable[[ModelSpec, VllmSettings], Driver] = SchedulerAlone
     if execute:
         driver = _executing
-    steps = list(_steps(driver(TINY, settings), requests))
+    steps = _steps(driver(TINY, settings), requests, texts=settings.enable_prefix_caching)
     return VllmRecording(lazy_vllm.version(), execute, settings, list(requests), steps)
 
 
@@ -129,7 +162,8 @@ def _executing(spec: ModelSpec, settings: VllmSettings) -> WholeEngine:
     return WholeEngine(spec, settings, dtype="float32", enforce_eager=True)
 
 
-def _steps(driver: Driver, requests: Sequence[Asked]) -> list[VllmStep]:
+def _steps(driver: Driver, requests: Sequence[Asked], *, texts: bool) -> list[VllmStep]:
+    """The steps of ``requests``, whose tokens do not matter unless they have ``texts``."""
     watch = VllmWatch(driver.scheduler, time.perf_counter)
     coming = list(enumerate(requests))
     steps: list[VllmStep] = []
@@ -137,7 +171,9 @@ def _steps(driver: Driver, requests: Sequence[Asked]) -> list[VllmStep]:
     while coming or driver.busy():
         while coming and (coming[0][1].before <= len(steps) or idle):
             number, asked = coming.pop(0)
-            driver.add(number, [1] * asked.prompt, asked.output, asked.priority)
+            tokens = asked.tokens(number) if texts else [1] * asked.prompt
+            prompt, answer = tokens[: asked.prompt], tokens[asked.prompt :]
+            driver.add(number, prompt, asked.output, asked.priority, answer)
             idle = False
         if not driver.busy():
             idle = True  # the next one comes early: steps do not pass by themselves

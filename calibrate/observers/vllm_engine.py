@@ -33,6 +33,7 @@ class VllmSettings:
     long_prefill_token_threshold: int = 0
     scheduler_reserve_full_isl: bool = True
     scheduling_policy: str = "fcfs"
+    enable_prefix_caching: bool = False
 
     def engine_arguments(self) -> dict[str, Any]:
         """As keywords of vLLM's ``EngineArgs``."""
@@ -48,7 +49,6 @@ def engine_args(spec: ModelSpec, settings: VllmSettings, folder: Path, **further
         "model": str(write(spec, folder)),
         "skip_tokenizer_init": True,
         "load_format": "dummy",  # random weights
-        "enable_prefix_caching": False,
         "enable_chunked_prefill": True,
         "async_scheduling": False,
         "disable_log_stats": True,
@@ -76,8 +76,16 @@ class Driver(ABC):
         self.numbers: dict[str, int] = {}
 
     @abstractmethod
-    def add(self, number: int, prompt: Sequence[int], output: int, priority: int = 0) -> None:
-        """A request arrives, to be answered with ``output`` tokens; lower ``priority`` first."""
+    def add(
+        self,
+        number: int,
+        prompt: Sequence[int],
+        output: int,
+        priority: int = 0,
+        answer: Sequence[int] = (),
+    ) -> None:
+        """A request arrives, to be answered with ``output`` tokens; lower ``priority`` first.
+        ``answer`` is what a driver without a model is to generate."""
 
     @abstractmethod
     def step(self) -> None:
@@ -114,7 +122,14 @@ class WholeEngine(Driver):
         self.max_model_len = int(config.model_config.max_model_len)
         self._temperature = 0.0 if sampling == "greedy" else 1.0
 
-    def add(self, number: int, prompt: Sequence[int], output: int, priority: int = 0) -> None:
+    def add(
+        self,
+        number: int,
+        prompt: Sequence[int],
+        output: int,
+        priority: int = 0,
+        answer: Sequence[int] = (),
+    ) -> None:
         """As said; of equal priority the lower number goes first."""
         name = self._engine.add_request(
             str(number),
@@ -144,12 +159,13 @@ class WholeEngine(Driver):
 
 
 class SchedulerAlone(Driver):
-    """vLLM's scheduler with a model that always generates the same token."""
+    """vLLM's scheduler without a model: it generates what it is told, or else one token always."""
 
     TOKEN = 1
 
     def __init__(self, spec: ModelSpec, settings: VllmSettings) -> None:
         super().__init__()
+        self._answers: dict[str, Sequence[int]] = {}
         assert settings.num_gpu_blocks is not None, "nothing here knows how much memory there is"
         with tempfile.TemporaryDirectory(prefix="infersim-") as folder:
             args = engine_args(spec, settings, Path(folder), dtype="float32")
@@ -168,6 +184,14 @@ class SchedulerAlone(Driver):
             kv_cache_tensors=[],
             kv_cache_groups=[kinds.KVCacheGroupSpec(["layer"], layer)],
         )
+        hashing = lazy_vllm.module("vllm.utils.hashing")
+        utils = lazy_vllm.module("vllm.v1.core.kv_cache_utils")
+        utils.init_none_hash(hashing.sha256)
+        self._hasher = (
+            utils.get_request_block_hasher(settings.block_size, hashing.sha256)
+            if settings.enable_prefix_caching
+            else None
+        )
         structured = lazy_vllm.module("vllm.v1.structured_output")
         self.scheduler = config.scheduler_config.get_scheduler_cls()(
             vllm_config=config,
@@ -177,7 +201,14 @@ class SchedulerAlone(Driver):
             log_stats=False,
         )
 
-    def add(self, number: int, prompt: Sequence[int], output: int, priority: int = 0) -> None:
+    def add(
+        self,
+        number: int,
+        prompt: Sequence[int],
+        output: int,
+        priority: int = 0,
+        answer: Sequence[int] = (),
+    ) -> None:
         """As said; of equal priority the lower number goes first."""
         request = lazy_vllm.module("vllm.v1.request").Request(
             request_id=str(number),
@@ -186,8 +217,10 @@ class SchedulerAlone(Driver):
             pooling_params=None,
             arrival_time=float(number),
             priority=priority,
+            block_hasher=self._hasher,
         )
         self.numbers[request.request_id] = number
+        self._answers[request.request_id] = answer
         self.scheduler.add_request(request)
 
     def step(self) -> None:
@@ -197,7 +230,7 @@ class SchedulerAlone(Driver):
         names = list(output.num_scheduled_tokens)
         requests = [self.scheduler.requests[name] for name in names]
         sampled = [
-            [self.TOKEN] if request.num_computed_tokens >= request.num_tokens else []
+            [self._next(request)] if request.num_computed_tokens >= request.num_tokens else []
             for request in requests
         ]
         outputs = lazy_vllm.module("vllm.v1.outputs")
@@ -207,3 +240,8 @@ class SchedulerAlone(Driver):
             sampled_token_ids=sampled,
         )
         self.scheduler.update_from_output(output, result)
+
+    def _next(self, request: Any) -> int:
+        """The token that ``request`` gets now."""
+        answer, given = self._answers[request.request_id], request.num_output_tokens
+        return answer[given] if given < len(answer) else self.TOKEN

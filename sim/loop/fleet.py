@@ -17,7 +17,7 @@ from sim.loop.lockstep import LockStep
 from sim.loop.pipeline import Pipeline
 from sim.loop.recorder import Recorder
 from sim.loop.replica import Replica
-from sim.request import Request, TrafficClass
+from sim.request import Prefix, Request, TrafficClass
 from sim.routers import Router
 from sim.workload import ClosedTraffic, OpenTraffic
 
@@ -52,10 +52,15 @@ class Fleet:
         self._progress = progress
 
     def _dispatch(
-        self, arrival: float, prompt_tokens: int, output_tokens: int, traffic_class: TrafficClass
+        self,
+        arrival: float,
+        prompt_tokens: int,
+        output_tokens: int,
+        traffic_class: TrafficClass,
+        prefix: Prefix,
     ) -> bool:
         """Send one request to a replica; False if none can ever serve it."""
-        request = Request(self.issued, arrival, prompt_tokens, output_tokens, traffic_class)
+        request = Request(self.issued, arrival, prompt_tokens, output_tokens, traffic_class, prefix)
         self.issued += 1
         replicas = self.replicas
         index = self._router.choose(request, replicas) if len(replicas) > 1 else 0
@@ -92,11 +97,11 @@ class OpenFleet(Fleet):
         for chunk in traffic.chunks():
             if self._progress is not None:
                 self._progress(self.issued, traffic.total)
-            for arrival, prompt_tokens, output_tokens, traffic_class in chunk.rows():
-                due = arrival + front_end
+            for row in chunk.rows():
+                due = row[0] + front_end
                 if due > env._now:
                     yield alarm.at(due, ARRIVAL)
-                self._dispatch(arrival, prompt_tokens, output_tokens, traffic_class)
+                self._dispatch(*row)
         self.flush()
         yield alarm.at(math.inf, ARRIVAL)
 

@@ -204,7 +204,8 @@ class Replica:
                 if request.generated:
                     self._note_resumed(chunk, end)
         reserved = reserved_end = scheduler.kv.reserved
-        held, seen = plan.held + scheduler.kv.state_tokens, b""
+        kv = scheduler.kv
+        held, seen = plan.held + kv.state_tokens - kv.shared_tokens, b""
         if self._windows:
             held, columns = behind_windows(scheduler.kv, plan, scheduler.decoding)
             seen = self._recorder.pack_seen(*columns)

@@ -30,7 +30,7 @@ class Allocator(ABC):
     reserves_longest: ClassVar[bool] = False
     """Whether a request takes the room of the longest one there may be, whatever its length."""
 
-    gives_back: ClassVar[bool] = False
+    gives_back: bool = False
     """Whether decoding sequences also give memory back as they grow."""
 
     growing: ClassVar[tuple[str, ...]] = ()
@@ -38,6 +38,9 @@ class Allocator(ABC):
 
     state_tokens: int = 0
     """Tokens' worth of memory that the states of requests take, which no token adds to."""
+
+    shared_tokens: int = 0
+    """Tokens that several requests hold, as often as they are held beyond the first time."""
 
     capacity: int
     """Tokens that fit when nothing is wasted."""

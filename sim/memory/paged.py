@@ -164,6 +164,10 @@ class PagedAllocator(Allocator):
         assert self.free_blocks + used == self.num_blocks, (self.free_blocks, used, self.num_blocks)
         assert 0 <= self.reserved <= self.capacity
         assert self.reserved % self.block_size == 0
+        self._check_ring(owners)
+
+    def _check_ring(self, owners: Mapping[Request, tuple[int, bool]]) -> None:
+        """Raise AssertionError unless the ring holds those of ``owners`` that decode."""
         ring = [0] * self.block_size
         for tokens, decoding in owners.values():
             ring[(tokens - self._grown) % self.block_size] += decoding

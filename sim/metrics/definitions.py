@@ -24,7 +24,8 @@ class Metric(NamedTuple):
     of ``DEFINITIONS``. ``title`` heads a column that compares runs, ``called`` is the name in a
     sentence. ``table`` is that of a run's page which has the metric, ``detail`` what of it (mean,
     peak). ``compared``: comparisons of runs have it. ``repeated``: it is below ``infersim`` and has
-    an interval over repetitions; metrics at the top of the summary all have one.
+    an interval over repetitions; metrics at the top of the summary all have one. ``optional``: the
+    summaries of runs without anything of the kind do not have it.
     """
 
     key: str
@@ -38,6 +39,7 @@ class Metric(NamedTuple):
     detail: str = ""
     compared: bool = False
     repeated: bool = False
+    optional: bool = False
 
     @property
     def head(self) -> str:
@@ -122,6 +124,10 @@ METRICS = (
     ),
     Metric("kv_cache.fragmentation", "fragmentation", "%", kind="share", table="memory"),
     Metric("preemptions", "preemptions", kind="count", table="memory", repeated=True),
+    Metric(
+        "prefix_cache.hit_rate", "prefix_hits", "share", "higher", "share",
+        title="Prefix hits", called="prefix hit rate", table="memory", repeated=True, optional=True,
+    ),
     Metric("batch.iterations", "iterations", kind="count", table="batch"),
     Metric("batch.mean_iteration_ms", "iteration_time", "ms", kind="ms", table="batch"),
     Metric(
@@ -315,6 +321,11 @@ DEFINITIONS: Mapping[str, Definition] = {
         "Weights; activations of the largest iteration; the engine's reserve (context, graphs, "
         "buffers); KV cache used, reserved without holding anything, and free; and what the "
         "engine may not use. Together the memory of the GPU.",
+    ),
+    "prefix_hits": Definition(
+        "Prefix hits",
+        "Share of the prompt tokens that were in the prefix cache when their request was admitted, "
+        "and were not computed. As vLLM's prefix_cache_hits over prefix_cache_queries.",
     ),
     "preemptions": Definition(
         "Preemptions",

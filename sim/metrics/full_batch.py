@@ -57,19 +57,25 @@ class FullBatch(NamedTuple):
     estimated: bool
 
 
-def full_batch(pool: PreparedPool, prompts: Lengths, outputs: Lengths) -> FullBatch:
-    """The full batch of one replica of ``pool``, for requests of these lengths."""
+def full_batch(
+    pool: PreparedPool, prompts: Lengths, outputs: Lengths, found: Lengths | None = None
+) -> FullBatch:
+    """The full batch of one replica of ``pool``, for requests of these lengths. ``found`` are the
+    tokens of each prompt that a prefix cache has, which are not computed; None: none. What requests
+    share in memory is not taken off what they hold."""
     shape = pool.policy.shape
     if shape.whole:
         return _whole(pool, shape, prompts, outputs)
-    return _continuous(pool, shape, prompts, outputs)
+    return _continuous(
+        pool, shape, prompts, outputs, np.zeros_like(prompts) if found is None else found
+    )
 
 
 # -- batches that are made anew for every iteration ------------------------------------------------
 
 
 def _continuous(
-    pool: PreparedPool, shape: BatchShape, prompts: Lengths, outputs: Lengths
+    pool: PreparedPool, shape: BatchShape, prompts: Lengths, outputs: Lengths, found: Lengths
 ) -> FullBatch:
     """All slots taken: a request that finishes is replaced at once, so that requests enter and
     leave at the rate of one per ``outputs`` iterations and slot, or as the token budget admits
@@ -79,7 +85,8 @@ def _continuous(
     output, budget = float(outputs.mean()), pool.limits.max_num_batched_tokens
     slots, shares = _slots(pool, prompts, outputs)
     slots /= stages
-    members = min(slots, output * budget / (float(prompts.mean()) + output - 1))
+    computed = prompts - found
+    members = min(slots, output * budget / (float(computed.mean()) + output - 1))
     members = members if shape.mixed else slots
     steps, contexts = outputs - 1.0, prompts + outputs / 2
     decoded = max(1.0, float(steps.sum()))
@@ -92,13 +99,13 @@ def _continuous(
         intercept, slope = intercept * longer, slope * longer
     token = intercept / sequences + slope * context
     added = tokens = 0.0
-    for parts in _entering(prompts, members / output, budget):
+    for parts in _entering(computed, found, members / output, budget):
         decoding = max(0, round(members - len(parts))) if shape.mixed else 0
         seconds = cost.cycle(Batch(decoding, int(decoding * context), parts, len(parts)))
         added += seconds - decoding * token
         tokens += sum(part.tokens for part in parts)
     prompt = max(0.0, added / tokens)
-    costs = steps * (intercept / sequences * shares + slope * contexts) + prompt * prompts
+    costs = steps * (intercept / sequences * shares + slope * contexts) + prompt * computed
     spread = float(costs.std() / costs.mean()) if np.ptp(costs) else 0.0  # not of rounding
     return FullBatch(slots, costs, spread / math.sqrt(len(costs)), token, prompt, shape.estimated)
 
@@ -123,8 +130,9 @@ def _slots(pool: PreparedPool, prompts: Lengths, outputs: Lengths) -> tuple[floa
     return (most, np.ones(len(prompts))) if most <= fitting else (fitting, held / mean)
 
 
-def _entering(prompts: Lengths, rate: float, budget: int) -> Iterator[list[Part]]:
-    """The prompts of ``ITERATIONS`` iterations that have any, drawn from those there are.
+def _entering(computed: Lengths, found: Lengths, rate: float, budget: int) -> Iterator[list[Part]]:
+    """The prompts of ``ITERATIONS`` iterations that have any, drawn from those there are: what is
+    ``computed`` of each, on top of what is ``found``.
 
     Requests finish independently of each other, so the number that enters is Poisson, ``rate`` on
     average. What exceeds the ``budget`` of tokens makes an iteration of its own.
@@ -136,11 +144,12 @@ def _entering(prompts: Lengths, rate: float, budget: int) -> Iterator[list[Part]
     for entering in (1 + random.poisson(rate * (1 - first))).tolist():
         parts: list[Part] = []
         tokens = 0
-        for length in random.choice(prompts, entering).tolist():
+        for place in random.choice(len(computed), entering).tolist():
+            length = int(computed[place])
             if parts and tokens + length > budget:
                 yield parts
                 parts, tokens = [], 0
-            parts.append(Part(length, 0))
+            parts.append(Part(length, int(found[place])))
             tokens += length
         yield parts
 

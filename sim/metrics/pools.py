@@ -62,6 +62,16 @@ class PoolRun:
         return np.asarray(self.plans["end"] - self.plans["start"])
 
     @cached_property
+    def found(self) -> NDArray[np.int64]:
+        """Tokens of each prompt that were in the prefix cache when it was first admitted."""
+        found = np.zeros(len(self.requests), dtype=np.int64)
+        if self.pool.settings.kv_cache.enable_prefix_caching and self.trail is not None:
+            chunks = self.trail[0]
+            place, first = np.unique(chunks["request"], return_index=True)
+            found[place] = chunks["context"][first]
+        return found
+
+    @cached_property
     def attribution(self) -> Attribution:
         """Where the busy time went."""
         return attribute(self.pool.cost, self.plans)

@@ -32,7 +32,7 @@ SEVERITY = (
 )
 """States of a verdict, worst first; one that is not listed counts as best."""
 
-DETAILS = tuple(metric.key for metric in definitions.METRICS if metric.repeated)
+DETAILS = tuple(metric for metric in definitions.METRICS if metric.repeated)
 """Headline figures below ``infersim``; so are all numbers at the top of the summary."""
 
 SHARES = ("verdict.", "utilisation.", "kv_cache.")
@@ -47,7 +47,9 @@ def headlines(summary: Mapping[str, Any]) -> dict[str, float | None]:
     A key with a dot is the path of an entry below ``infersim``.
     """
     figures = {key: value for key, value in summary.items() if key != "infersim"}
-    for path in (*DETAILS, *_further(summary)):
+    own = summary["infersim"]
+    details = [m.key for m in DETAILS if not m.optional or m.key.partition(".")[0] in own]
+    for path in (*details, *_further(summary)):
         value: Any = summary["infersim"]
         for step in path.split("."):
             value = None if value is None else value[step]

@@ -124,7 +124,10 @@ def _rate(law: Arrivals, end: float) -> float:
 def _served(part: PoolRun, accepted: NDArray[np.void]) -> tuple[FullBatch, Floats]:
     """The full batch of a pool for all requests, and the seconds of its full batches that each
     takes: of as many pools as there are together, it takes the harmonic sum of theirs."""
-    full = full_batch(part.pool, accepted["prompt_tokens"], accepted["output_tokens"])
+    found = np.zeros(len(accepted), dtype=np.int64)
+    _, here, there = np.intersect1d(accepted["id"], part.requests["id"], return_indices=True)
+    found[here] = part.found[there]
+    full = full_batch(part.pool, accepted["prompt_tokens"], accepted["output_tokens"], found)
     return full, full.costs * _slowness(part, full, accepted) / part.pool.ranks
 
 

@@ -362,8 +362,9 @@ class KvCache(LimitedSection):
     )
     enable_prefix_caching: Switch = Field(
         default=False,
-        description="Reuse the blocks of equal prefixes. Off (vLLM: on), because lengths alone "
-        "say nothing of what prompts share.",
+        description="Reuse the blocks of equal prefixes, by vLLM's rules. What prompts share is "
+        "said by workload.shared_prefix or the hash_ids of a trace. Off (vLLM: on), because "
+        "lengths alone say nothing of it.",
     )
     preemption: Literal["recompute", "swap", "auto"] = Field(
         default="recompute",

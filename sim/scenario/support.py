@@ -73,12 +73,10 @@ LIMITS = (
     Unsupported("Precision", "kv_cache", among(*NARROW), WIDE),
     Unsupported("Scenario", "fleet", several, "one pool, of any number of replicas"),
     Unsupported("Pool", "role", among("prefill", "decode"), "both"),
-    Unsupported("KvCache", "enable_prefix_caching", lambda value: value is True, "false"),
     Unsupported("KvCache", "preemption", among("swap", "auto"), "recompute"),
     Unsupported("KvCache", "swap_space", above(0), "0GiB"),
     Unsupported("Scenario", "speculative", given, "null"),
     Unsupported("Scenario", "router", among("prefix-affinity"), any_of(ROUTERS)),
-    Unsupported("Workload", "shared_prefix", given, "null"),
 )
 
 

@@ -19,8 +19,14 @@ from sim.scenario.support import LimitedSection, Section
 class SharedPrefix(Section):
     """Prompts that begin alike, as with a system prompt."""
 
-    tokens: Tokens = Field(description="Length of a prefix, tokens.", examples=[400])
-    groups: Count = Field(description="Different prefixes.", examples=[8])
+    tokens: Tokens = Field(
+        description="Length of a prefix, tokens. It is a part of the prompt; a shorter prompt is "
+        "its beginning.",
+        examples=[400],
+    )
+    groups: Count = Field(
+        description="Different prefixes, equally likely.", examples=[8], default=1
+    )
 
 
 class TraceSettings(Section):
@@ -90,7 +96,8 @@ class Workload(LimitedSection):
     )
     shared_prefix: SharedPrefix | None = Field(
         default=None,
-        description="Tokens that prompts have in common. null: none.",
+        description="Tokens that prompts have in common, which a prefix cache computes once "
+        "(kv_cache.enable_prefix_caching). null: none.",
         examples=["{tokens: 400, groups: 8}"],
     )
     trace: TraceSettings | None = Field(
@@ -131,7 +138,7 @@ class Workload(LimitedSection):
         names = ("arrivals", "prompt_tokens", "output_tokens", "lengths")
         given = [name for name in names if getattr(self, name) is not None]
         if self.trace is not None:
-            _replaces("a trace", given)
+            _replaces("a trace", [*given, *(["shared_prefix"] if self.shared_prefix else [])])
             return self
         if self.lengths is not None:
             _replaces("lengths", [name for name in given if name.endswith("_tokens")])

@@ -85,6 +85,11 @@ class PipelinedPrefill(ChunkedPrefill):
         plan.held = self._held()
         return plan
 
+    def _admit(self, now: float, cached: int) -> Request:
+        """As every rule; what is cached of a request is memory that it holds."""
+        self._begun += cached
+        return super()._admit(now, cached)
+
     def _held(self) -> int:
         """KV tokens that are filled once the batches in flight are back."""
         kv, begun = self.kv, self._begun
@@ -94,7 +99,7 @@ class PipelinedPrefill(ChunkedPrefill):
             if flight is not None and flight.plan.decode:
                 grown += batch.size
         if not isinstance(kv, WindowedAllocator):
-            return begun + grown + kv.state_tokens
+            return begun + grown + kv.state_tokens - kv.shared_tokens
         tokens, prompts = 0, [r.computed for r in self._parts if r in self._running]
         for group in kv.groups:
             window, seen = group.window, begun + grown

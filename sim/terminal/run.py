@@ -229,6 +229,10 @@ def _facts_table(summary: dict[str, Any], spread: Spread) -> Table:
         ("busy, any batch size", _share(use["busy"]) + spread.of_share("utilisation.busy")),
         ("MFU / MBU", f"{mfu}{between}{mbu}"),
     ]
+    if "prefix_cache" in own:
+        hits = _share(own["prefix_cache"]["hit_rate"] or 0.0)
+        rows.append(("prefix hits", hits + spread.of_share("prefix_cache.hit_rate")))
+        rows.append(("", ""))
     for left, right in zip(rows[::2], rows[1::2], strict=True):
         table.add_row(*left, *right)
     return table

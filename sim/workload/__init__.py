@@ -18,9 +18,11 @@ from sim.workload.arrivals import ArrivalLaw, Burst, Constant, Gamma, Poisson
 from sim.workload.classes import Labels, Mix, classified, labels_of, mix_of
 from sim.workload.lengths import Empirical, Fixed, Joint, LengthLaw, Lognormal, Normal, Uniform
 from sim.workload.longer import Longer, lengthened
+from sim.workload.shared import beginning_alike
 from sim.workload.traces import Trace, read_trace
 from sim.workload.traces.prefixes import reuse_note
 from sim.workload.traces.rows import MAX_TOKENS
+from sim.workload.traces.texts import prefixes_of
 from sim.workload.traffic import (
     CHUNK,
     ClosedTraffic,
@@ -81,11 +83,12 @@ def _asked(scenario: Scenario, seed: int) -> OpenTraffic | ClosedTraffic:
             rate=recorded.rate,
             seed=seed,
         )
-        return replay(trace, labels_of(scenario, trace, seed))
+        caches = any(pool.kv_cache.enable_prefix_caching for pool in scenario.pools)
+        return replay(trace, labels_of(scenario, trace, seed), caches=caches)
     # A scenario without a trace has both.
     assert workload.arrivals is not None
     assert total is not None
-    arrivals, lengths = workload.arrivals, _lengths(scenario, total, seed)
+    arrivals, lengths = workload.arrivals, _sharing(_lengths(scenario, total, seed), scenario, seed)
     mix = mix_of(scenario)
     if arrivals.kind != "closed":
         return _timed(total, seed, _arrival_law(arrivals), lengths, CHUNK, mix)
@@ -97,9 +100,10 @@ def _asked(scenario: Scenario, seed: int) -> OpenTraffic | ClosedTraffic:
     )
 
 
-def replay(trace: Trace, labels: Labels | None = None) -> OpenTraffic:
+def replay(trace: Trace, labels: Labels | None = None, *, caches: bool = False) -> OpenTraffic:
     """The requests of a trace, as ``read_trace`` returns it, and the class of each where there are
-    any; UsageError if they end too late.
+    any; for a fleet that ``caches`` prefixes, also what each prompt has in common with others.
+    UsageError if they end too late.
 
     What the reader skipped, and which repeated prompt tokens no cache saves, is in the notes of the
     traffic.
@@ -107,6 +111,7 @@ def replay(trace: Trace, labels: Labels | None = None) -> OpenTraffic:
     labels = labels or Labels()
     column = labels.column
     _check_latest(trace.arrivals[-1])
+    prefixes = prefixes_of(trace) if caches and trace.blocks is not None else None
 
     def chunks() -> Iterator[TrafficChunk]:
         for start in range(0, len(trace), CHUNK):
@@ -116,10 +121,11 @@ def replay(trace: Trace, labels: Labels | None = None) -> OpenTraffic:
                 trace.prompt_tokens[part].tolist(),
                 trace.output_tokens[part].tolist(),
                 None if column is None else column[part],
+                None if prefixes is None else prefixes[part],
             )
 
     skipped = [f"Not replayed: {n:,} {reason}." for reason, n in trace.skipped.items() if n]
-    reuse = reuse_note(trace)
+    reuse = reuse_note(trace, caches=caches)
     notes = [*skipped, *([] if reuse is None else [reuse])]
     return OpenTraffic(len(trace), chunks(), notes, labels.classes)
 
@@ -200,6 +206,16 @@ def _lengths(scenario: Scenario, total: int, seed: int) -> Iterator[LengthChunk]
     prompts = _length_law(scenario, workload.prompt_tokens)
     outputs = _length_law(scenario, workload.output_tokens)
     return generate_lengths(total, seed, prompts, outputs)
+
+
+def _sharing(
+    lengths: Iterator[LengthChunk], scenario: Scenario, seed: int
+) -> Iterator[LengthChunk]:
+    """``lengths`` with what the prompts have in common, if the scenario says so."""
+    shared = scenario.workload.shared_prefix
+    if shared is None:
+        return lengths
+    return beginning_alike(lengths, shared.tokens, shared.groups, seed)
 
 
 def _arrival_law(arrivals: Arrivals) -> ArrivalLaw:

@@ -47,7 +47,10 @@ def lengthened(traffic: OpenTraffic | ClosedTraffic, by: Longer) -> OpenTraffic 
     if not by.changes:
         return traffic
     if isinstance(traffic, ClosedTraffic):
-        lengths = (LengthChunk(*_columns(chunk, by), chunk.classes) for chunk in traffic.lengths())
+        lengths = (
+            LengthChunk(*_columns(chunk, by), chunk.classes, chunk.prefixes)
+            for chunk in traffic.lengths()
+        )
         return ClosedTraffic(
             traffic.total, traffic.concurrency, traffic.think_time, lengths, traffic.classes
         )
@@ -56,7 +59,7 @@ def lengthened(traffic: OpenTraffic | ClosedTraffic, by: Longer) -> OpenTraffic 
 
 def _timed(traffic: OpenTraffic, by: Longer) -> Iterator[TrafficChunk]:
     for chunk in traffic.chunks():
-        yield TrafficChunk(chunk.arrivals, *_columns(chunk, by), chunk.classes)
+        yield TrafficChunk(chunk.arrivals, *_columns(chunk, by), chunk.classes, chunk.prefixes)
 
 
 def _columns(chunk: TrafficChunk | LengthChunk, by: Longer) -> tuple[list[int], list[int]]:

@@ -7,9 +7,10 @@ exists here, and a million requests need the memory of one chunk.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import NamedTuple
 
-from sim.request import PLAIN, TrafficClass
+from sim.request import PLAIN, Prefix, TrafficClass
 
 CHUNK = 4096
 """Rows in a full chunk; only the last one of a run may be shorter."""
@@ -19,18 +20,27 @@ class TrafficChunk(NamedTuple):
     """Some consecutive requests as columns of equal length.
 
     Arrivals never decrease, neither inside a chunk nor from one to the next, and the first is not
-    negative. Both token counts are at least 1. ``classes`` is None where the traffic has none.
+    negative. Both token counts are at least 1. ``classes`` is None where the traffic has none, and
+    ``prefixes`` where no prompt begins like another.
     """
 
     arrivals: list[float]
     prompt_tokens: list[int]
     output_tokens: list[int]
     classes: list[TrafficClass] | None = None
+    prefixes: list[Prefix] | None = None
 
-    def rows(self) -> Iterator[tuple[float, int, int, TrafficClass]]:
-        """The requests one by one: arrival, prompt and output tokens, class."""
-        classes = [PLAIN] * len(self.arrivals) if self.classes is None else self.classes
-        return zip(self.arrivals, self.prompt_tokens, self.output_tokens, classes, strict=True)
+    def rows(self) -> Iterator[tuple[float, int, int, TrafficClass, Prefix]]:
+        """The requests one by one: arrival, prompt and output tokens, class, prefix."""
+        size = len(self.arrivals)
+        return zip(
+            self.arrivals,
+            self.prompt_tokens,
+            self.output_tokens,
+            repeat(PLAIN, size) if self.classes is None else self.classes,
+            repeat((), size) if self.prefixes is None else self.prefixes,
+            strict=True,
+        )
 
 
 class LengthChunk(NamedTuple):
@@ -39,11 +49,18 @@ class LengthChunk(NamedTuple):
     prompt_tokens: list[int]
     output_tokens: list[int]
     classes: list[TrafficClass] | None = None
+    prefixes: list[Prefix] | None = None
 
-    def rows(self) -> Iterator[tuple[int, int, TrafficClass]]:
-        """The requests one by one: prompt and output tokens, class."""
-        classes = [PLAIN] * len(self.prompt_tokens) if self.classes is None else self.classes
-        return zip(self.prompt_tokens, self.output_tokens, classes, strict=True)
+    def rows(self) -> Iterator[tuple[int, int, TrafficClass, Prefix]]:
+        """The requests one by one: prompt and output tokens, class, prefix."""
+        size = len(self.prompt_tokens)
+        return zip(
+            self.prompt_tokens,
+            self.output_tokens,
+            repeat(PLAIN, size) if self.classes is None else self.classes,
+            repeat((), size) if self.prefixes is None else self.prefixes,
+            strict=True,
+        )
 
 
 class OpenTraffic:

@@ -1,12 +1,15 @@
 """Random settings and requests: does vLLM, asked now, run what this project's scheduler runs?
 
-python -m tests.conformance.chance [CASES] [FIRST SEED]
+python -m tests.conformance.chance [CASES] [FIRST SEED] [--cached]
+
+With ``--cached`` the prefix cache is on, and prompts begin alike or go on from earlier requests.
 """
 
 from __future__ import annotations
 
 import random
 import sys
+from dataclasses import replace
 from typing import Literal
 
 from calibrate.observers.vllm_batches import Asked, record
@@ -42,11 +45,36 @@ def draw(seed: int) -> tuple[VllmSettings, list[Asked]]:
     return settings, sorted(requests, key=lambda asked: asked.before)
 
 
-def main(cases: int, first: int) -> int:
+def draw_cached(seed: int) -> tuple[VllmSettings, list[Asked]]:
+    """A case with a prefix cache: the settings and arrivals of ``draw``, and some requests that
+    begin alike, some that go on where another one ended or began to answer."""
+    settings, plain = draw(seed)
+    chance = random.Random(f"cached {seed}")
+    found: list[Asked] = []
+    for asked in plain:
+        kind, prefix, more = chance.random(), asked.prefix, chance.choice([0, 0, 1, 16, 30])
+        if kind < 0.3 and found:
+            number = chance.randrange(len(found))
+            before = found[number]
+            end = before.prompt + (before.output if chance.random() < 0.7 else 0)
+            prefix = (*(text for text in before.prefix if text[1] < end), (~number, end))
+            more = chance.randint(1, 40)
+        elif kind < 0.8:
+            group = chance.randrange(3)
+            prefix = ((group, (16, 40, 100)[group]),)
+            if chance.random() < 0.5:
+                prefix = (*prefix, (10 + group, prefix[0][1] + (30, 64, 200)[group]))
+        prompt = prefix[-1][1] + more if prefix else asked.prompt
+        fits = prompt + asked.output <= settings.max_model_len
+        found.append(asked._replace(prompt=prompt, prefix=prefix) if fits else asked)
+    return replace(settings, enable_prefix_caching=True), found
+
+
+def main(cases: int, first: int, *, cached: bool = False) -> int:
     """How many of the cases differ; says which, and where."""
     differing = steps = preempted = 0
     for seed in range(first, first + cases):
-        settings, requests = draw(seed)
+        settings, requests = draw_cached(seed) if cached else draw(seed)
         theirs = [sorted_step(step) for step in record(settings, requests).steps]
         ours = [sorted_step(step) for step in replay(settings, requests)]
         steps += len(theirs)
@@ -61,5 +89,6 @@ def main(cases: int, first: int) -> int:
 
 
 if __name__ == "__main__":
-    numbers = [int(argument) for argument in sys.argv[1:]]
-    sys.exit(main(*(numbers + [200, 0][len(numbers) :])) > 0)
+    numbers = [int(argument) for argument in sys.argv[1:] if argument != "--cached"]
+    cases, first = numbers + [200, 0][len(numbers) :]
+    sys.exit(main(cases, first, cached="--cached" in sys.argv) > 0)

@@ -33,6 +33,7 @@ def make_scheduler(settings: VllmSettings) -> Scheduler:
             "kv_cache": {
                 "block_size": settings.block_size,
                 "num_gpu_blocks": settings.num_gpu_blocks,
+                "enable_prefix_caching": settings.enable_prefix_caching,
             },
             "workload": {
                 "arrivals": {"kind": "burst"},
@@ -60,7 +61,7 @@ def replay(settings: VllmSettings, asked: Sequence[Asked]) -> list[VllmStep]:
 def play_steps(scheduler: Scheduler, asked: Sequence[Asked]) -> list[VllmStep]:
     """The steps that ``scheduler`` runs for what was ``asked`` of an engine."""
     requests = [
-        Request(n, float(n), a.prompt, a.output, TrafficClass(0, "", a.priority, 0.0))
+        Request(n, float(n), a.prompt, a.output, TrafficClass(0, "", a.priority, 0.0), a.prefix)
         for n, a in enumerate(asked)
     ]
     coming = list(zip(requests, asked, strict=True))

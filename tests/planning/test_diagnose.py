@@ -135,8 +135,7 @@ def test_what_cannot_be_simulated_is_named_and_not_pretended() -> None:
     tried = {trial["name"] for trial in told["trials"]}
     (line,) = told["not_tried"]
     assert line in told["notes"]
-    for name, title in (("speculation", "speculation"), ("prefix-caching", "prefix caching")):
-        assert (name in tried) != (title in line)
+    assert ("speculation" in tried) != ("speculation" in line)
     with pytest.raises(UsageError, match="not supported yet"):
         small(speculative=dict(SPECULATION))
 

@@ -131,7 +131,7 @@ def test_values_units_and_what_is_not_supported_are_said() -> None:
     rate = explain("workload.arrivals.rate").stdout
     assert "Unit: per second" in rate
     assert "90/min" in rate
-    assert "false (others are not supported yet)" in explain("enable_prefix_caching").stdout
+    assert "recompute (others are not supported yet)" in explain("kv_cache.preemption").stdout
     assert "kind: poisson, gamma, constant, burst, closed, ramp, diurnal" in " ".join(
         explain("workload.arrivals").stdout.split()
     )

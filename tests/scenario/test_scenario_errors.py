@@ -155,7 +155,6 @@ ADDED = [
     ("scheduler: {max_num_seqs: 9000}", "8:27", ["(8,192) is less than max_num_seqs (9,000)"]),
     ("kv_cache: {block_size: 0}", "8:24", ["at least 1, got 0"]),
     ("kv_cache: {gpu_memory_utilization: 90}", "8:36", ["up to 1, got 90; for 90 % write 0.9"]),
-    ("kv_cache: {enable_prefix_caching: yes}", "8:35", ["not supported yet; supported: false"]),
     ("kv_cache: {swap_space: 4GiB}", "8:24", ["'4GiB' is not supported yet"]),
     ("kv_cache: {swap_space: 4GIB}", "8:24", ["unknown unit 'GIB'"]),
     ("speculative: {method: magic}", "8:1", ["speculative is not supported yet"]),
@@ -167,7 +166,7 @@ ADDED = [
     ("run: {warmup: 5 lightyears}", "8:15", ["unknown unit 'lightyears'"]),
     ("run: {warmup: 1000}", "8:15", ["a warmup of 1,000 requests leaves nothing of 1,000"]),
     ("run: {horizon: -1s}", "8:16", ["expected a time of more than 0, got '-1s'"]),
-    ("  shared_prefix: {tokens: 4}", "8:3", ["shared_prefix is not supported yet"]),
+    ("  shared_prefix: {groups: 4}", "8:3", ["tokens"]),
     ("  trace: {path: s.yaml}", "5:13", ["a trace replaces arrivals and prompt_tokens and output"]),
     (
         "  lengths: {kind: joint, path: s.yaml}",

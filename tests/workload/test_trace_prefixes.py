@@ -122,7 +122,8 @@ def test_a_run_says_it_and_simulates_the_same_as_without_names(tmp_path: Path) -
     bare = mooncake(tmp_path / "bare.jsonl", [(length, None) for length, _ in PROMPTS])
     (note,) = [each for each in told(named) if "prefix" in each]
     assert note.startswith("58% of the prompt tokens repeat the beginning of an earlier prompt")
-    assert "not modelled, so these predictions are pessimistic" in note
+    assert "are computed again here" in note
+    assert "enable_prefix_caching=true" in note
     assert not any("prefix" in each for each in told(bare))
     tables = [
         sim.simulate(small(workload={"trace": {"path": str(path)}}, run={}, max_model_len=4096))
@@ -136,7 +137,7 @@ def test_describe_shows_the_share(tmp_path: Path) -> None:
     assert figures["prefix_reuse"] == 2624 / 4500
     text = to_text(figures)
     assert "  prefix reuse           58.3%   of prompt tokens repeat an earlier prompt's" in text
-    assert "prefix caching is not modelled" in text
+    assert "what an LRU cache of so many blocks of 512 tokens would have at hand" in text
     assert max(map(len, text.splitlines())) <= 88
     none = describe(DATA / "azure-small.csv")
     assert none["prefix_reuse"] is None

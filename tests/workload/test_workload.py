@@ -592,7 +592,7 @@ def test_build_draws_joint_lengths() -> None:
     assert set(outputs) == {1, 2, 3, 4}
     closed = joint({"kind": "closed", "concurrency": 4})
     assert isinstance(closed, ClosedTraffic)
-    assert list(closed.lengths()) == [(prompts, outputs, None)]
+    assert list(closed.lengths()) == [(prompts, outputs, None, None)]
 
 
 def test_build_takes_the_columns_that_are_named() -> None:
@@ -612,7 +612,7 @@ def test_build_makes_a_closed_loop() -> None:
     traffic = build(scenario(workload, requests=20), seed=9)
     assert isinstance(traffic, ClosedTraffic)
     assert (traffic.total, traffic.concurrency, traffic.think_time) == (20, 4, 0.25)
-    [(prompts, outputs, _)] = traffic.lengths()
+    [(prompts, outputs, _, _)] = traffic.lengths()
     assert prompts == asked({"kind": "burst"}, workload["prompt_tokens"], 20)[1]
     assert outputs == [3] * 20
 

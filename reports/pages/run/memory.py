@@ -57,7 +57,7 @@ def _caption(found: Memory, replicas: int) -> str:
             f" The number of KV blocks was given, and takes {phrase(found.short / 2**30, 'number')}"
             " GiB more than the GPU has left for it."
         )
-    return f"{when} Blocks are not shared: prefix caching is not simulated."
+    return when
 
 
 def _table(found: Memory) -> PageTable:

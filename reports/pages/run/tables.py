@@ -36,6 +36,8 @@ def facts(
     rows = []
     for metric in metrics:
         detail, path = metric.detail, path_of(metric.key)
+        if metric.optional and known(summary, path) is None:
+            continue
         title = DEFINITIONS[metric.definition].title + (f", {detail}" if detail else "")
         shown = _beside(show(pick(summary, path), metric.kind), summary, path, metric.kind)
         unit = "" if metric.kind in ("ms", "s") else metric.unit

@@ -22,6 +22,7 @@ from sim.scenario.support import refusal
 from sim.schedulers import ChunkedPrefill
 from sim.schedulers.continuous import CADENCE
 from sim.specs.precision import precision_bytes
+from sim.workload.traces import find_format
 
 
 class Effort(NamedTuple):
@@ -139,8 +140,20 @@ def _memory(scenario: Scenario) -> Iterator[Counterfactual]:
     if kv.gpu_memory_utilization < 0.95 and kv.num_gpu_blocks is None:
         yield _flag("utilization", "gpu_memory_utilization 0.95",
                     {"kv_cache.gpu_memory_utilization": 0.95})  # fmt: skip
+    if not kv.enable_prefix_caching and _sharing(scenario):
+        yield _flag("prefix-caching", "prefix caching", {"kv_cache.enable_prefix_caching": True})
     if scenario.replicas > 1 and scenario.router != LeastOutstanding.name:
         yield _flag("router", f"router {LeastOutstanding.name}", {"router": LeastOutstanding.name})
+
+
+def _sharing(scenario: Scenario) -> bool:
+    """Whether anything says that prompts begin alike, and a prefix cache could use it."""
+    workload, policy = scenario.workload, scenario.scheduler.policy_class(scenario.folders)
+    if policy.shape.whole or ALLOCATORS[scenario.kv_cache.allocator].reserves_longest:
+        return False
+    if workload.trace is None:
+        return workload.shared_prefix is not None
+    return find_format(scenario.path(workload.trace.path), workload.trace.format).names_blocks
 
 
 def _experts(scenario: Scenario) -> Iterator[Counterfactual]:
@@ -187,7 +200,6 @@ def _guesses(scenario: Scenario) -> Iterator[Counterfactual]:
 
 LACKING = (
     ("speculation", "Scenario", "speculative", SPECULATION),
-    ("prefix caching", "KvCache", "enable_prefix_caching", True),
     ("swapping preempted requests to the host", "KvCache", "preemption", "swap"),
     ("prefill and decode on replicas of their own", "Pool", "role", "prefill"),
 )

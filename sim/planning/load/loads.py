@@ -6,7 +6,8 @@ shorter, or copies of it are overlaid, which is more users with bursts as they w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -17,10 +18,11 @@ from sim.errors import UsageError
 from sim.metrics.cut_short import foreseen_cut
 from sim.planning.points.points import Settings
 from sim.pools import deployment_of
+from sim.request import Prefix
 from sim.scenario import Scenario
 from sim.scenario.traffic import TraceSettings
 from sim.units import show_time
-from sim.workload import ClosedTraffic, OpenTraffic, build
+from sim.workload import ClosedTraffic, LengthChunk, OpenTraffic, TrafficChunk, build
 
 Kind = Literal["rate", "concurrency"]
 Scale = Literal["compress", "overlay"]
@@ -40,13 +42,21 @@ SAMPLE = 20_000
 
 @dataclass(frozen=True)
 class Traffic:
-    """The requests of a scenario as columns: lengths in tokens and, where they come by the clock,
-    how many arrive per second; and what a reader of results should know of them."""
+    """The requests of a scenario as columns: lengths in tokens, how much of each prompt a prefix
+    cache that never fills would have, and, where they come by the clock, how many arrive per
+    second; and what a reader of results should know of them."""
 
     prompts: NDArray[np.int64]
     outputs: NDArray[np.int64]
+    found: NDArray[np.int64]
     rate: float | None
     notes: tuple[str, ...] = ()
+
+    def taken(self, rows: NDArray[np.bool_]) -> Traffic:
+        """The requests for which ``rows`` is true."""
+        return replace(
+            self, prompts=self.prompts[rows], outputs=self.outputs[rows], found=self.found[rows]
+        )
 
 
 def traffic_of(scenario: Scenario) -> Traffic:
@@ -58,19 +68,34 @@ def traffic_of(scenario: Scenario) -> Traffic:
     times: list[float] = []
     prompts: list[int] = []
     outputs: list[int] = []
-    if isinstance(traffic, ClosedTraffic):
-        for lengths in traffic.lengths():
-            prompts += lengths.prompt_tokens
-            outputs += lengths.output_tokens
-    else:
-        for chunk in traffic.chunks():
+    prefixes: list[Prefix] = []
+    chunks: Iterator[LengthChunk | TrafficChunk]
+    chunks = traffic.lengths() if isinstance(traffic, ClosedTraffic) else traffic.chunks()
+    for chunk in chunks:
+        if isinstance(chunk, TrafficChunk):
             times += chunk.arrivals
-            prompts += chunk.prompt_tokens
-            outputs += chunk.output_tokens
+        prompts += chunk.prompt_tokens
+        outputs += chunk.output_tokens
+        prefixes += chunk.prefixes or [()] * len(chunk.prompt_tokens)
     span = times[-1] - times[0] if times else 0.0
     rate = (len(times) - 1) / span if span else None
     notes = traffic.notes if isinstance(traffic, OpenTraffic) else ()
-    return Traffic(np.array(prompts), np.array(outputs), rate, notes)
+    caches = all(pool.kv_cache.enable_prefix_caching for pool in scenario.pools)
+    found = _found(prompts, prefixes) if caches else np.zeros(len(prompts), dtype=np.int64)
+    return Traffic(np.array(prompts), np.array(outputs), found, rate, notes)
+
+
+def _found(prompts: Sequence[int], prefixes: Sequence[Prefix]) -> NDArray[np.int64]:
+    """Tokens of each prompt that earlier ones begin with too; at least one is left to compute."""
+    known: dict[int, int] = {}  # where each text ends, as far as it was seen
+    found = []
+    for prompt, prefix in zip(prompts, prefixes, strict=True):
+        longest = 0
+        for text, end in prefix:
+            longest = max(longest, min(end, known.get(text, 0)))
+            known[text] = max(end, known.get(text, 0))
+        found.append(min(longest, prompt - 1))
+    return np.array(found, dtype=np.int64)
 
 
 @dataclass(frozen=True)

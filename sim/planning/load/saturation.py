@@ -46,12 +46,12 @@ def acceptable(pool: PreparedPool, traffic: Traffic) -> Traffic:
             f"no request fits: the shortest takes {shortest:,} tokens, and a replica accepts "
             f"{most:,} (the smaller of max_model_len and its KV cache)"
         )
-    return Traffic(traffic.prompts[fits], traffic.outputs[fits], traffic.rate)
+    return replace(traffic.taken(fits), notes=())
 
 
 def saturation(pool: PreparedPool, traffic: Traffic) -> Saturation:
     """What full batches of ``traffic`` serve."""
-    full = full_batch(pool, traffic.prompts, traffic.outputs)
+    full = full_batch(pool, traffic.prompts, traffic.outputs, traffic.found)
     ranks = pool.deployment.layout.data
     return Saturation(_rate(full) * ranks, full.slots * ranks)
 
@@ -69,7 +69,7 @@ def estimate(pool: PreparedPool, traffic: Traffic, promises: list[Promise]) -> S
     while limits and not whole and low < high:
         middle = (low + high + 1) // 2
         smaller = replace(pool, limits=replace(pool.limits, max_num_seqs=middle))
-        full = full_batch(smaller, traffic.prompts, traffic.outputs)
+        full = full_batch(smaller, traffic.prompts, traffic.outputs, traffic.found)
         tpot = full.slots * float(full.costs.mean()) / float(traffic.outputs.mean())
         if tpot <= ROOM * min(limits):
             low = middle
@@ -100,19 +100,19 @@ class Alone:
 
 
 def alone(pool: PreparedPool, traffic: Traffic) -> Alone:
-    """The latencies of requests that are alone: prompt by prompt, at most so many tokens in an
-    iteration as the scheduler allows, then token by token."""
+    """The latencies of requests that are alone: prompt by prompt, without what a prefix cache that
+    never fills would have, at most so many tokens in an iteration as the scheduler allows, then
+    token by token."""
     chosen = np.linspace(0, len(traffic.prompts) - 1, min(ALONE, len(traffic.prompts))).astype(int)
     budget, cost = pool.limits.max_num_batched_tokens, pool.cost.alone
     front_end = cost.deployment.engine.front_end
     ttft, tpot = [], []
-    for prompt, output in zip(
-        traffic.prompts[chosen].tolist(), traffic.outputs[chosen].tolist(), strict=True
-    ):
+    columns = (traffic.prompts, traffic.outputs, traffic.found)
+    for prompt, output, found in zip(*(each[chosen].tolist() for each in columns), strict=True):
         seconds = front_end
-        for start in range(0, prompt, budget):
+        for start in range(found, prompt, budget):
             part = Part(min(budget, prompt - start), start)
-            seconds += cost.seconds(Batch(0, 0, [part], 1 if start == 0 else 0))
+            seconds += cost.seconds(Batch(0, 0, [part], 1 if start == found else 0))
         ttft.append(seconds)
         tpot.append(cost.seconds(Batch(1, prompt + output // 2)) if output > 1 else 0.0)
     first, further = np.array(ttft), np.array(tpot)

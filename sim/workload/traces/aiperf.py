@@ -3,9 +3,8 @@
 JSON lines: ``timestamp`` in milliseconds, ``input_length`` and ``output_length`` in tokens. In a
 session (``session_id``) a later turn may have a ``delay`` instead of a timestamp: the time between
 the answer to the previous turn and this one. Its arrival is then a result of the simulation, not a
-part of the trace, so only files are read in which every row has a timestamp. What the prefix blocks
-(``hash_ids``, of 512 tokens unless AIPerf was set otherwise) share is counted, and prompts are
-computed in full all the same.
+part of the trace, so only files are read in which every row has a timestamp. ``hash_ids`` name the
+blocks that prompts share, of 512 tokens unless AIPerf was set otherwise.
 """
 
 from __future__ import annotations
@@ -67,4 +66,5 @@ FORMAT = TraceFormat(
     " session_id or delay",
     recognises=_recognises,
     read=_read,
+    names_blocks=True,
 )

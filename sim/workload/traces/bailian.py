@@ -2,8 +2,8 @@
 
 JSON lines: ``timestamp`` in seconds, ``input_length`` and ``output_length`` in tokens. Turns of a
 conversation name each other (``chat_id``, ``parent_chat_id``, ``turn``), but each has a time of its
-own at which it is replayed. What the prefix blocks of 16 tokens (``hash_ids``) share is counted,
-and prompts are computed in full all the same; relations and ``type`` are ignored.
+own at which it is replayed. ``hash_ids`` name the blocks of 16 tokens that prompts share; relations
+and ``type`` are ignored.
 """
 
 from __future__ import annotations
@@ -39,4 +39,5 @@ FORMAT = TraceFormat(
     " chat_id, parent_chat_id, turn",
     recognises=_recognises,
     read=_read,
+    names_blocks=True,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,6 +15,47 @@ from sim.workload.traces.rows import Block
 
 FAILED = "failed requests (no output tokens)"
 """Why rows with zero output tokens are skipped, in formats where they mark a failure."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PromptBlocks:
+    """The blocks of which each prompt of a trace consists, by number, in order of the prompts.
+
+    ``numbers`` of all prompts one after the other, ``counts`` how many each has. A number stands
+    for all that comes before the block, too: prompts that share it share everything up to its end.
+    A block has ``tokens``, or an equal share of its prompt if their number contradicts that.
+    """
+
+    numbers: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    tokens: int
+
+    @classmethod
+    def joined(
+        cls, first: PromptBlocks | None, parts: Sequence[PromptBlocks | None]
+    ) -> PromptBlocks | None:
+        """Those of consecutive parts of one trace, numbered alike; None where they have none."""
+        found = [part for part in parts if part is not None]
+        if first is None:
+            return None
+        return cls(
+            np.concatenate([part.numbers for part in found]),
+            np.concatenate([part.counts for part in found]),
+            first.tokens,
+        )
+
+    def taken(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> PromptBlocks:
+        """Those of the prompts at these places, in this order, or for which a mask is true."""
+        starts = np.cumsum(self.counts) - self.counts
+        starts, counts = starts[rows], self.counts[rows]
+        ends = np.cumsum(counts)
+        places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
+        return replace(self, numbers=self.numbers[places], counts=counts)
+
+    def apart(self, copies: NDArray[np.int64]) -> PromptBlocks:
+        """The same blocks, but those of prompts of different ``copies`` have nothing in common."""
+        most = int(self.numbers.max(initial=0)) + 1
+        return replace(self, numbers=self.numbers + most * np.repeat(copies, self.counts))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,6 +78,8 @@ class Trace:
     file does not say (``prefixes``)."""
     sessions: str | None = None
     """The column that says which requests belong to one conversation; None if there is none."""
+    blocks: PromptBlocks | None = None
+    """Which blocks each prompt consists of; None where the file does not say."""
 
     def __len__(self) -> int:
         return len(self.arrivals)
@@ -66,6 +109,7 @@ class Trace:
             np.concatenate(priorities) if priorities else None,
             np.concatenate(repeated) if repeated else None,
             rows[0].sessions,
+            PromptBlocks.joined(rows[0].blocks, [part.blocks for part in rows]),
         )
 
     def taken(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Trace:
@@ -78,6 +122,7 @@ class Trace:
             None if self.priorities is None else self.priorities[rows],
             None if self.repeated is None else self.repeated[rows],
             self.sessions,
+            None if self.blocks is None else self.blocks.taken(rows),
         )
 
     def moved(self, arrivals: NDArray[np.float64]) -> Trace:
@@ -95,3 +140,5 @@ class TraceFormat:
     recognises: Callable[[Head], bool]
     read: Callable[[Path], Trace]
     """All rows of a file, in its order; TraceError where the file breaks the format."""
+    names_blocks: bool = False
+    """Whether its files may name the blocks of prompts."""

@@ -1,10 +1,9 @@
 """Reads Mooncake's traces.
 
 JSON lines: ``timestamp`` in milliseconds, ``input_length`` and ``output_length`` in tokens, and
-``hash_ids``, which name the prefix blocks of 512 tokens: what they share is counted, and prompts
-are computed in full all the same. Other services publish the same three keys with timestamps in
-seconds, next to keys of their own (``chat_id``). So a file with any further key is not recognised
-as Mooncake's; naming the format says that it is.
+``hash_ids``, which name the blocks of 512 tokens that prompts share. Other services publish the
+same three keys with timestamps in seconds, next to keys of their own (``chat_id``). So a file with
+any further key is not recognised as Mooncake's; naming the format says that it is.
 """
 
 from __future__ import annotations
@@ -39,4 +38,5 @@ FORMAT = TraceFormat(
     " hash_ids as well",
     recognises=_recognises,
     read=_read,
+    names_blocks=True,
 )

@@ -2,8 +2,7 @@
 
 Some traces name the blocks of each prompt (``hash_ids``): two prompts begin alike as far as their
 first names agree, since a block's name stands for all that comes before it too. Counted is what a
-cache that never fills would hold, so an upper bound of what a prefix cache saves. Prefix caching is
-not simulated; the count says how much that matters.
+cache that never fills would hold, so an upper bound of what a prefix cache saves.
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ from dataclasses import replace
 from itertools import takewhile
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sim.workload.traces.base import Trace
+from sim.workload.traces.base import PromptBlocks, Trace
 from sim.workload.traces.rows import Block
 
 HASH_IDS = "hash_ids"
@@ -32,12 +30,11 @@ def counted(parts: Iterable[tuple[Trace, Block]], block_tokens: int) -> Trace:
     ``block_tokens`` tokens, or for an equal share of its prompt if their number contradicts that.
     Rows whose names are no list of numbers or texts repeat nothing.
     """
-    seen: set[object] = set()
+    seen: dict[object, int] = {}
     trace = Trace.joined(
-        replace(part, repeated=_repeated(part, block.columns[HASH_IDS], block_tokens, seen))
-        for part, block in parts
+        _read(part, block.columns[HASH_IDS], block_tokens, seen) for part, block in parts
     )
-    return trace if seen else replace(trace, repeated=None)
+    return trace if seen else replace(trace, repeated=None, blocks=None)
 
 
 def reuse_share(trace: Trace) -> float | None:
@@ -52,46 +49,64 @@ def reuse_share(trace: Trace) -> float | None:
     return float(trace.repeated.sum() / trace.prompt_tokens.sum())
 
 
-def reuse_note(trace: Trace) -> str | None:
-    """What a reader of predictions should know of shared prefixes; None if there is nothing."""
+def reuse_note(trace: Trace, *, caches: bool = False) -> str | None:
+    """What a reader of predictions should know of shared prefixes, for a fleet that ``caches`` them
+    or does not; None if there is nothing."""
     share = reuse_share(trace)
     if share:
+        if caches:
+            return None
         text = f"{share:.0%}" if share >= _ONE_BY_ONE else f"{share:.1%}"
         return (
-            f"{text} of the prompt tokens repeat the beginning of an earlier prompt (hash_ids). "
-            "vLLM's prefix cache, on by default, would not compute again those it still holds; "
-            "prefix caching is not modelled, so these predictions are pessimistic."
+            f"{text} of the prompt tokens repeat the beginning of an earlier prompt (hash_ids) "
+            "and are computed again here. vLLM's prefix cache, on by default, keeps what fits: "
+            "`--set kv_cache.enable_prefix_caching=true`."
         )
     if share is None and trace.sessions is not None:
         return (
-            f"The trace has conversations ({trace.sessions}); their later prompts usually repeat "
-            "earlier ones. vLLM's prefix cache, on by default, would not compute those tokens "
-            "again; prefix caching is not modelled, so these predictions are then pessimistic."
+            f"The trace has conversations ({trace.sessions}), whose later prompts usually repeat "
+            "earlier ones; it does not say how much. vLLM's prefix cache, on by default, would not "
+            "compute those tokens again: these predictions are then pessimistic."
         )
     return None
 
 
-def _repeated(
-    part: Trace, names: Sequence[object], block_tokens: int, seen: set[object]
-) -> NDArray[np.int64]:
-    """Repeated tokens of each prompt; ``seen`` are the blocks of earlier ones, and grows."""
-    found = []
+def _read(
+    part: Trace, names: Sequence[object], block_tokens: int, seen: dict[object, int]
+) -> Trace:
+    """``part`` with its blocks and the repeated tokens of each prompt; ``seen`` are the numbers of
+    the blocks of earlier ones, and grows."""
+    repeated: list[int] = []
+    numbers: list[int] = []
+    counts: list[int] = []
     for prompt, ids in zip(part.prompt_tokens.tolist(), names, strict=True):
-        if not isinstance(ids, list):
-            found.append(0)
-            continue
-        blocks = _known(ids, seen)
-        fits = len(ids) == -(-prompt // block_tokens)
-        tokens = blocks * block_tokens if fits or not blocks else prompt * blocks // len(ids)
-        found.append(min(prompt, tokens))
-    return np.array(found, dtype=np.int64)
+        known, found = _numbered(ids, seen) if isinstance(ids, list) else (0, [])
+        repeated.append(block_end(prompt, known, len(found), block_tokens) if known else 0)
+        numbers += found
+        counts.append(len(found))
+    return replace(
+        part,
+        repeated=np.array(repeated, dtype=np.int64),
+        blocks=PromptBlocks(np.array(numbers, np.int64), np.array(counts, np.int64), block_tokens),
+    )
 
 
-def _known(ids: list[object], seen: set[object]) -> int:
-    """How many of these blocks, from the first on, are known; afterwards all of them are."""
+def block_end(prompt: int, block: int, blocks: int, block_tokens: int) -> int:
+    """Where a prompt of ``blocks`` has its block with that number, from 1, behind it, in tokens.
+
+    >>> [block_end(1100, i, 3, 512) for i in (1, 2, 3)], block_end(100, 3, 4, 512)
+    ([512, 1024, 1100], 75)
+    """
+    if blocks == -(-prompt // block_tokens):
+        return min(prompt, block * block_tokens)
+    return prompt * block // blocks
+
+
+def _numbered(ids: list[object], seen: dict[object, int]) -> tuple[int, list[int]]:
+    """How many of these blocks, from the first on, are known, and the numbers of all of them;
+    afterwards all are known."""
     try:
         known = sum(1 for _ in takewhile(seen.__contains__, ids))
-        seen.update(ids)
+        return known, [seen.setdefault(name, len(seen)) for name in ids]
     except TypeError:  # a list or a mapping is no name
-        return 0
-    return known
+        return 0, []

@@ -7,6 +7,7 @@ multiplying gaps makes each burst denser and shorter. With twice the users the f
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -27,7 +28,8 @@ def overlaid(trace: Trace, copies: float, seed: int) -> Trace:
     of requests that all come at once it is 0. Of a fraction of a copy, which is the last one, that
     share of the requests is kept (rounded, at least one): those with the lowest of as many draws
     from the stream "overlay" under ``seed``, so a larger share keeps what a smaller one does. Of
-    requests at one time those of earlier copies come first. UsageError for more than ``MOST``.
+    requests at one time those of earlier copies come first. Copies are of other users: their
+    prompts have nothing in common. UsageError for more than ``MOST``.
     """
     if copies == 1:
         return trace
@@ -50,7 +52,11 @@ def overlaid(trace: Trace, copies: float, seed: int) -> Trace:
     arrivals = np.concatenate(times)
     order = np.argsort(arrivals, kind="stable")
     arrivals = arrivals[order]
-    return trace.taken(np.concatenate(rows)[order]).moved(arrivals - arrivals[0])
+    merged = trace.taken(np.concatenate(rows)[order]).moved(arrivals - arrivals[0])
+    if merged.blocks is None:
+        return merged
+    copy_of = np.repeat(np.arange(number), [len(kept) for kept in rows])[order]
+    return replace(merged, blocks=merged.blocks.apart(copy_of))
 
 
 def time_scale_to(trace: Trace, rate: float) -> float:

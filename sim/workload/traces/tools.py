@@ -18,6 +18,7 @@ from sim.rng import stream
 from sim.units import show_time
 from sim.workload.traces import Trace, find_format, read_trace
 from sim.workload.traces.prefixes import reuse_share
+from sim.workload.traces.texts import hit_shares
 
 MINUTE = 60.0
 WIDTH = 88
@@ -36,7 +37,9 @@ def describe(path: Path, trace_format: str = "auto") -> dict[str, Any]:
     ``tick_s`` is the median time between distinct arrivals, where most requests share theirs with
     another: the clock that recorded them was coarse. ``prefix_reuse`` is the share of prompt tokens
     that repeat the beginning of an earlier prompt, None where the file names no blocks;
-    ``sessions`` the column that names conversations. ``skipped`` counts rows by the reason.
+    ``prefix_hits`` the share of all blocks that a cache of so many blocks ("all": one that never
+    fills) would have at hand, blocks of ``prefix_block_tokens``; ``sessions`` the column that names
+    conversations. ``skipped`` counts rows by the reason.
     TraceError and UsageError as for ``read_trace``.
     """
     name = find_format(path, trace_format).name
@@ -59,6 +62,8 @@ def describe(path: Path, trace_format: str = "auto") -> dict[str, Any]:
         "output_tokens": _statistics(trace.output_tokens),
         "length_correlation": _correlation(trace),
         "prefix_reuse": reuse_share(trace),
+        "prefix_block_tokens": None if trace.blocks is None else trace.blocks.tokens,
+        "prefix_hits": _hits(trace),
         "sessions": trace.sessions,
         "skipped": trace.skipped,
     }
@@ -187,6 +192,13 @@ def _tick(arrivals: NDArray[np.float64]) -> float | None:
     return float(np.median(np.diff(distinct)))
 
 
+def _hits(trace: Trace) -> dict[str, float] | None:
+    if trace.blocks is None:
+        return None
+    shares = hit_shares(trace.blocks)
+    return {"all" if blocks is None else str(blocks): share for blocks, share in shares.items()}
+
+
 def _statistics(tokens: NDArray[np.int64]) -> dict[str, float]:
     ranks = np.percentile(tokens, _RANKS).tolist()
     named = {f"p{rank}": value for rank, value in zip(_RANKS, ranks, strict=True)}
@@ -230,15 +242,23 @@ def _lines(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def _prefix_lines(figures: dict[str, Any]) -> Iterator[str]:
-    """What of the prompts a prefix cache would save, which is not modelled."""
+    """What of the prompts a prefix cache would save."""
     share, sessions = figures["prefix_reuse"], figures["sessions"]
     if share is not None:
         meaning = "of prompt tokens repeat an earlier prompt's start"
         yield f"  {'prefix reuse':<16}{share:>12.1%}   {meaning}"
     elif sessions is not None:
         yield f"  conversations ({sessions}): which tokens their prompts share is not recorded"
-    if share or (share is None and sessions is not None):
-        yield "  prefix caching is not modelled: predictions compute repeated tokens again"
+    hits = figures["prefix_hits"]
+    if share and hits:
+        tokens = figures["prefix_block_tokens"]
+        yield f"  what an LRU cache of so many blocks of {tokens} tokens would have at hand:"
+        yield "  " + "".join(f"{_blocks(name):>9}" for name in hits)
+        yield "  " + "".join(f"{each:>9.1%}" for each in hits.values())
+
+
+def _blocks(name: str) -> str:
+    return name if name == "all" else f"{int(name) // 1000}k"
 
 
 def _figure(value: float | None, unit: str = "") -> str:
