@@ -230,7 +230,7 @@ REFUSED: Mapping[tuple[str, str], str] = {
     **dict.fromkeys(product(("long-prefill", "no-reserve"), SGLANG), OF_VLLM),
     ("sglang", "tiny-memory"): OF_VLLM,
     **dict.fromkeys(product(SGLANG, ("contiguous",)), "counts free pages"),
-    **dict.fromkeys(product(SGLANG, ("cadence",)), NO_CADENCE),
+    **dict.fromkeys(product(SGLANG, ("cadence",)), OF_VLLM),
     **dict.fromkeys(product((*SGLANG, "async"), ("pipeline",)), IN_FLIGHT),
     ("prefill-first", "async"): AHEAD,
     ("async", "priority"): AHEAD,

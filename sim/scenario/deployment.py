@@ -242,7 +242,8 @@ class SchedulerSettings(LimitedSection):
     policy: PolicyName | None = Field(
         default=None,
         description=f"Continuous batching by the rule of an engine. {RULES.described()}. "
-        "null: vllm.",
+        "null: the engine's own, unless a key is set, or stages or slabs are asked for, that only "
+        "vllm's knows; so sglang with `engine: sglang`.",
     )
     async_scheduling: Switch | None = Field(
         default=None,

@@ -13,10 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic import (
+    Field,
+    PrivateAttr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from sim import catalog
-from sim.memory import ALLOCATORS
+from sim.errors import UsageError
+from sim.memory import ALLOCATORS, PagedAllocator
 from sim.own import absolute
 from sim.routers import ROUTERS, LeastOutstanding
 from sim.scenario.assume import Assume
@@ -132,6 +140,31 @@ class Scenario(LimitedSection):
         if has_end or not isinstance(run, Mapping) or run.get("requests") is not None:
             return data
         return {**data, "run": {**run, "requests": DEFAULT_REQUESTS}}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rule_of_the_engine(cls, data: Any, info: ValidationInfo) -> Any:
+        """An engine batches by its own rule, unless something is asked for that only another one's
+        can do."""
+        knobs, kv = data.get("scheduler") or {}, data.get("kv_cache") or {}
+        pools = data.get("fleet")
+        found = (knobs, kv, *(pools if isinstance(pools, list) else ()))
+        if not all(isinstance(each, Mapping) for each in found) or knobs.get("policy"):
+            return data
+        try:
+            base = info.context["base"] if info.context else None
+            rule = catalog.engine(data.get("engine") or VllmRule.name, base).policy
+        except (UsageError, TypeError):
+            return data  # which is said of the key itself
+        of_another = RULES[VllmRule.name].knobs & knobs.keys()
+        whole = kv.get("allocator") or PagedAllocator.name
+        stages = any(pool.get("pipeline_parallel") not in (None, 1) for pool in pools or ())
+        batching = knobs.get("batching") or ChunkedPrefill.name
+        if rule not in RULES or of_another or stages or batching != ChunkedPrefill.name:
+            return data
+        if RULES[rule].in_pages and whole != PagedAllocator.name:
+            return data
+        return {**data, "scheduler": {**knobs, "policy": rule}}
 
     @model_validator(mode="after")
     def _deadlines_to_order_by(self) -> Scenario:

@@ -11,7 +11,7 @@ from typing import ClassVar
 from sim.registry import Registry
 from sim.schedulers.ahead import AsyncChunkedPrefill
 from sim.schedulers.base import Scheduler
-from sim.schedulers.continuous import ChunkedPrefill, PrefillFirst
+from sim.schedulers.continuous import CADENCE, ChunkedPrefill, PrefillFirst
 from sim.schedulers.ranked import RankedPrefill
 from sim.schedulers.sglang import Sglang, SglangOverlap
 
@@ -48,7 +48,7 @@ class VllmRule(EngineRule):
 
     name = "vllm"
     about = "decodes first, and prompts in what is left of the tokens"
-    knobs = frozenset({"long_prefill_token_threshold", "scheduler_reserve_full_isl"})
+    knobs = frozenset({"long_prefill_token_threshold", "scheduler_reserve_full_isl", CADENCE})
 
     @staticmethod
     def policy(chunked_prefill: bool, by_rank: bool, ahead: bool) -> type[Scheduler] | None:

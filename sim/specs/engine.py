@@ -89,6 +89,8 @@ class EngineSpec:
                          being found in the cache
     ``grouped_kernels``  numbers of query heads to a KV head that have a kernel of their own all the
                          same, and read each KV head once
+    ``policy``           the rule by which it batches continuously, a value of ``scheduler.policy``;
+                         empty: vLLM's
     ``factors``          what its kernels take as multiples of their price, where they were fitted
                          to observed runs, on the device of those runs
     ``fitted_to``        the observed runs that its times were fitted to, if they were
@@ -118,6 +120,7 @@ class EngineSpec:
     fraction_of_free: bool = False
     kv_rereads: Share = 0.0
     grouped_kernels: tuple[int, ...] = ()
+    policy: str = ""
     factors: Factors = AS_PRICED
     fitted_to: tuple[FittedTo, ...] = ()
     gpu_defaults: tuple[GpuDefaults, ...] = ()

@@ -3,10 +3,11 @@
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sim.errors import UsageError
+from sim.errors import InfersimError, UsageError
 from sim.scenario import load_scenario
 from sim.scenario.pools import only, pools_of
 
@@ -130,3 +131,19 @@ def test_experts_are_spread_over_all_gpus_none_or_groups(
     fleet = {"gpu": "h100-sxm", "tensor_parallel": tensor, "expert_parallel": written}
     layout = load_scenario(SMALL | {"fleet": fleet}).only_pool.layout
     assert (layout.tensor, layout.expert, layout.gpus) == (tensor, expert, tensor)
+
+
+def test_an_engine_batches_by_its_own_rule_where_it_can() -> None:
+    def policy(**changes: Any) -> str | None:
+        small = {key: SMALL[key] for key in ("model", "workload")}
+        return load_scenario({**small, "fleet": {"gpu": "h100-sxm"}, **changes}).scheduler.policy
+
+    assert policy(engine="sglang") == "sglang"
+    assert policy(engine="vllm") is None
+    assert policy(engine="sglang", scheduler={"policy": "vllm"}) == "vllm"
+    assert policy(engine="sglang", scheduler={"long_prefill_token_threshold": 64}) is None
+    assert policy(engine="sglang", kv_cache={"allocator": "contiguous"}) is None
+    assert policy(engine="sglang", fleet={"gpu": "h100-sxm", "pipeline_parallel": 2}) is None
+    assert policy(engine="sglang", scheduler={"batching": "static"}) is None
+    with pytest.raises(InfersimError, match="key of `policy: vllm`"):
+        policy(scheduler={"policy": "sglang", "long_prefill_token_threshold": 64})
