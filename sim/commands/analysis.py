@@ -47,6 +47,15 @@ DataParallel = Annotated[
 ]
 
 
+Link = Annotated[
+    str | None,
+    typer.Option(
+        help="What joins the GPUs, as fleet.link: nvlink, pcie, '{kind: pcie, peer_to_peer: true}' "
+        "or '{bandwidth: 50GB/s, latency: 5us}'; default: the GPU's own."
+    ),
+]
+
+
 def _deployment(
     model: str,
     gpu: str,
@@ -55,15 +64,18 @@ def _deployment(
     activations: str,
     kv_cache: str,
     layout: Layout,
+    link: str | None,
 ) -> Deployment:
     from sim import catalog
     from sim.cost import Deployment
+    from sim.scenario.link import read_link
 
     preset = catalog.engine(engine)
+    part = catalog.gpu(gpu, kernels=preset.kernels)
     try:
         return Deployment(
             model=catalog.model(model),
-            gpu=catalog.gpu(gpu, kernels=preset.kernels),
+            gpu=part if link is None else read_link(link).on(part),
             engine=preset,
             weights=weights,
             activations=activations,
@@ -72,6 +84,16 @@ def _deployment(
         )
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def _says(link: str | None) -> bool:
+    """Whether a link leaves nothing open: of PCIe, if cards reach each other directly."""
+    from sim.scenario.link import read_link
+
+    if link is None:
+        return False
+    found = read_link(link)
+    return found.kind != "pcie" or found.peer_to_peer is not None
 
 
 def _layout(tensor: int, pipeline: int, data: int, whole_experts: bool) -> Layout:
@@ -108,6 +130,7 @@ def roofline(
     pipeline_parallel: PipelineParallel = 1,
     expert_parallel: ExpertParallel = False,
     data_parallel: DataParallel = 1,
+    link: Link = None,
     as_json: AsJson = False,
 ) -> None:
     """Print FLOPs, bytes, time and bound of every operator: what batching amortises."""
@@ -117,12 +140,12 @@ def roofline(
         from sim.terminal.console import stdout
 
         layout = _layout(tensor_parallel, pipeline_parallel, data_parallel, expert_parallel)
-        d = _deployment(model, gpu, "ideal", weights, activations, kv_cache, layout)
+        d = _deployment(model, gpu, "ideal", weights, activations, kv_cache, layout, link)
         if as_json:
-            document = roofline_document(d, batch, context, prompt)
+            document = roofline_document(d, batch, context, prompt, joined=_says(link))
             typer.echo(json.dumps(document, allow_nan=False))
             return
-        stdout().print(roofline_view(d, batch, context, prompt))
+        stdout().print(roofline_view(d, batch, context, prompt, joined=_says(link)))
 
 
 def fit(
@@ -137,6 +160,7 @@ def fit(
     pipeline_parallel: PipelineParallel = 1,
     expert_parallel: ExpertParallel = False,
     data_parallel: DataParallel = 1,
+    link: Link = None,
     block_size: Annotated[int, typer.Option(min=1, max=LARGEST)] = 16,
     gpu_memory_utilization: Annotated[float, typer.Option(min=0.01, max=1.0)] = 0.9,
     max_num_batched_tokens: Annotated[int, typer.Option(min=1, max=LARGEST)] = 8192,
@@ -151,7 +175,7 @@ def fit(
         from sim.terminal.console import stdout
 
         layout = _layout(tensor_parallel, pipeline_parallel, data_parallel, expert_parallel)
-        d = _deployment(model, gpu, engine, weights, activations, kv_cache, layout)
+        d = _deployment(model, gpu, engine, weights, activations, kv_cache, layout, link)
         capacity_of = partial(
             capacity,
             block_size=block_size,

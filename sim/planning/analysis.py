@@ -13,6 +13,7 @@ from sim.iteration import Batch, Part
 from sim.memory.capacity import Capacity
 from sim.planning.node import CapacityOf, layout_rows, most_of, shortage
 from sim.specs.layers import Role
+from sim.specs.links import on_link, pcie
 from sim.specs.precision import precision_bytes
 from sim.units import show_bytes, show_time
 
@@ -27,20 +28,29 @@ NARROWER = ("fp8", "int8", "int4")
 
 
 def roofline_document(
-    d: Deployment, batches: Sequence[int], context: int, prompt: int
+    d: Deployment, batches: Sequence[int], context: int, prompt: int, *, joined: bool = False
 ) -> dict[str, Any]:
     """Every operator of a decode pass at each batch size, and of the prefill of one prompt.
 
     ``context`` is the tokens that each decoding sequence holds, ``prompt`` the length prefilled.
     FLOP, bytes and seconds are of one GPU and one pass; of a pipeline, of one GPU of each stage,
-    added up, and ``stages`` has the seconds in each.
+    added up, and ``stages`` has the seconds in each. ``joined`` is whether it is stated what joins
+    the GPUs: of cards on PCIe both cases are noted where it is not.
     """
     cost = CostModel(d)
+    timed = [Batch(batch, batch * context) for batch in batches]
     passes = [
-        _pass("decode", batch, context, cost, Batch(batch, batch * context)) for batch in batches
+        _pass("decode", batch, context, cost, of) for batch, of in zip(batches, timed, strict=True)
     ]
-    passes.append(_pass("prefill", 1, prompt, cost, Batch(0, 0, [Part(prompt, 0)])))
-    notes = [d.format_note, *(_slow_batch(cost, batch, context) for batch in batches)]
+    timed.append(Batch(0, 0, [Part(prompt, 0)]))
+    passes.append(_pass("prefill", 1, prompt, cost, timed[-1]))
+    either = None if joined else _either_way(d, timed)
+    notes = [
+        d.format_note,
+        d.node_note,
+        either,
+        *(_slow_batch(cost, batch, context) for batch in batches),
+    ]
     return {
         "command": "roofline",
         **_subject(d),
@@ -50,6 +60,24 @@ def roofline_document(
         "passes": passes,
         "notes": [note for note in notes if note],
     }
+
+
+def _either_way(d: Deployment, passes: Sequence[Batch]) -> str | None:
+    """How long passes take if cards on PCIe reach each other and if they do not, where nothing says
+    which; None elsewhere."""
+    gpu = d.gpu
+    if d.layout.gpus == 1 or not gpu.link.kind == gpu.host_link.kind == "pcie":
+        return None
+    told = []
+    for direct in (True, False):
+        link = pcie(gpu, direct)
+        cost = CostModel(replace(d, gpu=on_link(gpu, link, frameworks=direct)))
+        seconds = [sum(float(o.seconds) for o in cost.pass_operators(each)) for each in passes]
+        told.append(", ".join(map(show_time, seconds)))
+    return (
+        f"Whether {gpu.name} cards reach each other directly over PCIe depends on the host and is "
+        f"not stated (--link); passes take {told[0]} if they do, {told[1]} if they do not."
+    )
 
 
 def _subject(d: Deployment) -> dict[str, Any]:

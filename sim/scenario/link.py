@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
+from sim.errors import UsageError
 from sim.scenario.fields import Bandwidth, Count, Switch, Wait, trouble
+from sim.scenario.parsing import BrokenYamlError, parse
 from sim.scenario.support import Section
 from sim.specs.gpu import GpuSpec, Link, Node
 from sim.specs.links import nvlink, on_link, pcie
@@ -104,3 +106,25 @@ class GpuNode(Section):
         latency = own.latency if self.latency is None else self.latency
         network = Link("network", bandwidth, latency)
         return replace(gpu, node=Node(self.gpus or gpu.node.gpus, network))
+
+
+def read_link(text: str) -> GpuLink:
+    """The link in a text: a kind, or a mapping as in a scenario; UsageError for anything else.
+
+    >>> read_link("nvlink").kind, read_link("{bandwidth: 50GB/s, latency: 5us}").bandwidth
+    ('nvlink', 50000000000.0)
+    """
+    try:
+        data = parse(text, "").data
+    except BrokenYamlError as error:
+        raise UsageError(f"--link: {error.problem.message}") from None
+    try:
+        return GpuLink.model_validate({"kind": data} if isinstance(data, str) else data)
+    except ValidationError as error:
+        known = (each.get("ctx", {}) for each in error.errors(include_url=False))
+        told = [str(each.get("message", each.get("error", ""))) for each in known]
+        wanted = (
+            "nvlink, pcie, {kind: pcie, peer_to_peer: true} or {bandwidth: 50GB/s, latency: 5us}"
+        )
+        why = next((each for each in told if each), "") or f"got {text!r}"
+        raise UsageError(f"--link: {why}; give {wanted}") from None

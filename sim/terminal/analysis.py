@@ -38,9 +38,11 @@ SHARING = (
 )
 
 
-def roofline_view(d: Deployment, batches: Sequence[int], context: int, prompt: int) -> Group:
+def roofline_view(
+    d: Deployment, batches: Sequence[int], context: int, prompt: int, *, joined: bool = False
+) -> Group:
     """``roofline_document`` as tables of at most 88 columns."""
-    found = roofline_document(d, batches, context, prompt)
+    found = roofline_document(d, batches, context, prompt, joined=joined)
     computed = "" if d.arithmetic == d.weights else f", computed in {d.arithmetic}"
     parts: list[Table | Text] = [
         Text(

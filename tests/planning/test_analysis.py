@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from sim import catalog
 from sim.cli import app
+from sim.cost import Deployment
+from sim.planning.analysis import roofline_document
+from sim.specs.layout import Layout
 from sim.units import show_bytes
 
 
@@ -133,3 +137,14 @@ def test_weights_say_that_embedding_and_head_are_not_quantised() -> None:
     assert "in fp8, embedding" in quantised
     assert "and LM head in bf16" in quantised
     assert "LM head" not in infersim("fit llama-3.1-8b --gpu l40s").stdout
+
+
+def test_a_roofline_shows_both_cases_of_cards_on_pcie() -> None:
+    gpu, engine = catalog.gpu("l40s"), catalog.engine("ideal")
+    d = Deployment(catalog.model("llama-3.1-8b"), gpu, engine, layout=Layout(4))
+    (note,) = roofline_document(d, [1], 1024, 1024)["notes"]
+    assert "passes take" in note
+    assert "if they do not" in note
+    assert roofline_document(d, [1], 1024, 1024, joined=True)["notes"] == []
+    alone = Deployment(d.model, gpu, engine)
+    assert roofline_document(alone, [1], 1024, 1024)["notes"] == []

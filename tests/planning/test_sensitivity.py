@@ -15,7 +15,7 @@ from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
 from sim.planning.causes.sensitivity import sensitivity
 from sim.planning.causes.sensitivity_document import document
-from sim.planning.causes.uncertain import RANGES, read_range, read_ranges, uncertain
+from sim.planning.causes.uncertain import RANGES, Input, read_range, read_ranges, uncertain
 from sim.planning.points.executors import local
 from sim.scenario import Scenario
 from sim.terminal.sensitivity import sensitivity_view
@@ -218,3 +218,31 @@ def test_a_verdict_that_chance_decides_is_marked_so() -> None:
     sure = document(sensitivity(small(run__requests=1500), local(1)))
     assert sure["verdict"]["slo_state"] == "met"
     assert "met ?" not in render_sensitivity(sure).split("unchanged<")[1][:400]
+
+
+def links(**pool: object) -> Input | None:
+    """The links between GPUs as an uncertain input."""
+    scenario = small(**{f"fleet__0__{key}": value for key, value in pool.items()})
+    return next((each for each in uncertain(scenario, 0.05, {}) if each.name == "link"), None)
+
+
+def test_links_are_uncertain_where_there_are_any() -> None:
+    assert links() is None
+    nvlink = links(tensor_parallel=2)
+    assert nvlink is not None
+    assert (nvlink.low, nvlink.high) == ({"assume.link": 0.8}, {"assume.link": 1.2})
+    unsaid = links(gpu="l40s", tensor_parallel=2)
+    assert unsaid is not None
+    assert unsaid.low == {"fleet.0.link": {"kind": "pcie", "peer_to_peer": False}}
+    assert unsaid.texts == ("through the host", "peer to peer")
+    stated = links(gpu="l40s", tensor_parallel=2, link={"kind": "pcie", "peer_to_peer": True})
+    assert stated is not None
+    assert stated.low == {"assume.link": 0.8}
+    with pytest.raises(UsageError, match="--range link: each replica has one GPU"):
+        uncertain(small(), 0.05, {"link": (0.5, 2)})
+
+
+def test_a_slower_link_slows_answers_on_several_gpus() -> None:
+    scenario = small(fleet__0__gpu="l40s", fleet__0__tensor_parallel=2, run__requests=30)
+    found = inputs(told(scenario))["link"]
+    assert found["low"]["changes"]["p99_tpot_ms"] > found["high"]["changes"]["p99_tpot_ms"]

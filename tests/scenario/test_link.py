@@ -11,6 +11,7 @@ import yaml
 from sim.errors import UsageError
 from sim.pools import deployment_of
 from sim.scenario import Scenario, load_scenario
+from sim.scenario.link import read_link
 
 BASE: dict[str, Any] = {
     "model": "llama-3.1-8b",
@@ -124,3 +125,23 @@ def test_a_node_says_what_the_gpus_file_does_not() -> None:
     node = deployment_of(scenario, scenario.only_pool).gpu.node
     assert (node.gpus, node.network.bandwidth) == (8, 100e9)
     assert node.network.latency == pytest.approx(10e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("nvlink", ("nvlink", None, None)),
+        ("pcie", ("pcie", None, None)),
+        ("{kind: pcie, peer_to_peer: false}", ("pcie", False, None)),
+        ("{bandwidth: 50GB/s, latency: 5us}", (None, None, 50e9)),
+    ],
+)
+def test_a_link_in_one_text(text: str, found: tuple[object, ...]) -> None:
+    link = read_link(text)
+    assert (link.kind, link.peer_to_peer, link.bandwidth) == found
+
+
+@pytest.mark.parametrize("text", ["foo", "{bandwidth: 5GB/s}", "5", "[", "{kind: nvlink, x: 1}"])
+def test_a_text_that_is_no_link(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--link: "):
+        read_link(text)

@@ -26,10 +26,13 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "burstiness": (0.5, 2.0),
     "acceptance": (0.9, 1.1),
     "expert_skew": (0.5, 1.5),
+    "link": (0.8, 1.2),
 }
 """Factors at the low and the high end. Twice the error of fitted host times, since few engines were
 fitted on the hardware at hand; a tenth for the blocks that an engine finds at start; what a
-forecast of traffic may be off by. Kernel times have the error band of the run itself."""
+forecast of traffic may be off by; a fifth for the links between GPUs, by which data sheets miss
+all-reduces of 2 MB (``sim.cost.communication``). Kernel times have the error band of the run
+itself."""
 
 TITLES: Mapping[str, str] = {
     "kernel_time": "kernel times",
@@ -41,6 +44,7 @@ TITLES: Mapping[str, str] = {
     "burstiness": "burstiness",
     "acceptance": "acceptance rate",
     "expert_skew": "skew of the experts",
+    "link": "links between GPUs",
 }
 
 STEEP = 1.2
@@ -88,6 +92,8 @@ def uncertain(
     found.append(_acceptance(scenario, known["acceptance"]))
     if "expert_skew" in ranges or catalog.model(scenario.model.path, scenario.base).has_experts:
         found.append(_skew(scenario, known["expert_skew"]))
+    if "link" in ranges or any(pool.layout.gpus > 1 for pool in scenario.pools):
+        found.append(_link(scenario, known["link"], chosen="link" in ranges))
     for each in found:
         if each.name in ranges and each.low is None and each.high is None:
             raise UsageError(f"--range {each.name}: {each.missing}, so it has no range")
@@ -185,6 +191,28 @@ def _skew(scenario: Scenario, ends: tuple[float, float]) -> Input:
         return Input(name, TITLES[name], None, {key: STEEP}, ("", f"{STEEP:g}"), why)
     low, high = (min(now * end, STEEPEST) for end in ends)
     return Input(name, TITLES[name], {key: low}, {key: high}, (f"{low:.3g}", f"{high:.3g}"))
+
+
+def _link(scenario: Scenario, ends: tuple[float, float], *, chosen: bool) -> Input:
+    """The bandwidth between GPUs; of cards on PCIe of which nothing says whether they reach each
+    other, unless a range is ``chosen``, both cases."""
+    name, pools = "link", [pool for pool in scenario.pools if pool.layout.gpus > 1]
+    if not pools:
+        return _none(name, "each replica has one GPU")
+    unsaid = [
+        pool
+        for pool in pools
+        if catalog.gpu(pool.gpu, scenario.base).link.kind == "pcie"
+        and (pool.link is None or (pool.link.kind == "pcie" and pool.link.peer_to_peer is None))
+    ]
+    if not unsaid or chosen:
+        return _factor(scenario, name, ends)
+    apart, direct = (
+        {pool.key("link"): {"kind": "pcie", "peer_to_peer": each} for pool in unsaid}
+        for each in (False, True)
+    )
+    texts = ("through the host", "peer to peer")
+    return Input(name, TITLES[name], apart, direct, texts)
 
 
 def read_ranges(texts: Sequence[str]) -> dict[str, tuple[float, float]]:
