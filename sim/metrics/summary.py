@@ -38,6 +38,7 @@ from sim.metrics.stability import peak_queue
 from sim.metrics.token_accounts import token_accounts
 from sim.metrics.verdict import judge
 from sim.scenario.prices import price_of
+from sim.units import show_share
 
 if TYPE_CHECKING:
     from sim.pools import PreparedPool
@@ -384,7 +385,7 @@ def _notes(run: RunRecord) -> list[str]:
         *hardware_notes(run),
         *dict.fromkeys(_small_cache(part.pool) for part in run.parts),
         *dict.fromkeys(_own_defaults(part) for part in run.parts),
-        *dict.fromkeys(_in_step(part.pool) for part in run.parts),
+        *dict.fromkeys(_in_step(part) for part in run.parts),
         f"Latency statistics leave out the first {skipped:,} requests (warm-up)."
         if skipped
         else None,
@@ -396,13 +397,15 @@ def _notes(run: RunRecord) -> list[str]:
     return [note for note in found if note]
 
 
-def _in_step(pool: PreparedPool) -> str | None:
+def _in_step(part: PoolRun) -> str | None:
     """What figures of data ranks or pipelines mean; None where there are none."""
-    ranks, stages = pool.deployment.layout.data, pool.deployment.layout.pipeline
-    if stages > 1:
+    ranks, found = part.pool.deployment.layout.data, pipeline(part)
+    if found is not None:
         return (
-            f"Batch and running requests are those of one of the {stages} batches that a pipeline "
-            "has in flight; queue and KV cache are common to them."
+            f"The {found['stages']} stages of a pipeline compute nothing in "
+            f"{show_share(found['idle'])} of the time, and its batches wait for each other in "
+            f"{show_share(found['waiting'])} of theirs. Batch and running requests are those of "
+            f"one of the {found['stages']} batches in flight; queue and KV cache are common."
         )
     if ranks == 1:
         return None

@@ -9,6 +9,7 @@ import pytest
 
 import sim
 from sim.errors import UsageError
+from sim.units import show_share
 from tests.golden_scenarios import changed
 
 BASE: dict[str, Any] = {
@@ -47,6 +48,13 @@ def test_the_summary_says_what_the_stages_did(piped: sim.Result) -> None:
     assert found["waiting"] == pytest.approx((rows["waited_s"] / took).mul(took).sum() / took.sum())
     busy = rows["computing_s"].sum() / (4 * piped.summary["duration"])
     assert found["idle"] == pytest.approx(1 - busy)
+
+
+def test_a_note_says_how_large_the_bubbles_are(piped: sim.Result) -> None:
+    own = piped.summary["infersim"]
+    (note,) = [note for note in own["notes"] if "stages of a pipeline" in note]
+    assert f"compute nothing in {show_share(own['pipeline']['idle'])} of the time" in note
+    assert f"in {show_share(own['pipeline']['waiting'])} of theirs" in note
 
 
 def test_busy_time_is_that_of_operators_and_the_host(piped: sim.Result) -> None:
