@@ -149,8 +149,9 @@ def _unknown(path: KeyPath, section: type[BaseModel], root: type[BaseModel]) -> 
     """An unknown key: perhaps misspelt, perhaps at home in another section."""
     key, known = str(path[-1]), list(section.model_fields)
     homes = [home for home in _homes(root, ()) if home[-1] == key]
-    elsewhere = homes and path not in homes  # not just of another kind of this section
     meant = _meant(key, section)
+    plural = meant is not None and key.rstrip("s") == meant.rstrip("s")
+    elsewhere = homes and path not in homes and not plural  # nor just of another kind of this one
     hint = "" if meant is None else f" (did you mean {show(meant)}?)"
     hint = f" (did you mean {dotted(homes[0])}?)" if elsewhere else hint
     return f"unknown key {show(key)}{hint}; known here: {', '.join(known)}"
