@@ -133,11 +133,23 @@ def _text(ends: Mapping[str, Any], rank: str) -> str:
             parts.append(f"{metric.upper()} {rank} is {span}")
     slow_end, fast_end = slow["verdict"], fast["verdict"]
     if fast_end["slo_met"] is not None and slow_end["slo_met"] is not None:
-        share = f"{slow_end['attainment']:.2%} to {fast_end['attainment']:.2%}"
-        parts.append(f"{share} of requests are within the SLO ({_slo(fast_end, slow_end)})")
+        shares = dict.fromkeys(_percent(end["attainment"]) for end in (slow_end, fast_end))
+        told = f"{' to '.join(shares)} of requests are within the SLO"
+        parts.append(f"{told} ({_slo(fast_end, slow_end)})")
     if slow_end["state"] == "overloaded" != fast_end["state"]:
         parts.append("the slower end is overloaded")
     return f"With iterations {ends['error']:.0%} faster or slower, {', '.join(parts)}."
+
+
+def _percent(share: float) -> str:
+    """A share that does not look like none where it is not.
+
+    >>> _percent(0.0), _percent(0.00004), _percent(0.97531)
+    ('0%', 'below 0.01%', '97.53%')
+    """
+    if share == 0.0:
+        return "0%"
+    return f"{share:.2%}" if share >= 1e-4 else "below 0.01%"
 
 
 def _in_the_long_run(fast: Mapping[str, Any], slow: Mapping[str, Any]) -> str:

@@ -100,7 +100,7 @@ def diagnosis() -> Document:
             "text": "p99 TTFT: memory bandwidth (2x memory bandwidth: -40%).",
         },
         "verdict": {"text": "Stable.", "slo_met": False, "slo_state": "missed", "attainment": 0.97},
-        "headline": "The SLO is missed: only 97% of requests are within the limits.",
+        "headline": "The SLO is missed: only 97% of requests are within the SLO.",
         "at_ease": False,
         "rejection": None,
         "plan": "infersim plan made-up.yaml --gpus h100-sxm",

@@ -15,7 +15,7 @@ FIND = "`infersim find` gives the load that meets the SLO"
 
 _BY_UNFINISHED = (
     "Only requests that were not finished when the run ended make it so, and they may be within "
-    "the limits."
+    "the SLO."
 )
 
 
@@ -180,4 +180,5 @@ def headroom_text(verdict: Mapping[str, Any]) -> str:
     if room is None:
         return f"Not known: {where} takes {show_utilisation(top)} of the capacity already. {FIND}."
     text = f"At most {1 + room:.3g} times the traffic: then {where} takes the whole capacity"
-    return f"{text}. {FIND}." if verdict["slo_met"] is not None else f"{text}."
+    loose = f", a loose bound, since the SLO is missed before. {FIND}."
+    return text + ("." if verdict["slo_met"] is None else loose)

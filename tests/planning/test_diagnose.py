@@ -9,6 +9,7 @@ import shlex
 from functools import cache
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,9 +21,10 @@ from reports.pages.planning.diagnose import render_diagnosis
 from sim.cli import app
 from sim.ends import run_ends
 from sim.errors import InfeasibleError, UsageError
+from sim.metrics.long_enough import UNFINISHED
 from sim.planning.causes.counterfactuals import EFFORTS, PROBE, SPECULATION, counterfactuals
 from sim.planning.causes.diagnose import Diagnosis, diagnose
-from sim.planning.causes.diagnose_document import document
+from sim.planning.causes.diagnose_document import _open, document
 from sim.planning.contrast.gains import gains, mean_gain
 from sim.planning.points.executors import local
 from sim.planning.points.footnote_words import footnotes
@@ -198,7 +200,7 @@ def test_where_the_slo_is_met_with_room_nothing_needs_to_change() -> None:
     told = document(found(asked))
     assert told["at_ease"]
     assert told["headline"] == (
-        "Nothing needs to change: 100% of requests are within the limits, 99% are asked for. "
+        "Nothing needs to change: 100% of requests are within the SLO, 99% are asked for. "
         "1 replica would also meet it."
     )
     assert told["savings"] == ["fewer-replicas"]
@@ -235,7 +237,7 @@ def test_every_change_is_judged_as_run_judges_it() -> None:
     open_ones = [t for t in told["trials"] if t["slo_state"] == "too close to call"]
     assert not any(t["told"].startswith(("SLO met", "SLO missed")) for t in open_ones)
     met = [t["told"] for t in open_ones if t["slo_met"]]
-    assert all(re.search(r"limits \([\d.]+% if iterations are \d+% slower\)", text) for text in met)
+    assert all(re.search(r"SLO \([\d.]+% if iterations are \d+% slower\)", text) for text in met)
 
 
 def test_advice_begins_with_what_meets_the_slo_at_both_ends_of_the_band() -> None:
@@ -273,6 +275,18 @@ def test_an_slo_that_chance_decides_is_no_reason_to_change_anything() -> None:
     assert told["verdict"]["slo_met"]
     assert not told["at_ease"]
     assert told["headline"].startswith("The SLO is too close to call: ")
+
+
+@pytest.mark.parametrize(
+    ("horizon", "todo"), [(None, "more requests"), ("5s", "a longer time (run.horizon)")]
+)
+def test_what_would_tell_is_what_ends_the_run(horizon: str | None, todo: str) -> None:
+    verdict = {"slo_doubts": [UNFINISHED], "requests_to_decide": None, "cut": None}
+    asked = SimpleNamespace(
+        scenario=small(run__horizon=horizon), verdict=verdict, open_by_band=False
+    )
+    text = _open(asked, "98% of requests", "99% are asked for")  # type: ignore[arg-type]
+    assert text.endswith(f"Simulate {todo} before changing anything.")
 
 
 def test_rejected_requests_are_named_first_with_the_setting_that_admits_them() -> None:

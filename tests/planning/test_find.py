@@ -403,7 +403,7 @@ def test_rejected_requests_are_no_reason_for_a_faster_gpu() -> None:
     told = str(caught.value)
     assert "are longer than max_model_len (1,024 tokens" in told
     assert "; set max_model_len to 2,0" in told
-    assert "Of the requests that are accepted, 100% are within the limits" in told
+    assert "Of the requests that are accepted, 100% are within the SLO" in told
     assert "faster GPU" not in told
     cured = int(re.findall(r"set max_model_len to ([\d,]+)", told)[0].replace(",", ""))
     best = find(long_prompts(max_model_len=cured), "rate", tolerance=0.2).best

@@ -35,7 +35,7 @@ def headline(found: Diagnosis) -> str:
         return "There is no SLO to meet; the advice is ranked by what it does to all figures."
     cut = verdict["cut"]
     where = "" if cut is None or found.slo == OPEN else f" in {cut['part']}"
-    kept = f"{share(verdict['attainment'])} of requests are within the limits{where}"
+    kept = f"{share(verdict['attainment'])} of requests are within the SLO{where}"
     wanted = f"{share(verdict['target'])} are asked for"
     if found.at_ease:
         return f"Nothing needs to change: {kept}, {wanted}.{_saving(found)}"
@@ -55,7 +55,10 @@ def _open(found: Diagnosis, kept: str, wanted: str) -> str:
         return f"{text} {_cure(found)}"
     so_far = " so far" if {LOAD, LENGTH} & set(doubts) else ""
     told = verdict["requests_to_decide"] or verdict["cut"]
-    todo = "Do that" if told else "Simulate more requests"
+    ends = (
+        "a longer time (run.horizon)" if found.scenario.run.horizon is not None else "more requests"
+    )
+    todo = "Do that" if told else f"Simulate {ends}"
     text = f"{first} {kept}{so_far}, {wanted}.{deciding(verdict)}"
     return f"{text} {todo} before changing anything."
 
@@ -77,7 +80,7 @@ def _accepted(found: Diagnosis) -> str:
     inside = share(tried[0].verdict["attainment"] or 0.0)
     return (
         f" {tried[0].change.title} accepts all lengths, and then {inside} of requests are within "
-        "the limits: the fleet needs more besides."
+        "the SLO: the fleet needs more besides."
     )
 
 
@@ -137,7 +140,7 @@ def told(found: Diagnosis, trial: Trial) -> str:
         met = f"SLO {trial.slo or 'missed'}"
         after = verdict["attainment"] or 0.0
         moved = f"{share(before)} -> {share(after)}" if after != before else f"still {share(after)}"
-        parts.append(f"{met}, {moved} of requests within the limits{_if_off(trial)}")
+        parts.append(f"{met}, {moved} of requests within the SLO{_if_off(trial)}")
     for figure in FIGURES:
         gain = trial.gains.get(figure.key)
         if gain is not None and abs(gain) > WORTH:
@@ -146,7 +149,7 @@ def told(found: Diagnosis, trial: Trial) -> str:
 
 
 def _if_off(trial: Trial) -> str:
-    """The share within the limits at the end of the error band that decides otherwise; empty where
+    """The share within the SLO at the end of the error band that decides otherwise; empty where
     none does."""
     summary = trial.outcome.summary
     ends = None if summary is None else summary["infersim"]["ends"]

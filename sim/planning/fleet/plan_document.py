@@ -188,7 +188,7 @@ def _fleet_notes(fleet: Confirmed, scenario: Scenario) -> list[str]:
         enough = "" if count is None else f"; about {count:,} requests would decide"
         notes.append(
             f"too close to call at {found.load:.4g} requests/s: {share(worst.low)} to "
-            f"{share(worst.high)} of requests are within the limits, {share(worst.promise.share)} "
+            f"{share(worst.high)} of requests are within the SLO, {share(worst.promise.share)} "
             f"are asked for{enough}"
         )
     pool = prepare(scenario).only

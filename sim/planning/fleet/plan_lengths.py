@@ -92,7 +92,7 @@ def _why(probe: Probe) -> str:
     if probe.breaks == STABILITY:
         return "no capacity is left, so that the queue grows for ever"
     worst = min(probe.attained, key=lambda each: each.share - each.promise.share)
-    return f"only {share(worst.share)} are within the limits"
+    return f"only {share(worst.share)} are within the SLO"
 
 
 def _each(probe: Probe) -> int:

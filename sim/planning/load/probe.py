@@ -347,7 +347,7 @@ def missed(probe: Probe) -> str:
     requests that are rejected, if any.
     """
     told = [
-        f"{share(each.share)} of requests are within the limits, and the SLO asks for "
+        f"{share(each.share)} of requests are within the SLO, and the SLO asks for "
         f"{each.promise.text}"
         for each in probe.attained
         if not each.kept
@@ -381,5 +381,5 @@ def refused(probe: Probe) -> str:
     cure = f"; {found.remedy}" if found.remedy else ""
     return (
         f"{found.text}, and are rejected whatever the load{cure}. Of the requests that are "
-        f"accepted, {share(served)} are within the limits ({worst.promise.text} are asked for)"
+        f"accepted, {share(served)} are within the SLO ({worst.promise.text} are asked for)"
     )

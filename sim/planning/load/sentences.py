@@ -101,7 +101,7 @@ def own_load(document: Document) -> str:
     if own["outcome"] == OPEN:
         kept = _worst(own["probe"])
         between = f"{share(kept['low'])} to {share(kept['high'])}"
-        return f"{load} is too close to call: {between} of requests are within the limits."
+        return f"{load} is too close to call: {between} of requests are within the SLO."
     if own["holds"]:
         return f"{load} holds: {room:.0%} headroom."
     breaks = limit_name(own["probe"]["breaks"])

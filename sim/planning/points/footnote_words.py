@@ -54,7 +54,7 @@ def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
     if left:
         lines.append(
             f"{MARK}: too close to call, only requests that were not finished when the run ended "
-            "miss the SLO, and they may be within the limits; a longer run would tell."
+            "miss the SLO, and they may be within the SLO; a longer run would tell."
         )
     if short:
         lines.append(
