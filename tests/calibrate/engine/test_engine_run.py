@@ -17,6 +17,8 @@ from typer.testing import CliRunner
 from calibrate.engine.record import ObservedResult
 from calibrate.engine.run import run
 from calibrate.lazy_torch import torch
+from calibrate.validation.expected import expect
+from calibrate.validation.iterations import read_iterations
 from sim.commands.observe import observe
 from sim.errors import InfersimError, UsageError
 from sim.export import source
@@ -113,6 +115,24 @@ def test_batches_of_other_kinds_of_models_are_those_of_the_simulator(
         assert (observed.record.requests[column] == predicted.requests[column]).all()
     if changes.get("kv_cache.num_gpu_blocks", 100) < 50:
         assert predicted.plans["preemptions"].sum() > 0
+
+
+@pytest.mark.parametrize("name", ["gemma-3", "gpt-oss", "llama-4", "deepseek-v3"])
+def test_observed_iterations_are_predicted_as_the_simulator_timed_them(tmp_path, device, name):
+    """What decodes saw through windows is written down, so that the very same time is predicted
+    for the observed batches as the simulator took for its own."""
+    path = write_tiny(tmp_path, "reference", model=CONFIGS[name], blocks=120)
+    scenario = load_scenario(path)
+    predicted = simulate(scenario, leap=False).record
+    made = ObservedResult(run(scenario, device, precision="fp32")).save(tmp_path / "it")
+    iterations = read_iterations(made / "iterations.csv")
+    assert iterations is not None
+    windows = predicted.pools[0].deployment.model.windows
+    if windows:
+        assert [list(seen) for seen in iterations.seen] == predicted.plans["seen"].tolist()
+        assert any(sum(seen) for seen in iterations.seen)
+    expected = expect(iterations, predicted.pools[0].deployment)
+    assert expected.seconds == pytest.approx(predicted.plans["gap"], rel=1e-9)
 
 
 def test_an_observed_run_has_exact_token_times_and_no_parts_that_only_a_model_has(
