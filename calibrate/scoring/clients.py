@@ -24,6 +24,9 @@ SHORTEST = 0.8
 """Of a stated length, in the protocol of InferenceMAX. Requests alike that start together end
 together, so that such clients stay in step; lengths that differ put them out of it."""
 
+SLOTS = (4, 8, 16, 32, 64)
+"""Requests that may run at once where clients outnumber them: as in its other runs."""
+
 ENDS = (0.5, 2.0)
 """Shares of an assumed length between which the true one is taken to be."""
 
@@ -32,6 +35,13 @@ def plausible(known: Conditions) -> dict[str, Conditions]:
     """By name, the conditions that ``known`` may stand for; none where all is published."""
     if known.driver != "closed" or known.size is None:
         return {}
+    if not known.slots:
+        return {
+            f"{ROUNDS} requests for each of {seats} slots": replace(
+                known, seats=seats, requests=ROUNDS * seats
+            )
+            for seats in SLOTS
+        }
     if known.described:
         return _lengths(known)
     kept = replace(known, burst=False, requests=ROUNDS * known.size)

@@ -147,7 +147,9 @@ def _scheduler(known: Conditions, chunked: bool) -> dict[str, Any]:
         size = known.size or 1
         together = max(tokens, size * known.prompt.high)
         return {"batching": "static", "max_num_seqs": size, "max_num_batched_tokens": together}
-    seats = (known.size or SEATS) if known.driver == "closed" else _room(known)
+    seats = _room(known)
+    if known.driver == "closed":
+        seats = known.seats or known.size or SEATS
     if not chunked:
         tokens = max(tokens, known.prompt.high)
     return {

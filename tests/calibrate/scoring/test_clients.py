@@ -65,6 +65,16 @@ class TestPlausible:
             "prompts of 500 tokens": 500,
         }
 
+    def test_slots_that_clients_outnumber(self) -> None:
+        many = {"model": "openai/gpt-oss-120b", "batch_or_concurrency": "512"}
+        found = [document(each) for each in plausible(known(**many)).values()]
+        slots = [each["scheduler"]["max_num_seqs"] for each in found]
+        assert slots == [4, 8, 16, 32, 64]
+        assert [each["run"]["requests"] for each in found] == [10 * each for each in slots]
+        clients = {"kind": "closed", "concurrency": 512}
+        assert all(each["workload"]["arrivals"] == clients for each in found)
+        assert plausible(known(**many | {"batch_or_concurrency": "64"})) == {}
+
 
 class TestSources:
     def test_one_burst(self) -> None:
