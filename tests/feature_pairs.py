@@ -83,6 +83,7 @@ FEATURES: Mapping[str, dict[str, Any]] = {
         "kv_cache.block_size": 2,
         "kv_cache.num_gpu_blocks": 95,
     },
+    "no-evict": {"scheduler.policy": "guaranteed-no-evict", "scheduler.max_tokens": 100},
     "async": {"scheduler.async_scheduling": True},
     # order
     "sjf": {"scheduler.order": "sjf"},
@@ -189,7 +190,7 @@ IN_FLIGHT = "is not simulated with several batches in flight"
 CONTINUOUS = "is a key of continuous batching"
 OF_VLLM = "is a key of `policy: vllm`"
 AHEAD = "goes with chunked_prefill and without an order that preempts by rank"
-SGLANG = ("sglang", "sglang-retracting")
+OWN_RULES = ("sglang", "sglang-retracting", "no-evict")
 TRACES = ("trace", "cached-trace", "overlaid-trace", "spread-trace")
 UNCACHED = {
     "static": "starts every prompt at its beginning",
@@ -197,7 +198,7 @@ UNCACHED = {
     "contiguous": "needs blocks",
     "windows": "not modelled yet for models with windows",
     "chunks": "not modelled yet for models with windows",
-    **dict.fromkeys(SGLANG, "radix tree is not modelled yet"),
+    **dict.fromkeys(OWN_RULES[:2], "radix tree is not modelled yet"),
     "linear": "not modelled yet for models with a state",
     "mamba": "not modelled yet for models with a state",
 }
@@ -226,12 +227,12 @@ REFUSED: Mapping[tuple[str, str], str] = {
     ("pipeline", "data-parallel"): NO_RANKS,
     ("pipeline", "cadence"): NO_RANKS,
     ("pipeline", "deepep"): NO_RANKS,
-    **dict.fromkeys(product(("static", "request"), (*SGLANG, "async")), CONTINUOUS),
-    **dict.fromkeys(product(("long-prefill", "no-reserve"), SGLANG), OF_VLLM),
-    ("sglang", "tiny-memory"): OF_VLLM,
-    **dict.fromkeys(product(SGLANG, ("contiguous",)), "counts free pages"),
-    **dict.fromkeys(product(SGLANG, ("cadence",)), OF_VLLM),
-    **dict.fromkeys(product((*SGLANG, "async"), ("pipeline",)), IN_FLIGHT),
+    **dict.fromkeys(product(("static", "request"), (*OWN_RULES, "async")), CONTINUOUS),
+    **dict.fromkeys(product(("long-prefill", "no-reserve"), OWN_RULES), OF_VLLM),
+    **dict.fromkeys(product(("sglang", "no-evict"), ("tiny-memory",)), OF_VLLM),
+    **dict.fromkeys(product(OWN_RULES, ("contiguous",)), "counts free pages"),
+    **dict.fromkeys(product(OWN_RULES, ("cadence",)), OF_VLLM),
+    **dict.fromkeys(product((*OWN_RULES, "async"), ("pipeline",)), IN_FLIGHT),
     ("prefill-first", "async"): AHEAD,
     ("async", "priority"): AHEAD,
     ("async", "edf"): AHEAD,

@@ -253,8 +253,9 @@ class SchedulerSettings(LimitedSection):
     )
     max_tokens: Count | None = Field(
         default=None,
-        description="Output tokens that clients allow, which SGLang reserves a share of. null: "
-        "exactly those that they get, as benchmarks ask for with ignore_eos.",
+        description="Output tokens that clients allow, of which SGLang reserves a share and "
+        "TensorRT-LLM all. null: exactly those that they get, as benchmarks ask for with "
+        "ignore_eos.",
     )
     enable_mixed_chunk: Switch = Field(
         default=False,

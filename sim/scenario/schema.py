@@ -162,7 +162,7 @@ class Scenario(LimitedSection):
         batching = knobs.get("batching") or ChunkedPrefill.name
         if rule not in RULES or of_another or stages or batching != ChunkedPrefill.name:
             return data
-        if RULES[rule].in_pages and whole != PagedAllocator.name:
+        if whole != PagedAllocator.name or kv.get("enable_prefix_caching"):
             return data
         return {**data, "scheduler": {**knobs, "policy": rule}}
 

@@ -14,7 +14,7 @@ from sim.schedulers.continuous import ChunkedPrefill, PrefillFirst
 from sim.schedulers.orders import ORDERS, FirstCome, Order, make_order
 from sim.schedulers.pipelined import PipelinedPrefill
 from sim.schedulers.ranked import RankedPrefill
-from sim.schedulers.rules import RULES, SglangRule, VllmRule
+from sim.schedulers.rules import RULES, NoEvictRule, SglangRule, VllmRule
 from sim.schedulers.whole_batch import RequestLevel, Static
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Chunk",
     "ChunkedPrefill",
     "Limits",
+    "NoEvictRule",
     "Order",
     "PipelinedPrefill",
     "Plan",

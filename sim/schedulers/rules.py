@@ -12,10 +12,11 @@ from sim.registry import Registry
 from sim.schedulers.ahead import AsyncChunkedPrefill
 from sim.schedulers.base import Scheduler
 from sim.schedulers.continuous import CADENCE, ChunkedPrefill, PrefillFirst
+from sim.schedulers.no_evict import NoEvict, NoEvictOverlap
 from sim.schedulers.ranked import RankedPrefill
 from sim.schedulers.sglang import Sglang, SglangOverlap
 
-__all__ = ["RULES", "SglangRule", "VllmRule"]
+__all__ = ["RULES", "NoEvictRule", "SglangRule", "VllmRule"]
 
 
 class EngineRule(ABC):
@@ -75,4 +76,18 @@ class SglangRule(EngineRule):
         return SglangOverlap if ahead else Sglang
 
 
-RULES: Registry[EngineRule] = Registry("policy", EngineRule, VllmRule, SglangRule)
+class NoEvictRule(EngineRule):
+    """TensorRT-LLM's ``GUARANTEED_NO_EVICT``."""
+
+    name = "guaranteed-no-evict"
+    about = "TensorRT-LLM's: a request enters when all that it asks for fits beside the others"
+    plans_ahead = True
+    in_pages = True
+
+    @staticmethod
+    def policy(chunked_prefill: bool, by_rank: bool, ahead: bool) -> type[Scheduler] | None:
+        """With overlap or without; whom to preempt never arises."""
+        return NoEvictOverlap if ahead else NoEvict
+
+
+RULES: Registry[EngineRule] = Registry("policy", EngineRule, VllmRule, SglangRule, NoEvictRule)

@@ -18,7 +18,7 @@ from sim.memory.capacity import Capacity
 from sim.pools import PreparedPool
 from sim.routers import router_class
 from sim.scenario import Scenario
-from sim.schedulers import ORDERS, ChunkedPrefill, SglangRule, VllmRule
+from sim.schedulers import ORDERS, ChunkedPrefill, NoEvictRule, SglangRule, VllmRule
 from sim.schedulers.orders import FirstCome
 from sim.simulation import prepare
 from sim.specs.deployment import DEFAULT_BACKEND
@@ -141,6 +141,8 @@ def _sglang_rule(pool: PreparedPool) -> list[object]:
 def _tensorrt_llm(pool: PreparedPool, model: str) -> list[object]:
     limits, memory, layout = pool.limits, pool.capacity, pool.deployment.layout
     free = memory.memory - memory.taken
+    knobs = pool.settings.scheduler
+    chunked = knobs.rule == NoEvictRule.name and knobs.chunked_prefill  # off by default there
     return [
         *("trtllm-serve", model, "--tp_size", layout.ranks),
         *(("--pp_size", layout.pipeline) if layout.pipeline > 1 else ()),
@@ -148,6 +150,7 @@ def _tensorrt_llm(pool: PreparedPool, model: str) -> list[object]:
         *("--max_batch_size", limits.max_num_seqs, "--max_num_tokens"),
         *(limits.max_num_batched_tokens, "--max_seq_len", limits.max_model_len),
         *("--kv_cache_free_gpu_memory_fraction", _share(_kv(memory) / free if free > 0 else 0)),
+        *(("--enable_chunked_prefill",) if chunked else ()),
     ]
 
 
