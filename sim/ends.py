@@ -22,9 +22,6 @@ NEAR = 0.5
 waiting time of a single server changes by at most three times the change in speed (its elasticity
 is 2 + u / (1 - u) at the utilisation u), and the limits are more than that away."""
 
-LEAST = 0.01
-"""The smallest factor on times; no band reaches it."""
-
 ENDS = ("faster", "slower")
 
 END_KEYS = (
@@ -37,9 +34,9 @@ def end_factors(error: float) -> tuple[float, float]:
     """What times are multiplied by at the faster and at the slower end of a band of ``error``.
 
     >>> end_factors(0.25)
-    (0.75, 1.25)
+    (0.8, 1.25)
     """
-    return max(1 - error, LEAST), 1 + error
+    return 1 / (1 + error), 1 + error
 
 
 def at_factor(scenario: Scenario, factor: float) -> Scenario:

@@ -61,6 +61,8 @@ UNPINNED = (
     "infersim.version",
     "infersim.asked",
     "infersim.whole_runs",
+    "infersim.error_band",
+    "infersim.bands",
     "infersim.provenance",
     "infersim.notes",
     "infersim.cost.provider",

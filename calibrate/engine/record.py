@@ -118,7 +118,13 @@ def _own(own: dict[str, Any], observed: Observed) -> dict[str, Any]:
     unknown = {"utilisation": None, "utilisation_error": None, "headroom": None}
     drift = {"drift_per_s": None, "drift_error_per_s": None}
     verdict = {"state": "observed", "text": f"Observed: {served}."}
-    no_band = {"throughput": None, "ttft": None, "tpot": None}
+    no_band: dict[str, Any] = {
+        "throughput": None,
+        "ttft": None,
+        "tpot": None,
+        "half": None,
+        "parts": {},
+    }
     return own | {
         "kind": "observed",
         "gpu": facts.name,

@@ -217,7 +217,7 @@ def _own(own: dict[str, Any], recording: Recording, run: RunRecord) -> dict[str,
         by = f"{maker['name']} {maker['version']}, scenario {maker['scenario']}"
         verdict["text"] = f"Simulated by {by}, not measured: {served}."
         sure = f"Predicted, not measured: the file was simulated by {by}."
-    no_band = {"throughput": None, "ttft": None, "tpot": None, "measured": None}
+    no_band = dict.fromkeys(("throughput", "ttft", "tpot", "half", "measured"))
     version = f" {stated.version}" if stated.version else ""
     place = f" on {stated.gpu}" if stated.gpu else ""
     return own | {
@@ -238,7 +238,7 @@ def _own(own: dict[str, Any], recording: Recording, run: RunRecord) -> dict[str,
         "operators": {},
         "memory": None,
         "energy": None,
-        "error_band": no_band | {"text": sure},
+        "error_band": {**no_band, "parts": {}, "text": sure},
         SIMULATED_BY: None if maker is None else dict(maker),
         OBSERVED_ON: recording.date,
         "provenance": f"{stated.engine}{version}{place}, recorded in {recording.files[0].name}",

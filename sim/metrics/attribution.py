@@ -18,6 +18,10 @@ from sim.metrics.pipelines import waited
 
 HOST = "host"
 
+KERNELS = ("computing", "reading", "unmeasured", "experts", "links")
+"""Parts of the time of kernels: in shapes that a profile covers, bound by arithmetic or by anything
+else; in other shapes; experts; and what is spent on the links."""
+
 BOUNDS = ("compute", "memory", "latency", "communication")
 """What an operator may be bound by."""
 
@@ -44,9 +48,10 @@ class Work:
 class Attribution:
     """Totals over all replicas; ``flops`` and ``bytes`` are those of one GPU of each.
 
-    ``errors`` are the seconds by which the time of an operator may be off (host excluded),
-    ``measured`` the seconds of operators in shapes that a profile covers, ``work`` what each
-    operator did (host excluded).
+    ``errors`` are the seconds by which the time of an operator may be off as its kernel's own
+    measurements say (host excluded), ``measured`` the seconds of operators in shapes that a profile
+    covers, ``work`` what each operator did (host excluded), ``kernels`` the seconds of those parts
+    that are off by different amounts: ``KERNELS``.
     """
 
     by_operator: dict[str, float]
@@ -56,6 +61,7 @@ class Attribution:
     errors: dict[str, float]
     measured: float
     work: dict[str, Work]
+    kernels: dict[str, float]
 
     @property
     def seconds(self) -> float:
@@ -63,10 +69,16 @@ class Attribution:
         return sum(self.by_operator.values())
 
 
+def is_of_experts(operator: str) -> bool:
+    """Whether an operator of that name belongs to the experts of a layer."""
+    return operator.startswith("experts")
+
+
 def attribute(cost: CostModel, plans: NDArray[np.void]) -> Attribution:
     """Take the busy time of ``plans`` (``recorder.PLAN`` rows) apart."""
     found: dict[str, Work] = {}
     errors: dict[str, float] = {}
+    kernels = dict.fromkeys(KERNELS, 0.0)
     busy = measured = 0.0
     profile = cost.deployment.gpu.profile
     least = 0.0 if profile is None else profile.worst_error
@@ -85,7 +97,18 @@ def attribute(cost: CostModel, plans: NDArray[np.void]) -> Attribution:
             work.communication += total(o.communication)
             error = np.maximum(o.error, least * (1 - o.measured))  # not measured: no better known
             errors[o.name] = errors.get(o.name, 0.0) + total(seconds * error)
-            measured += total(seconds * o.measured)
+            known = total(seconds * o.measured)
+            measured += known
+            on_links = total(o.communication)
+            kernels["links"] += on_links
+            if is_of_experts(o.name):
+                kernels["experts"] += total(seconds) - on_links
+            else:
+                on_gpu = seconds - o.communication
+                known, busy_units = total(on_gpu * o.measured), on_gpu * o.measured * computing
+                kernels["computing"] += total(busy_units)
+                kernels["reading"] += known - total(busy_units)
+                kernels["unmeasured"] += total(on_gpu) - known
     found = {name: work for name, work in found.items() if work.seconds}
     by_operator = {name: work.seconds for name, work in found.items()}
     by_bound = {
@@ -94,4 +117,4 @@ def attribute(cost: CostModel, plans: NDArray[np.void]) -> Attribution:
     by_operator[HOST] = by_bound[HOST] = max(0.0, busy - sum(by_operator.values()))
     flops = sum(work.flops for work in found.values())
     traffic = sum(work.bytes for work in found.values())
-    return Attribution(by_operator, by_bound, flops, traffic, errors, measured, found)
+    return Attribution(by_operator, by_bound, flops, traffic, errors, measured, found, kernels)

@@ -146,6 +146,18 @@ def spread_of(causes: Mapping[str, float], spreads: Spreads) -> float:
     return math.sqrt(sum((weight * spreads.of[name]) ** 2 for name, weight in causes.items()))
 
 
+def by_part(causes: Mapping[str, float], spreads: Spreads) -> dict[str, float]:
+    """By how much each named part alone may make a figure larger, with a chance of 90 %; the
+    largest first."""
+    squares: dict[str, float] = {}
+    for name, weight in causes.items():
+        part = CAUSES[name].part
+        squares[part] = squares.get(part, 0.0) + (weight * spreads.of[name]) ** 2
+    order = sorted(squares.items(), key=lambda item: -item[1])
+    reach = {part: spreads.ninety * math.sqrt(square) for part, square in order}
+    return {part: math.expm1(min(each, LARGEST)) for part, each in reach.items()}
+
+
 def band(value: float, reach: float) -> tuple[float, float]:
     """The values that are by a factor of e to the ``reach`` smaller and larger.
 

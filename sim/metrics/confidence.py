@@ -2,53 +2,107 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sim.catalog.spreads import Spreads, learnt
 from sim.cost import Deployment
 from sim.cost.latent_kernels import DEFAULTS
 from sim.cost.measured_experts import fit_for
 from sim.metrics.attribution import HOST, Attribution
+from sim.metrics.bands import Situation, by_part, spread_of
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.grouped_query import GroupedQuery
 
 HOST_ERROR = 0.15
-"""About half the width of the range that fits of vLLM's host time an iteration gave, 1.0 to 1.3 ms.
-For engines whose overheads are estimates it is too small; their catalogue entries say so."""
+"""About half the width of the range that fits of vLLM's host time an iteration gave, 1.0 to 1.3 ms:
+how far ``infersim sensitivity`` moves it."""
+
+TELLING = 0.05
+"""A cause that alone puts times off by less is not mentioned as a reason for a wide band."""
+
+WHY: Mapping[str, str] = {
+    "data sheet": "the GPU is known from its data sheet alone",
+    "unmeasured": "many of its kernels are in shapes that were not measured",
+    "experts": "kernels of experts were off by that much in published runs",
+    "open links": "nothing says whether the cards reach each other over PCIe",
+    "links": "collectives take much of the time",
+    "host estimate": "the engine's overheads are estimates",
+}
+"""What a band rests on that makes it wide, in words."""
 
 WINDOWED = ("window_decode", "window_prefill")
 """Operators of a profile for attention through a window, where it has them."""
 
 
-def error_band(attribution: Attribution, *, links_open: bool = False) -> dict[str, Any]:
-    """Relative half-widths for this mix of operators, and what they mean.
+def times_causes(attribution: Attribution, at: Situation) -> dict[str, float]:
+    """With how much of its spread each cause (``sim.metrics.bands``) moves the busy time.
 
-    Each operator counts with the error of its predicted time (hold-out error of the profile, or
-    that of a data sheet), the host with its own. That all of them err in one direction is the
-    careful assumption. Where it is left open how the GPUs are joined (``links_open``), the band
-    holds if they are as assumed, and says so.
+    Kernels bound by arithmetic are those of passes with prompts, near enough. A profile whose own
+    hold-out error is more than the usual counts with that.
     """
+    total, spreads = attribution.seconds, learnt().everything.of
+    if not total:
+        return {}
+    shares = {name: seconds / total for name, seconds in attribution.kernels.items()}
+    kernels = sum(attribution.kernels.values())
+    own = sum(attribution.errors.values()) / kernels if kernels else 0.0
+    other = "unmeasured" if at.measured else "data sheet"
+    found = {
+        name: shares[part] * max(1.0, own / spreads[name])
+        for name, part in (("prompts", "computing"), ("decodes", "reading"), (other, "unmeasured"))
+    } | {
+        "experts": shares["experts"],
+        "open links" if at.links else "links": shares["links"],
+        "host" if at.fitted else "host estimate": attribution.by_operator[HOST] / total,
+        "run, tokens": 1.0 if kernels else 0.0,
+    }
+    return {name: weight for name, weight in found.items() if weight}
+
+
+def error_band(attribution: Attribution, at: Situation) -> dict[str, Any]:
+    """How far the times of iterations may be off, as a share of them: with a chance of 90 %
+    (``throughput``, ``ttft`` and ``tpot`` alike) and of 50 % (``half``), and what each part of the
+    band comes to alone (``parts``)."""
     total = attribution.seconds
     if not total:
-        return {
-            "throughput": None, "ttft": None, "tpot": None, "measured": None,
-            "text": "Nothing was run.",
-        }  # fmt: skip
-    host = attribution.by_operator[HOST]
-    error = (sum(attribution.errors.values()) + HOST_ERROR * host) / total
-    kernels = total - host
+        empty = dict.fromkeys(("throughput", "ttft", "tpot", "half", "measured"))
+        return {**empty, "parts": {}, "text": "Nothing was run."}
+    spreads, causes = learnt().everything, times_causes(attribution, at)
+    spread = spread_of(causes, spreads)
+    error, half = (math.expm1(times * spread) for times in (spreads.ninety, spreads.half))
+    kernels = sum(attribution.kernels.values())
     measured = attribution.measured / kernels if kernels > 0 else 0.0
+    parts = by_part(causes, spreads)
     return {
         "throughput": error,
         "ttft": error,
         "tpot": error,
+        "half": half,
         "measured": measured,
-        "text": (
-            f"Times of iterations are within about {error:.0%}"
-            f"{', if the cards are joined as assumed (see the notes),' if links_open else ''} "
-            f"({measured:.0%} of the kernel time in shapes that were measured). Below saturation "
-            "throughput is set by the arrivals; near it, waiting times can be off by far more."
-        ),
+        "parts": parts,
+        "text": _band_text(error, half, measured, parts, _reasons(causes, spreads)),
     }
+
+
+def _band_text(
+    error: float, half: float, measured: float, parts: Mapping[str, float], why: Sequence[str]
+) -> str:
+    alone = ", ".join(f"{name} {share:.0%}" for name, share in parts.items() if share >= 0.005)
+    wide = f" It is wide because {' and '.join(why)}." if why else ""
+    return (
+        f"Times of iterations are within about {error:.0%} in nine of ten published runs like "
+        f"this, and within {half:.0%} in five of ten ({alone}; {measured:.0%} of the kernel time "
+        f"in shapes that were measured).{wide} Below saturation throughput is set by the arrivals; "
+        "near it, waiting times can be off by far more."
+    )
+
+
+def _reasons(causes: Mapping[str, float], spreads: Spreads) -> list[str]:
+    """Why a band is wide: causes that rest on little, the heaviest first."""
+    alone = {name: weight * spreads.of[name] for name, weight in causes.items() if name in WHY}
+    return [WHY[name] for name in sorted(alone, key=lambda n: -alone[n]) if alone[name] > TELLING]
 
 
 def provenance(d: Deployment) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sim.cost import Batches
+from sim.metrics.attribution import is_of_experts
 from sim.metrics.blocks import blocks
 from sim.metrics.percentiles import PERCENTILES
 from sim.scenario.arrivals import ClosedArrivals
@@ -242,7 +243,7 @@ def seconds_by_part(part: PoolRun) -> Floats:
             often = 1.0 if ran.by == "prompts" else batches.times
             seconds = ran.each(o.roof + o.latency) * often
             links[block] += ran.each(o.communication) * often
-            if o.name.startswith("experts"):
+            if is_of_experts(o.name):
                 experts[block] += seconds
                 continue
             known = seconds * ran.each(o.measured)

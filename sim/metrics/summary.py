@@ -21,12 +21,13 @@ from sim.cost.measured_experts import experts_note
 from sim.growth.leaps import Leaps
 from sim.loop.recorder import REJECTED, UNFINISHED
 from sim.metrics.asked import asked, driven_by
+from sim.metrics.bands import situation
 from sim.metrics.blocks import column
 from sim.metrics.classes import by_class, order_notes
 from sim.metrics.confidence import error_band, provenance
 from sim.metrics.engine_defaults import engine_defaults_note
 from sim.metrics.gaps import Gaps
-from sim.metrics.links import hardware_notes, links_open
+from sim.metrics.links import hardware_notes
 from sim.metrics.percentiles import describe, describe_gaps
 from sim.metrics.pipelines import pipeline, standing
 from sim.metrics.pools import PoolRun, combined, mean, names
@@ -77,7 +78,7 @@ def summarise(run: RunRecord) -> dict[str, Any]:
 def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
     scenario, pools = run.scenario, run.pools
     deployments = [pool.deployment for pool in pools]
-    band = error_band(run.attribution, links_open=links_open(run))
+    band = error_band(run.attribution, situation(run))
     verdict, refused, accounts = judge(run), rejection(run), token_accounts(run)
     sure = _with_reach(precision(run, verdict), verdict["reach"])
     wanted = [verdict["requests_to_decide"], sure["requests_needed"]]
@@ -114,6 +115,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         "cost": _cost(run, outputs, tokens),
         "energy": _energy(run, outputs),
         "error_band": band,
+        "bands": None,
         "ends": None,
         "later": None,
         "whole_runs": _whole_runs(run),

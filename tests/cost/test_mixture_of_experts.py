@@ -199,7 +199,9 @@ def test_a_run_says_what_it_does_not_know() -> None:
     assert theirs
     assert ours
     assert not [each for each in ours if each in theirs]
-    assert unmeasured["error_band"]["tpot"] > 1.5 * dense["error_band"]["tpot"]
-    assert sparse["error_band"]["tpot"] < 1.5 * dense["error_band"]["tpot"]
+    bands = [each["error_band"] for each in (dense, sparse, unmeasured)]
+    assert bands[0]["tpot"] < bands[1]["tpot"]
+    why = "kernels of experts were off by that much in published runs"
+    assert [why in band["text"] for band in bands] == [False, True, True]
     assert sparse["operators"][WHOLE]["bytes"] > 0
     assert unmeasured["operators"][INTO]["bytes"] > 0

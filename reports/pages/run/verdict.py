@@ -284,6 +284,8 @@ def _sure(summary: Mapping[str, Any]) -> RowAnswer:
     detail = str(band["text"]) if band.get("text") else ""
     if ends is not None:
         detail = f"{ends['text']} {detail}"
+    if known(summary, "infersim.bands.text"):
+        detail = f"{pick(summary, 'infersim.bands.text')} {detail}"
     if known(summary, "infersim.whole_runs.text"):
         detail += f" {pick(summary, 'infersim.whole_runs.text')}"
     half = plus_minus(summary, "p99_ttft_ms", "ms")

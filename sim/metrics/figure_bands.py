@@ -1,0 +1,168 @@
+"""States a band for every headline figure of a run, from named parts.
+
+What a figure depends on follows from the run's own passes (``sim.metrics.reprice``), how far each
+part is usually off from published runs (``sim.metrics.bands``). Where the run was repeated with
+faster and slower iterations (``sim.ends``), what came of that takes the place of the part of the
+times: so the band of an unstable fleet reaches to an overload. The chance of a percentile of this
+run comes on top. Milliseconds, rates per second, US dollars, as in the summary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from sim.catalog.spreads import Spreads, learnt
+from sim.metrics.bands import CAUSES, LARGEST, by_part, situation, spread_of, weights
+from sim.metrics.precision import Z95
+from sim.metrics.reprice import Repriced
+from sim.units import show_time
+
+if TYPE_CHECKING:
+    from sim.metrics.run_record import RunRecord
+
+OF_TIMES = ("kernels", "links", "engine", "run")
+"""Parts of a band that make iterations faster or slower."""
+
+SHOWN = ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "output_throughput")
+"""Figures that the text names."""
+
+HALF, NINETY = 0.6745, 1.6449
+"""Standard deviations within which half and nine tenths of a normal law lie."""
+
+CHANCE = "chance"
+
+
+def figure_bands(
+    run: RunRecord, summary: Mapping[str, Any], ends: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """The entry ``infersim.bands``: by figure ``band50`` and ``band90`` ([low, high], high is None
+    where the slower end of the band is overloaded) and what each part comes to alone (``parts``,
+    at 90 %), the ``origin`` of the spreads, and a ``text``. None without a completed request."""
+    if not run.completed.any() or run.observed:
+        return None
+    spreads, at = learnt().everything, situation(run)
+    figures = {}
+    for key, dependence in Repriced(run).figures().items():
+        value = _value(summary, key)
+        if value:
+            causes = weights(key, dependence, at)
+            figures[key] = _figure(key, value, causes, spreads, summary, ends)
+    figures |= dict(_costs(summary, figures))
+    text = _text(summary, figures, overload=_overload(ends))
+    return {"figures": figures, "origin": learnt().origin, "text": text}
+
+
+def _value(summary: Mapping[str, Any], key: str) -> float | None:
+    """A figure of the summary; the capacity as a multiple of the traffic."""
+    if key != "capacity":
+        return summary.get(key)
+    used = summary["infersim"]["verdict"]["utilisation"]
+    return 1 / used if used else None
+
+
+def _figure(
+    key: str,
+    value: float,
+    causes: Mapping[str, float],
+    spreads: Spreads,
+    summary: Mapping[str, Any],
+    ends: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """The bands of one figure."""
+    times = {name: each for name, each in causes.items() if CAUSES[name].part in OF_TIMES}
+    others = {name: each for name, each in causes.items() if name not in times}
+    chance = _chance(summary, key, value)
+    found: dict[str, Any] = {}
+    for name, multiple, normal in (
+        ("band50", spreads.half, HALF),
+        ("band90", spreads.ninety, NINETY),
+    ):
+        of_times = multiple * spread_of(times, spreads)
+        down = up = of_times
+        if ends is not None and key != "capacity":
+            share = multiple / spreads.ninety
+            down, up = (share * each for each in _at_ends(key, value, ends, of_times / share))
+        rest = math.hypot(multiple * spread_of(others, spreads), normal * chance)
+        low, high = (min(math.hypot(each, rest), LARGEST) for each in (down, up))
+        found[name] = [value * math.exp(-low), value * math.exp(high)]
+    if _overload(ends) and key.endswith("_ms") and not key.endswith("_tpot_ms"):
+        found["band90"][1] = None
+    parts = by_part(causes, spreads)
+    if chance:
+        parts[CHANCE] = math.expm1(NINETY * chance)
+    return found | {"parts": parts}
+
+
+def _overload(ends: Mapping[str, Any] | None) -> bool:
+    """Whether a fleet that is not overloaded at the predicted times is at the slower end."""
+    if ends is None:
+        return False
+    states = [ends[name]["verdict"]["state"] for name in ("faster", "slower")]
+    return bool(states[1] == "overloaded" != states[0])
+
+
+def _at_ends(
+    key: str, value: float, ends: Mapping[str, Any], otherwise: float
+) -> tuple[float, float]:
+    """By how much a figure was smaller and larger at the ends of the band of times (logarithms);
+    ``otherwise`` where they do not have it."""
+    values = [ends[name].get(key) for name in ("faster", "slower")]
+    if any(not each for each in values):
+        return otherwise, otherwise
+    moved = [math.log(each / value) for each in values]
+    return max(0.0, -min(moved)), max(0.0, *moved)
+
+
+def _chance(summary: Mapping[str, Any], key: str, value: float) -> float:
+    """How far chance may have moved a percentile of this run (a standard deviation of its
+    logarithm), by the 95 % interval of the run."""
+    entry = summary["infersim"]["precision"].get(key)
+    if not isinstance(entry, Mapping) or not entry.get("low") or not entry.get("high"):
+        return 0.0
+    return math.log(entry["high"] / entry["low"]) / (2 * Z95)
+
+
+def _costs(
+    summary: Mapping[str, Any], figures: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A token costs what the throughput makes of it."""
+    cost = summary["infersim"]["cost"] or {}
+    for key, rate in (
+        ("usd_per_million_output_tokens", "output_throughput"),
+        ("usd_per_million_tokens", "total_token_throughput"),
+    ):
+        value, known = cost.get(key), figures.get(rate)
+        if value and known is not None:
+            served = summary[rate]
+            yield (
+                key,
+                {
+                    **{
+                        name: [value * served / known[name][1], value * served / known[name][0]]
+                        for name in ("band50", "band90")
+                    },
+                    "parts": known["parts"],
+                },
+            )
+
+
+def _text(
+    summary: Mapping[str, Any], figures: Mapping[str, Mapping[str, Any]], *, overload: bool
+) -> str:
+    """What the 90 % bands come to, in a sentence."""
+    told = []
+    for key in SHOWN:
+        if key not in figures:
+            continue
+        low, high = figures[key]["band90"]
+        if key.endswith("_ms"):
+            rank, metric, _ = key.split("_")
+            top = "an overload" if high is None else show_time(high / 1e3)
+            told.append(f"{metric.upper()} {rank} {show_time(low / 1e3)} to {top}")
+        else:
+            told.append(f"{low:,.0f} to {high:,.0f} output tokens/s")
+    ending = " The slower end is overloaded: then latencies grow for as long as it lasts."
+    text = f"With a chance of 90 % a real run lies within: {', '.join(told)}."
+    return text + (ending if overload else "")
