@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from calibrate.scoring.clients import plausible
-from calibrate.scoring.conditions import ROUNDS_ASSUMED, Conditions, conditions, of_mean_alone
+from calibrate.scoring.conditions import Conditions, conditions, of_mean_alone
 from calibrate.scoring.drivers import document, preset
 from calibrate.scoring.figures import (
     DECODE_RATE,
@@ -143,7 +143,7 @@ def _causes(result: Result, known: Conditions) -> dict[str, dict[str, float]]:
     """What may put each figure off; what a publisher leaves open of clients and lengths too."""
     at = situation(
         result.record,
-        client=ROUNDS_ASSUMED in known.assumed,
+        client=known.driver == "closed" and not known.described,
         lengths=any(of_mean_alone(remark) for remark in known.assumed),
     )
     figures = Repriced(result.record).figures()

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from sim.catalog.spreads import Spreads
+from sim.catalog.spreads import Spreads, learnt
 from sim.metrics.links import links_open
 from sim.metrics.reprice import MEMORY, TIMES, Dependence
 
@@ -156,6 +156,26 @@ def by_part(causes: Mapping[str, float], spreads: Spreads) -> dict[str, float]:
     order = sorted(squares.items(), key=lambda item: -item[1])
     reach = {part: spreads.ninety * math.sqrt(square) for part, square in order}
     return {part: math.expm1(min(each, LARGEST)) for part, each in reach.items()}
+
+
+def half_of(error: float) -> float:
+    """The 50 % band of times whose 90 % band reaches to ``error`` (both as shares).
+
+    >>> 0 < half_of(0.2) < 0.2
+    True
+    """
+    spreads = learnt().everything
+    return math.expm1(math.log1p(error) * spreads.half / spreads.ninety)
+
+
+def without(parts: Mapping[str, float], name: str) -> float:
+    """What a band of such ``parts`` comes to if the one called ``name`` were known exactly.
+
+    >>> round(without({"kernels": 0.3, "engine": 0.1}, "kernels"), 3)
+    0.1
+    """
+    rest = sum(math.log1p(share) ** 2 for part, share in parts.items() if part != name)
+    return math.expm1(math.sqrt(rest))
 
 
 def band(value: float, reach: float) -> tuple[float, float]:

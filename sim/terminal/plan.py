@@ -60,6 +60,8 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield Text(
         document["ranking"]["text"], style="" if document["ranking"]["survives"] else "yellow"
     )
+    if document["worth"] is not None:
+        yield Text(document["worth"]["text"])
     of_prices = document["ranking"]["prices"]
     yield Text(of_prices["text"], style="yellow" if of_prices["survives"] is False else "")
     yield _prices(document)
@@ -130,7 +132,7 @@ def _fleets(document: Mapping[str, Any]) -> Table:
 def _costs(fleets: list[dict[str, Any]]) -> Table:
     table = _table(
         *("#", PER_OUTPUT_TOKENS, PER_TOKENS, "J/token"),
-        *("times off by", "replicas", "$/h", "could be overtaken by"),
+        *("holds", "times off by", "replicas", "$/h", "could be overtaken by"),
     )
     for fleet in fleets:
         band = fleet["error_band"]
@@ -142,6 +144,7 @@ def _costs(fleets: list[dict[str, Any]]) -> Table:
             _number(fleet["usd_per_million_output_tokens"]),
             _number(fleet["usd_per_million_tokens"]),
             _number(fleet["joules_per_output_token"]),
+            band["trust"],
             f"± {band['error']:.0%}",
             _span(*("?" if count is None else f"{count}" for count in band["replicas"])),
             _span(*("?" if cost is None else _dollars(cost) for cost in band["usd_per_hour"])),

@@ -227,6 +227,7 @@ def bands(document: Mapping[str, Any]) -> PageTable:
                 *(Cell(*show(count, "count")) for count in band["replicas"]),
                 *(Cell(*show(cost, "usd")) for cost in band["usd_per_hour"]),
                 Cell(slower, slower),
+                Cell(band["trust"], band["trust"]),
                 Cell(told, told),
             )
         )
@@ -238,6 +239,7 @@ def bands(document: Mapping[str, Any]) -> PageTable:
         PageColumn("USD/h from", definition="cost"),
         PageColumn("to"),
         PageColumn("Holds the rate if slower", False, "error_band"),
+        PageColumn("How sure", False, "error_band"),
         PageColumn("Could be overtaken by", False, "survives", prose=True),
     )
     return PageTable(

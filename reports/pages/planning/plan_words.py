@@ -42,8 +42,10 @@ DEFINITIONS: Mapping[str, Definition] = {
     ),
     "error_band": Definition(
         "Error band",
-        "How far iterations may be faster or slower than predicted. The fleet was simulated at "
-        "both ends: it then needs fewer or more replicas, and costs less or more.",
+        "How far iterations may be faster or slower than predicted, in nine of ten published runs. "
+        "The fleet was simulated at both ends: it then needs fewer or more replicas, and costs "
+        "less or more. It is sure to hold the rate if it does at the slower end, likely if it does "
+        "at that of half of the published runs; else it is a guess.",
     ),
     "plan_cost": Definition(
         "Cost of a fleet",

@@ -294,6 +294,10 @@ def read_rate(text: str, own: float) -> float:
     return rate
 
 
+SURE, LIKELY, GUESS = "sure", "likely", "a guess"
+"""How far a fleet can be trusted to hold its load."""
+
+
 @dataclass(frozen=True)
 class Band:
     """Replicas and USD per hour of a fleet if iterations are faster or slower by ``error``.
@@ -308,6 +312,15 @@ class Band:
     cost: tuple[float, float | None]
     holds_if_slower: bool
     rivals: tuple[str, ...]
+    holds_at_half: bool = True
+
+    @property
+    def trust(self) -> str:
+        """How sure it is that the fleet holds the wanted load: ``SURE`` if it does at the slower
+        end of the 90 % band, ``LIKELY`` at that of the 50 % band, else a ``GUESS``."""
+        if self.holds_if_slower:
+            return SURE
+        return LIKELY if self.holds_at_half else GUESS
 
     @property
     def survives(self) -> bool:
@@ -334,6 +347,7 @@ def bands(plan: FleetPlan) -> list[Band]:
                 (ends.fewest * price, None if ends.most is None else most),
                 ends.holds_if_slower,
                 (*rivals, *_unsimulated(plan, most, ends.error)),
+                ends.holds_at_half,
             )
         )
     return found
@@ -345,7 +359,7 @@ def _unsimulated(plan: FleetPlan, most: float, error: float) -> list[str]:
     return [
         f"{each.layout.text} (not simulated)"
         for each in plan.rejected
-        if each.unsimulated and each.cost is not None and each.cost * (1 - error) < most
+        if each.unsimulated and each.cost is not None and each.cost / (1 + error) < most
     ]
 
 

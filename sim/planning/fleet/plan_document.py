@@ -13,6 +13,7 @@ from typing import Any
 from sim import catalog
 from sim.catalog.whole_runs import whole_runs_text
 from sim.metrics.asked import asked, changed, driven_by
+from sim.metrics.bands import half_of
 from sim.metrics.engine_defaults import engine_defaults_note
 from sim.metrics.promises import limits_ms, shown_shares
 from sim.planning.fleet.choose import Band, FleetPlan, as_cheap, bands, front
@@ -20,6 +21,7 @@ from sim.planning.fleet.launch import launch_commands
 from sim.planning.fleet.plan_lengths import flattered_note, run_lengths
 from sim.planning.fleet.plan_prices import HOURS, gpu_prices, money
 from sim.planning.fleet.sizing import Confirmed, Sized
+from sim.planning.fleet.worth import worth
 from sim.planning.load.loads import LoadAxis, further_notes
 from sim.planning.load.probe import COSTS
 from sim.planning.load.settled import goes_on
@@ -84,6 +86,7 @@ def document(
         "ranking": _ranking(fleets, trusted)
         | {"as_cheap": as_cheap(plan)}
         | {"prices": {key: paid[key] for key in ("survives", "conditions", "text")}},
+        "worth": worth(plan.best[0].sized.at_target.parts),
         "whole_runs": _whole_runs(plan),
         "sized": _points(plan),
         "rejected": [each.document() for each in plan.rejected],
@@ -141,6 +144,9 @@ def _fleet(
         **_token_costs(each),
         "error_band": {
             "error": band.error,
+            "half": half_of(band.error),
+            "trust": band.trust,
+            "parts": dict(sized.at_target.parts),
             "replicas": list(band.replicas),
             "usd_per_hour": list(band.cost),
             "holds_if_slower": band.holds_if_slower,

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from sim.ends import at_factor, end_factors
 from sim.errors import InfersimError
+from sim.metrics.bands import half_of
 from sim.metrics.promises import REJECTED, Promise
 from sim.planning.fleet.constraints import Constraints
 from sim.planning.fleet.layouts import REJECTS, Candidate, Rejected, Screened, over_budget
@@ -195,13 +196,15 @@ class FleetEnds:
     the share ``error``; None if ``FAR`` times as many do not hold it either.
 
     ``holds_if_slower``: whether the fleet of the predicted size still holds the wanted load,
-    without headroom, if iterations are slower.
+    without headroom, if iterations are slower; ``holds_at_half``: if they are slower by the 50 %
+    band alone.
     """
 
     error: float
     fewest: int
     most: int | None
     holds_if_slower: bool
+    holds_at_half: bool = True
 
 
 def fleet_ends(
@@ -233,9 +236,14 @@ def fleet_ends(
 
     fewest = smallest(fewer_hold, 1, max(1, mine - 1), mine)
     assert fewest is not None
+    holds = at_half = lasting(slower, rate, mine).holds
+    if not holds:
+        half = Finder(at_factor(own, 1 + half_of(error)), "rate", promises, scale)
+        at_half = lasting(half, rate, mine).holds
     return FleetEnds(
         error=error,
         fewest=fewest,
         most=smallest(more_hold, mine, mine, FAR * mine),
-        holds_if_slower=lasting(slower, rate, mine).holds,
+        holds_if_slower=holds,
+        holds_at_half=at_half,
     )

@@ -10,8 +10,8 @@ The cost model and the catalogue are read once for all loads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -105,6 +105,7 @@ class Probe:
     utilisation: float | None
     figures: dict[str, float | None]
     error: float | None
+    parts: Mapping[str, float] = field(default_factory=dict)
     rejection: Rejection | None = None
     cut: bool = False
 
@@ -314,6 +315,7 @@ def _concluded(
         utilisation=utilisation,
         figures={key: _mean([s[key] for s in summaries]) for key in keys} | _costs(summaries),
         error=_mean([s["infersim"]["error_band"]["throughput"] for s in summaries]),
+        parts=summaries[0]["infersim"]["error_band"]["parts"],
         rejection=over_runs(refused, requests),
     )
 
