@@ -4,7 +4,7 @@
 # make bench   how fast the simulator is, as one JSON line; with MILLION=1 also the memory that a
 #              million requests take
 # make notebooks   run the notebooks and write what GitHub shows of them (needs Chromium)
-# make validation  calibrate/VALIDATION.md anew, from the published measurements in MEASURED
+# make validation  calibrate/VALIDATION.md and TRUST.md anew, from the published measurements in MEASURED
 # make bands       sim/catalog/spreads.yaml anew, from the same: how far predictions are usually off
 
 PYTHON ?= python3
@@ -41,7 +41,8 @@ notebooks: $(VENV)/installed-dev browser
 
 validation: $(VENV)/installed
 	$(BIN)/infersim score $(wildcard $(MEASURED)/*.csv) $(patsubst %/requests.jsonl,%,\
-		$(wildcard $(MEASURED)/*/requests.jsonl)) --output calibrate/VALIDATION.md
+		$(wildcard $(MEASURED)/*/requests.jsonl)) --output calibrate/VALIDATION.md \
+		--trust calibrate/TRUST.md
 
 bands: $(VENV)/installed
 	$(BIN)/infersim score $(wildcard $(MEASURED)/*.csv) --learn-bands sim/catalog/spreads.yaml

@@ -7,6 +7,7 @@ predict, figures     runs, and which metric is compared with which
 replay, log_meta     logs of single requests, and the conditions they state
 errors, document     errors by group; one JSON document, a page of text
 learning             how far each cause puts predictions off; spreads_file writes it down
+trust_page           whether bands held, and what to do with each kind of prediction
 """
 
 from __future__ import annotations

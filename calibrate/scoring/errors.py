@@ -110,7 +110,7 @@ def _rank_correlation(rows: Sequence[Scored]) -> float | None:
 
 def groups(rows: Iterable[Scored], key: Callable[[Scored], tuple[str, ...]]) -> list[ErrorGroup]:
     """``rows`` by ``key``, in the order in which keys first appear."""
-    return [_group(name, members) for name, members in _by(rows, key).items()]
+    return [_group(name, members) for name, members in grouped(rows, key).items()]
 
 
 def _group(name: tuple[str, ...], rows: Sequence[Scored]) -> ErrorGroup:
@@ -119,7 +119,7 @@ def _group(name: tuple[str, ...], rows: Sequence[Scored]) -> ErrorGroup:
         if row.error is None:
             skipped[row.reason] = skipped.get(row.reason, 0) + 1
     known = [row for row in rows if row.error is not None]
-    by_quantity = _by(known, lambda row: str(row.quantity))
+    by_quantity = grouped(known, lambda row: str(row.quantity))
     return ErrorGroup(
         name=name,
         scored=len(known),
@@ -132,7 +132,8 @@ def _group(name: tuple[str, ...], rows: Sequence[Scored]) -> ErrorGroup:
 Key = TypeVar("Key", bound=Hashable)
 
 
-def _by(rows: Iterable[Scored], key: Callable[[Scored], Key]) -> dict[Key, list[Scored]]:
+def grouped(rows: Iterable[Scored], key: Callable[[Scored], Key]) -> dict[Key, list[Scored]]:
+    """``rows`` by ``key``, in the order in which keys first come."""
     found: dict[Key, list[Scored]] = {}
     for row in rows:
         found.setdefault(key(row), []).append(row)
@@ -143,7 +144,7 @@ def left_open(rows: Iterable[Scored]) -> list[tuple[str, str, LeftOpen]]:
     """Of rows whose publishers leave open how they were measured, by source and quantity: how
     predictions under each plausible way compare."""
     kept = [row for row in rows if row.ways and row.measured is not None]
-    by = _by(kept, lambda row: (" ".join(source(row)), str(row.quantity), tuple(row.ways)))
+    by = grouped(kept, lambda row: (" ".join(source(row)), str(row.quantity), tuple(row.ways)))
     return [
         (name, quantity, compared([(row.measured or 0.0, row.ways) for row in members]))
         for (name, quantity, _), members in by.items()

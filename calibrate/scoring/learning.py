@@ -50,6 +50,7 @@ BEFORE: Mapping[str, tuple[float, str]] = {
     "admission at a rate": (0.10, "arrival law and order of admission"),
     "lengths": (0.40, "spread of lengths of which the mean is known"),
     "lengths, rates": (0.10, "the same: only the mean matters to throughput"),
+    "open client": (0.50, "nine of ten measurements within the range of the plausible ways"),
     "arrivals": (0.05, "500 Poisson arrivals take 4 to 5 % more or less time than on average"),
     "tail": (0.15, "percentiles come of few requests"),
     "gaps": (0.15, "what a client calls a gap"),
@@ -80,10 +81,16 @@ def sample(rows: Sequence[Scored]) -> Sample:
     known = [row for row in rows if row.error is not None and row.causes and row.source]
     return Sample(
         np.array([np.log(float(row.measured or 0) / float(row.predicted or 0)) for row in known]),
-        np.array([[row.causes.get(name, 0.0) ** 2 for name in CAUSES] for row in known]),
+        np.array([[_weight(row, name) ** 2 for name in CAUSES] for row in known]),
         np.array([row.source for row in known]),
         np.array([f"{row.source}, {row.quantity}" for row in known]),
     )
+
+
+def _weight(row: Scored, cause: str) -> float:
+    """The weight of a cause on the side on which the measurement lies."""
+    larger = float(row.measured or 0) > float(row.predicted or 0)
+    return row.causes_of_side[larger].get(cause, 0.0)
 
 
 def learn(rows: Sample) -> Spreads:

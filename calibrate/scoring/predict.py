@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -40,6 +41,9 @@ class Case:
     engine: str
     reason: str
 
+
+OPEN_CLIENT = "open client"
+"""The cause (``sim.metrics.bands``) that is as far as the plausible ways of measuring differ."""
 
 Band = tuple[float, float]
 """The least and the largest value that a band holds."""
@@ -91,9 +95,23 @@ class Scored:
         if self.predicted is None or not self.causes:
             return None
         spreads = learnt().for_source(self.source)
-        spread = spread_of(self.causes, spreads)
-        half, ninety = (band(self.predicted, k * spread) for k in (spreads.half, spreads.ninety))
+        down, up = (spread_of(causes, spreads) for causes in self.causes_of_side)
+        half, ninety = (
+            (band(self.predicted, k * down)[0], band(self.predicted, k * up)[1])
+            for k in (spreads.half, spreads.ninety)
+        )
         return half, ninety
+
+    @property
+    def causes_of_side(self) -> tuple[Mapping[str, float], Mapping[str, float]]:
+        """The causes that make a measurement smaller than its prediction, and larger: how far the
+        plausible ways of measuring reach differs."""
+        if not self.ways or not self.predicted:
+            return self.causes, self.causes
+        ends = min(self.ways.values()), max(self.ways.values())
+        reach = math.log(self.predicted / ends[0]), math.log(ends[1] / self.predicted)
+        down, up = (dict(self.causes) | {OPEN_CLIENT: max(0.0, each)} for each in reach)
+        return down, up
 
 
 def case(row: Row) -> Case:

@@ -32,6 +32,10 @@ def score(
             help="Learn the spreads behind bands from these rows, and write them to this file."
         ),
     ] = None,
+    trust: Annotated[
+        Path | None,
+        typer.Option(help="Write a page on how far to trust predictions, in Markdown."),
+    ] = None,
     jobs: Jobs = -1,
     model: Annotated[
         str | None,
@@ -52,6 +56,7 @@ def score(
         from calibrate.scoring.document import to_document
         from calibrate.scoring.report import markdown
         from calibrate.scoring.spreads_file import spreads_yaml
+        from calibrate.scoring.trust_page import trust_page
         from sim.catalog.spreads import learnt
         from sim.commands.output import progress
         from sim.terminal.console import stdout
@@ -64,6 +69,8 @@ def score(
             learnt.cache_clear()
         if page is not None:
             _write(page, markdown(rows))
+        if trust is not None:
+            _write(trust, trust_page(rows))
         if as_json:
             typer.echo(json.dumps(to_document(rows), allow_nan=False))
         else:

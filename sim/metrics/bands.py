@@ -53,6 +53,7 @@ CAUSES: Mapping[str, ErrorCause] = {
     ),
     "lengths": ErrorCause("traffic", "lengths of which only the mean is known: latencies"),
     "lengths, rates": ErrorCause("traffic", "lengths of which only the mean is known: throughput"),
+    "open client": ErrorCause("traffic", "how requests were sent: the range of plausible ways"),
     "arrivals": ErrorCause("traffic", "chance in arrivals, and how long the last answers take"),
     "tail": ErrorCause("schedule", "percentiles of 90 and more"),
     "gaps": ErrorCause("schedule", "single gaps between tokens"),

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from sim.planning.fleet.launch import launch_commands
 from sim.planning.fleet.layouts import Candidate, Rejected, layouts, screen
 from sim.planning.fleet.plan_document import document
 from sim.planning.fleet.sizing import Confirmed, FleetEnds, Sized
+from sim.planning.fleet.worth import worth
 from sim.planning.load.find import Finder
 from sim.planning.load.lasting import lasting
 from sim.planning.load.loads import traffic_of
@@ -198,14 +200,14 @@ def test_a_rank_is_sure_unless_errors_against_each_other_could_turn_it() -> None
     second = fleet_of("second", replicas=1, price=4.5)
     third = fleet_of("third", replicas=2, price=3.0)
     fourth = fleet_of("fourth", replicas=6, price=1.02)
-    near = Rejected(Candidate("near", 1, None), "bound", "", 6.0, unsimulated=True)
+    near = Rejected(Candidate("near", 1, None), "bound", "", 5.9, unsimulated=True)
     far = Rejected(Candidate("far", 1, None), "bound", "", 6.5, unsimulated=True)
     found = bands(
         SimpleNamespace(
             best=(first, second),
             sized=tuple(each.sized for each in (first, second, third, fourth)),
             ends=(
-                FleetEnds(0.2, 3, 5, False),
+                FleetEnds(0.2, 3, 5, False, holds_at_half=False),
                 FleetEnds(0.0, 1, 1, True),
                 FleetEnds(0.2, 2, 2, True),
                 FleetEnds(0.25, 5, None, False),
@@ -213,7 +215,7 @@ def test_a_rank_is_sure_unless_errors_against_each_other_could_turn_it() -> None
             rejected=(near, far),
         )  # type: ignore[arg-type]
     )
-    # the first costs up to 5.0; the second 4.5; the third 6.0; the fourth at least 5.1; near 4.8
+    # the first costs up to 5.0; the second 4.5; the third 6.0; the fourth at least 5.1; near 4.9
     assert (found[0].replicas, found[0].cost) == ((3, 5), (3.0, 5.0))
     assert found[0].rivals == ("#2 1 x second", "1 x near (not simulated)")
     assert not found[0].survives
@@ -221,6 +223,18 @@ def test_a_rank_is_sure_unless_errors_against_each_other_could_turn_it() -> None
     assert (found[1].replicas, found[1].rivals) == ((1, 1), ())
     assert found[1].survives
     assert found[1].holds_if_slower
+    assert (found[0].trust, found[1].trust) == ("a guess", "sure")
+    assert replace(found[0], holds_at_half=True).trust == "likely"
+
+
+def test_what_narrows_the_band_most_is_worth_measuring_first() -> None:
+    found = worth({"kernels": 0.1, "links": 0.4, "run": 0.1})
+    assert found is not None
+    assert found["parts"][0]["part"] == "links"
+    assert found["parts"][0]["error"] < 0.16
+    assert found["error"] > 0.4
+    assert "fleet.0.link" in found["text"]
+    assert worth({}) is None
 
 
 def test_a_token_costs_what_the_fleet_costs_while_it_serves_the_rate() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from calibrate.scoring.learning import BEFORE, learn, sample, sources_of_causes,
 from calibrate.scoring.predict import Scored, case
 from calibrate.scoring.predict import score as predict
 from calibrate.scoring.spreads_file import spreads_yaml
+from calibrate.scoring.trust_page import trust_page
 from sim.catalog.spreads import Spreads, learnt
 from sim.errors import UsageError
 from sim.metrics.bands import CAUSES, spread_of
@@ -119,3 +121,22 @@ def test_a_client_that_is_not_described_widens_the_time_to_first_token() -> None
     rows = predict([row(metric="ttft_mean", n_requests=cell) for cell in ("40", "")], jobs=1)
     assert "admission" in rows[0].causes
     assert "open admission" in rows[1].causes
+
+
+def test_plausible_ways_of_measuring_reach_to_their_side_only() -> None:
+    known = scored("Phi-4", 0.0)
+    open_ = replace(known, ways={"one": 1.0, "other": 3.0})
+    (_, (low, high)), (_, (lowest, highest)) = known.bands or (), open_.bands or ()
+    assert lowest == pytest.approx(low)
+    assert highest > 1.5 * high
+
+
+def test_the_page_says_what_to_do_with_each_kind() -> None:
+    held = [scored("Phi-4", 0.01) for _ in range(10)]
+    missed = [scored("Mistral-7B", 3.0, engine="sglang") for _ in range(10)]
+    missed = [replace(each, engine="sglang") for each in missed]
+    page = trust_page([*held, *missed])
+    assert "**vllm, h100-sxm, closed loop**: TPOT good to plan with" in page
+    assert "**sglang, h100-sxm, closed loop**: TPOT measure before you rely on it" in page
+    assert "1 of 2 hold less than 80 % of their measurements." in page
+    assert "| all | 20 | 50 | 50 | ██████████░░░░░░░░░░ |" in page

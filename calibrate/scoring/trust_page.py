@@ -1,0 +1,186 @@
+"""Writes the page "How far to trust this": whether bands held, where they did not, and a sentence a
+reader can act on for each engine, GPU and kind of measurement. Markdown, regenerated whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import date
+from importlib.metadata import version
+
+from calibrate.scoring.errors import (
+    QUANTITIES,
+    Coverage,
+    coverage,
+    grouped,
+    kind,
+    source,
+)
+from calibrate.scoring.predict import Scored
+from calibrate.scoring.report import TITLES
+from sim.catalog.spreads import learnt
+from sim.metrics.bands import CAUSES
+
+FEW = 10
+"""Measurements of fewer rows say little of a coverage."""
+
+BAR = 20
+"""Characters of a bar that stands for all measurements."""
+
+WORST = 12
+"""Rows named at the end: the farthest outside their bands."""
+
+NARROW, WIDE = 20.0, 60.0
+"""Half-widths in %: to plan with, and to compare alternatives with at most."""
+
+LOW = 80.0
+"""Share of measurements in the 90 % band below which it was too narrow, in %."""
+
+
+def trust_page(rows: Sequence[Scored]) -> str:
+    """The page."""
+    known = [row for row in rows if row.bands is not None]
+    parts = [
+        "# How far to trust this",
+        f"Made by `make validation` with infersim {version('infersim')} on "
+        f"{date.today():%Y-%m-%d}, from {len(known):,} published figures. A 90 % band is meant to "
+        "hold nine of ten measurements, a 50 % band five of ten. Each measurement is judged by "
+        "bands that were learnt without its source (engine, GPU and model), so that what is said "
+        "here is what to expect of a source that nobody has measured. Widths are half of the "
+        "median 90 % band, in percent of the prediction.",
+        "## Do the bands hold?",
+        _table(("of",), known, lambda row: (TITLES[str(row.quantity)],), bars=True),
+        "## By engine, GPU and kind of measurement",
+        _sentences(known),
+        "## Groups of ten and more whose 90 % band was too narrow",
+        _too_narrow(known),
+        "## Farthest outside their bands",
+        _worst(known),
+        "## What the bands are made of",
+        f"Spreads are scales of the logarithm of measured over predicted: {learnt().origin}.",
+        _spreads(),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _held(rows: Sequence[Scored]) -> Coverage:
+    found = coverage(rows)
+    assert found is not None, "only rows with bands are asked for"
+    return found
+
+
+def _bar(share: float) -> str:
+    """A share (in %) as a bar."""
+    full = round(share / 100 * BAR)
+    return "█" * full + "░" * (BAR - full)
+
+
+def _table(
+    names: tuple[str, ...],
+    rows: Sequence[Scored],
+    key: Callable[[Scored], tuple[str, ...]],
+    *,
+    bars: bool = False,
+) -> str:
+    head = (*names, "rows", "in 50 %", "in 90 %", *(("in 90 %, drawn",) if bars else ()), "± 90")
+    lines = [_line(head), _line(["---"] * len(head))]
+    groups = {("all",): list(rows)} | grouped(rows, key) if bars else grouped(rows, key)
+    for name, members in groups.items():
+        found = _held(members)
+        shares = (f"{found.covered50:.0f}", f"{found.covered90:.0f}")
+        drawn = (_bar(found.covered90),) if bars else ()
+        lines.append(
+            _line((*name, f"{len(members):,}", *shares, *drawn, f"{found.half_width90:.0f}"))
+        )
+    return "\n".join(lines)
+
+
+def _sentences(rows: Sequence[Scored]) -> str:
+    lines = []
+    for name, members in sorted(grouped(rows, _where).items()):
+        told = []
+        for quantity in QUANTITIES:
+            of_it = [row for row in members if row.quantity == quantity]
+            if of_it:
+                told.append(_sentence(TITLES[quantity], of_it))
+        lines.append(f"- **{', '.join(name)}**: {'; '.join(told)}.")
+    return "\n".join(lines)
+
+
+def _where(row: Scored) -> tuple[str, ...]:
+    """Preset, GPU and kind of measurement."""
+    assert row.known is not None
+    return (row.engine, row.known.gpu, kind(row)[0].partition(",")[0])
+
+
+def _sentence(name: str, rows: Sequence[Scored]) -> str:
+    """What to do with the predictions of one quantity."""
+    found = _held(rows)
+    width = f"± {found.half_width90:.0f} %" if found.half_width90 < 1000 else "no usable band"
+    if found.covered90 < LOW:
+        use = "measure before you rely on it"
+    elif found.half_width90 <= NARROW:
+        use = "good to plan with"
+    elif found.half_width90 <= WIDE:
+        use = "good to compare alternatives, with headroom to plan"
+    else:
+        use = "an order of magnitude"
+    return f"{name} {use} ({width}, {found.covered90:.0f} % of {len(rows):,} held)"
+
+
+def _too_narrow(rows: Sequence[Scored]) -> str:
+    large = {
+        name: members
+        for name, members in grouped(rows, lambda row: (*source(row), str(row.quantity))).items()
+        if len(members) >= FEW
+    }
+    narrow = {name: each for name, each in large.items() if _held(each).covered90 < LOW}
+    lines = [
+        f"- {' '.join(part for part in name if part)}: {_held(members).covered90:.0f} % of "
+        f"{len(members):,} in the band (± {_held(members).half_width90:.0f} %)"
+        for name, members in narrow.items()
+    ]
+    first = f"{len(narrow)} of {len(large)} hold less than {LOW:.0f} % of their measurements."
+    return "\n".join([first, "", *lines]) if lines else first
+
+
+def _worst(rows: Sequence[Scored]) -> str:
+    def outside(row: Scored) -> float:
+        assert row.bands is not None
+        low, high = row.bands[1]
+        value = float(row.measured or 0.0)
+        return max(value / high, low / value)
+
+    head = ("row", "engine", "model", "metric", "measured / predicted", "90 % band / predicted")
+    lines = [_line(head), _line(["---"] * len(head))]
+    for row in sorted(rows, key=outside, reverse=True)[:WORST]:
+        assert row.bands is not None
+        assert row.predicted is not None
+        low, high = (each / row.predicted for each in row.bands[1])
+        published = row.row
+        lines.append(
+            _line(
+                (
+                    f"{published.file}:{published.line}",
+                    row.engine,
+                    published["model"],
+                    published["metric"].split("(")[0],
+                    f"{float(row.measured or 0) / row.predicted:.2g}",
+                    f"{low:.2g} to {high:.2g}",
+                )
+            )
+        )
+    return "\n".join(lines)
+
+
+def _spreads() -> str:
+    found = learnt()
+    head = ("part", "cause", "spread", "sources")
+    lines = [_line(head), _line(["---"] * len(head))]
+    for name, cause in CAUSES.items():
+        spread, sources = found.everything.of[name], found.sources[name]
+        lines.append(_line((cause.part, cause.title, f"{spread:.2f}", str(sources))))
+    return "\n".join(lines)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

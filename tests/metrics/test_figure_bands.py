@@ -1,0 +1,61 @@
+"""Bands around the figures of a run: what they are made of, and where they reach an overload."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.metrics.bands import half_of, without
+from sim.metrics.figure_bands import CHANCE, figure_bands
+from sim.scenario import load_scenario
+from sim.simulation import simulate
+
+CHAT = load_scenario("scenarios/chat.yaml").override({"run.requests": 400, "run.warmup": 0})
+
+
+def test_every_headline_figure_has_bands_with_named_parts() -> None:
+    result = simulate(CHAT.override({"run.requests": 1500}))
+    found = figure_bands(result.record, result.summary, None)
+    assert found is not None
+    figures = found["figures"]
+    wanted = ("mean_ttft_ms", "p99_tpot_ms", "mean_e2el_ms", "output_throughput", "capacity")
+    assert {*wanted, "usd_per_million_output_tokens"} <= set(figures)
+    for key in wanted[:-1]:
+        (low, high), (least, most) = figures[key]["band50"], figures[key]["band90"]
+        assert least < low < result.summary[key] < high < most, key
+    assert {"kernels", "engine", "run"} <= set(figures["mean_tpot_ms"]["parts"])
+    assert figures["p99_ttft_ms"]["parts"][CHANCE] > 0
+    assert CHANCE not in figures["mean_ttft_ms"]["parts"]
+    assert "With a chance of 90 %" in found["text"]
+
+
+def test_a_token_costs_more_where_fewer_are_served() -> None:
+    result = simulate(CHAT)
+    found = figure_bands(result.record, result.summary, None)
+    assert found is not None
+    rate, cost = (
+        found["figures"][key]["band90"]
+        for key in ("output_throughput", "usd_per_million_output_tokens")
+    )
+    products = [low * high for low, high in zip(rate, reversed(cost), strict=True)]
+    assert products[0] == pytest.approx(products[1])
+
+
+def test_near_saturation_the_band_reaches_the_overload() -> None:
+    asked = CHAT.override({"workload.arrivals.rate": 27, "run.requests": 4000})
+    result = simulate(asked)
+    assert result.summary["infersim"]["bands"] is None  # only what is shown has them
+    found = result.bands
+    assert found is not None
+    assert found["figures"]["p99_ttft_ms"]["band90"][1] is None
+    assert found["figures"]["p99_ttft_ms"]["band50"][1] is not None
+    assert "an overload" in found["text"]
+    calm = simulate(CHAT.override({"workload.arrivals.rate": 2})).bands
+    assert calm is not None
+    assert calm["figures"]["p99_ttft_ms"]["band90"][1] is not None
+
+
+def test_parts_of_a_band_add_up_in_squares_of_logarithms() -> None:
+    band = simulate(CHAT).summary["infersim"]["error_band"]
+    assert without(band["parts"], "") == pytest.approx(band["throughput"])
+    assert half_of(band["throughput"]) == pytest.approx(band["half"])
+    assert without(band["parts"], "kernels") < band["throughput"]
