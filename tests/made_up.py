@@ -254,6 +254,7 @@ def fleet_plan() -> Document:
             }
             for layout, cost, ttft, tpot in rows
         ],
+        "worth": None,
         "whole_runs": "No published run of vllm was compared with its prediction.",
         "rejected": [rejected | {"text": "the weights need 141 GB, one GPU has 48"}],
     }
@@ -298,6 +299,9 @@ def _fleet(rank: int, layout: str, cost: float, ttft: float, tpot: float) -> dic
         "joules_per_output_token": 0.4,
         "error_band": {
             "error": 0.06,
+            "half": 0.02,
+            "trust": "sure" if rank > 1 else "likely",
+            "parts": {"kernels": 0.05, "run": 0.03},
             "replicas": [8, 9],
             "usd_per_hour": [cost, cost * 9 / 8],
             "holds_if_slower": rank > 1,

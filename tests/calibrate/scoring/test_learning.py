@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibrate.scoring.conditions import ROUNDS_ASSUMED, conditions
+from calibrate.scoring.conditions import conditions
 from calibrate.scoring.document import to_document
 from calibrate.scoring.errors import coverage
 from calibrate.scoring.learning import BEFORE, learn, sample, sources_of_causes, without_each
-from calibrate.scoring.predict import Scored, case
+from calibrate.scoring.predict import Scored
 from calibrate.scoring.predict import score as predict
 from calibrate.scoring.spreads_file import spreads_yaml
 from calibrate.scoring.trust_page import trust_page
@@ -114,13 +114,12 @@ def test_rows_carry_their_bands_and_groups_their_coverage() -> None:
 
 
 def test_a_client_that_is_not_described_widens_the_time_to_first_token() -> None:
-    stated, open_ = (case(row(n_requests=cell)).known for cell in ("40", ""))
-    assert stated is not None
-    assert open_ is not None
-    assert ROUNDS_ASSUMED in open_.assumed
-    rows = predict([row(metric="ttft_mean", n_requests=cell) for cell in ("40", "")], jobs=1)
+    cells = ("10 x conc", "not stated row by row")
+    rows = predict([row(metric="ttft_mean", n_requests=cell) for cell in cells], jobs=1)
     assert "admission" in rows[0].causes
+    assert not rows[0].ways
     assert "open admission" in rows[1].causes
+    assert rows[1].ways
 
 
 def test_plausible_ways_of_measuring_reach_to_their_side_only() -> None:
