@@ -143,7 +143,7 @@ def dying(original, point, calls):
         return original(self, target)
     return renamed
 
-for point in range(1, 13):
+for point in range(1, 14):
     child = os.fork()
     if child == 0:
         calls = []
@@ -163,11 +163,13 @@ def test_a_kill_before_any_file_has_its_name_is_survived() -> None:
         check=True,
     )
     codes = [int(line) for line in done.stdout.splitlines() if line.lstrip("-").isdigit()]
-    # three files, then the directory itself, six results, the last word of the manifest
-    assert codes == [-signal.SIGKILL] * 11 + [0]
-    assert [Path(f"out{point}").exists() for point in range(1, 13)] == [False] * 4 + [True] * 8
-    assert [status(Path(f"out{point}")) for point in range(5, 13)] == ["incomplete"] * 7 + [
-        "complete"
+    # three files, then the directory itself, six results, the last word of the manifest, and the
+    # summary again with its bands
+    assert codes == [-signal.SIGKILL] * 12 + [0]
+    assert [Path(f"out{point}").exists() for point in range(1, 14)] == [False] * 4 + [True] * 9
+    assert [status(Path(f"out{point}")) for point in range(5, 14)] == ["incomplete"] * 7 + [
+        "complete",
+        "complete",
     ]
     assert {path.name for path in Path("out11").iterdir()} >= TABLES
 
