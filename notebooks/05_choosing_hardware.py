@@ -355,8 +355,8 @@ what narrows the band most.
 """)
 
 # %% [markdown]
-# How much slower may things be, before fewer than 95 % of requests are within the limits at
-# 30 requests/s?
+# How much slower may things be, before fewer than 95 % of requests are within the
+# limits at 30 requests/s?
 
 # %%
 rows = []
