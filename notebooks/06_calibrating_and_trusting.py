@@ -404,6 +404,7 @@ bars = [
 ]  # fmt: skip
 COLOURS = {"throughput": theme.GREEN, "TPOT": theme.VERMILLION, "ITL": theme.VERMILLION,
            "TTFT": theme.BLUE, "E2EL": theme.PURPLE}  # fmt: skip
+kinds = kinds[kinds["of"].isin(COLOURS)]
 order = {name: place for place, name in enumerate(COLOURS)}
 for row in sorted(kinds.to_dict("records"), key=lambda row: (order[row["of"]], row["median"])):
     bars.append((f"{row['of']}: {row['kind']}", row["median"], row["p90"], COLOURS[row["of"]]))
