@@ -147,8 +147,9 @@ class Scenario(LimitedSection):
         """An engine batches by its own rule, unless something is asked for that only another one's
         can do."""
         knobs, kv = data.get("scheduler") or {}, data.get("kv_cache") or {}
-        pools = data.get("fleet")
-        found = (knobs, kv, *(pools if isinstance(pools, list) else ()))
+        fleet = data.get("fleet")
+        pools = fleet if isinstance(fleet, list) else []
+        found = (knobs, kv, *pools)
         if not all(isinstance(each, Mapping) for each in found) or knobs.get("policy"):
             return data
         try:
@@ -158,7 +159,7 @@ class Scenario(LimitedSection):
             return data  # which is said of the key itself
         of_another = RULES[VllmRule.name].knobs & knobs.keys()
         whole = kv.get("allocator") or PagedAllocator.name
-        stages = any(pool.get("pipeline_parallel") not in (None, 1) for pool in pools or ())
+        stages = any(pool.get("pipeline_parallel") not in (None, 1) for pool in pools)
         batching = knobs.get("batching") or ChunkedPrefill.name
         if rule not in RULES or of_another or stages or batching != ChunkedPrefill.name:
             return data

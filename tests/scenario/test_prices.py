@@ -38,7 +38,9 @@ class TestCatalogue:
     def test_the_data_say_what_the_source_says_and_no_more(self, name: str) -> None:
         price = catalog.gpu(name).price
         source = catalog.gpu(name).sources["price_per_hour"]
-        assert price is not None
+        if price is None:
+            assert source.startswith("No list price")
+            return
         assert price.provider is not None
         assert price.date is not None
         assert price.provider in source
