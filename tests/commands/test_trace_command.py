@@ -89,6 +89,8 @@ def test_describe_as_json_by_hand(tmp_path: Path) -> None:
         "output_tokens": {"mean": 30.0, "p50": 20.0, "p90": 52.0, "p99": 59.2, "max": 60},
         "length_correlation": pytest.approx(50 / np.sqrt(2 * 1400)),
         "prefix_reuse": None,
+        "prefix_block_tokens": None,
+        "prefix_hits": None,
         "sessions": None,
         "skipped": {},
     }

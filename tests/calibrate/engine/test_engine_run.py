@@ -289,7 +289,7 @@ def test_the_run_directory_is_that_of_a_simulated_run_and_more(path, device, tmp
     assert (manifest["kind"], manifest["status"]) == ("observed", "complete")
     assert manifest["device"]["details"]["torch"] == torch.__version__
     summary = json.loads((made / "summary.json").read_text())
-    inner = ("time_by_operator", "operators", "bound_by", "memory", "cost", "energy")
+    inner = ("time_by_operator", "operators", "bound_by", "memory", "cost", "energy", "error_band")
     skipped = tuple(f"infersim.{name}." for name in inner)
     theirs = {key for key in keys(simulated.summary) if not key.startswith(skipped)}
     assert theirs - keys(summary) == set()

@@ -187,7 +187,7 @@ def test_what_a_benchmark_does_not_tell_is_null(tmp_path: Path) -> None:
 def test_what_is_unknown_is_nowhere_a_key_less(tmp_path: Path) -> None:
     result, made = bring_in("log", log(tmp_path), tmp_path / "run")
     simulated = sim.simulate(sim.load_scenario(made / "scenario.yaml"))
-    inner = ("time_by_operator", "operators", "bound_by", "memory", "energy")
+    inner = ("time_by_operator", "operators", "bound_by", "memory", "energy", "error_band")
     ignored = tuple(f"infersim.{name}." for name in inner)
     theirs = {key for key in keys(simulated.summary) if not key.startswith(ignored)}
     assert theirs - keys(result.summary) == set()
