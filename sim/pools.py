@@ -23,7 +23,7 @@ from sim.memory.stateful import StatefulAllocator
 from sim.memory.windowed import WindowedAllocator
 from sim.scenario import Scenario
 from sim.scenario.pools import PoolSettings
-from sim.schedulers import POLICIES, Limits, Scheduler, make_scheduler
+from sim.schedulers import POLICIES, RULES, Limits, Scheduler, make_scheduler
 from sim.schedulers.continuous import CADENCE
 from sim.specs.engine import EngineSpec
 from sim.specs.gpu import GpuSpec
@@ -210,8 +210,11 @@ def _check_caching(pool: PoolSettings, deployment: Deployment, memory: Capacity)
         raise UsageError(f"{where}a prefix cache needs blocks; allocator {kv.allocator} has none")
     if batching in POLICIES and POLICIES[batching].shape.whole:
         raise UsageError(f"{where}batching {batching} starts every prompt at its beginning")
-    if pool.scheduler.policy == "sglang":
-        raise UsageError(f"{where}SGLang's radix tree is not modelled yet; use policy vllm")
+    if not RULES[pool.scheduler.rule].finds_prefixes:
+        raise UsageError(
+            f"{where}only vLLM's is modelled, and it goes with `scheduler.policy: vllm`, not "
+            f"{pool.scheduler.rule}"
+        )
     if memory.windowed or memory.state_blocks:
         kind = "windows" if memory.windowed else "a state"
         raise UsageError(

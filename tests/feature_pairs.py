@@ -198,7 +198,7 @@ UNCACHED = {
     "contiguous": "needs blocks",
     "windows": "not modelled yet for models with windows",
     "chunks": "not modelled yet for models with windows",
-    **dict.fromkeys(OWN_RULES[:2], "radix tree is not modelled yet"),
+    **dict.fromkeys(OWN_RULES, "goes with `scheduler.policy: vllm`"),
     "linear": "not modelled yet for models with a state",
     "mamba": "not modelled yet for models with a state",
 }

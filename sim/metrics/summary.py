@@ -32,6 +32,7 @@ from sim.metrics.percentiles import describe, describe_gaps
 from sim.metrics.pipelines import pipeline, standing
 from sim.metrics.pools import PoolRun, combined, mean, names
 from sim.metrics.precision import asked_in, precision
+from sim.metrics.prefix_hits import prefix_cache
 from sim.metrics.reach import with_reach
 from sim.metrics.rejection import rejection
 from sim.metrics.run_record import Floats, RunRecord
@@ -104,7 +105,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         "kv_cache": _kv_cache(run),
         "memory": combined([_memory(pool) for pool in pools]),
         "batch": _batch(run),
-        **_prefix_cache(run),
+        **prefix_cache(run),
         "preemptions": int(run.plans["preemptions"].sum()),
         "resumptions": None if accounts is None else accounts.resumptions,
         "utilisation": _utilisation(run),
@@ -240,20 +241,6 @@ def _kv_cache(run: RunRecord) -> dict[str, Any]:
         "peak_reserved": max(each.peak_reserved for each in taken),
         "fragmentation": max(0.0, 1 - used / reserved) if reserved > 0 else 0.0,
     }
-
-
-def _prefix_cache(run: RunRecord) -> dict[str, Any]:
-    """What the prefix caches found, in tokens of all prompts admitted; nothing without any."""
-    parts = [part for part in run.parts if part.pool.settings.kv_cache.enable_prefix_caching]
-    if not parts:
-        return {}
-    asked = sum(
-        int(part.requests["prompt_tokens"][~np.isnan(part.requests["scheduled"])].sum())
-        for part in parts
-    )
-    found = sum(int(part.found.sum()) for part in parts)
-    rate = found / asked if asked else None
-    return {"prefix_cache": {"queries": asked, "hits": found, "hit_rate": rate}}
 
 
 def _size(pool: PreparedPool) -> dict[str, float]:

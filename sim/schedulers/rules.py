@@ -34,6 +34,9 @@ class EngineRule(ABC):
     in_pages: ClassVar[bool] = False
     """Whether it counts free blocks, so that there must be some."""
 
+    finds_prefixes: ClassVar[bool] = False
+    """Whether it goes with vLLM's prefix cache; engines of other rules have caches of their own."""
+
     knobs: ClassVar[frozenset[str]] = frozenset()
     """The keys of ``scheduler`` that it reads and not every rule does."""
 
@@ -49,6 +52,7 @@ class VllmRule(EngineRule):
 
     name = "vllm"
     about = "decodes first, and prompts in what is left of the tokens"
+    finds_prefixes = True
     knobs = frozenset({"long_prefill_token_threshold", "scheduler_reserve_full_isl", CADENCE})
 
     @staticmethod
