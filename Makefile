@@ -1,10 +1,13 @@
 # make run     create the environment, install, and predict the first scenario
-# make test    install what the tests need and run them
-# make check   the tests, and format, lint, strict types and import contracts
+# make test    install what the tests need and run them, all but the slow ones
+# make slow    run the slow ones, which tests/slow.py lists
+# make thorough  three of half a minute and more, and pairs of features that repeat much of others
+# make check   all tests but those, and format, lint, strict types and import contracts
 # make bench   how fast the simulator is, as one JSON line; with MILLION=1 also the memory that a
 #              million requests take
 # make notebooks   run the notebooks and write what GitHub shows of them (needs Chromium)
-# make validation  calibrate/VALIDATION.md and TRUST.md anew, from the published measurements in MEASURED
+# make validation  calibrate/VALIDATION.md and TRUST.md anew, from the published measurements in MEASURED,
+#              and runs/trust.html: the bands drawn, with every measurement
 # make bands       sim/catalog/spreads.yaml anew, from the same: how far predictions are usually off
 
 PYTHON ?= python3
@@ -14,18 +17,18 @@ MEASURED ?= ../shared/data/measured
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: run test check lint bench notebooks validation bands format browser clean
+.PHONY: run test thorough slow check lint bench notebooks validation bands format browser clean
 
 run: $(VENV)/installed
 	$(BIN)/infersim run scenarios/chat.yaml
 
 # The tests start the command hundreds of times: with bytecode it is compiled once, wherever that is
 # switched off. A worker that has nothing left to do takes half of what is left to another one.
-test: export PYTHONDONTWRITEBYTECODE :=
-test: $(VENV)/installed-dev browser
-	$(BIN)/python -m pytest -n auto --dist worksteal -q
+test slow thorough: export PYTHONDONTWRITEBYTECODE :=
+test slow thorough: $(VENV)/installed-dev browser
+	$(BIN)/python -m pytest -n auto --dist worksteal -q -m "$(if $(filter test,$@),not slow and not thorough,$@)"
 
-check: lint test
+check: lint test slow
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
@@ -42,7 +45,7 @@ notebooks: $(VENV)/installed-dev browser
 validation: $(VENV)/installed
 	$(BIN)/infersim score $(wildcard $(MEASURED)/*.csv) $(patsubst %/requests.jsonl,%,\
 		$(wildcard $(MEASURED)/*/requests.jsonl)) --output calibrate/VALIDATION.md \
-		--trust calibrate/TRUST.md
+		--trust calibrate/TRUST.md --trust runs/trust.html
 
 bands: $(VENV)/installed
 	$(BIN)/infersim score $(wildcard $(MEASURED)/*.csv) --learn-bands sim/catalog/spreads.yaml

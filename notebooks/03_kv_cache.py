@@ -20,6 +20,7 @@ from reports.frame import theme
 from sim import catalog
 from sim.cost import Deployment
 from sim.memory.capacity import capacity
+from sim.planning.analysis import fit_document
 from sim.terminal.analysis import fit_view
 
 # %% [markdown]
@@ -89,7 +90,8 @@ settings = {
 deployment = Deployment(new, catalog.gpu("h100-sxm"), vllm)
 memory = capacity(deployment, **settings)
 console = Console(width=88, force_jupyter=False, force_terminal=False)
-console.print(fit_view(deployment, memory, 8192))
+document = fit_document(deployment, lambda each: capacity(each, **settings), 8192)
+console.print(fit_view(deployment, memory, 8192, document))
 
 # %%
 left = memory.memory * 0.9 - memory.weights - memory.activations - memory.reserve

@@ -1,16 +1,16 @@
 # %% [markdown]
 # # 5. Choosing hardware
 #
-# From a question to a fleet. The question here:
+# This notebook goes from a question to a fleet. The question:
 #
-# > A chat assistant on Llama 3.1 8B. In the busiest hour 30 requests come per second. Of
-# > these 95 % shall see their first token within half a second, and the further ones
-# > every 15 ms on average over their answer. What do we rent, and what does a token cost?
+# > A chat assistant runs on Llama 3.1 8B. In the busiest hour 30 requests arrive per
+# > second. 95 % of them must see their first token within half a second, and the other
+# > tokens every 15 ms on average. What do we rent, and what does a token cost?
 #
-# Each section below answers a part of it, the cheap ones first: memory, arithmetic, one
-# simulated replica, whole fleets, and how far to trust the order in which they come out:
-# if the predicted times are off, and if prices are. The same is done by `infersim fit`,
-# `find` and `plan` on the command line, and by `sim.find` and `sim.plan` in Python.
+# Each section answers a part of it, the cheapest first: memory, arithmetic, one simulated
+# replica, whole fleets. The last ones ask how far to trust the ranking of fleets if the
+# predicted times are off, and if prices are. `infersim fit`, `find` and `plan` do the
+# same on the command line, `sim.find` and `sim.plan` in Python.
 
 # %%
 import math
@@ -49,9 +49,9 @@ assistant = sim.load_scenario(
 # %% [markdown]
 # ## Does it fit?
 #
-# The weights are there once per replica. What is left holds the KV cache, and so decides
-# how many conversations a replica can have at a time. The last column is the engine's own
-# figure: how many requests of the full 8,192 tokens.
+# Each replica holds the weights once. The rest of its memory holds the KV cache, which
+# decides how many conversations a replica can serve at a time. The last column is the
+# figure that engines print: how many requests of the full 8,192 tokens fit.
 
 # %%
 setups = {name: prepare(assistant.override({"fleet.0.gpu": name})) for name in GPUS}
@@ -75,8 +75,7 @@ names = ["USD/h", "TB/s", "GB", "weights", "KV cache", "KV tokens", "full reques
 pd.DataFrame(rows, columns=["GPU", *names]).set_index("GPU")
 
 # %% [markdown]
-# It fits everywhere, if only just on the L4. Where it does not, the answer is not a slow
-# fleet but none:
+# The model fits on every GPU, on the L4 only just. A model that does not fit is refused:
 
 # %%
 assert min(setups, key=lambda name: setups[name].only.capacity.tokens) == "l4"
@@ -89,14 +88,14 @@ Markdown(f"> {refusal}")
 # %% [markdown]
 # ## What could one replica do at best?
 #
-# Still without simulating. Two predicted times bound everything that follows:
+# Two predicted times bound everything that follows, and need no simulation:
 #
 # - a request that has the replica **for itself** is as fast as any can be;
-# - **full batches**, over and over, serve about as many requests per second as can be
-#   served at all.
+# - **full batches**, one after the other, serve about the highest rate that the replica
+#   can serve at all.
 #
-# If the first misses the limits, no number of GPUs helps. The second gives the fewest
-# GPUs and the lowest cost of a token that are possible.
+# If the first misses the SLO, no number of GPUs helps. The second gives the fewest GPUs
+# and the lowest cost of a token that are possible.
 
 # %%
 tpot_limit = assistant.slo.tpot
@@ -136,21 +135,20 @@ cheapest = min(bounds, key=lambda name: bounds[name][2])
 assert close
 assert cheapest in slow
 Markdown(f"""
-Out at once: **{" and ".join(slow)}**. A request that has the replica for itself waits
+**{" and ".join(slow)}** are out at once. A request that has the replica for itself waits
 {" and ".join(f"{bounds[name][0] * 1e3:.0f}" for name in slow)} ms for each token; the limit is
-{tpot_limit * 1e3:.0f} ms, and more GPUs only bring more of the same. On
-**{" and ".join(close)}** a lone request already takes most of the limit, so the SLO allows no
-full batches there. By the last column, USD per million tokens (prompt and answer) in full
-batches, {cheapest} would win, which is out. That column is a bound, not an answer: **the
-cheapest token is not the cheapest token in time.**
+{tpot_limit * 1e3:.0f} ms, and more GPUs of the same kind do not make a token faster. On
+**{" and ".join(close)}** a lone request takes most of the limit, so that the SLO leaves no room
+for full batches. The last column is the cost of a million tokens (prompt and answer) in full
+batches. {cheapest} has the lowest, and is out: **the cheapest token may come too late.**
 """)
 
 # %% [markdown]
 # ## One replica under load: the knee
 #
-# Now the traffic is simulated. `find` looks for the highest load that meets the SLO, and
+# `find` simulates one replica at many loads. It finds the highest that meets the SLO, and
 # draws the latencies around it at the percentile that the SLO asks for, here the 95th.
-# (Its own load is a third of the traffic, as if three replicas shared it.)
+# (The scenario is given a third of the traffic, as if three replicas shared it.)
 
 # %%
 a_third = assistant.override({"workload.arrivals.rate": RATE / 3})
@@ -168,21 +166,21 @@ assert single["load"] < 0.9 * single["saturated"]
 assert single["sure_up_to"] <= single["load"] < single["fails_at"] <= single["fails_for_sure_at"]
 Markdown(f"""
 One H100 holds {single["load"]:.1f} requests/s. With 95 % confidence the SLO is met at
-{single["sure_up_to"]:.1f} and missed at {single["fails_for_sure_at"]:.1f}; between them chance
-decides. What misses it is **{single["first_to_break"].upper()}**. The
-time to first token is far from its limit (p95 {at_best["slo_ttft_ms"]:.0f} ms at the highest load
-that holds), and full batches would serve {single["saturated"]:.1f}. So this replica is bound by
-*speed for each user*, not by capacity: the rest of its capacity can only be sold to users who are
-more patient. The *knee*, where throughput over latency is best, lies at {knee["load"]:.1f}
+{single["sure_up_to"]:.1f} and missed at {single["fails_for_sure_at"]:.1f}; between these two
+chance decides. **{single["first_to_break"].upper()}** breaks first. The time to first token is far
+from its limit (p95 {at_best["slo_ttft_ms"]:.0f} ms at the highest load that holds), and full
+batches would serve {single["saturated"]:.1f} requests/s. So *speed for each user* limits this
+replica, not its capacity: only users with more patience could use the rest. The *knee*, where
+throughput over latency is highest, lies at {knee["load"]:.1f}
 requests/s{" or above" if knee["at_end"] else ""}.
 """)
 
 # %% [markdown]
 # ## Fleets
 #
-# `plan` does that for every candidate, then sizes the fleets behind their router: the
-# smallest that holds 15 % more than the wanted rate. A fleet that cannot be among the
-# three cheapest is left out as soon as that is proven.
+# `plan` does the same for every candidate. Then it simulates fleets behind their router,
+# and takes the smallest that holds 15 % more than the wanted rate. It leaves out a fleet
+# as soon as that fleet cannot be among the three cheapest.
 
 # %%
 plan = sim.plan(assistant, GPUS, tensor_parallel=[1], headroom=HEADROOM, top=3, jobs=1).document()
@@ -212,9 +210,9 @@ names = ["fleet", "USD/h", "USD per M", "TTFT p95", "TPOT p95", "holds up to", "
 pd.DataFrame(rows, columns=["rank", *names]).set_index("rank")
 
 # %% [markdown]
-# Latencies are in ms at 30 requests/s, and a million tokens (prompt and answer) is what
-# the rent buys at that rate. Every fleet that was sized, those behind the first three
-# too, under the load with its headroom:
+# Latencies are in ms at 30 requests/s; the cost of a million tokens (prompt and answer)
+# is the rent over what is served at that rate. The figure shows every fleet that was
+# simulated, under the load with its headroom:
 
 # %%
 plan_pareto.figure(plan, "tpot")
@@ -226,16 +224,16 @@ used = usd_per_million(first["usd_per_hour"], RATE)
 assert used > bound
 assert all(fleet["rate_at_slo"] >= plan["target"] for fleet in fleets)
 Markdown(f"""
-The cheapest is **{first["replicas"]} x {first["gpu"]}** for {first["usd_per_hour"]:.2f} USD/h.
-A million tokens cost {used:.3f} USD, {used / bound:.1f} times the bound of full batches: that
-is what the latency limit, the headroom and whole GPUs cost together. The next one is
-{second["usd_per_hour"] / first["usd_per_hour"] - 1:.0%} more expensive.
+**{first["replicas"]} x {first["gpu"]}** is the cheapest fleet, at {first["usd_per_hour"]:.2f}
+USD/h. A million tokens cost {used:.3f} USD, {used / bound:.1f} times the bound of full batches: the
+SLO, the headroom and the rounding to whole GPUs make the difference. The second fleet costs
+{second["usd_per_hour"] / first["usd_per_hour"] - 1:.0%} more.
 """)
 
 # %% [markdown]
-# ### What binds the others
+# ### Why not the others
 #
-# A plan that only names a winner teaches nothing. Why not the rest?
+# The plan says why each of the other GPUs lost:
 
 
 # %%
@@ -260,21 +258,22 @@ assert {each["gpu"] for each in plan["rejected"] if "missed" in each["reason"]} 
 assert {each["gpu"] for each in plan["rejected"] if "expensive" in each["reason"]} == set(close)
 (slower,) = [point for point in plan["sized"] if point["gpu"] in close]
 Markdown(f"""
-Two kinds of losers, with two kinds of remedies. *Missed at any load*: no number of them will do;
-it takes a faster part, more GPUs for one replica, or fewer bits. *More expensive*: they hold the
-traffic and lose on price, so another price list may change that. Here that is {slower["layout"]},
-of which each replica may take no more than {plan["target"] / slower["replicas"]:.1f} requests/s
-within the limits. The fleets in the table are as small as they can be:
+There are two kinds of losers, with two kinds of remedies. *Missed at any load* means that no number
+of them will do: it takes a faster GPU, more GPUs for one replica, or fewer bits. *More expensive*
+means that they hold the traffic and lose on price, so that another price list may change the order.
+Here that is {slower["layout"]}, of which each replica serves no more than
+{plan["target"] / slower["replicas"]:.1f} requests/s within the SLO. No fleet in the table could be
+smaller:
 {"; ".join(smaller) or "each is of one replica, or its full batches would not do with one fewer"}.
 """)
 
 # %% [markdown]
 # ## How far to trust the order: predicted times
 #
-# The times of iterations are several percent off (notebook 6). What does that do to the
-# load that a replica holds? One could guess: 5 % slower iterations, 5 % less load. `find`
-# does not guess. It searches again, with all kernels and all work of the engine slower by
-# the error of the run, and once more with them faster:
+# Predicted iteration times are several percent off (notebook 6). It is tempting to expect
+# 5 % less load from 5 % slower iterations, but the load reacts more strongly. So `find`
+# searches again with all kernels and all work of the engine slower by the error of the
+# run, and once more with them faster:
 
 # %%
 ends = single["ends"]
@@ -310,16 +309,17 @@ before, after = most_within(LIMIT), most_within(LIMIT / (1 + ends["error"]))
 assert 1 - after / before > 1.5 * ends["error"]
 Markdown(f"""
 **The load changes about twice as much as the speed.** The limit on TPOT says how long an
-iteration may take. If everything takes {ends["error"]:.0%} longer, each iteration must do less;
-reading the weights takes the same time in any batch, so all of it comes from the requests that
-share it. By the cost model, decodes of at most {LIMIT * 1e3:.0f} ms have room for {before}
-requests of 1,000 tokens, and, if slower, for {after}: {1 - after / before:.0%} fewer.
+iteration may take. If everything takes {ends["error"]:.0%} longer, each iteration must do less.
+Reading the weights takes the same time in any batch, so the requests that share the batch must
+make up for all of it. By the cost model, decodes of at most {LIMIT * 1e3:.0f} ms have room for
+{before} requests of 1,000 tokens, and if iterations are slower for {after}:
+{1 - after / before:.0%} fewer.
 """)
 
 # %% [markdown]
-# `plan` does the same for whole fleets, with their router: what is the smallest fleet of
-# each kind if its iterations are faster, or slower, by its own error? And a rank survives
-# if no fleet behind it can be cheaper, even if one errs in its favour and the other not.
+# `plan` does the same for whole fleets behind their router: it finds the smallest fleet
+# of each kind if its iterations are faster, or slower, by its own error. A rank survives
+# if no fleet behind it can be cheaper, even where the errors of both favour the other.
 
 # %%
 rows = [
@@ -346,17 +346,17 @@ Markdown(f"""
 > {ranking["text"]}
 
 Nine of ten published runs were within {error:.0%} of their prediction, five of ten within
-{half:.0%}. So `plan` calls a fleet *sure* to hold its load if it does with iterations slower by the
-first, *likely* if only by the second, and else a *guess*:
-{", ".join(f"{called(each)} is {each['error_band']['trust']}" for each in fleets)}. And it says
-what narrows the band most.
+{half:.0%}. `plan` calls a fleet *sure* to hold its load if it does so with iterations slower by the
+first, *likely* if only with iterations slower by the second, and otherwise *a guess*:
+{", ".join(f"{called(each)} is {each['error_band']['trust']}" for each in fleets)}. It also names
+the measurement that would narrow the band most.
 
 > {plan["worth"]["text"]}
 """)
 
 # %% [markdown]
-# How much slower may things be, before fewer than 95 % of requests are within the
-# limits at 30 requests/s?
+# The next table shows how much slower iterations may be before fewer than 95 % of
+# requests are within the SLO at 30 requests/s:
 
 # %%
 rows = []
@@ -377,25 +377,25 @@ breaks = {
     for fleet, line in within.iterrows()
 }
 words = "; ".join(
-    f"**{fleet}** " + ("meets it in all of them" if at is None else f"misses it at {at}")
+    f"**{fleet}** " + ("always meets the SLO" if at is None else f"misses the SLO from {at} on")
     for fleet, at in breaks.items()
 )
 assert (within["10%"] >= 0.95).all()
 assert any(breaks.values())
 assert all(fleet["error_band"]["half"] <= 0.1 for fleet in fleets)
 Markdown(f"""
-Of the SLO: {words}. An error of {half:.0%} breaks nothing, because {HEADROOM:.0%} of headroom was
-asked for: that is what it is for. Without headroom a ranking by price prefers the fleet that is
-closest to breaking, and an error of a few percent decides whether it does.
+With slower iterations, {words}. An error of {half:.0%} breaks nothing: the {HEADROOM:.0%} of
+headroom absorbs it. Without headroom a ranking by price prefers the fleet that is closest to
+missing the SLO, and an error of a few percent decides whether it does.
 """)
 
 # %% [markdown]
 # ## How far to trust the order: prices
 #
 # Predicted times are a few percent off. Prices differ by far more: the same GPU may cost
-# more than twice as much at another provider. The catalogue has list prices, each with
-# its provider and date, and the range that others list, where it is known. `plan` says
-# below which price each GPU would win.
+# more than twice as much at another provider. The catalogue has list prices with provider
+# and date, and where it is known the range that other providers list. `plan` says below
+# which price each GPU would win.
 
 # %%
 rows = [
@@ -423,19 +423,19 @@ assert h100_offer["low"] > h100_offer["wins_below"]
 Markdown(f"""
 > {ranking["prices"]["text"]}
 
-The **break-even price** of the first fleet is arithmetic: {first["gpus"]} x
-{even["usd_per_gpu_hour"]:.2f} USD is what the second one costs. The H100 would win below
-{h100_offer["wins_below"]:.2f} USD, and the cheapest offer that is known is
-{h100_offer["low"]:.2f}. (The lowest and the highest known price of one GPU differ by up to a factor
-of {spread:.1f}.) For the two best only one price each is known, so the answer is open rather than
-yes: your own quotes decide it, as `--price b200-sxm=8.50` or as `fleet.0.price_per_gpu_hour`.
+The **break-even price** of the first fleet is arithmetic: at {even["usd_per_gpu_hour"]:.2f} USD for
+each of its {first["gpus"]} GPUs it costs as much as the second. The H100 would win below
+{h100_offer["wins_below"]:.2f} USD; its cheapest known offer is {h100_offer["low"]:.2f}. (The lowest
+and the highest known price of one GPU differ by up to a factor of {spread:.1f}.) For each of the
+two best only one price is known, so prices leave the order open. Your own quotes decide it, as
+`--price b200-sxm=8.50` or as `fleet.0.price_per_gpu_hour`.
 """)
 
 # %% [markdown]
 # ## The cost of a token depends on how busy the fleet is
 #
-# A fleet is rented for the busiest hour and paid for at night too. The same fleet, the
-# same rent, less traffic:
+# A fleet is rented for the busiest hour and paid for at night too. The table has the same
+# fleet at the same rent with less traffic:
 
 # %%
 rows = []
@@ -460,17 +460,17 @@ busy_ms, quiet_ms = (float(quiet["mean TPOT (ms)"].iloc[place]) for place in (0,
 assert 9 < times < 11
 assert quiet_ms < busy_ms < times * quiet_ms
 Markdown(f"""
-At a tenth of the traffic a token costs {times:.0f} times as much, and comes after {quiet_ms:.1f}
+At a tenth of the traffic a token costs {times:.0f} times as much, and takes {quiet_ms:.1f}
 instead of {busy_ms:.1f} ms. So the shape of the day may matter more than the choice of the GPU;
-`scenarios/diurnal-day.yaml` plays one.
+`scenarios/diurnal-day.yaml` simulates a day.
 """)
 
 # %% [markdown]
-# ## The way, in six lines
+# ## The steps, in six lines
 #
-# 1. Memory: what does not fit is out.
-# 2. A lone request: what misses the limits alone is out, at any number.
-# 3. Full batches: fewest GPUs and lowest cost, as a bound.
-# 4. Simulation: the highest load of one replica, then the smallest fleets with headroom.
-# 5. Predicted times: both ends of the error, simulated; which ranks survive?
-# 6. Prices: whose are they, and up to which price does the first place hold?
+# 1. Memory: a GPU on which the model does not fit is out.
+# 2. A lone request: a GPU that misses the SLO for it is out, whatever the number of GPUs.
+# 3. Full batches: they bound the number of GPUs and the cost from below.
+# 4. Simulation: it finds the highest load of one replica, then the smallest fleets.
+# 5. Predicted times: both ends of the error are simulated, to see which ranks survive.
+# 6. Prices: each has its source, and a price up to which the first place holds.

@@ -38,7 +38,7 @@ DRAWN_FROM = "drawn_from"
 DIGITS = 6
 """Significant digits of a figure's numbers that are stored: more than a screen can show."""
 
-CELL_LIMIT = 120
+CELL_LIMIT = 900
 """Seconds after which a cell is stopped."""
 
 

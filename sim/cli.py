@@ -40,6 +40,7 @@ from sim.commands import (
     validate as validate_command,
 )
 from sim.commands.ablate import ablate
+from sim.commands.claims import claims
 from sim.commands.compare import compare
 from sim.commands.diagnose import diagnose
 from sim.commands.examples import add_examples
@@ -48,6 +49,7 @@ from sim.commands.find import find
 from sim.commands.options import AsJson, Overrides
 from sim.commands.plan import plan
 from sim.commands.sensitivity import sensitivity
+from sim.commands.serve import serve
 from sim.commands.sweep import sweep
 from sim.errors import InfersimError, printable
 
@@ -158,7 +160,7 @@ def selftest(
 app.command(rich_help_panel=BEGIN)(init)
 app.command(rich_help_panel=BEGIN)(validate)
 app.command(rich_help_panel=BEGIN)(run_command.run)
-for _command in (find, plan, compare, sweep, diagnose, ablate, sensitivity):
+for _command in (find, plan, compare, sweep, diagnose, ablate, sensitivity, claims):
     app.command(rich_help_panel=DECIDE)(_command)
 app.command("list", rich_help_panel=LOOK)(catalog_commands.list_catalogue)
 app.command(rich_help_panel=LOOK)(catalog_commands.show)
@@ -168,6 +170,7 @@ app.command(rich_help_panel=LOOK)(analysis_commands.fit)
 app.command(rich_help_panel=LOOK)(analysis_commands.roofline)
 app.add_typer(calibrate_commands.app, name="calibrate", rich_help_panel=REAL)
 app.command(rich_help_panel=REAL)(calibrate_commands.observe)
+app.command(rich_help_panel=REAL)(serve)
 app.command(rich_help_panel=REAL)(validate_command.validate_run)
 app.command(rich_help_panel=REAL)(score_command.score)
 app.add_typer(trace_commands.app, name="trace", rich_help_panel=FILES)

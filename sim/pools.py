@@ -6,29 +6,42 @@ Metrics take it as it is here, of a simulated run and of an observed one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sim import catalog
 from sim.catalog.relatives import inherited
 from sim.cost import CostModel, Deployment
 from sim.errors import InfeasibleError, UsageError
+from sim.growth.courses import DraftCourses
+from sim.growth.sampled import Sampled
 from sim.growth.steady import Steady
 from sim.growth.windowed import Windowed
 from sim.memory import ALLOCATORS, Allocator
 from sim.memory.caching import CachingAllocator
 from sim.memory.capacity import Capacity, capacity
+from sim.memory.drafted import DraftedAllocator
 from sim.memory.stateful import StatefulAllocator
+from sim.memory.tiered import TieredAllocator
 from sim.memory.windowed import WindowedAllocator
+from sim.scaling import cold_start
 from sim.scenario import Scenario
+from sim.scenario.autoscaling import Autoscaling
 from sim.scenario.pools import PoolSettings
-from sim.schedulers import POLICIES, RULES, Limits, Scheduler, make_scheduler
+from sim.schedulers import POLICIES, ROLES, RULES, Limits, Offloading, Scheduler, make_scheduler
 from sim.schedulers.continuous import CADENCE
 from sim.specs.engine import EngineSpec
 from sim.specs.gpu import GpuSpec
 from sim.specs.links import limited
+from sim.specs.speculation import Speculation, drafter_of
+from sim.tiers import HostTier, host_tier
 from sim.units import show_bytes
+
+if TYPE_CHECKING:
+    from sim.metrics.full_batch import FullBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +54,10 @@ class PreparedPool:
     capacity: Capacity
     cost: CostModel
     folders: tuple[Path, ...]
+    host: HostTier | None = None
+    """Its memory in the host, where it has any."""
+    full_batches: dict[Hashable, FullBatch] = field(default_factory=dict, compare=False, repr=False)
+    """Those that are known already (``sim.metrics.full_batch``), by what they depend on."""
 
     @property
     def deployment(self) -> Deployment:
@@ -50,6 +67,8 @@ class PreparedPool:
     @property
     def policy(self) -> type[Scheduler]:
         """The class of its scheduler, which says what becomes of a full batch."""
+        if self.settings.role in ROLES:
+            return ROLES[self.settings.role]
         return self.settings.scheduler.policy_class(self.folders)
 
     @property
@@ -89,6 +108,13 @@ class PreparedPool:
         return replace(self, cost=CostModel(replace(self.deployment, engine=engine)))
 
 
+def cold_start_of(pool: PreparedPool, asked: Autoscaling) -> float:
+    """Seconds until a replica of ``pool`` that is started serves."""
+    if asked.cold_start is not None:
+        return asked.cold_start
+    return cold_start(pool.deployment, asked.boot, asked.read_bandwidth)
+
+
 def front_end_of(pools: Sequence[PreparedPool]) -> float:
     """Seconds that a request spends before the router: in the slowest of their front ends."""
     return max(pool.deployment.engine.front_end for pool in pools)
@@ -116,7 +142,15 @@ def prepare_pool(scenario: Scenario, pool: PoolSettings) -> PreparedPool:
         raise InfeasibleError(_does_not_fit(deployment, memory))
     if kv.enable_prefix_caching:
         _check_caching(pool, deployment, memory)
-    return PreparedPool(pool, limits, memory, CostModel(deployment), scenario.folders)
+    if pool.role in ROLES and (memory.windowed or memory.state_blocks):
+        kind = "windows" if memory.windowed else "a state"
+        raise UsageError(
+            f"fleet: a hand-over of KV is not modelled for models with {kind}, such as "
+            f"{deployment.model.name}"
+        )
+    cost = CostModel(deployment)
+    host = host_tier(pool, memory, cost, limits.max_num_batched_tokens)
+    return PreparedPool(pool, limits, memory, cost, scenario.folders, host)
 
 
 def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
@@ -124,7 +158,7 @@ def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
     base, assume = scenario.base, scenario.assume
     engine = catalog.engine(pool.engine, base)
     try:
-        return Deployment(
+        deployment = Deployment(
             model=scenario.model.spec(base),
             gpu=_as_built(catalog.gpu(pool.gpu, base, engine.kernels), pool).scaled(
                 assume.memory, assume.bandwidth, assume.compute, assume.link
@@ -139,8 +173,35 @@ def deployment_of(scenario: Scenario, pool: PoolSettings) -> Deployment:
             static=scenario.precision.quantisation == "static",
             all2all=pool.all2all_backend,
         )
+        return _speculating(deployment, scenario, pool)
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def _speculating(d: Deployment, scenario: Scenario, pool: PoolSettings) -> Deployment:
+    """``d`` with what drafts for it, if anything does; ValueError where that is not possible."""
+    guesses = pool.speculative
+    if guesses is None:
+        return d
+    if d.model.windows or d.state_bytes():
+        kind = "windows" if d.model.windows else "a state"
+        raise ValueError(
+            f"speculative: not modelled yet for models with {kind}, such as {d.model.name}"
+        )
+    model = None
+    if guesses.draft_model is not None:
+        model = catalog.model(guesses.draft_model, scenario.base)
+        if model.windows or model.state_bytes():
+            raise ValueError(f"speculative.draft_model: {model.name} has windows or a state")
+        if model.vocab_size != d.model.vocab_size:
+            raise ValueError(
+                f"speculative.draft_model: {model.name} has {model.vocab_size:,} tokens, not the "
+                f"{d.model.vocab_size:,} of {d.model.name}, so that its drafts mean others"
+            )
+    drafter = drafter_of(d, guesses.method, model)
+    return replace(
+        d, speculation=Speculation(guesses.method, guesses.num_tokens, guesses.rates, drafter)
+    )
 
 
 def _as_built(gpu: GpuSpec, pool: PoolSettings) -> GpuSpec:
@@ -238,15 +299,23 @@ def _does_not_fit(d: Deployment, memory: Capacity) -> str:
     )
 
 
-def make_allocator(pool: PreparedPool) -> Allocator:
-    """An empty KV cache of one replica."""
+def make_allocator(
+    pool: PreparedPool, host: Offloading | None = None, courses: DraftCourses | None = None
+) -> Allocator:
+    """An empty KV cache of one replica, with the ``host`` that it has; for sequences on ``courses``
+    where tokens are drafted."""
     memory, longest = pool.capacity, pool.limits.max_model_len
+    if courses is not None:
+        return DraftedAllocator(memory.usable_blocks, memory.block_size, longest, courses)
     if memory.windowed:
         most = memory.most_at_once(longest)
         return WindowedAllocator(memory.usable_blocks, memory.block_size, memory.groups, most)
     if memory.state_blocks:
         return StatefulAllocator(memory.usable_blocks, memory.block_size, memory.state_blocks)
     knobs = pool.settings.kv_cache
+    if host is not None and knobs.enable_prefix_caching:
+        blocks = memory.usable_blocks
+        return TieredAllocator(blocks, memory.block_size, host.memory, host.link)
     kind = CachingAllocator if knobs.enable_prefix_caching else ALLOCATORS[knobs.allocator]
     return kind.of(memory.usable_blocks, memory.block_size, longest)
 
@@ -254,15 +323,23 @@ def make_allocator(pool: PreparedPool) -> Allocator:
 def make_replica_scheduler(pool: PreparedPool) -> Scheduler:
     """The scheduler of one replica, with its memory."""
     knobs, windows = pool.settings.scheduler, pool.deployment.model.windows
+    host = None if pool.host is None else pool.host.offloading()
+    speculation, courses = pool.deployment.speculation, None
+    decoding: Callable[[], Steady] = (lambda: Windowed(windows)) if windows else Steady
+    if speculation is not None:
+        courses = DraftCourses(speculation, pool.settings.seed)
+        decoding = partial(Sampled, courses)
     return make_scheduler(
         knobs.batching,
         pool.limits,
-        make_allocator(pool),
+        make_allocator(pool, host, courses),
         chunked_prefill=knobs.chunked_prefill,
         order=knobs.order,
         rule=knobs.rule,
         ahead=knobs.plans_ahead,
         folders=pool.folders,
-        decoding=(lambda: Windowed(windows)) if windows else Steady,
+        decoding=decoding,
         batches=pool.deployment.layout.pipeline,
+        host=host,
+        role=pool.settings.role,
     )

@@ -80,7 +80,8 @@ def find(
     dollars for a GPU hour in place of the catalogue's: a mapping such as ``{"h100-sxm": 2.40}``, or
     the path of a YAML or CSV file. Raises InfeasibleError where no load meets it.
     """
-    from sim.planning.load import find as finding  # noqa: PLC0415 - slow to import
+    from sim.planning.load.find import find as search  # noqa: PLC0415 - slow to import
+    from sim.planning.load.find_document import document  # noqa: PLC0415
     from sim.terminal.find import find_view  # noqa: PLC0415
 
     with _parameters():
@@ -88,8 +89,8 @@ def find(
             raise UsageError(f"tolerance {tolerance:g}: expected 0.001 to 0.5")
         loaded = as_scenario(scenario)
         loaded = _priced(loaded, prices, [pool.gpu for pool in loaded.pools])
-        found = finding.find(loaded, load, tolerance=tolerance, scale=scale)
-        return Answer(finding.document(found), find_view)
+        found = search(loaded, load, tolerance=tolerance, scale=scale)
+        return Answer(document(found), find_view)
 
 
 def plan(

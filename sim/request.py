@@ -40,6 +40,8 @@ class Request:
     ``prefix`` names the texts with which the prompt begins and where each ends, in tokens from the
     start: ((3, 400), (8, 1200)). What follows is the request's own text, whose name is ``~id``. Two
     requests whose prompts begin with the same names share those tokens.
+
+    ``session`` is the number of the conversation that it belongs to; -1 where there are none.
     """
 
     __slots__ = (
@@ -57,6 +59,7 @@ class Request:
         "prompt_tokens",
         "queued",
         "scheduled",
+        "session",
         "traffic_class",
     )
 
@@ -68,6 +71,7 @@ class Request:
         output_tokens: int,
         traffic_class: TrafficClass = PLAIN,
         prefix: Prefix = (),
+        session: int = -1,
     ) -> None:
         self.id = id
         self.arrival = arrival
@@ -76,6 +80,7 @@ class Request:
         self.output_tokens = output_tokens
         self.traffic_class = traffic_class
         self.prefix = prefix
+        self.session = session
         self.computed = 0
         self.generated = 0
         self.joined = -1

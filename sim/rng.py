@@ -9,6 +9,7 @@ the installed NumPy, whose distributions may change between its releases.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 import numpy as np
 
@@ -46,3 +47,27 @@ def stream(seed: int, name: str) -> np.random.Generator:
     digest = hashlib.sha256(name.encode()).digest()
     words = [int.from_bytes(digest[i : i + 4], "little") for i in range(0, 16, 4)]
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=words)))
+
+
+def numbered(seed: int, name: str) -> Callable[[int], np.random.Generator]:
+    """The streams under ``seed`` of things with numbers, such as requests, at their beginning.
+
+    Much cheaper than a ``stream`` of each: one counter-based generator starts again, with the
+    number as half of its key. What it was before is gone.
+
+    >>> of = numbered(42, "acceptance")
+    >>> int(of(7).integers(1000)), int(of(7).integers(1000)), int(of(8).integers(1000))
+    (620, 620, 876)
+    """
+    digest = hashlib.sha256(f"{name} of seed {seed}".encode()).digest()
+    key = np.array([int.from_bytes(digest[:8], "little"), 0], dtype=np.uint64)
+    bits = np.random.Philox(key=key)
+    generator, beginning = np.random.Generator(bits), bits.state
+    mine = beginning["state"]["key"]
+
+    def of(number: int) -> np.random.Generator:
+        mine[1] = number
+        bits.state = beginning
+        return generator
+
+    return of

@@ -11,28 +11,43 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import simpy
 
 from sim.errors import InfersimError, UsageError
+from sim.loop.autoscaler import Autoscaler, ScaledPool
 from sim.loop.clock import Stop, run
-from sim.loop.fleet import Engine, Fleet, Progress, make_fleet
+from sim.loop.fleet import Engine, Fleet, Progress
+from sim.loop.handover import HandoverCosts, HandOvers, PrefillRank, PrefillReplica
 from sim.loop.lockstep import LockStep, Rank
 from sim.loop.pipeline import Pipeline
 from sim.loop.recorder import Recorder
 from sim.loop.replica import Replica
+from sim.loop.session_rows import SessionRows
+from sim.loop.sessions import make_any_fleet
 from sim.metrics.own import load_metrics
 from sim.metrics.run_record import RunRecord
-from sim.pools import PreparedPool, front_end_of, make_replica_scheduler, prepare_pool
+from sim.pools import (
+    PreparedPool,
+    cold_start_of,
+    front_end_of,
+    make_replica_scheduler,
+    prepare_pool,
+)
 from sim.request import Request
 from sim.results.result import Result
 from sim.rng import repetition_seed
 from sim.routers import make_router, router_class
+from sim.scaling import ByRate, Hpa, Rule, SaturationRule, Stabiliser
 from sim.scenario import AnyScenario, Scenario, as_scenario
+from sim.scenario.autoscaling import Autoscaling, Replicas
 from sim.scenario.pools import only
+from sim.scenario.transfer import Transfer
 from sim.schedulers import PipelinedPrefill, scheduler_class
 from sim.schedulers.orders import make_order
-from sim.workload import ClosedTraffic, OpenTraffic, build
+from sim.schedulers.roles import DecodeRole, PrefillRole
+from sim.workload import AnyTraffic, OpenTraffic, SessionTraffic, build
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +59,15 @@ class Setup:
 
     @property
     def only(self) -> PreparedPool:
-        """The pool of a fleet that has one; UsageError where there are several."""
-        return only(self.pools)
+        """The pool of a fleet that has one; UsageError where there are several, or where it is
+        scaled while it serves."""
+        pool = only(self.pools)
+        if pool.settings.scales is not None:
+            raise UsageError(
+                "fleet: `replicas: {min, max}` is simulated by `run`, `compare` and `sweep`; give "
+                "a number here"
+            )
+        return pool
 
     def under(self, scenario: Scenario) -> Setup:
         """The same replicas for another scenario of them: in seed, traffic, or their number."""
@@ -88,11 +110,18 @@ def is_random(scenario: Scenario) -> bool:
     workload = scenario.workload
     if scenario.replicas > 1 and router_class(scenario.router, scenario.folders).draws:
         return True
+    if scenario.speculative is not None and any(0 < r < 1 for r in scenario.speculative.rates):
+        return True
     if sum(item.share is not None for item in workload.classes or ()) > 1:
         return True
     if workload.trace is not None:
         return workload.trace.spread is not None or not workload.trace.overlay.is_integer()
-    laws = (workload.arrivals, workload.prompt_tokens, workload.output_tokens, workload.lengths)
+    laws: list[Any] = [workload.arrivals, workload.prompt_tokens, workload.output_tokens]
+    laws += [workload.lengths]
+    if (sessions := workload.sessions) is not None:
+        laws += [sessions.turns, sessions.think_time, sessions.tool_delay, sessions.branches]
+        if sessions.tool_share not in (None, 1.0):
+            return True
     kinds = {law.kind for law in laws if law is not None}
     return not kinds <= {"constant", "burst", "closed", "fixed"}
 
@@ -149,7 +178,7 @@ def _play(setup: Setup, leaps: bool, progress: Progress | None, stop: Stop) -> R
 
 def play(
     setup: Setup,
-    traffic: OpenTraffic | ClosedTraffic,
+    traffic: AnyTraffic,
     *,
     leap: bool,
     stop: Stop,
@@ -159,17 +188,19 @@ def play(
     it, on the pools of ``setup``."""
     scenario = setup.scenario
     env = simpy.Environment()
-    windows = {len(pool.deployment.model.windows) for pool in setup.pools}
-    ranks = any(pool.deployment.layout.data > 1 for pool in setup.pools)
-    stages = any(pool.deployment.layout.pipeline > 1 for pool in setup.pools)
-    recorder = Recorder(max(windows), ranks=ranks, stages=stages)
+    recorder = make_recorder(setup)
     places = [(pool, number) for pool in setup.pools for number in pool.settings.engines]
+    handovers = make_handovers(env, setup, recorder)
 
     def make_replica(index: int, on_finish: Callable[[Request], None] | None) -> Engine:
         pool, first = places[index]
-        return make_engine(env, pool, first, recorder, leap=leap, on_finish=on_finish)
+        engine = make_engine(env, pool, first, recorder, leap=leap, on_finish=on_finish)
+        if handovers is not None:
+            assert not isinstance(engine, Pipeline)
+            handovers.add(engine)
+        return engine
 
-    fleet = make_fleet(
+    fleet = make_any_fleet(
         env,
         traffic,
         make_router(scenario.router, scenario.seed, scenario.folders),
@@ -179,9 +210,15 @@ def play(
         front_end=front_end_of(setup.pools),
         progress=progress,
     )
+    fleet.handovers = handovers
+    scaler = make_autoscaler(env, setup, fleet, recorder, traffic.total)
     horizon = math.inf if scenario.run.horizon is None else scenario.run.horizon
     interrupted = _run(env, fleet, horizon, stop)
     end = env.now if interrupted or horizon == math.inf else horizon
+    if scaler is not None:
+        scaler.finish(end)
+    for number, request, generated in handovers.unfinished() if handovers else ():
+        recorder.leave_unfinished(request, number, generated)
     for replica in fleet.replicas:
         for number, request, generated in replica.stop(end):
             recorder.leave_unfinished(request, number, generated)
@@ -193,11 +230,88 @@ def play(
         end=end,
         events=next(env._eid),
         interrupted=interrupted,
+        sessions=fleet.session_rows,
     )
     assert len(record.requests) == fleet.issued, (
         "every request is completed, rejected or unfinished"
     )
     return record
+
+
+def make_recorder(setup: Setup) -> Recorder:
+    """What records a run on the pools of ``setup``."""
+    windows = {len(pool.deployment.model.windows) for pool in setup.pools}
+    ranks = any(pool.deployment.layout.data > 1 for pool in setup.pools)
+    stages = any(pool.deployment.layout.pipeline > 1 for pool in setup.pools)
+    drafts = any(pool.deployment.speculation is not None for pool in setup.pools)
+    cached = any(pool.settings.kv_cache.enable_prefix_caching for pool in setup.pools)
+    return Recorder(max(windows), ranks=ranks, stages=stages, drafts=drafts, cached=cached)
+
+
+def make_autoscaler(
+    env: simpy.Environment, setup: Setup, fleet: Fleet, recorder: Recorder, total: int
+) -> Autoscaler | None:
+    """What scales the pools of ``setup`` while ``total`` requests come; None where none is."""
+    settings = [pool.settings for pool in setup.pools]
+    if all(each.scales is None for each in settings):
+        return None
+    asked = setup.scenario.autoscaling or Autoscaling()
+    engines = iter(fleet.replicas)
+    pools = []
+    for pool in setup.pools:
+        own, scales = [next(engines) for _ in range(pool.replicas)], pool.settings.scales
+        if scales is None:
+            pools.append(ScaledPool(own, None, pool.replicas, 0.0))
+            continue
+        start = cold_start_of(pool, asked)
+        pools.append(ScaledPool(own, make_rule(asked, scales), scales.first, start))
+    return Autoscaler(env, fleet, pools, recorder, interval=asked.interval, total=total)
+
+
+def make_rule(asked: Autoscaling, scales: Replicas) -> Rule:
+    """The rule that scales a pool."""
+    stabiliser = Stabiliser(asked.stabilisation, scales.min, scales.max)
+    match asked.policy:
+        case "hpa":
+            return Hpa(asked.metric, asked.target, stabiliser)
+        case "slo":
+            return ByRate(asked.target, stabiliser)
+        case "saturation":
+            return SaturationRule(scales.min, scales.max)
+
+
+def make_handovers(env: simpy.Environment, setup: Setup, recorder: Recorder) -> HandOvers | None:
+    """What hands requests over between the pools of ``setup``; None where each serves all of a
+    request."""
+    scenario = setup.scenario
+    costs = {
+        number: costs_of(pool, scenario.transfer or Transfer())
+        for pool in setup.pools
+        if pool.settings.role == DecodeRole.role
+        for number in pool.settings.engines
+    }
+    if not costs:
+        return None
+    first, second = (
+        make_router(scenario.router, scenario.seed, scenario.folders, purpose)
+        for purpose in ("routing", "routing/decode")
+    )
+    return HandOvers(env, recorder, costs, (first, second))
+
+
+def costs_of(pool: PreparedPool, transfer: Transfer) -> HandoverCosts:
+    """What it takes to hand a request over to a replica of ``pool``. Of a token's KV every byte is
+    counted once, however many GPUs keep a copy."""
+    deployment = pool.deployment
+    token = deployment.model.kv_bytes_per_token(deployment.kv_cache)
+    return HandoverCosts(
+        token=token / transfer.bandwidth,
+        block=transfer.per_block,
+        latency=transfer.latency,
+        block_size=pool.capacity.block_size,
+        exposed=None if transfer.mode == "pull" else 1 / deployment.model.num_layers,
+        shortest=transfer.min_prompt or 0,
+    )
 
 
 def make_engine(
@@ -213,6 +327,8 @@ def make_engine(
 ) -> Engine:
     """One replica of ``pool``, with that ``number``; its data ranks or batches in flight, if there
     are several, have that number and those that follow."""
+    if pool.settings.role == PrefillRole.role:
+        replica, rank = PrefillReplica, PrefillRank
     ranks = pool.deployment.layout.data
     if pool.deployment.layout.pipeline > 1:
         pipelined = make_replica_scheduler(pool)
@@ -238,13 +354,14 @@ def make_engine(
 
 def recorded(
     setup: Setup,
-    traffic: OpenTraffic | ClosedTraffic,
+    traffic: AnyTraffic,
     recorder: Recorder,
     *,
     end: float,
     events: int,
     interrupted: bool,
     observed: bool = False,
+    sessions: SessionRows | None = None,
 ) -> RunRecord:
     """What ``recorder`` has of ``traffic``, simulated or ``observed``, until ``end`` (s): as the
     metrics want it, the rest as ``RunRecord`` has it."""
@@ -259,10 +376,17 @@ def recorded(
         offered=traffic.total,
         events=events,
         interrupted=interrupted,
-        traffic_notes=traffic.notes if isinstance(traffic, OpenTraffic) else (),
+        traffic_notes=tuple(traffic.notes)
+        if isinstance(traffic, OpenTraffic | SessionTraffic)
+        else (),
         classes=traffic.classes,
         trail=recorder.trail_rows(),
         observed=observed,
+        moves=recorder.move_rows(),
+        lookups=recorder.lookup_rows(),
+        sessions=sessions,
+        handed=recorder.handed_rows(),
+        held=recorder.held_rows(),
     )
 
 

@@ -19,6 +19,7 @@ Count = int
 
 _DECIMAL = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+_PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _TIME = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0}
 _TIME |= {"h": 3600.0, "d": 86400.0}
 
@@ -28,6 +29,7 @@ UNITS: dict[str, dict[str, float]] = {
     "bytes per second": {f"{p}B/s": f for p, f in (_DECIMAL | _BINARY).items()},
     "FLOP/s": {f"{p}{u}": f for p, f in _DECIMAL.items() for u in ("FLOP/s", "FLOPS", "OP/s")},
     "power": {"W": 1.0, "kW": 1e3},
+    "energy": {"J": 1.0, "nJ": 1e-9, "pJ": 1e-12},
     "rate": {"": 1.0, "/s": 1.0, "/min": 1 / 60, "/h": 1 / 3600},
 }
 """For each dimension, the unit suffixes that are understood and their SI factor."""
@@ -81,6 +83,7 @@ def _example(dimension: str) -> str:
         "bytes per second": "3.35TB/s",
         "FLOP/s": "989TFLOP/s",
         "power": "700W",
+        "energy": "31pJ",
         "rate": "6 or 6/s",
     }[dimension]
 
@@ -159,7 +162,14 @@ def show_rate(value: float, unit: str) -> str:
     >>> show_rate(3.35e12, "B/s"), show_rate(989e12, "FLOP/s")
     ('3.35 TB/s', '989 TFLOP/s')
     """
-    for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+    for factor, prefix in (
+        (1e18, "E"),
+        (1e15, "P"),
+        (1e12, "T"),
+        (1e9, "G"),
+        (1e6, "M"),
+        (1e3, "k"),
+    ):
         if abs(value) >= factor:
             return f"{_digits(value / factor)} {prefix}{unit}"
     return f"{_digits(value)} {unit}"
@@ -176,9 +186,7 @@ def number(value: float | None) -> str:
     >>> number(12345.6), number(1.2345), number(None)
     ('12,346', '1.23', '-')
     """
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return "-" if value is None else _digits(value)
 
 
 TWICE = 2.0

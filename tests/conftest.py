@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Generator, Iterator
+from functools import cache
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from typer.main import get_command
 
 from sim.export.browser import Browser
 from tests.browser import PROGRAM, WAIT, Drive, Page, Show, Window
+from tests.slow import THOROUGH, is_slow
 
 # a busy machine may take any time over an example
 settings.register_profile(
@@ -32,8 +35,22 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The slow ones first: at the end no process waits for another one's."""
+    """Mark the slow ones, and run them first: at the end no process waits for another one's."""
+    for item in items:
+        if item.nodeid in THOROUGH:
+            item.add_marker("thorough")
+        elif is_slow(item.nodeid):
+            item.add_marker("slow")
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands() -> Iterator[None]:
+    """``CliRunner`` puts all commands together anew at every call, which takes longer than most of
+    them: here they are put together once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.testing._get_command", cache(get_command))
+        yield
 
 
 @pytest.fixture(scope="session")

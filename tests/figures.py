@@ -22,6 +22,7 @@ import plotly.graph_objects as go
 from reports.figures import (
     attained_at_ends,
     attainment,
+    coverage,
     differences,
     find_attainment,
     find_curve,
@@ -36,6 +37,7 @@ from reports.figures import (
     knee,
     kv_map,
     latency_cdf,
+    latency_over_time,
     latency_parts,
     mean_parts,
     observed_errors,
@@ -45,10 +47,12 @@ from reports.figures import (
     operator_time,
     pareto,
     plan_pareto,
+    ratios,
     roofline,
     slots,
     timeline,
     tornado,
+    ttft_by_prompt,
     waterfall,
 )
 from reports.figures.kernel_names import by_operator
@@ -57,9 +61,10 @@ from reports.figures.memory_parts import gpu_memory as in_memory
 from reports.figures.observed_latencies import LatencySample
 from reports.figures.steps import replica_count
 from reports.frame.run_directory import SavedRun, read
+from reports.pages import trust
 from reports.pages.run.limits import attained
 from sim.errors import InfersimError
-from tests import made_up, made_up_studies
+from tests import made_up, made_up_studies, made_up_verdicts
 from tests.observed_fixtures import made_up_validation
 from tests.profile_fixtures import made_up_profile
 from tests.report_fixtures import make_run
@@ -80,7 +85,15 @@ def _kv(run: SavedRun) -> Any:
     return run.summary["infersim"]["kv_cache"]["tokens"]
 
 
+def _course(run: SavedRun) -> go.Figure:
+    found = latency_over_time.course(run.requests, "ttft", 99.0)
+    assert found is not None, "a run of so few requests has no course"
+    return latency_over_time.figure(found, "ttft", 99.0)
+
+
 OF_RUNS: Mapping[str, Callable[[SavedRun], go.Figure]] = {
+    "latency_over_time": _course,
+    "ttft_by_prompt": lambda run: ttft_by_prompt.figure(run.requests),
     "attainment": lambda run: attainment.figure(attained(run.summary), 0.99),
     "gpu_memory": lambda run: gpu_memory.figure(
         in_memory(run.summary["infersim"]["memory"], run.timeseries)
@@ -167,7 +180,18 @@ def _errors(document: Mapping[str, Any]) -> go.Figure:
     return observed_errors.figure(rows, document["band"]["throughput"])
 
 
+def _with_bands(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [row for row in document["rows"] if row["band90"] is not None]
+
+
 DRAWINGS: Mapping[str, Drawing] = {
+    "coverage": Drawing(
+        lambda document: coverage.figure([trust.held("all", _with_bands(document))]),
+        made_up_verdicts.scores,
+    ),
+    "ratios": Drawing(
+        lambda document: ratios.figure(_with_bands(document)), made_up_verdicts.scores
+    ),
     **{name: Drawing(build, make_run, read) for name, build in OF_RUNS.items()},
     **{
         name: Drawing(build, made, lambda path: json.loads(path.read_text("utf-8")))

@@ -7,18 +7,23 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import simpy
 
+from sim.growth.sampled import Sampled
 from sim.iteration import Part, Timer
 from sim.loop.clock import Stop, run
-from sim.loop.fleet import Engine, make_fleet
+from sim.loop.fleet import Engine
 from sim.loop.lockstep import LockStep, Rank
 from sim.loop.pipeline import InFlight, Pipeline
 from sim.loop.recorder import Recorder
 from sim.loop.replica import Replica
+from sim.loop.sessions import make_any_fleet
 from sim.request import Request, TrafficClass
 from sim.routers import make_router
 from sim.schedulers import PipelinedPrefill, Scheduler
+from sim.workload import AnyTraffic
+from sim.workload.sessions import SessionTraffic
 from sim.workload.traffic import ClosedTraffic, LengthChunk, OpenTraffic, TrafficChunk
 
 
@@ -92,8 +97,18 @@ class LoggedPipeline(Pipeline):
         return found
 
 
+def delivered(scheduler: Scheduler, request: Request, times: list[float]) -> list[float]:
+    """When the tokens of a member come, of which each of ``times`` may bring several."""
+    batch = scheduler.decoding
+    if not isinstance(batch, Sampled):
+        return times
+    done, gained = batch.iteration - request.joined, batch.courses[request].gained
+    gains = np.diff(gained[done : done + len(times) + 1])
+    return [time for time, gain in zip(times, gains.tolist(), strict=True) for _ in range(gain)]
+
+
 def play(
-    traffic: Sequence[Arriving] | tuple[int, float, Sequence[Asked]],
+    traffic: Sequence[Arriving] | tuple[int, float, Sequence[Asked]] | SessionTraffic,
     scheduler: Callable[[], Scheduler],
     price: Timer,
     *,
@@ -104,11 +119,12 @@ def play(
     ranks: int = 1,
     staged: type[LoggedPipeline] = LoggedPipeline,
 ) -> Played:
-    """Run open traffic (arrival, prompt, output, perhaps a class) or closed traffic (clients, think
-    time, lengths), on replicas of so many data ranks, or pipelines of what schedules several
-    batches at once."""
+    """Run open traffic (arrival, prompt, output, perhaps a class), closed traffic (clients, think
+    time, lengths) or sessions, on replicas of so many data ranks, or pipelines of what schedules
+    several batches at once."""
     windows, piped = len(scheduler().decoding.windows), isinstance(scheduler(), PipelinedPrefill)
-    played = Played(recorder=Recorder(windows, ranks=ranks > 1, stages=piped))
+    drafts = isinstance(scheduler().decoding, Sampled)
+    played = Played(recorder=Recorder(windows, ranks=ranks > 1, stages=piped, drafts=drafts))
     env = simpy.Environment()
 
     class Logged(Replica):
@@ -122,7 +138,7 @@ def play(
             assert times[-1] == end
             for request in self.scheduler.members():
                 if request.joined >= 0 and plan.decode:
-                    played.tokens[request.id].extend(times)
+                    played.tokens[request.id].extend(delivered(self.scheduler, request, times))
             before = {c.request: c.request.generated for c in plan.chunks}
             super()._account(end)
             for request, generated in before.items():
@@ -156,15 +172,17 @@ def play(
         played.replicas += made
         return made[0] if ranks == 1 else LockStep(env, made, leap=leap)
 
-    source: OpenTraffic | ClosedTraffic
-    if isinstance(traffic, list):
+    source: AnyTraffic
+    if isinstance(traffic, SessionTraffic):
+        source = traffic
+    elif isinstance(traffic, list):
         columns = [list(column) for column in zip(*traffic, strict=True)]
         source = OpenTraffic(len(traffic), iter([TrafficChunk(*columns)]))
     else:
         clients, think, lengths = traffic
         columns = [list(column) for column in zip(*lengths, strict=True)]
         source = ClosedTraffic(len(lengths), clients, think, iter([LengthChunk(*columns)]))
-    fleet = make_fleet(
+    fleet = make_any_fleet(
         env,
         source,
         make_router(router, 7),

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 import reports
 from reports.frame.decimate import ranks
 from reports.frame.run_directory import SavedRun
-from reports.pages.planning import ablate, compare, diagnose, find, plan, sensitivity, sweep
+from reports.pages import trust
+from reports.pages.planning import ablate, claims, compare, diagnose, find, plan, sensitivity, sweep
 from reports.pages.profile import render_profile
 from reports.pages.profile.page import SECTIONS as OF_PROFILES
 from reports.pages.run.page import SECTIONS as OF_RUNS
 from reports.pages.validation import render_validation
 from reports.pages.validation.page import SECTIONS as OF_VALIDATIONS
-from tests import made_up, made_up_studies
+from tests import made_up, made_up_studies, made_up_verdicts
 
 
 class Kind(NamedTuple):
@@ -46,6 +47,8 @@ DECISIONS: Mapping[str, Decision] = {
     "sensitivity": Decision(
         sensitivity.render_sensitivity, made_up_studies.uncertainty, sensitivity.SECTIONS
     ),
+    "claims": Decision(claims.render_claims, made_up_verdicts.claims, claims.SECTIONS),
+    "trust": Decision(trust.render_trust, made_up_verdicts.scores, trust.SECTIONS),
 }
 
 

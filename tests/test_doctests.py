@@ -22,4 +22,6 @@ MODULES = [
 
 @pytest.mark.parametrize("name", ["sim", *MODULES])
 def test_examples(name: str) -> None:
+    if name.startswith("sim.serve."):
+        pytest.importorskip("aiohttp", reason="needs the extra `serve`")
     assert doctest.testmod(importlib.import_module(name)).failed == 0

@@ -217,7 +217,8 @@ def test_run_writes_the_ends_into_the_summary_on_disk(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("brief_answers")
 def test_find_gives_the_highest_load_at_both_ends() -> None:
-    from sim.planning.load.find import document, find
+    from sim.planning.load.find import find
+    from sim.planning.load.find_document import document
     from tests.planning_fixtures import small
 
     slo = {"ttft": "60ms", "tpot": "14ms", "attainment": 0.9}

@@ -15,19 +15,33 @@ from sim.routers import ROUTERS
 from sim.scenario.arrivals import Arrivals
 from sim.schedulers.orders import ORDERS
 from tests.feature_pairs import (
+    ALIKE,
     FEATURES,
     REFUSED,
     Names,
     alternatives,
     cases,
     check_together,
+    is_thorough,
     scenario_of,
 )
 
 
-@pytest.mark.parametrize("names", list(cases()), ids="+".join)
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(names, marks=pytest.mark.thorough if is_thorough(names) else ())
+        for names in cases()
+    ],
+    ids="+".join,
+)
 def test_leaps_change_nothing_and_nothing_is_lost(names: Names) -> None:
     check_together(names)
+
+
+def test_features_that_are_alike_are_features() -> None:
+    assert {name for one, others in ALIKE.items() for name in (one, *others)} <= set(FEATURES)
+    assert not set(ALIKE) & {name for others in ALIKE.values() for name in others}
 
 
 @pytest.mark.parametrize("pair", list(REFUSED), ids="+".join)

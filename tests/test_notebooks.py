@@ -70,7 +70,6 @@ def test_what_a_notebook_must_not_do(cell: str, complaint: str, tmp_path: Path) 
 
 
 @needs_tools
-@pytest.mark.slow
 @each
 def test_what_is_committed_is_what_comes_out(source: Path, tmp_path: Path) -> None:
     if "calibrate.engine" in source.read_text(encoding="utf-8"):

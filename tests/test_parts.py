@@ -245,7 +245,9 @@ HOMES = {
     "sim/schedulers/continuous.py",
     "sim/schedulers/whole_batch.py",
     "sim/schedulers/orders.py",
-    "sim/routers.py",
+    "sim/routers/affinity.py",
+    "sim/routers/data_parallel.py",
+    "sim/routers/load.py",
     "sim/memory/paged.py",
     "sim/memory/contiguous.py",
 }

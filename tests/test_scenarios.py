@@ -67,3 +67,23 @@ def test_overload_is_called_by_its_name() -> None:
     assert verdicts[0]["state"] == "overloaded"
     assert verdicts[0]["slo_met"] is False
     assert verdicts[1]["state"] == "stable"
+
+
+@pytest.mark.parametrize(("name", "least"), [("chat-sessions", 0.5), ("agent", 0.9), ("rag", 0.3)])
+def test_a_prefix_cache_saves_what_the_scenario_is_about(name: str, least: float) -> None:
+    """And first tokens come sooner with it, behind the same prompts."""
+    short = {"run.requests": 2000}
+    with_cache, without = (
+        figures(name, {**short, "kv_cache.enable_prefix_caching": on}) for on in (True, False)
+    )
+    assert with_cache["infersim"]["prefix_cache"]["hit_rate"] > least  # type: ignore[index]
+    assert with_cache["mean_ttft_ms"] < 0.8 * without["mean_ttft_ms"]
+
+
+def test_equal_popularity_spoils_the_cache() -> None:
+    found = {
+        zipf: figures("rag", {"run.requests": 2000, "workload.shared_prefix.zipf": zipf})
+        for zipf in (0, 1)
+    }
+    hits = {zipf: each["infersim"]["prefix_cache"] for zipf, each in found.items()}  # type: ignore[index]
+    assert hits[0]["hit_rate"] < 0.1 < hits[1]["hit_rate"]  # type: ignore[index]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from calibrate.observers.vllm_engine import Driver, VllmSettings
+from calibrate.observers.vllm_engine import Arriving, Driver, VllmSettings
 from sim.request import Request, TrafficClass
 from sim.schedulers import Plan, Scheduler
 from tests.conformance.replay import make_scheduler, tokens_of
@@ -91,12 +91,13 @@ class FakeEngine(Driver):
         self.closed = False
         self.tick: Callable[[], None] = lambda: None
 
-    def add(self, number: int, prompt: Sequence[int], output: int, priority: int = 0) -> None:
-        self.prompts[number] = prompt
+    def add(self, request: Arriving) -> None:
+        number, length = request.number, len(request.prompt)
+        self.prompts[number] = request.prompt
         name = f"{number}-x"
         self.numbers[name] = number
-        kind = TrafficClass(0, "", priority, 0.0)
-        self.scheduler.add_request(Request(number, 0.0, len(prompt), output, kind), name)
+        kind = TrafficClass(0, "", request.priority, 0.0)
+        self.scheduler.add_request(Request(number, 0.0, length, request.output, kind), name)
 
     def step(self) -> None:
         output = self.scheduler.schedule(False)

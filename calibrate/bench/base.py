@@ -7,7 +7,7 @@ by the thousand and made without torch; a family turns it into calls on the devi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -107,6 +107,16 @@ class Scope:
     def quick(self, point: BenchPoint) -> bool:
         """Whether a point of layers that few models have may take its time."""
         return self.kind != "cpu" or point.flops <= CPU_FLOPS
+
+    def most(self, on_cpu: float) -> float:
+        """Bytes that a point may take, and no more than ``on_cpu`` on a CPU, where filling and
+        reading them takes seconds."""
+        return min(self.memory, on_cpu) if self.kind == "cpu" else self.memory
+
+    def affordable(self, points: Iterable[BenchPoint], on_cpu: float) -> Iterator[BenchPoint]:
+        """Those of ``points``, of layers that few models have, that fit and are quick."""
+        most = self.most(on_cpu)
+        return (made for made in points if made.memory <= most and self.quick(made))
 
     @property
     def longest(self) -> float:

@@ -33,8 +33,10 @@ from calibrate.bench.heads import (
 from calibrate.bench.paged import (
     BLOCK,
     PagedCache,
+    bits,
     blocks_for,
     cache_bytes,
+    gather_all,
     make_cache,
     spread_lengths,
 )
@@ -84,7 +86,7 @@ class DecodeAttention:
 
     def points(self, scope: Scope) -> Iterator[BenchPoint]:
         """Batches by contexts by head layouts, and some of them with unequal lengths."""
-        most = min(scope.memory, CPU_MOST) if scope.kind == "cpu" else scope.memory
+        most = scope.most(CPU_MOST)
         for precision in _precisions(scope):
             for heads, matters in layouts(scope).items():
                 for batch in BATCHES:
@@ -211,25 +213,12 @@ def gathered(query: Tensor, cache: PagedCache) -> list[Callable[[], Tensor]]:
         flat = table.flatten()
 
         def run() -> Tensor:
-            k, v = (
-                part.view(bits(part))
-                .index_select(0, flat)
-                .view(part.dtype)
-                .to(query.dtype)
-                .view(batch, -1, heads.kv, heads.size)
-                .transpose(1, 2)
-                for part in (cache.keys, cache.values)
-            )
+            k, v = gather_all(cache, flat, query)
             return attend(rows, k, v, attn_mask=mask).view_as(query)
 
         return run
 
     return [call(table) for table in cache.tables]
-
-
-def bits(part: Tensor) -> Tensor:
-    """The type to index through: 8-bit floats have no gather of their own."""
-    return torch.uint8 if part.element_size() == 1 else part.dtype
 
 
 def _precisions(scope: Scope) -> Iterator[str]:

@@ -128,10 +128,7 @@ class LatentAttention:
 
     def points(self, scope: Scope) -> Iterator[BenchPoint]:
         """Decodes, whole prompts, and chunks behind a context."""
-        most = min(scope.memory, CPU_MOST) if scope.kind == "cpu" else scope.memory
-        for made in self._all(scope):
-            if made.memory <= most and scope.quick(made):
-                yield made
+        return scope.affordable(self._all(scope), CPU_MOST)
 
     def _all(self, scope: Scope) -> Iterator[BenchPoint]:
         for precision in scope.sixteen_bit():

@@ -80,3 +80,24 @@ def make_cache(
         for own in arena.shuffled(each * copies).split(each)
     ]
     return PagedCache(keys, values, tables, lengths, heads)
+
+
+def bits(part: Tensor) -> Tensor:
+    """The type to index through: 8-bit floats have no gather of their own."""
+    return torch.uint8 if part.element_size() == 1 else part.dtype
+
+
+def gather_all(cache: PagedCache, blocks: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values (sequence x KV head x token x size) of the ``blocks`` of all sequences, as
+    many of each, in the number format of ``like``."""
+    heads, batch = cache.heads, len(cache.lengths)
+    keys, values = (
+        part.view(bits(part))
+        .index_select(0, blocks)
+        .view(part.dtype)
+        .to(like.dtype)
+        .view(batch, -1, heads.kv, heads.size)
+        .transpose(1, 2)
+        for part in (cache.keys, cache.values)
+    )
+    return keys, values

@@ -18,13 +18,19 @@ from calibrate.bench.arena import Arena
 from calibrate.bench.base import WORKSPACE, BenchPoint, BenchWork, Scope, element
 from calibrate.bench.decode_attention import (
     TOLERANCE,
-    bits,
     make_query,
     reference,
     stored_before,
 )
 from calibrate.bench.heads import Heads, HeadsCandidate, close, dense_attention, first_right
-from calibrate.bench.paged import BLOCK, PagedCache, blocks_for, cache_bytes, make_cache
+from calibrate.bench.paged import (
+    BLOCK,
+    PagedCache,
+    blocks_for,
+    cache_bytes,
+    gather_all,
+    make_cache,
+)
 from calibrate.bench.prefill_attention import Operands, make_operands
 from calibrate.lazy_torch import Tensor, torch
 from sim.cost.kernels.serial_windows import PIECE
@@ -117,10 +123,7 @@ class WindowAttention:
 
     def points(self, scope: Scope) -> Iterator[BenchPoint]:
         """Decodes within and beyond the window, prompts and chunks beyond it."""
-        most = min(scope.memory, CPU_MOST) if scope.kind == "cpu" else scope.memory
-        for made in self._all(scope):
-            if made.memory <= most and scope.quick(made):
-                yield made
+        return scope.affordable(self._all(scope), CPU_MOST)
 
     def _all(self, scope: Scope) -> Iterator[BenchPoint]:
         for precision in scope.sixteen_bit():
@@ -227,15 +230,7 @@ def gathered(query: Tensor, cache: PagedCache, window: int) -> list[Callable[[],
         flat = table[:, skipped:stop].flatten()
 
         def run() -> Tensor:
-            k, v = (
-                part.view(bits(part))
-                .index_select(0, flat)
-                .view(part.dtype)
-                .to(query.dtype)
-                .view(batch, -1, heads.kv, heads.size)
-                .transpose(1, 2)
-                for part in (cache.keys, cache.values)
-            )
+            k, v = gather_all(cache, flat, query)
             return attend(rows, k, v, attn_mask=mask).view_as(query)
 
         return run

@@ -11,10 +11,11 @@ from abc import ABC, abstractmethod
 from heapq import heappop, heappush
 from itertools import chain
 
+from sim.errors import UsageError
 from sim.loop.recorder import Recorder
 from sim.request import Prefix, Request, TrafficClass
 from sim.schedulers import Scheduler
-from sim.workload import ClosedTraffic, OpenTraffic
+from sim.workload import AnyTraffic, ClosedTraffic, OpenTraffic, SessionTraffic
 
 
 class ArrivalSource(ABC):
@@ -42,9 +43,15 @@ class ArrivalSource(ABC):
         """A request was done, or refused, at ``now``."""
 
     def _issue(
-        self, arrival: float, prompt: int, output: int, kind: TrafficClass, prefix: Prefix
+        self,
+        arrival: float,
+        prompt: int,
+        output: int,
+        kind: TrafficClass,
+        prefix: Prefix,
+        session: int = -1,
     ) -> Request:
-        request = Request(self.issued, arrival, prompt, output, kind, prefix)
+        request = Request(self.issued, arrival, prompt, output, kind, prefix, session)
         self.issued += 1
         return request
 
@@ -93,8 +100,13 @@ class ClosedSource(ArrivalSource):
         heappush(self._sends, now + self._think_time)
 
 
-def source(traffic: OpenTraffic | ClosedTraffic) -> ArrivalSource:
-    """The source that issues the requests of ``traffic``."""
+def source(traffic: AnyTraffic) -> ArrivalSource:
+    """The source that issues the requests of ``traffic``; UsageError for sessions."""
+    if isinstance(traffic, SessionTraffic):
+        raise UsageError(
+            "workload.sessions: an engine that is observed is not sent sessions yet; for the same "
+            "lengths without them: --set workload.sessions=null"
+        )
     return ClosedSource(traffic) if isinstance(traffic, ClosedTraffic) else OpenSource(traffic)
 
 

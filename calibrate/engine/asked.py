@@ -43,6 +43,15 @@ def no_prefixes(setup: Setup) -> Refusal:
     )
 
 
+def no_drafts(setup: Setup) -> Refusal:
+    """Refuses drafted tokens, which none of these engines has here."""
+    return (
+        any(pool.settings.speculative is not None for pool in setup.pools),
+        "speculative: what is accepted is drawn in a simulation, and no engine that is observed "
+        "drafts tokens yet; set it to null",
+    )
+
+
 def one_precision(setup: Setup, what: str) -> str:
     """The one precision of weights, activations and KV cache; ``what`` as in ``single``.
 

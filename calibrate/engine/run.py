@@ -14,7 +14,7 @@ import numpy as np
 
 from calibrate.device import KEPT, LARGE, Device
 from calibrate.engine.arrivals import source
-from calibrate.engine.asked import no_prefixes, one_precision, refuse, single
+from calibrate.engine.asked import no_drafts, no_prefixes, one_precision, refuse, single
 from calibrate.engine.attention_cuda import choose
 from calibrate.engine.cache import cache_bytes
 from calibrate.engine.executor import Draw, EngineExecutor, greedy
@@ -64,7 +64,7 @@ def run(
     flight. UsageError for what the engine cannot do, or does not fit on the device.
     """
     setup = prepare(scenario.override({"engine": ENGINE}))
-    refuse([*single(setup, "the engine runs"), no_prefixes(setup)])
+    refuse([*single(setup, "the engine runs"), no_prefixes(setup), no_drafts(setup)])
     name = precision or one_precision(setup, "the engine computes")
     if name not in DTYPES:
         raise UsageError(f"the engine computes in {', '.join(DTYPES)}, not in {name}")

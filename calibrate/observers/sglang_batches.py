@@ -2,7 +2,7 @@
 
     python -m calibrate.observers.sglang_batches RECORDING.json... [--check]
 
-records each file again, as ``vllm_batches`` does those of vLLM. A recording is one JSON object:
+records each file again, as ``vllm_batches`` does. A recording is one JSON object:
 
     sglang     the version that was recorded, by driving its scheduler alone
     date       when
@@ -16,55 +16,57 @@ the same.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
+from calibrate.observers.batches import (
+    Asked,
+    BatchRecording,
+    BatchStep,
+    record_again,
+    steps_of,
+)
 from calibrate.observers.sglang_engine import SglangAlone, SglangSettings, version
-from calibrate.observers.vllm_batches import Asked, VllmStep
 
 
 @dataclass(frozen=True)
-class SglangRecording:
+class SglangRecording(BatchRecording):
     """The requests and settings given to SGLang, and what it ran."""
 
     sglang: str
     date: str
     settings: SglangSettings
     requests: list[Asked]
-    steps: list[VllmStep]
+    steps: list[BatchStep]
 
-    def dumps(self) -> str:
-        """As JSON, a line for each step."""
-        head: dict[str, Any] = {
+    @property
+    def version(self) -> str:
+        """The release of SGLang."""
+        return self.sglang
+
+    def head(self) -> dict[str, Any]:
+        """All but the steps."""
+        return {
             "sglang": self.sglang,
             "date": self.date,
             "settings": asdict(self.settings),
             "requests": [list(request[:3]) for request in self.requests],
         }
-        lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
-        steps = ",\n".join(json.dumps(step, separators=(",", ":")) for step in self.steps)
-        return "{" + ",\n".join(lines) + f',\n"steps": [\n{steps}\n]}}\n'
 
     @classmethod
     def loads(cls, text: str) -> SglangRecording:
         """What ``dumps`` wrote."""
         document = json.loads(text)
-        steps = [
-            VllmStep({int(number): n for number, n in tokens.items()}, retracted, finished)
-            for tokens, retracted, finished in document["steps"]
-        ]
         return cls(
             sglang=document["sglang"],
             date=document["date"],
             settings=SglangSettings(**document["settings"]),
             requests=[Asked(*request) for request in document["requests"]],
-            steps=steps,
+            steps=steps_of(document),
         )
 
 
@@ -75,7 +77,7 @@ def record(settings: SglangSettings, requests: Sequence[Asked]) -> SglangRecordi
     """
     driver = SglangAlone(settings)
     coming = list(enumerate(requests))
-    steps: list[VllmStep] = []
+    steps: list[BatchStep] = []
     while coming or driver.unfinished:
         ended = len(steps) - driver.in_flight
         while coming and (coming[0][1].before <= ended or not driver.unfinished):
@@ -83,33 +85,24 @@ def record(settings: SglangSettings, requests: Sequence[Asked]) -> SglangRecordi
             driver.add(number, asked.prompt, asked.output)
         tokens, retracted, finished = driver.turn()
         if settings.disable_overlap_schedule:
-            steps.append(VllmStep(tokens, retracted, finished))
+            steps.append(BatchStep(tokens, retracted, finished))
             continue
         if finished:
             steps[-1].finished.extend(finished)
         if tokens:
-            steps.append(VllmStep(tokens, retracted, []))
+            steps.append(BatchStep(tokens, retracted, []))
     today = datetime.now(UTC).date().isoformat()
     return SglangRecording(version(), today, settings, list(requests), steps)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Record the files again that ``arguments`` name; the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m calibrate.observers.sglang_batches")
-    parser.add_argument("recordings", nargs="+", type=Path)
-    parser.add_argument("--check", action="store_true", help="compare, do not write")
-    options = parser.parse_args(arguments)
-    changed = 0
-    for path in options.recordings:
-        old = SglangRecording.loads(path.read_text(encoding="utf-8"))
-        new = record(old.settings, old.requests)
-        if not options.check:
-            path.write_text(new.dumps(), encoding="utf-8")
-        differs = new.steps != old.steps
-        changed += differs
-        outcome = f"different from those of SGLang {old.sglang}" if differs else "the same"
-        print(f"{path}: {len(new.steps)} steps of SGLang {new.sglang}, {outcome}")
-    return int(options.check and changed > 0)
+    module = "calibrate.observers.sglang_batches"
+    return record_again(module, "SGLang", arguments, SglangRecording.loads, _again)
+
+
+def _again(old: SglangRecording) -> SglangRecording:
+    return record(old.settings, old.requests)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ from sim.request import Request
 from sim.scenario import Scenario
 from sim.schedulers import Static
 from sim.simulation import Setup, prepare, recorded
-from sim.workload import ClosedTraffic, OpenTraffic, build
+from sim.workload import AnyTraffic, build
 
 ENGINE = "transformers"
 """The catalogue's name of it. It has no front end."""
@@ -150,7 +150,7 @@ class _Run:
         settings: TransformersSettings,
         device: Device,
         model: Any,
-        traffic: OpenTraffic | ClosedTraffic,
+        traffic: AnyTraffic,
         sampling: str,
         clock: Clock | None,
         stop: Stop,

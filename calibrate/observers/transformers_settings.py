@@ -11,7 +11,7 @@ from typing import Any
 
 from calibrate.dense import dense_layer
 from calibrate.device import Device
-from calibrate.engine.asked import no_prefixes, one_precision, refuse, single
+from calibrate.engine.asked import no_drafts, no_prefixes, one_precision, refuse, single
 from sim.errors import UsageError, did_you_mean
 from sim.memory import PagedAllocator
 from sim.schedulers import ChunkedPrefill, Static
@@ -155,5 +155,6 @@ def _check(setup: Setup) -> None:
             f"tokens, not of {kv.block_size}",
         ),
         no_prefixes(setup),
+        no_drafts(setup),
     ]
     refuse(refusals)

@@ -20,7 +20,7 @@ from calibrate.engine.loop import Clock, Progress, WallClock
 from calibrate.engine.observed import EngineFacts, Observed
 from calibrate.engine.run import EnginePrompts
 from calibrate.observers import lazy_vllm
-from calibrate.observers.vllm_engine import WholeEngine
+from calibrate.observers.vllm_engine import Arriving, WholeEngine
 from calibrate.observers.vllm_loop import VllmLoop
 from calibrate.observers.vllm_settings import NULL_BLOCKS, Wanted, wanted
 from sim import catalog
@@ -168,7 +168,7 @@ def _warm_up(engine: WholeEngine, asked: Wanted) -> None:
     settings = asked.settings
     for number, tokens in enumerate((1, 8, settings.max_num_batched_tokens)):
         prompt = [1] * min(tokens, settings.max_model_len // 2)
-        engine.add(-1 - number, prompt, 2)
+        engine.add(Arriving(-1 - number, prompt, 2))
         while engine.busy():
             engine.step()
 

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from calibrate.dense import dense_layer
 from calibrate.lazy_torch import torch
@@ -64,6 +64,17 @@ def answer_of(output_tokens: int, **further: Any) -> Any:
     )
 
 
+class Arriving(NamedTuple):
+    """A request, to be answered with ``output`` tokens; lower ``priority`` first, of equals the
+    lower number. ``answer`` is what a driver without a model is to generate."""
+
+    number: int
+    prompt: Sequence[int]
+    output: int
+    priority: int = 0
+    answer: Sequence[int] = ()
+
+
 class Driver(ABC):
     """An engine that takes requests by number and runs one step when called.
 
@@ -76,16 +87,8 @@ class Driver(ABC):
         self.numbers: dict[str, int] = {}
 
     @abstractmethod
-    def add(
-        self,
-        number: int,
-        prompt: Sequence[int],
-        output: int,
-        priority: int = 0,
-        answer: Sequence[int] = (),
-    ) -> None:
-        """A request arrives, to be answered with ``output`` tokens; lower ``priority`` first.
-        ``answer`` is what a driver without a model is to generate."""
+    def add(self, request: Arriving) -> None:
+        """``request`` arrives."""
 
     @abstractmethod
     def step(self) -> None:
@@ -122,23 +125,16 @@ class WholeEngine(Driver):
         self.max_model_len = int(config.model_config.max_model_len)
         self._temperature = 0.0 if sampling == "greedy" else 1.0
 
-    def add(
-        self,
-        number: int,
-        prompt: Sequence[int],
-        output: int,
-        priority: int = 0,
-        answer: Sequence[int] = (),
-    ) -> None:
-        """As said; of equal priority the lower number goes first."""
+    def add(self, request: Arriving) -> None:
+        """``request`` arrives."""
         name = self._engine.add_request(
-            str(number),
-            lazy_vllm.module("vllm").TokensPrompt(prompt_token_ids=list(prompt)),
-            answer_of(output, temperature=self._temperature),
-            arrival_time=float(number),
-            priority=priority,
+            str(request.number),
+            lazy_vllm.module("vllm").TokensPrompt(prompt_token_ids=list(request.prompt)),
+            answer_of(request.output, temperature=self._temperature),
+            arrival_time=float(request.number),
+            priority=request.priority,
         )
-        self.numbers[name] = number
+        self.numbers[name] = request.number
 
     def step(self) -> None:
         """One iteration of the engine, its model included."""
@@ -201,27 +197,20 @@ class SchedulerAlone(Driver):
             log_stats=False,
         )
 
-    def add(
-        self,
-        number: int,
-        prompt: Sequence[int],
-        output: int,
-        priority: int = 0,
-        answer: Sequence[int] = (),
-    ) -> None:
-        """As said; of equal priority the lower number goes first."""
-        request = lazy_vllm.module("vllm.v1.request").Request(
-            request_id=str(number),
-            prompt_token_ids=list(prompt),
-            sampling_params=answer_of(output),
+    def add(self, request: Arriving) -> None:
+        """``request`` arrives."""
+        theirs = lazy_vllm.module("vllm.v1.request").Request(
+            request_id=str(request.number),
+            prompt_token_ids=list(request.prompt),
+            sampling_params=answer_of(request.output),
             pooling_params=None,
-            arrival_time=float(number),
-            priority=priority,
+            arrival_time=float(request.number),
+            priority=request.priority,
             block_hasher=self._hasher,
         )
-        self.numbers[request.request_id] = number
-        self._answers[request.request_id] = answer
-        self.scheduler.add_request(request)
+        self.numbers[theirs.request_id] = request.number
+        self._answers[theirs.request_id] = request.answer
+        self.scheduler.add_request(theirs)
 
     def step(self) -> None:
         """Schedule, and pretend that it was computed: a request with all tokens computed gets

@@ -9,7 +9,7 @@ from calibrate.engine.arrivals import ArrivalSource
 from calibrate.engine.loop import Clock, Progress
 from calibrate.observers.engine_loop import EngineLoop, ObservedStep
 from calibrate.observers.ledger import LedgerRow
-from calibrate.observers.vllm_engine import Driver
+from calibrate.observers.vllm_engine import Arriving, Driver
 from calibrate.observers.vllm_watch import Turn, VllmWatch
 from sim.loop.clock import Stop
 from sim.request import Request
@@ -63,7 +63,7 @@ class _Steps:
     def add(self, request: Request, prompt: list[int]) -> None:
         """``request`` arrives."""
         priority = request.traffic_class.priority
-        self._driver.add(request.id, prompt, request.output_tokens, priority)
+        self._driver.add(Arriving(request.id, prompt, request.output_tokens, priority))
 
     def busy(self) -> bool:
         """Whether any request is unfinished."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from calibrate.device import DeviceFacts
-from calibrate.engine.asked import no_prefixes, one_precision, refuse, single
+from calibrate.engine.asked import no_drafts, no_prefixes, one_precision, refuse, single
 from calibrate.observers.vllm_engine import VllmSettings
 from sim.errors import UsageError, did_you_mean
 from sim.memory import PagedAllocator
@@ -106,6 +106,7 @@ def _check(setup: Setup, device: DeviceFacts) -> None:
             f"only {PagedAllocator.name} is",
         ),
         no_prefixes(setup),
+        no_drafts(setup),
         (
             kv.num_gpu_blocks is not None and kv.num_gpu_blocks <= NULL_BLOCKS,
             f"kv_cache.num_gpu_blocks: {kv.num_gpu_blocks} leaves no block for requests, since "

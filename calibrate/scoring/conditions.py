@@ -2,8 +2,7 @@
 
 What a publisher leaves out is assumed, and every assumption is stated (``Conditions.assumed``): how
 requests were sent matters more for the time to first token than any kernel.
-Notes of a row are read for the few settings that change a prediction. ``KNOWN`` holds what is known
-of whole publications (never of single rows); whatever it changes is stated as a remark.
+Notes of a row are read for the few settings that change a prediction (``known``).
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from calibrate.scoring.known import Statement, statement
 from calibrate.scoring.names import (
     Unrepresentable,
     expert_precision_name,
@@ -23,156 +23,7 @@ from calibrate.scoring.table import Row
 from sim import catalog
 from sim.specs.layout import Layout
 
-
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """Settings found in the notes of a row; None or empty where nothing is stated.
-
-    ``spread`` are the shortest and the longest length as shares of the nominal one.
-    """
-
-    weights: str = ""
-    experts: str = ""
-    kv_cache: str = ""
-    spread: tuple[float, float] | None = None
-    memory_fraction: float | None = None
-    max_num_batched_tokens: int | None = None
-    whole_system: bool = False
-    more: int = 0
-    static: bool = False
-    peers: bool | None = None
-    burst: bool = False
-    asynchronous: bool = False
-    slots: bool = True
-    remarks: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What holds for a publication, that is for rows whose cells match ``where`` (column: pattern),
-    whatever they state: the formats of ``weights``, ``experts`` and ``kv_cache``, figures of the
-    ``whole_system`` where one of a GPU is announced, ``more`` requests in flight than stated,
-    ``static`` scales of activations in the checkpoint, ``peers`` whether cards on PCIe reach each
-    other directly, one ``burst`` of as many requests as clients are stated, ``asynchronous``
-    scheduling that the engine was told to use, whether the clients stated are the requests that
-    run at once (``slots``). ``why`` says how that is known."""
-
-    where: tuple[tuple[str, str], ...]
-    why: str
-    weights: str = ""
-    experts: str = ""
-    kv_cache: str = ""
-    whole_system: bool = False
-    more: int = 0
-    static: bool = False
-    peers: bool | None = None
-    burst: bool = False
-    asynchronous: bool = False
-    slots: bool = True
-
-    def covers(self, row: Row) -> bool:
-        """Whether ``row`` belongs to the publication."""
-        return all(re.search(pattern, row[column], re.I) for column, pattern in self.where)
-
-
-KNOWN = (
-    Known(
-        (("model", "gpt-oss"),),
-        "the experts are in mxfp4 and all else in bf16, as in the one published checkpoint",
-        weights="bf16",
-        experts="mxfp4",
-    ),
-    Known(
-        (("model", "deepseek-(r1|v3)|qwen3-235b-a22b-fp8|minimax-m2"), ("weight_dtype", "fp8")),
-        "the weights are in fp8 by blocks, as in the published checkpoint",
-        weights="fp8-block",
-    ),
-    Known(
-        (
-            ("engine", "^trtllm"),
-            ("model", "llama"),
-            ("weight_dtype", "gemm=fp8"),
-            ("notes", "InferenceMAX"),
-        ),
-        "the scales of fp8 activations are in the checkpoint: that source serves those of NVIDIA's "
-        "ModelOpt, and token times leave no room for a conversion before each product",
-        static=True,
-    ),
-    Known(
-        (("engine", "^vllm"), ("kv_dtype", "^fp8"), ("notes", "InferenceMAX")),
-        "the KV cache is taken for bf16: its capacity and the slope of the token time in the "
-        "context say so, although fp8 is stated",
-        kv_cache="bf16",
-    ),
-    Known(
-        (("engine", "tensorrt"), ("engine_version", r"^0\.[56]\."), ("tp", "^[^1]")),
-        "the figure is that of all GPUs together, although one of a GPU is announced: later "
-        "releases on the same hardware give a quarter of it with four GPUs",
-        whole_system=True,
-    ),
-    Known(
-        (("engine", "^trtllm"), ("source_path", "silicon_sample"), ("notes", "aic-auto-gap")),
-        "one request more is in flight than stated, and waits for a seat: the time to first token "
-        "grows with the length of answers as such a wait does",
-        more=1,
-    ),
-    Known(
-        (("engine", "^sglang"), ("model", "qwen3-32b"), ("notes", "aic-auto-gap")),
-        "all requests were sent at once, as many as clients are stated: their mean time to first "
-        "token is half of what all prompts take, and does not depend on the answers that follow",
-        burst=True,
-    ),
-    Known(
-        (("engine", "tensorrt"), ("gpu", "^l40s"), ("tp", "^[^1]")),
-        "the cards reach each other directly: the tokens of these runs need sums of 8 GB/s, and "
-        "NCCL reaches 4.6 GB/s on four such cards that do not (aiconfigurator-core tables)",
-        peers=True,
-    ),
-    Known(
-        (("engine", "^vllm"), ("source_repo", "^ml-energy/")),
-        "scheduling is asynchronous: the benchmark's configurations of vLLM say so",
-        asynchronous=True,
-    ),
-    Known(
-        (("engine", "^vllm"), ("model", "gpt-oss"), ("batch_or_concurrency", "^512$")),
-        "fewer requests run at once than clients are stated: mean times to first token are 4.2 to "
-        "4.8 times the answers', as when ten requests for each slot are sent together, and token "
-        "times less than the memory allows for 512 sequences",
-        slots=False,
-    ),
-)
-
 TENSORRT = re.compile("tensorrt|trt-?llm", re.I)
-_SPREAD = re.compile(r"uniform in \[([\d.]+),\s*([\d.]+)\]\s*\*?\s*nominal")
-_FRACTION = re.compile(
-    r"(?:mem(?:ory)?[-_](?:util\w*|fraction)|kv frac|mem_fraction)\D{0,3}(0\.\d+)"
-)
-_TOKENS = re.compile(r"max[-_]num[-_]batched[-_]tokens\D{0,3}(\d+)")
-
-
-def statement(row: Row) -> Statement:
-    """What is known of ``row`` in addition to its columns."""
-    notes = row["notes"]
-    known = [each for each in KNOWN if each.covers(row)]
-    spread = _SPREAD.search(notes)
-    fraction, tokens = _FRACTION.search(notes), _TOKENS.search(notes)
-    return Statement(
-        weights=next((each.weights for each in known if each.weights), ""),
-        experts=next((each.experts for each in known if each.experts), ""),
-        kv_cache=next((each.kv_cache for each in known if each.kv_cache), ""),
-        whole_system=any(each.whole_system for each in known),
-        more=sum(each.more for each in known),
-        static=any(each.static for each in known),
-        peers=next((each.peers for each in known if each.peers is not None), None),
-        burst=any(each.burst for each in known),
-        asynchronous=any(each.asynchronous for each in known),
-        slots=all(each.slots for each in known),
-        spread=(float(spread[1]), float(spread[2])) if spread else None,
-        memory_fraction=float(fraction[1]) if fraction else None,
-        max_num_batched_tokens=int(tokens[1]) if tokens else None,
-        remarks=tuple(each.why for each in known),
-    )
-
 
 Driver = Literal["static", "single", "offline", "closed", "online", "replay"]
 """How requests were sent: one padded batch; one after the other; all at once; by clients that wait

@@ -30,6 +30,8 @@ SHORT = {
     "e2el": "E2EL",
     "running": "running",
     "bandwidth": "bandwidth",
+    "power": "power",
+    "energy": "energy",
 }
 
 

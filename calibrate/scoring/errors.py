@@ -17,9 +17,17 @@ from calibrate.scoring.clients import LeftOpen, compared
 from calibrate.scoring.predict import Scored
 from sim import catalog
 
-QUANTITIES = ("throughput", "ttft", "tpot", "itl", "e2el", "running", "bandwidth")
+QUANTITIES = (
+    *("throughput", "ttft", "tpot", "itl", "e2el", "running", "bandwidth"),
+    *("power", "energy"),
+)
 
-APART = {"running": "running requests", "bandwidth": "bandwidth of the weights, batch 1"}
+APART = {
+    "running": "running requests",
+    "bandwidth": "bandwidth of the weights, batch 1",
+    "power": "power of the GPUs",
+    "energy": "energy by the output token",
+}
 """Quantities that are kinds of their own: they say little of times and rates."""
 
 FEWEST_TO_RANK = 3

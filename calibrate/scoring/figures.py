@@ -12,7 +12,9 @@ from calibrate.scoring.table import Row
 from sim import catalog
 from sim.specs.precision import precision_bytes
 
-Quantity = Literal["throughput", "ttft", "tpot", "itl", "e2el", "running", "bandwidth"]
+Quantity = Literal[
+    "throughput", "ttft", "tpot", "itl", "e2el", "running", "bandwidth", "power", "energy"
+]
 
 UNITS = {
     "ms": 1e-3,
@@ -26,6 +28,8 @@ UNITS = {
     "samples/s": 1.0,
     "gb/s": 1e9,
     "requests": 1.0,
+    "w": 1.0,
+    "j": 1.0,
 }
 
 _LATENCY = re.compile(
@@ -45,6 +49,12 @@ DECODE_RATE, STEADY_RATE, STEADY_RUNNING = "decode_rate", "steady_rate", "steady
 """Figures that a summary lacks: tokens per second of one request once it decodes; while all clients
 are busy, output tokens per second and the mean number of running requests."""
 
+STEADY_POWER, STEADY_ENERGY = "steady_power", "steady_energy"
+"""The same, while all clients are busy: W of all GPUs, J for an output token."""
+
+WHOLE_ENERGY = "joules_per_output_token"
+"""J for an output token over a whole run."""
+
 
 class ScoredFigure(NamedTuple):
     """A published metric: what kind it is, the key of the summary that predicts it, and what the
@@ -62,7 +72,7 @@ def figure(row: Row, known: Conditions) -> ScoredFigure:
         raise Unrepresentable(f"the unit {row['unit']} of {metric} is not one that is predicted")
     if not row.value > 0:
         raise Unrepresentable(f"{row['value']!r} is no positive figure")
-    if (single := _single(metric, known)) is not None:
+    if (single := _single(metric, known) or _drawn(metric, known)) is not None:
         return single
     per_gpu = metric.endswith("_per_gpu") and not known.whole_system
     name = metric.removesuffix("_per_gpu")
@@ -88,6 +98,15 @@ def _single(metric: str, known: Conditions) -> ScoredFigure | None:
         return ScoredFigure("running", STEADY_RUNNING, 1.0)
     if metric == "scheduled_rate":
         raise Unrepresentable(f"{metric} is a condition of the measurement, not a result")
+    return None
+
+
+def _drawn(metric: str, known: Conditions) -> ScoredFigure | None:
+    """How the power or the energy of GPUs is predicted; None for any other metric."""
+    if metric == "power_all_gpus" and known.steady:
+        return ScoredFigure("power", STEADY_POWER, 1.0)
+    if metric == "energy_per_output_token":
+        return ScoredFigure("energy", STEADY_ENERGY if known.steady else WHOLE_ENERGY, 1.0)
     return None
 
 

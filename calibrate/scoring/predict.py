@@ -7,13 +7,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from calibrate.scoring.clients import plausible
 from calibrate.scoring.conditions import Conditions, conditions, of_mean_alone
 from calibrate.scoring.drivers import document, preset
 from calibrate.scoring.figures import (
     DECODE_RATE,
+    STEADY_ENERGY,
+    STEADY_POWER,
     STEADY_RATE,
     STEADY_RUNNING,
+    WHOLE_ENERGY,
     Quantity,
     ScoredFigure,
     figure,
@@ -25,6 +30,7 @@ from calibrate.scoring.table import Row
 from sim.catalog.spreads import learnt, source_name
 from sim.errors import InfersimError
 from sim.metrics.bands import band, situation, spread_of, weights
+from sim.metrics.energy import power_over_time
 from sim.metrics.reprice import Repriced
 from sim.results.result import Result
 from sim.scenario import load_scenario
@@ -141,20 +147,39 @@ def outcome(simulated: Callable[[], Result], known: Conditions) -> Predicted | s
         reasons = summary["infersim"]["requests"]["rejected_reasons"]
         return "; ".join(f"{count} requests {reason}" for reason, count in reasons.items())
     numbers = {key: value for key, value in summary.items() if isinstance(value, int | float)}
-    return Predicted(numbers | _derived(summary, known), _causes(result, known))
+    return Predicted(numbers | _derived(result, known), _causes(result, known))
 
 
-def _derived(summary: Mapping[str, Any], known: Conditions) -> dict[str, float | None]:
+def _derived(result: Result, known: Conditions) -> dict[str, float | None]:
     """The figures that a summary lacks. What is true while all clients are busy follows from
     Little's law: they have so many requests with the engine, each for as long as it takes."""
+    summary: Mapping[str, Any] = result.summary
     decode = summary["mean_tpot_ms"]
     found: dict[str, float | None] = {DECODE_RATE: 1e3 / decode if decode else None}
+    energy = summary["infersim"]["energy"] or {}
+    found[WHOLE_ENERGY] = energy.get(WHOLE_ENERGY)
     if known.driver == "closed" and known.size and summary["mean_e2el_ms"]:
         each, queued = summary["mean_e2el_ms"], summary["infersim"]["queue_ms"]["mean"]
         tokens = summary["total_output_tokens"] / summary["completed"]
         found[STEADY_RATE] = known.size * tokens / each * 1e3
         found[STEADY_RUNNING] = known.size * (1 - queued / each)
+        found[STEADY_POWER], found[STEADY_ENERGY] = _steady_draw(result)
     return found
+
+
+def _steady_draw(result: Result) -> tuple[float, float | None]:
+    """Until the last client sends its last request: mean W of all GPUs, and J for each token that
+    was delivered by then."""
+    record = result.record
+    arrivals, plans = record.requests["arrival"], record.plans
+    start, end = float(arrivals.min()), float(arrivals.max())
+    if end <= start:  # each client sent one request
+        end = record.end
+    watts = float(power_over_time(record).mean(np.array([start, end]))[0])
+    within = np.clip((end - plans["start"]) / (plans["end"] - plans["start"]), 0.0, 1.0)
+    tokens = float((plans["decode"] * plans["iterations"] * within).sum())
+    tokens += int((record.requests["first_token"] <= end).sum())
+    return watts, watts * (end - start) / tokens if tokens else None
 
 
 def _causes(result: Result, known: Conditions) -> dict[str, dict[str, float]]:
@@ -213,7 +238,7 @@ def _scored(c: Case, runs: Mapping[Conditions, Predicted | str]) -> Scored:
     if found is None:
         why = f"the run has no {c.figure.key}"
         return Scored(c.row, c.known, c.engine, quantity, value, None, why)
-    causes = result.causes[c.figure.key]
+    causes = result.causes.get(c.figure.key, {})  # none of power and energy
     ways = _under_each(c.known, c.figure, runs)
     return Scored(c.row, c.known, c.engine, quantity, value, found, "", causes, ways)
 

@@ -35,6 +35,8 @@ TITLES = {
     "e2el": "E2EL",
     "running": "running",
     "bandwidth": "bandwidth",
+    "power": "power",
+    "energy": "energy",
 }
 
 
@@ -199,7 +201,7 @@ def _worst_cells(name: str, row: Scored) -> tuple[str, ...]:
         f"{published['weight_dtype']}, {published['isl']}/{published['osl'].split(' ')[0]}, "
         f"{published['batch_or_concurrency'] or published['request_rate_rps']}"
     )
-    unit = 1.0 if row.quantity in ("throughput", "running", "bandwidth") else 1e3
+    unit = 1e3 if row.quantity in ("ttft", "tpot", "itl", "e2el") else 1.0
     figures = [f"{unit * value:,.4g}" for value in (row.measured, row.predicted) if value]
     place = f"{published.file}:{published.line}" if published.line else published.file
     error = f"{100 * (row.error or 0.0):+.0f}"

@@ -46,7 +46,7 @@ def trust_page(rows: Sequence[Scored]) -> str:
         "hold nine of ten measurements, a 50 % band five of ten. Each measurement is judged by "
         "bands that were learnt without its source (engine, GPU and model), so that what is said "
         "here is what to expect of a source that nobody has measured. Widths are half of the "
-        "median 90 % band, in percent of the prediction.",
+        "median 90 % band, in percent of the prediction. `runs/trust.html` draws them all.",
         "## Do the bands hold?",
         _table(("of",), known, lambda row: (TITLES[str(row.quantity)],), bars=True),
         "## By engine, GPU and kind of measurement",

@@ -28,7 +28,14 @@ from sim.scenario import Scenario, load_scenario
 from sim.scenario.deployment import PrecisionName
 from sim.simulation import Setup, play, prepare
 from sim.specs.engine import AS_PRICED, EngineSpec, Factors
-from sim.workload import ClosedTraffic, LengthChunk, OpenTraffic, TrafficChunk, build
+from sim.workload import (
+    ClosedTraffic,
+    LengthChunk,
+    OpenTraffic,
+    SessionTraffic,
+    TrafficChunk,
+    build,
+)
 
 REFERENCE_ENGINE = "reference"
 """The catalogue's name of the engine whose runs say ``REFERENCE``."""
@@ -163,7 +170,10 @@ def observed_traffic(run: ObservedRun, scenario: Scenario) -> OpenTraffic | Clos
     UsageError for a class that neither the scenario nor a trace could have named.
     """
     if run.summary_only:
-        return build(scenario, scenario.seed)
+        traffic = build(scenario, scenario.seed)
+        if isinstance(traffic, SessionTraffic):
+            raise UsageError("workload.sessions: observed runs have none yet; leave them out")
+        return traffic
     prompts = _lengths(run, "prompt_tokens")
     outputs = _lengths(run, "output_tokens")
     classes, members = _classes(run, scenario)

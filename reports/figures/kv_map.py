@@ -1,4 +1,5 @@
-"""Draws what the KV cache holds over time, as areas: used, reserved but empty, free.
+"""Draws what the KV cache holds over time, as areas: used, reserved but empty, free; where there is
+a prefix cache, also what several requests share, and what is cached and nobody holds.
 
 The areas at any moment add up to the KV cache of the whole fleet. In a long run each column of the
 screen shows the mean over its time, with a line for the most that was reserved in it.
@@ -13,7 +14,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from reports.figures.axes import legend
-from reports.figures.steps import Steps, fleet_steps
+from reports.figures.steps import CACHED, Steps, fleet_steps
 from reports.frame import theme
 from reports.frame.decimate import Floats
 
@@ -27,20 +28,34 @@ MOST = "most reserved"
 """What the legend calls the line of the highest reservation in each column."""
 
 PARTS = {
+    "kv_shared": "shared by several requests",
     "kv_used": "used",
     "kv_wasted": "reserved, empty",
+    "kv_cached": "cached, of no request",
     "kv_free": "free",
 }
 """Part of the cache -> what the legend calls it, from below."""
 
+BY_ONE = "used by one request"
+"""What the legend calls the used part where another one is shared."""
+
 
 def parts(steps: Steps, capacity: float) -> dict[str, Floats]:
-    """Tokens of the cache in each of ``PARTS``; the sum is ``capacity`` wherever that suffices."""
+    """Tokens of the cache in each of ``PARTS`` that it has; the sum is ``capacity`` wherever that
+    suffices."""
     used, reserved = steps.levels["kv_used_tokens"], steps.levels["kv_reserved_tokens"]
+    wasted = np.maximum(reserved - used, 0.0)
+    free = np.maximum(capacity - np.maximum(reserved, used), 0.0)
+    if CACHED[0] not in steps.levels:
+        return {"kv_used": used, "kv_wasted": wasted, "kv_free": free}
+    shared = np.minimum(steps.levels[CACHED[0]], used)
+    cached = np.minimum(steps.levels[CACHED[1]], free)
     return {
-        "kv_used": used,
-        "kv_wasted": np.maximum(reserved - used, 0.0),
-        "kv_free": np.maximum(capacity - np.maximum(reserved, used), 0.0),
+        "kv_shared": shared,
+        "kv_used": used - shared,
+        "kv_wasted": wasted,
+        "kv_cached": cached,
+        "kv_free": free - cached,
     }
 
 
@@ -58,8 +73,12 @@ def figure(
         traces = _columns(steps.time, found, capacity)
     else:
         traces = [
-            _area(name, steps.time, found[name], capacity) for name in PARTS if steps.time.size
+            _area(name, steps.time, found[name], capacity) for name in found if steps.time.size
         ]
+    if "kv_shared" in found:
+        for trace in traces:
+            if trace["name"] == PARTS["kv_used"]:
+                trace["name"] = BY_ONE
     layout = theme.layout() | {
         "hovermode": "x unified",
         "showlegend": True,
@@ -78,9 +97,10 @@ def _columns(time: Floats, found: dict[str, Floats], capacity: float) -> list[di
     """The areas as means over equal stretches of time, and the most reserved in each of them."""
     edges = np.linspace(time[0], time[-1], BUCKETS + 1)
     starts = np.searchsorted(time, edges[:-1], side="right") - 1
-    reserved = found["kv_used"] + found["kv_wasted"]
+    taken = [found[name] for name in ("kv_shared", "kv_used", "kv_wasted") if name in found]
+    reserved: Floats = np.sum(taken, axis=0)
     most = np.maximum(np.maximum.reduceat(reserved, starts), reserved[starts])
-    areas = [_area(name, edges[:-1], means(time, found[name], edges), capacity) for name in PARTS]
+    areas = [_area(name, edges[:-1], means(time, found[name], edges), capacity) for name in found]
     line = _area("kv_most", edges[:-1], most, capacity)
     del line["stackgroup"], line["fillcolor"]
     line["line"] = line["line"] | {"width": 1}

@@ -18,10 +18,14 @@ import pandas as pd
 Floats = npt.NDArray[np.float64]
 Of = Literal["ttft", "e2el"]
 
-TTFT_PARTS = ("front_end", "queue", "prefill", "prefill_delay", "prefill_preempted")
-AFTER_PARTS = ("decode", "decode_delay", "decode_preempted", "transfer")
+PROMPT_PARTS = ("front_end", "queue", "prefill", "prefill_delay", "prefill_preempted")
+TTFT_PARTS = (*PROMPT_PARTS, "transfer")
+AFTER_PARTS = ("decode", "decode_delay", "decode_preempted")
 
-PARTS: Mapping[Of, tuple[str, ...]] = {"ttft": TTFT_PARTS, "e2el": (*TTFT_PARTS, *AFTER_PARTS)}
+PARTS: Mapping[Of, tuple[str, ...]] = {
+    "ttft": TTFT_PARTS,
+    "e2el": (*PROMPT_PARTS, *AFTER_PARTS, "transfer"),
+}
 """Latency -> the parts that add up to it, in order of time; ``<part>_s`` is the column."""
 
 TITLES: Mapping[str, str] = {

@@ -17,6 +17,7 @@ import plotly.graph_objects as go
 from reports.frame import theme
 from reports.frame.decimate import ranks
 from reports.frame.scale import Scale, time_axis, time_scale
+from sim.units import show_number
 
 TITLES: Mapping[str, str] = {
     "ttft": "TTFT",
@@ -199,7 +200,7 @@ def _marks(
         "mode": "markers+text",
         "x": x,
         "y": np.asarray(ranks) / 100,
-        "text": [f" p{p:g}  {_short(v)} {scale.unit} " for p, v in zip(ranks, x, strict=True)],
+        "text": [f" p{p:g}  {show_number(v)} {scale.unit} " for p, v in zip(ranks, x, strict=True)],
         "textposition": ["top left" if p > 0.6 else "bottom right" for p in place],
         "textfont": {"color": theme.PAGE["ink"].light, "size": 12},
         "cliponaxis": False,
@@ -252,7 +253,7 @@ def _limit(limit: float, scale: Scale, place: float, height: float) -> dict[str,
         "mode": "lines+text",
         "x": [limit, limit, limit],
         "y": [0, height, 1.04],
-        "text": ["", f" limit {_short(limit)} {scale.unit} ", ""],
+        "text": ["", f" limit {show_number(limit)} {scale.unit} ", ""],
         "textposition": "middle right" if _label_is_right(place) else "middle left",
         "textfont": {"color": theme.PAGE["muted"].light, "size": 12},
         "line": {"color": theme.PAGE["ink"].light, "width": 1.5, "dash": "dash"},
@@ -270,8 +271,3 @@ def _nothing(title: str) -> dict[str, Any]:
         "showarrow": False,
         "font": {"color": theme.PAGE["muted"].light},
     }
-
-
-def _short(value: float) -> str:
-    """Three significant digits, never an exponent."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -19,6 +19,10 @@ Floats = npt.NDArray[np.float64]
 LEVELS = ("running", "waiting", "kv_used_tokens", "kv_reserved_tokens")
 """The columns that are states of a replica, to be summed over the fleet."""
 
+CACHED = ("kv_shared_tokens", "kv_idle_tokens")
+"""States that only runs with a prefix cache have: tokens of the KV cache that several requests
+hold, and that are cached and nobody holds."""
+
 RESERVED_END = "kv_reserved_end_tokens"
 """What is reserved in the last iteration of a plan; ``kv_reserved_tokens`` is of the first."""
 
@@ -53,40 +57,45 @@ def replica_count(timeseries: pd.DataFrame, requests: pd.DataFrame) -> int:
 def fleet_steps(timeseries: pd.DataFrame, requests: pd.DataFrame) -> Steps:
     """The fleet's states over time.
 
-    A replica runs and holds what its plan says, and nothing between two plans. A request waits
+    A replica runs and holds what its plan says, and nothing between two plans; of a prefix cache it
+    then keeps all that was used. A request waits
     from its arrival until it is first scheduled (from ``requests``: plans may last long, and many
     requests arrive meanwhile), and again after a preemption (from the plans).
     """
+    names = (*LEVELS, *(name for name in CACHED if name in timeseries))
     if not len(timeseries):
-        return Steps(np.empty(0), {name: np.empty(0) for name in LEVELS})
+        return Steps(np.empty(0), {name: np.empty(0) for name in names})
     accepted = requests[~requests["status"].isin(("rejected", "failed"))]
-    times, changes = _queue_changes(accepted)
+    times, changes = _queue_changes(accepted, len(names))
     for replica, plans in timeseries.groupby("replica", sort=True):
-        time, levels = _replica_steps(plans, accepted[accepted["replica"] == replica])
+        time, levels = _replica_steps(plans, accepted[accepted["replica"] == replica], names)
         times.append(time)
         changes.append(np.diff(levels, axis=1, prepend=0.0))
     time = np.concatenate([[0.0], *times])
     order = np.argsort(time, kind="stable")
     time = time[order]
-    change = np.concatenate([np.zeros((len(LEVELS), 1)), *changes], axis=1)[:, order]
+    change = np.concatenate([np.zeros((len(names), 1)), *changes], axis=1)[:, order]
     settled = np.append(time[1:] != time[:-1], True)  # of simultaneous changes only the outcome
     total = np.cumsum(change, axis=1)[:, settled]
-    return Steps(time[settled], dict(zip(LEVELS, total, strict=True)))
+    return Steps(time[settled], dict(zip(names, total, strict=True)))
 
 
-def _queue_changes(accepted: pd.DataFrame) -> tuple[list[Floats], list[Floats]]:
+def _queue_changes(accepted: pd.DataFrame, levels: int) -> tuple[list[Floats], list[Floats]]:
     """One up at each arrival and one down when a request is first scheduled, with their times."""
     arrivals, leaves = _queue_events(accepted)
-    change = np.zeros((len(LEVELS), arrivals.size + leaves.size))
+    change = np.zeros((levels, arrivals.size + leaves.size))
     change[1] = np.repeat([1.0, -1.0], [arrivals.size, leaves.size])
     return [np.concatenate([arrivals, leaves])], [change]
 
 
-def _replica_steps(plans: pd.DataFrame, accepted: pd.DataFrame) -> tuple[Floats, Floats]:
-    """Times (n,) and levels (4, n) of one replica; of the waiting only those that ran before."""
+def _replica_steps(
+    plans: pd.DataFrame, accepted: pd.DataFrame, names: tuple[str, ...]
+) -> tuple[Floats, Floats]:
+    """Times (n,) and levels (names, n) of one replica; of the waiting only those that ran
+    before."""
     plans = plans.sort_values("start_s", kind="stable")
     start, end = plans["start_s"].to_numpy(float), plans["end_s"].to_numpy(float)
-    levels = plans[list(LEVELS)].to_numpy(float).T.copy()
+    levels = plans[list(names)].to_numpy(float).T.copy()
     arrivals, leaves = _queue_events(accepted)
     queued = np.searchsorted(arrivals, start, "right") - np.searchsorted(leaves, start, "right")
     levels[1] = np.maximum(levels[1] - queued, 0.0)
@@ -94,10 +103,13 @@ def _replica_steps(plans: pd.DataFrame, accepted: pd.DataFrame) -> tuple[Floats,
     if RESERVED_END in plans:  # runs of older versions lack it
         levels[3] = (levels[3] + plans[RESERVED_END].to_numpy(float)) / 2
     levels[3] = np.maximum(levels[2], levels[3])
-    idle = end[np.append(start[1:] > end[:-1], True)]
-    time = np.concatenate([idle, start])
+    rests = np.append(start[1:] > end[:-1], True)
+    nothing = np.zeros((len(names), int(rests.sum())))
+    if len(names) > len(LEVELS):
+        nothing[5] = levels[5, rests] + levels[2, rests]
+    time = np.concatenate([end[rests], start])
     order = np.argsort(time, kind="stable")
-    return time[order], np.concatenate([np.zeros((4, idle.size)), levels], axis=1)[:, order]
+    return time[order], np.concatenate([nothing, levels], axis=1)[:, order]
 
 
 def _queue_events(accepted: pd.DataFrame) -> tuple[Floats, Floats]:

@@ -2,12 +2,13 @@
 
 Top to bottom: arrivals and completions; requests running and waiting; share of the KV cache used
 and reserved; preemptions, if there were any; tokens prefilled and decoded per iteration; tokens per
-second. Steps are states of the fleet (replicas summed, KV cache averaged).
+second; power of a GPU, where it is known. Steps are states of the fleet (replicas summed, KV cache
+averaged).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,12 +44,17 @@ class Panel(NamedTuple):
 
 
 def figure(
-    timeseries: pd.DataFrame, requests: pd.DataFrame, *, kv_tokens: float | None, replicas: int = 1
+    timeseries: pd.DataFrame,
+    requests: pd.DataFrame,
+    *,
+    kv_tokens: float | None,
+    replicas: int = 1,
+    power: Mapping[str, Sequence[float]] | None = None,
 ) -> go.Figure:
     """The run over time.
 
-    ``kv_tokens`` is the KV cache of one replica, None or 0 when unknown (the panel is then in
-    tokens). Without any plan the figure is empty and says so.
+    ``power`` is that of ``charts.json``, ``kv_tokens`` is the KV cache of one replica, None or 0
+    when unknown (the panel is then in tokens). Without any plan the figure is empty and says so.
     """
     if not len(timeseries):
         return _empty()
@@ -61,6 +67,7 @@ def figure(
         *_preemptions(timeseries, rates.edges),
         *_iterations(timeseries, rates.edges),
         _throughput(rates),
+        *_power(power),
     ]
     traces = []
     for number, panel in enumerate(panels, start=1):
@@ -169,6 +176,14 @@ def _throughput(rates: StepRates) -> Panel:
     prompt = _bins(rates.edges, rates.prompt, "prompt tokens/s", "prompt_tokens", told)
     output = _bins(rates.edges, rates.output, "output tokens/s", "output_tokens", told)
     return Panel("tokens/s", COMMAS, [prompt, output])
+
+
+def _power(power: Mapping[str, Sequence[float]] | None) -> list[Panel]:
+    if not power:
+        return []
+    edges, watts = np.array(power["edges"]), np.array(power["watts"])
+    drawn = _bins(edges, watts, "mean of all GPUs", "power", "%{y:,.0f} W")
+    return [Panel("W per GPU", {"rangemode": "tozero"}, [drawn])]
 
 
 def _width(edges: Floats) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal, NamedTuple
 
-from sim.units import show_cost, show_time
+from sim.units import show_cost, show_number, show_time
 
 Kind = Literal["count", "number", "share", "usd", "ms", "s"]
 """``share`` is given as 0..1 and shown in percent; times, given in ``ms`` or ``s``, are shown with
@@ -44,7 +44,7 @@ def show(number: float | None, kind: Kind) -> ShownValue:
         return ShownValue(_percent(value), value)
     if kind in ("ms", "s"):
         return ShownValue(show_time(value / 1e3 if kind == "ms" else value), value)
-    return ShownValue(show_cost(value) if kind == "usd" else significant(value), value)
+    return ShownValue(show_cost(value) if kind == "usd" else show_number(value), value)
 
 
 def split(shown: ShownValue) -> tuple[str, str]:
@@ -71,23 +71,6 @@ def phrase(number: float | None, kind: Kind, unit: str = "") -> str:
     if kind == "share":
         return f"{shown.text}{NARROW_SPACE}%"
     return f"{shown.text} {unit}".strip()
-
-
-def significant(value: float) -> str:
-    """About three significant digits, and all digits of the whole part; no exponent.
-
-    Whole numbers have no decimals; others keep their zeros, so that columns stay aligned.
-
-    >>> significant(0.01234), significant(12.0), significant(12.01), significant(98765.4)
-    ('0.0123', '12', '12.0', '98,765')
-    """
-    size = abs(value)
-    if value == int(value) or size >= 100:
-        return f"{value:,.0f}"
-    if size >= 0.1:
-        return f"{value:,.{1 if size >= 10 else 2 if size >= 1 else 3}f}"
-    decimals = min(9, 2 - math.floor(math.log10(size)))
-    return f"{value:.{decimals}f}".rstrip("0").rstrip(".")
 
 
 def _percent(value: float) -> str:

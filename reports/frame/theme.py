@@ -59,6 +59,7 @@ METRICS: Mapping[str, Tone] = {
     "output_tokens": BLUE,
     "prompt_tokens": ORANGE,
     "preemptions": RUST,
+    "power": VERMILLION,
 }
 """Metric -> its colour, the same on every page: what waits is grey, prompts are orange, output
 blue, as in the phases of a request."""
@@ -104,8 +105,10 @@ MEMORY: Mapping[str, Tone] = {
     "weights": BLUE,
     "activations": SKY,
     "reserve": GREY,
+    "kv_shared": PURPLE,
     "kv_used": GREEN,
     "kv_wasted": ORANGE,
+    "kv_cached": SKY,
     "kv_free": Tone("#cdeadf", "#1d4437"),
     "outside": PHASES["queue"],
 }

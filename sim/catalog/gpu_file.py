@@ -16,6 +16,7 @@ from sim.catalog.extends import CatalogEntry
 from sim.catalog.fields import Fields
 from sim.catalog.profile_file import from_document
 from sim.specs.gpu import FALLBACKS, AttentionEfficiency, Efficiency, GpuSpec, Link, ListPrice, Node
+from sim.specs.power import PowerDraw
 
 DEFAULTS: Mapping[str, tuple[object, str]] = {
     "sms": (108, "the fewest of the measured parts"),
@@ -63,7 +64,7 @@ def read_gpu(file: CatalogEntry) -> GpuSpec:
     missing, and a value that no GPU can have.
     """
     entry, path = Fields(file.where, file.document), file.path
-    entry.only(["title", "names", *_REQUIRED, *DEFAULTS, "relative", "profile"])
+    entry.only(["title", "names", *_REQUIRED, *DEFAULTS, "draw", "relative", "profile"])
     profile = from_document(entry.inner("profile")) if entry.has("profile") else None
     if entry.has("names"):
         entry.inner("names").only(NAMES)
@@ -92,6 +93,7 @@ def read_gpu(file: CatalogEntry) -> GpuSpec:
             sources=sources,
             profile=profile,
             relative=values.text("relative") if values.has("relative") else None,
+            draw=_draw(values.inner("draw"), sources["draw"]) if entry.has("draw") else None,
         )
     except ValueError as error:
         key, _, problem = str(error).partition(": ")
@@ -179,6 +181,20 @@ def _attention(fields: Fields, source: str) -> AttentionEfficiency:
     fields.only(["bandwidth", "floor", "unit"])
     floor, unit = fields.quantity("floor", "time"), fields.quantity("unit", "time")
     return AttentionEfficiency(_share(fields, "bandwidth"), floor, unit, source)
+
+
+def _draw(fields: Fields, source: str) -> PowerDraw:
+    fields.only(["idle", "waiting", "working", "byte", "kv_byte", "flop", "error"])
+    return PowerDraw(
+        idle=fields.quantity("idle", "power"),
+        waiting=fields.quantity("waiting", "power"),
+        working=fields.quantity("working", "power"),
+        byte=fields.quantity("byte", "energy"),
+        kv_byte=fields.quantity("kv_byte", "energy"),
+        flop=fields.quantity("flop", "energy"),
+        error=fields.number("error"),
+        source=source,
+    )
 
 
 def _share(fields: Fields, key: str) -> float:

@@ -190,7 +190,7 @@ def fit(
             typer.echo(json.dumps(document, allow_nan=False))
         else:
             console = stdout()
-            console.print(fit_view(d, memory, context, document["weights"]))
+            console.print(fit_view(d, memory, context, document))
             if memory.stages:
                 console.print(stages_view(d, memory))
             console.print(layouts_view(document))

@@ -45,7 +45,8 @@ def find(
 ) -> None:
     """Find the highest load that meets the SLO, and what breaks first above it."""
     with told_errors():
-        from sim.planning.load import find as finding
+        from sim.planning.load.find import find as search
+        from sim.planning.load.find_document import document
         from sim.scenario import load_scenario
         from sim.scenario.given_prices import with_prices
         from sim.terminal.find import find_view
@@ -55,9 +56,9 @@ def find(
         loaded = load_scenario(scenario, overrides)
         loaded = with_prices(loaded, price, prices, [pool.gpu for pool in loaded.pools])
         directory = free_directory(output, f"{loaded.name}-find")
-        found = finding.find(loaded, what, tolerance=tolerance, tell=_probes(), scale=scale)
+        found = search(loaded, what, tolerance=tolerance, tell=_probes(), scale=scale)
         page = _write_page if report else None
-        answer = finding.document(found)
+        answer = document(found)
         save(answer, directory)
         present(answer, directory, view=find_view, write_page=page, as_json=as_json)
 

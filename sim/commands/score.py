@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -33,9 +33,12 @@ def score(
         ),
     ] = None,
     trust: Annotated[
-        Path | None,
-        typer.Option(help="Write a page on how far to trust predictions, in Markdown."),
-    ] = None,
+        list[Path],
+        typer.Option(
+            help="Write a page on how far to trust predictions: in Markdown, or with figures where "
+            "the name ends in .html; may be repeated."
+        ),
+    ] = [],
     jobs: Jobs = -1,
     model: Annotated[
         str | None,
@@ -69,12 +72,26 @@ def score(
             learnt.cache_clear()
         if page is not None:
             _write(page, markdown(rows))
-        if trust is not None:
-            _write(trust, trust_page(rows))
+        for path in trust:
+            if path.suffix != ".html":
+                _write(path, trust_page(rows))
         if as_json:
             typer.echo(json.dumps(to_document(rows), allow_nan=False))
         else:
             stdout().print(view(rows))
+        for path in trust:
+            if path.suffix == ".html":
+                _write_figures(path, to_document(rows))
+
+
+def _write_figures(path: Path, document: dict[str, Any]) -> None:
+    from reports.pages.trust import write_trust_page
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_trust_page(path, document)
+    except OSError as error:
+        raise InfersimError(f"{path}: cannot be written ({error.strerror})") from None
 
 
 def _write(path: Path, text: str) -> None:

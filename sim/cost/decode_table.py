@@ -26,6 +26,10 @@ parts that a kernel splits the context into."""
 FIRST = 64
 """Batch sizes tabulated to begin with."""
 
+MANY = 4096
+"""Batch sizes up to which all are tabulated; of larger ones those that are asked for. No engine
+runs so many sequences, but a roofline may ask for them."""
+
 
 class DecodeKernel(Protocol):
     """Decode attention of one layer over equal contexts."""
@@ -61,10 +65,10 @@ class DecodeTable:
         """The same for arrays, with what it is made of; nothing for no sequences."""
         batch = np.asarray(sequences, dtype=np.int64)
         some = np.maximum(batch, 1)
-        self._extend(int(some.max(initial=1)))
         each = np.asarray(context) / some + 1
         at = np.clip(np.searchsorted(KNOTS, each, side="right") - 1, 0, len(KNOTS) - 2)
-        seconds = self._seconds[some - 1, at] + self._slopes[some - 1, at] * (each - KNOTS[at])
+        table, slopes, row = self._rows(some)
+        seconds = table[row, at] + slopes[row, at] * (each - KNOTS[at])
         parts = self._kernel.parts(some, each)
         running = batch > 0
         scale = running * self._layers
@@ -76,14 +80,29 @@ class DecodeTable:
             parts.measured,
         )
 
+    def _rows(
+        self, batch: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+        """A table of seconds and one of slopes, and the row of each batch size in them."""
+        most = int(batch.max(initial=1))
+        if most <= MANY:
+            self._extend(most)
+            return self._seconds, self._slopes, batch - 1
+        sizes, row = np.unique(batch, return_inverse=True)
+        seconds = self._tabulated(sizes.astype(np.float64))
+        return seconds, np.diff(seconds, axis=1) / np.diff(KNOTS), row.reshape(batch.shape)
+
     def _extend(self, sequences: int) -> None:
         """Tabulate batches up to ``sequences`` at least."""
         known = len(self._seconds)
         if sequences <= known:
             return
         wanted = max(FIRST, 1 << (sequences - 1).bit_length())
-        batch = np.arange(known + 1, wanted + 1, dtype=np.float64)[:, None]
-        fresh = np.asarray(self._kernel.timing(batch, KNOTS).seconds) * self._layers
-        fresh = np.maximum.accumulate(fresh, axis=1)  # a longer context never takes less
+        fresh = self._tabulated(np.arange(known + 1, wanted + 1, dtype=np.float64))
         self._seconds = np.concatenate([self._seconds, fresh])
         self._slopes = np.diff(self._seconds, axis=1) / np.diff(KNOTS)
+
+    def _tabulated(self, batch: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Seconds of all layers by batch size and knot."""
+        found = np.asarray(self._kernel.timing(batch[:, None], KNOTS).seconds) * self._layers
+        return np.maximum.accumulate(found, axis=1)  # a longer context never takes less

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 
@@ -18,8 +18,9 @@ import numpy as np
 
 from sim.cost.batches import Batches, Ran
 from sim.cost.decode_table import Line
-from sim.cost.operators import Amount, Operator
-from sim.cost.passes import parts_of
+from sim.cost.drafting import Drafting
+from sim.cost.operators import Operator, Prefills
+from sim.cost.passes import added, parts_of, tabulated
 from sim.growth.seen import Seen, seen_by_equals
 from sim.iteration import Batch, Part, Passage, Timer
 from sim.specs.deployment import Deployment
@@ -47,6 +48,11 @@ class CostModel(Timer):
         self._host_time = self._engine.host_time
         self._overlapped = self._engine.overlapped
         self._streamed = self._engine.per_streamed_token
+        speculation = deployment.speculation
+        self._drafting = None if speculation is None else Drafting(speculation, self.attention)
+        self._width = 1 if speculation is None else speculation.width  # tokens of a sequence
+        if speculation is not None:
+            self._streamed *= speculation.length
         self._token_seconds: list[float] = []  # by tokens in the pass
         self._ranks = deployment.layout.data
         self._others: int | None = None  # tokens of other data ranks; None: each as many
@@ -91,7 +97,7 @@ class CostModel(Timer):
 
     def windowed_line(self, sequences: int, context: int, seen: Seen) -> Line:
         """The same of sequences that see so much through the windows of the model."""
-        floor, added = self._decode_floor(sequences)
+        floor, later = self._decode_floor(sequences)
         gpu, step, left = self._kernels(sequences, sequences), 0.0, seen.left
         tokens, growing = (context, *seen.tokens), (sequences, *seen.growing)
         indexed = self._seen(sequences)
@@ -107,7 +113,7 @@ class CostModel(Timer):
             gpu, step = floor, 0.0
         slope = step / sequences
         limit = math.inf if left >= NEVER else float(context + left * sequences)
-        return limit, gpu + added - slope * context, slope
+        return limit, gpu + later - slope * context, slope
 
     def _seen(self, sequences: int) -> list[Indexed]:
         """Decode attention as lines in what is seen of all of a context, and of each window."""
@@ -139,6 +145,8 @@ class CostModel(Timer):
     ) -> tuple[float, float, float]:
         """Time of an iteration with prefills: (duration, seconds of it in prefill attention,
         query-key pairs of that)."""
+        if self._drafting is not None:
+            return self._drafted(self._drafting, sequences, context, parts, admitted)
         prefill, pairs = self.attention.prefill_seconds(parts, sequences)
         tokens, outputs = sequences, sequences + len(parts)
         for part in parts:
@@ -170,6 +178,43 @@ class CostModel(Timer):
             gpu = outputs * self._streamed
         return gpu, prefill, pairs
 
+    def _drafted(
+        self,
+        drafting: Drafting,
+        sequences: int,
+        context: int,
+        parts: Sequence[Part],
+        admitted: int,
+    ) -> tuple[float, float, float]:
+        """``iteration`` where tokens are drafted: the target's pass over all of them, and what
+        makes the next ones."""
+        prefill, pairs = self.attention.prefill_seconds(parts, sequences)
+        prompts, outputs = sum(part.tokens for part in parts), sequences + len(parts)
+        tokens, rows = sequences * self._width + prompts, sequences * self._width + len(parts)
+        gpu = self._kernels(tokens, rows) + prefill
+        gpu += drafting.seconds(tokens, outputs) + drafting.prefill_seconds(parts, sequences)
+        if sequences:
+            try:
+                limits, lines = self._attention_lines[sequences]
+            except KeyError:
+                limits, lines = _indexed(self._attention_of(sequences))
+                self._attention_lines[sequences] = limits, lines
+            _, intercept, slope = lines[bisect_right(limits, context)]
+            gpu += intercept + slope * context
+        gpu = max(gpu, self._prompt_launches + drafting.launches)
+        host = self._host_time(outputs, admitted)
+        gpu = max(gpu, host) if self._overlapped else gpu + host
+        searched, each = drafting.host_line(sequences)
+        gpu = max(gpu + searched + each * context, outputs * self._streamed)
+        return gpu, prefill, pairs
+
+    def _attention_of(self, sequences: int) -> list[Line]:
+        """Decode attention of the target, over all tokens of the pass, and of a drafter."""
+        lines = self.attention.verify_lines(sequences, self._width)
+        if self._drafting is None:
+            return lines
+        return added([lines, self._drafting.attention_lines(sequences)])
+
     def _behind_windows(self, sequences: int, context: int, seen: tuple[int, ...]) -> float:
         """Seconds of decode attention in the layers that have a window."""
         seconds = 0.0
@@ -188,7 +233,7 @@ class CostModel(Timer):
         """Seconds of what data ranks do together while this one has so many ``tokens``."""
         everyone = tokens * self._ranks if self._others is None else tokens + self._others
         if everyone >= len(self._all_seconds):
-            self._all_seconds[:] = _tabulated(self.by_size.of_all_ranks, everyone, 0.0)
+            self._all_seconds[:] = tabulated(self.by_size.of_all_ranks, everyone, 0.0)
         return self._all_seconds[everyone]
 
     def _own_kernels(self, tokens: int, outputs: int) -> float:
@@ -196,18 +241,20 @@ class CostModel(Timer):
         if tokens >= len(self._token_seconds):
             size = self.by_size
             operators = size.per_token if self._ranks == 1 else size.of_one_rank
-            self._token_seconds[:] = _tabulated(operators, tokens, self._layer_gaps)
+            self._token_seconds[:] = tabulated(operators, tokens, self._layer_gaps)
         if outputs >= len(self._output_seconds):
-            self._output_seconds[:] = _tabulated(self.by_size.per_output, outputs, 0.0)
+            self._output_seconds[:] = tabulated(self.by_size.per_output, outputs, 0.0)
         return self._token_seconds[tokens] + self._output_seconds[outputs]
 
     def _decode_floor(self, sequences: int) -> tuple[float, float]:
         """What the kernels of a decode-only iteration take at least, and what the host adds."""
-        host = self._engine.host_time(sequences, 0)
-        floor, added = self._launches, host
+        host, launches = self._engine.host_time(sequences, 0), self._launches
+        if self._drafting is not None:
+            launches += self._drafting.launches
+        floor, later = launches, host
         if self._engine.overlapped:
-            floor, added = max(self._launches, host), 0.0
-        return max(floor, sequences * self._streamed - added), added
+            floor, later = max(launches, host), 0.0
+        return max(floor, sequences * self._streamed - later), later
 
     def _decode_lines(self, sequences: int) -> list[Line]:
         """Kernels and host of a decode-only iteration as lines in the context.
@@ -215,20 +262,25 @@ class CostModel(Timer):
         Where launches, an overlapped host or the front end are the longer part, the line is flat up
         to the context at which the kernels catch up.
         """
-        floor, added = self._decode_floor(sequences)
-        fixed = self._kernels(sequences, sequences)
+        floor, later = self._decode_floor(sequences)
+        tokens, searched, each = sequences * self._width, 0.0, 0.0
+        fixed = self._kernels(tokens, tokens)
+        if self._drafting is not None:
+            fixed += self._drafting.seconds(tokens, sequences)
+            searched, each = self._drafting.host_line(sequences)
+        later += searched
         lines: list[Line] = []
         start = 0.0
-        for limit, intercept, slope in self.attention.decode_lines(sequences):
+        for limit, intercept, slope in self._attention_of(sequences):
             gpu = fixed + intercept
             if gpu + (slope * limit if slope else 0.0) <= floor:
-                lines.append((limit, floor + added, 0.0))
+                lines.append((limit, floor + later, each))
                 start = limit
                 continue
             crossing = (floor - gpu) / slope if slope else 0.0
             if crossing > start:
-                lines.append((crossing, floor + added, 0.0))
-            lines.append((limit, gpu + added, slope))
+                lines.append((crossing, floor + later, each))
+            lines.append((limit, gpu + later, slope + each))
             start = limit
         assert lines[-1][0] == math.inf
         return lines
@@ -236,14 +288,18 @@ class CostModel(Timer):
     def pass_operators(self, batch: Batch) -> list[Operator]:
         """Every operator of one pass over ``batch``, host excluded: what ``seconds`` sums up."""
         sequences, context, parts, _, seen = batch
-        tokens = sequences + sum(part.tokens for part in parts)
-        outputs = sequences + len(parts)
+        tokens = sequences * self._width + sum(part.tokens for part in parts)
+        outputs = sequences * self._width + len(parts)
         operators = [*self.by_size.per_token(tokens), *self.by_size.per_output(outputs)]
         if sequences:
-            operators.append(self.attention.decode(sequences, context, seen))
+            operators.append(self.attention.verify(sequences, context, self._width, seen))
             operators += self.attention.updates(sequences)
         if parts:
             operators.append(self.attention.prefill(parts, sequences))
+        if self._drafting is not None:
+            columns = self.columns([batch])
+            made = self._drafting.operators(columns, columns.prefills.together())
+            operators += [_alone(operator) for _, operator in made]
         return operators
 
     def operators(self, batches: Batches, *, each: bool = False) -> list[Ran]:
@@ -253,7 +309,8 @@ class CostModel(Timer):
         of them. Keys of earlier parts of a prompt, read again by later ones, are left out of its
         bytes.
         """
-        tokens, outputs = batches.sizes(batches.tokens), batches.sizes(batches.outputs)
+        beyond = batches.sequences * (self._width - 1)
+        tokens, outputs = (batches.sizes(n + beyond) for n in (batches.tokens, batches.outputs))
         size, met = self.by_size, []
         per_token = size.per_token if self._ranks == 1 else size.of_one_rank
         if self._ranks > 1:
@@ -262,7 +319,7 @@ class CostModel(Timer):
             met = [Ran("tokens", operator, everyone.times, everyone) for operator in of_all]
         per_output = self.by_size.per_output(outputs.different)
         sequences = batches.sequences.astype(np.float64)
-        decode = self.attention.decode(sequences, batches.context, batches.seen)
+        decode = self.attention.verify(sequences, batches.context, self._width, batches.seen)
         prefills = batches.prefills if each else batches.prefills.together()
         prefill = self.attention.prefill_operator(prefills)
         return [
@@ -272,7 +329,17 @@ class CostModel(Timer):
             Ran("decodes", decode, batches.times),
             *(Ran("decodes", o, batches.times) for o in self.attention.updates(sequences)),
             Ran("prompts", prefill, np.ones(len(batches.times) if each else 1)),
+            *self._of_drafts(batches, prefills),
         ]
+
+    def _of_drafts(self, batches: Batches, prefills: Prefills) -> list[Ran]:
+        """The operators of a drafter."""
+        if self._drafting is None:
+            return []
+        ones = np.ones(np.shape(prefills.seconds) or 1)
+        times = {"decodes": batches.times, "prompts": ones}
+        made = self._drafting.operators(batches, prefills)
+        return [Ran(by, operator, times[by]) for by, operator in made]
 
     def passage(self, batch: Batch) -> Passage:
         """``batch`` on its way through the stages of a pipeline, each timed as a model of its own
@@ -343,12 +410,15 @@ def _indexed(lines: list[Line]) -> Indexed:
     return [limit for limit, _, _ in lines], lines
 
 
-def _tabulated(
-    operators_of: Callable[[Amount], list[Operator]], needed: int, added: float
-) -> list[float]:
-    """Seconds of passes of 0, 1, 2, ... up to at least ``needed``, all predicted at once."""
-    sizes = np.arange(max(1024, 1 << needed.bit_length()), dtype=np.float64)
-    total = np.full(len(sizes), added)
-    for operator in operators_of(sizes):
-        total += operator.seconds
-    return total.tolist()
+def _alone(operator: Operator) -> Operator:
+    """An operator of a single pass as numbers, not columns of one."""
+    return operator._replace(
+        flops=float(np.sum(operator.flops)),
+        bytes=float(np.sum(operator.bytes)),
+        compute=float(np.sum(operator.compute)),
+        memory=float(np.sum(operator.memory)),
+        latency=float(np.sum(operator.latency)),
+        communication=float(np.sum(operator.communication)),
+        error=float(np.mean(operator.error)),
+        measured=float(np.mean(operator.measured)),
+    )

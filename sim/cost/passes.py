@@ -126,10 +126,19 @@ class GroupAttention:
         self._recurrent = [each for each in self._kinds if isinstance(each, RecurrentPart)]
         self._seeing = [each for each in self._kinds if not isinstance(each, RecurrentPart)]
         self.windows = deployment.model.windows
-        flops = sum(each.pair_flops for each in self._kinds)
+        self.pair_flops = flops = sum(each.pair_flops for each in self._kinds)
         # pairs of all layers stand for as many FLOP as the pairs of each; one group has them all
         self._weights = [each.pair_flops / flops if flops else 0.0 for each in self._kinds]
+        self._arithmetic = self._decode * self._seconds_per_token(deployment)
         self._shares = [group.layers / deployment.model.num_layers for group in groups]
+
+    def _seconds_per_token(self, d: Deployment) -> float:
+        """Arithmetic of decode attention for each token that one query sees."""
+        if not self._seeing:
+            return 0.0
+        many, more = (self.decode(1.0, held).flops for held in (1e5, 2e5))
+        rate = d.gpu.flops(d.unquantised) * d.gpu.efficiency.compute
+        return float(more - many) / 1e5 / rate * d.kernel_time
 
     def decode_lines(self, sequences: int, window: Window | None = None) -> list[Line]:
         """Decode attention of ``sequences`` in the layers with that ``window``, as lines in the
@@ -140,9 +149,34 @@ class GroupAttention:
         ``context``.
         """
         kinds = [each for each in self._kinds if each.window == window]
-        lines = _added([each.decode_lines(sequences) for each in kinds])
+        lines = added([each.decode_lines(sequences) for each in kinds])
         f = self._decode
         return lines if f == 1.0 else [(limit, a * f, b * f) for limit, a, b in lines]
+
+    def verify_lines(self, sequences: int, width: int) -> list[Line]:
+        """``decode_lines`` of sequences with ``width`` tokens each in the pass: the cache is read
+        once for all of them, and the arithmetic of each takes its time."""
+        lines = self.decode_lines(sequences)
+        if width == 1:
+            return lines
+        slope = self._arithmetic * width
+        return raised(lines, (sequences * slope, slope))
+
+    def verify(
+        self, sequences: Amount, context: Amount, width: int, seen: Sequence[Amount] = ()
+    ) -> Operator:
+        """``decode`` of the same."""
+        one = self.decode(sequences, context, seen)
+        if width == 1:
+            return one
+        arithmetic = (context + sequences) * self._arithmetic * width
+        took = np.maximum(one.seconds, arithmetic)
+        compute = np.maximum(one.compute, arithmetic)
+        return one._replace(
+            flops=one.flops * width,
+            compute=compute,
+            latency=took - np.maximum(compute, one.memory),
+        )
 
     def decode(self, sequences: Amount, context: Amount, seen: Sequence[Amount] = ()) -> Operator:
         """Decode attention of ``sequences`` that hold ``context`` tokens in sum, and see of them
@@ -193,7 +227,7 @@ class GroupAttention:
         return operator
 
 
-def _added(several: list[list[Line]]) -> list[Line]:
+def added(several: list[list[Line]]) -> list[Line]:
     """The sum of functions that are made of lines, as lines."""
     if len(several) < 2:
         return several[0] if several else [(math.inf, 0.0, 0.0)]
@@ -203,3 +237,33 @@ def _added(several: list[list[Line]]) -> list[Line]:
         there = [next(line for line in lines if line[0] >= limit) for lines in several]
         found.append((limit, sum(a for _, a, _ in there), sum(b for _, _, b in there)))
     return found
+
+
+def raised(lines: list[Line], least: tuple[float, float]) -> list[Line]:
+    """The larger of a function that is made of ``lines`` and of the line (intercept, slope).
+
+    >>> raised([(math.inf, 4.0, 1.0)], (0.0, 2.0))
+    [(4.0, 4.0, 1.0), (inf, 0.0, 2.0)]
+    """
+    found: list[Line] = []
+    start, (floor, rise) = 0.0, least
+    for limit, intercept, slope in lines:
+        ahead = floor + rise * start > intercept + slope * start
+        crossing = math.inf if rise == slope else (intercept - floor) / (rise - slope)
+        if start < crossing < limit:
+            found.append((crossing, *(least if ahead else (intercept, slope))))
+            ahead = not ahead
+        found.append((limit, *(least if ahead else (intercept, slope))))
+        start = limit
+    return found
+
+
+def tabulated(
+    operators_of: Callable[[Amount], list[Operator]], needed: int, added_to: float
+) -> list[float]:
+    """Seconds of passes of 0, 1, 2, ... up to at least ``needed``, all predicted at once."""
+    sizes = np.arange(max(1024, 1 << needed.bit_length()), dtype=np.float64)
+    total = np.full(len(sizes), added_to)
+    for operator in operators_of(sizes):
+        total += operator.seconds
+    return total.tolist()

@@ -59,6 +59,11 @@ class ExportSource:
     @property
     def courses(self) -> Courses | None:
         """What each request went through, where the run saved it."""
+        if "handover" in self.summary.get("infersim", {}):
+            raise UsageError(
+                f"{self.path}: what each slot did is not exported yet of pools that prefill and "
+                "decode apart"
+            )
         if self.trail is None:
             return None
         chunks, absences = self.trail

@@ -18,9 +18,20 @@ Numbers = NDArray[Any]
 OTHERS = "others"
 """Column of recorded plans on data ranks: tokens that the other ranks have in each iteration."""
 
+SHARED, IDLE = "shared", "idle"
+"""Columns of recorded plans where there is a prefix cache: tokens of blocks that several requests
+hold, and of cached blocks that nobody holds, in the first iteration."""
+
 WAITED, COMPUTING = "waited", "computing"
 """Columns of recorded plans of pipelines: seconds that a batch waited for others, and that the
 stages computed it."""
+
+DELIVERED, ACCEPTED = "delivered", "accepted"
+"""Columns of recorded plans where tokens are drafted: those that decoding sequences got, and drafts
+that were accepted."""
+
+DECODED, TAKEN = "decode_tokens", "accepted_tokens"
+"""The same in a saved timeseries."""
 
 COLUMNS = ("start_s", "end_s", "iterations", "decode_seqs")
 """What ``Leaps.saved`` needs of a timeseries."""
@@ -57,7 +68,8 @@ class PlanTable(Protocol):
 class Leaps:
     """Row r stands for ``times[r]`` iterations from ``start[r]`` to ``end[r]``: iteration i (from
     0) lasts ``first[r] + step[r] * i`` and gives a token to each of ``sequences[r]``, by which the
-    filled memory grows; by ``filling[r]`` tokens where some is given back."""
+    filled memory grows; by ``filling[r]`` tokens where some is given back. Where tokens are drafted
+    the sequences got ``delivered[r]`` in all, evenly here."""
 
     def __init__(
         self,
@@ -68,18 +80,24 @@ class Leaps:
         first: Floats,
         step: Floats,
         filling: Numbers | None = None,
+        delivered: Numbers | None = None,
     ) -> None:
         self.start, self.end, self.times, self.sequences = start, end, times, sequences
         self.first, self.step = first, step
         self.filling = sequences if filling is None else filling
+        self.delivered = delivered
+        if delivered is not None:
+            self.filling = delivered / times
 
     @classmethod
     def recorded(cls, plans: NDArray[np.void]) -> Leaps:
         """The plans of a run, rows of ``sim.loop.recorder.PLAN``."""
         times = plans["iterations"].astype(np.int64)
         start, end, first, step = (plans[name] for name in ("start", "end", "gap", "slope"))
-        filling = plans[FILLING] if FILLING in (plans.dtype.names or ()) else None
-        return cls(start, end, times, plans["decode"], first, step, filling)
+        names = plans.dtype.names or ()
+        filling = plans[FILLING] if FILLING in names else None
+        delivered = plans[DELIVERED] if DELIVERED in names else None
+        return cls(start, end, times, plans["decode"], first, step, filling, delivered)
 
     @classmethod
     def saved(cls, timeseries: PlanTable) -> Leaps:
@@ -90,7 +108,8 @@ class Leaps:
         with np.errstate(divide="ignore", invalid="ignore"):
             first = (end - start - step * (times * (times - 1) // 2)) / times
         filling = np.asarray(timeseries[FILLED_GROWTH]) if FILLED_GROWTH in timeseries else None
-        return cls(start, end, times, sequences, first, step, filling)
+        delivered = np.asarray(timeseries[DECODED]) if DECODED in timeseries else None
+        return cls(start, end, times, sequences, first, step, filling, delivered)
 
     def chosen(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Leaps:
         """Some of the rows."""
@@ -102,17 +121,19 @@ class Leaps:
             self.first[rows],
             self.step[rows],
             self.filling[rows],
+            None if self.delivered is None else self.delivered[rows],
         )
 
     def tokens(self) -> Numbers:
         """Tokens that decoding sequences got from each plan."""
-        found: Numbers = self.sequences * self.times
+        found: Numbers = self.sequences * self.times if self.delivered is None else self.delivered
         return found
 
     def gained(self, sequences: Numbers | None = None) -> Numbers:
         """Tokens that are filled, or that so many ``sequences`` hold, in the last iteration of each
         plan more than in the first; evenly in between."""
-        found: Numbers = (self.filling if sequences is None else sequences) * (self.times - 1)
+        each = self.filling if sequences is None or self.delivered is not None else sequences
+        found: Numbers = each * (self.times - 1)
         return found
 
     def integral(self, growth: Floats) -> Floats:

@@ -110,6 +110,9 @@ class Steady:
         "size",
     )
 
+    asks: int = 1
+    """Tokens of an iteration's budget that each member takes."""
+
     run: Callable[[float, int, int, Line], SteadyRun] = SteadyRun
     """The iterations from a start on, over so many sequences (padded slots included) that hold so
     many tokens in sum, their times on a line."""
@@ -157,6 +160,10 @@ class Steady:
     def gained(self, request: Request) -> int:
         """Tokens that a member got since it joined; they are not yet written into it."""
         return self.iteration - request.joined
+
+    def gained_after(self, request: Request, iterations: int) -> int:
+        """Tokens that a member will have got so many iterations on."""
+        return self.gained(request) + iterations
 
     def context_after(self, iterations: int) -> int:
         """KV tokens that the members hold, summed, so many iterations on."""

@@ -1,9 +1,9 @@
 """Extends SimPy's clock: waits that can be moved, and a fixed order of simultaneous events.
 
 Only these lines touch SimPy's internals. At one instant everything happens in this order, whatever
-was scheduled first: iterations complete, then requests arrive, then schedulers plan. Within a kind,
-replicas go by their number. SimPy orders events by (time, priority, insertion); the priorities here
-make insertion irrelevant.
+was scheduled first: iterations complete, then requests arrive, then those that go from one replica
+to another do, then schedulers plan. Within a kind, replicas go by their number. SimPy orders events
+by (time, priority, insertion); the priorities here make insertion irrelevant.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any
 import simpy
 
 ARRIVAL = 1 << 20  # completions are 0 .. ARRIVAL-1, one for each replica
-SCHEDULING = ARRIVAL + 1  # + replica number
+HANDOVER = ARRIVAL + 1
+SCHEDULING = ARRIVAL + 2  # + replica number
 STARTING = -1  # processes begin before anything else happens
 
 INFINITY = math.inf

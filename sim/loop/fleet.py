@@ -10,13 +10,16 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import chain
 
+import numpy as np
 import simpy
 
 from sim.loop.clock import ARRIVAL, Alarm, Process
+from sim.loop.handover import HandOvers
 from sim.loop.lockstep import LockStep
 from sim.loop.pipeline import Pipeline
 from sim.loop.recorder import Recorder
 from sim.loop.replica import Replica
+from sim.loop.session_rows import SessionRows, rows_of_trace
 from sim.request import Prefix, Request, TrafficClass
 from sim.routers import Router
 from sim.workload import ClosedTraffic, OpenTraffic
@@ -44,6 +47,8 @@ class Fleet:
         progress: Progress | None = None,
     ) -> None:
         self.replicas: list[Engine] = []
+        self.targets: list[Engine] = []  # those that take requests, where not all do
+        self.handovers: HandOvers | None = None  # where pools prefill and decode apart
         self.issued = 0
         self._env = env
         self._router = router
@@ -58,20 +63,37 @@ class Fleet:
         output_tokens: int,
         traffic_class: TrafficClass,
         prefix: Prefix,
+        session: int = -1,
     ) -> bool:
         """Send one request to a replica; False if none can ever serve it."""
-        request = Request(self.issued, arrival, prompt_tokens, output_tokens, traffic_class, prefix)
+        request = Request(
+            self.issued, arrival, prompt_tokens, output_tokens, traffic_class, prefix, session
+        )
         self.issued += 1
-        replicas = self.replicas
+        request.queued = self._env._now
+        if self.handovers is not None:
+            return self._hand_over(self.handovers, request)
+        replicas = self.targets or self.replicas
         index = self._router.choose(request, replicas) if len(replicas) > 1 else 0
         replica = replicas[index]
         reason = replica.scheduler.refusal(request)
         if reason is not None:
             self._recorder.reject(request, reason)
             return False
-        request.queued = self._env._now
         replica.submit(request)
         return True
+
+    def _hand_over(self, handovers: HandOvers, request: Request) -> bool:
+        """The same where one replica prefills it, and another one decodes."""
+        reason = handovers.dispatch(request)
+        if reason is not None:
+            self._recorder.reject(request, reason)
+        return reason is None
+
+    @property
+    def session_rows(self) -> SessionRows | None:
+        """Which request belongs to which conversation; None where there are none."""
+        return None
 
     @property
     def outstanding(self) -> int:
@@ -87,6 +109,14 @@ class Fleet:
 class OpenFleet(Fleet):
     """Requests arrive when the trace says so, whatever the replicas do."""
 
+    _sessions: list[int] | None = None  # of all requests so far, where a trace has them
+
+    @property
+    def session_rows(self) -> SessionRows | None:
+        """As the trace has them."""
+        named = self._sessions
+        return None if named is None else rows_of_trace(np.array(named[: self.issued]))
+
     def start(self, traffic: OpenTraffic) -> None:
         """Begin to play ``traffic`` (the replicas are there by now)."""
         alarm = Alarm(self._env)
@@ -97,6 +127,8 @@ class OpenFleet(Fleet):
         for chunk in traffic.chunks():
             if self._progress is not None:
                 self._progress(self.issued, traffic.total)
+            if chunk.sessions is not None:
+                self._sessions = (self._sessions or []) + chunk.sessions
             for row in chunk.rows():
                 due = row[0] + front_end
                 if due > env._now:

@@ -23,15 +23,11 @@ from sim.growth.steady import SteadyRun
 from sim.loop.clock import SCHEDULING, Alarm, Process, due_now
 from sim.loop.replica import Replica
 from sim.request import Request
+from sim.routers.data_parallel import score
 from sim.schedulers import Plan, Scheduler
 
 DUMMY_TOKENS = 1
 """Tokens of the batch of a rank that has nothing to do (vLLM's ``execute_dummy_batch``)."""
-
-FULLNESS, WAITING_WEIGHT = 0.5, 6.0
-"""Share of a rank's KV cache from which on requests that wait there count more, and by how much for
-each share of it (vLLM 0.32, ``DPLBAsyncMPClient``)."""
-
 
 Members = list[tuple[int, int, int]]
 """The ranks that decode: the number of each, its sequences, and the context that they hold."""
@@ -181,6 +177,13 @@ class LockStep:
         elif (matters or not working) and self._iterations > 1:
             self._cut()
 
+    def stir(self, member: Replica, matters: bool) -> None:
+        """Something has changed for the scheduler of the rank ``member``, as for a replica."""
+        if self._idle:
+            self._wake()
+        elif (matters or member not in self._working) and self._iterations > 1:
+            self._cut()
+
     def flush(self) -> None:
         """Nothing more arrives before something finishes: launch incomplete batches."""
         for rank in self.ranks:
@@ -209,12 +212,15 @@ class LockStep:
 
     def _choose(self) -> Rank:
         """The rank with the lowest score: its requests, and more for those that wait where the KV
-        cache fills up. Those that are alike take turns."""
+        cache fills up. Those that are alike take turns. vLLM scores with statistics that are up to
+        100 ms old, this with what is true now."""
         count = len(self.ranks)
         best, least = 0, math.inf
         for turn in range(count):
             at = (self._next + turn) % count
-            found = score(self.ranks[at])
+            rank = self.ranks[at]
+            waiting, requests = rank.queued, rank.outstanding
+            found = score(requests, waiting, requests - waiting, rank.kv_used if waiting else 0.0)
             if found < least:
                 best, least = at, found
         self._next = (best + 1) % count
@@ -309,15 +315,6 @@ class LockStep:
         self._working = []
         if self._run is not None:
             self._run.move(iterations, end)
-
-
-def score(rank: Replica) -> float:
-    """How much a rank has to do, as vLLM's balancer between ranks counts it, but with what is true
-    now: its statistics are up to 100 ms old."""
-    waiting = rank.queued
-    if not waiting:
-        return float(rank.outstanding)
-    return rank.outstanding + WAITING_WEIGHT * waiting * max(0.0, rank.kv_used - FULLNESS)
 
 
 def longest(lines: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:

@@ -21,7 +21,8 @@ import simpy
 
 from sim.iteration import Batch, Passage, Timer
 from sim.loop.clock import SCHEDULING, Alarm, Process, due_now
-from sim.loop.recorder import Recorder, pack_chunk, pack_plan, pack_stages
+from sim.loop.recorder import Recorder, pack_cached, pack_chunk, pack_plan, pack_stages
+from sim.memory.caching import CachingAllocator
 from sim.request import Request
 from sim.schedulers import Plan
 from sim.schedulers.pipelined import PipelinedPrefill
@@ -103,6 +104,8 @@ class Pipeline:
         self._env = env
         self._timer = timer
         self._recorder = recorder
+        if isinstance(scheduler.kv, CachingAllocator):
+            scheduler.kv.note = recorder.looked_up
         self._row_bytes = recorder.plan_row.itemsize
         self._on_finish = on_finish
         self._idle = False
@@ -223,6 +226,8 @@ class Pipeline:
                 if request.generated and whole:
                     recorder.long_gap(end - request.last_token, 1)
                     recorder.caught_up(request, end)
+        kv = scheduler.kv
+        kept = pack_cached(kv.several_tokens, kv.idle_tokens) if recorder.cached else b""
         finished = scheduler.complete_batch(batch.number, end)
         if scheduler.preempted:
             self._note_preempted(end)
@@ -252,6 +257,7 @@ class Pipeline:
         )
         rows += batch.seen
         rows += pack_stages(batch.waited, batch.computing)
+        rows += kept
         self._free.append(batch.number)
         self._free.sort()
         self.outstanding -= len(finished)

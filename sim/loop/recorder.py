@@ -11,8 +11,21 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.growth.leaps import COMPUTING, FILLING, OTHERS, SEEN, SEEN_GROWING, WAITED
+from sim.growth.leaps import (
+    ACCEPTED,
+    COMPUTING,
+    DELIVERED,
+    FILLING,
+    IDLE,
+    OTHERS,
+    SEEN,
+    SEEN_GROWING,
+    SHARED,
+    WAITED,
+)
+from sim.memory.host import KINDS, Move
 from sim.request import NEVER, Request
+from sim.schedulers.roles import HandedOver
 
 COMPLETED, REJECTED, UNFINISHED = 0, 1, 2
 
@@ -86,19 +99,66 @@ ABSENCE = np.dtype(
     ]
 )
 
+LOOKUP = np.dtype(
+    [
+        ("request", "i8"),  # id
+        ("left", "i8"),  # tokens of its prompt that had been in the cache of the GPU, and were not
+        ("new", "i8"),  # tokens of texts that others may share, and that were never there
+    ]
+)
+HELD = np.dtype(
+    [
+        ("replica", "i4"),
+        ("since", "f8"),  # it was started
+        ("until", "f8"),  # it was given back, or the run ended
+    ]
+)
+HANDED = np.dtype(
+    [
+        ("request", "i8"),  # id
+        ("source", "i4"),  # number of the replica that prefilled it
+        ("target", "i4"),  # of the one that decodes it
+        ("tokens", "i4"),  # of its prompt
+        ("prefilled", "f8"),  # its prompt was complete
+        ("taken", "f8"),  # its blocks were there
+        ("sent", "f8"),  # its KV began to go over the link
+        ("arrived", "f8"),  # it could be used
+    ]
+)
+MOVE = np.dtype(
+    [
+        ("kind", "i4"),  # index into ``sim.memory.host.KINDS``
+        ("replica", "i4"),
+        ("request", "i8"),  # id
+        ("start", "f8"),
+        ("end", "f8"),
+        ("blocks", "i8"),
+    ]
+)
 
-def plan_rows_of(windows: int, *, ranks: bool = False, stages: bool = False) -> np.dtype[np.void]:
-    """Rows of plans of a model with so many windows (``sim.specs.window``), on data ``ranks``, or
-    in the ``stages`` of a pipeline.
+
+def plan_rows_of(
+    windows: int,
+    *,
+    ranks: bool = False,
+    stages: bool = False,
+    drafts: bool = False,
+    cached: bool = False,
+) -> np.dtype[np.void]:
+    """Rows of plans of a model with so many windows (``sim.specs.window``), on data ``ranks``, in
+    the ``stages`` of a pipeline, where tokens are drafted (``drafts``), or where some pool has a
+    prefix cache (``cached``).
 
     >>> plan_rows_of(0) is PLAN, plan_rows_of(2)["seen"].shape, plan_rows_of(0, ranks=True)[OTHERS]
     (True, (2,), dtype('int32'))
     """
-    if not windows and not ranks and not stages:
+    if not (windows or ranks or stages or drafts or cached):
         return PLAN
     seen = [(SEEN, "i8", (windows,)), (SEEN_GROWING, "i8", (windows,)), (FILLING, "i8")]
     others, staged = [(OTHERS, "i4")], [(WAITED, "f8"), (COMPUTING, "f8")]
+    drafted, kept = [(DELIVERED, "i8"), (ACCEPTED, "i8")], [(SHARED, "i8"), (IDLE, "i8")]
     more = [*(seen if windows else []), *(others if ranks else []), *(staged if stages else [])]
+    more += [*(drafted if drafts else []), *(kept if cached else [])]
     return np.dtype([*PLAN.descr, *more])
 
 
@@ -116,10 +176,16 @@ def packer(row: np.dtype[np.void]) -> Callable[..., bytes]:
 pack_plan = packer(PLAN)
 pack_others = struct.Struct("=i").pack
 pack_stages = struct.Struct("=dd").pack
+pack_drafts = struct.Struct("=qq").pack
+pack_cached = struct.Struct("=qq").pack
 pack_chunk = packer(CHUNK)
 _pack_request = packer(REQUEST)
 _pack_absence = packer(ABSENCE)
 _pack_gap = packer(GAP)
+_pack_move = packer(MOVE)
+_pack_lookup = packer(LOOKUP)
+_pack_handed = packer(HANDED)
+_pack_held = packer(HELD)
 
 
 class Recorder:
@@ -129,12 +195,25 @@ class Recorder:
     positions to them directly, slower writers a ``PlanRow``. Where the model has ``windows``, what
     ``pack_seen`` makes follows each row of a plan; with data ``ranks``, so does ``pack_others``:
     the tokens of the other ranks in the pass; with ``stages`` of a pipeline, ``pack_stages``: what
-    the batch waited for others, and what the stages computed it (s).
+    the batch waited for others, and what the stages computed it (s); with ``drafts``,
+    ``pack_drafts``: the tokens that decoding sequences got, and the drafts that were accepted; with
+    a prefix cache (``cached``), ``pack_cached``: tokens that several requests hold, and that nobody
+    holds.
     """
 
-    def __init__(self, windows: int = 0, *, ranks: bool = False, stages: bool = False) -> None:
-        self.ranks = ranks
-        self.plan_row = plan_rows_of(windows, ranks=ranks, stages=stages)
+    def __init__(
+        self,
+        windows: int = 0,
+        *,
+        ranks: bool = False,
+        stages: bool = False,
+        drafts: bool = False,
+        cached: bool = False,
+    ) -> None:
+        self.ranks, self.drafts, self.cached = ranks, drafts, cached
+        self.plan_row = plan_rows_of(
+            windows, ranks=ranks, stages=stages, drafts=drafts, cached=cached
+        )
         self.pack_seen = struct.Struct(f"={2 * windows + 1}q").pack
         self.plans = bytearray()
         self.chunks = bytearray()
@@ -142,6 +221,10 @@ class Recorder:
         self._requests = bytearray()
         self._gaps = bytearray()
         self._absences = bytearray()
+        self._moves = bytearray()
+        self._lookups = bytearray()
+        self._handed = bytearray()
+        self._held = bytearray()
 
     def reject(self, request: Request, reason: str) -> None:
         """``request`` can never be served."""
@@ -193,6 +276,33 @@ class Recorder:
         """All that ``request`` had before it was preempted is computed again at ``time``."""
         self._absences += _pack_absence(request.id, time, 0)
 
+    def moved(self, replica: int, move: Move) -> None:
+        """The link of a replica to its host was given a transfer."""
+        kind = KINDS.index(move.kind)
+        self._moves += _pack_move(kind, replica, move.request, move.start, move.end, move.blocks)
+
+    def looked_up(self, request: Request, left: int, new: int) -> None:
+        """What ``request`` missed in a prefix cache when it was first admitted, in tokens."""
+        self._lookups += _pack_lookup(request.id, left, new)
+
+    def handed_over(self, request: HandedOver) -> None:
+        """The KV of ``request`` has arrived where it decodes."""
+        r = request
+        times = r.prefilled, r.taken, r.sent, r.arrived
+        self._handed += _pack_handed(r.id, r.source, r.target, r.prompt_tokens, *times)
+
+    def held(self, replica: int, since: float, until: float) -> None:
+        """A replica that is started and stopped was held so long."""
+        self._held += _pack_held(replica, since, until)
+
+    def held_rows(self) -> NDArray[np.void]:
+        """Structured rows (``HELD``) of replicas that were started and stopped."""
+        return np.frombuffer(self._held, dtype=HELD)
+
+    def handed_rows(self) -> NDArray[np.void]:
+        """Structured rows (``HANDED``) of requests that went from one replica to another."""
+        return np.frombuffer(self._handed, dtype=HANDED)
+
     def plan_rows(self) -> NDArray[np.void]:
         """One structured row (``plan_rows_of``) per plan, in the order in which they ended."""
         return np.frombuffer(self.plans, dtype=self.plan_row)
@@ -215,3 +325,11 @@ class Recorder:
         request was out of the batch, both in order of time.
         """
         return np.frombuffer(self.chunks, dtype=CHUNK), np.frombuffer(self._absences, ABSENCE)
+
+    def lookup_rows(self) -> NDArray[np.void]:
+        """Structured rows (``LOOKUP``) of the requests that prefix caches admitted."""
+        return np.frombuffer(self._lookups, dtype=LOOKUP)
+
+    def move_rows(self) -> NDArray[np.void]:
+        """Structured rows (``MOVE``) of what went between GPUs and hosts, as it was begun."""
+        return np.frombuffer(self._moves, dtype=MOVE)

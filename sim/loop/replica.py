@@ -9,17 +9,28 @@ the leap at the next boundary.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from functools import partial
 
 import simpy
 
+from sim.growth.sampled import Sampled
 from sim.growth.steady import SteadyRun
 from sim.iteration import Timer
 from sim.loop.clock import SCHEDULING, Alarm, Process, due_now
-from sim.loop.recorder import Recorder, pack_chunk, pack_others, pack_plan
+from sim.loop.recorder import (
+    Recorder,
+    pack_cached,
+    pack_chunk,
+    pack_drafts,
+    pack_others,
+    pack_plan,
+)
 from sim.loop.windowed import WindowedTimer, behind_windows
+from sim.memory.caching import CachingAllocator
 from sim.request import Request
-from sim.schedulers import Chunk, Plan, Scheduler
+from sim.schedulers import Chunk, OffloadedPrefill, Plan, Scheduler
 
 
 class Replica:
@@ -54,7 +65,15 @@ class Replica:
         self._waiting = 0  # requests that the plan in flight left in the queue
         self._timed = (0.0, 0.0, 0.0)  # the plan in flight, if it has prefills: ``Timer.iteration``
         self._ranks = recorder.ranks
+        self._drafts = batch if isinstance(batch := scheduler.decoding, Sampled) else None
+        self._cached = recorder.cached
         self._others = 0  # tokens of other data ranks in the plan in flight
+        self._repeats = scheduler.repeats
+        if isinstance(scheduler, OffloadedPrefill):
+            self._repeats = self._repeats_until_due
+            scheduler.host.link.note = partial(recorder.moved, index)
+        if isinstance(scheduler.kv, CachingAllocator):
+            scheduler.kv.note = recorder.looked_up
         self._alarm = Alarm(env)
         self._start()
 
@@ -89,6 +108,14 @@ class Replica:
         """Take in a request that arrives now; wake up, or cut the leap in flight if it matters."""
         self.outstanding += 1
         matters = self.scheduler.submit(request)
+        if self._idle:
+            self._wake()
+        elif matters and self._iterations > 1:
+            self._cut()
+
+    def stir(self, member: Replica, matters: bool) -> None:
+        """Something has changed for its scheduler (``member`` is itself): wake up, or cut the leap
+        in flight if the next plan may differ."""
         if self._idle:
             self._wake()
         elif matters and self._iterations > 1:
@@ -134,7 +161,7 @@ class Replica:
 
     def _process(self) -> Process:
         env, alarm, scheduler = self._env, self._alarm, self.scheduler
-        schedule, repeats, account = scheduler.schedule, scheduler.repeats, self._account
+        schedule, repeats, account = scheduler.schedule, self._repeats, self._account
         line, iteration = self._timer.line, self._timer.iteration
         start_run = scheduler.decoding.run
         leap, preempted = self._leap, scheduler.preempted
@@ -150,6 +177,10 @@ class Replica:
                 self._idle = False
                 continue
             self._plan = plan
+            if scheduler.starts > now:  # the link to the host moves first what it needs
+                self._run, self._iterations = None, 1
+                now = scheduler.starts
+                yield alarm.at(now, completion)
             self._started = now
             self._waiting = len(scheduler.waiting)
             sequences, context, chunks = plan.sequences, plan.context, plan.chunks
@@ -169,6 +200,15 @@ class Replica:
             account(env._now)
             if due_now(env):  # others go first
                 yield alarm.at(env._now, scheduling)
+
+    def _repeats_until_due(self, limit: int) -> int:
+        """How often the plan just made can run before the scheduler wants to plan anew."""
+        scheduler, run = self.scheduler, self._run
+        times = scheduler.repeats(limit)
+        if times == 1 or scheduler.due == math.inf:
+            return times
+        assert run is not None
+        return run.first_boundary_from(scheduler.due, run.done + 1, run.done + times) - run.done
 
     def _cut(self) -> None:
         """End the leap in flight at the first iteration boundary from now on."""
@@ -209,6 +249,7 @@ class Replica:
         if self._windows:
             held, columns = behind_windows(scheduler.kv, plan, scheduler.decoding)
             seen = self._recorder.pack_seen(*columns)
+        kept = pack_cached(kv.several_tokens, kv.idle_tokens) if self._cached else b""
         finished = scheduler.complete(plan, iterations, end)
         if iterations > 1:
             reserved_end = scheduler.reserved_end
@@ -239,13 +280,24 @@ class Replica:
         rows += seen
         if self._ranks:
             rows += pack_others(self._others)
+        if self._drafts is not None:
+            rows += self._drafted(plan, self._drafts)
+        rows += kept
         self._iterations = 0
         if finished:
-            self.outstanding -= len(finished)
-            for request in finished:
-                self._recorder.close(request, self.index, request.generated, end)
-                if self._on_finish is not None:
-                    self._on_finish(request)
+            self._deliver(finished, end)
+
+    def _deliver(self, finished: list[Request], end: float) -> None:
+        """Those of ``finished`` have their last token."""
+        self.outstanding -= len(finished)
+        for request in finished:
+            self._recorder.close(request, self.index, request.generated, end)
+            if self._on_finish is not None:
+                self._on_finish(request)
+
+    def _drafted(self, plan: Plan, batch: Sampled) -> bytes:
+        """What decoding sequences got from the plan that is done, as the recorder has it."""
+        return pack_drafts(batch.delivered, batch.accepted) if plan.decode else pack_drafts(0, 0)
 
     def _note_resumed(self, chunk: Chunk, end: float) -> None:
         """A preempted request whose prefill is complete again has waited long for its next

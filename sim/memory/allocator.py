@@ -42,6 +42,14 @@ class Allocator(ABC):
     shared_tokens: int = 0
     """Tokens that several requests hold, as often as they are held beyond the first time."""
 
+    several_tokens: int = 0
+    """Tokens of memory that more than one request holds."""
+
+    @property
+    def idle_tokens(self) -> int:
+        """Tokens of memory that nobody holds and that a prefix cache could still find."""
+        return 0
+
     capacity: int
     """Tokens that fit when nothing is wasted."""
 

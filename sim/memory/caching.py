@@ -21,7 +21,7 @@ iteration nothing at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Self
 
 from sim.memory.paged import PagedAllocator
@@ -85,11 +85,25 @@ class CachingAllocator(PagedAllocator):
     (32, True, 0)
     """
 
-    __slots__ = ("_cached", "_found", "_holders", "_holds", "_idle", "_queue", "_registered")
+    __slots__ = (
+        "_cached",
+        "_found",
+        "_gone",
+        "_holders",
+        "_holds",
+        "_idle",
+        "_queue",
+        "_registered",
+        "grown_in",
+        "note",
+    )
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
         super().__init__(num_blocks, block_size)
         self._cached: dict[int, list[Run]] = {}  # of each text, the oldest copy first
+        self._gone: set[int] = set()  # texts that were cached, and have left altogether
+        # who keeps what ``_missed`` says of each request that is admitted for the first time
+        self.note: Callable[[Request, int, int], None] | None = None
         self._holders: dict[int, Request] = {}  # by the name of their own text
         # of each holder: cached runs by place, and the first of their blocks that it holds
         self._holds: dict[Request, list[tuple[Run, int]]] = {}
@@ -98,7 +112,11 @@ class CachingAllocator(PagedAllocator):
         self._queue = end = Run(0, 0, 0, 0)
         end.before = end.after = end
         self._found: tuple[Request, Found] | None = None  # the latest answer, if it still holds
+        self.grown_in: Callable[[Request], int] | None = None
+        """How many tokens a decoding request has grown by, where not all grow together (``Lanes``);
+        None: all by ``_grown``."""
         self.shared_tokens = 0
+        self.several_tokens = 0
         self.gives_back = False  # whether the latest answer may change as its owners grow
 
     @classmethod
@@ -127,13 +145,21 @@ class CachingAllocator(PagedAllocator):
             blocks = -(-tokens // size)
             if (found.idle + blocks) * size > self.capacity - self.reserved:
                 return False
+            if self.note is not None and not request.preemptions:
+                self.note(request, *self._missed(request, found.blocks))
             held = self._take(request, found)
             self.reserved += blocks * size
             self._held[request] = held + tokens
-        elif not super().allocate(request, tokens):
-            return False
+        else:
+            reserved = self.reserved + (-(-(held + tokens) // size) + (-held // size)) * size
+            if reserved > self.capacity:
+                return False
+            self.reserved = reserved
+            self._held[request] = held + tokens
         self._found = None
-        self._register(request, (held + tokens) // size)
+        full = (held + tokens) // size
+        if full > self._registered[request]:
+            self._register(request, full)
         return True
 
     def give_back(self, request: Request, tokens: int) -> None:
@@ -149,46 +175,62 @@ class CachingAllocator(PagedAllocator):
         """Take back what ``request`` has. What nobody else holds is free, and stays cached until it
         is needed."""
         size = self.block_size
-        self._settle()
+        if self.reserved + self._idle * size > self.capacity:
+            self._settle()
         held = self._held[request]
         full = held // size
         self._register(request, full, own=True)
         del self._held[request], self._registered[request], self._holders[~request.id]
         self.reserved -= (-(-held // size) - full) * size
-        end = self._queue
-        for run in _held_runs(self._holds.pop(request)):
-            run.holders -= 1
-            blocks = run.high - run.low
-            if run.holders:
-                self.shared_tokens -= blocks * size
-            else:
-                run.insert(end.before)
-                self._idle += blocks
-                self.reserved -= blocks * size
         self._found = None
+        end, idle = self._queue, 0
+        for last, low in reversed(self._holds.pop(request)):
+            run: Run | None = last
+            while run is not None:
+                above = run.above if run.low > low else None
+                run.holders -= 1
+                blocks = run.high - run.low
+                if run.holders:
+                    self.shared_tokens -= blocks * size
+                    if run.holders == 1:
+                        self.several_tokens -= blocks * size
+                else:
+                    run.insert(end.before)
+                    idle += blocks
+                run = above
+        self._idle += idle
+        self.reserved -= idle * size
 
-    def grow(self, iterations: int) -> bool:
-        """As a cache without prefixes. Where the memory is too small, the sequences that come first
-        have used up what was free."""
-        if super().grow(iterations):
-            return True
+    def _lack(self) -> None:
+        """The sequences that come first have used up what was free."""
         self._evict(self._idle)
-        return False
+
+    @property
+    def idle_tokens(self) -> int:
+        """Tokens of the cached blocks that nobody holds, those left out that were taken since the
+        cache was last asked."""
+        return min(self._idle * self.block_size, self.capacity - self.reserved)
 
     # -- what is cached ----------------------------------------------------------------------
 
     def _find(self, request: Request) -> Found:
         """The longest chain of cached blocks that leaves ``request`` a token to compute."""
-        self._settle()
+        size, cached = self.block_size, self._cached
+        if self.reserved + self._idle * size > self.capacity:
+            self._settle()
         if self._found is not None and self._found[0] is request:
             return self._found[1]
-        size, cached = self.block_size, self._cached
         most = (request.prompt_tokens + request.generated - 1) // size
         found = Found()
         self.gives_back = False
         at = 0
-        for text, end in (*request.prefix, (~request.id, request.longest_sequence())):
-            stop = min(end // size, most)
+        texts = request.prefix
+        if request.generated or request.preemptions:  # else nobody has had any of its own text
+            texts = (*texts, (~request.id, request.longest_sequence()))
+        for text, end in texts:
+            stop = end // size
+            if stop > most:
+                stop = most
             if stop <= at:
                 continue
             if text < 0 and self._enter_owner(text, request):
@@ -205,6 +247,19 @@ class CachingAllocator(PagedAllocator):
         self._found = None if self.gives_back else (request, found)
         return found
 
+    def _missed(self, request: Request, first: int) -> tuple[int, int]:
+        """Of the blocks of ``request`` from the one numbered ``first`` on: tokens of those that
+        were in the cache and have left, and of those that are new to it. What follows the texts
+        that others may share is in neither."""
+        at = known = first
+        for text, end in request.prefix:
+            stop = end // self.block_size
+            if stop > at:
+                if at == known and (text in self._cached or text in self._gone):
+                    known = stop
+                at = stop
+        return (known - first) * self.block_size, (at - known) * self.block_size
+
     def until_more(self, iterations: int) -> int:
         """As of every cache; where the one that waits goes on with the text of one that decodes,
         any iteration may complete a block that it finds."""
@@ -216,7 +271,8 @@ class CachingAllocator(PagedAllocator):
         owner = self._holders.get(text)
         if owner is None or owner is request:
             return False
-        tokens = self._held[owner] + self._grown * (owner.joined >= 0)
+        grown = self._grown if self.grown_in is None else self.grown_in(owner)
+        tokens = self._held[owner] + grown * (owner.joined >= 0)
         self._register(owner, tokens // self.block_size, own=True)
         return True
 
@@ -232,6 +288,8 @@ class CachingAllocator(PagedAllocator):
             blocks = taken.high - taken.low
             if taken.holders:
                 self.shared_tokens += blocks * self.block_size
+                if taken.holders == 1:
+                    self.several_tokens += blocks * self.block_size
             else:
                 taken.remove()
                 self._idle -= blocks
@@ -296,6 +354,7 @@ class CachingAllocator(PagedAllocator):
         copies.remove(run)
         if not copies:
             del self._cached[run.text]
+            self._gone.add(run.text)
 
     # -- eviction ----------------------------------------------------------------------------
 
@@ -318,7 +377,7 @@ class CachingAllocator(PagedAllocator):
                 run.high -= blocks
                 return
             blocks -= size
-            run.remove()
+            run.after.before, run.before.after = run.before, run.after
             self._drop(run)
 
     def check_integrity(self, owners: Mapping[Request, tuple[int, bool]]) -> None:
@@ -343,6 +402,8 @@ class CachingAllocator(PagedAllocator):
         assert self.reserved == used * size, (self.reserved, used)
         twice = sum((run.holders - 1) * (run.high - run.low) for run in counted)
         assert self.shared_tokens == twice * size, (self.shared_tokens, twice)
+        several = sum(run.high - run.low for run in counted if run.holders > 1)
+        assert self.several_tokens == several * size, (self.several_tokens, several)
         queue, run = [], self._queue.after
         while run is not self._queue:
             queue.append(run)

@@ -46,3 +46,9 @@ class Lanes:
         for name, value in zip(names, self._parked[lane], strict=True):
             setattr(kv, name, value)
         self.at = lane
+
+    def value(self, lane: int, name: str) -> Any:
+        """What the allocator's ``name``, one of ``growing``, is in that lane."""
+        if lane == self.at:
+            return getattr(self._kv, name)
+        return self._parked[lane][self._names.index(name)]

@@ -86,6 +86,10 @@ class PagedAllocator(Allocator):
         self._held[request] = held + tokens
         return True
 
+    def held(self, request: Request) -> int:
+        """Tokens that ``request``, which does not decode, has memory for."""
+        return self._held[request]
+
     def give_back(self, request: Request, tokens: int) -> None:
         """Close the blocks that the last ``tokens`` of ``request`` opened."""
         held = self._held[request]
@@ -120,10 +124,14 @@ class PagedAllocator(Allocator):
         if blocks:
             reserved = self.reserved + blocks * self.block_size
             if reserved > self.capacity:
+                self._lack()
                 return False
             self.reserved = reserved
         self._grown = grown + iterations
         return True
+
+    def _lack(self) -> None:
+        """There is no room for the sequences to grow."""
 
     def _demand(self, iterations: int) -> int:
         """Blocks that all decoding sequences together open in the next ``iterations``."""

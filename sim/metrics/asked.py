@@ -12,6 +12,7 @@ from sim.scenario import Scenario
 from sim.scenario.arrivals import Arrivals
 from sim.scenario.document import KeyPath, dotted
 from sim.scenario.parsing import parse
+from sim.scenario.sessions import Counts
 from sim.schedulers import Static
 from sim.units import show_time
 
@@ -97,6 +98,34 @@ def _traffic(scenario: Scenario) -> str:
 
 
 def _law(scenario: Scenario, law: Arrivals) -> str:
+    """When requests come, or sessions where there are any."""
+    sessions = scenario.workload.sessions
+    if sessions is None:
+        return _arrivals(scenario, law)
+    text = _arrivals(scenario, law)
+    if law.kind == "burst":
+        text = f"{text}, in sessions that start together"
+    elif law.kind == "closed":
+        text = f"{law.concurrency:,} users with one session after the other"
+    text = text.replace("requests/s", "sessions/s")
+    text += f", {_number(sessions.turns)} turns each"
+    if sessions.branches is not None:
+        text += f" of {_number(sessions.branches)} requests"
+    return text
+
+
+def _number(counts: Counts) -> str:
+    """How many there are, on average."""
+    match counts.kind:
+        case "fixed":
+            return f"{counts.value:,}"
+        case "uniform":
+            return f"{counts.low:,} to {counts.high:,}"
+        case "geometric":
+            return f"{counts.mean:g} (mean)"
+
+
+def _arrivals(scenario: Scenario, law: Arrivals) -> str:
     match law.kind:
         case "burst":
             text = f"{scenario.run.requests:,} requests at once"
@@ -124,7 +153,8 @@ def _lengths(scenario: Scenario) -> str:
     if None in means:
         return "lengths from a file"
     same = {law.kind for law in (work.prompt_tokens, work.output_tokens) if law} == {"fixed"}
-    text = f"prompts {means[0]:g}, answers {means[1]:g} tokens"
+    what = "prompts" if work.sessions is None else "new in each prompt"
+    text = f"{what} {means[0]:g}, answers {means[1]:g} tokens"
     return text if same else f"{text} (mean)"
 
 

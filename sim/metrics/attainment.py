@@ -121,3 +121,11 @@ def _limit(run: RunRecord, promise: Promise, metric: str, memory: float | None) 
         "percentile": float(f"{100 * promise.share:.9g}"),
         "value_ms": value * 1e3 if math.isfinite(value) else None,
     }
+
+
+def missed_at_ends(verdict: Mapping[str, Any], ends: Mapping[str, Any]) -> bool:
+    """Whether an SLO that chance or a short run leaves open is missed all the same: the requests so
+    far miss it, and so do, beyond doubt, those of both ends of the error band."""
+    if verdict["slo_state"] != OPEN or verdict["slo_met"]:
+        return False
+    return all(ends[name]["verdict"]["slo_state"] == MISSED for name in ("slower", "faster"))

@@ -7,12 +7,13 @@ stages of a pipeline, is not busy.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.cost import Batches, CostModel
+from sim.cost import Batches, CostModel, Ran
 from sim.metrics.blocks import blocks
 from sim.metrics.pipelines import waited
 
@@ -74,8 +75,13 @@ def is_of_experts(operator: str) -> bool:
     return operator.startswith("experts")
 
 
-def attribute(cost: CostModel, plans: NDArray[np.void]) -> Attribution:
-    """Take the busy time of ``plans`` (``recorder.PLAN`` rows) apart."""
+Watch = Callable[[slice, NDArray[np.void], Batches, Sequence[Ran]], None]
+"""Given a block of plans, their batches, and the operators of those."""
+
+
+def attribute(cost: CostModel, plans: NDArray[np.void], watch: Watch | None = None) -> Attribution:
+    """Take the busy time of ``plans`` (``recorder.PLAN`` rows) apart, and show the operators of
+    each block to whoever has another use for them."""
     found: dict[str, Work] = {}
     errors: dict[str, float] = {}
     kernels = dict.fromkeys(KERNELS, 0.0)
@@ -85,7 +91,11 @@ def attribute(cost: CostModel, plans: NDArray[np.void]) -> Attribution:
     for block in blocks(len(plans)):
         rows = plans[block]
         busy += float((rows["end"] - rows["start"] - waited(rows)).sum())
-        for ran in cost.operators(Batches.of(rows)):
+        batches = Batches.of(rows)
+        operators = cost.operators(batches)
+        if watch is not None:
+            watch(block, rows, batches, operators)
+        for ran in operators:
             o, total = ran.operator, ran.total
             seconds, work = o.seconds, found.setdefault(o.name, Work())
             computing = np.greater_equal(o.compute, o.memory)

@@ -3,6 +3,8 @@
 ``itl``       the distribution of the gaps between tokens: at each of ``ms`` the ``share`` that is
               at most as long; null where no gap is known
 ``roofline``  the roof of one GPU, and the points at which the run worked (``operating_points``)
+``power``     what a GPU of the fleet drew: the mean ``watts`` between each of ``edges`` (s) and the
+              next one; null where nothing ran
 
 Of a run with repetitions they are of the first one, as the tables are.
 """
@@ -11,6 +13,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from sim.metrics.energy import power_over_time
 from sim.metrics.gaps import Gaps
 from sim.metrics.operating_points import roofline
 
@@ -18,9 +23,24 @@ if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord
 
 
+STRETCHES = 240
+"""Parts of a run in which its power is averaged."""
+
+
 def charts(run: RunRecord) -> dict[str, Any]:
     """The content of ``charts.json``."""
-    return {"itl": _itl(run), "roofline": roofline(run)}
+    return {"itl": _itl(run), "roofline": roofline(run), "power": _power(run)}
+
+
+def _power(run: RunRecord) -> dict[str, list[float]] | None:
+    if not len(run.plans) or run.observed:
+        return None
+    edges = np.linspace(0.0, float(run.plans["end"].max()), STRETCHES + 1)
+    watts = power_over_time(run).mean(edges) / run.gpus
+    return {
+        "edges": [float(f"{value:.9g}") for value in edges],
+        "watts": [float(f"{value:.6g}") for value in watts],
+    }
 
 
 def _itl(run: RunRecord) -> dict[str, list[float]] | None:

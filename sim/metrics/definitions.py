@@ -126,7 +126,69 @@ METRICS = (
     Metric("preemptions", "preemptions", kind="count", table="memory", repeated=True),
     Metric(
         "prefix_cache.hit_rate", "prefix_hits", "share", "higher", "share",
-        title="Prefix hits", called="prefix hit rate", table="memory", repeated=True, optional=True,
+        title="Prefix hits", called="prefix hit rate", table="memory",
+        compared=True, repeated=True, optional=True,
+    ),
+    Metric(
+        "speculation.acceptance_length", "acceptance_length", "tokens", "higher",
+        title="Acceptance length", called="acceptance length", table="use",
+        repeated=True, optional=True,
+    ),
+    Metric(
+        "speculation.tokens_per_iteration", "tokens_per_iteration", "tokens", "higher",
+        title="Tokens an iteration", called="tokens an iteration", table="use",
+        repeated=True, optional=True,
+    ),
+    Metric(
+        "host_tier.hit_rate", "host_hits", "share", "higher", "share",
+        title="Host hits", called="host hit rate", table="memory", repeated=True, optional=True,
+    ),
+    Metric("host_tier.to_host_gb", "host_moved", "GB", table="memory", detail="to the host",
+           repeated=True, optional=True),
+    Metric("host_tier.from_host_gb", "host_moved", "GB", table="memory", detail="from the host",
+           repeated=True, optional=True),
+    Metric("host_tier.link_out", "host_link", "%", kind="share", table="memory",
+           detail="to the host", repeated=True, optional=True),
+    Metric("host_tier.link_in", "host_link", "%", kind="share", table="memory",
+           detail="from the host", repeated=True, optional=True),
+    Metric("host_tier.swaps", "swaps", kind="count", table="memory", repeated=True, optional=True),
+    Metric(
+        "routing.requests_over_mean", "balance", "x the mean", "lower",
+        title="Most requests", table="batch", detail="requests", repeated=True, optional=True,
+    ),
+    Metric(
+        "routing.tokens_over_mean", "balance", "x the mean", "lower",
+        title="Most tokens", called="tokens of the busiest replica", table="batch",
+        detail="tokens", compared=True, repeated=True, optional=True,
+    ),
+    Metric(
+        "sessions.started", "sessions", kind="count", table="sessions", detail="started",
+        optional=True,
+    ),
+    Metric(
+        "sessions.finished", "sessions", kind="count", table="sessions", detail="finished",
+        optional=True,
+    ),
+    Metric(
+        "sessions.outgrown", "sessions", kind="count", table="sessions", detail="outgrown",
+        optional=True,
+    ),
+    Metric(
+        "sessions.requests", "session_requests", table="sessions", optional=True,
+    ),
+    *(
+        Metric(
+            f"sessions.duration_s.{rank}", "session_duration", "s", "lower", "s",
+            table="sessions", detail=rank, repeated=rank == "mean", optional=True,
+        )
+        for rank in ("mean", "p90")
+    ),
+    *(
+        Metric(
+            f"sessions.{turns}_turns.{rank}_ttft_ms", f"{turns}_turns", "ms", "lower", "ms",
+            table="sessions", detail=f"TTFT {rank}", repeated=True, optional=True,
+        )
+        for turns in ("first", "later") for rank in ("mean", "p50", "p99")
     ),
     Metric("batch.iterations", "iterations", kind="count", table="batch"),
     Metric("batch.mean_iteration_ms", "iteration_time", "ms", kind="ms", table="batch"),
@@ -152,8 +214,24 @@ METRICS = (
     Metric("cost.usd", "cost", "USD", "lower", "usd", table="cost", detail="of the whole duration"),
     Metric("gpus", "gpus", kind="count", table="cost"),
     Metric(
-        "energy.joules_per_output_token", "energy", "J", "lower",
-        table="energy", detail="per token", repeated=True,
+        "energy.joules_per_output_token", "energy", "J", "lower", title="J per output token",
+        table="energy", detail="per token", compared=True, repeated=True,
+    ),
+    Metric(
+        "energy.joules_per_request", "energy", "J", "lower", table="energy", detail="per request"
+    ),
+    Metric("energy.kwh", "energy", "kWh", "lower", table="energy", detail="of the whole duration"),
+    Metric(
+        "energy.mean_watts_per_gpu", "power", "W", table="energy", detail="mean", repeated=True
+    ),
+    Metric("energy.peak_watts_per_gpu", "power", "W", table="energy", detail="peak"),
+    Metric("energy.idle_share", "energy_idle", "%", kind="share", table="energy"),
+    Metric(
+        "energy.co2e_grams", "co2e", "g", "lower", table="energy", detail="of the whole duration"
+    ),
+    Metric(
+        "energy.usd", "energy_cost", "USD", "lower", "usd",
+        table="energy", detail="of the whole duration",
     ),
 )  # fmt: skip
 """Every metric, in the order of tables."""
@@ -270,7 +348,7 @@ DEFINITIONS: Mapping[str, Definition] = {
         "Timeline",
         "Arrivals and completions per second; requests that run and wait; KV cache; preemptions; "
         "tokens prefilled and decoded in one iteration of a replica (most, and mean of those that "
-        "have any); tokens per second of the fleet.",
+        "have any); tokens per second of the fleet; what a GPU draws, mean of all.",
     ),
     "submitted": Definition("Submitted", "Requests that arrived."),
     "completed": Definition("Completed", "Requests whose last token was delivered."),
@@ -314,7 +392,8 @@ DEFINITIONS: Mapping[str, Definition] = {
         "KV cache over time",
         "Used: holds keys and values of tokens. Reserved, empty: belongs to a request and "
         "is not filled yet (waste, in blocks or up to the maximum length). Free: of no request. "
-        "The three are the whole cache at any time.",
+        "The three are the whole cache at any time. With a prefix cache, what several requests "
+        "share is counted once and drawn apart, and so is what is still cached of the free part.",
     ),
     "gpu_memory": Definition(
         "Memory of one GPU",
@@ -326,6 +405,62 @@ DEFINITIONS: Mapping[str, Definition] = {
         "Prefix hits",
         "Share of the prompt tokens that were in the prefix cache when their request was admitted, "
         "and were not computed. As vLLM's prefix_cache_hits over prefix_cache_queries.",
+    ),
+    "acceptance_length": Definition(
+        "Acceptance length",
+        "Mean tokens that a sequence gets of an iteration that checks drafts: 1 + accepted drafts "
+        "over rounds of drafting, as vLLM reports it; the one token that is always right included.",
+    ),
+    "tokens_per_iteration": Definition(
+        "Tokens an iteration",
+        "Tokens that the decoding sequences of a batch got together of an iteration, on average. "
+        "What an accepted draft brings beyond the end of an answer is not delivered.",
+    ),
+    "balance": Definition(
+        "Balance of replicas",
+        "What the replica that was sent the most had, over the mean of all: 1 is perfectly even. "
+        "Requests, or tokens of their prompts and answers.",
+    ),
+    "host_hits": Definition(
+        "Host hits",
+        "Share of the prompt tokens that came from the memory of the host when their request was "
+        "admitted; they are among the prefix hits.",
+    ),
+    "host_moved": Definition(
+        "Moved to and from the host",
+        "Gigabytes of KV cache over the links between GPUs and hosts, all GPUs together: blocks "
+        "stored and loaded, and those of swapped requests.",
+    ),
+    "host_link": Definition(
+        "Host link in use",
+        "Share of the time in which the link of a replica to its host moves blocks, each way.",
+    ),
+    "swaps": Definition(
+        "Swaps",
+        "How often the blocks of a preempted request went to the host. The other preemptions lose "
+        "their work.",
+    ),
+    "sessions": Definition(
+        "Sessions",
+        "Conversations: requests of which each sends the earlier ones again. Finished: all turns "
+        "were answered. Outgrown: the next turn would have been longer than the maximum length. "
+        "The others were under way when the run ended, or were rejected.",
+    ),
+    "session_requests": Definition(
+        "Requests of a session", "How many a session has on average, sent or still to come."
+    ),
+    "session_duration": Definition(
+        "Duration of a session",
+        "Seconds from the first arrival to the last answer of sessions that ended in the run, "
+        "thinking included. Long ones are more often still under way.",
+    ),
+    "first_turns": Definition(
+        "First turns", "Requests that begin a session, so that there is no history yet."
+    ),
+    "later_turns": Definition(
+        "Later turns",
+        "Requests of a session after its first turn: they send the history again, which a prefix "
+        "cache may still have.",
     ),
     "preemptions": Definition(
         "Preemptions",
@@ -405,14 +540,29 @@ DEFINITIONS: Mapping[str, Definition] = {
         "tokens of completed requests, or over their prompt and output tokens together.",
     ),
     "gpus": Definition("GPUs", "GPUs of the whole fleet."),
-    "power": Definition("Power", "Energy over the duration: the mean that all GPUs draw."),
+    "power": Definition(
+        "Power of a GPU",
+        "What one GPU draws: energy over duration and GPUs, idle ones included; at its peak the "
+        "mean over an iteration.",
+    ),
     "headroom": Definition(
         "Headroom",
         "By how much the traffic could grow until its peak takes the whole capacity of the fleet, "
         "which is what full batches of such requests would serve; none where the SLO is missed. "
         "The peak is the highest rate of a curve, or the busiest minute of a trace.",
     ),
-    "energy": Definition("Energy", "Energy that the GPUs draw, divided by the output tokens."),
+    "energy": Definition(
+        "Energy",
+        "What the GPUs draw over the duration, idle time included; by the token, over the output "
+        "tokens of completed requests. Hosts, network and cooling are not in it.",
+    ),
+    "energy_idle": Definition("Energy of idle GPUs", "Share of the energy drawn between passes."),
+    "co2e": Definition(
+        "CO2e", "Energy times the grid intensity of the scenario (energy.grid_intensity)."
+    ),
+    "energy_cost": Definition(
+        "Cost of energy", "Energy times the price of a kWh, where the scenario has one."
+    ),
     "interval": Definition(
         "± (repetitions)",
         "Half-width of the 95 % confidence interval of a mean over repetitions, by Student's t: "

@@ -32,6 +32,10 @@ SLOTS = 16_384
 """Slots of whole batches that are timed, in a sixth of the time that simulating them takes. Their
 longest members make batches very different: the mean of 2,048 of them is good to 1 %."""
 
+REMEMBERED = 32
+"""Full batches that a pool remembers: a load is decided by eight runs, which have requests of their
+own."""
+
 PREEMPTION = 0.05
 """Share of a batch that is lost where memory fills up with growing sequences, so that some of them
 are preempted and prefilled again: 0 to 13 % of the speed of bursts, the more the larger the batch.
@@ -62,13 +66,20 @@ def full_batch(
 ) -> FullBatch:
     """The full batch of one replica of ``pool``, for requests of these lengths. ``found`` are the
     tokens of each prompt that a prefix cache has, which are not computed; None: none. What requests
-    share in memory is not taken off what they hold."""
-    shape = pool.policy.shape
-    if shape.whole:
-        return _whole(pool, shape, prompts, outputs)
-    return _continuous(
-        pool, shape, prompts, outputs, np.zeros_like(prompts) if found is None else found
-    )
+    share in memory is not taken off what they hold. Asked twice, worked out once: a search asks for
+    the same requests at every load."""
+    shape, known = pool.policy.shape, pool.full_batches
+    found = np.zeros_like(prompts) if found is None else found
+    lengths = tuple(each.tobytes() for each in (prompts, outputs, found))
+    key = (pool.cost, pool.capacity, pool.limits, pool.settings.kv_cache.allocator, shape, lengths)
+    if key not in known:
+        if len(known) >= REMEMBERED:
+            known.clear()
+        if shape.whole:
+            known[key] = _whole(pool, shape, prompts, outputs)
+        else:
+            known[key] = _continuous(pool, shape, prompts, outputs, found)
+    return known[key]
 
 
 # -- batches that are made anew for every iteration ------------------------------------------------
@@ -81,14 +92,19 @@ def _continuous(
     leave at the rate of one per ``outputs`` iterations and slot, or as the token budget admits
     them.
     """
-    cost, stages = pool.cost, pool.deployment.layout.pipeline
+    cost, stages, drafts = pool.cost, pool.deployment.layout.pipeline, pool.deployment.speculation
     output, budget = float(outputs.mean()), pool.limits.max_num_batched_tokens
+    steps, each, more = outputs.astype(np.float64) - 1.0, 1.0, 0.0
+    if drafts is not None:
+        steps, each = drafts.steps(steps), drafts.length
+        output = 1.0 + float(steps.mean())
+        more = (output - 1) * (drafts.slots - 1)
     slots, shares = _slots(pool, prompts, outputs)
     slots /= stages
     computed = prompts - found
-    members = min(slots, output * budget / (float(computed.mean()) + output - 1))
+    members = min(slots, output * budget / (float(computed.mean()) + output - 1 + more))
     members = members if shape.mixed else slots
-    steps, contexts = outputs - 1.0, prompts + outputs / 2
+    contexts = prompts + outputs / 2
     decoded = max(1.0, float(steps.sum()))
     context = float((steps * contexts).sum()) / decoded
     sequences = max(1, round(members))
@@ -107,7 +123,8 @@ def _continuous(
     prompt = max(0.0, added / tokens)
     costs = steps * (intercept / sequences * shares + slope * contexts) + prompt * computed
     spread = float(costs.std() / costs.mean()) if np.ptp(costs) else 0.0  # not of rounding
-    return FullBatch(slots, costs, spread / math.sqrt(len(costs)), token, prompt, shape.estimated)
+    error = spread / math.sqrt(len(costs))
+    return FullBatch(slots, costs, error, token / each, prompt, shape.estimated)
 
 
 def _slots(pool: PreparedPool, prompts: Lengths, outputs: Lengths) -> tuple[float, Seconds]:

@@ -1,6 +1,6 @@
 """Splits the latency of each request into parts in seconds that add up to it exactly.
 
-The parts of a request, in order of time; the first five make its TTFT, all its E2EL:
+The parts of a request; the first five and ``transfer`` make its TTFT, all its E2EL:
 
 ``front_end``          outside the engine: HTTP, tokeniser, hand-over
 ``queue``              in the scheduler's queue, until it was first in a batch
@@ -11,7 +11,12 @@ The parts of a request, in order of time; the first five make its TTFT, all its 
 ``decode``             its tokens after the first, at the speed of the batches it was in
 ``decode_delay``       what iterations took longer, or were put off, for other requests' prompts
 ``decode_preempted``   preempted after its first token: until all it had was computed again
-``transfer``           KV on its way between replicas: 0, as each serves its requests alone
+
+Where prompts are computed in pools of their own, what lies between a complete prompt and the first
+token belongs to the TTFT too:
+
+``transfer``           until the decode replica has memory, the KV has arrived, and the prompt's
+                       last token is computed there; 0 where a replica serves its requests alone
 
 What an iteration would have taken without other requests' prompts is computed by the cost model
 that timed it. Nothing is accumulated while a run goes on: its plans, their chunks and which request
@@ -39,11 +44,13 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Parts = Mapping[str, Floats]
 
-TTFT_PARTS = ("front_end", "queue", "prefill", "prefill_delay", "prefill_preempted")
+PROMPT_PARTS = ("front_end", "queue", "prefill", "prefill_delay", "prefill_preempted")
+"""What adds up to the time until the prompt is complete."""
+AFTER_PARTS = ("decode", "decode_delay", "decode_preempted")
+"""What comes after the first token."""
+TTFT_PARTS = (*PROMPT_PARTS, "transfer")
 """What adds up to the time to first token."""
-AFTER_PARTS = ("decode", "decode_delay", "decode_preempted", "transfer")
-"""What adds up to the rest."""
-PARTS = (*TTFT_PARTS, *AFTER_PARTS)
+PARTS = (*PROMPT_PARTS, *AFTER_PARTS, "transfer")
 """What adds up to the end-to-end latency."""
 
 
@@ -53,16 +60,44 @@ def latency_parts(run: RunRecord) -> Parts:
     NaN for all of a run that was observed, not simulated, or whose chunks were not recorded.
     """
     found: dict[str, Floats] = {}
-    for each in run.parts:
+    # pools that prefill last: theirs are the parts up to the complete prompt
+    for each in sorted(run.parts, key=lambda part: part.pool.settings.role == "prefill"):
         if each.trail is None or run.observed:
             continue
-        timed = parts_of(each.requests, each.plans, *each.trail, each.pool.cost, run.front_end)
+        requests = each.requests
+        if each.pool.settings.role == "prefill":
+            requests = _until_complete(run, requests)
+        timed = parts_of(requests, each.plans, *each.trail, each.pool.cost, run.front_end)
         if each.alone:
             return timed
         for name, seconds in timed.items():
+            if each.pool.settings.role == "prefill" and name not in PROMPT_PARTS:
+                continue
             whole = found.setdefault(name, _unknown(run))
             whole[each.places] = seconds
+    if run.handed is not None and len(run.handed):
+        _hand_over(run, found)
     return found or {name: _unknown(run) for name in PARTS}
+
+
+def _until_complete(run: RunRecord, requests: NDArray[np.void]) -> NDArray[np.void]:
+    """``requests`` that were handed over, as if they had ended when their prompts were complete."""
+    assert run.handed is not None
+    handed = run.handed[np.argsort(run.handed["request"])]
+    at = np.searchsorted(handed["request"], requests["id"])
+    rows = requests.copy()
+    rows["first_token"] = rows["finish"] = handed["prefilled"][at]
+    return rows
+
+
+def _hand_over(run: RunRecord, found: dict[str, Floats]) -> None:
+    """Put into ``found`` what requests waited for between a complete prompt and their first
+    token."""
+    assert run.handed is not None
+    at = np.searchsorted(run.requests["id"], run.handed["request"])
+    done = run.requests["status"][at] == COMPLETED
+    at, prefilled = at[done], run.handed["prefilled"][done]
+    found["transfer"][at] = run.requests["first_token"][at] - prefilled
 
 
 def _unknown(run: RunRecord) -> Floats:

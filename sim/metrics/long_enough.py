@@ -106,9 +106,10 @@ def relaxation(load: Load) -> float:
     lengths that single-server queues need near saturation grow alike, as 1 / (1 - u)^2 (Whitt,
     Planning Queueing Simulations, Management Science 35, 1989). At 22 to 26 requests/s of the chat
     scenario batch means of the share within the SLO are uncorrelated from such a length on. Closer
-    to 1 than ``DOUBT`` a utilisation is not known.
+    to 1 than ``DOUBT`` a utilisation is not known. Sessions that began at the start are there for
+    as long as they last.
     """
-    return float(f"{load.present / max(1 - load.utilisation, DOUBT):.4g}")
+    return float(f"{load.present / max(1 - load.utilisation, DOUBT) + load.remembered:.4g}")
 
 
 def unsettled(load: Load, law: Arrivals | None) -> bool:

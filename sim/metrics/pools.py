@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.metrics.attribution import Attribution, Work, attribute
+from sim.metrics.energy import Draws
 
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord
@@ -27,8 +28,9 @@ Trail = tuple[NDArray[np.void], NDArray[np.void]]
 
 @dataclass(frozen=True)
 class PoolRun:
-    """What one pool did in a run: its ``plans``, its rows of ``requests`` and their places among
-    all, and its part of the trail, whose rows name plans and requests by their place here.
+    """What one pool did in a run: its ``plans``, its rows of ``requests`` (of a pool that prefills,
+    those that it handed over) and their places among all, and its part of the trail, whose rows
+    name plans and requests by their place here.
 
     ``duration`` is that of the run (s). A pool that is ``alone`` has every request: rejected ones
     too, and those of an observed run whose replica is not known.
@@ -41,20 +43,36 @@ class PoolRun:
     trail: Trail | None
     duration: float
     alone: bool
+    moves: NDArray[np.void] | None = None
+    held: float | None = None
+    """Seconds for which its replicas were held, together, where they are started and stopped."""
 
     @property
     def span(self) -> float:
         """Seconds of the run, of all its replicas together; of their data ranks, or of the batches
         that they have in flight."""
+        if self.held is not None:
+            return self.held * self.pool.deployment.layout.batches
         return self.duration * self.pool.ranks
+
+    @property
+    def ranks(self) -> float:
+        """Those of the pool; of one that is scaled, how many were held on average."""
+        if self.held is None or not self.duration:
+            return self.pool.ranks
+        return self.span / self.duration
+
+    def cost(self, price: float) -> float:
+        """Dollars for its GPUs, at this ``price`` of an hour of one."""
+        if self.held is not None:
+            return price * self.held * self.pool.deployment.layout.gpus / 3600
+        return price * self.pool.gpus * self.duration / 3600
 
     def serves(self, requests: NDArray[np.void]) -> NDArray[np.bool_]:
         """Which of ``requests`` were on its replicas."""
         if self.alone:
             return np.ones(len(requests), dtype=bool)
-        numbers = self.pool.settings.numbers
-        at = requests["replica"]
-        return np.asarray((at >= numbers.start) & (at < numbers.stop))
+        return np.isin(requests["id"], self.requests["id"])
 
     @cached_property
     def durations(self) -> NDArray[np.float64]:
@@ -71,10 +89,20 @@ class PoolRun:
             found[place] = chunks["context"][first]
         return found
 
-    @cached_property
+    @property
     def attribution(self) -> Attribution:
         """Where the busy time went."""
-        return attribute(self.pool.cost, self.plans)
+        return self._taken_apart[0]
+
+    @property
+    def draws(self) -> Draws:
+        """What a GPU drew in each plan."""
+        return self._taken_apart[1]
+
+    @cached_property
+    def _taken_apart(self) -> tuple[Attribution, Draws]:
+        draws = Draws(self.pool.cost, len(self.plans))
+        return attribute(self.pool.cost, self.plans, draws.add), draws
 
 
 def split(run: RunRecord) -> tuple[PoolRun, ...]:
@@ -82,7 +110,9 @@ def split(run: RunRecord) -> tuple[PoolRun, ...]:
     if len(run.pools) == 1:
         (pool,) = run.pools
         whole = slice(None)
-        return (PoolRun(pool, run.plans, run.requests, whole, run.trail, run.duration, alone=True),)
+        own = run.plans, run.requests, whole, run.trail, run.duration
+        held = _held(run, pool)
+        return (PoolRun(pool, *own, alone=True, moves=run.moves, held=held),)
     return tuple(_part(run, pool) for pool in run.pools)
 
 
@@ -92,6 +122,10 @@ def _part(run: RunRecord, pool: PreparedPool) -> PoolRun:
         np.flatnonzero((rows["replica"] >= numbers.start) & (rows["replica"] < numbers.stop))
         for rows in (run.plans, run.requests)
     )
+    if pool.settings.role == "prefill" and run.handed is not None:
+        source = run.handed["source"]
+        mine = (source >= numbers.start) & (source < numbers.stop)
+        requests = np.searchsorted(run.requests["id"], np.sort(run.handed["request"][mine]))
     trail = None
     if run.trail is not None:
         chunks, absences = run.trail
@@ -99,8 +133,24 @@ def _part(run: RunRecord, pool: PreparedPool) -> PoolRun:
             _placed(_placed(chunks, "plan", plans), "request", requests),
             _placed(absences, "request", requests),
         )
+    moves = None
+    if run.moves is not None:
+        at = run.moves["replica"]
+        moves = run.moves[(at >= numbers.start) & (at < numbers.stop)]
     own = run.plans[plans], run.requests[requests]
-    return PoolRun(pool, *own, requests, trail, run.duration, alone=False)
+    rest = requests, trail, run.duration
+    return PoolRun(pool, *own, *rest, alone=False, moves=moves, held=_held(run, pool))
+
+
+def _held(run: RunRecord, pool: PreparedPool) -> float | None:
+    """Seconds for which replicas of ``pool`` were held while the run lasted; None where their
+    number is fixed."""
+    if pool.settings.scales is None or run.held is None or not len(run.requests):
+        return None
+    first = float(run.requests["arrival"].min())
+    mine = run.held[np.isin(run.held["replica"], pool.settings.numbers)]
+    since, until = (np.clip(mine[key], first, first + run.duration) for key in ("since", "until"))
+    return float((until - since).sum())
 
 
 def _placed(rows: NDArray[np.void], name: str, kept: NDArray[np.int64]) -> NDArray[np.void]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.loop.recorder import COMPLETED, UNFINISHED
+from sim.loop.session_rows import SessionRows
 from sim.metrics.attribution import Attribution
 from sim.metrics.cut_short import Cut, cut_short
 from sim.metrics.pools import PoolRun, split, total
@@ -31,7 +32,11 @@ class RunRecord:
     the number of requests the traffic held, arrived or not, ``events`` how many SimPy scheduled,
     ``traffic_notes`` what was said of the traffic when it was read, ``classes`` those it has;
     ``trail`` has the chunks and absences of ``sim.loop.recorder``, None where not recorded;
-    ``observed`` is whether a real engine served it, so that no cost model timed its iterations."""
+    ``observed`` is whether a real engine served it, so that no cost model timed its iterations;
+    ``moves`` are the transfers between GPUs and hosts, ``lookups`` what was missed in prefix
+    caches, ``held`` when replicas that are scaled were there, ``handed`` the requests that went
+    from a pool that prefills to one that decodes, None where not recorded; ``sessions`` says which
+    requests belong to one conversation, None where there are none."""
 
     scenario: Scenario
     pools: tuple[PreparedPool, ...]
@@ -47,6 +52,11 @@ class RunRecord:
     classes: tuple[TrafficClass, ...] = ()
     trail: tuple[NDArray[np.void], NDArray[np.void]] | None = None
     observed: bool = False
+    handed: NDArray[np.void] | None = None
+    held: NDArray[np.void] | None = None
+    moves: NDArray[np.void] | None = None
+    lookups: NDArray[np.void] | None = None
+    sessions: SessionRows | None = None
 
     @cached_property
     def parts(self) -> tuple[PoolRun, ...]:
@@ -110,6 +120,19 @@ class RunRecord:
             skipped = int(served[cut]) if cut else 0
         return np.arange(count) < skipped
 
+    @property
+    def cached(self) -> bool:
+        """Whether any pool has a prefix cache."""
+        return any(pool.settings.kv_cache.enable_prefix_caching for pool in self.pools)
+
+    @cached_property
+    def found(self) -> NDArray[np.int64]:
+        """Tokens of each prompt that were in a prefix cache when it was first admitted."""
+        found = np.zeros(len(self.requests), dtype=np.int64)
+        for part in self.parts:
+            found[part.places] = part.found
+        return found
+
     @cached_property
     def within_slo(self) -> NDArray[np.bool_]:
         """Which requests were completed with every limit of a request held (inclusive)."""
@@ -159,6 +182,8 @@ class RunRecord:
     @property
     def span(self) -> float:
         """Seconds of the run, of all ranks together."""
+        if any(part.held is not None for part in self.parts):
+            return sum(part.span for part in self.parts)
         return self.duration * self.ranks
 
     @property

@@ -6,8 +6,8 @@ Also finds which start of a run is not typical of the rest. Times in seconds, ra
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sim.growth.leaps import Leaps
 from sim.loop.recorder import REJECTED
 from sim.metrics.full_batch import FullBatch, full_batch
+from sim.metrics.sessions import mean_duration, per_session
 
 if TYPE_CHECKING:
     from sim.metrics.pools import PoolRun
@@ -43,7 +44,9 @@ class Load:
     were waiting at the last arrival. Each came at one of ``arrived``, and takes full batches of the
     whole fleet as many seconds as ``costs`` has for it. ``estimated`` if the policy does not say
     how full batches look. At a time ``present`` requests are in the fleet, waiting or running, by
-    Little's law.
+    Little's law. ``by_pool`` is what those that each pool got take of its own capacity.
+    ``remembered`` requests come while a session lasts: so long the start of a run lacks later
+    turns.
     """
 
     rate: float
@@ -58,6 +61,8 @@ class Load:
     costs: Floats
     estimated: bool
     present: float
+    by_pool: tuple[float, ...]
+    remembered: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +77,22 @@ class Drift:
 def load(run: RunRecord) -> Load:
     """The load of a run with open arrivals, at least two of which were accepted at different times.
 
-    Where a law rules the arrivals, its rate is known, and only the lengths are a sample; a trace is
-    what it is, and nothing of it a sample. What a request costs is its time in full batches, and in
+    Where a law rules the arrivals, its rate is known, and only the lengths are a sample, and how
+    many requests a session has where it rules those; a trace is what it is, and nothing of it a
+    sample. What a request costs is its time in full batches, and in
     addition what the batches took longer than that while requests were left waiting.
     """
     accepted = run.requests[run.requests["status"] != REJECTED]
     arrived = accepted["arrival"]
     span = float(arrived[-1] - arrived[0])
     served = [_served(part, accepted) for part in run.parts]
-    costs = reduce(lambda some, others: some * others / (some + others), [own for _, own in served])
+    costs, limiting = _of_fleet(run.parts, [own for _, own in served])
     law = run.scenario.workload.arrivals
+    sessions, session_error = per_session(run) or (1.0, 0.0)
     if law is None:
         rate = offered = (len(arrived) - 1) / span
     else:
-        offered = _rate(law, float(arrived[-1]))
+        offered = _rate(law, float(arrived[-1])) * sessions
         rate = offered * len(accepted) / len(run.requests)
     utilisation = rate * float(costs.mean())
     queued = arrived + run.front_end
@@ -94,10 +101,15 @@ def load(run: RunRecord) -> Load:
         rate=rate,
         offered=offered,
         utilisation=utilisation,
-        error=0.0 if law is None else max(full.error for full, _ in served) * utilisation,
+        error=0.0
+        if law is None
+        else math.hypot(max(full.error for full, _ in served), session_error / sessions)
+        * utilisation,
         late=float(costs[arrived > arrived[-1] - LATE * span].sum()) / (LATE * span),
         batch=sum(
-            full.slots * part.pool.ranks for (full, _), part in zip(served, run.parts, strict=True)
+            full.slots * part.ranks
+            for (full, _), part in zip(served, run.parts, strict=True)
+            if part.pool.settings.role == limiting
         ),
         backlog=len(queued) - int(np.searchsorted(left, queued[-1], side="right")),
         drift=drift(queued, left),
@@ -105,6 +117,11 @@ def load(run: RunRecord) -> Load:
         costs=np.asarray(costs),
         estimated=any(full.estimated for full, _ in served),
         present=rate * float(np.nanmean(accepted["finish"] - arrived)),
+        by_pool=tuple(
+            rate * float(own[part.serves(accepted)].sum()) / len(accepted)
+            for (_, own), part in zip(served, run.parts, strict=True)
+        ),
+        remembered=rate * (mean_duration(run) or 0.0),
     )
 
 
@@ -121,14 +138,32 @@ def _rate(law: Arrivals, end: float) -> float:
     raise AssertionError(f"{law.kind} arrivals have no rate")
 
 
+def _of_fleet(parts: Sequence[PoolRun], costs: Sequence[Floats]) -> tuple[Floats, str]:
+    """What each request takes of the fleet, and the role of the pools that this is about: pools of
+    one role share the requests, and of several roles the one that takes longest limits."""
+    found: dict[str, Floats] = {}
+    for part, own in zip(parts, costs, strict=True):
+        role = part.pool.settings.role
+        together = found.get(role)
+        found[role] = own if together is None else together * own / (together + own)
+    limiting = max(found, key=lambda role: float(found[role].mean()))
+    return found[limiting], limiting
+
+
 def _served(part: PoolRun, accepted: NDArray[np.void]) -> tuple[FullBatch, Floats]:
     """The full batch of a pool for all requests, and the seconds of its full batches that each
     takes: of as many pools as there are together, it takes the harmonic sum of theirs."""
     found = np.zeros(len(accepted), dtype=np.int64)
     _, here, there = np.intersect1d(accepted["id"], part.requests["id"], return_indices=True)
     found[here] = part.found[there]
-    full = full_batch(part.pool, accepted["prompt_tokens"], accepted["output_tokens"], found)
-    return full, full.costs * _slowness(part, full, accepted) / part.pool.ranks
+    prompts, outputs = accepted["prompt_tokens"], accepted["output_tokens"]
+    match part.pool.settings.role:
+        case "prefill":
+            outputs = np.ones_like(outputs)
+        case "decode":
+            found = prompts - 1
+    full = full_batch(part.pool, prompts, outputs, found)
+    return full, full.costs * _slowness(part, full, accepted) / part.ranks
 
 
 def _slowness(run: PoolRun, full: FullBatch, accepted: NDArray[np.void]) -> float:

@@ -8,35 +8,41 @@ key says so, seconds otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.catalog.whole_runs import whole_run_errors, whole_runs_text
 from sim.cost.measured_experts import experts_note
-from sim.growth.leaps import Leaps
 from sim.loop.recorder import REJECTED, UNFINISHED
 from sim.metrics.asked import asked, driven_by
 from sim.metrics.bands import situation
-from sim.metrics.blocks import column
+from sim.metrics.by_pool import by_pool
 from sim.metrics.classes import by_class, order_notes
 from sim.metrics.confidence import error_band, provenance
+from sim.metrics.energy import energy
 from sim.metrics.engine_defaults import engine_defaults_note
 from sim.metrics.gaps import Gaps
+from sim.metrics.handover import handover
+from sim.metrics.host_tier import break_even_note, host_tier
 from sim.metrics.links import hardware_notes
 from sim.metrics.percentiles import describe, describe_gaps
-from sim.metrics.pipelines import pipeline, standing
+from sim.metrics.pipelines import pipeline
 from sim.metrics.pools import PoolRun, combined, mean, names
 from sim.metrics.precision import asked_in, precision
-from sim.metrics.prefix_hits import prefix_cache
+from sim.metrics.prefix_hits import cold_note, prefix_cache
 from sim.metrics.reach import with_reach
 from sim.metrics.rejection import rejection
+from sim.metrics.routing import routing, routing_note
 from sim.metrics.run_record import Floats, RunRecord
+from sim.metrics.scaling import scaling
+from sim.metrics.sessions import session_notes, sessions
+from sim.metrics.speculation import pays_note, speculation
 from sim.metrics.stability import peak_queue
+from sim.metrics.taken import Taken, taken
 from sim.metrics.token_accounts import token_accounts
 from sim.metrics.verdict import judge
 from sim.scenario.prices import price_of
@@ -85,6 +91,8 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
     wanted = [verdict["requests_to_decide"], sure["requests_needed"]]
     if None not in wanted and verdict["settled"] is not False:
         verdict["requests_to_decide"] = max(wanted)
+    full, drafted = [taken(part) for part in run.parts], speculation(run)
+    several = {"pools": by_pool(run, full, verdict.get("by_pool"))} if len(pools) > 1 else {}
     return {
         "version": version("infersim"),
         "scenario": scenario.name,
@@ -102,10 +110,17 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         "rejection": None if refused is None else refused.document(),
         "classes": by_class(run),
         "queue_ms": _queue(run),
-        "kv_cache": _kv_cache(run),
+        "kv_cache": _kv_cache(run, full),
         "memory": combined([_memory(pool) for pool in pools]),
         "batch": _batch(run),
         **prefix_cache(run),
+        **routing(run),
+        **several,
+        **host_tier(run),
+        **sessions(run),
+        **handover(run),
+        **drafted,
+        **scaling(run),
         "preemptions": int(run.plans["preemptions"].sum()),
         "resumptions": None if accounts is None else accounts.resumptions,
         "utilisation": _utilisation(run),
@@ -114,7 +129,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         "time_by_operator": _shares(run.attribution.by_operator),
         "operators": {name: asdict(work) for name, work in run.attribution.work.items()},
         "cost": _cost(run, outputs, tokens),
-        "energy": _energy(run, outputs),
+        "energy": energy(run, outputs),
         "error_band": band,
         "bands": None,
         "ends": None,
@@ -124,7 +139,11 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         "metrics": {},
         "repetitions": None,
         "provenance": " ".join(dict.fromkeys(provenance(d) for d in deployments)),
-        "notes": [*_notes(run), *([sure["text"]] if sure["sufficient"] is False else [])],
+        "notes": [
+            *_notes(run),
+            *map(pays_note, drafted.values()),
+            *([sure["text"]] if sure["sufficient"] is False else []),
+        ],
         "interrupted": run.interrupted,
     }
 
@@ -176,59 +195,8 @@ def _over_time(part: PoolRun | RunRecord, values: Floats) -> float:
     return float((values * part.durations).sum()) / part.span if part.span > 0 else 0.0
 
 
-def _cached(part: PoolRun, values: Floats) -> float:
-    """Mean over the run of what is in the KV cache of one replica."""
-    span = part.duration * part.pool.caches
-    return float((values * standing(part)).sum()) / span if span > 0 else 0.0
-
-
-def _growth_over_time(part: PoolRun, growth: Callable[[NDArray[np.void]], Floats]) -> float:
-    """Mean over the run of what a quantity has gained since the start of the leap it is in; it
-    gains ``growth`` of the plans with each iteration."""
-
-    def gained(block: slice) -> Floats:
-        plans = part.plans[block]
-        return Leaps.recorded(plans).integral(growth(plans))
-
-    whole = float(column(len(part.plans), gained).sum())
-    return whole / part.span if part.span > 0 else 0.0
-
-
-class _Taken(NamedTuple):
-    """Shares of a KV cache that are filled and taken: means over the run, and the most."""
-
-    mean_used: float
-    peak_used: float
-    mean_reserved: float
-    peak_reserved: float
-
-
-def _taken(part: PoolRun) -> _Taken:
-    """How full the KV caches of a pool were."""
-    plans, tokens = part.plans, max(1, part.pool.kv_tokens)
-
-    def filling(plans: NDArray[np.void]) -> Floats:
-        return Leaps.recorded(plans).filling.astype(np.float64)
-
-    def blocks(plans: NDArray[np.void]) -> Floats:
-        further = plans["iterations"] - 1.0
-        taken: Floats = plans["reserved_end"] - plans["reserved"]
-        return taken / np.maximum(further, 1.0)  # taken evenly
-
-    held = plans["held"] + Leaps.recorded(plans).gained()
-    used = _cached(part, plans["held"]) + _growth_over_time(part, filling)
-    reserved = _cached(part, plans["reserved"]) + _growth_over_time(part, blocks)
-    return _Taken(
-        used / tokens,
-        float(held.max(initial=0)) / tokens,
-        reserved / tokens,
-        float(plans["reserved_end"].max()) / tokens if len(plans) else 0.0,
-    )
-
-
-def _kv_cache(run: RunRecord) -> dict[str, Any]:
+def _kv_cache(run: RunRecord, taken: Sequence[Taken]) -> dict[str, Any]:
     """The KV cache of a replica: its size where all have the same, and how full it was."""
-    taken = [_taken(part) for part in run.parts]
     whole = [float(pool.caches * pool.kv_tokens) for pool in run.pools]
     used = mean([each.mean_used for each in taken], whole)
     reserved = mean([each.mean_reserved for each in taken], whole)
@@ -336,27 +304,24 @@ def _cost(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any] | None:
     if len(prices) < len(found):
         return None
     gpus = [pool.gpus for pool in run.pools]
-    usd = sum(
-        price.usd * count * run.duration / 3600 for price, count in zip(prices, gpus, strict=True)
-    )
+    usd = sum(part.cost(price.usd) for price, part in zip(prices, run.parts, strict=True))
     return {
         "usd_per_gpu_hour": mean([price.usd for price in prices], gpus),
         "usd": usd,
         "usd_per_million_output_tokens": usd / outputs * 1e6 if outputs else None,
         "usd_per_million_tokens": usd / tokens * 1e6 if tokens else None,
-        **combined([price.document() for price in prices]),
+        **_whose([price.document() for price in prices], run.pools),
     }
 
 
-def _energy(run: RunRecord, outputs: int) -> dict[str, Any] | None:
-    if not outputs:
-        return None
-    drawn = [(part.attribution.seconds, part.pool.deployment) for part in run.parts]
-    joules = sum(busy * d.gpu.power * d.layout.gpus / d.layout.batches for busy, d in drawn)
-    return {
-        "joules_per_output_token": joules / outputs,
-        "note": "An upper bound: every busy GPU draws its board limit, an idle one nothing.",
-    }
+def _whose(found: Sequence[dict[str, Any]], pools: Sequence[PreparedPool]) -> dict[str, Any]:
+    """Whose prices those of ``pools`` are: of several that differ, each by its GPU."""
+    whose = dict.fromkeys(
+        f"{pool.deployment.gpu.name}: {price['text']}"
+        for pool, price in zip(pools, found, strict=True)
+    )
+    said = combined(found)
+    return said if said["text"] is not None else {**said, "text": "; ".join(whose)}
 
 
 def _notes(run: RunRecord) -> list[str]:
@@ -369,9 +334,13 @@ def _notes(run: RunRecord) -> list[str]:
         _first_of_trace(run),
         assumed,
         *run.traffic_notes,
+        *session_notes(run),
         *order_notes(run),
+        routing_note(run),
         *dict.fromkeys(part.pool.deployment.format_note for part in run.parts),
         *hardware_notes(run),
+        cold_note(run),
+        break_even_note(run),
         *dict.fromkeys(_small_cache(part.pool) for part in run.parts),
         *dict.fromkeys(_own_defaults(part) for part in run.parts),
         *dict.fromkeys(_in_step(part) for part in run.parts),

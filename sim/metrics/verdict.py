@@ -25,6 +25,7 @@ import numpy as np
 
 from sim.loop.recorder import REJECTED, UNFINISHED
 from sim.metrics.attainment import MET, MISSED, OPEN, judge_slo
+from sim.metrics.by_pool import limiting_text
 from sim.metrics.long_enough import (
     DOUBT,
     FULL,
@@ -93,6 +94,9 @@ def judge(run: RunRecord) -> dict[str, Any]:
     if found is not None and state == "stable" and slo["slo_state"] == MISSED:
         text += _late_all_the_same(run, found, slo)
     text = _as_far_as_it_goes(run, text)
+    by_pool = None if found is None or len(run.pools) == 1 else found.by_pool
+    if by_pool is not None:
+        text += limiting_text([pool.settings.name for pool in run.pools], by_pool)
     if slo["slo_state"] in (MISSED, OPEN):
         text += _opening(run, slo["attainment"])
     if found is not None and found.estimated:
@@ -105,6 +109,7 @@ def judge(run: RunRecord) -> dict[str, Any]:
         "state": state,
         "text": text,
         **_figures(found),
+        **({} if by_pool is None else {"by_pool": [_digits(each) for each in by_pool]}),
         "peak_utilisation": None if top is None else _digits(top.utilisation),
         "slo_headroom": _slo_headroom(found, top, slo),
         **settling,
@@ -272,6 +277,11 @@ def _without_load(run: RunRecord) -> tuple[str, str]:
     arrivals = run.scenario.workload.arrivals
     if arrivals is not None and arrivals.kind == "closed":
         return "closed loop", "Closed loop: clients wait for their answers, so the load adapts."
+    if run.scenario.workload.sessions is not None:
+        return "offline", (
+            "Offline: all sessions start together, and later turns wait for their answers; only "
+            "throughput counts."
+        )
     return "offline", "Offline: all requests are there from the start; only throughput counts."
 
 

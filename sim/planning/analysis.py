@@ -15,6 +15,7 @@ from sim.planning.node import CapacityOf, layout_rows, most_of, shortage
 from sim.specs.layers import Role
 from sim.specs.links import on_link, pcie
 from sim.specs.precision import precision_bytes
+from sim.tiers import break_even
 from sim.units import show_bytes, show_time
 
 SMALL = (2, 4, 8, 16, 32, 64)
@@ -185,12 +186,22 @@ def fit_document(d: Deployment, capacity_of: CapacityOf, context: int) -> dict[s
         **({"kv_groups": _groups(memory, context)} if memory.windowed else {}),
         **_states(d, memory),
         **({"stages": stage_rows(d, memory)} if memory.stages else {}),
+        **_swapping(d, memory, context),
         "remedies": remedies,
         "text": _fit_text(d, memory, short, remedies, context),
         "weights": _weights(memory.deciding(d)),
         "layouts": layout_rows(d, capacity_of, context),
         "notes": [] if d.format_note is None else [d.format_note],
     }
+
+
+def _swapping(d: Deployment, memory: Capacity, context: int) -> dict[str, int | None]:
+    """From how many tokens on a preempted request is back sooner from the host than computed again,
+    None if never; nothing of what cannot be swapped."""
+    if memory.hybrid or memory.stages or memory.usable_blocks == 0:
+        return {}
+    budget = memory.in_flight // (1 + d.engine.overlapped)
+    return {"swap_break_even_tokens": break_even(CostModel(d), memory, budget, context)}
 
 
 def stage_rows(d: Deployment, memory: Capacity) -> list[dict[str, Any]]:

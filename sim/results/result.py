@@ -16,10 +16,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.growth.leaps import COMPUTING, FILLED_GROWTH, FILLING, SEEN, SEEN_GROWING, WAITED
+from sim.growth.leaps import (
+    ACCEPTED,
+    COMPUTING,
+    DECODED,
+    DELIVERED,
+    FILLED_GROWTH,
+    FILLING,
+    IDLE,
+    SEEN,
+    SEEN_GROWING,
+    SHARED,
+    TAKEN,
+    WAITED,
+)
 from sim.loop.recorder import COMPLETED, REJECTED
 from sim.metrics.asked import changed
-from sim.metrics.attainment import OPEN
+from sim.metrics.attainment import MISSED, OPEN, missed_at_ends
 from sim.metrics.charts import charts
 from sim.metrics.definitions import METRIC
 from sim.metrics.figure_bands import figure_bands
@@ -36,7 +49,12 @@ from sim.metrics.token_accounts import token_accounts
 from sim.metrics.verdict import opened
 from sim.results.parquet_file import write_parquet
 from sim.results.run_directory import RunDirectory, write_json
-from sim.results.trail_files import absence_columns, chunk_columns, write_trail
+from sim.results.trail_files import (
+    absence_columns,
+    chunk_columns,
+    write_handovers,
+    write_trail,
+)
 from sim.results.whole_file import write_whole
 from sim.specs.window import Window
 from sim.units import PER_OUTPUT_TOKENS, milliseconds, number
@@ -122,7 +140,8 @@ class Result:
     def add_ends(self, ends: dict[str, Any]) -> None:
         """Put what was found at both ends of the error band (``sim.ends``) into the summary.
 
-        An SLO that is met at one end and missed at the other is too close to call.
+        An SLO that is met at one end and missed at the other is too close to call; one that both
+        ends miss is missed.
         """
         own = self.summary["infersim"]
         own["ends"] = ends
@@ -131,6 +150,9 @@ class Result:
             own["verdict"] |= {"slo_state": OPEN, "slo_headroom": None, "text": text}
             own["verdict"] |= doubts_at_ends(own["verdict"], ends)
             self._ask_for_one_number()
+        elif missed_at_ends(own["verdict"], ends):
+            own["verdict"] |= {"slo_state": MISSED, "slo_doubts": [], "slo_headroom": 0.0}
+            own["verdict"]["requests_to_decide"] = None
 
     def _ask_for_one_number(self) -> None:
         """Let the percentile ask for as many requests as the verdict, and the other way round,
@@ -298,6 +320,8 @@ class Result:
         write_whole(path / TIMESERIES, lambda file: write_parquet(file, self._timeseries_columns()))
         if self.record.trail is not None:
             write_trail(path, *self.record.trail)
+        if self.record.handed is not None and len(self.record.handed):
+            write_handovers(path, self.record.handed)
         directory.finish(
             "interrupted" if self.interrupted else "complete",
             profile=self.summary["infersim"]["provenance"],
@@ -349,7 +373,15 @@ class Result:
             "slo_met": run.within_slo,
             "class": np.array([*(c.name for c in run.classes), None], dtype=object)[rows["class"]],
             **{f"{name}_s": part for name, part in parts.items() if name != "queue"},
+            **self._session_columns(),
         }
+
+    def _session_columns(self) -> dict[str, NDArray[Any]]:
+        """To which session, and to which turn of it, from 1, each request belongs."""
+        found = self.record.sessions
+        if found is None:
+            return {}
+        return {"session": found.turns["session"], "turn": found.turns["turn"] + 1}
 
     def _windows(self) -> dict[str, Window]:
         """The windows through which decoding sequences were seen, by the column that says it."""
@@ -371,6 +403,10 @@ class Result:
             columns[FILLED_GROWTH] = plans[FILLING]
         if WAITED in (plans.dtype.names or ()):
             columns |= {"waited_s": plans[WAITED], "computing_s": plans[COMPUTING]}
+        if DELIVERED in (plans.dtype.names or ()):
+            columns |= {DECODED: plans[DELIVERED], TAKEN: plans[ACCEPTED]}
+        if SHARED in (plans.dtype.names or ()):
+            columns |= {"kv_shared_tokens": plans[SHARED], "kv_idle_tokens": plans[IDLE]}
         accounts = token_accounts(self.record)
         if accounts is None or not len(accounts.late_plans):
             return columns

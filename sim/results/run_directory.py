@@ -66,6 +66,13 @@ class RunDirectory:
             raise
         return cls(path, manifest, made)
 
+    def restate(self, scenario: Scenario) -> None:
+        """The directory is about ``scenario``: what it was created with has changed."""
+        resolved = scenario.to_yaml()
+        self._manifest = _manifest(scenario, resolved) | {"created": self._manifest["created"]}
+        write_text(self.path / RESOLVED, resolved)
+        write_text(self.path / SCENARIO, scenario.source_text or resolved)
+
     def finish(self, status: Status, **entries: str) -> None:
         """Everything is written: say so in the manifest, with ``entries`` that are known by now."""
         write_json(self.path / MANIFEST, self._manifest | entries | {"status": status})

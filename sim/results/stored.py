@@ -17,6 +17,7 @@ import numpy as np
 
 from sim.catalog.files import read_json
 from sim.errors import UsageError, shorten
+from sim.growth.leaps import DECODED, TAKEN
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,7 +93,12 @@ SUMMARY: Mapping[str, Shape] = {
         "time_by_operator": {"*": NUMBER},
         "operators": {"*": {"*": NUMBER}},
         "cost": {"usd*": NUMBER},
-        "energy": {**_each(NUMBER, "joules_per_output_token"), "note": TEXT},
+        "energy": {
+            **_each(NUMBER, "joules_per_output_token", "joules_per_request", "kwh", "idle_share"),
+            **_each(NUMBER, "mean_watts_per_gpu", "peak_watts_per_gpu", "co2e_grams", "usd"),
+            **_each(NUMBER, "error"),
+            "note": TEXT,
+        },
         "error_band": {
             **_each(NUMBER, "throughput", "ttft", "tpot", "half", "measured"),
             "parts": {"*": NUMBER},
@@ -136,6 +142,7 @@ CHARTS: Mapping[str, Shape] = {
         "precision": TEXT,
         "points": [{"*": NUMBER, "kind": TEXT}],
     },
+    "power": {"edges": [NUMBER], "watts": [NUMBER]},
 }
 """What ``charts.json`` holds."""
 
@@ -175,10 +182,12 @@ COLUMNS: Mapping[str, StoredColumn] = {
     **dict.fromkeys(("start_s", "end_s"), _TIME._replace(known=True)),
     "iterations": StoredColumn(NUMBER, 1, LONGEST, whole=True, known=True),
     **dict.fromkeys(("decode_seqs", "decode_context", "prefill_seqs", "prefill_tokens"), _COUNT),
+    **dict.fromkeys((DECODED, TAKEN), _COUNT),
     **dict.fromkeys(("running", "waiting", "preemptions"), _COUNT),
     **dict.fromkeys(
         ("kv_used_tokens", "kv_reserved_tokens", "kv_reserved_end_tokens"), StoredColumn(NUMBER)
     ),
+    **dict.fromkeys(("kv_shared_tokens", "kv_idle_tokens"), _COUNT),
     **dict.fromkeys(("plan", "tokens", "context"), _SURE),
     "time_s": _TIME._replace(known=True),
     "out": StoredColumn(FLAG),

@@ -22,7 +22,7 @@ from sim.trails import courses
 if TYPE_CHECKING:
     import pandas as pd
 
-CHUNKS, ABSENCES = "chunks.parquet", "absences.parquet"
+CHUNKS, ABSENCES, HANDOVERS = "chunks.parquet", "absences.parquet", "handovers.parquet"
 
 
 class Trail(NamedTuple):
@@ -57,6 +57,15 @@ def write_trail(directory: Path, chunks: NDArray[np.void], absences: NDArray[np.
     write_whole(directory / ABSENCES, lambda file: write_parquet(file, absence_columns(absences)))
 
 
+def write_handovers(directory: Path, rows: NDArray[np.void]) -> None:
+    """Write the table of requests that went from a replica that prefills to one that decodes (rows
+    of ``sim.loop.recorder.HANDED``), times in seconds."""
+    names = {"request": "request_id", "source": "prefill_replica", "target": "replica"}
+    names |= {"tokens": "prompt_tokens"}
+    columns = {names.get(name, f"{name}_s"): rows[name] for name in rows.dtype.names or ()}
+    write_whole(directory / HANDOVERS, lambda file: write_parquet(file, columns))
+
+
 def read_trail(directory: Path, requests: pd.DataFrame, timeseries: pd.DataFrame) -> Trail | None:
     """What both files in ``directory`` hold, None where one of them is not there; UsageError where
     they are damaged, or do not belong to the tables of the run."""
@@ -75,6 +84,8 @@ def read_trail(directory: Path, requests: pd.DataFrame, timeseries: pd.DataFrame
     for path, frame in zip((chunks, absences), found, strict=True):
         ids = frame["request_id"].to_numpy(np.int64)
         _require(path, "request_id", ids, np.isin(ids, places.index), "ids of requests.parquet")
+    if (directory / HANDOVERS).is_file():  # prompts were computed on other replicas
+        return found
     same = places.loc[request].to_numpy() == timeseries["replica"].to_numpy()[plan]
     _require(chunks, "request_id", request, same, "requests of the replica that ran the plan")
     return found

@@ -1,4 +1,4 @@
-"""Describes what serves the requests: precision, GPUs, scheduler, KV cache, speculation.
+"""Describes what serves the requests: precision, scheduler, KV cache, speculation.
 
 Defaults follow vLLM's V1 engine, and each description says why the default is what it is.
 Numbers are SI once validated (seconds, bytes).
@@ -15,24 +15,19 @@ from pydantic import Field, field_validator, model_validator
 from sim.memory import ALLOCATORS, PagedAllocator
 from sim.routers import ROUTERS
 from sim.scenario.fields import (
+    Bandwidth,
     Count,
     Factor,
-    GpuName,
     Line,
-    ModelName,
-    Power,
-    Price,
     Share,
     Size,
-    Spread,
     Switch,
     Wait,
     at_most,
     named_in,
     trouble,
 )
-from sim.scenario.link import GpuLink, GpuNode
-from sim.scenario.support import LimitedSection, Section
+from sim.scenario.support import LimitedSection
 from sim.schedulers import (
     ORDERS,
     POLICIES,
@@ -44,8 +39,6 @@ from sim.schedulers import (
 )
 from sim.schedulers import Scheduler as Policy
 from sim.schedulers.orders import FirstCome
-from sim.specs.deployment import BACKENDS, DEFAULT_BACKEND
-from sim.specs.layout import Layout
 
 _WHOLE = " and ".join(name for name, policy in POLICIES.items() if policy.shape.whole)
 
@@ -61,10 +54,6 @@ if TYPE_CHECKING:
 else:
     AllocatorName = Literal[tuple(ALLOCATORS)]
     PolicyName = Literal[tuple(RULES)]
-if TYPE_CHECKING:
-    Backend = str
-else:
-    Backend = Literal[BACKENDS]
 PrecisionName = Literal[
     "bf16", "fp16", "fp32", "fp8", "fp8-block", "int8", "int4", "int4-group", "mxfp4", "nvfp4"
 ]  # fmt: skip
@@ -95,101 +84,6 @@ class Precision(LimitedSection):
         description="Of activations below 16 bits. dynamic: scales are computed as the model runs, "
         "by kernels of their own. static: the checkpoint holds them, and the kernels before do it.",
     )
-
-
-class Pool(LimitedSection):
-    """Identical replicas; one replica is one engine on its own group of GPUs."""
-
-    name: Line = Field(default="main", description="What reports call the pool.")
-    role: Literal["both", "prefill", "decode"] = Field(
-        default="both",
-        description="Phases that it serves. Both: one engine does all, as vLLM does.",
-    )
-    gpu: GpuName = Field(
-        description="Catalogue name, or the path of a profile.", examples=["h100-sxm"]
-    )
-    replicas: Annotated[Count, at_most(10_000)] = Field(
-        default=1, description="Engines that serve side by side. One by default."
-    )
-    tensor_parallel: Count = Field(
-        default=1, description="GPUs that share each layer; vLLM's default."
-    )
-    pipeline_parallel: Count = Field(
-        default=1,
-        description="Stages of consecutive layers, each on tensor_parallel GPUs of its own, with a "
-        "batch in flight for each. vLLM's default.",
-    )
-    data_parallel: Annotated[Count, at_most(1024)] = Field(
-        default=1,
-        description="Ranks of attention data parallelism inside one engine, each with a scheduler, "
-        "a KV cache and tensor_parallel GPUs of its own; they share the experts, and start each "
-        "iteration together. vLLM's default.",
-    )
-    expert_parallel: Spread = Field(
-        default=False,
-        description="Whole experts on each GPU, not a part of each. True: spread over all GPUs of "
-        "the replica; a number: over so many groups of them. False is vLLM's default.",
-    )
-    all2all_backend: Backend = Field(
-        default=DEFAULT_BACKEND,
-        description="How the tokens of data ranks get to whole experts on other GPUs and back: all "
-        "of them to everyone, or by DeepEP's kernels for throughput or for latency. vLLM's names "
-        "and default.",
-    )
-    link: GpuLink | None = Field(
-        default=None,
-        description="Between the GPUs of a replica, where it is not the GPU's own: {kind: pcie, "
-        "peer_to_peer: true}, or a bandwidth and a latency. null: as the GPU's file has it.",
-    )
-    node: GpuNode | None = Field(
-        default=None,
-        description="How many of the GPUs stand in one machine, and what joins machines: {gpus: 8, "
-        "bandwidth: 50GB/s, latency: 10us}. null: as the GPU's file has it.",
-    )
-    power_limit: Power | None = Field(
-        default=None,
-        description="Of each GPU, W. Its arithmetic slows down by as much as this is below the "
-        "GPU's own limit, its memory does not. null: the GPU's own.",
-        examples=["300W"],
-    )
-    price_per_gpu_hour: Price = Field(
-        default="catalogue",
-        description="US dollars, or dollars by GPU such as {h100-sxm: 2.40}. Left out, the "
-        "catalogue's price; null, no cost is shown.",
-    )
-
-    @property
-    def layout(self) -> Layout:
-        """How each replica spreads the model over its GPUs; ValueError if it cannot be."""
-        tensor, data, expert = self.tensor_parallel, self.data_parallel, self.expert_parallel
-        if expert is True:
-            expert = tensor * data
-        return Layout(tensor, self.pipeline_parallel, data, expert or 1)
-
-    @field_validator("link", "node")
-    @classmethod
-    def _nothing_said(cls, said: GpuLink | GpuNode | None) -> GpuLink | GpuNode | None:
-        """A link or a node of which nothing is said is the GPU's own."""
-        return said or None
-
-    @model_validator(mode="after")
-    def _check_pipeline(self) -> Pool:
-        if self.pipeline_parallel > 1 and self.data_parallel > 1:
-            raise trouble(
-                f"the {self.data_parallel} data ranks of one engine cannot be pipelines of "
-                f"{self.pipeline_parallel} stages here: ranks start each iteration together, and "
-                "batches in flight do not; give one of the two",
-                "data_parallel",
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_layout(self) -> Pool:
-        try:
-            _ = self.layout
-        except ValueError as error:
-            raise trouble(str(error), "expert_parallel") from None
-        return self
 
 
 class SchedulerSettings(LimitedSection):
@@ -370,25 +264,53 @@ class KvCache(LimitedSection):
     )
     preemption: Literal["recompute", "swap", "auto"] = Field(
         default="recompute",
-        description="How room is made when blocks run out; vLLM V1 only recomputes.",
+        description="How room is made when blocks run out. recompute: the newest request loses "
+        "its blocks and is computed again, all that vLLM V1 does. swap: they go to host_memory and "
+        "come back, as in vLLM V0. auto: the faster of the two for each request.",
     )
     swap_space: Size = Field(
         default=0.0,
-        description="Host memory for swapped blocks of one GPU, bytes. None without swapping.",
+        description="vLLM V0's key, bytes of one GPU; 0: swapped blocks share host_memory.",
+    )
+    host_memory: Size | None = Field(
+        default=None,
+        description="Memory of the host for KV blocks of one replica, bytes, all its ranks "
+        "together (vLLM: --kv-offloading-size). With enable_prefix_caching it continues the "
+        "prefix cache by the rules of vLLM's native offloading: full blocks of prompts are "
+        "stored as soon as they are computed. null: none.",
+        examples=["100GiB"],
+    )
+    host_bandwidth: Bandwidth | None = Field(
+        default=None,
+        description="Bytes/s of the link of one GPU to its host, each way. null: what its data "
+        "sheet says, for PCIe less what packets add (`infersim show GPU`, host_link).",
+        examples=["50GB/s"],
+    )
+    host_overlap: Switch = Field(
+        default=True,
+        description="Whether iterations go on while blocks are loaded from the host, and only the "
+        "request waits for them (vLLM). false: the next iteration waits, as engines do that load "
+        "in the forward pass.",
     )
 
-
-class Speculative(Section):
-    """Several tokens guessed cheaply, then checked in one iteration."""
-
-    method: Literal["draft_model", "ngram", "mtp"] = Field(
-        description="What guesses.", examples=["draft_model"]
-    )
-    num_tokens: Count = Field(description="Tokens guessed in one round.", examples=[4])
-    acceptance_rate: Share = Field(
-        description="Chance that one guess is right, given that those before it were.",
-        examples=[0.7],
-    )
-    draft_model: ModelName | None = Field(
-        default=None, description="The model that guesses; only the method draft_model has one."
-    )
+    @model_validator(mode="after")
+    def _host_has_a_use(self) -> KvCache:
+        """Memory in the host that nothing would use, or a use without memory, is an error."""
+        if self.host_memory is None:
+            if self.preemption != "recompute":
+                raise trouble(
+                    f"preemption {self.preemption} moves blocks to the host; give host_memory, "
+                    "such as 100GiB",
+                    "preemption",
+                )
+            for key in ("host_bandwidth", "host_overlap"):
+                if key in self.model_fields_set and getattr(self, key) not in (None, True):
+                    raise trouble(f"{key} is of the link to host_memory, which is null", key)
+        elif self.host_memory == 0:
+            raise trouble("expected a size above 0, or null for none", "host_memory")
+        elif self.preemption == "recompute" and not self.enable_prefix_caching:
+            raise trouble(
+                "nothing uses it: turn on enable_prefix_caching, or let preemption swap",
+                "host_memory",
+            )
+        return self

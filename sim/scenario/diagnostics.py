@@ -148,7 +148,7 @@ def _missing(section: type[BaseModel], key: str | int) -> str:
 def _unknown(path: KeyPath, section: type[BaseModel], root: type[BaseModel]) -> str:
     """An unknown key: perhaps misspelt, perhaps at home in another section."""
     key, known = str(path[-1]), list(section.model_fields)
-    homes = [home for home in _homes(root, ()) if home[-1] == key]
+    homes = sorted((home for home in _homes(root, ()) if home[-1] == key), key=len)
     meant = _meant(key, section)
     plural = meant is not None and key.rstrip("s") == meant.rstrip("s")
     elsewhere = homes and path not in homes and not plural  # nor just of another kind of this one

@@ -35,6 +35,8 @@ _Schema = dict[str, Any]
 
 ALSO: Mapping[tuple[str, str], _Schema] = {
     ("Scenario", "model"): {"$ref": "#/$defs/model"},
+    ("Pool", "replicas"): {"$ref": "#/$defs/Replicas"},
+    ("Autoscaling", "cold_start"): {"const": "auto"},
     ("SchedulerSettings", "long_prefill_token_threshold"): {"const": 0},
 }
 """Spellings that a section itself reads, in addition to those of the key's type."""

@@ -14,9 +14,11 @@ from sim.errors import UsageError
 from sim.specs.layout import Layout
 
 if TYPE_CHECKING:
+    from sim.scenario.autoscaling import Replicas
     from sim.scenario.deployment import KvCache, SchedulerSettings
     from sim.scenario.link import GpuLink, GpuNode
     from sim.scenario.schema import Scenario
+    from sim.scenario.speculation import Speculative
 
 AnyPool = TypeVar("AnyPool")
 
@@ -29,14 +31,17 @@ class PoolSettings:
     and is to metrics what a replica without them is. A pipeline has as many as it has stages: one
     of each batch that it has in flight; queue and KV cache are common to them.
 
-    ``price_per_gpu_hour`` is as written: a number, one by GPU, ``catalogue`` or None.
+    ``price_per_gpu_hour`` is as written: a number, one by GPU, ``catalogue`` or None. ``seed`` is
+    that of the run.
     """
 
     index: int
     first: int
     name: str
+    role: str
     gpu: str
     replicas: int
+    scales: Replicas | None
     layout: Layout
     all2all_backend: str
     link: GpuLink | None
@@ -47,6 +52,8 @@ class PoolSettings:
     scheduler: SchedulerSettings
     kv_cache: KvCache
     max_model_len: int | None
+    speculative: Speculative | None
+    seed: int
 
     @property
     def numbers(self) -> range:
@@ -96,18 +103,22 @@ def pools_of(scenario: Scenario) -> tuple[PoolSettings, ...]:
                 index=index,
                 first=sum(before.ranks for before in found),
                 name=pool.name,
+                role=pool.role,
                 gpu=pool.gpu,
                 replicas=pool.replicas,
+                scales=pool.scales,
                 layout=pool.layout,
                 all2all_backend=pool.all2all_backend,
                 link=pool.link,
                 node=pool.node,
                 power_limit=pool.power_limit,
                 price_per_gpu_hour=pool.price_per_gpu_hour,
-                engine=scenario.engine,
-                scheduler=scenario.scheduler,
-                kv_cache=scenario.kv_cache,
-                max_model_len=scenario.max_model_len,
+                engine=pool.engine or scenario.engine,
+                scheduler=pool.scheduler or scenario.scheduler,
+                kv_cache=pool.kv_cache or scenario.kv_cache,
+                max_model_len=pool.max_model_len or scenario.max_model_len,
+                speculative=scenario.speculative,
+                seed=scenario.seed,
             )
         )
     return tuple(found)
@@ -116,5 +127,7 @@ def pools_of(scenario: Scenario) -> tuple[PoolSettings, ...]:
 def only(pools: Sequence[AnyPool]) -> AnyPool:
     """The pool of a fleet that has one; UsageError for what works on a single pool alone."""
     if len(pools) != 1:
-        raise UsageError(f"fleet: expected one pool, got {len(pools)}")
+        raise UsageError(
+            f"fleet: expected one pool, got {len(pools)}; `run`, `compare` and `sweep` take several"
+        )
     return pools[0]

@@ -100,7 +100,8 @@ def keys() -> list[Key]:
 def asked(name: str | None) -> list[Key]:
     """The keys that ``name`` means: one and all below it, by its path or the last part of it.
 
-    None means all of them. Raises UsageError, with the nearest key, where there is none.
+    By its last part it is the key of all pools, not that of one. None means all of them. Raises
+    UsageError, with the nearest key, where there is none.
 
     >>> [key.path for key in asked("max_num_seqs")]
     ['scheduler.max_num_seqs']
@@ -111,7 +112,12 @@ def asked(name: str | None) -> list[Key]:
     wanted = _plain(name)
     found = [key for key in known if (_plain(key.path) + ".").startswith(f"{wanted}.")]
     if not found:
-        ends = tuple(f"{key.path}." for key in known if _plain(key.path).endswith(f".{wanted}"))
+        named = [key.path for key in known if _plain(key.path).endswith(f".{wanted}")]
+        ends = tuple(
+            f"{path}."
+            for path in named
+            if path.removeprefix("fleet.") not in named or not path.startswith("fleet.")
+        )
         found = [key for key in known if f"{key.path}.".startswith(ends)]
     if not found:
         raise UsageError(f"{name}: no key of a scenario{_nearest(wanted, known)}")

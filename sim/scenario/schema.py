@@ -23,14 +23,15 @@ from pydantic import (
 )
 
 from sim import catalog
-from sim.errors import UsageError
-from sim.memory import ALLOCATORS, PagedAllocator
+from sim.memory import ALLOCATORS
 from sim.own import absolute
 from sim.routers import ROUTERS, LeastOutstanding
 from sim.scenario.assume import Assume
-from sim.scenario.deployment import KvCache, Pool, Precision, Router, SchedulerSettings, Speculative
+from sim.scenario.autoscaling import Autoscaling
+from sim.scenario.deployment import KvCache, Precision, Router, SchedulerSettings
 from sim.scenario.diagnostics import problems_of
 from sim.scenario.document import Document, Problem, failure
+from sim.scenario.energy import Energy
 from sim.scenario.fields import (
     EngineName,
     Line,
@@ -44,12 +45,17 @@ from sim.scenario.fields import (
 )
 from sim.scenario.model import ModelChoice
 from sim.scenario.overrides import Overrides, applied, fleet_as_list
+from sim.scenario.own_settings import completed
 from sim.scenario.parsing import scalar
+from sim.scenario.pool import Pool
 from sim.scenario.pools import PoolSettings, only, pools_of
+from sim.scenario.roles import check_roles, check_scaling
 from sim.scenario.run import DEFAULT_REQUESTS, RunSettings
 from sim.scenario.slo import Slo
+from sim.scenario.speculation import Speculative, unspeculated
 from sim.scenario.support import LimitedSection, any_of
 from sim.scenario.traffic import Workload
+from sim.scenario.transfer import Transfer
 from sim.schedulers import ORDERS, RULES, ChunkedPrefill, VllmRule
 
 
@@ -80,6 +86,18 @@ class Scenario(LimitedSection):
         default_factory=SchedulerSettings, description="Which requests run in the next iteration."
     )
     kv_cache: KvCache = Field(default_factory=KvCache, description="Memory for keys and values.")
+    transfer: Transfer | None = Field(
+        default=None,
+        description="How KV gets from prefill pools to decode pools. null: as its defaults say, "
+        "where pools have such roles.",
+        examples=["{bandwidth: 100GB/s, latency: 2ms}"],
+    )
+    autoscaling: Autoscaling | None = Field(
+        default=None,
+        description="When pools whose `replicas` are {min, max, start} start and stop some. null: "
+        "as its defaults say.",
+        examples=["{policy: hpa, metric: queue, target: 3}"],
+    )
     max_model_len: Tokens | None = Field(
         default=None,
         description="Longest prompt plus answer, tokens. null: what the model was made for, its "
@@ -92,8 +110,8 @@ class Scenario(LimitedSection):
     )
     speculative: Speculative | None = Field(
         default=None,
-        description="Guess tokens ahead. null: off.",
-        examples=["{method: ngram, num_tokens: 4, acceptance_rate: 0.7}"],
+        description="Tokens drafted ahead and checked in one pass, by vLLM's rules. null: off.",
+        examples=["{method: mtp, num_tokens: 3, acceptance: {rates: [0.85, 0.7, 0.5]}}"],
     )
     router: Router = Field(
         default=LeastOutstanding.name,
@@ -111,6 +129,10 @@ class Scenario(LimitedSection):
         examples=["[mine:fairness]"],
     )
     slo: Slo = Field(default_factory=Slo, description="Latency that most requests must see.")
+    energy: Energy = Field(
+        default_factory=Energy,
+        description="What electricity costs, in money and in CO2.",
+    )
     run: RunSettings = Field(default_factory=RunSettings, description="How much is simulated.")
     assume: Assume = Field(
         default_factory=Assume, description="Factors for what-if runs; 1 changes nothing."
@@ -124,7 +146,9 @@ class Scenario(LimitedSection):
         """A single metric as a list of it; an empty list as none."""
         return [value] if isinstance(value, str) else value or None
 
-    @field_validator("precision", "scheduler", "kv_cache", "slo", "run", "assume", mode="before")
+    @field_validator(
+        "precision", "scheduler", "kv_cache", "slo", "energy", "run", "assume", mode="before"
+    )
     @classmethod
     def _empty_section(cls, value: Any) -> Any:
         """A section whose keys are all commented out is read as its defaults."""
@@ -144,87 +168,104 @@ class Scenario(LimitedSection):
     @model_validator(mode="before")
     @classmethod
     def _rule_of_the_engine(cls, data: Any, info: ValidationInfo) -> Any:
-        """An engine batches by its own rule, unless something is asked for that only another one's
-        can do."""
-        knobs, kv = data.get("scheduler") or {}, data.get("kv_cache") or {}
-        fleet = data.get("fleet")
-        pools = fleet if isinstance(fleet, list) else []
-        found = (knobs, kv, *pools)
-        if not all(isinstance(each, Mapping) for each in found) or knobs.get("policy"):
-            return data
-        try:
-            base = info.context["base"] if info.context else None
-            rule = catalog.engine(data.get("engine") or VllmRule.name, base).policy
-        except (UsageError, TypeError):
-            return data  # which is said of the key itself
-        of_another = RULES[VllmRule.name].knobs & knobs.keys()
-        whole = kv.get("allocator") or PagedAllocator.name
-        stages = any(pool.get("pipeline_parallel") not in (None, 1) for pool in pools)
-        batching = knobs.get("batching") or ChunkedPrefill.name
-        if rule not in RULES or of_another or stages or batching != ChunkedPrefill.name:
-            return data
-        if whole != PagedAllocator.name or kv.get("enable_prefix_caching"):
-            return data
-        return {**data, "scheduler": {**knobs, "policy": rule}}
+        """What the engine and the pools do by themselves, as if it were written."""
+        return completed(data, info.context["base"] if info.context else None)
+
+    @model_validator(mode="after")
+    def _names_of_pools(self) -> Scenario:
+        for at, pool in enumerate(self.fleet):
+            if pool.name in [before.name for before in self.fleet[:at]]:
+                raise trouble(
+                    f"two pools are called {pool.name!r}; give each a name of its own",
+                    ("fleet", at, "name"),
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _roles_of_pools(self) -> Scenario:
+        check_scaling(self.pools, self.autoscaling, self.router)
+        check_roles(self.pools, self.transfer, drafts=self.speculative is not None)
+        return self
 
     @model_validator(mode="after")
     def _deadlines_to_order_by(self) -> Scenario:
         classes = self.workload.classes or ()
         dated = self.slo.ttft is not None or any(item.deadline is not None for item in classes)
-        order = ORDERS.get(self.scheduler.order)
-        if order is not None and order.ranks_by == "deadline" and not dated:
+        for pool in self.pools:
+            order = ORDERS.get(pool.scheduler.order)
+            if order is not None and order.ranks_by == "deadline" and not dated:
+                raise trouble(
+                    f"{order.name} serves the earliest deadline first, but no request has one: "
+                    "give slo.ttft, or a deadline to some of workload.classes",
+                    self._place(pool, "scheduler", "order"),
+                )
+        return self
+
+    def _place(self, pool: PoolSettings, section: str, key: str) -> tuple[str | int, ...]:
+        """Where ``key`` of a section that rules ``pool`` stands: in the pool, if it has its own."""
+        own = getattr(self.fleet[pool.index], section) is not None
+        return ("fleet", pool.index, section, key) if own else (section, key)
+
+    @model_validator(mode="after")
+    def _what_pipelines_run(self) -> Scenario:
+        for pool in self.pools:
+            knobs, order = pool.scheduler, ORDERS.get(pool.scheduler.order)
+            if pool.layout.pipeline == 1:
+                continue
+            if knobs.batching != ChunkedPrefill.name:
+                found, key = f"{knobs.batching} batching", "batching"
+            elif knobs.rule != VllmRule.name:
+                found, key = f"policy: {knobs.rule}", "policy"
+            elif knobs.plans_ahead:
+                found, key = "async_scheduling", "async_scheduling"
+            elif not knobs.chunked_prefill:
+                found, key = "whole prompts before any decode", "chunked_prefill"
+            elif order is None or order.preempts_by_rank:
+                found, key = f"order: {knobs.order}", "order"
+            else:
+                continue
+            newest = [name for name in ORDERS if not ORDERS[name].preempts_by_rank]
             raise trouble(
-                f"{order.name} serves the earliest deadline first, but no request has one: give "
-                "slo.ttft, or a deadline to some of workload.classes",
-                ("scheduler", "order"),
+                f"{found} is not simulated with several batches in flight (pipeline_parallel: "
+                f"{pool.layout.pipeline}); supported: {ChunkedPrefill.name} batching with "
+                f"chunked_prefill, in an order that preempts the newest ({any_of(newest)})",
+                self._place(pool, "scheduler", key),
             )
         return self
 
     @model_validator(mode="after")
-    def _what_pipelines_run(self) -> Scenario:
-        knobs, order = self.scheduler, ORDERS.get(self.scheduler.order)
-        at = next((i for i, pool in enumerate(self.fleet) if pool.pipeline_parallel > 1), None)
-        if at is None:
-            return self
-        if knobs.batching != ChunkedPrefill.name:
-            found, key = f"{knobs.batching} batching", "batching"
-        elif knobs.rule != VllmRule.name:
-            found, key = f"policy: {knobs.rule}", "policy"
-        elif knobs.plans_ahead:
-            found, key = "async_scheduling", "async_scheduling"
-        elif not knobs.chunked_prefill:
-            found, key = "whole prompts before any decode", "chunked_prefill"
-        elif order is None or order.preempts_by_rank:
-            found, key = f"order: {knobs.order}", "order"
-        else:
-            return self
-        newest = [name for name in ORDERS if not ORDERS[name].preempts_by_rank]
-        raise trouble(
-            f"{found} is not simulated with several batches in flight (pipeline_parallel: "
-            f"{self.fleet[at].pipeline_parallel}); supported: {ChunkedPrefill.name} batching with "
-            f"chunked_prefill, in an order that preempts the newest ({any_of(newest)})",
-            ("scheduler", key),
-        )
+    def _what_speculates(self) -> Scenario:
+        for pool in self.pools if self.speculative is not None else ():
+            found = unspeculated(pool)
+            if found is not None:
+                why, section, key = found
+                at: tuple[str | int, ...] = ("fleet", pool.index, key)
+                if section != "fleet":
+                    at = self._place(pool, section, key)
+                raise trouble(f"speculative: {why}", at, ("speculative",))
+        return self
 
     @model_validator(mode="after")
     def _pages_for_the_policy(self) -> Scenario:
-        knobs, kv = self.scheduler, self.kv_cache
-        if not RULES[knobs.rule].in_pages or knobs.batching != ChunkedPrefill.name:
-            return self
-        if ALLOCATORS[kv.allocator].reserves_longest:
-            raise trouble(
-                f"policy: {knobs.rule} counts free pages, which {kv.allocator} allocation has not",
-                ("kv_cache", "allocator"),
-                ("scheduler", "policy"),
-            )
-        if knobs.chunked_prefill and kv.block_size > knobs.max_num_batched_tokens:
-            raise trouble(
-                f"policy: {knobs.rule} cuts prompts into whole pages, but block_size "
-                f"({kv.block_size:,}) is more than max_num_batched_tokens "
-                f"({knobs.max_num_batched_tokens:,})",
-                ("kv_cache", "block_size"),
-                ("scheduler", "max_num_batched_tokens"),
-            )
+        for pool in self.pools:
+            knobs, kv = pool.scheduler, pool.kv_cache
+            if not RULES[knobs.rule].in_pages or knobs.batching != ChunkedPrefill.name:
+                continue
+            if ALLOCATORS[kv.allocator].reserves_longest:
+                raise trouble(
+                    f"policy: {knobs.rule} counts free pages, which {kv.allocator} allocation has "
+                    "not",
+                    self._place(pool, "kv_cache", "allocator"),
+                    self._place(pool, "scheduler", "policy"),
+                )
+            if knobs.chunked_prefill and kv.block_size > knobs.max_num_batched_tokens:
+                raise trouble(
+                    f"policy: {knobs.rule} cuts prompts into whole pages, but block_size "
+                    f"({kv.block_size:,}) is more than max_num_batched_tokens "
+                    f"({knobs.max_num_batched_tokens:,})",
+                    self._place(pool, "kv_cache", "block_size"),
+                    self._place(pool, "scheduler", "max_num_batched_tokens"),
+                )
         return self
 
     @classmethod
@@ -342,6 +383,7 @@ PATHS: Mapping[tuple[str, ...], catalog.Kind | None] = {
     ("model", "path"): "models",
     ("engine",): "engines",
     ("fleet", "gpu"): "gpus",
+    ("fleet", "engine"): "engines",
     ("speculative", "draft_model"): "models",
     ("workload", "prompt_tokens", "path"): None,
     ("workload", "output_tokens", "path"): None,
@@ -351,7 +393,10 @@ PATHS: Mapping[tuple[str, ...], catalog.Kind | None] = {
 """The keys that hold a path, and the part of the catalogue whose names may stand there instead."""
 
 
-OWN = (("scheduler", "batching"), ("scheduler", "order"), ("router",), ("metrics",))
+OWN = (
+    ("scheduler", "batching"), ("scheduler", "order"), ("fleet", "scheduler", "batching"),
+    ("fleet", "scheduler", "order"), ("router",), ("metrics",),
+)  # fmt: skip
 """The keys at which a part of one's own may stand."""
 
 

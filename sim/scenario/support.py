@@ -19,7 +19,6 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from sim.routers import ROUTERS
 from sim.scenario.document import show
 from sim.scenario.fields import trouble
 
@@ -49,11 +48,6 @@ def given(value: object) -> bool:
     return value is not None
 
 
-def several(value: object) -> bool:
-    """Refuses lists of two and more."""
-    return isinstance(value, list | tuple) and len(value) > 1
-
-
 def any_of(names: Iterable[str]) -> str:
     """The names as a choice in words."""
     *others, last = names
@@ -71,12 +65,7 @@ LIMITS = (
         "bf16, fp16, fp32, fp8, int8, mxfp4 or nvfp4",
     ),
     Unsupported("Precision", "kv_cache", among(*NARROW), WIDE),
-    Unsupported("Scenario", "fleet", several, "one pool, of any number of replicas"),
-    Unsupported("Pool", "role", among("prefill", "decode"), "both"),
-    Unsupported("KvCache", "preemption", among("swap", "auto"), "recompute"),
-    Unsupported("KvCache", "swap_space", above(0), "0GiB"),
-    Unsupported("Scenario", "speculative", given, "null"),
-    Unsupported("Scenario", "router", among("prefix-affinity"), any_of(ROUTERS)),
+    Unsupported("KvCache", "swap_space", above(0), "0GiB, and host_memory instead"),
 )
 
 

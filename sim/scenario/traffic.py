@@ -1,19 +1,33 @@
-"""Describes the traffic: arrivals with lengths and shared prefixes, or a recorded trace.
+"""Describes the traffic: arrivals with lengths, shared prefixes and sessions, or a recorded trace.
 
 Times are in seconds, lengths in tokens.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from sim.scenario.arrivals import Arrivals
 from sim.scenario.classes import TrafficClassSettings, checked
-from sim.scenario.fields import Count, Duration, File, Rate, Ratio, Tokens, trouble
+from sim.scenario.fields import (
+    Count,
+    Duration,
+    File,
+    Nonnegative,
+    Rate,
+    Ratio,
+    Tokens,
+    between,
+    trouble,
+)
 from sim.scenario.lengths import JointLengths, Lengths
+from sim.scenario.sessions import Sessions
 from sim.scenario.support import LimitedSection, Section
+
+VARYING = ("ramp", "diurnal")
+"""Arrivals whose rate follows a curve."""
 
 
 class SharedPrefix(Section):
@@ -21,11 +35,15 @@ class SharedPrefix(Section):
 
     tokens: Tokens = Field(
         description="Length of a prefix, tokens. It is a part of the prompt; a shorter prompt is "
-        "its beginning.",
+        "its beginning. In sessions it stands before all else, in addition to prompt_tokens.",
         examples=[400],
     )
-    groups: Count = Field(
-        description="Different prefixes, equally likely.", examples=[8], default=1
+    groups: Count = Field(description="Different prefixes.", examples=[8], default=1)
+    zipf: Annotated[Nonnegative, between(0, 10)] = Field(
+        description="How unequally popular they are, as documents that are looked up: the k-th is "
+        "drawn in proportion to 1/k to this power (Zipf's law). 0: all are equally likely.",
+        examples=[1],
+        default=0.0,
     )
 
 
@@ -100,6 +118,15 @@ class Workload(LimitedSection):
         "(kv_cache.enable_prefix_caching). null: none.",
         examples=["{tokens: 400, groups: 8}"],
     )
+    sessions: Sessions | None = Field(
+        default=None,
+        description="Each arrival begins a conversation, whose turns send the history again; "
+        "prompt_tokens are then what is new in a turn, and a client of a closed loop has one "
+        "session after the other. null: every request stands alone.",
+        examples=[
+            "{turns: {kind: geometric, mean: 4}, think_time: {kind: lognormal, mean: 20s, cv: 1}}"
+        ],
+    )
     trace: TraceSettings | None = Field(
         default=None,
         description="Instead of arrivals and lengths.",
@@ -134,11 +161,26 @@ class Workload(LimitedSection):
         return self
 
     @model_validator(mode="after")
+    def _sessions_at_a_steady_rate(self) -> Workload:
+        arrivals = self.arrivals
+        if self.sessions is not None and arrivals is not None and arrivals.kind in VARYING:
+            raise trouble(
+                f"{arrivals.kind} arrivals with sessions are not simulated: later turns come after "
+                "their answers, so that no curve says when requests arrive; supported: poisson, "
+                "gamma, constant, burst or closed",
+                ("arrivals", "kind"),
+                "sessions",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _trace_or_synthetic(self) -> Workload:
         names = ("arrivals", "prompt_tokens", "output_tokens", "lengths")
         given = [name for name in names if getattr(self, name) is not None]
         if self.trace is not None:
-            _replaces("a trace", [*given, *(["shared_prefix"] if self.shared_prefix else [])])
+            others = ("shared_prefix", "sessions")
+            given += [name for name in others if getattr(self, name) is not None]
+            _replaces("a trace", given)
             return self
         if self.lengths is not None:
             _replaces("lengths", [name for name in given if name.endswith("_tokens")])

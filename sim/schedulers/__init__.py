@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from sim.errors import UsageError
 from sim.growth.steady import Steady
-from sim.memory import Allocator
+from sim.memory import Allocator, PagedAllocator
 from sim.registry import Registry
 from sim.schedulers.base import ASSUMED, BatchShape, Chunk, Limits, Plan, Scheduler
 from sim.schedulers.continuous import ChunkedPrefill, PrefillFirst
+from sim.schedulers.offloading import OffloadedPrefill, Offloading
 from sim.schedulers.orders import ORDERS, FirstCome, Order, make_order
 from sim.schedulers.pipelined import PipelinedPrefill
 from sim.schedulers.ranked import RankedPrefill
+from sim.schedulers.roles import DecodeRole, PrefillRole
 from sim.schedulers.rules import RULES, NoEvictRule, SglangRule, VllmRule
 from sim.schedulers.whole_batch import RequestLevel, Static
 
@@ -21,12 +23,15 @@ __all__ = [
     "ASSUMED",
     "ORDERS",
     "POLICIES",
+    "ROLES",
     "RULES",
     "BatchShape",
     "Chunk",
     "ChunkedPrefill",
     "Limits",
     "NoEvictRule",
+    "OffloadedPrefill",
+    "Offloading",
     "Order",
     "PipelinedPrefill",
     "Plan",
@@ -46,6 +51,13 @@ POLICIES: Registry[Scheduler] = Registry(
 )
 
 
+ROLES: Mapping[str, type[ChunkedPrefill]] = {
+    PrefillRole.role: PrefillRole,
+    DecodeRole.role: DecodeRole,
+}
+"""What serves in a pool of only one phase."""
+
+
 def make_scheduler(
     batching: str,
     limits: Limits,
@@ -58,11 +70,16 @@ def make_scheduler(
     folders: Sequence[Path] = (),
     decoding: Callable[[], Steady] = Steady,
     batches: int = 1,
+    host: Offloading | None = None,
+    role: str = "both",
 ) -> Scheduler:
     """The scheduler that ``scheduler.batching`` names, its queue in ``scheduler.order``.
 
     ``decoding`` makes its batch of decoding sequences, or each of as many ``batches`` as are in
     flight at once: a ``PipelinedPrefill`` where those are more than one.
+
+    With a ``host``, vLLM's rule has blocks there: an ``OffloadedPrefill``. In a pool that serves
+    only one phase, its ``role`` decides.
 
     Continuous batching follows the ``rule`` of an engine, planned ``ahead`` or not. Without
     ``chunked_prefill``, vLLM's runs whole prompts before any decode. A name with a colon is
@@ -79,10 +96,14 @@ def make_scheduler(
         folders=folders,
     )
     scheduler: Scheduler
+    if host is not None:
+        assert policy is ChunkedPrefill, policy
+        assert isinstance(kv, PagedAllocator), kv
+        return OffloadedPrefill(limits, kv, host, ranks.queue())
     if batches > 1:
         scheduler = PipelinedPrefill(limits, kv, batches, decoding)
     else:
-        scheduler = policy(limits, kv)
+        scheduler = ROLES.get(role, policy)(limits, kv)
         scheduler.decoding = decoding()
     scheduler.waiting = ranks.queue()
     return scheduler

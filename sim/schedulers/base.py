@@ -96,12 +96,15 @@ class Scheduler(ABC):
         self.limits = limits
         self.kv = kv
         self.waiting: Queue = Fifo()
-        self.coming: list[Request] = []  # that came too late for a plan made ahead (``ahead``)
+        # that came too late for a plan made ahead (``ahead``), or wait for blocks (``offloading``)
+        self.coming: list[Request] = []
         self.decoding = Steady()
         self.last_call = False
         self.preempted: list[Request] = []  # since a replica last emptied it
         self.throttled = False  # data ranks keep prompts for a later iteration than the next one
         self.deferred = False  # and the plan just made has left some out
+        self.due = math.inf  # when the next plan may differ though nothing else happens (s)
+        self.starts = 0.0  # before which the plan just made cannot run: what it needs is moved (s)
         self.reserved_end = 0  # tokens' worth of memory taken in the last iteration of a leap
 
     # -- what a policy decides ---------------------------------------------------------------
@@ -147,6 +150,11 @@ class Scheduler(ABC):
         waiting.append(request)
         self.last_call = False
         return waiting[0] is request
+
+    def withdraw(self, request: Request) -> bool:
+        """Take out ``request``, which nobody waits for any more, and free its memory; only between
+        iterations. False where it is not here, or the policy serves it to its end all the same."""
+        return False
 
     def repeats(self, limit: int) -> int:
         """How many times in a row the stationary plan just returned can run (1 to ``limit``)."""

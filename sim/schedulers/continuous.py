@@ -64,6 +64,26 @@ class IterationLevel(Scheduler):
         self.preempted.append(request)
         self.waiting.appendleft(request)
 
+    def withdraw(self, request: Request) -> bool:
+        """As an engine aborts a request: it leaves the queue or the batch at once."""
+        if request in self._running:
+            return self._drop(request)
+        for queue in (self.waiting, self.coming):
+            if request in queue:
+                queue.remove(request)
+                return True
+        return False
+
+    def _drop(self, request: Request) -> bool:
+        """Take a running ``request`` out of the batch for good; False if the policy cannot."""
+        del self._running[request]
+        if request.joined >= 0:
+            self.decoding.leave(request)
+            self._stop_decoding(request)
+        self.kv.free(request)
+        request.computed = 0
+        return True
+
     def _admit(self, now: float, cached: int) -> Request:
         """Move the head of the queue into the batch (its memory has been allocated); ``cached`` of
         its tokens are computed."""
@@ -91,6 +111,9 @@ class ChunkedPrefill(IterationLevel):
     iterations, unless nothing decodes, or the last iteration with prompts left requests waiting: a
     rank that cannot keep up is not held back either.
     """
+
+    handed: int = 0
+    """Requests from other replicas that want a slot or memory (``roles``)."""
 
     shape: ClassVar[BatchShape] = BatchShape()
     knobs = frozenset(
@@ -124,8 +147,8 @@ class ChunkedPrefill(IterationLevel):
         elif batch.size and not self.kv.grow(1):
             preempted = self._grow_decodes()
         size = batch.size
-        if self.waiting and not preempted:
-            budget = self.limits.max_num_batched_tokens - size
+        if (self.waiting or self.handed) and not preempted:
+            budget = self.limits.max_num_batched_tokens - size * batch.asks
             for chunk in chunks:
                 budget -= chunk.tokens
             admitted = self._admit_waiting(chunks, budget, now)
@@ -162,6 +185,10 @@ class ChunkedPrefill(IterationLevel):
             stationary=not preempted,
         )
 
+    def _drop(self, request: Request) -> bool:
+        self._partials = [partial for partial in self._partials if partial is not request]
+        return super()._drop(request)
+
     def _continue_prompts(self) -> tuple[list[Chunk], int]:
         """The next chunks of the prompts that were begun, and memory for them and for all decodes;
         the newest are preempted until that fits (see ``_grow_decodes``).
@@ -170,7 +197,8 @@ class ChunkedPrefill(IterationLevel):
         admission. It always reaches every request, so the order does not matter: only the newest
         can have been cut short by it, and no other share is larger than an iteration ago.
         """
-        budget = self.limits.max_num_batched_tokens - self.decoding.size
+        batch = self.decoding
+        budget = self.limits.max_num_batched_tokens - batch.size * batch.asks
         chunks: list[Chunk] = []
         for request in self._partials:
             tokens = min(self._share(request), budget)

@@ -62,6 +62,10 @@ class NoEvict(ChunkedPrefill):
         super()._retire(request)
         self._promised -= self._blocks(request)
 
+    def _drop(self, request: Request) -> bool:
+        self._promised -= self._blocks(request)
+        return super()._drop(request)
+
     def refusal(self, request: Request) -> str | None:
         """As for every scheduler; also who asks for more than there is, or has a prompt that is
         longer than an iteration where none is cut."""

@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 from sim.growth.steady import Steady
 from sim.memory import Allocator
+from sim.memory.caching import CachingAllocator
 from sim.memory.lanes import Lanes
 from sim.memory.windowed import WindowedAllocator
 from sim.request import Request
@@ -62,6 +63,8 @@ class PipelinedPrefill(ChunkedPrefill):
         self._place: dict[Request, int] = {}  # the batch in which a request decodes
         self._parts: dict[Request, int] = {}  # of its prompt that are in flight
         self._begun = 0  # tokens of memory that requests hold which do not decode
+        if isinstance(kv, CachingAllocator):
+            kv.grown_in = self._grown_by
 
     # -- planning ------------------------------------------------------------------------------
 
@@ -111,6 +114,12 @@ class PipelinedPrefill(ChunkedPrefill):
             tokens += group.number * seen
         return min(tokens, kv.reserved)
 
+    def _grown_by(self, request: Request) -> int:
+        """Tokens that a request has grown by, if it decodes, in the lane of its batch."""
+        place = self._place.get(request)
+        grown: int = 0 if place is None else self._lanes.value(place, "_grown")
+        return grown
+
     def _use(self, number: int) -> None:
         self.decoding = self.batches[number]
         self._lanes.select(number)
@@ -142,6 +151,10 @@ class PipelinedPrefill(ChunkedPrefill):
             flight.preempted.append(request)
         elif request not in self._parts:
             self._requeue(request)
+
+    def withdraw(self, request: Request) -> bool:
+        """Batches in flight are not taken apart."""
+        return False
 
     def _requeue(self, request: Request) -> None:
         self.preempted.append(request)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Reversible
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Protocol
 
@@ -34,6 +34,9 @@ class Queue(Protocol):
 
     def popleft(self) -> Request:
         """Take who leaves next."""
+
+    def remove(self, request: Request, /) -> None:
+        """``request``, which is in the queue, waits no longer."""
 
     def oldest(self) -> Request:
         """Who arrived first, for policies that never preempt (the queue is not empty)."""
@@ -94,6 +97,12 @@ class Sorted:
         """Take who leaves next."""
         return self._front.pop() if self._front else heappop(self._heap)[2]
 
+    def remove(self, request: Request, /) -> None:
+        """``request`` waits no longer: a walk over the queue."""
+        self._front = [waiting for waiting in self._front if waiting is not request]
+        self._heap = [entry for entry in self._heap if entry[2] is not request]
+        heapify(self._heap)
+
     def oldest(self) -> Request:
         """Who came first: a walk over the queue."""
         return min(self._heap, key=lambda entry: entry[1])[2]
@@ -134,6 +143,11 @@ class Ranked:
     def popleft(self) -> Request:
         """Take who leaves next."""
         return heappop(self._heap)[2]
+
+    def remove(self, request: Request, /) -> None:
+        """``request`` waits no longer: a walk over the queue."""
+        self._heap = [entry for entry in self._heap if entry[2] is not request]
+        heapify(self._heap)
 
     def oldest(self) -> Request:
         """Who came first: a walk over the queue."""

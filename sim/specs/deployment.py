@@ -10,6 +10,7 @@ from sim.specs.layers import Role
 from sim.specs.layout import ONE_GPU, Layout
 from sim.specs.model import ModelSpec
 from sim.specs.precision import MULTIPLIES, precision_bytes
+from sim.specs.speculation import Drafter, Speculation
 from sim.specs.stages import stages_of
 from sim.units import show_rate, show_time
 
@@ -28,7 +29,8 @@ class Deployment:
     quantised as the model runs, or, ``static``, by scales that the checkpoint holds, inside the
     kernels before. Every kernel takes ``kernel_time`` times its predicted time
     (1: as predicted). ``all2all`` is how tokens get to the GPUs of their experts and back, one of
-    ``BACKENDS``. Raises ValueError if the GPUs of the ``layout`` cannot share the layers.
+    ``BACKENDS``. ``speculation`` is how tokens are drafted ahead, if they are. Raises ValueError if
+    the GPUs of the ``layout`` cannot share the layers.
     """
 
     model: ModelSpec
@@ -42,6 +44,7 @@ class Deployment:
     experts: str | None = None
     static: bool = False
     all2all: str = DEFAULT_BACKEND
+    speculation: Speculation | None = None
 
     def __post_init__(self) -> None:
         for precision in (self.weights, self.activations, self.kv_cache, *self.formats.values()):
@@ -217,11 +220,18 @@ class Deployment:
         )
 
     def weight_bytes(self) -> float:
-        """Bytes of weights on one GPU, the one that holds most; with what engines keep twice."""
+        """Bytes of weights on one GPU, the one that holds most; with what engines keep twice, and
+        those of a drafter."""
         if self.layout.pipeline > 1:
             return max(stage.weight_bytes() for stage in self.stages())
         copies = self.model.copies(self.layout) * self.activation_bytes
-        return self.model.stored_bytes(self.formats, self.layout) + copies
+        own = self.model.stored_bytes(self.formats, self.layout) + copies
+        return own if self.drafter is None else own + self.drafter.weight_bytes()
+
+    @property
+    def drafter(self) -> Drafter | None:
+        """The model that drafts, on the same GPUs; None of a replica that has none."""
+        return None if self.speculation is None else self.speculation.drafter
 
     def state_bytes(self) -> float:
         """Bytes that a sequence keeps on one GPU however long it is; on the one that keeps most."""
@@ -230,10 +240,12 @@ class Deployment:
         return self.model.state_bytes(self.layout)
 
     def kv_bytes_per_token(self) -> float:
-        """Bytes of KV cache of one token on one GPU; on the one that keeps most."""
+        """Bytes of KV cache of one token on one GPU, on the one that keeps most; with those of a
+        drafter."""
         if self.layout.pipeline > 1:
             return max(stage.kv_bytes_per_token() for stage in self.stages())
-        return self.model.kv_bytes_per_token(self.kv_cache, self.layout)
+        own = self.model.kv_bytes_per_token(self.kv_cache, self.layout)
+        return own if self.drafter is None else own + self.drafter.deployment.kv_bytes_per_token()
 
 
 def missing_format(gpu: GpuSpec, weights: str, activations: str) -> str | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from sim.specs.power import PowerDraw, draw_by_shares
 from sim.specs.profile import Profile
 
 FALLBACKS: Mapping[str, tuple[str, ...]] = {
@@ -150,6 +151,7 @@ class GpuSpec:
     it lacks follow from ``efficiency`` and ``attention``. ``relative`` is a part of the same design
     in the catalogue, whose profile stands in where this one has none. ``clocks``
     is the share of its own peaks that a power limit leaves, which ``peak_flops`` already have.
+    ``draw`` is what it draws at its own clocks, None where nothing was measured (``power_draw``).
     """
 
     name: str
@@ -169,6 +171,7 @@ class GpuSpec:
     profile: Profile | None = None
     relative: str | None = None
     clocks: float = 1.0
+    draw: PowerDraw | None = None
 
     def __post_init__(self) -> None:
         for name in ("memory", "bandwidth", "sms", "power"):
@@ -217,6 +220,13 @@ class GpuSpec:
             link=replace(self.link, bandwidth=self.link.bandwidth * link),
             node=replace(self.node, network=replace(network, bandwidth=network.bandwidth * link)),
         )
+
+    @property
+    def power_draw(self) -> PowerDraw:
+        """What it draws: as measured, or by the shares of another part."""
+        if self.draw is not None:
+            return self.draw
+        return draw_by_shares(self.power, self.bandwidth, self.flops("bf16"))
 
     @property
     def price_per_hour(self) -> float | None:

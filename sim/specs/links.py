@@ -22,6 +22,17 @@ PEER_LATENCY = 13e-6
 CROSSINGS = 2
 """Times that a byte crosses a host link on its way through the memory of the host."""
 
+PCIE_SHARE = 128 / 130 * 256 / (256 + 26)
+"""Share of a slot's raw rate that data have: of 130 bits 128 carry bytes (PCIe from Gen3 on), and a
+packet of 256 bytes of data, the usual maximum, has 26 more (PCI Express base specification: header
+16, sequence number 2, checksum 4, framing 4). 57 of the 64 GB/s of Gen5 x16."""
+
+
+def host_rate(link: Link) -> float:
+    """Bytes/s, each way, at which a GPU moves blocks over its link to the host: less than the rate
+    of a PCIe slot by what packets add, all of another link's."""
+    return link.bandwidth * (PCIE_SHARE if link.kind == "pcie" else 1.0)
+
 
 def on_link(gpu: GpuSpec, link: Link, *, frameworks: bool = True) -> GpuSpec:
     """``gpu`` joined to others by ``link``.
@@ -72,7 +83,8 @@ def limited(gpu: GpuSpec, power: float) -> GpuSpec:
     """``gpu`` at no more than so many watts: its clocks, and with them all arithmetic, follow the
     power, its memory does not.
 
-    A limit of 300 W on a GPU of 400 W is 0.75 of its peak. Raises ValueError for more than the GPU
+    A limit of 300 W on a GPU of 400 W is 0.75 of its peak. What a pass draws stays what it was, up
+    to the limit. Raises ValueError for more than the GPU
     draws.
     """
     if power > gpu.power:
@@ -80,6 +92,10 @@ def limited(gpu: GpuSpec, power: float) -> GpuSpec:
             f"power_limit: {power:g} W is more than the {gpu.power:g} W of {gpu.name}; give at "
             "most that, or null for its own limit"
         )
+    if power == gpu.power:
+        return gpu
     share = power / gpu.power
     peaks = {name: peak * share for name, peak in gpu.peak_flops.items()}
-    return replace(gpu, power=power, peak_flops=peaks, clocks=gpu.clocks * share)
+    return replace(
+        gpu, power=power, peak_flops=peaks, clocks=gpu.clocks * share, draw=gpu.power_draw
+    )

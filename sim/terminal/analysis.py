@@ -15,6 +15,7 @@ from sim.cost import Deployment
 from sim.memory.capacity import Capacity
 from sim.planning.analysis import check_context, roofline_document, stage_rows
 from sim.specs.layers import Attention
+from sim.specs.links import host_rate
 from sim.specs.recurrent import Recurrent
 from sim.specs.window import Window
 from sim.units import show_bytes, show_number, show_rate, show_time
@@ -101,10 +102,10 @@ def _cell(value: float, unit: tuple[str, float]) -> str:
     return show_number(value / unit[1]) if value else "-"
 
 
-def fit_view(
-    d: Deployment, memory: Capacity, context: int, weights: Sequence[Mapping[str, Any]] = ()
-) -> Table:
-    """The memory of one GPU, line by line, down to how many requests of ``context`` tokens fit."""
+def fit_view(d: Deployment, memory: Capacity, context: int, document: Mapping[str, Any]) -> Table:
+    """The memory of one GPU, line by line, down to how many requests of ``context`` tokens fit;
+    ``document`` is that of the command."""
+    weights: Sequence[Mapping[str, Any]] = document["weights"]
     check_context(d, context)
     model, count = d.model, d.layout.gpus
     gpus = f"{count} GPU" if count == 1 else f"{count} GPUs"
@@ -175,12 +176,23 @@ def fit_view(
             + (", on each data rank" if d.layout.data > 1 else ""),
             f"{memory.max_concurrency(context):.1f}x",
         ),
+        *_swapping(d, document),
     ]
     for row in rows:
         table.add_row(*row)
     if d.format_note is not None:
         table.caption = d.format_note
     return table
+
+
+def _swapping(d: Deployment, document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """From which length on swapping a request beats computing it again."""
+    if "swap_break_even_tokens" not in document:
+        return []
+    tokens = document["swap_break_even_tokens"]
+    link = f"over {d.gpu.host_link.kind}, {show_rate(host_rate(d.gpu.host_link), 'B/s')} each way"
+    says = "never" if tokens is None else "always" if tokens == 1 else f"from {tokens:,} tokens on"
+    return [("swapping pays", link, says)]
 
 
 def _parameters(d: Deployment, memory: Capacity) -> str:

@@ -28,6 +28,9 @@ SHOWN = ("request_goodput", "output_throughput", "mean_ttft_ms", "p99_ttft_ms", 
 WITHOUT_SLO = (*SHOWN[1:], "p99_e2el_ms")
 """Figures that a terminal is shown; all of them are on the page and in the result."""
 
+ROUTED = ("prefix_cache.hit_rate", "routing.tokens_over_mean")
+"""Figures that it is shown in addition where routers are compared."""
+
 MOST_OWN = 4
 """A user's own metrics side by side; more go into a table below."""
 
@@ -44,6 +47,8 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     if document["base"] is not None:
         by_key = {figure["key"]: figure for figure in document["figures"]}
         yield _table(document, SHOWN if limited(document) else WITHOUT_SLO)
+        if any(axis["key"] == "router" for axis in varied(document)):
+            yield _table(document, ROUTED)
         own = [key for key in by_key if key.startswith(PREFIX)]
         for at in range(0, len(own), MOST_OWN):
             yield Text("Metrics of your own", style="bold")

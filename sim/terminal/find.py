@@ -21,6 +21,7 @@ from sim.planning.load.sentences import (
     slo_text,
     sureness,
     traffic_text,
+    trust_text,
 )
 from sim.planning.points.wording import FAILS, OPEN, outcome_text, rank, share
 from sim.units import milliseconds
@@ -32,7 +33,7 @@ STYLES = {"holds": "green", FAILS: "red", OPEN: "yellow"}
 
 
 def find_view(document: Mapping[str, Any]) -> Group:
-    """The content of ``sim.planning.load.find.document``."""
+    """The content of ``sim.planning.load.find_document.document``."""
     return Group(*_parts(document))
 
 
@@ -43,7 +44,7 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield Text(line)
     yield Text(slo_text(document))
     yield Text(highest(document), style="bold")
-    for line in ends_text(document):
+    for line in [*ends_text(document), *trust_text(document)]:
         yield Text(line)
     for line in rejections(document):
         yield Text(line, style="yellow")

@@ -57,6 +57,7 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
             yield Text(f"#{fleet['rank']}: {note}", style="yellow")
     yield Text(f"At {document['rate']:.4g} requests/s, and if predicted times are off:")
     yield _costs(fleets)
+    yield from _energy(fleets)
     yield Text(
         document["ranking"]["text"], style="" if document["ranking"]["survives"] else "yellow"
     )
@@ -151,6 +152,18 @@ def _costs(fleets: list[dict[str, Any]]) -> Table:
             rivals or "none",
         )
     return table
+
+
+def _energy(fleets: list[dict[str, Any]]) -> Iterator[Text]:
+    """The electricity of a month, fleet by fleet."""
+    told = [
+        f"#{fleet['rank']} {fleet['kwh_per_month']:,.0f} kWh"
+        + ("" if (co2e := fleet.get("co2e_kg_per_month")) is None else f" ({co2e:,.0f} kg CO2e)")
+        for fleet in fleets
+        if fleet.get("kwh_per_month") is not None
+    ]
+    if told:
+        yield Text(f"Energy of a month, the GPUs alone: {', '.join(told)}.")
 
 
 def _prices(document: Mapping[str, Any]) -> Table:

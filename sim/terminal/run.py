@@ -16,6 +16,7 @@ from sim.metrics.slo_text import headroom_text, slo_text
 from sim.metrics.timeline import Timeline
 from sim.scenario.prices import dollars
 from sim.terminal.console import SLO_STYLES, STATE_STYLES
+from sim.terminal.pools import pool_lines
 from sim.terminal.sparkline import Sparks
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, number, show_cost, show_time
 
@@ -44,8 +45,12 @@ def _run_parts(summary: dict[str, Any], timeline: Timeline | None) -> Iterator[R
     yield _latency_table(summary, spread)
     if own["classes"]:
         yield _classes_table(own["classes"])
+    if "sessions" in own:
+        yield _sessions_table(own["sessions"])
     yield _facts_table(summary, spread)
+    yield from pool_lines(own)
     yield from _cost_lines(own["cost"], spread)
+    yield from _energy_lines(own["energy"], spread)
     if own.get("metrics"):
         yield _own_table(own["metrics"], spread)
     if spread.known:
@@ -180,6 +185,33 @@ def _classes_table(classes: list[dict[str, Any]]) -> Table:
     return table
 
 
+def _sessions_table(sessions: dict[str, Any]) -> Table:
+    """What first and later turns saw, and what became of the sessions."""
+    table = Table(title="Sessions", title_justify="left", expand=True)
+    table.add_column("", ratio=1)
+    for name in ("requests", "prompt (mean)", "TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99"):
+        table.add_column(name, justify="right")
+    for key, label in (("first_turns", "first turns"), ("later_turns", "later turns")):
+        entry = sessions[key]
+        latencies = (f"{rank}_{name}_ms" for name in ("ttft", "tpot") for rank in ("p50", "p99"))
+        prompt = entry["mean_prompt_tokens"]
+        table.add_row(
+            label,
+            _count(entry["requests"]),
+            "-" if prompt is None else f"{prompt:,.0f}",
+            *(_ms(entry[name]) for name in latencies),
+        )
+    lasted = sessions["duration_s"]
+    told = [f"{_count(sessions['started'])} started", f"{_count(sessions['finished'])} finished"]
+    told += [f"{sessions[key]:,} {key}" for key in ("outgrown", "refused") if sessions[key]]
+    if lasted["mean"] is not None:
+        told.append(f"{show_time(lasted['mean'])} each (p90 {show_time(lasted['p90'])})")
+    if sessions["requests"] is not None:
+        told.append(f"{sessions['requests']:.3g} requests each")
+    table.caption = ", ".join(told)
+    return table
+
+
 def _add_spread(table: Table, spread: Spread, latencies: dict[str, float | None]) -> None:
     """A row below one of latencies (ms), if any of them has an interval."""
     halves = [_beside(value, spread.half_width(key)) for key, value in latencies.items()]
@@ -234,10 +266,39 @@ def _facts_table(summary: dict[str, Any], spread: Spread) -> Table:
     if "prefix_cache" in own:
         hits = _share(own["prefix_cache"]["hit_rate"] or 0.0)
         rows.append(("prefix hits", hits + spread.of_share("prefix_cache.hit_rate")))
+    if "routing" in own and own["routing"]["tokens_over_mean"] is not None:
+        most = number(own["routing"]["tokens_over_mean"])
+        rows.append(("tokens, busiest/mean", most + spread.of("routing.tokens_over_mean")))
+    rows += _host_rows(own, spread)
+    if "speculation" in own:
+        drafts = own["speculation"]
+        length = number(drafts["acceptance_length"] or 0.0)
+        rows += [
+            ("acceptance length", length + spread.of("speculation.acceptance_length")),
+            ("drafts right", _share(drafts["acceptance_rate"] or 0.0)),
+        ]
+    if len(rows) % 2:
         rows.append(("", ""))
     for left, right in zip(rows[::2], rows[1::2], strict=True):
         table.add_row(*left, *right)
     return table
+
+
+def _host_rows(own: dict[str, Any], spread: Spread) -> list[tuple[str, str]]:
+    """What the memory of the host brought, where there is any."""
+    tier = own.get("host_tier")
+    if tier is None:
+        return []
+    moved = f"{number(tier['to_host_gb'])} / {number(tier['from_host_gb'])} GB"
+    rows = [
+        ("to / from the host", moved),
+        ("host link out / in", f"{_share(tier['link_out'])} / {_share(tier['link_in'])}"),
+        ("swaps", _count(tier["swaps"]) + spread.of("host_tier.swaps")),
+    ]
+    if tier["hit_rate"] is None:
+        return rows
+    hits = _share(tier["hit_rate"]) + spread.of_share("host_tier.hit_rate")
+    return [("of them from the host", hits), *rows]
 
 
 def _own_table(metrics: dict[str, float | None], spread: Spread) -> Table:
@@ -262,6 +323,23 @@ def _cost_lines(cost: dict[str, Any] | None, spread: Spread) -> Iterator[Text]:
     )
     whose = f": {cost['text']}" if "text" in cost else ""  # which runs of before lack
     yield Text(f"At {dollars(cost['usd_per_gpu_hour'])} USD per GPU hour{whose}", style="dim")
+
+
+def _energy_lines(energy: dict[str, Any] | None, spread: Spread) -> Iterator[Text]:
+    """What the GPUs draw; nothing where that is not known, as in runs of before."""
+    if energy is None or "mean_watts_per_gpu" not in energy:
+        return
+    per_token = number(energy["joules_per_output_token"])
+    parts = [
+        f"{per_token}{spread.of('energy.joules_per_output_token')} J per output token",
+        f"{energy['mean_watts_per_gpu']:,.0f} W per GPU on average",
+        f"{number(energy['kwh'])} kWh",
+    ]
+    if energy["co2e_grams"] is not None:
+        parts.append(f"{number(energy['co2e_grams'])} g CO2e")
+    if energy["usd"] is not None:
+        parts.append(f"{_usd(energy['usd'])} USD")
+    yield Text(f"Energy: {', '.join(parts)} (± {energy['error']:.0%})")
 
 
 def _longer(half: float | None) -> str:

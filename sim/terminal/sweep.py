@@ -28,6 +28,9 @@ from sim.units import milliseconds, number
 MOST_ROWS = 60
 """Points that a terminal is shown; all of them are in the result."""
 
+POWER = "power_limit"
+"""The setting whose points show their energy."""
+
 MOST_OWN = 4
 """A user's own metrics side by side; more go into a table below."""
 
@@ -52,7 +55,8 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     for answer in document["answers"][:MOST_ROWS]:
         yield Text(answer["text"])
     rows = document["results"]
-    yield _table([axis["name"] for axis in document["axes"]], rows[:MOST_ROWS])
+    power = any(axis.get("key", "").endswith(POWER) for axis in document["axes"])
+    yield _table([axis["name"] for axis in document["axes"]], rows[:MOST_ROWS], power=power)
     for line in legend(rows[:MOST_ROWS]):
         yield Text(line, style="dim")
     for line in document["notes"]:
@@ -111,12 +115,15 @@ def legend(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def _table(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
+def _table(
+    names: Sequence[str], rows: Sequence[Mapping[str, Any]], *, power: bool = False
+) -> Table:
     summaries = [row["summary"] for row in rows if row["summary"] is not None]
     ranks = {metric: slo_percentile(summaries, metric) for metric in ("ttft", "tpot")}
     latencies = [f"{metric.upper()} {rank(value / 100)}" for metric, value in ranks.items()]
-    titles = ("req/s", "tokens/s", "TTFT p50", *latencies, "in SLO", "state")
-    cells = [_cells(row, ranks) for row in rows]
+    energy = ("J/token",) if power else ()
+    titles = ("req/s", "tokens/s", *energy, "TTFT p50", *latencies, "in SLO", "state")
+    cells = [_cells(row, ranks, power) for row in rows]
     figures = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
     values = [[show(value) for value in row["settings"].values()] for row in rows]
     of_each = list(zip(*values, strict=True)) or [()] * len(names)
@@ -131,21 +138,28 @@ def _table(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _cells(row: Mapping[str, Any], ranks: Mapping[str, float]) -> list[Text]:
+def _cells(row: Mapping[str, Any], ranks: Mapping[str, float], power: bool) -> list[Text]:
     summary = row["summary"]
     if summary is None:
         word = "infeasible" if row["exit_code"] == 3 else "failed"
-        return [*([Text("-")] * 6), Text(word, style="red")]
+        return [*([Text("-")] * (7 if power else 6)), Text(word, style="red")]
     verdict = summary["infersim"]["verdict"]
     figures = (
         number(summary["request_throughput"]),
         number(summary["output_throughput"]),
+        *((number(_joules(summary)),) if power else ()),
         milliseconds(summary["p50_ttft_ms"]),
         *(milliseconds(latency_ms(summary, metric, value)) for metric, value in ranks.items()),
     )
     slo = verdict["slo_state"]
     kept = Text(f"{share(verdict['attainment'])}{doubt_mark(slo)}", style=SLO_STYLES[slo])
     return [*map(Text, figures), kept, Text(_state(verdict), style=_style(verdict))]
+
+
+def _joules(summary: Mapping[str, Any]) -> float | None:
+    """Energy of an output token."""
+    found: float | None = (summary["infersim"]["energy"] or {}).get("joules_per_output_token")
+    return found
 
 
 def _state(verdict: Mapping[str, Any]) -> str:

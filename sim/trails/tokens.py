@@ -1,4 +1,5 @@
-"""Computes when each token of a request came, in seconds.
+"""Computes when each token of a request came, in seconds; where tokens are drafted, when each
+delivery came, of one token or several.
 
 Every sequence that decodes gets a token at the end of every iteration of its replica, so the times
 follow from the first token, the last one and the iterations between. If the count does not come out
@@ -14,6 +15,7 @@ from typing import Literal
 
 import numpy as np
 
+from sim.growth.leaps import DECODED
 from sim.trails.absences import absence
 from sim.trails.courses import Courses
 from sim.trails.iterations import Columns, Floats, Iterations
@@ -43,11 +45,35 @@ def token_times(
     ):
         if replica not in known:
             known[replica] = Iterations(plans, replica)
+        if DECODED in plans:
+            yield _deliveries(requests, row, known[replica], courses)
+            continue
         found = _times(known[replica], first, finish, tokens, preemptions, out)
         if found[1] != "exact" or preemptions > 0:
             noted = _noted(requests, row, known[replica], courses)
             found = found if noted is None else (noted, "exact")
         yield found
+
+
+def _deliveries(
+    requests: Columns, row: int, iterations: Iterations, courses: Courses | None
+) -> tuple[Floats, How]:
+    """When a request got tokens where they are drafted: at the end of every iteration of its
+    replica while it decoded, and of each prefill."""
+    number, prompt, first, finish, tokens, preemptions = (
+        requests[name][row].item() for name in ("request_id", "prompt_tokens", *REQUESTS[1:])
+    )
+    at, found = first, [np.array([first])]
+    if preemptions and courses is None:
+        return np.linspace(first, finish, tokens), "even"
+    if preemptions and courses is not None:
+        course = courses.of(number, prompt, first)
+        for end, _ in course.resumptions:
+            out = max(time for time in course.outs if time < end)
+            found += [iterations.ends(at, out), np.array([end])]
+            at = end
+    found.append(iterations.ends(at, finish))
+    return np.concatenate(found), "exact"
 
 
 def _noted(

@@ -14,11 +14,19 @@ import numpy as np
 
 from sim.errors import UsageError
 from sim.rng import stream
-from sim.workload.arrivals import ArrivalLaw, Burst, Constant, Gamma, Poisson
+from sim.workload.arrivals import ArrivalLaw, Burst, Constant, Gamma, Poisson, check_latest
 from sim.workload.classes import Labels, Mix, classified, labels_of, mix_of
 from sim.workload.lengths import Empirical, Fixed, Joint, LengthLaw, Lognormal, Normal, Uniform
 from sim.workload.longer import Longer, lengthened
-from sim.workload.shared import beginning_alike
+from sim.workload.sessions import (
+    Between,
+    CountLaw,
+    Delay,
+    GeometricLaw,
+    SessionLaw,
+    SessionTraffic,
+)
+from sim.workload.shared import Groups, beginning_alike
 from sim.workload.traces import Trace, read_trace
 from sim.workload.traces.prefixes import reuse_note
 from sim.workload.traces.rows import MAX_TOKENS
@@ -37,12 +45,15 @@ if TYPE_CHECKING:
     from sim.scenario import Scenario
     from sim.scenario.arrivals import Arrivals
     from sim.scenario.lengths import Lengths
+    from sim.scenario.sessions import Counts, Delays
 
 __all__ = [
+    "AnyTraffic",
     "ClosedTraffic",
     "LengthChunk",
     "Mix",
     "OpenTraffic",
+    "SessionTraffic",
     "TrafficChunk",
     "build",
     "generate",
@@ -51,11 +62,13 @@ __all__ = [
     "resample_lengths",
 ]
 
-LATEST = 1e9
-"""The latest arrival, s. Beyond 30 years a float is too coarse for the microseconds that count."""
+AnyTraffic = OpenTraffic | ClosedTraffic | SessionTraffic
+
+ENDLESS = 2**62
+"""As many lengths as anybody takes."""
 
 
-def build(scenario: Scenario, seed: int) -> OpenTraffic | ClosedTraffic:
+def build(scenario: Scenario, seed: int) -> AnyTraffic:
     """The traffic that ``scenario`` asks for, drawn under ``seed``.
 
     In a trace the seed has a say only in its ``spread`` and in a fraction of a copy that is
@@ -64,6 +77,8 @@ def build(scenario: Scenario, seed: int) -> OpenTraffic | ClosedTraffic:
     """
     assume = scenario.assume
     by = Longer(assume.prompt_tokens, assume.output_tokens, scenario.max_model_len)
+    if scenario.workload.sessions is not None:
+        return _sessions(scenario, seed, by)
     return lengthened(_asked(scenario, seed), by)
 
 
@@ -102,15 +117,16 @@ def _asked(scenario: Scenario, seed: int) -> OpenTraffic | ClosedTraffic:
 
 def replay(trace: Trace, labels: Labels | None = None, *, caches: bool = False) -> OpenTraffic:
     """The requests of a trace, as ``read_trace`` returns it, and the class of each where there are
-    any; for a fleet that ``caches`` prefixes, also what each prompt has in common with others.
-    UsageError if they end too late.
+    any; for a fleet that ``caches`` prefixes, also what each prompt has in common with others; and
+    the conversations that the trace names. UsageError if they end too late.
 
     What the reader skipped, and which repeated prompt tokens no cache saves, is in the notes of the
     traffic.
     """
     labels = labels or Labels()
     column = labels.column
-    _check_latest(trace.arrivals[-1])
+    check_latest(trace.arrivals[-1])
+    named = trace.session_ids
     prefixes = prefixes_of(trace) if caches and trace.blocks is not None else None
 
     def chunks() -> Iterator[TrafficChunk]:
@@ -122,6 +138,7 @@ def replay(trace: Trace, labels: Labels | None = None, *, caches: bool = False) 
                 trace.output_tokens[part].tolist(),
                 None if column is None else column[part],
                 None if prefixes is None else prefixes[part],
+                None if named is None else named[part].tolist(),
             )
 
     skipped = [f"Not replayed: {n:,} {reason}." for reason, n in trace.skipped.items() if n]
@@ -187,7 +204,7 @@ def _timed(
         for columns in lengths:
             with np.errstate(over="ignore"):  # an infinite time is refused in the next line
                 clock = next(times)
-            _check_latest(clock[-1])
+            check_latest(clock[-1])
             yield TrafficChunk(clock.tolist(), *columns)
 
     return OpenTraffic(total, chunks(), classes=() if mix is None else mix.classes)
@@ -215,7 +232,66 @@ def _sharing(
     shared = scenario.workload.shared_prefix
     if shared is None:
         return lengths
-    return beginning_alike(lengths, shared.tokens, shared.groups, seed)
+    return beginning_alike(lengths, Groups(shared.tokens, shared.groups, shared.zipf), seed)
+
+
+def _sessions(scenario: Scenario, seed: int, by: Longer) -> SessionTraffic:
+    """The conversations of the scenario."""
+    workload, total = scenario.workload, scenario.run.requests
+    arrivals, asked, shared = workload.arrivals, workload.sessions, workload.shared_prefix
+    assert arrivals is not None
+    assert asked is not None
+    assert total is not None
+    share = 1.0 if asked.think_time is None else 0.0
+    law = SessionLaw(
+        turns=_count_law(asked.turns),
+        think=_delay(asked.think_time),
+        tool=_delay(asked.tool_delay),
+        tool_share=share if asked.tool_share is None else asked.tool_share,
+        branches=Between(1, 1) if asked.branches is None else _count_law(asked.branches),
+        keep_answer=asked.keep_answer,
+        longest=longest_sequence(scenario),
+        system=None if shared is None else Groups(shared.tokens, shared.groups, shared.zipf),
+        by=by,
+    )
+    return SessionTraffic(
+        total,
+        law,
+        _lengths(scenario, ENDLESS, seed),
+        seed,
+        arrivals=None if arrivals.kind == "closed" else _arrival_law(arrivals),
+        clients=arrivals.concurrency if arrivals.kind == "closed" else 0,
+        pause=arrivals.think_time if arrivals.kind == "closed" else 0.0,
+        mix=mix_of(scenario),
+    )
+
+
+def longest_sequence(scenario: Scenario) -> int:
+    """Tokens of prompt and answer together that every pool takes."""
+    made_for = scenario.model.spec(scenario.base).max_position_embeddings
+    return min(pool.max_model_len or made_for for pool in scenario.pools)
+
+
+def _count_law(counts: Counts) -> CountLaw:
+    match counts.kind:
+        case "fixed":
+            return Between(counts.value, counts.value)
+        case "uniform":
+            return Between(counts.low, counts.high)
+        case "geometric":
+            return GeometricLaw(counts.mean)
+
+
+def _delay(delay: Delays | None) -> Delay:
+    if delay is None:
+        return Delay(0.0)
+    match delay.kind:
+        case "fixed":
+            return Delay(delay.value)
+        case "exponential":
+            return Delay(delay.mean, "exponential")
+        case "lognormal":
+            return Delay(delay.mean, "lognormal", delay.cv)
 
 
 def _arrival_law(arrivals: Arrivals) -> ArrivalLaw:
@@ -256,11 +332,3 @@ def _length_law(scenario: Scenario, lengths: Lengths) -> LengthLaw:
             return Empirical.from_file(scenario.path(lengths.path), lengths.column)
         case other:
             raise UsageError(f"no lengths of kind {other!r}")
-
-
-def _check_latest(time: float) -> None:
-    if not time <= LATEST:
-        raise UsageError(
-            f"a request would arrive {time:.3g} s after the start, but times end at {LATEST:.0g} s:"
-            " raise the rate, or lower time_scale"
-        )

@@ -21,6 +21,9 @@ Times = NDArray[np.float64]
 
 _CV_RANGE = (1e-4, 1e3)
 
+LATEST = 1e9
+"""The latest arrival, s. Beyond 30 years a float is too coarse for the microseconds that count."""
+
 
 class ArrivalLaw(Protocol):
     """Anything that can say when requests arrive."""
@@ -106,3 +109,12 @@ def added_up(gaps: Iterable[Times]) -> Iterator[Times]:
         times = np.cumsum(gap)
         clock = times[-1]
         yield times
+
+
+def check_latest(time: float) -> None:
+    """UsageError for an arrival (s) that is later than ``LATEST``."""
+    if not time <= LATEST:
+        raise UsageError(
+            f"a request would arrive {time:.3g} s after the start, but times end at {LATEST:.0g} s:"
+            " raise the rate, or lower time_scale"
+        )

@@ -61,7 +61,7 @@ def mix_of(scenario: Scenario) -> Mix | None:
     if not wanted:
         return None
     shares = tuple(item.share for item in wanted if item.share is not None)
-    return Mix(_classes(scenario), shares) if shares else None
+    return Mix(classes_of(scenario), shares) if shares else None
 
 
 def labels_of(scenario: Scenario, trace: Trace, seed: int) -> Labels:
@@ -86,10 +86,10 @@ def labels_of(scenario: Scenario, trace: Trace, seed: int) -> Labels:
             )
         return Labels()
     known = np.unique(priorities).tolist()
-    return _by_priority(_classes(scenario) or _one_each(known, scenario), priorities, known)
+    return _by_priority(classes_of(scenario) or _one_each(known, scenario), priorities, known)
 
 
-def _classes(scenario: Scenario) -> tuple[TrafficClass, ...]:
+def classes_of(scenario: Scenario) -> tuple[TrafficClass, ...]:
     """The classes of the scenario; their deadline is slo.ttft unless they say otherwise."""
     common = _common_deadline(scenario)
     return tuple(

@@ -59,7 +59,8 @@ def lengthened(traffic: OpenTraffic | ClosedTraffic, by: Longer) -> OpenTraffic 
 
 def _timed(traffic: OpenTraffic, by: Longer) -> Iterator[TrafficChunk]:
     for chunk in traffic.chunks():
-        yield TrafficChunk(chunk.arrivals, *_columns(chunk, by), chunk.classes, chunk.prefixes)
+        prompts, outputs = _columns(chunk, by)
+        yield chunk._replace(prompt_tokens=prompts, output_tokens=outputs)
 
 
 def _columns(chunk: TrafficChunk | LengthChunk, by: Longer) -> tuple[list[int], list[int]]:

@@ -20,8 +20,9 @@ class TrafficChunk(NamedTuple):
     """Some consecutive requests as columns of equal length.
 
     Arrivals never decrease, neither inside a chunk nor from one to the next, and the first is not
-    negative. Both token counts are at least 1. ``classes`` is None where the traffic has none, and
-    ``prefixes`` where no prompt begins like another.
+    negative. Both token counts are at least 1. ``classes`` is None where the traffic has none,
+    ``prefixes`` where no prompt begins like another, ``sessions`` where it is not known which
+    requests belong to one conversation.
     """
 
     arrivals: list[float]
@@ -29,9 +30,10 @@ class TrafficChunk(NamedTuple):
     output_tokens: list[int]
     classes: list[TrafficClass] | None = None
     prefixes: list[Prefix] | None = None
+    sessions: list[int] | None = None
 
-    def rows(self) -> Iterator[tuple[float, int, int, TrafficClass, Prefix]]:
-        """The requests one by one: arrival, prompt and output tokens, class, prefix."""
+    def rows(self) -> Iterator[tuple[float, int, int, TrafficClass, Prefix, int]]:
+        """The requests one by one: arrival, prompt and output tokens, class, prefix, session."""
         size = len(self.arrivals)
         return zip(
             self.arrivals,
@@ -39,6 +41,7 @@ class TrafficChunk(NamedTuple):
             self.output_tokens,
             repeat(PLAIN, size) if self.classes is None else self.classes,
             repeat((), size) if self.prefixes is None else self.prefixes,
+            repeat(-1, size) if self.sessions is None else self.sessions,
             strict=True,
         )
 

@@ -265,7 +265,6 @@ as many points as an idle one."""
 
 
 @pytest.mark.skipif(not installed(), reason="PyTorch is not installed")
-@pytest.mark.slow
 def test_a_cpu_is_measured_fitted_and_used(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     readings = itertools.count()

@@ -634,7 +634,7 @@ def test_there_are_commands_in_the_readme() -> None:
 
 
 LONG = {"calibrate", "observe", "score", "validate-run", "find", "plan", "ablate", "diagnose"}
-LONG |= {"sensitivity", "export"}
+LONG |= {"sensitivity", "export", "serve"}
 
 
 @pytest.mark.parametrize("command", documented())

@@ -92,6 +92,8 @@ def test_describe_as_json_by_hand(tmp_path: Path) -> None:
         "prefix_block_tokens": None,
         "prefix_hits": None,
         "sessions": None,
+        "session_count": None,
+        "requests_per_session": None,
         "skipped": {},
     }
 

@@ -12,7 +12,8 @@ import sys
 from dataclasses import replace
 from typing import Literal
 
-from calibrate.observers.vllm_batches import Asked, record
+from calibrate.observers.batches import Asked
+from calibrate.observers.vllm_batches import record
 from calibrate.observers.vllm_engine import VllmSettings
 from tests.conformance.replay import replay, sorted_step
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from calibrate.observers.vllm_batches import Asked, VllmStep
+from calibrate.observers.batches import Asked, BatchRecording, BatchStep
 from calibrate.observers.vllm_engine import VllmSettings
 from sim.pools import make_replica_scheduler
 from sim.request import Request, TrafficClass
@@ -53,19 +53,19 @@ def tokens_of(plan: Plan, scheduler: Scheduler) -> dict[int, int]:
     }
 
 
-def replay(settings: VllmSettings, asked: Sequence[Asked]) -> list[VllmStep]:
+def replay(settings: VllmSettings, asked: Sequence[Asked]) -> list[BatchStep]:
     """The steps that our scheduler runs for what vLLM was ``asked``."""
     return play_steps(make_scheduler(settings), asked)
 
 
-def play_steps(scheduler: Scheduler, asked: Sequence[Asked]) -> list[VllmStep]:
+def play_steps(scheduler: Scheduler, asked: Sequence[Asked]) -> list[BatchStep]:
     """The steps that ``scheduler`` runs for what was ``asked`` of an engine."""
     requests = [
         Request(n, float(n), a.prompt, a.output, TrafficClass(0, "", a.priority, 0.0), a.prefix)
         for n, a in enumerate(asked)
     ]
     coming = list(zip(requests, asked, strict=True))
-    steps: list[VllmStep] = []
+    steps: list[BatchStep] = []
     outstanding = 0
     while coming or outstanding:
         while coming and (coming[0][1].before <= len(steps) or not outstanding):
@@ -84,12 +84,33 @@ def play_steps(scheduler: Scheduler, asked: Sequence[Asked]) -> list[VllmStep]:
         finished = scheduler.complete(plan, 1, float(len(steps) + 1))
         scheduler.check_integrity()
         outstanding -= len(finished)
-        steps.append(VllmStep(tokens, preempted, [request.id for request in finished]))
+        steps.append(BatchStep(tokens, preempted, [request.id for request in finished]))
     assert scheduler.schedule(math.inf) is None
     assert scheduler.kv.reserved == 0
     return steps
 
 
-def sorted_step(step: VllmStep) -> tuple[list[tuple[int, int]], list[int], list[int]]:
+def sorted_step(step: BatchStep) -> tuple[list[tuple[int, int]], list[int], list[int]]:
     """``step`` without the order of requests within it."""
     return sorted(step.tokens.items()), sorted(step.preempted), sorted(step.finished)
+
+
+def assert_same_steps(ours: Sequence[BatchStep], theirs: Sequence[BatchStep]) -> None:
+    """Step by step, whatever the order within one."""
+    for number, (mine, other) in enumerate(zip(ours, theirs, strict=False)):
+        assert sorted_step(mine) == sorted_step(other), f"step {number}"
+    assert len(ours) == len(theirs)
+
+
+def computed_in(recording: BatchRecording) -> dict[int, int]:
+    """The tokens computed of each request since it was last preempted, all of which finished: so
+    that an empty or broken recording is not taken for agreement."""
+    finished = [number for step in recording.steps for number in step.finished]
+    assert sorted(finished) == list(range(len(recording.requests)))
+    computed = dict.fromkeys(finished, 0)
+    for step in recording.steps:
+        for number in step.preempted:
+            computed[number] = 0
+        for number, tokens in step.tokens.items():
+            computed[number] += tokens
+    return computed

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from calibrate.observers.batches import Asked, BatchStep
 from calibrate.observers.sglang_engine import SglangSettings
-from calibrate.observers.vllm_batches import Asked, VllmStep
 from sim.pools import make_allocator, make_replica_scheduler
 from sim.scenario import load_scenario
 from sim.schedulers import Scheduler
@@ -53,6 +53,6 @@ def make_scheduler(settings: SglangSettings) -> Scheduler:
     return scheduler
 
 
-def replay_sglang(settings: SglangSettings, asked: Sequence[Asked]) -> list[VllmStep]:
+def replay_sglang(settings: SglangSettings, asked: Sequence[Asked]) -> list[BatchStep]:
     """The steps that our scheduler runs for what SGLang was ``asked``."""
     return play_steps(make_scheduler(settings), asked)

@@ -25,6 +25,7 @@ RECORDED = {"pairs"}
 
 MAKERS = {
     "sim.loop.fleet",  # a request arrives
+    "sim.serve.session",  # whether one that has not come yet could be served
     "calibrate.engine.arrivals",
     "calibrate.observers.transformers",  # the engine is warmed up before its run
     "calibrate.observers.vllm_engine",  # vLLM's own class
@@ -74,13 +75,16 @@ def test_what_is_looked_for_exists() -> None:
 
 
 def test_only_the_cost_model_asks_for_the_parts_of_a_pass() -> None:
-    """But for the import of timings of whole blocks, which takes off them what is no attention."""
-    assert found_in(ast.Attribute, INSIDE) == {"calibrate.importers.aiconfigurator.latent"}
+    """But for the import of timings of whole blocks, which takes off them what is no attention, and
+    for energy, which is that of each kernel."""
+    importer = "calibrate.importers.aiconfigurator.latent"
+    assert found_in(ast.Attribute, INSIDE) == {importer, "sim.metrics.energy"}
 
 
 def test_what_is_no_replica_asks_for_the_seconds_of_a_batch() -> None:
+    """But for the time that a preempted request takes to be computed again (``sim.tiers``)."""
     callers = {name for name in found_in(ast.Call, {"iteration"}) if name.startswith("sim.")}
-    assert callers == {"sim.iteration", "sim.loop.lockstep", "sim.loop.replica"}
+    assert callers == {"sim.iteration", "sim.loop.lockstep", "sim.loop.replica", "sim.tiers"}
 
 
 def test_recorded_plans_become_batches_in_one_place() -> None:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import sim
 from sim import catalog
 from sim.errors import InfeasibleError
+from sim.growth.leaps import Leaps
 from sim.metrics.gaps import Gaps
 from sim.results.result import Result
-from sim.scenario.pools import only
 
 BASE = {
     "model": "llama-3.1-8b",
@@ -86,24 +86,27 @@ def check_requests(result: Result) -> None:
 
 def check_plans(result: Result) -> None:
     """A replica runs one iteration at a time, within its seats, its token budget and its memory."""
-    scheduler, plans = result.scenario.scheduler, tables(result)[1]
-    kv = result.summary["infersim"]["kv_cache"]
-    usable = only(result.record.pools).capacity.usable_blocks * kv["block_size"]
+    plans = tables(result)[1]
     assert (plans.end_s > plans.start_s).all()
     assert (plans.iterations >= 1).all()
-    for replica in range(result.scenario.fleet[0].replicas):
-        mine = plans.replica == replica
-        order = np.argsort(plans.start_s[mine])
-        assert (plans.start_s[mine][order][1:] >= plans.end_s[mine][order][:-1]).all()
     sequences = plans.decode_seqs + plans.prefill_seqs
     assert (sequences > 0).all()
     assert (sequences <= plans.running).all()
-    assert (plans.running <= scheduler.max_num_seqs).all()
     assert (plans.kv_used_tokens <= plans.kv_reserved_tokens).all()
-    assert (plans.kv_reserved_tokens <= usable).all()
-    if scheduler.batching == "continuous" and scheduler.chunked_prefill:
-        tokens = plans.decode_seqs + plans.prefill_tokens
-        assert (tokens <= scheduler.max_num_batched_tokens).all()
+    for pool in result.record.pools:
+        scheduler, mine = pool.settings.scheduler, np.isin(plans.replica, pool.settings.numbers)
+        for replica in pool.settings.engines:
+            own = plans.replica == replica
+            order = np.argsort(plans.start_s[own])
+            assert (plans.start_s[own][order][1:] >= plans.end_s[own][order][:-1]).all()
+        assert (plans.running[mine] <= scheduler.max_num_seqs).all()
+        usable = pool.capacity.usable_blocks * pool.capacity.block_size
+        assert (plans.kv_reserved_tokens[mine] <= usable).all()
+        if scheduler.batching == "continuous" and scheduler.chunked_prefill:
+            drafts = pool.deployment.speculation
+            slots = 1 if drafts is None else drafts.slots
+            tokens = slots * plans.decode_seqs + plans.prefill_tokens
+            assert (tokens[mine] <= scheduler.max_num_batched_tokens).all()
 
 
 def check_totals(result: Result) -> None:
@@ -112,7 +115,7 @@ def check_totals(result: Result) -> None:
     own = summary["infersim"]
     json.dumps(summary, allow_nan=False)
     generated, started = rows.generated_tokens.sum(), (rows.generated_tokens > 0).sum()
-    decoded = (plans.decode_seqs * plans.iterations).sum()
+    decoded = Leaps.saved(result.timeseries).tokens().sum()
     # a prefill brings one token; a preempted request is prefilled again
     assert decoded + started + own["resumptions"] == generated
     assert own["resumptions"] <= own["preemptions"]
@@ -130,12 +133,15 @@ def check_totals(result: Result) -> None:
 
 
 def check_gaps(result: Result) -> None:
-    """Gaps between tokens: one per token after the first, and they add up to the time they span."""
+    """Gaps between deliveries: one per token after the first, less where several come at once, and
+    they add up to the time they span."""
     rows, record = tables(result)[0], result.record
+    leaps = Leaps.recorded(record.plans)
+    together = leaps.tokens().sum() - (leaps.sequences * leaps.times).sum()
     seconds, weights = Gaps.recorded(record.plans, record.gaps).written_out()
     assert (seconds >= 0).all()
     assert (weights >= 0).all()
-    assert weights.sum() == np.maximum(rows.generated_tokens - 1, 0).sum()
+    assert weights.sum() == np.maximum(rows.generated_tokens - 1, 0).sum() - together
     if not (rows.status == "unfinished").any():
         spanned = np.nansum(rows.finish_s - rows.first_token_s)
         assert np.dot(seconds, weights) == pytest.approx(spanned, rel=1e-9, abs=1e-12)

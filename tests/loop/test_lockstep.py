@@ -9,7 +9,7 @@ import pytest
 
 import sim
 from sim.errors import UsageError
-from sim.loop.lockstep import longest, score
+from sim.loop.lockstep import longest
 from sim.memory import PagedAllocator
 from sim.schedulers import Limits, Scheduler, make_scheduler
 from tests.feature_pairs import BASE, FEATURES
@@ -155,27 +155,6 @@ def check_lengths(steps: Played, timer: Meeting) -> None:
         assert together["end"][0] - start == pytest.approx(max(alone))
         overtaken.add(int(together["replica"][np.argmax(alone)]))
     assert len(overtaken) > 1
-
-
-class Told:
-    """A rank as its score sees it."""
-
-    def __init__(self, outstanding: int, queued: int, kv_used: float) -> None:
-        self.outstanding, self.queued, self.kv_used = outstanding, queued, kv_used
-
-
-@pytest.mark.parametrize(
-    ("rank", "expected"),
-    [
-        (Told(7, 0, 0.99), 7.0),
-        (Told(7, 3, 0.4), 7.0),
-        (Told(7, 3, 0.75), 7 + 6 * 3 * 0.25),
-        (Told(7, 3, 1.0), 7 + 6 * 3 * 0.5),
-    ],
-)
-def test_score_of_a_rank(rank: Told, expected: float) -> None:
-    """vLLM's: requests, and 6 x those waiting x what of the cache is taken beyond a half."""
-    assert score(rank) == expected  # type: ignore[arg-type]
 
 
 def test_ranks_that_are_alike_take_turns() -> None:

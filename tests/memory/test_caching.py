@@ -138,7 +138,21 @@ def test_a_run_says_what_was_found_and_computes_the_rest() -> None:
     fixed = {"workload.prompt_tokens": {"kind": "fixed", "value": 100}}
     told = run(**fixed, **{"workload.arrivals": {"kind": "constant", "rate": 1}})
     own = told.summary["infersim"]["prefix_cache"]
-    assert own == {"queries": 2000, "hits": 19 * 64, "hit_rate": 19 * 64 / 2000}
+    assert own == {
+        "queries": 2000,
+        "hits": 19 * 64,
+        "hit_rate": 19 * 64 / 2000,
+        "evicted": 0,
+        "first_seen": 64,
+        "warmup": {"requests": 0, "hit_rate": None, "evicted": None, "first_seen": None},
+        "after": {
+            "requests": 20,
+            "hit_rate": 19 * 64 / 2000,
+            "evicted": 0.0,
+            "first_seen": 64 / 2000,
+        },
+        "steady": True,
+    }
     assert told.record.plans["prefill_tokens"].sum() == 2000 - 19 * 64
     assert (
         "prefix_cache"

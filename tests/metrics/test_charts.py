@@ -117,7 +117,7 @@ def test_the_file_has_what_the_result_has(result: Result, tmp_path: Path) -> Non
 def test_nothing_was_run(tmp_path: Path) -> None:
     scenario = sim.load_scenario(SCENARIO).override({"max_model_len": 40})
     result = sim.simulate(scenario)
-    assert result.charts == {"itl": None, "roofline": None}
+    assert result.charts == {"itl": None, "roofline": None, "power": None}
     assert result.summary["infersim"]["operators"] == {}
     limits = result.summary["infersim"]["verdict"]["limits"]
     assert limits["ttft"]["attainment"] == limits["ttft"]["low"] == 0.0

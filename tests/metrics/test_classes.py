@@ -44,7 +44,7 @@ def scenario(workload: dict[str, Any], **more: Any) -> Scenario:
 def classes_of(traffic: OpenTraffic | ClosedTraffic) -> list[str]:
     chunks = traffic.chunks() if isinstance(traffic, OpenTraffic) else traffic.lengths()
     rows = chain.from_iterable(chunk.rows() for chunk in chunks)
-    return [row[-2].name for row in rows]  # the last is its prefix
+    return [each.name for row in rows for each in row if isinstance(each, TrafficClass)]
 
 
 @pytest.fixture
@@ -70,9 +70,17 @@ def test_classes_leave_arrivals_and_lengths_as_they_are(arrivals: dict[str, Any]
 
     plain, two = rows(), rows(SOON, LATER)
     most = rows({**SOON, "share": 0.5}, {**LATER, "share": 0.5})
-    assert [row[:-2] for row in plain] == [row[:-2] for row in two] == [row[:-2] for row in most]
-    assert {row[-2] for row in plain} == {PLAIN}
-    before, after = ([row[-2].name == "soon" for row in drawn] for drawn in (two, most))
+    bare = [
+        [tuple(each for each in row if not isinstance(each, TrafficClass)) for row in found]
+        for found in (plain, two, most)
+    ]
+    assert bare[0] == bare[1] == bare[2]
+    drawn = [
+        [each for row in found for each in row if isinstance(each, TrafficClass)]
+        for found in (plain, two, most)
+    ]
+    assert set(drawn[0]) == {PLAIN}
+    before, after = ([each.name == "soon" for each in found] for found in drawn[1:])
     assert np.mean(before) == pytest.approx(0.25, abs=0.02)
     assert all(still for was, still in zip(before, after, strict=True) if was)
 

@@ -92,9 +92,9 @@ def test_a_power_limit_is_told_and_lowers_the_energy() -> None:
     assert notes(run("a100-sxm-80gb", 1, power_limit="400W")) == []
 
     def watts(result: Result) -> float:
-        energy = result.summary["infersim"]["energy"]["joules_per_output_token"]
-        return float(energy * result.summary["output_throughput"])
+        return float(result.summary["infersim"]["energy"]["mean_watts_per_gpu"])
 
-    assert watts(own) == pytest.approx(400, rel=1e-3)  # busy from the first token to the last
-    assert watts(slower) == pytest.approx(300, rel=1e-3)
+    assert watts(slower) < 300 < watts(own) < 400  # memory and links are not always at the limit
+    peaks = [each.summary["infersim"]["energy"]["peak_watts_per_gpu"] for each in (own, slower)]
+    assert peaks[1] <= 300 < peaks[0] <= 400
     assert own.summary["duration"] < slower.summary["duration"] < own.summary["duration"] / 0.75

@@ -72,6 +72,7 @@ def made_up(utilisation: float, error: float, requests: int, present: float = 0.
         rate=10.0,
         offered=10.0,
         utilisation=utilisation,
+        by_pool=(utilisation,),
         error=error,
         late=utilisation,
         batch=256.0,
@@ -104,7 +105,7 @@ def test_terminal_and_page_do_not_call_it_met() -> None:
     said = "More seems to arrive than full batches serve, so a longer run would miss it"
     assert "SLO too close to call: so far met, 99." in told
     assert said in told
-    assert page.headline == "Too short to tell, latency limits too close to call"
+    assert page.headline == "Too short to tell, SLO too close to call"
     (answer,) = (answer for answer in page.answers if answer.key == "slo")
     assert answer.short.startswith("Too close to call: ")
     assert answer.tone == "warn"
@@ -217,6 +218,24 @@ def test_headroom_up_to_the_capacity_is_not_what_the_slo_needs() -> None:
     assert verdict["slo_met"] is False
     told = headroom_text(verdict)
     assert told == "None that is sure: the SLO is too close to call."
+
+
+def test_an_slo_that_both_ends_of_the_band_miss_is_missed() -> None:
+    base = simulate(chat(25.0, 2000)).summary
+    verdict = base["infersim"]["verdict"]
+    assert (verdict["slo_met"], verdict["slo_state"]) == (False, "too close to call")
+    for faster, state in (("missed", "missed"), ("too close to call", "too close to call")):
+        result = simulate(chat(25.0, 2000))
+        ends = {
+            name: {"verdict": {**verdict, "slo_met": False, "slo_state": told}}
+            for name, told in (("slower", "missed"), ("faster", faster))
+        }
+        result.add_ends({**ends, "decided": True, "text": ""})
+        judged = verdict_of(result)
+        assert judged["slo_state"] == state
+        assert slo_text(judged).startswith(f"SLO {state}")
+        assert (judged["slo_headroom"] == 0.0) == (state == "missed")
+        assert (judged["requests_to_decide"] is None) == (state == "missed")
 
 
 def test_an_slo_that_the_band_leaves_open_says_so_and_that_requests_do_not_narrow_it() -> None:

@@ -1,7 +1,4 @@
-"""A run on several pools: its metrics are those of the same replicas in one pool.
-
-No scenario may have several pools yet, so two are made of a prepared one.
-"""
+"""A run on several pools: its metrics are those of the same replicas in one pool."""
 
 from dataclasses import replace
 from functools import cache
@@ -11,15 +8,17 @@ import numpy as np
 import pytest
 
 from sim import catalog
+from sim.errors import UsageError
 from sim.loop.clock import Stop
 from sim.loop.recorder import REJECTED
 from sim.metrics.confidence import provenance
+from sim.metrics.energy import pool_energy
 from sim.metrics.pools import combined, mean, total
 from sim.metrics.run_record import RunRecord
 from sim.pools import PreparedPool
 from sim.results.result import Result
 from sim.scenario import Scenario, load_scenario
-from sim.simulation import Setup, play, prepare
+from sim.simulation import Setup, play, prepare, simulate
 from sim.workload import build
 
 SCENARIO: dict[str, Any] = {
@@ -96,7 +95,13 @@ def test_the_parts_are_the_whole() -> None:
 def test_metrics_of_all_pools_are_those_of_the_run(name: str) -> None:
     """What the traffic asks of the capacity differs a little: how much slower than full batches a
     replica was is found from the plans of its own pool."""
-    one, two = (flat(getattr(Result(record), name)) for record in records())
+    documents = [getattr(Result(record), name) for record in records()]
+    if name == "summary":
+        assert len(documents[1]["infersim"].pop("pools")) == 2
+        for document in documents:
+            del document["infersim"]["routing"]  # counts over the mean of a pool
+        assert len(documents[1]["infersim"]["verdict"].pop("by_pool")) == 2
+    one, two = map(flat, documents)
     assert one.keys() == two.keys()
     own = ("verdict.utilisation", "verdict.headroom")
     for key, value in one.items():
@@ -137,11 +142,13 @@ class TestDifferentPools:
         assert None not in prices
         h100, a100 = prices
         assert own["cost"]["usd"] == pytest.approx((h100 + 2 * a100) * record.duration / 3600)
-        busy = [each.attribution.seconds for each in record.parts]
-        powers = [each.pool.deployment.gpu.power for each in record.parts]
-        joules = busy[0] * powers[0] + busy[1] * powers[1]
+        pools = [pool_energy(each) for each in record.parts]
+        joules = sum(each.busy + each.idle for each in pools)
         outputs = int(record.requests["generated"][record.completed].sum())
         assert own["energy"]["joules_per_output_token"] == pytest.approx(joules / outputs)
+        assert own["energy"]["peak_watts_per_gpu"] == max(each.most for each in pools)
+        idle = [0.17 * 400 * (each.span - each.durations.sum()) for each in record.parts[1:]]
+        assert pools[1].idle == pytest.approx(idle[0])
 
     def test_utilisation_is_of_what_all_gpus_could_do(self) -> None:
         record = self.record()
@@ -168,3 +175,67 @@ def test_one_pool_is_not_rounded() -> None:
     assert total([whole.attribution]) == whole.attribution
     assert mean([0.1], [7]) == 0.1
     assert combined([{"a": 1, "b": 2}, {"a": 1, "b": 3}]) == {"a": 1, "b": None}
+
+
+POOLS: dict[str, Any] = {
+    **SCENARIO,
+    "fleet": [
+        {"name": "fast", "gpu": "h100-sxm"},
+        {
+            "name": "slow",
+            "gpu": "l40s",
+            "replicas": 2,
+            "engine": "sglang",
+            "scheduler": {"max_num_seqs": 8},
+            "kv_cache": {"num_gpu_blocks": 300},
+        },
+    ],
+    "max_model_len": 4500,
+    "run": {"requests": 300},
+}
+
+
+class TestByPool:
+    """A scenario of two pools, and what its summary says of each."""
+
+    @staticmethod
+    @cache
+    def result() -> Result:
+        return simulate(POOLS)
+
+    def test_a_pool_has_its_own_settings_and_the_scenarios_for_the_rest(self) -> None:
+        fast, slow = prepare(load_scenario(POOLS)).pools
+        assert (fast.limits.max_num_seqs, slow.limits.max_num_seqs) == (24, 8)
+        assert (fast.capacity.num_gpu_blocks, slow.capacity.num_gpu_blocks) == (500, 300)
+        assert (fast.settings.scheduler.rule, slow.settings.scheduler.rule) == ("vllm", "sglang")
+        assert fast.limits.max_model_len == slow.limits.max_model_len == 4500
+
+    def test_the_pools_add_up_to_the_run(self) -> None:
+        summary = self.result().summary
+        fast, slow = summary["infersim"]["pools"]
+        assert fast["completed"] + slow["completed"] == summary["completed"] > 0
+        assert fast["share"] + slow["share"] == pytest.approx(1)
+        for key in ("output_throughput", "request_throughput"):
+            assert fast[key] + slow[key] == pytest.approx(summary[key])
+        assert fast["usd"] + slow["usd"] == pytest.approx(summary["infersim"]["cost"]["usd"])
+        assert summary["infersim"]["preemptions"] == fast["preemptions"] + slow["preemptions"]
+
+    def test_the_verdict_names_the_pool_that_limits(self) -> None:
+        """The fleet's utilisation lies between those of its pools, and is their mean by what each
+        could serve."""
+        verdict = self.result().summary["infersim"]["verdict"]
+        fast, slow = verdict["by_pool"]
+        assert fast < verdict["utilisation"] < slow
+        assert "Pool slow limits" in verdict["text"]
+
+    def test_leaps_change_nothing(self) -> None:
+        steps = simulate(POOLS, leap=False)
+        assert steps.record.requests.tobytes() == self.result().record.requests.tobytes()
+
+    def test_a_scenario_of_its_resolved_values_is_equal(self) -> None:
+        scenario = load_scenario(POOLS)
+        assert load_scenario(scenario.resolved()) == scenario
+
+    def test_what_lays_out_one_pool_refuses_two(self) -> None:
+        with pytest.raises(UsageError, match="expected one pool, got 2"):
+            _ = load_scenario(POOLS).only_pool

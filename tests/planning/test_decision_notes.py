@@ -30,8 +30,8 @@ from sim.planning.fleet.choose import FleetQuestion, choose
 from sim.planning.fleet.constraints import Constraints
 from sim.planning.fleet.layouts import layouts
 from sim.planning.fleet.plan_document import document as plan_document
-from sim.planning.load.find import document as find_document
 from sim.planning.load.find import find
+from sim.planning.load.find_document import document as find_document
 from sim.planning.load.loads import further_notes
 from sim.planning.points.executors import local
 from sim.planning.points.footnote_words import footnotes, notes_of

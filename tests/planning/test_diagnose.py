@@ -20,7 +20,7 @@ import sim
 from reports.pages.planning.diagnose import render_diagnosis
 from sim.cli import app
 from sim.ends import run_ends
-from sim.errors import InfeasibleError, UsageError
+from sim.errors import InfeasibleError
 from sim.metrics.long_enough import UNFINISHED
 from sim.planning.causes.counterfactuals import EFFORTS, PROBE, SPECULATION, counterfactuals
 from sim.planning.causes.diagnose import Diagnosis, diagnose
@@ -132,14 +132,14 @@ def test_seats_and_replicas_help_where_seats_are_short() -> None:
     assert first == "more-seats"  # a flag goes before twice the GPUs
 
 
-def test_what_cannot_be_simulated_is_named_and_not_pretended() -> None:
+def test_drafts_are_tried_and_leave_out_what_goes_without_them() -> None:
     told = document(found(small(run__requests=20)))
-    tried = {trial["name"] for trial in told["trials"]}
-    (line,) = told["not_tried"]
-    assert line in told["notes"]
-    assert ("speculation" in tried) != ("speculation" in line)
-    with pytest.raises(UsageError, match="not supported yet"):
-        small(speculative=dict(SPECULATION))
+    assert told["not_tried"] == []
+    assert "speculation" in {trial["name"] for trial in told["trials"]}
+    drafted = small(run__requests=20, speculative=dict(SPECULATION))
+    tried = {trial["name"] for trial in document(found(drafted))["trials"]}
+    assert "more-seats" in tried
+    assert not tried & {"speculation", "chunks", "threshold"}  # settings that drafts rule out
 
 
 def test_no_figure_drowns_out_the_others() -> None:

@@ -21,7 +21,8 @@ from sim.metrics.promises import slo_promises
 from sim.planning.fleet.choose import FleetQuestion, choose
 from sim.planning.fleet.constraints import read_constraints
 from sim.planning.fleet.layouts import layouts
-from sim.planning.load.find import TOLERANCE, Finder, FoundLoad, document, find
+from sim.planning.load.find import TOLERANCE, Ends, Finder, FoundLoad, find
+from sim.planning.load.find_document import document
 from sim.planning.load.loads import axis_of, traffic_of
 from sim.planning.load.search import knee
 from sim.planning.load.sentences import own_load, sureness
@@ -70,7 +71,6 @@ def highest(share: float, wait: float, each: float) -> float:
     return float(rates[np.flatnonzero(chances >= share)[-1]])
 
 
-@pytest.mark.slow
 def test_the_highest_rate_of_one_server_is_the_analytic_one() -> None:
     each, first = service()
     share, wait = 0.9, 2.0 * each
@@ -111,7 +111,6 @@ def found_steep() -> tuple[FoundLoad, tuple[float, ...]]:
     return find(steep(), "rate", tell=lambda probe: told.append(probe.load)), tuple(told)
 
 
-@pytest.mark.slow
 def test_the_rate_is_that_of_a_fine_grid() -> None:
     scenario, (found, _) = steep(), found_steep()
     (promise,) = slo_promises(scenario)
@@ -146,6 +145,23 @@ def test_the_answer_says_how_it_was_found() -> None:
     json.dumps(written, allow_nan=False)
 
 
+def test_one_word_says_how_sure_a_load_is() -> None:
+    told = document(found_steep()[0])
+    said, slower = told["trust"], told["ends"]["slower"]
+    assert (said["highest"], said["own"]) == ("a guess", "sure")
+    assert said["sure_up_to"] == min(slower, told["sure_up_to"])
+    assert said["sure_up_to"] <= said["likely_up_to"] <= told["load"]
+    text = f"a load up to {said['sure_up_to']:.3g} requests/s is sure to hold"
+    assert text in " ".join(told["sentences"])
+
+
+def test_half_a_band_moves_the_load_by_the_same_power_of_the_speed() -> None:
+    ends = Ends(error=0.21, slower=81.0, faster=144.0)
+    assert ends.within(100.0, 0.21) == pytest.approx((81.0, 144.0))
+    assert ends.within(100.0, 0.1) == pytest.approx((90.0, 120.0))  # 1.1 twice is 1.21
+    assert Ends(0.21, None, None).within(100.0, 0.1) == (math.inf, math.inf)
+
+
 def test_a_load_is_simulated_until_it_is_decided() -> None:
     found = found_steep()[0]
     assert found.fails is not None
@@ -177,7 +193,6 @@ def test_the_highest_concurrency_is_whole_and_next_to_one_that_fails() -> None:
     assert document(found)["unit"] == "users"
 
 
-@pytest.mark.slow
 def test_the_opening_of_a_closed_loop_does_not_count() -> None:
     closed = {"kind": "closed", "concurrency": 4}
     asked = small(workload__arrivals=closed, slo={"ttft": "100ms", "attainment": 0.95})

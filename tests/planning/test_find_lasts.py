@@ -6,7 +6,8 @@ import pytest
 
 from sim import simulate
 from sim.metrics.promises import look, slo_promises
-from sim.planning.load.find import CURVE, TOLERANCE, Finder, document, find
+from sim.planning.load.find import CURVE, TOLERANCE, Finder, find
+from sim.planning.load.find_document import document
 from sim.planning.load.search import search
 from sim.planning.load.sentences import sureness
 from sim.planning.load.settled import settle
@@ -28,7 +29,6 @@ def share_of_many(scenario: Scenario, load: float) -> float:
     return float(look(simulate(scenario.override(many)).record, promise).kept.mean())
 
 
-@pytest.mark.slow
 def test_a_long_run_agrees_with_what_short_ones_said() -> None:
     scenario = short()
     told = document(found_steep()[0])
@@ -41,7 +41,6 @@ def test_a_long_run_agrees_with_what_short_ones_said() -> None:
     assert told["sure_up_to"] <= told["load"] < lengths["first_load"]
 
 
-@pytest.mark.slow
 def test_the_interval_contains_the_analytic_rate() -> None:
     each, first = service()
     share, wait = 0.9, 2.0 * each
@@ -103,6 +102,9 @@ def test_a_rate_that_is_called_stable_claims_no_confidence() -> None:
     assert "confidence" not in text
     assert "no doubt" not in text
     assert "The mean load of the runs decides; chance in it is not bounded." in text
+    assert not told["sure"]
+    assert told["trust"]["highest"] == "a guess"
+    assert told["trust"]["sure_up_to"] == pytest.approx(0.8 * told["load"])
 
 
 def test_a_closed_loop_is_tried_in_longer_runs_too() -> None:

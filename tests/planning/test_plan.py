@@ -192,7 +192,8 @@ def test_the_replicas_at_both_ends_are_those_that_hold_there() -> None:
 def fleet_of(name: str, *, replicas: int, price: float) -> Any:
     """A fleet that was confirmed."""
     sized = Sized(Candidate(name, 1, None), price, replicas, 0.0, None, None)  # type: ignore[arg-type]
-    return Confirmed(sized, None, None, None)  # type: ignore[arg-type]
+    held = SimpleNamespace(sure=True)
+    return Confirmed(sized, held, None, None)  # type: ignore[arg-type]
 
 
 def test_a_rank_is_sure_unless_errors_against_each_other_could_turn_it() -> None:

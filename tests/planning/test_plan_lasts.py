@@ -3,7 +3,6 @@
 from functools import cache
 from typing import Any
 
-import pytest
 from rich.console import Console
 
 from reports.pages.planning.plan import render_plan
@@ -51,7 +50,6 @@ def share_of_many(settings: dict[str, Any]) -> float:
     return float(look(run.record, promise).kept.mean())
 
 
-@pytest.mark.slow
 def test_a_long_run_agrees_with_every_fleet_that_is_listed() -> None:
     fleets = document(planned(1.0))["fleets"]
     assert len(fleets) == 2

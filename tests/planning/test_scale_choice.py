@@ -18,7 +18,8 @@ from sim.cli import app
 from sim.errors import UsageError
 from sim.planning.causes.ablate import saturated
 from sim.planning.causes.uncertain import uncertain
-from sim.planning.load.find import document, find
+from sim.planning.load.find import find
+from sim.planning.load.find_document import document
 from sim.planning.load.loads import SCALING, LoadAxis, axis_of, traffic_of
 from sim.scenario import Scenario
 from tests.planning_fixtures import small

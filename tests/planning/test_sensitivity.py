@@ -36,6 +36,8 @@ def test_a_verdict_with_room_stands() -> None:
     assert found["flips"] == []
     assert "no input alone flips it" in found["answer"]
     assert found["together"]["holds"] is True
+    assert found["trust"] == "sure"
+    assert found["answer"].endswith(" That is sure.")
     swings = [entry["width"] for entry in found["inputs"]]
     assert swings == sorted(swings, reverse=True)
 
@@ -57,6 +59,7 @@ def test_a_verdict_on_the_edge_names_what_flips_it() -> None:
     assert inputs(found)["kernel_time"]["low"]["holds"] is True
     assert inputs(found)["kv_blocks"]["flips"] is False
     assert "but it flips with" in found["answer"]
+    assert found["trust"] == "a guess"
     assert "kernel times x 1." in found["answer"]
     assert found["together"]["holds"] is False
 
@@ -99,6 +102,7 @@ def test_without_an_slo_the_question_is_whether_the_traffic_is_held() -> None:
     assert found["holds"] is False
     offline = told(small(slo={}, workload__arrivals={"kind": "burst"}, run__requests=20))
     assert offline["holds"] is None
+    assert offline["trust"] is None
     assert "no verdict to flip" in offline["answer"]
 
 

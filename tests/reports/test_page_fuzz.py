@@ -152,6 +152,8 @@ def broken(kind: str) -> dict[str, dict[str, Any]]:
         "ablate": _broken_ablation,
         "diagnose": _broken_diagnosis,
         "sensitivity": _broken_sensitivity,
+        "claims": _broken_claims,
+        "trust": _broken_scores,
     }[first](made)
     return made
 
@@ -252,6 +254,20 @@ def _broken_sensitivity(made: dict[str, dict[str, Any]]) -> None:
     made["no SLO"]["verdict"]["attainment"] = None
     for entry in made["same"]["inputs"]:
         entry["low"] = entry["high"]
+
+
+def _broken_claims(made: dict[str, dict[str, Any]]) -> None:
+    made["one"].update(claims=made["one"]["claims"][:1], unexpected=[])
+    made["failed"].update(claims=[], unexpected=[])
+    for entry in made["no SLO"]["claims"]:
+        for variant in entry["variants"]:
+            variant["figures"] = dict.fromkeys(variant["figures"])
+
+
+def _broken_scores(made: dict[str, dict[str, Any]]) -> None:
+    made["one"]["rows"] = made["one"]["rows"][:1]
+    for row in made["failed"]["rows"]:
+        row.update(predicted=None, band50=None, band90=None)
 
 
 @pytest.mark.parametrize("kind", DECISIONS)

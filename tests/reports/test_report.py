@@ -123,7 +123,8 @@ def hostile_run() -> SavedRun:
 
 
 FIGURES = (
-    *("attainment", "cdf-ttft", "cdf-tpot", "cdf-itl", "cdf-e2el", "cdf-queue"),
+    *("attainment", "course-ttft", "course-tpot"),
+    *("cdf-ttft", "cdf-tpot", "cdf-itl", "cdf-e2el", "cdf-queue", "ttft-by-prompt"),
     *("parts-ttft", "parts-e2el", "timeline", "slots", "gpu-memory", "kv-map"),
     *("operators", "roofline", "prompts", "outputs", "gaps"),
 )
@@ -248,9 +249,9 @@ def test_hostile_names_are_shown_and_not_run() -> None:
     assert set(reader.json) == {"dark-twins", *(s for s in reader.ids() if s.startswith("spec-"))}
 
 
-@pytest.mark.parametrize(("count", "figures"), [(1, 16), (2, 17)])
+@pytest.mark.parametrize(("count", "figures"), [(1, 17), (2, 18)])
 def test_tiny_runs(count: int, figures: int) -> None:
-    """With one request there is no time between arrivals."""
+    """With one request there is no time between arrivals; neither has a course."""
     html = render(make_run(count))
     reader = Reader(html)
     assert "nan" not in reader.text.lower().split()
@@ -299,7 +300,7 @@ def test_a_run_without_limits() -> None:
         "limits": {},
     }
     html = render(run)
-    assert "No limits were set." in html
+    assert "There is no SLO." in html
     assert " limit 500 ms " not in html
 
 
@@ -309,7 +310,7 @@ def test_columns_full_of_nan_are_left_out() -> None:
     run.requests["e2el_s"] = math.nan
     html = render(run)
     assert "No completed request has a E2EL" in html
-    missing = {"cdf-e2el", "parts-e2el"}
+    missing = {"cdf-e2el", "parts-e2el", "course-ttft", "course-tpot"}  # 50 are too few for those
     assert {name for name in FIGURES if f'data-spec="spec-{name}"' not in html} == missing
 
 
@@ -392,7 +393,7 @@ def test_the_headline_is_as_bad_as_the_worst_answer(
 def test_the_headline_is_not_said_twice() -> None:
     run = make_run(50)
     answer = verdict(run.summary)
-    assert answer.headline == "Stable, latency limits met"
+    assert answer.headline == "Stable, SLO met"
     assert answer.text.startswith("The queue does not grow")
 
 
@@ -629,6 +630,16 @@ def test_figures_of_nothing_say_so() -> None:
     assert "No completed request" in str(latency_cdf.figure(run.requests, "ttft").layout)
     drawn = timeline.figure(run.timeseries, run.requests, kv_tokens=None)
     assert "No iteration" in str(drawn.layout)
+
+
+def test_the_timeline_has_the_power_where_it_is_known() -> None:
+    run = make_run(400)
+    power = {"edges": [0.0, 1.0, 2.0], "watts": [300.0, 650.0]}
+    plain = timeline.figure(run.timeseries, run.requests, kv_tokens=None)
+    drawn = timeline.figure(run.timeseries, run.requests, kv_tokens=None, power=power)
+    assert len(drawn.data) == len(plain.data) + 1
+    assert drawn.data[-1].y.tolist() == [300, 650, 650]
+    assert "W per GPU" in str(drawn.layout)
 
 
 def test_the_timeline_is_thinned_and_names_its_axes() -> None:

@@ -132,7 +132,7 @@ def test_attainment_is_that_of_the_requests_with_an_interval_around_it(run: Save
     assert found["TTFT"].share == pytest.approx((judged["ttft_s"] <= 0.15).mean())
     tpot = judged["tpot_s"].fillna(0.0) <= 0.012
     assert found["TPOT"].share == pytest.approx(tpot.mean())
-    assert found["all limits"].share == pytest.approx(judged["slo_met"].mean())
+    assert found["whole SLO"].share == pytest.approx(judged["slo_met"].mean())
     for each in found.values():
         assert each.low is not None
         assert each.high is not None
@@ -368,12 +368,14 @@ def test_tokens_of_an_iteration() -> None:
 
 
 def test_the_timeline_says_whether_anybody_was_preempted(run: SavedRun) -> None:
-    assert "preempted" not in moments.whole_run(run.summary, run.requests, run.timeseries).caption
+    assert (
+        "preempted" not in moments.whole_run(run.summary, run.requests, run.timeseries, {}).caption
+    )
     calm = run.timeseries.assign(preemptions=0)
-    told = moments.whole_run(run.summary, run.requests, calm).caption
+    told = moments.whole_run(run.summary, run.requests, calm, {}).caption
     assert "No preemptions." in told
     unknown = run.timeseries.assign(preemptions=np.nan)
-    told = moments.whole_run(run.summary, run.requests, unknown).caption
+    told = moments.whole_run(run.summary, run.requests, unknown, {}).caption
     assert "Preemptions were not recorded." in told
 
 

@@ -49,11 +49,10 @@ def test_a_missed_slo_is_not_read_the_other_way_round() -> None:
     free = page(None)
     missed = answers(page({"ttft": limit_at(free, "ttft", 0.5), "tpot": "1s", "attainment": 0.95}))
     assert (
-        plain(missed["slo"].short)
-        == "No: only 50 % of requests are within both limits (95 % wanted)."
+        plain(missed["slo"].short) == "No: only 50 % of requests are within the SLO (95 % wanted)."
     )
     assert (missed["slo"].tone, missed["head"].tone) == ("bad", "bad")
-    assert missed["head"].headline.endswith("latency limits missed")
+    assert missed["head"].headline.endswith("SLO missed")
     assert missed["headroom"].short == "None: the SLO is missed already."
 
 
@@ -62,7 +61,7 @@ def test_an_open_slo_is_amber_and_says_what_would_decide() -> None:
     assert few["slo"].tone == few["head"].tone == "warn"
     assert few["slo"].short.startswith("Too close to call: 100")
     assert "requests would decide." in few["slo"].detail
-    assert few["head"].headline.endswith("latency limits too close to call")
+    assert few["head"].headline.endswith("SLO too close to call")
 
 
 def test_tile_and_distribution_show_the_percentile_that_is_promised() -> None:
@@ -107,7 +106,7 @@ def test_nothing_is_said_of_limits_where_there_are_none() -> None:
     assert not any("within" in line for line in details)
     with_limits = page({"ttft": "1s"})
     details = [line for card in head.cards(with_limits.summary) for line in card.details]
-    assert any("within limits" in line for line in details)
+    assert any("within the SLO" in line for line in details)
 
 
 def test_rejected_requests_come_first_on_the_page() -> None:
@@ -188,5 +187,5 @@ def test_a_run_directory_of_an_older_version_is_judged_as_it_was() -> None:
     own["verdict"] = older
     del own["rejection"], own["ends"]
     found = answers(dataclasses.replace(run, summary={**run.summary, "infersim": own}))
-    assert plain(found["slo"].short) == "Yes: 100 % of requests are within the limit (90 % wanted)."
+    assert plain(found["slo"].short) == "Yes: 100 % of requests are within the SLO (90 % wanted)."
     assert found["headroom"].short.startswith("At most ")

@@ -233,13 +233,14 @@ def test_a_summary_worked_out_by_hand() -> None:
     parts = [tiny(1), tiny(2), tiny(4)]
     parts[0]["infersim"]["queue_ms"]["mean"] = None
     parts[1]["infersim"]["requests"]["rejected_reasons"] = {"too long": 6}
-    parts[2]["infersim"]["energy"] = {"joules_per_output_token": 3.0, "note": "A bound."}
+    drawn = {"joules_per_output_token": 3.0, "mean_watts_per_gpu": 400.0, "note": "A bound."}
+    parts[2]["infersim"]["energy"] = drawn
     combined = combine(parts)
     own = combined["infersim"]
     assert combined["completed"] == 12  # 11, 12, 14: 12 1/3
     assert own["queue_ms"]["mean"] == 3.0
     assert own["requests"]["rejected_reasons"] == {"too long": 2}
-    assert own["energy"] == {"joules_per_output_token": 3.0, "note": "A bound."}
+    assert own["energy"] == drawn
     assert own["cost"] is None
     assert own["error_band"]["throughput"] == 0.1
     assert own["repetitions"]["seeds"] == [1, 2, 4]

@@ -23,13 +23,18 @@ from sim.memory import PagedAllocator
 from sim.request import Request
 from sim.rng import stream
 from sim.routers import (
+    AFFINE,
     BLOCK,
     ROUTERS,
+    DataParallelScore,
+    LeastKv,
     LeastOutstanding,
     PowerOfTwo,
+    PrefixAffinity,
     Random,
     RoundRobin,
     Router,
+    SessionAffinity,
     Target,
     make_router,
     uniforms,
@@ -198,8 +203,11 @@ def test_the_traffic_is_the_same_whatever_the_router() -> None:
     for table in tables.values():
         assert table[columns].equals(tables["round-robin"][columns])
         assert sorted(set(table["replica"])) == [0, 1, 2, 3]
-    placements = {tuple(table["replica"]) for table in tables.values()}
-    assert len(placements) == len(ROUTERS)
+    placements = {name: tuple(table["replica"]) for name, table in tables.items()}
+    # prompts that share nothing and belong to no session go by the load
+    by_load = {placements.pop(name) for name in (*AFFINE, "least-outstanding")}
+    assert len(by_load) == 1
+    assert len({*placements.values(), *by_load}) == len(ROUTERS) - len(AFFINE)
     again = sim.simulate(scenario.override({"router": "power-of-two"})).requests
     assert again["replica"].equals(tables["power-of-two"]["replica"])
 
@@ -253,6 +261,10 @@ def test_finished_requests_are_outstanding_no_more() -> None:
         ("random", Random),
         ("least-outstanding", LeastOutstanding),
         ("power-of-two", PowerOfTwo),
+        ("least-kv", LeastKv),
+        ("session-affinity", SessionAffinity),
+        ("prefix-affinity", PrefixAffinity),
+        ("data-parallel-score", DataParallelScore),
     ],
 )
 def test_routers_are_found_by_name(name: str, kind: type[Router]) -> None:
@@ -266,7 +278,8 @@ def test_an_unknown_router_is_answered_with_what_there_is() -> None:
         make_router("round_robbin")
     assert str(caught.value) == (
         "unknown router 'round_robbin' (did you mean 'round-robin'?); "
-        "known: round-robin, random, least-outstanding, power-of-two, or package.module:Class"
+        "known: round-robin, random, least-outstanding, power-of-two, least-kv, session-affinity, "
+        "prefix-affinity, data-parallel-score, or package.module:Class"
     )
 
 

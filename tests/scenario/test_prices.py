@@ -147,9 +147,9 @@ class TestOfARun:
         from reports.pages.run.tables import costs
 
         titles = [row[0].text for row in costs(simulate(small(slo={})).summary).rows]
-        assert not any("within all limits" in title for title in titles)
+        assert not any("within the SLO" in title for title in titles)
         titles = [row[0].text for row in costs(simulate(small()).summary).rows]
-        assert any("within all limits" in title for title in titles)
+        assert any("within the SLO" in title for title in titles)
 
     def test_comparisons_use_the_same_name(self) -> None:
         titles = {figure.key: figure.title for figure in FIGURES}

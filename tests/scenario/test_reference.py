@@ -28,8 +28,23 @@ KEYS = keys()
 PLAIN = [
     key
     for key in KEYS
-    if key.default is not None and not key.kind and not key.path.startswith("workload")
+    if key.default is not None
+    and not key.kind
+    and not key.path.startswith(("workload", "speculative."))
 ]
+
+
+SCALED = BASE | {"fleet": {"gpu": "h100-sxm", "replicas": {"max": 8}}}
+APART = BASE | {
+    "fleet": [{"name": role, "role": role, "gpu": "h100-sxm"} for role in ("prefill", "decode")]
+}
+WITH: dict[str, tuple[dict[str, Any], str]] = {
+    "fleet.replicas.": (SCALED, "fleet.0.replicas.max=8"),
+    "fleet.scales.": (SCALED, "fleet.0.scales.max=8"),
+    "autoscaling.": (SCALED, "autoscaling.target=3"),
+    "transfer.": (APART, "transfer.min_prompt=null"),
+}
+"""Keys of a section that only some scenarios have: such a scenario, and one key of the section."""
 
 
 def explain(*arguments: str) -> Any:
@@ -58,8 +73,14 @@ def test_every_key_of_a_resolved_scenario_is_there() -> None:
 
 @pytest.mark.parametrize("key", PLAIN, ids=lambda key: key.path)
 def test_a_default_is_what_the_key_has_when_it_is_left_out(key: Key) -> None:
-    scenario = sim.load_scenario(BASE)
-    assert scenario.override([f"{key.path}={key.default}"]) == scenario
+    base, also = next((w for place, w in WITH.items() if key.path.startswith(place)), (BASE, None))
+    scenario = sim.load_scenario(base)
+    left_out = scenario if also is None else scenario.override([also])
+    stated = left_out.override([f"{key.path}={key.default}"])
+    if key.path.startswith(("fleet.scheduler.", "fleet.kv_cache.")):
+        assert stated.pools == left_out.pools  # a pool's own, the same as that of all
+    else:
+        assert stated == left_out
 
 
 @pytest.mark.parametrize("key", [key for key in KEYS if key.required], ids=lambda key: key.path)
@@ -86,17 +107,20 @@ def test_a_law_needs_what_is_called_required_and_no_more(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lengths.csv").write_text("num_prefill_tokens,num_decode_tokens\n10,20\n")
     path, kind = place
-    if kind == "lognormal":
+    if kind == "lognormal" and "cv" not in law:
         law = {**law, "p95": 2400}  # or cv: one of the two
     workload = dict(BASE["workload"])
     if path == "workload.lengths":
         workload = {"arrivals": workload["arrivals"]}
-    workload[path.removeprefix("workload.")] = law
+    section, name = workload, path.removeprefix("workload.")
+    if name.startswith("sessions."):
+        section, name = {"turns": {"kind": "fixed", "value": 2}}, name.removeprefix("sessions.")
+        workload["sessions"] = section
+    section[name] = law
     assert sim.load_scenario({**BASE, "workload": workload}).name == "scenario"
-    for name in set(law) - {"kind"}:
-        short = {other: value for other, value in law.items() if other != name}
-        workload[path.removeprefix("workload.")] = short
-        with pytest.raises(sim.errors.ScenarioError, match=name):
+    for needed in set(law) - {"kind"}:
+        section[name] = {other: value for other, value in law.items() if other != needed}
+        with pytest.raises(sim.errors.ScenarioError, match=needed):
             sim.load_scenario({**BASE, "workload": workload})
 
 
@@ -127,11 +151,12 @@ def test_one_part(name: str, first: str, absent: str) -> None:
     assert absent not in done.stdout
 
 
-def test_values_units_and_what_is_not_supported_are_said() -> None:
+def test_values_and_units_are_said() -> None:
     rate = explain("workload.arrivals.rate").stdout
     assert "Unit: per second" in rate
     assert "90/min" in rate
-    assert "recompute (others are not supported yet)" in explain("kv_cache.preemption").stdout
+    assert "0 (others are not supported yet)" in explain("kv_cache.swap_space").stdout
+    assert "recompute, swap, auto" in " ".join(explain("kv_cache.preemption").stdout.split())
     assert "kind: poisson, gamma, constant, burst, closed, ramp, diurnal" in " ".join(
         explain("workload.arrivals").stdout.split()
     )

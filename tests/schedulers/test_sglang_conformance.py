@@ -12,7 +12,7 @@ import pytest
 
 from calibrate.observers.sglang_batches import SglangRecording, record
 from sim.errors import UsageError
-from tests.conformance.replay import sorted_step
+from tests.conformance.replay import assert_same_steps, computed_in
 from tests.conformance.sglang_replay import replay_sglang
 from tests.places import ROOT
 
@@ -29,23 +29,14 @@ def load(path: Path) -> SglangRecording:
 def test_every_step_is_that_of_sglang(path: Path) -> None:
     recording = load(path)
     ours = replay_sglang(recording.settings, recording.requests)
-    for number, (mine, theirs) in enumerate(zip(ours, recording.steps, strict=False)):
-        assert sorted_step(mine) == sorted_step(theirs), f"step {number}"
-    assert len(ours) == len(recording.steps)
+    assert_same_steps(ours, recording.steps)
 
 
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
 def test_a_recording_is_of_everything_that_was_asked(path: Path) -> None:
-    """So that an empty or broken recording is not taken for agreement."""
     recording = load(path)
-    finished = [number for step in recording.steps for number in step.finished]
-    assert sorted(finished) == list(range(len(recording.requests)))
-    computed = dict.fromkeys(finished, 0)
+    computed = computed_in(recording)
     for step in recording.steps:
-        for number in step.preempted:
-            computed[number] = 0
-        for number, tokens in step.tokens.items():
-            computed[number] += tokens
         assert len(step.tokens) <= recording.settings.max_running_requests
     for number, asked in enumerate(recording.requests):
         assert computed[number] == asked.prompt + asked.output - 1

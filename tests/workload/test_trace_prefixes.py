@@ -13,7 +13,7 @@ import sim
 from sim.cli import app
 from sim.workload.traces import Trace, read_trace
 from sim.workload.traces.prefixes import reuse_note, reuse_share
-from sim.workload.traces.tools import describe, to_text
+from sim.workload.traces.tools import describe, to_text, write_trace
 from tests.places import DATA, SHARED
 from tests.planning_fixtures import small
 
@@ -171,3 +171,35 @@ def test_find_and_plan_say_it_too(tmp_path: Path) -> None:
 @pytest.mark.skipif(not MOONCAKE.exists(), reason=f"the trace is not at {MOONCAKE}")
 def test_the_real_conversations_repeat_37_percent() -> None:
     assert describe(MOONCAKE)["prefix_reuse"] == pytest.approx(0.3736, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("bailian-small.jsonl", [0, 1, 0]),  # by the turn that a turn names
+        ("aiperf-small.jsonl", [0, 1, 0]),
+        ("burstgpt-v2-small.csv", [0, -1]),
+        ("azure-small.csv", None),
+    ],
+)
+def test_requests_of_one_conversation_are_known(name: str, named: list[int] | None) -> None:
+    found = read_trace(DATA / name).session_ids
+    assert (None if found is None else found.tolist()[: len(named or [])]) == named
+
+
+def test_conversations_reach_the_router_and_the_results(tmp_path: Path) -> None:
+    """Copies that are overlaid are other people; written as plain CSV they are read again."""
+    path = DATA / "bailian-small.jsonl"
+    twice = read_trace(path, overlay=2)
+    assert twice.session_ids is not None
+    assert sorted(twice.session_ids.tolist()) == [0, 0, 1, 2, 2, 3]
+    plain = tmp_path / "plain.csv"
+    write_trace(read_trace(path), plain)
+    again = read_trace(plain).session_ids
+    assert again is not None
+    assert again.tolist() == [0, 1, 0]
+    workload = {"trace": {"path": str(plain)}}
+    result = sim.simulate({"model": "llama-3.2-1b", "fleet": {"gpu": "a10g"}, "workload": workload})
+    assert result.requests["session"].tolist() == [0, 1, 0]
+    assert result.requests["turn"].tolist() == [1, 1, 2]
+    assert result.summary["infersim"]["sessions"]["finished"] == 2

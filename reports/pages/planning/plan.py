@@ -157,6 +157,8 @@ def fleets(document: Mapping[str, Any]) -> PageTable:
         PageColumn(PER_OUTPUT_TOKENS, definition="cost"),
         PageColumn(PER_TOKENS, definition="cost"),
         PageColumn("J/token", definition="energy"),
+        PageColumn("kWh a month", definition="energy"),
+        PageColumn("kg CO2e a month", definition="co2e"),
         PageColumn("Breaks first", False, "binds"),
     )
     load = phrase(document["target"], "number", "requests/s")
@@ -181,6 +183,8 @@ def _fleet(fleet: Mapping[str, Any]) -> tuple[Cell, ...]:
         Cell(*show(fleet["usd_per_million_output_tokens"], "usd")),
         Cell(*show(fleet["usd_per_million_tokens"], "usd")),
         Cell(*show(fleet["joules_per_output_token"], "number")),
+        Cell(*show(fleet.get("kwh_per_month"), "number")),
+        Cell(*show(fleet.get("co2e_kg_per_month"), "number")),
         Cell(first, first),
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from sim.metrics.definitions import DEFINITIONS as OF_RUNS
 from sim.metrics.definitions import Definition
 
-_SHARED = ("ttft", "tpot", "attainment", "output_throughput", "cost", "energy")
+_SHARED = ("ttft", "tpot", "attainment", "output_throughput", "cost", "energy", "co2e")
 
 DEFINITIONS: Mapping[str, Definition] = {
     **{name: OF_RUNS[name] for name in _SHARED},
@@ -74,7 +74,7 @@ FIND = ("highest", "interval", "knee", "ttft", "tpot", "attainment", "output_thr
 PLAN = (
     *("rate_at_slo", "headroom", "binds", "error_band", "survives"),
     *("plan_cost", "price", "break_even"),
-    *("attainment", "ttft", "tpot", "cost", "energy"),
+    *("attainment", "ttft", "tpot", "cost", "energy", "co2e"),
 )
 
 

@@ -13,6 +13,7 @@ from reports.frame.asked import on_gpus, question
 from reports.frame.content import Headline, Plot, to_json
 from reports.frame.formats import MISSING, phrase, show
 from reports.frame.page import fill
+from reports.frame.run_directory import known
 from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.study import within
 from sim.metrics.definitions import DEFINITIONS as OF_RUNS
@@ -42,6 +43,7 @@ DEFINITIONS: Mapping[str, Definition] = {
         "over the number of GPUs). A point is on the front if no other one has more of both.",
     ),
     "cost": OF_RUNS["cost"],
+    "energy": OF_RUNS["energy"],
     "state": Definition(
         "State",
         "Whether the fleet holds the traffic: stable, near saturation, overloaded, or too short a "
@@ -63,6 +65,7 @@ COLUMNS = (
     PageColumn("SLO", False),
     PageColumn(PER_OUTPUT_TOKENS, definition="cost"),
     PageColumn(PER_TOKENS, definition="cost"),
+    PageColumn("J/token", definition="energy"),
     PageColumn("State", False, "state"),
 )
 
@@ -269,6 +272,7 @@ def _cells(row: Mapping[str, Any], ranks: Mapping[str, float]) -> list[Cell]:
         Cell(state, state),
         Cell(*show(cost and cost["usd_per_million_output_tokens"], "usd")),
         Cell(*show(cost and cost["usd_per_million_tokens"], "usd")),
+        Cell(*show(known(summary, "infersim.energy.joules_per_output_token"), "number")),
         Cell(word, word),
     ]
 

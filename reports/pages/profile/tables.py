@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reports.figures.kernel_names import title
-from reports.frame.formats import MISSING, show, significant
+from reports.frame.formats import MISSING, show
 from reports.frame.tables import Cell, PageColumn, PageTable
-from sim.units import show_time
+from sim.units import show_number, show_rate, show_time
 
 _STATES = {"given": "given", "open": "not determined"}
-_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def errors(document: Mapping[str, Any]) -> PageTable:
@@ -85,7 +84,7 @@ def ceilings(document: Mapping[str, Any]) -> PageTable:
     """What the device can do, and what the fits say is reached of it."""
     rows = []
     for ceiling in document["ceilings"]:
-        text = rate(ceiling["value"], ceiling["unit"])
+        text = show_rate(ceiling["value"], ceiling["unit"])
         source = Cell(ceiling["source"], ceiling["source"])
         rows.append((Cell(ceiling["name"], ceiling["name"]), Cell(text, ceiling["value"]), source))
     for reached in document["roofline"]["reached"]:
@@ -94,7 +93,7 @@ def ceilings(document: Mapping[str, Any]) -> PageTable:
                 continue
             what = "FLOP/s inside large tiles" if kind == "compute" else kind
             name = f"{title(reached['operator'])}, {reached['precision']}: {what}"
-            rows.append((Cell(name, name), Cell(rate(value, unit), value), Cell("fit", "fit")))
+            rows.append((Cell(name, name), Cell(show_rate(value, unit), value), Cell("fit", "fit")))
     columns = (
         PageColumn("Ceiling", False, "ceiling"),
         PageColumn("Value"),
@@ -164,19 +163,7 @@ def small(value: float) -> str:
             return f"{digits}e{int(exponent)}"
         power = f"{value:.2e}".partition("e")
         return f"{float(power[0]):g}e{int(power[2])}"
-    return significant(value)
-
-
-def rate(value: float, unit: str) -> str:
-    """A rate with a decimal prefix.
-
-    >>> rate(3.352e12, "B/s"), rate(989e12, "FLOP/s")
-    ('3.35 TB/s', '989 TFLOP/s')
-    """
-    for factor, prefix in _PREFIXES:
-        if value >= factor:
-            return f"{significant(float(f'{value / factor:.3g}'))} {prefix}{unit}"
-    return f"{significant(value)} {unit}"
+    return show_number(value)
 
 
 def _named(error: Mapping[str, Any]) -> tuple[Cell, Cell]:

@@ -81,7 +81,7 @@ def cards(summary: Mapping[str, Any]) -> list[Card]:
             "requests/s",
             _lines(
                 _between(summary, "request_throughput"),
-                _given(goodput, "number", "within limits") if limited else "",
+                _given(goodput, "number", "within the SLO") if limited else "",
             ),
         ),
         _latency_card(summary, "ttft"),

@@ -1,4 +1,4 @@
-"""Builds the section on latency limits: the share within each, its interval, what breaks first."""
+"""Builds the section on the SLO: the share within each limit, its interval, what breaks first."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def attained(summary: Mapping[str, Any]) -> list[AttainedLimit]:
     if sum(not is_apart(limit.name) for limit in given) > 1:
         verdict = judged(summary)
         keys = ("attainment", "attainment_low", "attainment_high", "target")
-        found.append(AttainedLimit("all limits", *(verdict[key] for key in keys)))
+        found.append(AttainedLimit("whole SLO", *(verdict[key] for key in keys)))
     return found
 
 
@@ -42,7 +42,7 @@ def plot(summary: Mapping[str, Any]) -> Plot:
     title = "Share of requests within each limit"
     found = attained(summary)
     if not found:
-        note = "No limits were set: give the scenario an slo (ttft, tpot, e2el or ttft_p95 ...)."
+        note = "There is no SLO: give the scenario an slo (ttft, tpot, e2el or ttft_p95 ...)."
         if limits(summary):
             note = "No request could be judged."
         return Plot("attainment", title, "attainment", note, None)

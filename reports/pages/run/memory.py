@@ -16,6 +16,7 @@ from reports.frame.content import Plot, to_json
 from reports.frame.formats import phrase, show
 from reports.frame.run_directory import known, pick
 from reports.frame.tables import Cell, PageColumn, PageTable
+from reports.pages.run import pools
 from reports.pages.run.missing import is_observed, reason
 from sim.memory import ALLOCATORS
 from sim.schedulers import POLICIES
@@ -31,6 +32,9 @@ def whole_gpu(
     memory = known(summary, "infersim.memory")
     if memory is None:
         note = reason(summary, UNKNOWN)
+        return Plot("gpu-memory", title, "gpu_memory", note, None), None
+    if None in memory.values():
+        note = "The GPUs of the pools differ: the table of pools says how full each was."
         return Plot("gpu-memory", title, "gpu_memory", note, None), None
     found = gpu_memory(memory, timeseries)
     replicas = replica_count(timeseries, timeseries)
@@ -94,6 +98,9 @@ def cache_over_time(
     if is_observed(summary) and pick(summary, "infersim.kv_cache.mean_used") is None:
         note = "How full the blocks in use were is not in the record."
         return Plot("kv-map", title, "kv_map", note, None)
+    if not tokens and pools.several(summary):
+        note = "The KV caches of the pools differ: the table of pools says how full each was."
+        return Plot("kv-map", title, "kv_map", note, None)
     if not tokens:
         note = "The size of the KV cache was not recorded: the timeline has it in tokens."
         return Plot("kv-map", title, "kv_map", note, None)
@@ -104,7 +111,23 @@ def cache_over_time(
         f"{f' in {replicas} replicas' if replicas > 1 else ''}. "
     )
     caption += _waste(summary)
+    caption += _sharing(summary)
     return Plot("kv-map", title, "kv_map", caption, to_json(drawn))
+
+
+def _sharing(summary: Mapping[str, Any]) -> str:
+    """What prefixes come to, where they are cached."""
+    cache, tier = (known(summary, f"infersim.{name}") for name in ("prefix_cache", "host_tier"))
+    rate = None if cache is None else cache["hit_rate"]
+    if cache is None or rate is None:
+        return ""
+    text = f" Prefix cache: {phrase(rate, 'share')} of the prompt tokens were found"
+    host = None if tier is None else tier["hit_rate"]
+    text += "" if not host else f", {phrase(host, 'share')} came from the host"
+    left, asked = cache.get("evicted"), cache["queries"]
+    if left and asked:
+        text += f"; {phrase(left / asked, 'share')} had been there and had made room"
+    return text + ". While a replica rests, all that it last held counts as cached."
 
 
 def _waste(summary: Mapping[str, Any]) -> str:

@@ -17,15 +17,26 @@ from reports.pages.run.missing import is_observed
 from sim.results.trail_files import Trail
 
 
-def whole_run(summary: Mapping[str, Any], requests: pd.DataFrame, timeseries: pd.DataFrame) -> Plot:
+def whole_run(
+    summary: Mapping[str, Any],
+    requests: pd.DataFrame,
+    timeseries: pd.DataFrame,
+    charts: Mapping[str, Any],
+) -> Plot:
     """Everything that changes over time, on one axis."""
-    title = "Requests, KV cache and tokens over time"
+    title = "Requests, KV cache, tokens and power over time"
     if not len(timeseries):
         none = "No iteration was recorded" if is_observed(summary) else "No iteration was run"
         return Plot("timeline", title, None, f"{none}: there is nothing to draw.", None)
     replicas = replica_count(timeseries, requests)
     kv_tokens = pick(summary, "infersim.kv_cache.tokens")
-    drawn = timeline.figure(timeseries, requests, kv_tokens=kv_tokens, replicas=replicas)
+    drawn = timeline.figure(
+        timeseries,
+        requests,
+        kv_tokens=kv_tokens,
+        replicas=replicas,
+        power=charts.get("power"),
+    )
     width = nice_width(float(timeseries["end_s"].max()), timeline.BINS)
     told = [
         f"Rates are averages over {width:g} s. Long series are thinned for the screen; lowest and "

@@ -11,7 +11,18 @@ from reports.frame.formats import phrase
 from reports.frame.page import fill
 from reports.frame.run_directory import known, pick
 from reports.frame.tables import PageTable
-from reports.pages.run import head, latency, limits, memory, moments, tables, traffic, work
+from reports.pages.run import (
+    head,
+    latency,
+    limits,
+    memory,
+    moments,
+    pools,
+    tables,
+    tail,
+    traffic,
+    work,
+)
 from reports.pages.run.missing import absent, is_observed
 from reports.pages.run.verdict import verdict
 from sim.metrics.definitions import DEFINITIONS
@@ -20,7 +31,7 @@ from sim.results.trail_files import Trail
 SECTIONS: Mapping[str, str] = {
     "verdict": "Verdict",
     "key-figures": "Key figures",
-    "limits": "Latency limits",
+    "limits": "SLO",
     "latency": "Latency",
     "parts": "Where latency goes",
     "timeline": "Timeline",
@@ -50,14 +61,16 @@ def render(
     gpu, gpu_table = memory.whole_gpu(summary, timeseries)
     listed = [
         *_tables(summary),
+        pools.table(summary, DEFINITIONS),
         limits.table(summary, requests),
+        tail.slowest(requests),
         *part_tables,
         work.operator_table(summary),
         *([] if gpu_table is None else [gpu_table]),
     ]
     plots = [
         limits.plot(summary),
-        moments.whole_run(summary, requests, timeseries),
+        moments.whole_run(summary, requests, timeseries, charts),
         moments.batch_slots(summary, requests, timeseries, trail),
         gpu,
         memory.cache_over_time(summary, requests, timeseries),
@@ -65,7 +78,8 @@ def render(
         work.operating_points(summary, charts),
     ]
     distributions = latency.distributions(summary, requests, charts)
-    figures = [*plots, *parts, *distributions]
+    courses, prompts = tail.over_time(summary, requests), tail.by_prompt(summary, requests)
+    figures = [*plots, *parts, *courses, prompts, *distributions]
     drawn = {figure.name: figure.spec is not None for figure in figures}
     left_out = absent(summary, drawn, [figure.title for figure in figures])
     return fill(
@@ -79,6 +93,8 @@ def render(
         plots={plot.name: plot for plot in plots},
         distributions=[each for each in distributions if each.name not in left_out.figures],
         parts=[each for each in parts if each.name not in left_out.figures],
+        courses=[each for each in courses if each.name not in left_out.figures],
+        prompts=prompts,
         absent=left_out,
         workload=traffic.workload(requests),
         bounds=head.bounds(summary),
@@ -97,8 +113,10 @@ def _tables(summary: Mapping[str, Any]) -> list[PageTable]:
         tables.facts(summary, "requests", "Requests and tokens", tables.requests(summary)),
         tables.rejections(summary),
         tables.own_metrics(summary),
+        tables.facts(summary, "sessions", "Sessions", tables.lines("sessions")),
         tables.facts(summary, "kv-cache", "KV cache", tables.lines("memory")),
         tables.facts(summary, "batch", "Batch and utilisation", tables.lines("batch", "use")),
+        tables.replicas(summary),
     ]
     if pick(summary, "infersim.cost") is not None:
         made.append(tables.costs(summary))

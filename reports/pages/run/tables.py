@@ -67,7 +67,7 @@ def costs(summary: Mapping[str, Any]) -> PageTable:
     completed, rate = pick(summary, "completed"), pick(summary, "request_throughput")
     good = pick(summary, "request_goodput")
     kept = completed * good / rate if good and rate else None
-    within = [("per 1,000 requests within all limits", _over(1000 * usd, kept))]
+    within = [("per 1,000 requests within the SLO", _over(1000 * usd, kept))]
     whose = known(summary, "infersim.cost.text")
     derived = [
         ("per 1,000 requests", _over(1000 * usd, completed)),
@@ -80,17 +80,10 @@ def costs(summary: Mapping[str, Any]) -> PageTable:
 
 
 def energy(summary: Mapping[str, Any]) -> PageTable:
-    """The energy of the run, by the token and in all, and what the GPUs draw on average."""
-    made = facts(summary, "energy", "Energy", lines("energy"))
-    joules = pick(summary, "infersim.energy.joules_per_output_token")
-    total = joules * pick(summary, "total_output_tokens")
-    duration, completed = pick(summary, "duration"), pick(summary, "completed")
-    rows = (
-        _fact("energy", "per request", show(_over(total, completed), "number"), "J"),
-        _fact("energy", "of the whole duration", show(total / 3.6e6, "number"), "kWh"),
-        _fact("power", "all GPUs", show(_over(total, duration), "number"), "W"),
-    )
-    return made._replace(rows=(*made.rows, *rows))
+    """The energy of the run, by the token and in all, and what a GPU draws; of runs of before, what
+    they know of it."""
+    there = [m for m in lines("energy") if known(summary, path_of(m.key)) is not None]
+    return facts(summary, "energy", "Energy", there)
 
 
 def _over(amount: float, by: float | None) -> float | None:
@@ -136,6 +129,28 @@ def rejections(summary: Mapping[str, Any]) -> PageTable:
         return PageTable("rejections", "Failed requests", columns, rows)
     columns = (PageColumn("Rejected because", False, "rejected"), PageColumn("Requests"))
     return PageTable("rejections", "Rejected requests", columns, rows)
+
+
+def replicas(summary: Mapping[str, Any]) -> PageTable:
+    """What each replica was sent, and what its prefix cache found; no row of one alone."""
+    found = (known(summary, "infersim.routing") or {}).get("replicas", [])
+    cached = any("hit_rate" in each for each in found)
+    columns = [
+        PageColumn("Replica", numeric=False),
+        PageColumn("Requests", definition="balance"),
+        PageColumn("Tokens", definition="balance"),
+    ]
+    if cached:
+        columns.append(PageColumn("Prefix hits (%)", definition="prefix_hits"))
+    rows = []
+    for each in found:
+        number = str(each["replica"])
+        row = [Cell(number, number)]
+        row += [Cell(*show(each[key], "count")) for key in ("requests", "tokens")]
+        if cached:
+            row.append(Cell(*show(each.get("hit_rate"), "share")))
+        rows.append(tuple(row))
+    return PageTable("replicas", "Replicas", tuple(columns), tuple(rows))
 
 
 def _latency_row(

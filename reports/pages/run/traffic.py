@@ -8,8 +8,9 @@ import pandas as pd
 from reports.figures import histogram
 from reports.frame.content import Plot, to_json
 from reports.frame.decimate import Floats
-from reports.frame.formats import phrase, significant
+from reports.frame.formats import phrase
 from reports.frame.scale import time_scale
+from sim.units import show_number
 
 
 def workload(requests: pd.DataFrame) -> list[Plot]:
@@ -60,7 +61,7 @@ def _gaps(arrivals: Floats) -> Plot:
     drawn = histogram.figure(shown, title=f"time between arrivals ({unit})", metric="arrivals")
     caption = (
         f"{_statistics(shown, unit)}; coefficient of variation "
-        f"{significant(float(gaps.std() / gaps.mean()))} (Poisson arrivals: 1)."
+        f"{show_number(float(gaps.std() / gaps.mean()))} (Poisson arrivals: 1)."
     )
     return Plot("gaps", title, "arrival_gaps", caption, to_json(drawn), kind="low")
 
@@ -70,4 +71,4 @@ def _statistics(values: Floats, unit: str) -> str:
         return f"all {phrase(float(values[0]), 'number', unit)}"
     p50, p99 = np.percentile(values, [50, 99])
     mean = phrase(float(values.mean()), "number", unit)
-    return f"mean {mean}, p50 {significant(float(p50))}, p99 {significant(float(p99))}"
+    return f"mean {mean}, p50 {show_number(float(p50))}, p99 {show_number(float(p99))}"

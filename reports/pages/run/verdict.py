@@ -59,7 +59,7 @@ def verdict(summary: Mapping[str, Any]) -> Verdict:
     )
     slo_state = judged(summary)["slo_state"]
     if slo_state is not None:
-        title += f", latency limits {slo_state}"
+        title += f", SLO {slo_state}"
     tones = [tone, *(answer.tone for answer in answers[:3])]
     worst = max(tones, key=lambda each: _SEVERITY[each])
     text = _without_state(str(pick(summary, "infersim.verdict.text") or ""), state)
@@ -158,11 +158,11 @@ def _keeps_up(summary: Mapping[str, Any]) -> RowAnswer:
 
 
 def _limits(summary: Mapping[str, Any]) -> RowAnswer:
-    question = "Are the latency limits met?"
+    question = "Is the SLO met?"
     found, given = judged(summary), limits(summary)
     state = found["slo_state"]
     if state is None:
-        short = "There was nothing to judge." if given else "No limits were set."
+        short = "There was nothing to judge." if given else "There is no SLO."
         detail = "Give the scenario an slo (ttft, tpot, e2el or ttft_p95 ...) to have it judged."
         return RowAnswer("slo", question, "neutral", short, "" if given else detail)
     word = {"met": "Yes", "missed": "No"}.get(state, "Too close to call")
@@ -199,7 +199,7 @@ def _within(limit: SloLimit) -> str:
 
 
 def _share_within(found: Mapping[str, Any], given: Mapping[str, SloLimit]) -> str:
-    """How many requests are within the limits that hold together; else which percentile is not."""
+    """How many requests are within the SLO; else which percentile is not within its limit."""
     together = [name for name in given if not is_apart(name)]
     if not together:
         if found["slo_met"]:
@@ -208,9 +208,8 @@ def _share_within(found: Mapping[str, Any], given: Mapping[str, SloLimit]) -> st
         return "requests were rejected." if first is None else f"{_within(first)}."
     only = "" if found["slo_met"] else "only "
     share = percent(found["attainment"], found["target"])
-    counted = {1: "the limit", 2: "both limits"}.get(len(together), "all limits")
     wanted = percent(found["target"])
-    return f"{only}{share} of requests are within {counted} ({wanted} wanted)."
+    return f"{only}{share} of requests are within the SLO ({wanted} wanted)."
 
 
 def _headroom(summary: Mapping[str, Any]) -> RowAnswer:
@@ -266,16 +265,16 @@ def _cost(summary: Mapping[str, Any]) -> RowAnswer:
 
 
 def _cost_of_good(summary: Mapping[str, Any]) -> str:
-    """What requests within the limits cost, where many are not; nothing where the SLO is met."""
+    """What requests within the SLO cost, where many are not; nothing where the SLO is met."""
     if pick(summary, "infersim.verdict.slo_met") is not False:
         return ""
     good, rate = pick(summary, "request_goodput"), pick(summary, "request_throughput")
     if not good or not rate:
-        return "No request kept its limits. "
+        return "No request is within the SLO. "
     usd, completed = pick(summary, "infersim.cost.usd"), pick(summary, "completed")
     each = phrase(1000 * usd * rate / (good * completed), "usd")
     share = phrase(good / rate, "share")
-    return f"Only {share} of the completed requests kept their limits: {each} per 1,000 of these. "
+    return f"Only {share} of the completed requests are within the SLO: {each} per 1,000 of these. "
 
 
 def _sure(summary: Mapping[str, Any]) -> RowAnswer:

@@ -8,16 +8,15 @@ from typing import Any
 from reports.figures import operator_time, roofline
 from reports.frame import theme
 from reports.frame.content import Plot, to_json
-from reports.frame.formats import MISSING, show, significant
+from reports.frame.formats import MISSING, show
 from reports.frame.run_directory import known, pick
 from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.run.missing import is_observed, reason
+from sim.units import show_rate
 
 NOT_COUNTED = (
     "The FLOP and the bytes of a real device are not counted, so that it has no points here."
 )
-
-PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def operators(summary: Mapping[str, Any]) -> Plot:
@@ -97,8 +96,7 @@ def _prefixed(amount: float) -> Cell:
     """``1.2 P`` to read, all digits to sort and to copy; nothing for 0."""
     if not amount:
         return Cell(*show(None, "number"))
-    scale, letter = next(((s, p) for s, p in PREFIXES if amount >= s), (1.0, ""))
-    return Cell(f"{significant(amount / scale)} {letter}".rstrip(), amount)
+    return Cell(show_rate(amount, "").rstrip(), amount)
 
 
 def operating_points(summary: Mapping[str, Any], charts: Mapping[str, Any]) -> Plot:

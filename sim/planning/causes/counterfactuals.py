@@ -12,17 +12,31 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from sim import catalog
+from sim.errors import UsageError
 from sim.memory import ALLOCATORS, PagedAllocator
 from sim.metrics.rejection import Rejection
 from sim.planning.points.points import Settings
 from sim.planning.points.wording import counted
-from sim.routers import LeastOutstanding
+from sim.pools import deployment_of
+from sim.routers import AFFINE, LeastOutstanding, PrefixAffinity, SessionAffinity
 from sim.scenario import Scenario
 from sim.scenario.support import refusal
 from sim.schedulers import ChunkedPrefill
 from sim.schedulers.continuous import CADENCE
 from sim.specs.precision import precision_bytes
+from sim.specs.recurrent import Recurrent
 from sim.workload.traces import find_format
+
+HOST_MEMORY = "100GiB"
+"""Memory of the host that is tried for a replica: a part of what a server with such GPUs has."""
+
+
+class Shortage(NamedTuple):
+    """What a run lacked memory for: prompt tokens ``evicted`` from a prefix cache that were looked
+    up again, and requests ``preempted``."""
+
+    evicted: int = 0
+    preempted: int = 0
 
 
 class Effort(NamedTuple):
@@ -37,6 +51,7 @@ FLAG = Effort("setting", "a setting of the engine, at its next start", 1.0)
 FORMAT = Effort("precision", "another precision: a new checkpoint, and quality to be checked", 2.0)
 HARDWARE = Effort("hardware", "twice the GPUs, and so twice the cost", 4.0)
 SAVING = Effort("saving", "fewer GPUs, and so a lower cost", 4.0)
+DRAFTS = Effort("drafts", "drafted tokens: what is accepted depends on your texts", 2.0)
 PROBE = Effort("what-if", "cannot be bought alone: it shows what limits the run", 0.0)
 SPECULATION: Mapping[str, object] = MappingProxyType(
     {"method": "ngram", "num_tokens": 4, "acceptance_rate": 0.6}
@@ -44,7 +59,7 @@ SPECULATION: Mapping[str, object] = MappingProxyType(
 LONGER = "max-model-len"
 """The name of the change that accepts longer requests."""
 
-EFFORTS = (FLAG, FORMAT, HARDWARE, SAVING, PROBE)
+EFFORTS = (FLAG, FORMAT, DRAFTS, HARDWARE, SAVING, PROBE)
 
 
 @dataclass(frozen=True)
@@ -58,12 +73,17 @@ class Counterfactual:
     bound: str = ""
 
 
-def counterfactuals(scenario: Scenario, rejection: Rejection | None = None) -> list[Counterfactual]:
+def counterfactuals(
+    scenario: Scenario, rejection: Rejection | None = None, shortage: Shortage | None = None
+) -> list[Counterfactual]:
     """Everything to try, what-ifs first; ``rejection`` has the requests that the scenario rejects,
-    if it does."""
+    if it does, ``shortage`` what it lacked memory for."""
     parts: tuple[Callable[[Scenario], Iterator[Counterfactual]], ...]
     parts = (_seats, _memory, _experts, _stages, _formats, _guesses, _hardware)
     found = [change for part in parts for change in part(scenario)]
+    found += _host(scenario, shortage or Shortage())
+    if scenario.speculative is not None:  # some settings do not go with drafts
+        found = [change for change in found if _possible(scenario, change.settings)]
     return [*_probes(scenario), *_longer(rejection), *found]
 
 
@@ -144,6 +164,38 @@ def _memory(scenario: Scenario) -> Iterator[Counterfactual]:
         yield _flag("prefix-caching", "prefix caching", {"kv_cache.enable_prefix_caching": True})
     if scenario.replicas > 1 and scenario.router != LeastOutstanding.name:
         yield _flag("router", f"router {LeastOutstanding.name}", {"router": LeastOutstanding.name})
+    if scenario.replicas > 1 and kv.enable_prefix_caching and _sharing(scenario):
+        yield from _affinity(scenario)
+
+
+def _affinity(scenario: Scenario) -> Iterator[Counterfactual]:
+    """Routers that look for what is cached, for a fleet whose router does not."""
+    if scenario.router in AFFINE:
+        return
+    yield _flag("affinity", f"router {PrefixAffinity.name}", {"router": PrefixAffinity.name})
+    if scenario.workload.sessions is not None:
+        yield _flag("session-affinity", f"router {SessionAffinity.name}",
+                    {"router": SessionAffinity.name})  # fmt: skip
+
+
+def _host(scenario: Scenario, shortage: Shortage) -> Iterator[Counterfactual]:
+    """Memory of the host, where that of the GPU was too small and the host can have a part."""
+    kv, pool = scenario.kv_cache, scenario.only_pool
+    policy = scenario.scheduler.policy_class(scenario.folders)
+    paged = not ALLOCATORS[kv.allocator].reserves_longest
+    if kv.host_memory is not None or policy is not ChunkedPrefill or not paged:
+        return
+    model = catalog.model(scenario.model.path, scenario.base)
+    states = any(isinstance(group.attention, Recurrent) for group in model.layers)
+    if pool.layout.data > 1 or pool.layout.pipeline > 1 or model.windows or states:
+        return
+    if kv.enable_prefix_caching and shortage.evicted:
+        yield _flag("host-tier", f"prefix cache in {HOST_MEMORY} of the host",
+                    {"kv_cache.host_memory": HOST_MEMORY})  # fmt: skip
+    if shortage.preempted:
+        yield _flag("swap", f"swapping to {HOST_MEMORY} of the host",
+                    {"kv_cache.host_memory": HOST_MEMORY, "kv_cache.preemption": "auto"},
+                    )  # fmt: skip
 
 
 def _sharing(scenario: Scenario) -> bool:
@@ -152,7 +204,7 @@ def _sharing(scenario: Scenario) -> bool:
     if policy.shape.whole or ALLOCATORS[scenario.kv_cache.allocator].reserves_longest:
         return False
     if workload.trace is None:
-        return workload.shared_prefix is not None
+        return workload.shared_prefix is not None or workload.sessions is not None
     return find_format(scenario.path(workload.trace.path), workload.trace.format).names_blocks
 
 
@@ -192,17 +244,25 @@ def _formats(scenario: Scenario) -> Iterator[Counterfactual]:
 
 
 def _guesses(scenario: Scenario) -> Iterator[Counterfactual]:
-    """Speculation, where the simulator knows it and the scenario has none."""
-    if scenario.speculative is None and refusal("Scenario", "speculative", SPECULATION) is None:
-        yield _flag("speculation", "n-gram speculation, 60 % accepted",
-                    {"speculative": dict(SPECULATION)})  # fmt: skip
+    """Drafts from the text itself, which need no other model, where they can be had."""
+    settings: Settings = {"speculative": dict(SPECULATION)}
+    if scenario.speculative is None and _possible(scenario, settings):
+        title = "4 drafts from the text (n-gram), each right at 60 %"
+        yield Counterfactual("speculation", title, settings, DRAFTS)
 
 
-LACKING = (
-    ("speculation", "Scenario", "speculative", SPECULATION),
-    ("swapping preempted requests to the host", "KvCache", "preemption", "swap"),
-    ("prefill and decode on replicas of their own", "Pool", "role", "prefill"),
-)
+def _possible(scenario: Scenario, settings: Settings) -> bool:
+    """Whether ``scenario`` can have them."""
+    try:
+        changed = scenario.override(settings)
+        for pool in changed.pools:
+            deployment_of(changed, pool)
+    except UsageError:
+        return False
+    return True
+
+
+LACKING = (("prefill and decode on replicas of their own", "Pool", "role", "prefill"),)
 """Features worth a try, and the value of the scenario that would turn each on."""
 
 

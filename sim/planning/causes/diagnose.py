@@ -25,7 +25,13 @@ from sim.metrics.long_enough import BAND, FULL, LENGTH, LOAD
 from sim.metrics.rejection import Rejection, rejection
 from sim.metrics.run_record import RunRecord
 from sim.metrics.slo_text import slo_doubts
-from sim.planning.causes.counterfactuals import PROBE, SAVING, Counterfactual, counterfactuals
+from sim.planning.causes.counterfactuals import (
+    PROBE,
+    SAVING,
+    Counterfactual,
+    Shortage,
+    counterfactuals,
+)
 from sim.planning.contrast.gains import figures_of, gains, in_order, mean_gain
 from sim.planning.points.evaluate import check_served
 from sim.planning.points.executors import Executor
@@ -224,7 +230,9 @@ def diagnose(
     if ends is not None:
         result.add_ends(ends)
     rejected = rejection(result.record)
-    changes = counterfactuals(scenario, rejected)
+    own = base["infersim"]
+    evicted = own.get("prefix_cache", {}).get("evicted") or 0
+    changes = counterfactuals(scenario, rejected, Shortage(evicted, own["preemptions"] or 0))
     points = [Point(i, c.settings, c.title, at_ends=True) for i, c in enumerate(changes)]
     outcomes = []
     for done, outcome in enumerate(executor.run(scenario, points), 1):

@@ -19,6 +19,7 @@ from sim.planning.contrast.gains import FIGURES, figures_of
 from sim.planning.load.loads import LoadAxis
 from sim.planning.points.footnote_words import footnotes, sure_of
 from sim.planning.points.slo_state import is_open
+from sim.planning.points.trust import trust
 
 Figures = Mapping[str, float | None]
 
@@ -35,8 +36,9 @@ def document(found: Sensitivity) -> dict[str, Any]:
         "setup": f"{own['model']} on {own['gpus']} x {own['gpu']}, {own['engine']}",
         "verdict": own["verdict"],
         "holds": found.holds,
+        "trust": _trust(found),
         "question": _question(found),
-        "answer": _answer(found),
+        "answer": f"{_answer(found)}{_how_sure(found)}",
         "flips": [swing.input.name for swing in found.ordered if _flips(found, swing)],
         "band": found.band,
         "figures": [
@@ -63,6 +65,23 @@ def _verdicts(found: Sensitivity) -> list[Mapping[str, Any]]:
 def _question(found: Sensitivity) -> str:
     limits = found.base["infersim"]["verdict"]["limits"]
     return "Is the SLO met?" if limits else "Is the traffic held?"
+
+
+def _trust(found: Sensitivity) -> str | None:
+    """How sure the decision is: sure if no input flips it within its range, nor all worse ends
+    together; likely if no input alone does. None where there is no decision."""
+    if found.holds is None:
+        return None
+    alone = not any(_flips(found, swing) or any(map(_open, swing.ends)) for swing in found.swings)
+    together = found.together
+    all_of_them = together is None or (together.holds == found.holds and not _open(together))
+    decided = not is_open(found.base)
+    return trust(decided=decided, at_band=alone and (all_of_them or not found.holds), at_half=alone)
+
+
+def _how_sure(found: Sensitivity) -> str:
+    word = _trust(found)
+    return "" if word is None else f" That is {word}."
 
 
 def _flips(found: Sensitivity, swing: Swing) -> bool:

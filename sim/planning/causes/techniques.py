@@ -15,6 +15,7 @@ from sim.memory import ContiguousAllocator, PagedAllocator
 from sim.own import is_own
 from sim.planning.causes.shapley import Coalition
 from sim.planning.points.points import Settings
+from sim.routers import AFFINE, LeastOutstanding
 from sim.scenario import Scenario
 from sim.schedulers import Static
 from sim.schedulers.orders import FirstCome
@@ -47,15 +48,16 @@ def techniques(scenario: Scenario, batch: int = SMALL_BATCH) -> list[Technique]:
         found.append(_switch("order", f"queue order {knobs.order}", "scheduler.order",
                              knobs.order, FirstCome.name))  # fmt: skip
     if guesses is not None:
+        needs = ("continuous-batching", "chunked-prefill", "paging")
         found.append(_switch("speculation", f"speculation ({guesses.method})", "speculative",
-                             guesses.model_dump(mode="json"), None))  # fmt: skip
+                             guesses.model_dump(mode="json"), None, needs))  # fmt: skip
     return found
 
 
 def _batching(scenario: Scenario, batch: int) -> list[Technique]:
     knobs = scenario.scheduler
     found = []
-    word = "own" if is_own(knobs.batching) else knobs.batching
+    word = _word(scenario)
     if knobs.batching != Static.name:
         found.append(_switch(f"{word}-batching", f"{word} batching", "scheduler.batching",
                              knobs.batching, Static.name))  # fmt: skip
@@ -71,17 +73,46 @@ def _batching(scenario: Scenario, batch: int) -> list[Technique]:
     return found
 
 
+def _word(scenario: Scenario) -> str:
+    """What the technique of its batching is called."""
+    batching = scenario.scheduler.batching
+    return "own" if is_own(batching) else batching
+
+
 def _memory(scenario: Scenario) -> list[Technique]:
     kv = scenario.kv_cache
     found = []
     if kv.allocator == PagedAllocator.name:
         found.append(_switch("paging", "paged KV cache", "kv_cache.allocator",
                              kv.allocator, ContiguousAllocator.name))  # fmt: skip
+    if kv.host_memory is not None:
+        found.append(_host(scenario))
     if kv.enable_prefix_caching:
-        needs = ("paging",)
+        needs = ("paging", f"{_word(scenario)}-batching")  # static batches find nothing
         found.append(_switch("prefix-caching", "prefix caching", "kv_cache.enable_prefix_caching",
                              True, False, needs))  # fmt: skip
+        if scenario.replicas > 1 and scenario.router in AFFINE:
+            found.append(_switch("affinity", f"router {scenario.router}", "router", scenario.router,
+                                 LeastOutstanding.name, ("prefix-caching",)))  # fmt: skip
     return found
+
+
+def _host(scenario: Scenario) -> Technique:
+    """The memory of the host: what preempted requests swap to, a second tier of the prefix cache,
+    or both."""
+    kv = scenario.kv_cache
+    keys = ("host_memory", "host_bandwidth", "host_overlap", "preemption")
+    on = {f"kv_cache.{key}": getattr(kv, key) for key in keys}
+    off = {
+        "kv_cache.host_memory": None,
+        "kv_cache.host_bandwidth": None,
+        "kv_cache.host_overlap": True,
+        "kv_cache.preemption": "recompute",
+    }
+    needs = ["paging", f"{scenario.scheduler.batching}-batching", "chunked-prefill"]
+    if kv.preemption == "recompute":
+        needs.append("prefix-caching")
+    return Technique("host-memory", "memory of the host", on, off, tuple(needs))
 
 
 def _precision(scenario: Scenario) -> list[Technique]:

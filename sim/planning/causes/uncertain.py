@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from operator import mul
 
 from sim import catalog
 from sim.errors import UsageError, did_you_mean
@@ -175,10 +177,18 @@ def _acceptance(scenario: Scenario, ends: tuple[float, float]) -> Input:
     guesses = scenario.speculative
     if guesses is None:
         return _none("acceptance", "nothing is speculated in this scenario")
-    low, high = (
-        {"speculative.acceptance_rate": min(1.0, guesses.acceptance_rate * end)} for end in ends
-    )
+    low, high = (_accepted(guesses.rates, end) for end in ends)
     return Input("acceptance", TITLES["acceptance"], low, high, _texts(ends))
+
+
+def _accepted(rates: Sequence[float], end: float) -> dict[str, object]:
+    """Drafts that are right ``end`` times as often, given that those before them were."""
+    given = [rate / before if before else 0.0 for before, rate in pairwise((1.0, *rates))]
+    scaled = accumulate((min(1.0, each * end) for each in given), mul)
+    return {
+        "speculative.acceptance": {"rates": [max(rate, 1e-9) for rate in scaled]},
+        "speculative.acceptance_rate": None,
+    }
 
 
 def _skew(scenario: Scenario, ends: tuple[float, float]) -> Input:

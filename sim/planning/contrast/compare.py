@@ -26,7 +26,7 @@ from sim.planning.points.wording import short_keys
 from sim.rng import repetition_seed
 from sim.scenario import Scenario
 from sim.simulation import is_random
-from sim.workload import ClosedTraffic, build
+from sim.workload import ClosedTraffic, SessionTraffic, build
 
 REPETITIONS = 5
 """Runs of each variant by default: the t of four degrees of freedom is 2.8."""
@@ -186,7 +186,14 @@ class Comparison:
 def traffic_digest(scenario: Scenario) -> str:
     """A hash of the requests that ``scenario`` meets: when they come, and how long they are."""
     traffic, digest = build(scenario, scenario.seed), sha256()
-    if isinstance(traffic, ClosedTraffic):
+    if isinstance(traffic, SessionTraffic):
+        digest.update(f"{traffic.clients} clients, {traffic.pause} s".encode())
+        digest.update(f"answers kept: {traffic.law.keep_answer}".encode())
+        for session in traffic.first():
+            times = [session.start, *(turn.delay for turn in session.turns)]
+            digest.update(_packed("d", times))
+            digest.update(_packed("q", *(pair for turn in session.turns for pair in turn.requests)))
+    elif isinstance(traffic, ClosedTraffic):
         digest.update(f"{traffic.concurrency} users, {traffic.think_time} s".encode())
         for lengths in traffic.lengths():
             digest.update(_packed("q", lengths.prompt_tokens, lengths.output_tokens))

@@ -29,6 +29,7 @@ from sim.planning.fleet.layouts import Candidate, Rejected, Screened, screen
 from sim.planning.fleet.sizing import Confirmed, FleetEnds, Sized, confirm, fleet_ends, size
 from sim.planning.load.loads import Scale, axis_of, check_whole_curve, traffic_of
 from sim.planning.points.executors import calls
+from sim.planning.points.trust import trust
 from sim.planning.points.wording import counted
 from sim.scenario import Scenario
 
@@ -294,17 +295,14 @@ def read_rate(text: str, own: float) -> float:
     return rate
 
 
-SURE, LIKELY, GUESS = "sure", "likely", "a guess"
-"""How far a fleet can be trusted to hold its load."""
-
-
 @dataclass(frozen=True)
 class Band:
     """Replicas and USD per hour of a fleet if iterations are faster or slower by ``error``.
 
     The larger ones are None where no number that was tried holds. ``rivals`` are the fleets that
     could be cheaper, ``holds_if_slower`` says whether the fleet of the predicted size would still
-    hold the wanted load, without headroom.
+    hold the wanted load, without headroom, ``decided`` whether chance leaves no doubt that it does
+    at the predicted times.
     """
 
     error: float
@@ -313,14 +311,13 @@ class Band:
     holds_if_slower: bool
     rivals: tuple[str, ...]
     holds_at_half: bool = True
+    decided: bool = True
 
     @property
     def trust(self) -> str:
-        """How sure it is that the fleet holds the wanted load: ``SURE`` if it does at the slower
-        end of the 90 % band, ``LIKELY`` at that of the 50 % band, else a ``GUESS``."""
-        if self.holds_if_slower:
-            return SURE
-        return LIKELY if self.holds_at_half else GUESS
+        """How sure it is that the fleet holds the wanted load: whether it does at the slower ends
+        of the 90 % and of the 50 % band."""
+        return trust(decided=self.decided, at_band=self.holds_if_slower, at_half=self.holds_at_half)
 
     @property
     def survives(self) -> bool:
@@ -348,6 +345,7 @@ def bands(plan: FleetPlan) -> list[Band]:
                 ends.holds_if_slower,
                 (*rivals, *_unsimulated(plan, most, ends.error)),
                 ends.holds_at_half,
+                each.at_rate.sure,
             )
         )
     return found

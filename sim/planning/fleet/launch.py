@@ -7,6 +7,7 @@ the shares are worked out so that the KV cache is as large as the simulated one.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shlex
@@ -18,6 +19,7 @@ from sim.memory.capacity import Capacity
 from sim.pools import PreparedPool
 from sim.routers import router_class
 from sim.scenario import Scenario
+from sim.scenario.speculation import Speculative
 from sim.schedulers import ORDERS, ChunkedPrefill, NoEvictRule, SglangRule, VllmRule
 from sim.schedulers.orders import FirstCome
 from sim.simulation import prepare
@@ -46,10 +48,17 @@ def _checkpoint(scenario: Scenario) -> str:
     """The name under which engines load the model: of the catalogue's source, or a folder."""
     if scenario.model.path not in catalog.names("models"):
         return str(scenario.path(Path(scenario.model.path)).parent)
-    entry: Any = catalog.raw("models", scenario.model.path)
+    return _checkpoint_of(scenario.model.path)
+
+
+def _checkpoint_of(model: str) -> str:
+    """The same of a model of the catalogue; of others the path."""
+    if model not in catalog.names("models"):
+        return model
+    entry: Any = catalog.raw("models", model)
     source = str(entry["parameters"]["source"])
     found = _REPOSITORY.search(source)
-    return found[1] if found else scenario.model.path
+    return found[1] if found else model
 
 
 def _joined(words: list[object]) -> str:
@@ -93,7 +102,24 @@ def _vllm(pool: PreparedPool, model: str) -> list[object]:
         words.append("--async-scheduling" if ahead else "--no-async-scheduling")
     if not settings.kv_cache.enable_prefix_caching:
         words.append("--no-enable-prefix-caching")
+    elif settings.kv_cache.host_memory is not None:
+        words += ["--kv-offloading-size", f"{settings.kv_cache.host_memory / 2**30:g}"]
+    if settings.speculative is not None:
+        words += ["--speculative-config", _speculative(settings.speculative)]
     return words
+
+
+def _speculative(guesses: Speculative) -> str:
+    """vLLM's ``speculative_config``; the checkpoint of an EAGLE head is for the user to name."""
+    found: dict[str, object] = {
+        "method": guesses.method,
+        "num_speculative_tokens": guesses.num_tokens,
+    }
+    if guesses.draft_model is not None:
+        found["model"] = _checkpoint_of(guesses.draft_model)
+    elif guesses.method == "eagle":
+        found |= {"method": "eagle3", "model": "EAGLE3_HEAD"}
+    return json.dumps(found)
 
 
 def _sglang(pool: PreparedPool, model: str) -> list[object]:
@@ -196,4 +222,9 @@ def _notes(scenario: Scenario, pool: PreparedPool) -> list[str]:
         )
     if not settings.kv_cache.enable_prefix_caching:
         notes.append("Prefix caching is off in the simulation, and so in the commands.")
+    guesses = settings.speculative
+    if guesses is not None:
+        notes.append("Only the command of vLLM drafts tokens, whose rules were simulated.")
+        if guesses.method == "eagle":
+            notes.append("Put the checkpoint of an EAGLE-3 head in the place of EAGLE3_HEAD.")
     return notes

@@ -115,6 +115,18 @@ def settings(plan: FleetPlan, sized: Sized, rate: float) -> dict[str, object]:
     return found | dict(axis.settings(rate))
 
 
+def _energy(plan: FleetPlan, gpus: int, watts: float | None) -> dict[str, float | None]:
+    """The electricity of a month, and what it stands for, where the mean power of a GPU is known
+    (W)."""
+    kwh = None if watts is None else watts * gpus * HOURS["month"] / 1000
+    grid, price = plan.scenario.energy.grid_intensity, plan.scenario.energy.price_per_kwh
+    return {
+        "kwh_per_month": kwh,
+        "co2e_kg_per_month": None if kwh is None or grid is None else kwh * grid / 1000,
+        "energy_usd_per_month": None if kwh is None or price is None else kwh * price,
+    }
+
+
 def _fleet(
     plan: FleetPlan, rank: int, each: Confirmed, band: Band, given: Sequence[str]
 ) -> dict[str, Any]:
@@ -142,6 +154,7 @@ def _fleet(
         "smaller_breaks": None if smaller is None else smaller.breaks,
         **figures,
         **_token_costs(each),
+        **_energy(plan, sized.gpus, figures["mean_watts_per_gpu"]),
         "error_band": {
             "error": band.error,
             "half": half_of(band.error),

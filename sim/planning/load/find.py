@@ -8,22 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
-from typing import Any
 
-from sim import catalog
-from sim.catalog.whole_runs import whole_runs_text
 from sim.ends import at_factor, end_factors
 from sim.errors import InfeasibleError, UsageError
-from sim.metrics.asked import asked, changed, driven_by
-from sim.metrics.promises import REJECTED, Promise, limits_ms, shown_shares, slo_promises
+from sim.metrics.promises import REJECTED, Promise, slo_promises
 from sim.planning.load.loads import (
     Kind,
     LoadAxis,
     Scale,
     axis_of,
     check_whole_curve,
-    further_notes,
     traffic_of,
 )
 from sim.planning.load.probe import (
@@ -33,7 +27,6 @@ from sim.planning.load.probe import (
     Prober,
     cut_off,
     missed,
-    opens_at_once,
     refused,
 )
 from sim.planning.load.saturation import (
@@ -45,11 +38,9 @@ from sim.planning.load.saturation import (
     saturation,
 )
 from sim.planning.load.search import FIRST_STEP, Bracket, Knee, knee, search
-from sim.planning.load.sentences import sentences
 from sim.planning.load.settled import Settled, settle
-from sim.planning.points.wording import FAILS, HOLDS, OPEN, limit_name
+from sim.planning.points.wording import limit_name
 from sim.scenario import Scenario
-from sim.scenario.prices import name_of
 from sim.schedulers import ChunkedPrefill
 from sim.simulation import is_random, prepare
 
@@ -90,6 +81,17 @@ class Ends:
     def document(self) -> dict[str, float | None]:
         """As plain data."""
         return {"error": self.error, "slower": self.slower, "faster": self.faster}
+
+    def within(self, load: float, share: float) -> tuple[float, float]:
+        """The loads between which the highest lies if it is ``load`` at the predicted times, and
+        these are off by no more than ``share``: by the power of the speed by which it moves to
+        each end. Infinite where nothing failed there."""
+        part = math.log1p(share) / math.log1p(self.error)
+        low, high = (
+            math.inf if end is None else load * (end / load) ** part
+            for end in (self.slower, self.faster)
+        )
+        return low, high
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,7 @@ class Finder:
         self.traffic_notes = everything.notes
         self.estimate = estimate(pool, traffic, [*promises])
         self.saturation = saturation(pool, traffic)
-        self._prober = Prober(setup, promises, alone(pool, traffic).residence)
+        self._prober = Prober(setup, promises, alone(pool, traffic).residence, everything)
         self._known: dict[tuple[float, int, int], Probe] = {}
 
     def probe(self, load: float, replicas: int, *, most: int = MOST, stretch: int = 1) -> Probe:
@@ -368,113 +370,3 @@ def _not_even(finder: Finder, probe: Probe, replicas: int) -> str:
         "tight for this replica: allow more, or take a faster GPU, more tensor_parallel or a lower "
         "precision"
     )
-
-
-def headroom(found: FoundLoad) -> float | None:
-    """The growth in load from the scenario's own up to the highest; negative if it is too much."""
-    return None if found.own is None else found.best.load / found.own.load - 1
-
-
-def sure_up_to(found: FoundLoad) -> float | None:
-    """The highest load of which the longest runs leave no doubt that it holds."""
-    if found.settled.longest > 1:
-        return None if found.settled.sure is None else found.settled.sure.load
-    held = [p.load for p in found.probes if p.outcome == HOLDS and p.load <= found.best.load]
-    return max(held, default=None)
-
-
-def surely_missed_at(found: FoundLoad) -> float | None:
-    """The lowest load above the answer of which the longest runs leave no doubt that it fails."""
-    if found.settled.longest > 1:
-        return None if found.settled.missed is None else found.settled.missed.load
-    missed = [p.load for p in found.probes if p.outcome == FAILS and p.load > found.best.load]
-    return min(missed, default=None)
-
-
-def between(found: FoundLoad, load: float) -> bool:
-    """Whether ``load`` lies between the two loads of which the longest runs leave no doubt, so that
-    whatever shorter ones made of it is too close to call."""
-    if found.settled.longest == 1:
-        return False
-    low, high = sure_up_to(found), surely_missed_at(found)
-    above = load >= found.best.load if low is None else load > low
-    return above and (high is None or load < high)
-
-
-def _told(found: FoundLoad, probe: Probe) -> dict[str, Any]:
-    """One load as plain data, by what the whole search says of it."""
-    told = probe.document()
-    return told | {"sure": False, "outcome": OPEN} if between(found, probe.load) else told
-
-
-def _first_requests(found: FoundLoad) -> int | None:
-    """How many requests of a trace were simulated, if that is as many as the scenario asks for and
-    perhaps not all."""
-    asked_for = found.scenario.run.requests
-    if found.scenario.workload.trace is None:
-        return None
-    # an overlay has as many for each copy: those of one are in the scenario's own load
-    return asked_for if asked_for in {probe.requests for probe in found.probes} else None
-
-
-def document(found: FoundLoad) -> dict[str, Any]:
-    """The answer as plain data; ``load`` is in ``unit``."""
-    own, fails, pool = found.own, found.fails, found.scenario.only_pool
-    reached = None if fails is None else fails.load / found.best.load - 1
-    refusal = found.best.rejection
-    written: dict[str, Any] = {
-        "command": "find",
-        "infersim": version("infersim"),
-        "scenario": found.scenario.name,
-        "description": found.scenario.description,
-        "asked": asked(found.scenario) | changed(found.scenario),
-        "model": str(found.scenario.model),
-        "gpu": pool.gpu,
-        "gpus": pool.gpus,
-        "max": found.axis.kind,
-        "unit": found.axis.unit,
-        "scaling": found.axis.scaling,
-        "traffic_notes": list(found.traffic_notes),
-        "notes": further_notes(found.scenario, found.settled.document()["first"]),
-        "criterion": "slo" if found.promises else "stable",
-        "promises": [promise.text for promise in found.promises],
-        "load": found.best.load,
-        "sure": sure_up_to(found) == found.best.load
-        and (fails is None or surely_missed_at(found) == fails.load),
-        "sure_up_to": sure_up_to(found),
-        "fails_for_sure_at": surely_missed_at(found),
-        "run_lengths": found.settled.document(),
-        "random": found.random,
-        "first_requests": _first_requests(found),
-        "fails_at": None if fails is None else fails.load,
-        "first_to_break": None if fails is None else fails.breaks,
-        "opening_left_out": opens_at_once(found.scenario, found.axis),
-        "tolerance": {"asked": found.tolerance, "reached": reached},
-        "error_band": found.best.error,
-        "ends": None if found.ends is None else found.ends.document(),
-        "whole_runs": _whole_runs(found),
-        "own": None
-        if own is None
-        else {
-            "load": own.load,
-            "holds": own.holds,
-            "outcome": OPEN if between(found, own.load) else own.outcome,
-            "probe": _told(found, own),
-        },
-        "headroom": headroom(found),
-        "saturated": found.saturation.slots if found.axis.whole else found.saturation.rate,
-        "knee": None if found.knee is None else found.knee.document(),
-        "at_best": _told(found, found.best),
-        "limits_ms": limits_ms(found.promises),
-        "shares": shown_shares(found.promises),
-        "rejection": None if refusal is None else refusal.document(),
-        "probes": [_told(found, probe) for probe in found.probes],
-    }
-    return written | {"sentences": sentences(written)}
-
-
-def _whole_runs(found: FoundLoad) -> str:
-    scenario, pool = found.scenario, found.scenario.only_pool
-    experts = catalog.model(scenario.model.path, scenario.base).has_experts
-    driven = "closed loop" if found.axis.whole else driven_by(scenario)
-    return whole_runs_text(pool.engine, [name_of(pool.gpu)], driven, experts=experts)

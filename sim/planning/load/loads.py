@@ -22,7 +22,14 @@ from sim.request import Prefix
 from sim.scenario import Scenario
 from sim.scenario.traffic import TraceSettings
 from sim.units import show_time
-from sim.workload import ClosedTraffic, LengthChunk, OpenTraffic, TrafficChunk, build
+from sim.workload import (
+    ClosedTraffic,
+    LengthChunk,
+    OpenTraffic,
+    SessionTraffic,
+    TrafficChunk,
+    build,
+)
 
 Kind = Literal["rate", "concurrency"]
 Scale = Literal["compress", "overlay"]
@@ -44,13 +51,16 @@ SAMPLE = 20_000
 class Traffic:
     """The requests of a scenario as columns: lengths in tokens, how much of each prompt a prefix
     cache that never fills would have, and, where they come by the clock, how many arrive per
-    second; and what a reader of results should know of them."""
+    second; what a reader of results should know of them; and how many requests a session has on
+    average, None where there are none, and how long it is not waiting for answers (s)."""
 
     prompts: NDArray[np.int64]
     outputs: NDArray[np.int64]
     found: NDArray[np.int64]
     rate: float | None
     notes: tuple[str, ...] = ()
+    per_session: float | None = None
+    pauses: float = 0.0
 
     def taken(self, rows: NDArray[np.bool_]) -> Traffic:
         """The requests for which ``rows`` is true."""
@@ -65,6 +75,8 @@ def traffic_of(scenario: Scenario) -> Traffic:
     if scenario.workload.trace is None:
         scenario = scenario.override({"run.requests": SAMPLE, "run.warmup": "auto"})
     traffic = build(scenario, scenario.seed)
+    if isinstance(traffic, SessionTraffic):
+        return _of_sessions(scenario, traffic)
     times: list[float] = []
     prompts: list[int] = []
     outputs: list[int] = []
@@ -85,6 +97,42 @@ def traffic_of(scenario: Scenario) -> Traffic:
     return Traffic(np.array(prompts), np.array(outputs), found, rate, notes)
 
 
+def _of_sessions(scenario: Scenario, traffic: SessionTraffic) -> Traffic:
+    """The requests of whole sessions, one session after the other."""
+    caches = all(pool.kv_cache.enable_prefix_caching for pool in scenario.pools)
+    prompts, outputs, found, sessions, pauses = [], [], [], 0, 0.0
+    known: set[int] = set()  # texts before the first one of a session
+    for session in traffic.first():
+        sessions += 1
+        new = {text for text, _ in session.prefix} - known
+        for number, turn in enumerate(session.turns):
+            pauses += turn.delay
+            history = 0 if new and not number else turn.history
+            for prompt, output in turn.requests:
+                prompts.append(prompt)
+                outputs.append(output)
+                found.append(min(history, prompt - 1) if caches else 0)
+        known |= new
+    rate = sessions_rate(scenario)
+    return Traffic(
+        np.array(prompts),
+        np.array(outputs),
+        np.array(found, dtype=np.int64),
+        None if rate is None else rate * len(prompts) / sessions,
+        tuple(traffic.notes),
+        len(prompts) / sessions,
+        pauses / sessions,
+    )
+
+
+def sessions_rate(scenario: Scenario) -> float | None:
+    """Sessions that start per second; None where no rate says so."""
+    arrivals = scenario.workload.arrivals
+    if arrivals is None or arrivals.kind not in ("poisson", "gamma", "constant"):
+        return None
+    return arrivals.rate
+
+
 def _found(prompts: Sequence[int], prefixes: Sequence[Prefix]) -> NDArray[np.int64]:
     """Tokens of each prompt that earlier ones begin with too; at least one is left to compute."""
     known: dict[int, int] = {}  # where each text ends, as far as it was seen
@@ -101,12 +149,14 @@ def _found(prompts: Sequence[int], prefixes: Sequence[Prefix]) -> NDArray[np.int
 @dataclass(frozen=True)
 class LoadAxis:
     """The load of a scenario as one number that can be set; ``own`` is the scenario's own, None if
-    it has none of this kind. ``scale`` says how a trace gets another load."""
+    it has none of this kind. ``scale`` says how a trace gets another load. Of sessions, which have
+    ``per_session`` requests each on average, it is the rate of their requests."""
 
     scenario: Scenario
     kind: Kind
     own: float | None
     scale: Scale = "compress"
+    per_session: float = 1.0
 
     @property
     def unit(self) -> str:
@@ -155,7 +205,16 @@ class LoadAxis:
                     "workload.arrivals.rate": arrivals.rate * grown,
                     "workload.arrivals.peak_rate": arrivals.peak_rate * grown,
                 }
-        return {"workload.arrivals.rate": load}
+        return {"workload.arrivals.rate": load / self.per_session}
+
+    def session_note(self, load: float) -> list[str]:
+        """What ``load`` is in sessions; nothing where there are none."""
+        if self.scenario.workload.sessions is None or self.whole:
+            return []
+        return [
+            f"A session has {self.per_session:.3g} requests on average, so that {load:.4g} "
+            f"requests/s are {load / self.per_session:.3g} sessions/s (workload.arrivals.rate)."
+        ]
 
     def _paced(self, trace: TraceSettings, load: float) -> Settings:
         """The trace with its gaps scaled."""
@@ -253,7 +312,8 @@ def axis_of(
         return LoadAxis(scenario, kind, traffic.rate, scale)
     match arrivals.kind:
         case "poisson" | "gamma" | "constant":
-            return LoadAxis(scenario, kind, arrivals.rate)
+            many = traffic.per_session or 1.0
+            return LoadAxis(scenario, kind, arrivals.rate * many, per_session=many)
         case "ramp":
             return LoadAxis(scenario, kind, arrivals.final_rate)
         case "diurnal":

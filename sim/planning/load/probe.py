@@ -10,6 +10,7 @@ The cost model and the catalogue are read once for all loads.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -35,7 +36,7 @@ from sim.metrics.run_record import RunRecord
 from sim.metrics.summary import summarise
 from sim.metrics.unfinished import missed_by_unfinished_alone
 from sim.metrics.verdict import OPENING
-from sim.planning.load.loads import LoadAxis
+from sim.planning.load.loads import LoadAxis, Traffic
 from sim.planning.points.wording import FAILS, HOLDS, OPEN, share
 from sim.rng import repetition_seed
 from sim.scenario import Scenario
@@ -73,11 +74,16 @@ TURNOVERS = 8
 CROWDED = 3.0
 """How much longer a request stays in a busy replica than alone, to count those that are there."""
 
+SESSIONS = 5
+"""Mean durations of a session that a run lasts at least: its start lacks later turns for as long as
+one of them."""
+
 FIGURES = (
     "request_throughput", "output_throughput", "mean_ttft_ms", "p99_ttft_ms",
     "mean_tpot_ms", "p99_tpot_ms", "mean_e2el_ms", "p99_e2el_ms",
 )  # fmt: skip
 COSTS = ("usd_per_million_output_tokens", "usd_per_million_tokens")
+DRAWN = ("joules_per_output_token", "mean_watts_per_gpu")
 
 
 SHOWN = tuple(f"slo_{name}_ms" for name in METRICS)
@@ -161,14 +167,17 @@ class Probe:
 class Prober:
     """Simulates one scenario at any load, with any changes that leave a replica unchanged."""
 
-    def __init__(self, setup: Setup, promises: Sequence[Promise], residence: float) -> None:
-        """``setup`` is that of the scenario, ``residence`` the seconds that a request stays if it
-        is alone."""
+    def __init__(
+        self, setup: Setup, promises: Sequence[Promise], residence: float, traffic: Traffic
+    ) -> None:
+        """``setup`` is that of the scenario, ``residence`` the seconds that a request of its
+        ``traffic`` stays if it is alone."""
         self.scenario = setup.scenario.override({"run.repetitions": 1})
         self.setup = setup
         self.promises = tuple(promises)
         self._shares = shown_shares(self.promises)
         self._residence = residence
+        self._traffic = traffic
         self._least = setup.scenario.run.repetitions
 
     def probe(
@@ -258,6 +267,7 @@ class Prober:
         if own is None or scenario.workload.trace is not None:
             return scenario
         needed = int(TURNOVERS * self.members(axis, load, replicas))
+        needed = max(needed, math.ceil(SESSIONS * self._in_a_session(axis, load)))
         law = scenario.workload.arrivals
         if isinstance(law, DiurnalArrivals | RampArrivals):
             needed = max(needed, requests_of_curve(law))
@@ -271,6 +281,15 @@ class Prober:
         times as long as it would alone."""
         full = float(self.setup.only.limits.max_num_seqs * replicas)
         return load if axis.whole else min(full, CROWDED * self._residence * load)
+
+    def _in_a_session(self, axis: LoadAxis, load: float) -> float:
+        """Requests that come while a session lasts; 0 where there are none."""
+        requests = self._traffic.per_session
+        if requests is None:
+            return 0.0
+        if axis.whole:
+            return load * requests
+        return load * (self._traffic.pauses + CROWDED * self._residence * requests)
 
     def _play(self, scenario: Scenario, number: int) -> RunRecord:
         seed = repetition_seed(scenario.seed, number)
@@ -332,10 +351,9 @@ def _breaks(attained: tuple[Attained, ...], too_much: bool) -> str:
 def _costs(summaries: Sequence[dict[str, Any]]) -> dict[str, float | None]:
     costs = [summary["infersim"]["cost"] or {} for summary in summaries]
     energy = [summary["infersim"]["energy"] or {} for summary in summaries]
-    joules = "joules_per_output_token"
     return {
         **{key: _mean([each.get(key) for each in costs]) for key in COSTS},
-        joules: _mean([each.get(joules) for each in energy]),
+        **{key: _mean([each.get(key) for each in energy]) for key in DRAWN},
     }
 
 

@@ -84,7 +84,7 @@ def _placed(
     above: float | None = None,
     below: float | None = None,
 ) -> float:
-    """``load`` within the limits; of whole ones the next that is ``above`` or ``below``."""
+    """``load`` within the bounds; of whole ones the next that is ``above`` or ``below``."""
     if whole:
         load = float(round(load))
         if above is not None:

@@ -21,7 +21,7 @@ def sentences(document: Document) -> list[str]:
     told = [*rejections(document), slo_text(document), first_to_break(document), *own]
     told += [knee_text(document), *opening(document)]
     head = [highest(document), *traffic_text(document), *ends_text(document)]
-    return [*head, *told, *sureness(document)]
+    return [*head, *trust_text(document), *told, *sureness(document)]
 
 
 def traffic_text(document: Document) -> list[str]:
@@ -79,6 +79,26 @@ def ends_text(document: Document) -> list[str]:
         f"If iterations are {error} slower than predicted: {low}; {error} faster: {high} {unit}.",
         document["whole_runs"],
     ]
+
+
+def trust_text(document: Document) -> list[str]:
+    """Up to which load it is sure and likely that it holds, and how sure the own load is."""
+    found = document.get("trust")  # which results of older versions lack
+    if found is None:
+        return []
+    sure, likely, unit = found["sure_up_to"], found["likely_up_to"], document["unit"]
+    if likely is None:
+        text = "that any load holds is a guess"
+    elif sure is None:
+        text = f"a load up to {likely:.3g} {unit} is likely to hold; that more holds is a guess"
+    else:
+        also = "" if likely == sure else f", up to {likely:.3g} likely"
+        text = f"a load up to {sure:.3g} {unit} is sure to hold{also}; that more holds is a guess"
+    own = ""
+    if found["own"] is not None:
+        holds = "holds" if document["own"]["holds"] else "does not hold"
+        own = f" That the scenario's own load {holds} is {found['own']}."
+    return [f"How sure: {text}.{own}"]
 
 
 def first_to_break(document: Document) -> str:

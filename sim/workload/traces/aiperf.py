@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sim.errors import TraceError
-from sim.workload.traces.base import Trace, TraceFormat
+from sim.workload.traces.base import Trace, TraceFormat, sessions_of
 from sim.workload.traces.head import Head, head
 from sim.workload.traces.prefixes import HASH_IDS, counted
 from sim.workload.traces.rows import Block, json_blocks, shown
@@ -24,7 +24,8 @@ BLOCK_TOKENS = 512
 
 _LENGTHS = ("input_length", "output_length")
 _TIMES = ("timestamp", "delay")
-_OTHERS = ("session_id", HASH_IDS, "group_id", "type", "extra")
+_SESSION = "session_id"
+_OTHERS = (_SESSION, HASH_IDS, "group_id", "type", "extra")
 
 
 def _recognises(top: Head) -> bool:
@@ -35,20 +36,24 @@ def _recognises(top: Head) -> bool:
 
 
 def _is_turn(names: set[str]) -> bool:
-    return bool(names & {"session_id", "delay"})
+    return bool(names & {_SESSION, "delay"})
 
 
 def _read(path: Path) -> Trace:
     found = counted(_parts(path), BLOCK_TOKENS)
-    return replace(found, sessions="session_id") if "session_id" in head(path).names else found
+    if _SESSION in head(path).names:
+        return replace(found, sessions=_SESSION)
+    return replace(found, session_ids=None)
 
 
 def _parts(path: Path) -> Iterator[tuple[Trace, Block]]:
-    for block in json_blocks(path, _LENGTHS, [*_TIMES, HASH_IDS]):
+    known: dict[object, int] = {}
+    for block in json_blocks(path, _LENGTHS, [*_TIMES, HASH_IDS, _SESSION]):
         stamps = block.columns["timestamp"]
         if None in stamps:
             raise _follows(block, stamps.index(None))
-        yield Trace.of(block, "timestamp", *_LENGTHS, per_second=1e3), block
+        part = Trace.of(block, "timestamp", *_LENGTHS, per_second=1e3)
+        yield replace(part, session_ids=sessions_of(block.columns[_SESSION], known)), block
 
 
 def _follows(block: Block, row: int) -> TraceError:

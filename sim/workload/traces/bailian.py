@@ -2,19 +2,20 @@
 
 JSON lines: ``timestamp`` in seconds, ``input_length`` and ``output_length`` in tokens. Turns of a
 conversation name each other (``chat_id``, ``parent_chat_id``, ``turn``), but each has a time of its
-own at which it is replayed. ``hash_ids`` name the blocks of 16 tokens that prompts share; relations
-and ``type`` are ignored.
+own at which it is replayed. ``hash_ids`` name the blocks of 16 tokens that prompts share; ``type``
+is ignored.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from sim.workload.traces.base import Trace, TraceFormat
+from sim.workload.traces.base import Trace, TraceFormat, sessions_of
 from sim.workload.traces.head import Head
 from sim.workload.traces.prefixes import HASH_IDS, counted
-from sim.workload.traces.rows import json_blocks
+from sim.workload.traces.rows import Block, json_blocks
 
 BLOCK_TOKENS = 16
 """Tokens of a block that ``hash_ids`` name, in Bailian's traces."""
@@ -28,9 +29,18 @@ def _recognises(head: Head) -> bool:
 
 
 def _read(path: Path) -> Trace:
-    blocks = json_blocks(path, _KEYS, [HASH_IDS])
-    found = counted(((Trace.of(block, *_KEYS), block) for block in blocks), BLOCK_TOKENS)
-    return replace(found, sessions="chat_id")
+    return replace(counted(_parts(path), BLOCK_TOKENS), sessions="chat_id")
+
+
+def _parts(path: Path) -> Iterator[tuple[Trace, Block]]:
+    """Each block of rows; a turn belongs to the conversation of the turn that it names."""
+    known: dict[object, int] = {}
+    for block in json_blocks(path, _KEYS, [HASH_IDS, *_OWN]):
+        chats, parents = block.columns["chat_id"], block.columns["parent_chat_id"]
+        for chat, parent in zip(chats, parents, strict=True):
+            if not isinstance(chat, list | dict) and not isinstance(parent, list | dict):
+                known.setdefault(chat, known.get(parent, len(known)))
+        yield replace(Trace.of(block, *_KEYS), session_ids=sessions_of(chats, known)), block
 
 
 FORMAT = TraceFormat(

@@ -80,6 +80,9 @@ class Trace:
     """The column that says which requests belong to one conversation; None if there is none."""
     blocks: PromptBlocks | None = None
     """Which blocks each prompt consists of; None where the file does not say."""
+    session_ids: NDArray[np.int64] | None = None
+    """The number of the conversation of each request, -1 for none; None where the file does not
+    say."""
 
     def __len__(self) -> int:
         return len(self.arrivals)
@@ -98,6 +101,7 @@ class Trace:
         rows = list(parts)
         priorities = [part.priorities for part in rows if part.priorities is not None]
         repeated = [part.repeated for part in rows if part.repeated is not None]
+        named = [part.session_ids for part in rows if part.session_ids is not None]
         skipped: Counter[str] = Counter()
         for part in rows:
             skipped.update(part.skipped)
@@ -110,6 +114,7 @@ class Trace:
             np.concatenate(repeated) if repeated else None,
             rows[0].sessions,
             PromptBlocks.joined(rows[0].blocks, [part.blocks for part in rows]),
+            np.concatenate(named) if named else None,
         )
 
     def taken(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Trace:
@@ -123,11 +128,26 @@ class Trace:
             None if self.repeated is None else self.repeated[rows],
             self.sessions,
             None if self.blocks is None else self.blocks.taken(rows),
+            None if self.session_ids is None else self.session_ids[rows],
         )
 
     def moved(self, arrivals: NDArray[np.float64]) -> Trace:
         """The same requests at other times (s)."""
         return replace(self, arrivals=arrivals)
+
+
+def sessions_of(names: Iterable[object], known: dict[object, int]) -> NDArray[np.int64]:
+    """The number of each name of a conversation: those in ``known``, which grows by the new ones;
+    -1 for nothing and for what is no name.
+
+    >>> sessions_of(["a", None, "b", "a", ""], {}).tolist()
+    [0, -1, 1, 0, -1]
+    """
+    found = []
+    for name in names:
+        nothing = name in (None, "", "-1", -1) or isinstance(name, list | dict)
+        found.append(-1 if nothing else known.setdefault(name, len(known)))
+    return np.array(found, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)

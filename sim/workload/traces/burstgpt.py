@@ -7,11 +7,11 @@ tokens means that the request failed: such rows are skipped and counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sim.workload.traces.base import FAILED, Trace, TraceFormat
+from sim.workload.traces.base import FAILED, Trace, TraceFormat, sessions_of
 from sim.workload.traces.head import Head, head
 from sim.workload.traces.rows import csv_blocks
 
@@ -24,12 +24,14 @@ def _recognises(head: Head) -> bool:
 
 
 def _read(path: Path) -> Trace:
-    found = Trace.joined(_parts(path))
-    return replace(found, sessions=_SESSION) if _SESSION in head(path).names else found
+    named = [_SESSION] if _SESSION in head(path).names else []
+    found = Trace.joined(_parts(path, named))
+    return replace(found, sessions=_SESSION) if named else found
 
 
-def _parts(path: Path) -> Iterator[Trace]:
-    for block in csv_blocks(path, _COLUMNS):
+def _parts(path: Path, named: Sequence[str]) -> Iterator[Trace]:
+    known: dict[object, int] = {}
+    for block in csv_blocks(path, [*_COLUMNS, *named]):
         failed = block.zeros("Response tokens")
         served = block.without(failed)
         yield Trace(
@@ -37,6 +39,7 @@ def _parts(path: Path) -> Iterator[Trace]:
             served.tokens("Request tokens"),
             served.tokens("Response tokens"),
             {FAILED: sum(failed)} if any(failed) else {},
+            session_ids=sessions_of(served.columns[_SESSION], known) if named else None,
         )
 
 

@@ -1,20 +1,22 @@
 """Reads the plain format, the one to write for traffic of your own.
 
 CSV: ``arrival_s`` in seconds from any origin, ``prompt_tokens`` and ``output_tokens``, and
-optionally ``priority``, a whole number of which lower ones go first. Other columns are ignored. The
-table of requests that a run writes has these names too.
+optionally ``priority``, a whole number of which lower ones go first, and ``session``, the name or
+number of the conversation that a request belongs to (empty or -1: none). Other columns are
+ignored. The table of requests that a run writes has these names too.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from sim.workload.traces.base import Trace, TraceFormat
+from sim.workload.traces.base import Trace, TraceFormat, sessions_of
 from sim.workload.traces.head import Head, head
 from sim.workload.traces.rows import csv_blocks
 
 _COLUMNS = ("arrival_s", "prompt_tokens", "output_tokens")
-_PRIORITY = "priority"
+_PRIORITY, _SESSION = "priority", "session"
 
 
 def _recognises(head: Head) -> bool:
@@ -22,21 +24,27 @@ def _recognises(head: Head) -> bool:
 
 
 def _read(path: Path) -> Trace:
-    ranked = [_PRIORITY] if _PRIORITY in head(path).names else []
-    return Trace.joined(
+    names = head(path).names
+    ranked = [_PRIORITY] if _PRIORITY in names else []
+    named = [_SESSION] if _SESSION in names else []
+    known: dict[object, int] = {}
+    found = Trace.joined(
         Trace(
             block.seconds("arrival_s"),
             block.tokens("prompt_tokens"),
             block.tokens("output_tokens"),
             priorities=block.priorities(_PRIORITY) if ranked else None,
+            session_ids=sessions_of(block.columns[_SESSION], known) if named else None,
         )
-        for block in csv_blocks(path, [*_COLUMNS, *ranked])
+        for block in csv_blocks(path, [*_COLUMNS, *ranked, *named])
     )
+    return replace(found, sessions=_SESSION) if named else found
 
 
 FORMAT = TraceFormat(
     name="csv",
-    layout="CSV with columns arrival_s (seconds), prompt_tokens, output_tokens, perhaps priority",
+    layout="CSV with columns arrival_s (seconds), prompt_tokens, output_tokens, perhaps priority"
+    " and session",
     recognises=_recognises,
     read=_read,
 )

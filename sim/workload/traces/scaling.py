@@ -53,10 +53,14 @@ def overlaid(trace: Trace, copies: float, seed: int) -> Trace:
     order = np.argsort(arrivals, kind="stable")
     arrivals = arrivals[order]
     merged = trace.taken(np.concatenate(rows)[order]).moved(arrivals - arrivals[0])
-    if merged.blocks is None:
+    if merged.blocks is None and merged.session_ids is None:
         return merged
     copy_of = np.repeat(np.arange(number), [len(kept) for kept in rows])[order]
-    return replace(merged, blocks=merged.blocks.apart(copy_of))
+    named = merged.session_ids
+    if named is not None:
+        named = np.where(named < 0, -1, named + copy_of * (int(named.max()) + 1))
+    blocks = None if merged.blocks is None else merged.blocks.apart(copy_of)
+    return replace(merged, blocks=blocks, session_ids=named)
 
 
 def time_scale_to(trace: Trace, rate: float) -> float:

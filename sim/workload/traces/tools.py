@@ -1,7 +1,7 @@
 """Describes a trace, and makes a smaller or plainer one of it.
 
 Times in seconds, lengths in tokens. Traces are written in the plain format: a CSV file with
-columns arrival_s, prompt_tokens, output_tokens, and priority where the trace has priorities.
+columns arrival_s, prompt_tokens, output_tokens, and priority and session where it has them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def describe(path: Path, trace_format: str = "auto") -> dict[str, Any]:
     that repeat the beginning of an earlier prompt, None where the file names no blocks;
     ``prefix_hits`` the share of all blocks that a cache of so many blocks ("all": one that never
     fills) would have at hand, blocks of ``prefix_block_tokens``; ``sessions`` the column that names
-    conversations. ``skipped`` counts rows by the reason.
+    conversations, ``session_count`` how many it names, ``requests_per_session`` how long they are.
+    ``skipped`` counts rows by the reason.
     TraceError and UsageError as for ``read_trace``.
     """
     name = find_format(path, trace_format).name
@@ -48,6 +49,7 @@ def describe(path: Path, trace_format: str = "auto") -> dict[str, Any]:
     gaps, duration = np.diff(arrivals), float(arrivals[-1])
     rate = (len(trace) - 1) / duration if duration > _SHORTEST else None
     busiest = _busiest_minute(arrivals) if rate is not None and duration >= MINUTE else None
+    talks = _talks(trace)
     return {
         "file": str(path),
         "format": name,
@@ -65,6 +67,8 @@ def describe(path: Path, trace_format: str = "auto") -> dict[str, Any]:
         "prefix_block_tokens": None if trace.blocks is None else trace.blocks.tokens,
         "prefix_hits": _hits(trace),
         "sessions": trace.sessions,
+        "session_count": None if talks is None else len(talks),
+        "requests_per_session": None if talks is None else _statistics(talks),
         "skipped": trace.skipped,
     }
 
@@ -117,7 +121,8 @@ def write_trace(trace: Trace, path: Path) -> None:
     try:
         with file:
             priority = "" if trace.priorities is None else ",priority"
-            file.write(f"arrival_s,prompt_tokens,output_tokens{priority}\n")
+            session = "" if trace.session_ids is None else ",session"
+            file.write(f"arrival_s,prompt_tokens,output_tokens{priority}{session}\n")
             file.writelines(_csv_lines(trace))
         part.replace(path)
     except OSError as error:
@@ -171,6 +176,8 @@ def _csv_lines(trace: Trace) -> Iterator[str]:
         columns = [trace.arrivals, trace.prompt_tokens, trace.output_tokens]
         if trace.priorities is not None:
             columns.append(trace.priorities)
+        if trace.session_ids is not None:
+            columns.append(trace.session_ids)
         for row in zip(*(column[part].tolist() for column in columns), strict=True):
             yield f"{','.join(map(repr, row))}\n"
 
@@ -197,6 +204,13 @@ def _hits(trace: Trace) -> dict[str, float] | None:
         return None
     shares = hit_shares(trace.blocks)
     return {"all" if blocks is None else str(blocks): share for blocks, share in shares.items()}
+
+
+def _talks(trace: Trace) -> NDArray[np.int64] | None:
+    """Requests of each conversation; None where the trace names none."""
+    if trace.session_ids is None or not (trace.session_ids >= 0).any():
+        return None
+    return np.unique(trace.session_ids[trace.session_ids >= 0], return_counts=True)[1]
 
 
 def _statistics(tokens: NDArray[np.int64]) -> dict[str, float]:
@@ -249,6 +263,10 @@ def _prefix_lines(figures: dict[str, Any]) -> Iterator[str]:
         yield f"  {'prefix reuse':<16}{share:>12.1%}   {meaning}"
     elif sessions is not None:
         yield f"  conversations ({sessions}): which tokens their prompts share is not recorded"
+    talks = figures["requests_per_session"]
+    if talks is not None:
+        told = f"of {talks['mean']:.3g} requests each, p90 {talks['p90']:.0f}, at most"
+        yield f"  {'conversations':<16}{figures['session_count']:>12,}   {told} {talks['max']:,}"
     hits = figures["prefix_hits"]
     if share and hits:
         tokens = figures["prefix_block_tokens"]

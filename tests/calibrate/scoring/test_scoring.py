@@ -11,13 +11,14 @@ import pytest
 from typer.testing import CliRunner
 
 from calibrate.scoring import Given, score_all
-from calibrate.scoring.conditions import Lengths, conditions, statement
+from calibrate.scoring.conditions import Lengths, conditions
 from calibrate.scoring.document import to_document
 from calibrate.scoring.drivers import document, preset
 from calibrate.scoring.errors import errors_of, groups, kind, source
 from calibrate.scoring.figures import figure, measured
+from calibrate.scoring.known import statement
 from calibrate.scoring.names import Unrepresentable, gpu_name, model_name, precision_name
-from calibrate.scoring.predict import Scored, case
+from calibrate.scoring.predict import Scored, case, run
 from calibrate.scoring.table import NEEDED, OPTIONAL, Row, read_table
 from sim.cli import app
 from sim.errors import TraceError
@@ -184,7 +185,8 @@ class TestConditions:
             ({"request_rate_rps": "2", "arrival": "Poisson", "n_requests": ""}, "is not stated"),
             ({"n_gpus": "3"}, "do not hold replicas"),
             ({"engine": "llama.cpp"}, "no preset"),
-            ({"metric": "power_all_gpus", "unit": "W"}, "the unit W"),
+            ({"metric": "power_all_gpus", "unit": "mW"}, "the unit mW"),
+            ({"metric": "power_all_gpus", "unit": "W"}, "is not predicted"),  # not of steady state
             ({"metric": "scheduled_rate", "unit": "req/s"}, "is a condition of the measurement"),
             ({"metric": "loadgen_score", "unit": "tok/s"}, "not predicted"),
             ({"value": "-3"}, "no positive figure"),
@@ -343,6 +345,32 @@ class TestExperts:
 
 
 class TestTable:
+    def test_power_and_energy_are_those_of_the_steady_state(self) -> None:
+        steady = {"arrival": "all at once, max_num_seqs running, steady state"}
+        power = case(row(metric="power_all_gpus", unit="W", **steady)).figure
+        assert power is not None
+        assert (power.quantity, power.key, power.factor) == ("power", "steady_power", 1.0)
+        energy = case(row(metric="energy_per_output_token", unit="J", **steady)).figure
+        assert energy is not None
+        assert (energy.quantity, energy.key) == ("energy", "steady_energy")
+        whole = case(row(metric="energy_per_output_token", unit="J")).figure
+        assert whole is not None
+        assert whole.key == "joules_per_output_token"
+
+    def test_energy_is_power_over_the_tokens_of_a_second(self) -> None:
+        """While all clients are busy, where the rate by Little's law is nearly that of tokens."""
+        steady = {"arrival": "all at once, max_num_seqs running, steady state"}
+        small = {"batch_or_concurrency": "8", "n_requests": "80", "isl": "200", "osl": "100"}
+        known = conditions(row(**steady, **small))
+        found = run(known)
+        assert not isinstance(found, str)
+        power, energy = (found.figures[key] for key in ("steady_power", "steady_energy"))
+        rate = found.figures["steady_rate"]
+        assert power is not None
+        assert rate is not None
+        assert energy == pytest.approx(power / rate, rel=0.05)
+        assert 140 < power / known.gpus < 700
+
     def test_units(self) -> None:
         assert measured(row(value="18.0", unit="ms")) == pytest.approx(0.018)
         assert measured(row(value="1,250.5", unit="tok/s")) == pytest.approx(1250.5)
@@ -579,7 +607,6 @@ class TestPublished:
         rows = score_all([MEASURED / name for name in names], jobs=2)
         return {group.name[0]: group.errors for group in groups(rows, kind)}
 
-    @pytest.mark.slow
     def test_static_batches_and_batch_1(self) -> None:
         found = self.errors("static_batch_trtllm.csv", "batch1_gptfast.csv")
         for name in ("static batch, multi-head", "static batch, grouped queries"):
@@ -590,7 +617,6 @@ class TestPublished:
         assert found["batch 1, quantised"]["throughput"].median <= 10
         assert found["batch 1, quantised"]["throughput"].p90 <= 25
 
-    @pytest.mark.slow
     def test_closed_loop_and_online(self) -> None:
         found = self.errors("closed_loop.csv", "online_trtllm.csv")
         vllm, served = found["closed loop, vllm"], found["closed loop, tensorrt-llm"]

@@ -1,0 +1,161 @@
+"""Adds to the columns of a published row: facts from its notes and its publication.
+
+``KNOWN`` is about whole publications, never of single rows; whatever it changes is stated as a
+remark.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from calibrate.scoring.table import Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Settings that the columns of a row do not state; empty or None where nothing is known.
+
+    The formats of ``weights``, ``experts`` and ``kv_cache``, figures of the ``whole_system`` where
+    one of a GPU is announced, ``more`` requests in flight than stated, ``static`` scales of
+    activations in the checkpoint, ``peers`` whether cards on PCIe reach each other directly, one
+    ``burst`` of as many requests as clients are stated, ``asynchronous`` scheduling that the engine
+    was told to use, whether the clients stated are the requests that run at once (``slots``).
+    """
+
+    weights: str = ""
+    experts: str = ""
+    kv_cache: str = ""
+    whole_system: bool = False
+    more: int = 0
+    static: bool = False
+    peers: bool | None = None
+    burst: bool = False
+    asynchronous: bool = False
+    slots: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement(Facts):
+    """All that is known of one row: the facts of its publication, and settings in its notes.
+
+    ``spread`` are the shortest and the longest length as shares of the nominal one; ``remarks`` say
+    how the facts are known.
+    """
+
+    spread: tuple[float, float] | None = None
+    memory_fraction: float | None = None
+    max_num_batched_tokens: int | None = None
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The ``facts`` of a publication, that is of rows whose cells match ``where`` (column:
+    pattern), whatever they state. ``why`` says how that is known."""
+
+    where: tuple[tuple[str, str], ...]
+    why: str
+    facts: Facts
+
+    def covers(self, row: Row) -> bool:
+        """Whether ``row`` belongs to the publication."""
+        return all(re.search(pattern, row[column], re.I) for column, pattern in self.where)
+
+
+KNOWN = (
+    Known(
+        (("model", "gpt-oss"),),
+        "the experts are in mxfp4 and all else in bf16, as in the one published checkpoint",
+        Facts(weights="bf16", experts="mxfp4"),
+    ),
+    Known(
+        (("model", "deepseek-(r1|v3)|qwen3-235b-a22b-fp8|minimax-m2"), ("weight_dtype", "fp8")),
+        "the weights are in fp8 by blocks, as in the published checkpoint",
+        Facts(weights="fp8-block"),
+    ),
+    Known(
+        (
+            ("engine", "^trtllm"),
+            ("model", "llama"),
+            ("weight_dtype", "gemm=fp8"),
+            ("notes", "InferenceMAX"),
+        ),
+        "the scales of fp8 activations are in the checkpoint: that source serves those of NVIDIA's "
+        "ModelOpt, and token times leave no room for a conversion before each product",
+        Facts(static=True),
+    ),
+    Known(
+        (("engine", "^vllm"), ("kv_dtype", "^fp8"), ("notes", "InferenceMAX")),
+        "the KV cache is taken for bf16: its capacity and the slope of the token time in the "
+        "context say so, although fp8 is stated",
+        Facts(kv_cache="bf16"),
+    ),
+    Known(
+        (("engine", "tensorrt"), ("engine_version", r"^0\.[56]\."), ("tp", "^[^1]")),
+        "the figure is that of all GPUs together, although one of a GPU is announced: later "
+        "releases on the same hardware give a quarter of it with four GPUs",
+        Facts(whole_system=True),
+    ),
+    Known(
+        (("engine", "^trtllm"), ("source_path", "silicon_sample"), ("notes", "aic-auto-gap")),
+        "one request more is in flight than stated, and waits for a seat: the time to first token "
+        "grows with the length of answers as such a wait does",
+        Facts(more=1),
+    ),
+    Known(
+        (("engine", "^sglang"), ("model", "qwen3-32b"), ("notes", "aic-auto-gap")),
+        "all requests were sent at once, as many as clients are stated: their mean time to first "
+        "token is half of what all prompts take, and does not depend on the answers that follow",
+        Facts(burst=True),
+    ),
+    Known(
+        (("engine", "tensorrt"), ("gpu", "^l40s"), ("tp", "^[^1]")),
+        "the cards reach each other directly: the tokens of these runs need sums of 8 GB/s, and "
+        "NCCL reaches 4.6 GB/s on four such cards that do not (aiconfigurator-core tables)",
+        Facts(peers=True),
+    ),
+    Known(
+        (("engine", "^vllm"), ("source_repo", "^ml-energy/")),
+        "scheduling is asynchronous: the benchmark's configurations of vLLM say so",
+        Facts(asynchronous=True),
+    ),
+    Known(
+        (("engine", "^vllm"), ("model", "gpt-oss"), ("batch_or_concurrency", "^512$")),
+        "fewer requests run at once than clients are stated: mean times to first token are 4.2 to "
+        "4.8 times the answers', as when ten requests for each slot are sent together, and token "
+        "times less than the memory allows for 512 sequences",
+        Facts(slots=False),
+    ),
+)
+
+_SPREAD = re.compile(r"uniform in \[([\d.]+),\s*([\d.]+)\]\s*\*?\s*nominal")
+_FRACTION = re.compile(
+    r"(?:mem(?:ory)?[-_](?:util\w*|fraction)|kv frac|mem_fraction)\D{0,3}(0\.\d+)"
+)
+_TOKENS = re.compile(r"max[-_]num[-_]batched[-_]tokens\D{0,3}(\d+)")
+
+
+def statement(row: Row) -> Statement:
+    """What is known of ``row`` in addition to its columns."""
+    notes = row["notes"]
+    known = [each for each in KNOWN if each.covers(row)]
+    facts = [each.facts for each in known]
+    spread = _SPREAD.search(notes)
+    fraction, tokens = _FRACTION.search(notes), _TOKENS.search(notes)
+    return Statement(
+        weights=next((each.weights for each in facts if each.weights), ""),
+        experts=next((each.experts for each in facts if each.experts), ""),
+        kv_cache=next((each.kv_cache for each in facts if each.kv_cache), ""),
+        whole_system=any(each.whole_system for each in facts),
+        more=sum(each.more for each in facts),
+        static=any(each.static for each in facts),
+        peers=next((each.peers for each in facts if each.peers is not None), None),
+        burst=any(each.burst for each in facts),
+        asynchronous=any(each.asynchronous for each in facts),
+        slots=all(each.slots for each in facts),
+        spread=(float(spread[1]), float(spread[2])) if spread else None,
+        memory_fraction=float(fraction[1]) if fraction else None,
+        max_num_batched_tokens=int(tokens[1]) if tokens else None,
+        remarks=tuple(each.why for each in known),
+    )

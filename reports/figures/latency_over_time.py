@@ -1,0 +1,97 @@
+"""Draws a latency over the run: its median and a high percentile, of the requests as they arrived.
+
+The requests are cut, in the order of their arrival, into stretches of equally many; each has a
+point at the middle of its arrivals. Seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from reports.figures.axes import legend
+from reports.figures.latency_cdf import TITLES, Floats
+from reports.frame import theme
+from reports.frame.scale import time_axis, time_scale
+
+FEWEST = 40
+"""Requests of a stretch, so that a percentile of it means something."""
+
+MOST = 100
+"""Stretches of a run."""
+
+
+class LatencyCourse(NamedTuple):
+    """For each stretch of ``size`` requests: the middle of the arrivals, the median and the other
+    percentile of the latency."""
+
+    size: int
+    at: Floats
+    median: Floats
+    high: Floats
+
+
+def course(requests: pd.DataFrame, metric: str, percentile: float) -> LatencyCourse | None:
+    """The stretches of the completed requests, warm-up included; None for fewer than two."""
+    done = requests[requests["status"] == "completed"]
+    values, arrivals = done[f"{metric}_s"].to_numpy(float), done["arrival_s"].to_numpy(float)
+    known = np.isfinite(values)
+    order = np.argsort(arrivals[known], kind="stable")
+    values, arrivals = values[known][order], arrivals[known][order]
+    stretches = min(MOST, len(values) // FEWEST)
+    if stretches < 2 or arrivals[0] == arrivals[-1]:
+        return None
+    parts = np.array_split(np.arange(len(values)), stretches)
+    found = [np.percentile(values[part], (50, percentile)) for part in parts]
+    middles = [(arrivals[part[0]] + arrivals[part[-1]]) / 2 for part in parts]
+    median, high = np.array(found).T
+    return LatencyCourse(len(parts[0]), np.array(middles), median, high)
+
+
+def figure(
+    found: LatencyCourse, metric: str, percentile: float, *, limit_s: float | None = None
+) -> go.Figure:
+    """The course of ``metric`` with its limit, if there is one."""
+    shown = time_scale(float(found.high.max()))
+    tone = theme.METRICS[metric]
+    layout = theme.layout() | {
+        "showlegend": True,
+        "legend": legend(),
+        "hovermode": "x unified",
+        "xaxis": theme.axis("arrival (s)"),
+        "yaxis": time_axis(TITLES[metric], shown) | {"rangemode": "tozero"},
+    }
+    traces = [
+        _line(f"p{percentile:.6g}", found.at, found.high * shown.factor, tone, shown.unit, 1.8),
+        _line("p50", found.at, found.median * shown.factor, theme.faint(tone), shown.unit, 1.8),
+    ]
+    drawn = go.Figure(data=traces, layout=layout)
+    if limit_s is not None:
+        ink = theme.PAGE["ink"].light
+        drawn.add_hline(
+            y=limit_s * shown.factor,
+            line={"color": ink, "width": 1, "dash": "dash"},
+            annotation={
+                "text": f"limit {limit_s * shown.factor:,.4g} {shown.unit}",
+                "font": {"size": 11, "color": ink},
+            },
+            annotation_position="top left",
+        )
+    return drawn
+
+
+def _line(
+    name: str, x: Floats, y: Floats, tone: theme.Tone, unit: str, width: float
+) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": x.round(3).tolist(),
+        "y": y.round(3).tolist(),
+        "line": {"color": tone.light, "width": width},
+        "hovertemplate": f"%{{y:,.4g}} {unit}",
+    }

@@ -1,0 +1,89 @@
+"""Draws every measurement over its prediction, in the order of their size, with its 90 % band."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from reports.frame import theme
+
+FARTHEST = 16.0
+"""Ratios beyond it are drawn at the edge; the pointer shows what they are."""
+
+
+def figure(rows: Sequence[Mapping[str, Any]]) -> go.Figure:
+    """``rows`` are predicted rows of a scored table, with bands, of one quantity."""
+    ordered = sorted(rows, key=lambda row: _ratio(row, row["measured"]))
+    places = [100 * (place + 0.5) / len(ordered) for place in range(len(ordered))]
+    xs: list[float | None] = []
+    ys: list[float | None] = []
+    for place, row in zip(places, ordered, strict=True):
+        low, high = (_drawn(_ratio(row, end)) for end in row["band90"])
+        xs += [place, place, None]
+        ys += [low, high, None]
+    traces: list[dict[str, Any]] = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": "90 % band",
+            "x": xs,
+            "y": ys,
+            "line": {"color": theme.PAGE["grid"].light, "width": 2},
+            "hoverinfo": "skip",
+        }
+    ]
+    for name, inside, tone in (("in the band", True, theme.BLUE),
+                               ("outside", False, theme.VERMILLION)):  # fmt: skip
+        mine = [
+            (place, row)
+            for place, row in zip(places, ordered, strict=True)
+            if is_inside(row) == inside
+        ]
+        traces.append(_dots(name, mine, tone))
+    ticks = [1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8, 16]
+    layout = theme.layout() | {
+        "xaxis": theme.axis("measurements, sorted (%)") | {"range": [0, 100]},
+        "yaxis": theme.axis("measured over predicted")
+        | {
+            "type": "log",
+            "tickvals": ticks,
+            "ticktext": ["1/16", "1/8", "1/4", "1/2", "1", "2", "4", "8", "16"],
+        },
+        "hovermode": "closest",
+    }
+    return go.Figure(data=traces, layout=layout)
+
+
+def is_inside(row: Mapping[str, Any]) -> bool:
+    """Whether the measurement was in the 90 % band."""
+    low, high = row["band90"]
+    return bool(low <= row["measured"] <= high)
+
+
+def _ratio(row: Mapping[str, Any], value: float) -> float:
+    return float(value / row["predicted"])
+
+
+def _drawn(ratio: float) -> float:
+    return min(max(ratio, 1 / FARTHEST), FARTHEST)
+
+
+def _dots(
+    name: str, placed: Sequence[tuple[float, Mapping[str, Any]]], tone: theme.Tone
+) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "x": [place for place, _ in placed],
+        "y": [_drawn(_ratio(row, row["measured"])) for _, row in placed],
+        "marker": {"size": 4, "color": tone.light},
+        "customdata": [
+            f"{row['source']}:{row['line']}, {row['engine']}, {row['gpu']}, {row['model']}: "
+            f"{_ratio(row, row['measured']):.2g}"
+            for _, row in placed
+        ],
+        "hovertemplate": "%{customdata}<extra></extra>",
+    }

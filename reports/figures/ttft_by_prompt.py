@@ -1,0 +1,61 @@
+"""Draws TTFT against the length of the prompt: whether a long wait has a long prompt behind it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from reports.frame import theme
+from reports.frame.scale import time_axis, time_scale
+
+MOST = 600
+"""Points: every n-th request by its TTFT, the slowest always."""
+
+SLOWEST = 100
+
+
+def drawn(requests: pd.DataFrame) -> pd.DataFrame:
+    """The completed requests that have a point, the slowest last."""
+    done = requests[(requests["status"] == "completed") & ~requests["warmup"].astype(bool)]
+    ordered = done[np.isfinite(done["ttft_s"])].sort_values("ttft_s", kind="stable")
+    rest = len(ordered) - SLOWEST
+    step = max(1, -(-rest // (MOST - SLOWEST)))
+    return pd.concat([ordered.iloc[: max(rest, 0) : step], ordered.iloc[max(rest, 0) :]])
+
+
+def figure(requests: pd.DataFrame, *, limit_s: float | None = None) -> go.Figure:
+    """A point for each request of ``drawn``, at least one; its parts are under the pointer."""
+    points = drawn(requests)
+    shown = time_scale(float(points["ttft_s"].max()))
+    layout = theme.layout() | {
+        "hovermode": "closest",
+        "xaxis": theme.axis("prompt (tokens)") | {"rangemode": "tozero", "tickformat": ",d"},
+        "yaxis": time_axis("TTFT", shown) | {"rangemode": "tozero"},
+    }
+    if limit_s is not None:
+        line = {"color": theme.PAGE["ink"].light, "width": 1, "dash": "dash"}
+        at = limit_s * shown.factor
+        layout["shapes"] = [
+            {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": at, "y1": at, "line": line}
+        ]
+    trace: dict[str, Any] = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": points["prompt_tokens"].tolist(),
+        "y": (points["ttft_s"] * shown.factor).round(3).tolist(),
+        "customdata": list(zip(points["request_id"].tolist(), _queue_ms(points), strict=True)),
+        "marker": {"size": 4, "opacity": 0.6, "color": theme.METRICS["ttft"].light},
+        "hovertemplate": (
+            f"request %{{customdata[0]:,d}}: %{{x:,d}} tokens, %{{y:,.4g}} {shown.unit}, of which "
+            "%{customdata[1]:,.4g} ms in the queue<extra></extra>"
+        ),
+    }
+    return go.Figure(data=[trace], layout=layout)
+
+
+def _queue_ms(points: pd.DataFrame) -> list[float]:
+    found: list[float] = np.nan_to_num(points["queue_s"].to_numpy(float) * 1e3).round(2).tolist()
+    return found

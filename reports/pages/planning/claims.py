@@ -1,0 +1,78 @@
+"""Renders the ``result.json`` of ``infersim claims`` as one HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from reports.frame.content import Headline
+from reports.frame.page import fill
+from reports.frame.tables import Cell, PageColumn, PageTable
+from reports.pages.planning.study import text
+from sim.metrics.definitions import DEFINITIONS as OF_RUNS
+from sim.metrics.definitions import METRIC
+from sim.planning.claims.words import headline, shown
+from sim.results.whole_file import write_text
+
+SECTIONS: Mapping[str, str] = {
+    "summary": "Summary",
+    "claims": "Claims",
+    "definitions": "Definitions",
+}
+"""Anchor -> heading, in the order of the page."""
+
+TONES = {"holds": "good", "fails": "bad"}
+
+
+def write_claims_report(target: Path, document: Mapping[str, Any]) -> Path:
+    """Write the page to ``target``, whole or not at all, and return it; OSError if that fails."""
+    write_text(target, render_claims(document))
+    return target
+
+
+def render_claims(document: Mapping[str, Any]) -> str:
+    """The page as HTML; a function of its argument alone."""
+    keys = [figure["key"] for entry in document["claims"] for figure in entry["figures"]]
+    named = dict.fromkeys(METRIC[key].definition for key in keys)
+    return fill(
+        "claims.html.j2",
+        SECTIONS,
+        {name: OF_RUNS[name] for name in named},
+        header={
+            "title": "claims",
+            "kind": "claims",
+            "name": "What is said about serving, and what comes out",
+            "asked": "",
+            "changes": "",
+            "lead": "A claim holds if all that it says of simulated figures is true.",
+            "setup": [("Claims", str(len(document["claims"])))],
+        },
+        headline=Headline("bad" if document["unexpected"] else "good", headline(document)),
+        index=[
+            (entry["name"], entry["claim"], entry["verdict"], TONES[entry["verdict"]])
+            for entry in document["claims"]
+        ],
+        claims=[{**entry, "tone": TONES[entry["verdict"]], "table": _table(entry)}
+                for entry in document["claims"]],
+        provenance={"version": document["infersim"]},
+    )  # fmt: skip
+
+
+def _table(entry: Mapping[str, Any]) -> PageTable:
+    """The figures of each variant; the first has bars, as wide as its part of the largest."""
+    columns = [
+        PageColumn("Variant", False),
+        *(PageColumn(f["title"], definition=METRIC[f["key"]].definition) for f in entry["figures"]),
+    ]
+    drawn = entry["figures"][0]["key"]
+    most = max((v["figures"][drawn] or 0.0 for v in entry["variants"]), default=0.0)
+    rows = []
+    for variant in entry["variants"]:
+        cells = [text(variant["name"].replace("_", " "))]
+        for figure in entry["figures"]:
+            value = variant["figures"][figure["key"]]
+            bar = value / most if value is not None and most and figure["key"] == drawn else None
+            cells.append(Cell(shown(figure, value), value, bar=bar))
+        rows.append(tuple(cells))
+    return PageTable(f"claim-{entry['name']}", "Figures", tuple(columns), tuple(rows))

@@ -1,0 +1,107 @@
+"""Builds what shows the tail: latency over the run, TTFT by prompt, the slowest requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from reports.figures import latency_over_time, ttft_by_prompt
+from reports.figures.latency_bands import TITLES as PARTS
+from reports.figures.latency_bands import TTFT_PARTS
+from reports.figures.latency_cdf import TITLES
+from reports.frame.content import Plot, to_json
+from reports.frame.formats import MISSING
+from reports.frame.tables import Cell, PageColumn, PageTable
+from reports.pages.run.missing import reason
+from reports.pages.run.slo import shown_limit
+from sim.units import milliseconds
+
+SLOWEST = 20
+"""Requests of the table."""
+
+PERCENTILE = 99.0
+"""Drawn where no SLO asks for another."""
+
+
+def over_time(summary: Mapping[str, Any], requests: pd.DataFrame) -> list[Plot]:
+    """TTFT and TPOT over the run."""
+    found = []
+    for name in ("ttft", "tpot"):
+        title = f"{TITLES[name]} over the run"
+        limit = shown_limit(summary, name)
+        rank = 100 * limit.target if limit and limit.target else PERCENTILE
+        rank = min(rank, PERCENTILE)
+        course = latency_over_time.course(requests, name, rank)
+        if course is None:
+            note = reason(summary, "Too few requests to draw a course.")
+            few = requests["status"].eq("completed").any()
+            note = "Too few requests, or all at once: there is no course to draw." if few else note
+            found.append(Plot(f"course-{name}", title, name, note, None))
+            continue
+        drawn = latency_over_time.figure(
+            course, name, rank, limit_s=limit.limit_ms / 1e3 if limit else None
+        )
+        note = f"Each point: {course.size:,} requests that arrived one after the other."
+        found.append(Plot(f"course-{name}", title, name, note, to_json(drawn)))
+    return found
+
+
+def by_prompt(summary: Mapping[str, Any], requests: pd.DataFrame) -> Plot:
+    """TTFT against the length of the prompt."""
+    title = "TTFT by length of the prompt"
+    if not len(ttft_by_prompt.drawn(requests)):
+        note = reason(summary, "No request has a TTFT.")
+        return Plot("ttft-by-prompt", title, "ttft", note, None)
+    limit = shown_limit(summary, "ttft")
+    drawn = ttft_by_prompt.figure(requests, limit_s=limit.limit_ms / 1e3 if limit else None)
+    note = f"Every n-th request, and the slowest {ttft_by_prompt.SLOWEST}. Dashed: the limit."
+    note = note if limit else note.partition(" Dashed")[0]
+    return Plot("ttft-by-prompt", title, "ttft", note, to_json(drawn))
+
+
+def slowest(requests: pd.DataFrame) -> PageTable:
+    """The requests with the longest TTFT, with its parts where they are known."""
+    done = requests[(requests["status"] == "completed") & np.isfinite(requests["ttft_s"])]
+    rows = done.sort_values("ttft_s", ascending=False, kind="stable").head(SLOWEST)
+    parts = [
+        name
+        for name in TTFT_PARTS
+        if f"{name}_s" in rows and np.nan_to_num(rows[f"{name}_s"].to_numpy(float)).any()
+    ]
+    columns = (
+        PageColumn("Request", False),
+        PageColumn("Arrived (s)"),
+        PageColumn("Prompt"),
+        PageColumn("Answer"),
+        PageColumn("TTFT", definition="ttft", unit="ms"),
+        *(PageColumn(PARTS[name].capitalize(), unit="ms") for name in parts),
+        PageColumn("TPOT", definition="tpot", unit="ms"),
+        PageColumn("E2EL", definition="e2el", unit="ms"),
+        PageColumn("Replica"),
+    )
+    cells = []
+    for row in rows.to_dict("records"):
+        number = int(row["request_id"])
+        cells.append(
+            (
+                Cell(f"{number:,}", number),
+                Cell(f"{row['arrival_s']:,.1f}", float(row["arrival_s"])),
+                Cell(f"{row['prompt_tokens']:,}", int(row["prompt_tokens"])),
+                Cell(f"{row['output_tokens']:,}", int(row["output_tokens"])),
+                _time(row["ttft_s"]),
+                *(_time(row[f"{name}_s"]) for name in parts),
+                _time(row["tpot_s"]),
+                _time(row["e2el_s"]),
+                Cell(f"{row['replica']}", int(row["replica"])),
+            )
+        )
+    return PageTable("slowest", "The longest TTFT, request by request", columns, tuple(cells))
+
+
+def _time(seconds: float) -> Cell:
+    if not np.isfinite(seconds):
+        return Cell(MISSING, None)
+    return Cell(milliseconds(1e3 * seconds), 1e3 * seconds)

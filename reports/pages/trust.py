@@ -1,0 +1,222 @@
+"""Renders the JSON object of ``infersim score`` as the page "How far to trust this"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from reports.figures import coverage, ratios
+from reports.figures.coverage import Held
+from reports.frame.content import Headline, Plot, to_json
+from reports.frame.page import fill
+from reports.frame.tables import Cell, PageColumn, PageTable
+from sim.metrics.definitions import Definition
+from sim.results.whole_file import write_text
+
+SECTIONS: Mapping[str, str] = {
+    "summary": "Summary",
+    "coverage": "Do the bands hold?",
+    "ratios": "Every measurement",
+    "groups": "By source",
+    "worst": "Farthest outside",
+    "definitions": "Definitions",
+}
+"""Anchor -> heading, in the order of the page."""
+
+DEFINITIONS: Mapping[str, Definition] = {
+    "band": Definition(
+        "Band",
+        "The range in which a measurement is expected with a chance of 50 % or 90 %. Every "
+        "measurement is judged by bands that were learnt without its source (engine, GPU and "
+        "model).",
+    ),
+    "width": Definition(
+        "±", "Half of the width of the 90 % band in percent of the prediction; the median of rows."
+    ),
+}
+
+QUANTITIES: Mapping[str, str] = {
+    "throughput": "Throughput",
+    "ttft": "TTFT",
+    "tpot": "TPOT",
+    "itl": "ITL",
+    "e2el": "E2EL",
+    "running": "Running requests",
+    "bandwidth": "Bandwidth of the weights",
+}
+"""What was measured -> how the page calls it."""
+
+FEW = 10
+"""Measurements of smaller groups say little of a coverage."""
+
+WORST = 20
+"""Rows of the table of those farthest outside their bands."""
+
+Row = Mapping[str, Any]
+
+
+def write_trust_page(target: Path, document: Mapping[str, Any]) -> Path:
+    """Write the page to ``target``, whole or not at all, and return it; OSError if that fails."""
+    write_text(target, render_trust(document))
+    return target
+
+
+def render_trust(document: Mapping[str, Any]) -> str:
+    """The page as HTML; a function of its argument alone."""
+    rows = [row for row in document["rows"] if row["band90"] is not None]
+    return fill(
+        "trust.html.j2",
+        SECTIONS,
+        DEFINITIONS,
+        header={
+            "title": "How far to trust this",
+            "kind": "trust",
+            "name": "How far to trust this",
+            "asked": "",
+            "changes": "",
+            "lead": "Published measurements beside the bands that were predicted without them.",
+            "setup": [
+                ("Measurements", f"{len(rows):,}"),
+                ("Not predicted", f"{document['skipped']:,}"),
+                ("Sources", f"{len(set(map(_source, rows))):,}"),
+            ],
+        },
+        headline=_headline(rows),
+        coverage=_coverage_plots(rows),
+        ratios=_ratio_plots(rows),
+        groups=_table_of_sources(rows),
+        worst=_table_of_worst(rows),
+        provenance={"version": document["version"]},
+    )
+
+
+def held(name: str, rows: Sequence[Row]) -> Held:
+    """How many of ``rows`` lay in their bands."""
+    in50 = sum(row["band50"][0] <= row["measured"] <= row["band50"][1] for row in rows)
+    return Held(name, len(rows), in50, sum(map(ratios.is_inside, rows)))
+
+
+def _headline(rows: Sequence[Row]) -> Headline:
+    if not rows:
+        return Headline("neutral", "Nothing was predicted with a band")
+    found = held("all", rows)
+    of90, of50 = found.in90 / found.rows, found.in50 / found.rows
+    return Headline(
+        "good" if of90 >= 0.85 else "warn",
+        f"{of90:.0%} of the measurements lay in their 90 % band, {of50:.0%} in their 50 % band",
+    )
+
+
+def _grouped(rows: Sequence[Row], name: Callable[[Row], str]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(name(row), []).append(row)
+    return found
+
+
+def _source(row: Row) -> str:
+    return f"{row['engine']} {row['version']}, {row['gpu']}, {row['model']}"
+
+
+def _quantity(row: Row) -> str:
+    return QUANTITIES.get(row["quantity"], row["quantity"])
+
+
+def _coverage_plots(rows: Sequence[Row]) -> list[Plot]:
+    by: Mapping[str, tuple[str, Callable[[Row], str]]] = {
+        "quantity": ("By what was measured", _quantity),
+        "gpu": ("By GPU", lambda row: str(row["gpu"])),
+        "engine": ("By engine", lambda row: str(row["engine"])),
+    }
+    found = []
+    for name, (title, key) in by.items():
+        groups = [
+            held(group, members)
+            for group, members in sorted(_grouped(rows, key).items())
+            if len(members) >= FEW
+        ]
+        if groups:
+            note = f"Groups of {FEW} and more; lines: the 95 % interval of the share."
+            spec = to_json(coverage.figure(groups))
+            found.append(Plot(f"coverage-{name}", title, "band", note, spec, kind="own"))
+    return found
+
+
+def _ratio_plots(rows: Sequence[Row]) -> list[Plot]:
+    note = "Grey: the 90 % band of each; orange: outside. Log scale, cut at 1/16 and 16."
+    return [
+        Plot(f"ratios-{name}", title, "band", note, to_json(ratios.figure(members)), kind="tall")
+        for name, title in QUANTITIES.items()
+        if len(members := [row for row in rows if row["quantity"] == name]) >= FEW
+    ]
+
+
+def _width(row: Row) -> float:
+    low, high = row["band90"]
+    return float(100 * (high - low) / 2 / row["predicted"])
+
+
+def _table_of_sources(rows: Sequence[Row]) -> PageTable:
+    columns = (
+        PageColumn("Engine, GPU and model", False),
+        PageColumn("Measured", False),
+        PageColumn("Rows"),
+        PageColumn("In 50 % band", definition="band", unit="%"),
+        PageColumn("In 90 % band", definition="band", unit="%"),
+        PageColumn("±", definition="width", unit="%"),
+    )
+    cells = []
+    groups = _grouped(rows, lambda row: f"{_source(row)}\n{_quantity(row)}")
+    for name, members in sorted(groups.items()):
+        source, _, quantity = name.partition("\n")
+        found = held(name, members)
+        wide = median(map(_width, members))
+        cells.append(
+            (
+                Cell(source, source),
+                Cell(quantity, quantity),
+                Cell(f"{found.rows:,}", found.rows),
+                Cell(f"{found.in50 / found.rows:.0%}", 100 * found.in50 / found.rows),
+                Cell(
+                    f"{found.in90 / found.rows:.0%}",
+                    100 * found.in90 / found.rows,
+                    bar=found.in90 / found.rows,
+                ),
+                Cell(f"± {wide:,.0f} %", wide),
+            )
+        )
+    return PageTable("groups", "How often bands held, and how wide they are", columns, tuple(cells))
+
+
+def _table_of_worst(rows: Sequence[Row]) -> PageTable:
+    def outside(row: Row) -> float:
+        low, high = row["band90"]
+        return float(max(row["measured"] / high, low / row["measured"]))
+
+    columns = (
+        PageColumn("Row", False),
+        PageColumn("Source", False, prose=True),
+        PageColumn("Metric", False),
+        PageColumn("Measured / predicted"),
+        PageColumn("90 % band / predicted", False, definition="band"),
+    )
+    cells = []
+    for row in sorted(rows, key=outside, reverse=True)[:WORST]:
+        if ratios.is_inside(row):
+            break
+        place, source = f"{row['source']}:{row['line']}", _source(row)
+        ratio = row["measured"] / row["predicted"]
+        low, high = (end / row["predicted"] for end in row["band90"])
+        band = f"{low:.2g} to {high:.2g}"
+        cells.append(
+            (
+                Cell(place, place),
+                Cell(source, source),
+                Cell(row["metric"], row["metric"]),
+                Cell(f"{ratio:.2g}", ratio),
+                Cell(band, band),
+            )
+        )
+    return PageTable("worst", "The farthest first", columns, tuple(cells))

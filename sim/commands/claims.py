@@ -1,0 +1,46 @@
+"""Provides the ``infersim claims`` command, on top of ``sim.planning.claims``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sim.commands.answer import Document, free_directory, present, save
+from sim.commands.exits import told_errors
+from sim.commands.options import AnswerOutput, AsJson, Jobs, Report
+
+
+def claims(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE|FOLDER...", help="Claims, or folders of them."),
+    ],
+    jobs: Jobs = -1,
+    output: AnswerOutput = None,
+    as_json: AsJson = False,
+    report: Report = True,
+) -> None:
+    """Test claims about serving by simulation; exit with 1 if one comes out unexpectedly."""
+    with told_errors():
+        from sim.commands.output import progress
+        from sim.planning.claims.check import check_claims
+        from sim.planning.claims.claim import read_claims
+        from sim.planning.points.executors import local
+        from sim.terminal.claims import claims_view
+
+        found = read_claims(paths)
+        directory = free_directory(output, "claims")
+        with progress("claims") as tell:
+            answer = check_claims(found, local(jobs), tell)
+        save(answer, directory)
+        page = _write_page if report else None
+        present(answer, directory, view=claims_view, write_page=page, as_json=as_json)
+    raise typer.Exit(1 if answer["unexpected"] else 0)
+
+
+def _write_page(target: Path, document: Document) -> Path:
+    from reports.pages.planning.claims import write_claims_report
+
+    return write_claims_report(target, document)

@@ -1,0 +1,112 @@
+"""Provides ``infersim serve``: an OpenAI-compatible server with the timing of a simulated fleet.
+
+It serves until it is stopped (Ctrl-C or SIGTERM); then the run directory is completed as that of
+any other run, and its results are printed. A second signal cuts off who is still being served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sim.commands.exits import told_errors
+from sim.commands.options import AsJson, Overrides, Report, RunOutput, Seed
+from sim.commands.output import save, show, write_page
+from sim.errors import UsageError
+
+if TYPE_CHECKING:
+    from sim.serve.service import Service
+
+Port = Annotated[int, typer.Option(min=0, max=65535, help="TCP port; 0: one that is free.")]
+
+
+def serve(
+    scenario: Annotated[Path, typer.Argument(help="A scenario, as in scenarios/chat.yaml.")],
+    port: Port = 8000,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; others than this machine: 0.0.0.0.")
+    ] = "127.0.0.1",
+    speed: Annotated[
+        float, typer.Option(min=0.001, max=1000.0, help="Simulated seconds a second.")
+    ] = 1.0,
+    served_model_name: Annotated[
+        str | None, typer.Option(help="What clients call the model; else its name.")
+    ] = None,
+    max_waiting: Annotated[
+        int | None,
+        typer.Option(min=0, help="Requests that may wait; more get status 429. Default: any."),
+    ] = None,
+    control: Annotated[
+        bool, typer.Option("--control", help="Let clients scale, drain and fail replicas.")
+    ] = False,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(help="Counts prompts: module:function, from a text to its tokens."),
+    ] = None,
+    overrides: Overrides = [],
+    seed: Seed = None,
+    output: RunOutput = None,
+    as_json: AsJson = False,
+    report: Report = True,
+) -> None:
+    """Serve clients with the timing of a scenario's fleet, until stopped; then write the run."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    with told_errors():
+        if find_spec("aiohttp") is None or find_spec("prometheus_client") is None:
+            raise UsageError("the server needs more packages: pip install 'infersim[serve]'")
+        from sim.own import load_function
+        from sim.results.run_directory import check_free, new_run_directory
+        from sim.scenario import load_scenario
+        from sim.serve.tokens import encode
+
+        loaded = load_scenario(scenario, overrides)
+        if seed is not None:
+            loaded = loaded.override({"seed": seed})
+        directory = output or new_run_directory(Path("runs"), f"{loaded.name}-served")
+        check_free(directory)
+        count = (
+            encode if tokenizer is None else load_function(tokenizer, "tokenizer", loaded.folders)
+        )
+        from sim.serve.app import Server
+        from sim.serve.running import serve as served
+
+        server = Server(served_model_name or loaded.model.path, count, controlled=control)
+        found = asyncio.run(
+            served(
+                loaded,
+                directory,
+                server,
+                (host, port),
+                speed=speed,
+                most_waiting=max_waiting,
+                ready=_tell,
+            )
+        )
+        if found is None:
+            typer.echo("no request came, and nothing was written", err=True)
+            return
+        service, place, result = found
+        from sim.loop.clock import Stop
+
+        with Stop(signal.SIGINT, signal.SIGTERM) as stop:
+            own = result.summary["infersim"]
+            own["served"] = service.document()
+            own["notes"] += service.notes()
+            save(result, place, stop)
+            page = write_page(result, place.path) if report else None
+        show(result, place.path, page, as_json)
+
+
+def _tell(where: str, service: Service) -> None:
+    """Say on stderr that the server is there."""
+    fleet = service.setup.scenario.replicas
+    replicas = "1 replica" if fleet == 1 else f"{fleet} replicas"
+    typer.echo(
+        f"{replicas} served at {where} (simulated; Ctrl-C stops and writes the run)", err=True
+    )

@@ -1,0 +1,128 @@
+"""Predicts what drafts cost: the passes of a drafter, or the search of the text. Seconds, tokens.
+
+A drafter makes K passes. The first goes over the tokens that the target has just computed, prompts
+included, which it has to see as well; the others go over one token of each sequence. All of them
+read the drafter's own keys and values of the whole context. Searching the text for the last few
+tokens is the host's work, and waits for the tokens of the pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from sim.cost.batches import Batches, By
+from sim.cost.decode_table import Line
+from sim.cost.operators import Amount, Operator, Prefills, merged
+from sim.cost.passes import GroupAttention, parts_of, tabulated
+from sim.cost.rooflines import Rooflines
+from sim.iteration import Part
+from sim.specs.speculation import Speculation
+
+DRAFTING = "drafting"
+"""What the operators of a drafter are called, all of them."""
+
+SEARCH_SEQUENCE, SEARCH_TOKEN = 2e-6, 5e-9
+"""Seconds of a search: for each sequence, and for each token of its context (vLLM 0.32's compiled
+search of 500 to 32,000 random tokens, 2 to 5 of which have to match, on one core of a server)."""
+
+
+class Drafting:
+    """The times of all that drafts take in one iteration of ``speculation``, for a target with that
+    attention."""
+
+    def __init__(self, speculation: Speculation, target: GroupAttention) -> None:
+        self._target = target
+        self.width = speculation.width
+        self._again = speculation.num_tokens - 1  # passes after the first
+        self._token_seconds: list[float] = []  # by tokens in a pass of the drafter
+        self._output_seconds: list[float] = []  # by positions that it samples
+        self._attention: GroupAttention | None = None
+        self.launches = 0.0
+        drafter = speculation.drafter
+        if drafter is None:
+            return
+        own = drafter.deployment
+        self._size, self._attention = parts_of(own)
+        self._joins, self._kernels = drafter.joins, Rooflines(own)
+        self._slower = own.kernel_time * own.engine.factors.kernels
+        layers = own.model.num_layers
+        self._gaps = own.engine.per_layer * layers
+        self.launches = own.engine.launch_time(layers, prompts=False) * speculation.num_tokens
+
+    def seconds(self, tokens: int, sequences: int) -> float:
+        """Kernels but attention, after a pass over ``tokens`` of so many ``sequences``, prompts
+        included."""
+        if self._attention is None:
+            return 0.0
+        if tokens >= len(self._token_seconds):
+            self._token_seconds[:] = tabulated(self._per_token, tokens, self._gaps)
+        if sequences >= len(self._output_seconds):
+            self._output_seconds[:] = tabulated(self._size.per_output, sequences, 0.0)
+        each = self._output_seconds[sequences]
+        again = self._again * (self._token_seconds[sequences] + each)
+        return self._token_seconds[tokens] + each + again
+
+    def attention_lines(self, sequences: int) -> list[Line]:
+        """Decode attention of all passes, as lines in the tokens that ``sequences`` hold."""
+        if self._attention is None:
+            return [(math.inf, 0.0, 0.0)]
+        passes = 1 + self._again
+        lines = self._attention.decode_lines(sequences)
+        return [(limit, passes * a, passes * b) for limit, a, b in lines]
+
+    def host_line(self, sequences: int) -> tuple[float, float]:
+        """(intercept, slope) of the host's search, in the tokens that ``sequences`` hold."""
+        if self._attention is not None:
+            return 0.0, 0.0
+        return sequences * SEARCH_SEQUENCE, SEARCH_TOKEN
+
+    def prefill_seconds(self, parts: Sequence[Part], sequences: int) -> float:
+        """Attention of the parts of prompts."""
+        if self._attention is None:
+            return 0.0
+        return self._attention.prefill_seconds(parts, sequences)[0]
+
+    def _per_token(self, m: Amount) -> list[Operator]:
+        """What depends on the tokens of a pass, with what joins the target's states to them."""
+        joined = (
+            self._kernels.unquantised("join", 1, m, wide, out).slowed(self._slower)
+            for wide, out in self._joins
+        )
+        return [*self._size.per_token(m), *joined]
+
+    def operators(self, batches: Batches, prefills: Prefills) -> list[tuple[By, Operator]]:
+        """What a pass of each of ``batches`` takes, by what it depends on, ``prefills`` being the
+        target's, by whose arithmetic those of the drafter are judged."""
+        if self._attention is None:
+            return []
+        tokens = (batches.sequences * self.width + batches.prompt_tokens).astype(np.float64)
+        outputs = batches.outputs.astype(np.float64)
+        sequences = batches.sequences.astype(np.float64)
+        kernels = [*self._per_token(tokens), *self._size.per_output(outputs)]
+        if self._again:
+            later = [*self._per_token(outputs), *self._size.per_output(outputs)]
+            kernels += [often(operator, self._again) for operator in later]
+        decode = self._attention.decode(sequences, batches.context)
+        share = self._attention.pair_flops / self._target.pair_flops
+        prompts = prefills._replace(seconds=prefills.seconds * share)
+        return [
+            ("decodes", _one([*kernels, often(decode, 1 + self._again)])),
+            ("prompts", _one([self._attention.prefill_operator(prompts)])),
+        ]
+
+
+def often(operator: Operator, times: int) -> Operator:
+    """The same so many times over."""
+    if times == 1:
+        return operator
+    more = operator.slowed(float(times))
+    return more._replace(flops=more.flops * times, bytes=more.bytes * times)
+
+
+def _one(operators: Sequence[Operator]) -> Operator:
+    """All of them as one."""
+    (found,) = merged(each._replace(name=DRAFTING) for each in operators)
+    return found

@@ -1,0 +1,115 @@
+"""Advances decoding sequences that get several tokens from an iteration, as many as are accepted.
+
+Each member follows the course that was drawn for it (``courses``), so that a batch knows the tokens
+of any iteration to come. What they gain is exact; the time of an iteration is predicted at the
+context that the members have on average: within a run over the same members it grows by the
+acceptance length of each, from what they held when the run began. So the times are a closed form,
+the same with leaps and without.
+"""
+
+from __future__ import annotations
+
+from math import ceil, inf
+
+from sim.growth.courses import DraftCourses, Upcoming
+from sim.growth.steady import Line, Steady, SteadyRun
+from sim.request import Request
+
+
+class SampledRun(SteadyRun):
+    """A run of decodes of the very same members, whose context grows by their mean."""
+
+    __slots__ = ("_batch", "_changes", "growth")
+
+    def __init__(
+        self, start: float, sequences: int, context: int, line: Line, batch: Sampled
+    ) -> None:
+        super().__init__(start, sequences, context, line)
+        self.growth = sequences * batch.courses.speculation.length
+        self.step = line[2] * self.growth
+        self._batch, self._changes = batch, batch.changes
+
+    def continues(self, start: float, sequences: int, context: int) -> bool:
+        """Whether an iteration that starts now over those sequences is this run's next one."""
+        same = self._changes == self._batch.changes and sequences == self.sequences
+        return same and start == self.end and self.left() > 0
+
+    def left(self) -> int:
+        """Iterations until the mean context reaches the end of the line of their times."""
+        if self.limit == inf:
+            return 1 << 40
+        return ceil((self.limit - self.context) / self.growth) - self.done
+
+
+class Sampled(Steady):
+    """Sequences that decode together, each on a course of its own.
+
+    ``changes``    how often a member came or went
+    ``delivered``  tokens that the members got from the last plan
+    ``accepted``   drafts that it accepted; some of them go beyond the end of an answer
+    """
+
+    __slots__ = ("_ahead", "accepted", "asks", "changes", "courses", "delivered")
+
+    def __init__(self, courses: DraftCourses) -> None:
+        super().__init__()
+        self.courses = courses
+        self.asks = courses.speculation.slots
+        self.changes = 0
+        self.delivered = 0
+        self.accepted = 0
+        self._ahead = Upcoming()
+
+    def run(self, start: float, sequences: int, context: int, line: Line) -> SampledRun:
+        """The iterations from a start on, until a member comes or goes or ``line`` ends."""
+        return SampledRun(start, sequences, context, line, self)
+
+    def join(self, request: Request, now: float) -> None:
+        """``request`` got its first token (again, after a preemption) and has more to come."""
+        course = self.courses.begin(request)
+        gained = course.gained
+        self._ahead.add(self.iteration, gained[1:] - gained[:-1])
+        self.changes += 1
+        super().join(request, now)
+
+    def lasts(self, request: Request) -> int:
+        """Iterations that a member which joins now needs for its last token."""
+        return self.courses[request].last
+
+    def gained(self, request: Request) -> int:
+        """Tokens that a member got since it joined; they are not yet written into it."""
+        return int(self.courses[request].gained[self.iteration - request.joined])
+
+    def gained_after(self, request: Request, iterations: int) -> int:
+        """Tokens that a member will have got so many iterations on."""
+        done = self.iteration - request.joined + iterations
+        return int(self.courses[request].gained[done])
+
+    def context_after(self, iterations: int) -> int:
+        """KV tokens that the members hold, summed, so many iterations on."""
+        return self.context + self._ahead.total(self.iteration, iterations)
+
+    def leave(self, request: Request) -> None:
+        """Take ``request`` out and write its progress into it."""
+        done, gained = self.iteration - request.joined, self.courses[request].gained
+        self._ahead.add(self.iteration, gained[done:-1] - gained[done + 1 :])
+        self.changes += 1
+        super().leave(request)
+        self.courses.end(request, done)
+
+    def advance(self, iterations: int, end: float) -> None:
+        """``iterations`` decode iterations have run, the last of them until ``end``."""
+        self.delivered = self._ahead.total(self.iteration, iterations)
+        self.accepted = self.delivered - iterations * self.size
+        super().advance(iterations, end)
+        self.context += self.delivered - iterations * self.size
+
+    def pop_finished(self) -> list[Request]:
+        """Take out the members that have all their tokens, by id within one iteration."""
+        finished = super().pop_finished()
+        for request in finished:
+            course = self.courses[request]
+            self.accepted += course.cut
+            self.courses.end(request, course.last)
+        self.changes += bool(finished)
+        return finished

@@ -1,0 +1,66 @@
+"""Describes how the replicas of a fleet that is scaled came and went."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.pools import cold_start_of
+from sim.scenario.autoscaling import Autoscaling
+from sim.units import show_time
+
+if TYPE_CHECKING:
+    from sim.metrics.run_record import RunRecord
+
+
+def scaling(run: RunRecord) -> dict[str, Any]:
+    """The entry ``scaling`` of a summary, one for each pool that is scaled; nothing where none is.
+
+    ``held`` has (time, replicas held from then on), those that start or finish their last requests
+    included; ``started`` and ``stopped`` count replicas after the start of the run, and
+    ``replica_hours`` is what was held of them.
+    """
+    found = []
+    asked = run.scenario.autoscaling or Autoscaling()
+    for part in run.parts:
+        settings = part.pool.settings
+        if settings.scales is None or part.held is None or run.held is None:
+            continue
+        rows = run.held[np.isin(run.held["replica"], settings.numbers)]
+        back = rows["until"] < run.end
+        held = _steps(rows, back)
+        mean = part.held / run.duration if run.duration else float(settings.scales.first)
+        started, stopped = int((rows["since"] > 0).sum()), int(back.sum())
+        cold, hours = cold_start_of(part.pool, asked), part.held / 3600
+        found.append(
+            {
+                "name": settings.name,
+                "policy": asked.policy,
+                "min": settings.scales.min,
+                "max": settings.scales.max,
+                "mean_replicas": mean,
+                "peak_replicas": max(count for _, count in held),
+                "replica_hours": hours,
+                "started": started,
+                "stopped": stopped,
+                "cold_start_s": cold,
+                "held": held,
+                "text": (
+                    f"Scaled by {asked.policy}: pool {settings.name} held {mean:.3g} replicas on "
+                    f"average ({hours:,.3g} replica-hours), {started:,} were started (ready after "
+                    f"{show_time(cold)}) and {stopped:,} given back."
+                ),
+            }
+        )
+    return {"scaling": found} if found else {}
+
+
+def _steps(rows: NDArray[np.void], back: NDArray[np.bool_]) -> list[tuple[float, int]]:
+    """(time, replicas held from then on), of ``rows`` of which some were given ``back``."""
+    times = np.concatenate([rows["since"], rows["until"][back]])
+    changes = np.repeat([1, -1], [len(rows), int(back.sum())])
+    at, places = np.unique(times, return_inverse=True)
+    counts = np.cumsum(np.bincount(places, weights=changes)).astype(int)
+    return list(zip(at.tolist(), counts.tolist(), strict=True))

@@ -1,0 +1,1 @@
+"""Tests claims about serving: variants of a scenario, and what must be true of their figures."""

@@ -1,0 +1,119 @@
+"""Evaluates the statements of a claim, such as ``long.kv_bytes > 2 * long.weight_bytes``.
+
+A statement compares two numbers, which come from the variants of the claim. ``long`` is a variant,
+``long.mean_tpot_ms`` a figure of its summary; what is nested there follows after a dot, or in
+brackets where it is no plain name: ``long.operators["decode attention"].bytes``. Numbers are added,
+subtracted, multiplied, divided; nothing else is understood.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from sim.errors import UsageError, did_you_mean
+from sim.units import number
+
+LARGE = 1e7
+"""From here on numbers are written with a power of ten."""
+
+_ARITHMETIC: Mapping[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+_COMPARISONS: Mapping[type[ast.cmpop], tuple[str, Callable[[float, float], bool]]] = {
+    ast.Lt: ("<", operator.lt),
+    ast.LtE: ("<=", operator.le),
+    ast.Gt: (">", operator.gt),
+    ast.GtE: (">=", operator.ge),
+}
+
+
+class Checked(NamedTuple):
+    """A statement, the numbers on both sides, and whether it is ``true``."""
+
+    statement: str
+    left: float
+    right: float
+    sign: str
+    true: bool
+
+    @property
+    def text(self) -> str:
+        """The statement with its numbers: ``12.5 > 8.1``."""
+        return f"{_short(self.left)} {self.sign} {_short(self.right)}"
+
+
+def check(statement: str, variants: Mapping[str, Mapping[str, Any]]) -> Checked:
+    """Whether ``statement`` is true of the figures of the ``variants``, by name.
+
+    Raises UsageError for what is no comparison of two numbers, and for figures that no variant has.
+    """
+    try:
+        tree = ast.parse(statement.strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        tree = None
+    if not isinstance(tree, ast.Compare) or len(tree.ops) != 1:
+        raise UsageError(f"{statement!r} compares nothing; expected such as 'a.p99_ttft_ms < 500'")
+    found = _COMPARISONS.get(type(tree.ops[0]))
+    if found is None:
+        signs = ", ".join(sign for sign, _ in _COMPARISONS.values())
+        raise UsageError(f"{statement!r}: expected one of {signs} between two numbers")
+    sign, holds = found
+    left = _number(tree.left, statement, variants)
+    right = _number(tree.comparators[0], statement, variants)
+    return Checked(statement, left, right, sign, holds(left, right))
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}" if abs(value) >= LARGE else number(value)
+
+
+def _number(node: ast.expr, statement: str, variants: Mapping[str, Any]) -> float:
+    """The number that an expression is."""
+    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+        left = _number(node.left, statement, variants)
+        right = _number(node.right, statement, variants)
+        try:
+            return _ARITHMETIC[type(node.op)](left, right)
+        except ZeroDivisionError:
+            raise UsageError(f"{statement!r}: {ast.unparse(node)} divides by zero") from None
+    value = _value(node, statement, variants)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UsageError(f"{statement!r}: {ast.unparse(node)} is no number")
+    return float(value)
+
+
+def _value(node: ast.expr, statement: str, variants: Mapping[str, Any]) -> Any:
+    """What a name, a path or a literal stands for."""
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id=name):
+            return _entry(variants, name, "the claim", "variant", statement)
+        case (
+            ast.Attribute(value=of, attr=name)
+            | ast.Subscript(value=of, slice=ast.Constant(value=str(name)))
+        ):
+            return _entry(
+                _value(of, statement, variants), name, ast.unparse(of), "figure", statement
+            )
+    raise UsageError(f"{statement!r}: {ast.unparse(node)} is not understood")
+
+
+def _entry(found: Any, name: str, of: str, what: str, statement: str) -> Any:
+    if not isinstance(found, Mapping):
+        raise UsageError(f"{statement!r}: {of} has nothing in it")
+    if name in found:
+        return found[name]
+    below = found.get("infersim")
+    if isinstance(below, Mapping) and name in below:
+        return below[name]
+    known = [*found, *below] if isinstance(below, Mapping) else [*found]
+    raise UsageError(
+        f"{statement!r}: {of} has no {what} {name!r}{did_you_mean(name, map(str, known))}"
+    )

@@ -1,0 +1,180 @@
+"""The answer of ``find`` as plain data, and what its runs leave without doubt."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+from sim import catalog
+from sim.catalog.whole_runs import whole_runs_text
+from sim.metrics.asked import asked, changed, driven_by
+from sim.metrics.bands import half_of
+from sim.metrics.long_enough import FULL
+from sim.metrics.promises import limits_ms, shown_shares
+from sim.planning.load.find import FoundLoad
+from sim.planning.load.loads import further_notes
+from sim.planning.load.probe import Probe, opens_at_once
+from sim.planning.load.sentences import sentences
+from sim.planning.load.settled import goes_on
+from sim.planning.points.trust import trust
+from sim.planning.points.wording import FAILS, HOLDS, OPEN
+from sim.scenario.prices import name_of
+
+
+def headroom(found: FoundLoad) -> float | None:
+    """The growth in load from the scenario's own up to the highest; negative if it is too much."""
+    return None if found.own is None else found.best.load / found.own.load - 1
+
+
+def sure_up_to(found: FoundLoad) -> float | None:
+    """The highest load of which the longest runs leave no doubt that it holds."""
+    if found.settled.longest > 1:
+        return None if found.settled.sure is None else found.settled.sure.load
+    held = [p.load for p in found.probes if p.outcome == HOLDS and p.load <= found.best.load]
+    return max(held, default=None)
+
+
+def surely_missed_at(found: FoundLoad) -> float | None:
+    """The lowest load above the answer of which the longest runs leave no doubt that it fails."""
+    if found.settled.longest > 1:
+        return None if found.settled.missed is None else found.settled.missed.load
+    missed = [p.load for p in found.probes if p.outcome == FAILS and p.load > found.best.load]
+    return min(missed, default=None)
+
+
+def between(found: FoundLoad, load: float) -> bool:
+    """Whether ``load`` lies between the two loads of which the longest runs leave no doubt, so that
+    whatever shorter ones made of it is too close to call."""
+    if found.settled.longest == 1:
+        return False
+    low, high = sure_up_to(found), surely_missed_at(found)
+    above = load >= found.best.load if low is None else load > low
+    return above and (high is None or load < high)
+
+
+def sureness_of(found: FoundLoad, load: float, *, holds: bool) -> str:
+    """How sure it is that ``load`` holds, or that it does not."""
+    wide, near = _between(found), _between(found, half=True)
+    if holds:
+        at_band, at_half = load <= wide[0], load <= near[0]
+        low = sure_up_to(found)
+        decided = low is not None and load <= low
+        decided = decided and (_outlasts_its_start(found) or load <= FULL * found.best.load)
+    else:
+        at_band, at_half = load > wide[1], load > near[1]
+        high = surely_missed_at(found)
+        decided = high is not None and load >= high
+    return trust(decided=decided, at_band=at_band, at_half=at_half)
+
+
+def _between(found: FoundLoad, *, half: bool = False) -> tuple[float, float]:
+    """The loads between which the highest lies by the 90 % or the 50 % band of predicted times."""
+    ends = found.ends
+    if ends is None:
+        return found.best.load, found.best.load
+    return ends.within(found.best.load, half_of(ends.error) if half else ends.error)
+
+
+def _outlasts_its_start(found: FoundLoad) -> bool:
+    """Whether longer runs were tried, or the traffic has no more than was simulated: else the
+    empty start of a run may have decided."""
+    return found.settled.lasts or not goes_on(found.axis)
+
+
+def _trust(found: FoundLoad) -> dict[str, Any]:
+    """How sure the highest load and the scenario's own are, and up to which load it is ``SURE`` and
+    ``LIKELY`` that it holds (None: there is none)."""
+    own, low = found.own, sure_up_to(found)
+    if low is not None and not _outlasts_its_start(found):
+        low = min(low, FULL * found.best.load)
+    least = low or 0.0
+    return {
+        "highest": sureness_of(found, found.best.load, holds=True),
+        "own": None if own is None else sureness_of(found, own.load, holds=own.holds),
+        "sure_up_to": min(least, _between(found)[0]) or None,
+        "likely_up_to": min(least, _between(found, half=True)[0]) or None,
+    }
+
+
+def _told(found: FoundLoad, probe: Probe) -> dict[str, Any]:
+    """One load as plain data, by what the whole search says of it."""
+    told = probe.document()
+    return told | {"sure": False, "outcome": OPEN} if between(found, probe.load) else told
+
+
+def _first_requests(found: FoundLoad) -> int | None:
+    """How many requests of a trace were simulated, if that is as many as the scenario asks for and
+    perhaps not all."""
+    asked_for = found.scenario.run.requests
+    if found.scenario.workload.trace is None:
+        return None
+    # an overlay has as many for each copy: those of one are in the scenario's own load
+    return asked_for if asked_for in {probe.requests for probe in found.probes} else None
+
+
+def document(found: FoundLoad) -> dict[str, Any]:
+    """The answer as plain data; ``load`` is in ``unit``."""
+    own, fails, pool = found.own, found.fails, found.scenario.only_pool
+    reached = None if fails is None else fails.load / found.best.load - 1
+    refusal = found.best.rejection
+    written: dict[str, Any] = {
+        "command": "find",
+        "infersim": version("infersim"),
+        "scenario": found.scenario.name,
+        "description": found.scenario.description,
+        "asked": asked(found.scenario) | changed(found.scenario),
+        "model": str(found.scenario.model),
+        "gpu": pool.gpu,
+        "gpus": pool.gpus,
+        "max": found.axis.kind,
+        "unit": found.axis.unit,
+        "scaling": found.axis.scaling,
+        "traffic_notes": list(found.traffic_notes),
+        "notes": [
+            *further_notes(found.scenario, found.settled.document()["first"]),
+            *found.axis.session_note(found.best.load),
+        ],
+        "criterion": "slo" if found.promises else "stable",
+        "promises": [promise.text for promise in found.promises],
+        "load": found.best.load,
+        "sure": bool(found.promises)
+        and sure_up_to(found) == found.best.load
+        and (fails is None or surely_missed_at(found) == fails.load),
+        "trust": _trust(found),
+        "sure_up_to": sure_up_to(found),
+        "fails_for_sure_at": surely_missed_at(found),
+        "run_lengths": found.settled.document(),
+        "random": found.random,
+        "first_requests": _first_requests(found),
+        "fails_at": None if fails is None else fails.load,
+        "first_to_break": None if fails is None else fails.breaks,
+        "opening_left_out": opens_at_once(found.scenario, found.axis),
+        "tolerance": {"asked": found.tolerance, "reached": reached},
+        "error_band": found.best.error,
+        "ends": None if found.ends is None else found.ends.document(),
+        "whole_runs": _whole_runs(found),
+        "own": None
+        if own is None
+        else {
+            "load": own.load,
+            "holds": own.holds,
+            "outcome": OPEN if between(found, own.load) else own.outcome,
+            "probe": _told(found, own),
+        },
+        "headroom": headroom(found),
+        "saturated": found.saturation.slots if found.axis.whole else found.saturation.rate,
+        "knee": None if found.knee is None else found.knee.document(),
+        "at_best": _told(found, found.best),
+        "limits_ms": limits_ms(found.promises),
+        "shares": shown_shares(found.promises),
+        "rejection": None if refusal is None else refusal.document(),
+        "probes": [_told(found, probe) for probe in found.probes],
+    }
+    return written | {"sentences": sentences(written)}
+
+
+def _whole_runs(found: FoundLoad) -> str:
+    scenario, pool = found.scenario, found.scenario.only_pool
+    experts = catalog.model(scenario.model.path, scenario.base).has_experts
+    driven = "closed loop" if found.axis.whole else driven_by(scenario)
+    return whole_runs_text(pool.engine, [name_of(pool.gpu)], driven, experts=experts)

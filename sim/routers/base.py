@@ -1,0 +1,49 @@
+"""Defines what a router is asked, and what it sees of the replicas."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Protocol
+
+from sim.request import Request
+
+
+class Target(Protocol):
+    """A replica as a router sees it when a request arrives. All but ``outstanding`` is worked out
+    when it is asked for, so that a router pays for what it looks at."""
+
+    @property
+    def outstanding(self) -> int:
+        """Requests sent there and not finished, waiting *and* running."""
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait for their first iteration, or to go on after a preemption."""
+
+    @property
+    def queued_prompt_tokens(self) -> int:
+        """Tokens of the prompts of those; takes time in proportion to their number."""
+
+    @property
+    def kv_used(self) -> float:
+        """Share of the KV cache that is taken, 0 to 1."""
+
+
+class Router(ABC):
+    """Chooses a replica for each request as it arrives."""
+
+    name: ClassVar[str] = ""
+    """What ``router`` calls it."""
+
+    about: ClassVar[str] = ""
+    """Which replica it takes, in a few words."""
+
+    draws: ClassVar[bool] = False
+    """Whether it draws random numbers: it is then made with a ``numpy.random.Generator`` that
+    belongs to the seed of the run, else without arguments."""
+
+    @abstractmethod
+    def choose(self, request: Request, targets: Sequence[Target]) -> int:
+        """Index into ``targets``. Of the request, a real router could know ``prompt_tokens`` and
+        ``traffic_class``, but not ``output_tokens``."""

@@ -1,0 +1,110 @@
+"""Routers that look at how much the replicas have to do, or at nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from sim.request import Request
+from sim.routers.base import Router, Target
+
+BLOCK = 4096
+"""Random numbers that are drawn at once: a NumPy call for each is slow."""
+
+
+class LeastOutstanding(Router):
+    """Counts waiting and running requests alike: counting only those that wait sends nearly all
+    traffic to the first replica until its batch is full. Ties go to the lowest number."""
+
+    name = "least-outstanding"
+    about = "the one with the fewest unfinished requests"
+
+    def choose(self, request: Request, targets: Sequence[Target]) -> int:
+        """The first of the least loaded."""
+        return least_outstanding(targets)
+
+
+def least_outstanding(targets: Sequence[Target]) -> int:
+    """The first of those with the fewest unfinished requests."""
+    best, fewest = 0, targets[0].outstanding
+    for index, target in enumerate(targets):
+        if (found := target.outstanding) < fewest:
+            best, fewest = index, found
+    return best
+
+
+class LeastKv(Router):
+    """Looks at memory first: requests that wait hold none, so of equals the one with the fewest
+    unfinished requests, and of those the first."""
+
+    name = "least-kv"
+    about = "the one whose KV cache is used least"
+
+    def choose(self, request: Request, targets: Sequence[Target]) -> int:
+        """The emptiest cache."""
+        loads = [(target.kv_used, target.outstanding) for target in targets]
+        return loads.index(min(loads))
+
+
+class PowerOfTwo(Router):
+    """Asks two different replicas only and comes close to asking all of them. Fewer unfinished
+    requests win, waiting and running alike; ties go to the lower number."""
+
+    name = "power-of-two"
+    about = "the better of two that are drawn at random"
+    draws = True
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._uniforms = uniforms(rng)
+
+    def choose(self, request: Request, targets: Sequence[Target]) -> int:
+        """The better of two, each pair with the same chance; the only one if there is one."""
+        count = len(targets)
+        if count == 1:
+            return 0
+        low = int(next(self._uniforms) * count)
+        high = int(next(self._uniforms) * (count - 1))
+        if high >= low:
+            high += 1
+        else:
+            low, high = high, low
+        return high if targets[high].outstanding < targets[low].outstanding else low
+
+
+class RoundRobin(Router):
+    """0, 1, ..., n-1, 0, ..."""
+
+    name = "round-robin"
+    about = "the replicas take turns"
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def choose(self, request: Request, targets: Sequence[Target]) -> int:
+        """The replica after the last one chosen."""
+        index = self._next
+        self._next = (index + 1) % len(targets)
+        return index
+
+
+class Random(Router):
+    """Each replica with the same chance, independently of all before."""
+
+    name = "random"
+    about = "one that is drawn at random"
+    draws = True
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._uniforms = uniforms(rng)
+
+    def choose(self, request: Request, targets: Sequence[Target]) -> int:
+        """Drawn; nothing is asked of the replicas."""
+        return int(next(self._uniforms) * len(targets))
+
+
+def uniforms(rng: np.random.Generator) -> Iterator[float]:
+    """Endless numbers in [0, 1). ``int(u * n)`` of one is a fair choice among ``n`` (it is never
+    ``n`` itself: the largest u is so far below 1 that the product is rounded down)."""
+    while True:
+        yield from rng.random(BLOCK).tolist()

@@ -1,0 +1,169 @@
+"""Describes a pool of the fleet: its GPUs and layout, its price, and settings of its own.
+
+Numbers are SI once validated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from sim.scenario.autoscaling import Replicas
+from sim.scenario.deployment import KvCache, SchedulerSettings
+from sim.scenario.fields import (
+    Count,
+    EngineName,
+    GpuName,
+    Line,
+    Power,
+    Price,
+    Spread,
+    Tokens,
+    at_most,
+    trouble,
+)
+from sim.scenario.link import GpuLink, GpuNode
+from sim.scenario.support import LimitedSection
+from sim.specs.deployment import BACKENDS, DEFAULT_BACKEND
+from sim.specs.layout import Layout
+
+if TYPE_CHECKING:
+    Backend = str
+else:
+    Backend = Literal[BACKENDS]
+
+
+class Pool(LimitedSection):
+    """Identical replicas; one replica is one engine on its own group of GPUs."""
+
+    name: Line = Field(default="main", description="What reports call the pool.")
+    role: Literal["both", "prefill", "decode"] = Field(
+        default="both",
+        description="Phases that it serves. both: one engine does all, as vLLM by itself. prefill, "
+        "decode: prompts are computed in pools of the one role, and their KV is handed over to "
+        "pools of the other (transfer).",
+    )
+    gpu: GpuName = Field(
+        description="Catalogue name, or the path of a profile.", examples=["h100-sxm"]
+    )
+    replicas: Annotated[Count, at_most(10_000)] = Field(
+        default=1,
+        description="Engines that serve side by side. One by default; {min: 1, max: 8, start: 2} "
+        "lets autoscaling start and stop them.",
+    )
+    scales: Replicas | None = Field(
+        default=None,
+        description="What a mapping at replicas stands for, which are then the most. null: the "
+        "number is fixed.",
+    )
+    tensor_parallel: Count = Field(
+        default=1, description="GPUs that share each layer; vLLM's default."
+    )
+    pipeline_parallel: Count = Field(
+        default=1,
+        description="Stages of consecutive layers, each on tensor_parallel GPUs of its own, with a "
+        "batch in flight for each. vLLM's default.",
+    )
+    data_parallel: Annotated[Count, at_most(1024)] = Field(
+        default=1,
+        description="Ranks of attention data parallelism inside one engine, each with a scheduler, "
+        "a KV cache and tensor_parallel GPUs of its own; they share the experts, and start each "
+        "iteration together. vLLM's default.",
+    )
+    expert_parallel: Spread = Field(
+        default=False,
+        description="Whole experts on each GPU, not a part of each. True: spread over all GPUs of "
+        "the replica; a number: over so many groups of them. False is vLLM's default.",
+    )
+    all2all_backend: Backend = Field(
+        default=DEFAULT_BACKEND,
+        description="How the tokens of data ranks get to whole experts on other GPUs and back: all "
+        "of them to everyone, or by DeepEP's kernels for throughput or for latency. vLLM's names "
+        "and default.",
+    )
+    link: GpuLink | None = Field(
+        default=None,
+        description="Between the GPUs of a replica, where it is not the GPU's own: {kind: pcie, "
+        "peer_to_peer: true}, or a bandwidth and a latency. null: as the GPU's file has it.",
+    )
+    node: GpuNode | None = Field(
+        default=None,
+        description="How many of the GPUs stand in one machine, and what joins machines: {gpus: 8, "
+        "bandwidth: 50GB/s, latency: 10us}. null: as the GPU's file has it.",
+    )
+    power_limit: Power | None = Field(
+        default=None,
+        description="Of each GPU, W. Its arithmetic slows down by as much as this is below the "
+        "GPU's own limit, its memory does not. null: the GPU's own.",
+        examples=["300W"],
+    )
+    price_per_gpu_hour: Price = Field(
+        default="catalogue",
+        description="US dollars, or dollars by GPU such as {h100-sxm: 2.40}. Left out, the "
+        "catalogue's price; null, no cost is shown.",
+    )
+    engine: EngineName | None = Field(
+        default=None, description="Overhead preset of this pool. null: the scenario's."
+    )
+    scheduler: SchedulerSettings | None = Field(
+        default=None,
+        description="What this pool's scheduler does otherwise than the scenario's: the keys that "
+        "are not given are as there. null: all of them.",
+        examples=["{max_num_batched_tokens: 16384}"],
+    )
+    kv_cache: KvCache | None = Field(
+        default=None,
+        description="What differs in this pool's KV cache; the keys that are not given are as in "
+        "the scenario's. null: all of them.",
+        examples=["{block_size: 64}"],
+    )
+    max_model_len: Tokens | None = Field(
+        default=None,
+        description="Longest prompt plus answer on this pool, tokens. null: as in the scenario.",
+    )
+
+    @property
+    def layout(self) -> Layout:
+        """How each replica spreads the model over its GPUs; ValueError if it cannot be."""
+        tensor, data, expert = self.tensor_parallel, self.data_parallel, self.expert_parallel
+        if expert is True:
+            expert = tensor * data
+        return Layout(tensor, self.pipeline_parallel, data, expert or 1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _scaled(cls, data: Any) -> Any:
+        """Replicas between which to scale; as many as the most exist."""
+        written = data.get("replicas") if isinstance(data, Mapping) else None
+        if not isinstance(written, Mapping):
+            return data
+        most = {} if written.get("max") is None else {"replicas": written["max"]}
+        rest = {key: value for key, value in data.items() if key != "replicas"}
+        return {**rest, **most, "scales": dict(written)}
+
+    @field_validator("link", "node")
+    @classmethod
+    def _nothing_said(cls, said: GpuLink | GpuNode | None) -> GpuLink | GpuNode | None:
+        """A link or a node of which nothing is said is the GPU's own."""
+        return said or None
+
+    @model_validator(mode="after")
+    def _check_pipeline(self) -> Pool:
+        if self.pipeline_parallel > 1 and self.data_parallel > 1:
+            raise trouble(
+                f"the {self.data_parallel} data ranks of one engine cannot be pipelines of "
+                f"{self.pipeline_parallel} stages here: ranks start each iteration together, and "
+                "batches in flight do not; give one of the two",
+                "data_parallel",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_layout(self) -> Pool:
+        try:
+            _ = self.layout
+        except ValueError as error:
+            raise trouble(str(error), "expert_parallel") from None
+        return self

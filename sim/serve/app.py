@@ -1,0 +1,339 @@
+"""Answers HTTP: OpenAI's API and what an inference server offers besides."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from importlib.metadata import version
+from typing import Any
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from sim.serve.control import Control, ScaleRequest
+from sim.serve.exchange import Call
+from sim.serve.protocol import (
+    ApiError,
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    TokenizeRequest,
+    Writer,
+    failed,
+    parsed,
+    usage,
+)
+from sim.serve.service import AnswerTerms, Service
+from sim.serve.tokens import LONGEST, Tokenizer, decode, encode
+
+MOST_BYTES = 8 * 2**20
+"""The largest body of a request."""
+
+MOST_REQUESTS = 4096
+"""Requests that are served at a time, streams included; others are turned away."""
+
+BODY_TIMEOUT = 30.0
+"""Seconds in which a body must have come."""
+
+IDLE_TIMEOUT = 75.0
+"""Seconds that a connection may be open without a request."""
+
+PLACE = "{at:[0-9]{1,6}}/{what:drain|fail|start}"
+"""A replica, and what is to become of it."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Server:
+    """The handlers. ``serve`` gives them a fleet; ``name`` is what clients call the model,
+    ``tokenizer`` counts prompts, ``controlled`` opens the routes of ``sim.serve.control``."""
+
+    def __init__(self, name: str, tokenizer: Tokenizer, *, controlled: bool = False) -> None:
+        self._service: Service | None = None
+        self._control: Control | None = None
+        self._controlled = controlled
+        self.name = name
+        self._tokenizer = tokenizer
+        self._created = int(time.time())
+        self._active = 0
+
+    def application(self) -> web.Application:
+        """All routes."""
+
+        async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+            return await self._guarded(request, handler)
+
+        app = web.Application(middlewares=[web.middleware(guarded)], client_max_size=MOST_BYTES)
+        app.add_routes(
+            [
+                web.post("/v1/completions", self._completions),
+                web.post("/v1/chat/completions", self._chat),
+                web.get("/v1/models", self._models),
+                web.get("/health", self._health),
+                web.get("/version", self._version),
+                web.get("/metrics", self._metrics),
+                web.post("/tokenize", self._tokenize),
+                web.post("/detokenize", self._detokenize),
+            ]
+        )
+        if self._controlled:
+            app.add_routes(
+                [
+                    web.get("/control/replicas", self._replicas),
+                    web.post("/control/scale", self._scale),
+                    web.post(
+                        "/control/replicas/{at:[0-9]{1,6}}/{what:drain|fail|start}", self._steer
+                    ),
+                ]
+            )
+        return app
+
+    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Every error in OpenAI's form; and no more requests at a time than the limit."""
+        if self._active >= MOST_REQUESTS:
+            return _refused(ApiError(503, f"{self._active} requests are being served"))
+        self._active += 1
+        try:
+            return await handler(request)
+        except ApiError as error:
+            return _refused(error)
+        except web.HTTPRequestEntityTooLarge:
+            return _refused(ApiError(413, f"the body is larger than {MOST_BYTES:,} bytes"))
+        except web.HTTPException as error:
+            return _refused(
+                ApiError(error.status, f"{request.method} {request.path}: {error.reason}")
+            )
+        except Exception as error:  # such as one of a user's own tokenizer
+            request.app.logger.exception("%s %s", request.method, request.path)
+            return _refused(ApiError(500, f"{type(error).__name__}: {error}"))
+        finally:
+            self._active -= 1
+
+    def serve(self, service: Service) -> None:
+        """The fleet is there."""
+        self._service = service
+        self._control = Control(service)
+
+    @property
+    def ready(self) -> Service:
+        """The service; ApiError while there is none."""
+        if self._service is None:
+            raise ApiError(503, "the server is starting")
+        if not self._service.open:
+            raise ApiError(503, "the server is stopping")
+        return self._service
+
+    async def _health(self, _: web.Request) -> web.Response:
+        self.ready  # noqa: B018 - it says if not
+        return web.Response()
+
+    async def _version(self, _: web.Request) -> web.Response:
+        return web.json_response({"version": f"infersim {version('infersim')}"})
+
+    async def _models(self, _: web.Request) -> web.Response:
+        service = self.ready
+        model = {
+            "id": self.name,
+            "object": "model",
+            "created": self._created,
+            "owned_by": "infersim",
+            "root": service.setup.scenario.model.path,
+            "parent": None,
+            "max_model_len": service.max_model_len,
+        }
+        return web.json_response({"object": "list", "data": [model]})
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        if self._service is None:
+            raise ApiError(503, "the server is starting")
+        text = self._service.meters.text()
+        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    @property
+    def _steering(self) -> Control:
+        self.ready  # noqa: B018 - it says if not
+        assert self._control is not None
+        return self._control
+
+    async def _replicas(self, _: web.Request) -> web.Response:
+        return web.json_response(self._steering.document())
+
+    async def _scale(self, http: web.Request) -> web.Response:
+        asked = parsed(ScaleRequest, await _body(http))
+        self._steering.scale(asked.replicas)
+        return web.json_response(self._steering.document())
+
+    async def _steer(self, http: web.Request) -> web.Response:
+        control, at = self._steering, int(http.match_info["at"])
+        {"drain": control.drain, "fail": control.fail, "start": control.start}[
+            http.match_info["what"]
+        ](at)
+        return web.json_response(control.document())
+
+    async def _tokenize(self, http: web.Request) -> web.Response:
+        asked, service = parsed(TokenizeRequest, await _body(http)), self.ready
+        tokens = list(await self._tokens(asked.text()))
+        found = {"count": len(tokens), "max_model_len": service.max_model_len, "tokens": tokens}
+        return web.json_response(found)
+
+    async def _detokenize(self, http: web.Request) -> web.Response:
+        if self._tokenizer is not encode:
+            raise ApiError(400, "detokenize: only the server's own rule has a way back")
+        asked = parsed(DetokenizeRequest, await _body(http))
+        return web.json_response({"prompt": decode(asked.tokens)})
+
+    async def _completions(self, http: web.Request) -> web.StreamResponse:
+        moment, service = asyncio.get_running_loop().time(), self.ready
+        asked = parsed(CompletionRequest, await _body(http))
+        prompts = [await self._tokens(each) for each in asked.prompts]
+        return await self._answered(http, service, moment, asked, prompts, asked.max_tokens)
+
+    async def _chat(self, http: web.Request) -> web.StreamResponse:
+        moment, service = asyncio.get_running_loop().time(), self.ready
+        asked = parsed(ChatRequest, await _body(http))
+        prompts = [await self._tokens(asked.text())]
+        most = asked.max_completion_tokens or asked.max_tokens
+        return await self._answered(http, service, moment, asked, prompts, most)
+
+    async def _tokens(self, prompt: str | list[int]) -> Sequence[int]:
+        """The tokens of a prompt, which is not empty."""
+        service = self.ready
+        if not isinstance(prompt, str):
+            tokens: Sequence[int] = prompt
+        else:
+            text = prompt.encode(errors="replace").decode()
+            if len(text) > LONGEST * service.max_model_len * 8:
+                raise ApiError(
+                    400,
+                    f"This model's maximum context length is {service.max_model_len} tokens, but "
+                    f"the prompt has {len(text):,} characters",
+                    param="prompt",
+                    code="context_length_exceeded",
+                )
+            tokens = self._tokenizer(text)
+        if not tokens:
+            raise ApiError(400, "prompt: it is empty", param="prompt")
+        if any(not 0 <= token < 2**63 for token in tokens):
+            raise ApiError(400, "prompt: a token is a number from 0", param="prompt")
+        return tokens
+
+    async def _answered(
+        self,
+        http: web.Request,
+        service: Service,
+        moment: float,
+        asked: CompletionRequest | ChatRequest,
+        prompts: Sequence[Sequence[int]],
+        most: int | None,
+    ) -> web.StreamResponse:
+        """The answer to a request that came at ``moment``."""
+        if asked.model is not None and asked.model != self.name:
+            raise ApiError(
+                404,
+                f"The model `{asked.model}` does not exist; this server has `{self.name}`",
+                param="model",
+                code="model_not_found",
+            )
+        if asked.ignore_eos and most is None:
+            raise ApiError(400, "ignore_eos: give max_tokens as well", param="ignore_eos")
+        exchange = service.submit(
+            moment,
+            prompts,
+            AnswerTerms(
+                choices=asked.n,
+                max_tokens=most,
+                min_tokens=asked.min_tokens,
+                ignore_eos=asked.ignore_eos,
+                stop=asked.stop,
+                seed=asked.seed,
+                priority=asked.priority,
+            ),
+        )
+        chat = isinstance(asked, ChatRequest)
+        identity = f"{'chatcmpl' if chat else 'cmpl'}-{secrets.token_hex(12)}"
+        writer = Writer(identity, self.name, int(time.time()), chat=chat)
+        try:
+            if not asked.stream:
+                await exchange.finish()
+                return web.json_response(_document(writer, exchange))
+            counted = asked.stream_options is not None and asked.stream_options.include_usage
+            return await self._streamed(http, service, writer, exchange, counted=counted)
+        finally:
+            service.leave(exchange)
+
+    async def _streamed(
+        self,
+        http: web.Request,
+        service: Service,
+        writer: Writer,
+        exchange: Call,
+        *,
+        counted: bool,
+    ) -> web.StreamResponse:
+        """The answers as events, one for each token, as they come."""
+        response = web.StreamResponse(
+            headers={
+                "Content-Type": "text/event-stream; charset=utf-8",
+                "Cache-Control": "no-cache",
+            }
+        )
+        await response.prepare(http)
+        if counted:
+            writer.with_usage()
+        opening = b"".join(writer.first(index) for index in range(len(exchange.answers)))
+        while not exchange.done or any(answer.sent < answer.told for answer in exchange.answers):
+            await exchange.news.wait()
+            exchange.news.clear()
+            events, due = _events(writer, exchange)
+            if opening:
+                events, opening = opening + events, b""
+            if events:
+                await response.write(events)
+            now = service.pace.time()
+            for moment in due:
+                service.lateness.add(now - moment)
+            if exchange.failure is not None:
+                await response.write(failed(exchange.failure))
+                break
+        else:
+            tokens = usage(exchange.prompt_tokens, exchange.answer_tokens) if counted else None
+            await response.write(writer.last(tokens))
+        await response.write_eof()
+        return response
+
+
+def _events(writer: Writer, exchange: Call) -> tuple[bytes, list[float]]:
+    """The events of all tokens that were not sent, and when each was due."""
+    events, due = [], []
+    for index, answer in enumerate(exchange.answers):
+        last = answer.filler.tokens - 1
+        while answer.sent < answer.told:
+            at = answer.sent
+            reason = answer.reason if at == last else None
+            events.append(writer.token(index, answer.filler.piece(at), reason))
+            due.append(answer.due.popleft())
+            answer.sent += 1
+    return b"".join(events), due
+
+
+def _document(writer: Writer, exchange: Call) -> dict[str, Any]:
+    choices = [
+        (answer.filler.text(), answer.reason, answer.filler.stopped) for answer in exchange.answers
+    ]
+    return writer.document(choices, usage(exchange.prompt_tokens, exchange.answer_tokens))
+
+
+async def _body(http: web.Request) -> bytes:
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT):
+            body: bytes = await http.read()
+    except TimeoutError:
+        raise ApiError(408, f"the body did not come within {BODY_TIMEOUT:g} s") from None
+    return body
+
+
+def _refused(error: ApiError) -> web.Response:
+    headers = {"Retry-After": "1"} if error.status in (429, 503) else None
+    return web.json_response(error.document(), status=error.status, headers=headers)

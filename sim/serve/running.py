@@ -1,0 +1,126 @@
+"""Runs the server: from the first connection to the run of what was served."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from aiohttp import web
+
+from sim.errors import InfersimError, UsageError
+from sim.results.result import Result
+from sim.results.run_directory import RunDirectory
+from sim.scenario import Scenario
+from sim.serve.app import IDLE_TIMEOUT, Server
+from sim.serve.service import Service
+from sim.simulation import prepare
+
+GRACE = 5.0
+"""Seconds that requests have to finish when the server is told to stop: half of what containers
+are given before they are killed."""
+
+BACKLOG = 1024
+"""Connections that may wait to be accepted."""
+
+
+async def serve(
+    scenario: Scenario,
+    directory: Path,
+    server: Server,
+    address: tuple[str, int],
+    *,
+    speed: float,
+    most_waiting: int | None,
+    ready: Callable[[str, Service], None],
+) -> tuple[Service, RunDirectory, Result] | None:
+    """Serve ``scenario`` at ``address`` (host and port; 0: any that is free) until SIGINT or
+    SIGTERM; the run, and the directory it is to be saved in, None if no request came.
+
+    ``ready`` is told where the server listens. Requests in flight have ``GRACE`` seconds to finish,
+    or until a second signal. UsageError if the scenario or the address cannot be served.
+    """
+    stopping = _Stopping()
+    try:
+        async with listening(server, address) as port:
+            setup = await asyncio.to_thread(prepare, scenario)
+            service = Service(setup, directory, server.name, speed=speed, most_waiting=most_waiting)
+            server.serve(service)
+            ready(f"http://{address[0]}:{port}", service)
+            await stopping.first.wait()
+            service.close()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(GRACE):
+                    await stopping.second_or(lambda: not service.outstanding)
+            stopping.check()
+            found = service.finish()
+    finally:
+        stopping.heed_no_more()
+    return None if found is None else (service, found[1], Result(found[0]))
+
+
+@asynccontextmanager
+async def listening(server: Server, address: tuple[str, int]) -> AsyncIterator[int]:
+    """``server`` at ``address`` while the context lasts, which gets the port; UsageError if the
+    address cannot be had."""
+    runner = web.AppRunner(
+        server.application(),
+        handler_cancellation=True,
+        keepalive_timeout=IDLE_TIMEOUT,
+        access_log=None,
+        shutdown_timeout=1.0,
+    )
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, *address, backlog=BACKLOG).start()
+        except OSError as error:
+            where = f"{address[0]}:{address[1]}"
+            raise UsageError(f"cannot listen on {where}: {error.strerror or error}") from None
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+class _Stopping:
+    """What ends the server: a signal, a second one, or an error in the simulation."""
+
+    def __init__(self) -> None:
+        self.first, self._second = asyncio.Event(), asyncio.Event()
+        self._error: BaseException | None = None
+        self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(self._failed)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._loop.add_signal_handler(number, self._signalled)
+
+    def heed_no_more(self) -> None:
+        """Leave signals to others."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._loop.remove_signal_handler(number)
+
+    def _signalled(self) -> None:
+        if self.first.is_set():
+            self._second.set()
+        self.first.set()
+
+    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        """Something failed where nobody waits for it: an error of infersim ends the server."""
+        error = context.get("exception")
+        if isinstance(error, InfersimError | AssertionError):
+            self._error = error
+            self.first.set()
+            self._second.set()
+        else:
+            loop.default_exception_handler(context)
+
+    def check(self) -> None:
+        """Raise the error that ended the server, if one did."""
+        if self._error is not None:
+            raise self._error
+
+    async def second_or(self, done: Callable[[], bool]) -> None:
+        """Wait for the second signal, or until ``done``."""
+        while not done() and not self._second.is_set():
+            await asyncio.sleep(0.02)

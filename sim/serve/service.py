@@ -1,0 +1,266 @@
+"""Brings requests of clients into the simulation, and its tokens back to them.
+
+``Service`` is the server without HTTP: it runs in an event loop of asyncio, since real time passes
+in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sim.loop.live import LiveFleet
+from sim.metrics.run_record import RunRecord
+from sim.request import PLAIN, Prefix, Request, TrafficClass
+from sim.results.run_directory import RunDirectory
+from sim.serve.answers import Answers
+from sim.serve.exchange import Call, Reply
+from sim.serve.meters import Meters
+from sim.serve.names import Names
+from sim.serve.pace import BEHIND, Lateness, RealTime
+from sim.serve.protocol import ApiError
+from sim.serve.record import Record
+from sim.serve.session import LiveSession
+from sim.serve.tokens import Filler
+from sim.simulation import Setup, prepare
+from sim.workload.classes import classes_of
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerTerms:
+    """What a client wants: ``choices`` answers to each prompt, and how long they may be."""
+
+    choices: int = 1
+    max_tokens: int | None = None
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    stop: Sequence[str] = ()
+    seed: int | None = None
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A request to the simulated fleet."""
+
+    prompt_tokens: int
+    filler: Filler
+    blocks: list[int]
+    prefix: Prefix
+
+
+class Service:
+    """A fleet that serves: ``setup``, ``speed`` simulated seconds a second, recorded in the
+    directory ``path``. ``model`` is what clients call the model. Beyond ``most_waiting`` requests
+    in the queues, others are turned away."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        path: Path,
+        model: str,
+        *,
+        speed: float = 1.0,
+        most_waiting: int | None = None,
+    ) -> None:
+        scenario = setup.scenario
+        classes = classes_of(scenario)
+        self._session = LiveSession(setup, self._told)
+        self.fleet: LiveFleet = self._session.fleet
+        self.pace = RealTime(self.fleet, speed)
+        self.lateness = Lateness()
+        self.meters = Meters(setup, self.fleet, model)
+        self.setup = setup
+        self.max_model_len = min(pool.limits.max_model_len for pool in setup.pools)
+        self._classes = {item.priority: item for item in reversed(classes)}
+        self._plain = self._classes.get(0, classes[0]) if classes else PLAIN
+        caches = any(pool.kv_cache.enable_prefix_caching for pool in scenario.pools)
+        self._names = Names() if caches else None
+        self._record = Record(path, scenario, ranked=bool(classes), caches=caches)
+        self._answers = Answers(scenario)
+        self._running: dict[int, Reply] = {}
+        self._most_waiting = most_waiting
+        self._found: tuple[RunRecord, RunDirectory] | None = None
+        self.steered = False  # somebody changed the fleet meanwhile
+        self.open = True
+
+    @property
+    def waiting(self) -> int:
+        """Requests in the queues of the replicas."""
+        return sum(replica.queued for replica in self.fleet.engines)
+
+    @property
+    def outstanding(self) -> int:
+        """Requests that are not finished."""
+        return len(self._running)
+
+    def submit(self, moment: float, prompts: Sequence[Sequence[int]], wish: AnswerTerms) -> Call:
+        """A request that came at ``moment``, of the loop's clock, with ``prompts`` in tokens.
+        ApiError if it cannot be served."""
+        if not self.open:
+            raise ApiError(503, "the server is stopping")
+        if not self.fleet.replicas:
+            raise ApiError(503, "no replica takes requests")
+        if self._most_waiting is not None and self.waiting >= self._most_waiting:
+            raise ApiError(429, f"{self.waiting} requests wait already; try again later")
+        kind = self._class_of(wish.priority)
+        most = self._most(max(map(len, prompts)), wish.max_tokens)
+        exchange = Call(sum(map(len, prompts)), most)
+        planned = [
+            self._planned(prompt, choice, most, wish)
+            for prompt in prompts
+            for choice in range(wish.choices)
+        ]
+        arrival = self.pace.simulated(moment)
+        for each in planned:
+            self._send(arrival, each, kind, exchange)
+        self.pace.wake()
+        return exchange
+
+    def _class_of(self, priority: int) -> TrafficClass:
+        if not priority:
+            return self._plain
+        found = self._classes.get(priority)
+        if found is None:
+            known = ", ".join(map(str, sorted(self._classes))) or "none"
+            raise ApiError(
+                400, f"priority: the classes of the scenario have {known}", param="priority"
+            )
+        return found
+
+    def _most(self, prompt: int, max_tokens: int | None) -> int:
+        """Tokens that an answer may have."""
+        room = self.max_model_len - prompt
+        asked = 1 if max_tokens is None else max_tokens
+        if asked > room:
+            raise ApiError(
+                400,
+                f"This model's maximum context length is {self.max_model_len} tokens, but "
+                f"{prompt} in the prompt and {asked} in the answer were asked for",
+                param="max_tokens" if room > 0 else "prompt",
+                code="context_length_exceeded",
+            )
+        return room if max_tokens is None else max_tokens
+
+    def _planned(
+        self, prompt: Sequence[int], choice: int, most: int, wish: AnswerTerms
+    ) -> _Planned:
+        """One answer to ``prompt``; ApiError if no replica could ever give it."""
+        filler = self._answers.next(
+            most,
+            least=wish.min_tokens,
+            exactly=wish.ignore_eos,
+            seed=None if wish.seed is None else wish.seed + choice,
+            stop=wish.stop,
+        )
+        if (reason := self._session.refusal(len(prompt), filler.tokens)) is not None:
+            raise ApiError(
+                400, f"a prompt of {len(prompt)} tokens and {filler.tokens} of answer: {reason}"
+            )
+        blocks, prefix = ([], ()) if self._names is None else self._names.of(prompt)
+        return _Planned(len(prompt), filler, blocks, prefix)
+
+    def _send(self, arrival: float, planned: _Planned, kind: TrafficClass, exchange: Call) -> None:
+        prompt, output = planned.prompt_tokens, planned.filler.tokens
+        answer = Reply(self.fleet.sent, planned.filler, exchange)
+        arrival = self.fleet.send(arrival, prompt, output, kind, planned.prefix)
+        self._record.add(arrival, prompt, output, kind.priority, planned.blocks)
+        exchange.answers.append(answer)
+        self._running[answer.number] = answer
+
+    def _told(self, request: Request, tokens: int, now: float, engine: int) -> None:
+        """``request`` has that many tokens ``now``, in simulated seconds."""
+        answer = self._running.get(request.id)
+        if answer is None or tokens <= answer.told:
+            return
+        more = tokens - answer.told
+        moment = self.pace.moment(now)
+        for _ in range(more):
+            answer.due.append(moment)
+        if answer.engine < 0:
+            answer.engine = engine
+            self.meters.of[engine].first_token(request, now)
+        else:
+            self.meters.of[answer.engine].tokens(more, now - answer.last)
+        answer.told, answer.last = tokens, now
+        answer.exchange.news.set()
+        if answer.done:
+            del self._running[request.id]
+            self.meters.of[answer.engine].done(request, answer.reason, now)
+
+    def leave(self, exchange: Call) -> None:
+        """The client has its answers, or has gone: what is unfinished leaves the fleet."""
+        self._withdraw([a for a in exchange.answers if a.number in self._running], "abort")
+
+    def fail(self, numbers: Sequence[int], message: str) -> None:
+        """The requests with these numbers end, and their clients are told why."""
+        failed = [self._running[number] for number in numbers if number in self._running]
+        for answer in failed:
+            answer.exchange.failure = ApiError(503, message)
+            answer.exchange.news.set()
+        self._withdraw(failed, "error")
+
+    def _withdraw(self, answers: Sequence[Reply], reason: str) -> None:
+        if not answers or self._found is not None:
+            return
+        now = self.pace.simulated(self.pace.time())
+        for answer in answers:
+            del self._running[answer.number]
+            self.fleet.leave(now, answer.number)
+            self._record.cancelled(answer.number, now)
+            self.meters.of[max(answer.engine, 0)].finished[reason] += 1
+        self.pace.wake()
+
+    def close(self) -> None:
+        """Take no more requests."""
+        self.open = False
+
+    def finish(self) -> tuple[RunRecord, RunDirectory] | None:
+        """Time stops, and who still waits is told so; the run and its directory, None if no request
+        came."""
+        self.open = False
+        if self._found is not None:
+            return self._found
+        if not self.pace.started:
+            self._record.discard()
+            return None
+        now = self.pace.stop()
+        for answer in self._running.values():
+            answer.exchange.failure = ApiError(503, "the server is stopping")
+            answer.exchange.news.set()
+        place, scenario = self._record.finish(now if self._running else None)
+        self._found = self._session.record(prepare(scenario), now), place
+        return self._found
+
+    def document(self) -> dict[str, Any]:
+        """What the summary of the run says of how it was served."""
+        return {
+            "speed": self.pace.speed,
+            "lateness": self.lateness.document(),
+            "cancelled": self._record.gone,
+            "steered": self.steered,
+        }
+
+    def notes(self) -> list[str]:
+        """The same in sentences."""
+        notes, late = [], self.lateness.document()
+        if late["tokens"]:
+            told = f"Served live at {self.pace.speed:g} times real time: {late['tokens']:,} tokens"
+            told += f" left the server {late['p50_ms']:g} ms late in the median, {late['p99_ms']:g}"
+            told += f" ms at the 99th percentile, {late['max_ms']:g} ms at most."
+            if self.lateness.percentile(0.99) > BEHIND:
+                told += " This machine could not keep up: clients saw longer latencies than these."
+            notes.append(told)
+        if self._record.gone:
+            notes.append(
+                f"{self._record.gone:,} answers were cancelled, and left the engine: `infersim "
+                "run` of the recorded trace serves them to their end, and is another run."
+            )
+        if self.steered:
+            notes.append(
+                "Replicas were started and stopped meanwhile, which the recorded trace does not "
+                "say; utilisation and cost count all of them, all the time."
+            )
+        return notes

@@ -1,0 +1,208 @@
+"""Describes speculative decoding: what drafts tokens, how many, and how many of them are accepted.
+
+A decoding sequence asks for 1 + K tokens of an iteration, K of them drafts. The pass tells how many
+drafts in a row are right; these and one token more are delivered, the others are thrown away. What
+drafts is a model of its own (``draft_model``), a layer trained to continue the target's hidden
+state (``eagle``, ``mtp``), or the text itself (``ngram``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sim.specs.dense_mlp import DenseMlp
+from sim.specs.experts import MixtureOfExperts
+from sim.specs.grouped_query import GroupedQuery
+from sim.specs.layers import LayerGroup
+from sim.specs.model import ModelSpec
+from sim.specs.precision import MULTIPLIES, precision_bytes
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from sim.specs.deployment import Deployment
+
+METHODS = ("draft_model", "eagle", "mtp", "ngram")
+"""What may draft, by vLLM's names."""
+
+EAGLE_VOCABULARY = 32_000
+"""Tokens that an EAGLE-3 head chooses from (``draft_vocab_size`` in the config.json of the heads
+published for Llama 3.1 8B and 3.3 70B by the authors of EAGLE-3)."""
+
+FEW_STEPS = 8
+"""After so many iterations of the most tokens the renewal theorem holds to a thousandth."""
+
+BORROWED = {"draft_model": (), "eagle": ("embedding",), "mtp": ("embedding", "LM head")}
+"""The weights that a drafter has in common with its target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drafter:
+    """A model that drafts, as the ``deployment`` of it on the target's GPUs.
+
+    ``joins`` are products (width in, width out) that bring the target's hidden states and the
+    embedding of the last token together before the first layer; every GPU has them whole, at 16
+    bits. ``borrowed`` names weights of the model that are the target's own, in memory once.
+    """
+
+    deployment: Deployment
+    joins: tuple[tuple[int, int], ...] = ()
+    borrowed: tuple[str, ...] = ()
+
+    def weight_bytes(self) -> float:
+        """Bytes that it adds to one GPU."""
+        d = self.deployment
+        own = [w for w in d.model.weights(d.layout) if w.name not in self.borrowed]
+        joined = sum(wide * out for wide, out in self.joins)
+        kept = precision_bytes(d.weight_precision_of_vocabulary)
+        return sum(w.parameters * precision_bytes(d.formats[w.role]) for w in own) + joined * kept
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """``num_tokens`` drafts for each decoding sequence and iteration, K in the words of papers.
+
+    ``rates[i]`` is the chance that the first i + 1 drafts are all accepted, one for each position,
+    none above the one before (vLLM's unconditional rates per position). ``drafter`` is None where
+    the text itself is searched. Raises ValueError for rates that are none.
+    """
+
+    method: str
+    num_tokens: int
+    rates: tuple[float, ...]
+    drafter: Drafter | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.rates) != self.num_tokens:
+            raise ValueError(f"rates: got {len(self.rates)} for {self.num_tokens} tokens")
+        if not all(0.0 <= rate <= 1.0 for rate in self.rates):
+            raise ValueError(f"rates: got {self.rates}, expected shares from 0 to 1")
+        if any(later > rate for rate, later in zip(self.rates, self.rates[1:], strict=False)):
+            raise ValueError(f"rates: got {self.rates}, expected none above the one before")
+
+    @property
+    def width(self) -> int:
+        """Tokens of a decoding sequence in the target's pass."""
+        return 1 + self.num_tokens
+
+    @property
+    def slots(self) -> int:
+        """Tokens of ``max_num_batched_tokens`` that a decoding sequence takes: a draft model's
+        first pass is one token longer than the target's (vLLM 0.32,
+        ``max_num_new_slots_for_drafting``)."""
+        return self.width + (self.method == "draft_model")
+
+    @property
+    def lookahead(self) -> int:
+        """KV slots kept for drafts beyond the tokens of the pass (vLLM 0.32,
+        ``num_lookahead_tokens``)."""
+        return 0 if self.drafter is None else self.num_tokens
+
+    @property
+    def length(self) -> float:
+        """Tokens that a sequence gets of an iteration, on average: the acceptance length.
+
+        >>> round(Speculation("mtp", 3, (0.7, 0.49, 0.343)).length, 3)
+        2.533
+        """
+        return 1.0 + sum(self.rates)
+
+    @property
+    def random(self) -> bool:
+        """Whether chance decides what is accepted."""
+        return any(0.0 < rate < 1.0 for rate in self.rates)
+
+    def steps(self, tokens: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Iterations until a sequence has so many ``tokens``, whole numbers, on average.
+
+        Of many: their number and what the last iteration brings too many, by the renewal theorem,
+        over the acceptance length; of few, by what the first iteration brings.
+        """
+        import numpy as np  # noqa: PLC0415 - it starts threads
+
+        chances = -np.diff([1.0, *self.rates, 0.0])
+        gains = np.arange(1, len(chances) + 1)
+        beyond = float((chances * gains * (gains - 1)).sum()) / (2 * self.length)
+        few = [0.0]
+        for wanted in range(1, FEW_STEPS * len(chances)):
+            left = [few[max(0, wanted - gain)] for gain in gains.tolist()]
+            few.append(1.0 + float(np.dot(chances, left)))
+        many: NDArray[np.float64] = (tokens + beyond) / self.length
+        few_tokens = np.minimum(tokens, len(few) - 1).astype(np.int64)
+        return np.where(tokens < len(few), np.array(few)[few_tokens], many)
+
+
+def constant_rates(rate: float, tokens: int) -> tuple[float, ...]:
+    """The rates where each draft is right with the chance ``rate``, given that those before were.
+
+    >>> constant_rates(0.5, 3)
+    (0.5, 0.25, 0.125)
+    """
+    return tuple(rate ** (place + 1) for place in range(tokens))
+
+
+def rates_of_length(length: float, tokens: int) -> tuple[float, ...]:
+    """Constant conditional rates that make the acceptance length ``length``, 1 to ``tokens`` + 1,
+    found by bisection.
+
+    >>> [round(rate, 4) for rate in rates_of_length(1.75, 2)]
+    [0.5, 0.25]
+    """
+    low, high = 0.0, 1.0
+    while (middle := (low + high) / 2) not in (low, high):
+        if 1.0 + sum(constant_rates(middle, tokens)) < length:
+            low = middle
+        else:
+            high = middle
+    return constant_rates(high, tokens)
+
+
+def drafter_of(d: Deployment, method: str, model: ModelSpec | None = None) -> Drafter | None:
+    """What drafts by ``method`` for the target ``d``: ``model`` where it is one of its own; else a
+    layer like the target's last, which ``eagle`` has dense, as wide as what one token goes through,
+    and with a head of its own. ValueError if the GPUs cannot share it."""
+    if method == "ngram":
+        return None
+    joins: tuple[tuple[int, int], ...] = ()
+    hidden = d.model.hidden_size
+    if model is None:
+        last = replace(d.model.layers[-1], count=1, places=())
+        if method == "mtp":
+            model, joins = replace(d.model, layers=(last,)), ((2 * hidden, hidden),)
+        else:
+            last = replace(last, mlp=_dense(last))
+            model = replace(
+                d.model, layers=(last,), vocab_size=EAGLE_VOCABULARY, tie_word_embeddings=False
+            )
+            joins = ((3 * hidden, hidden), *_second_input(last, hidden))
+    narrow = precision_bytes(d.activations) < 2
+    fits = model.has_experts or not narrow or d.weights in MULTIPLIES[d.activations]
+    deployment = replace(
+        d,
+        model=model,
+        speculation=None,
+        layout=d.layout if model.has_experts else replace(d.layout, expert=1),
+        experts=d.experts if model.has_experts else None,
+        activations=d.activations if fits else "bf16",
+    )
+    return Drafter(deployment, joins, BORROWED[method])
+
+
+def _dense(group: LayerGroup) -> DenseMlp:
+    """The MLP of an EAGLE head."""
+    mlp = group.mlp
+    if isinstance(mlp, MixtureOfExperts):
+        active = mlp.experts_per_token * mlp.moe_intermediate_size
+        return DenseMlp(active + mlp.shared_intermediate_size)
+    assert isinstance(mlp, DenseMlp)
+    return mlp
+
+
+def _second_input(group: LayerGroup, hidden: int) -> tuple[tuple[int, int], ...]:
+    """Queries, keys and values of an EAGLE-3 head are projected from two hidden states."""
+    attention = group.attention
+    if not isinstance(attention, GroupedQuery):
+        return ()
+    return ((hidden, attention.query_size + 2 * attention.kv_size),)

@@ -1,0 +1,171 @@
+"""What drafts bring, against published speed-ups, and what a run says of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import sim
+from calibrate.engine.asked import no_drafts, refuse
+from sim.errors import UsageError
+from sim.iteration import Batch
+from sim.planning.fleet.launch import launch_commands
+from sim.pools import PreparedPool
+from sim.serve.session import check
+from sim.simulation import prepare
+
+R1 = {
+    "model": "deepseek-r1",
+    "fleet": {"gpu": "b200-sxm", "tensor_parallel": 8},
+    "precision": {"weights": "nvfp4", "activations": "nvfp4", "kv_cache": "fp8"},
+    "engine": "tensorrt-llm",
+    "scheduler": {"policy": "vllm", "max_num_seqs": 64},
+}
+"""The deployment of TensorRT-LLM's tech blog 1 (docs/source/blogs/tech_blog at 476ae55)."""
+
+
+def scenario(**keys: Any) -> sim.Scenario:
+    traffic = {
+        "arrivals": {"kind": "closed", "concurrency": 4},
+        "prompt_tokens": {"kind": "fixed", "value": 500},
+        "output_tokens": {"kind": "uniform", "low": 40, "high": 200},
+    }
+    base = {"model": "llama-3.1-8b", "fleet": {"gpu": "h100-sxm"}, "max_model_len": 8192}
+    run = {"requests": 40, "warmup": 0}
+    return sim.load_scenario({**base, "workload": traffic, "run": run, **keys})
+
+
+def pool(**keys: Any) -> PreparedPool:
+    return prepare(scenario(**keys)).only
+
+
+def speed(batch: int, context: int, drafts: dict[str, Any] | None, **keys: Any) -> float:
+    """Output tokens a second of a batch."""
+    found = pool(**keys, speculative=drafts)
+    given = found.deployment.speculation
+    length = 1.0 if given is None else given.length
+    return batch * length / found.cost.seconds(Batch(batch, batch * context))
+
+
+def test_deepseek_r1_gains_what_was_measured_with_one_to_five_drafts() -> None:
+    """Batch 1, 1,000 tokens in and 2,000 out: 111 tokens/s, x1.78, 2.25, 2.28, 2.21, 2.15."""
+    alone = speed(1, 2000, None, **R1)
+    assert alone == pytest.approx(111, rel=0.15)
+    for drafts, published in enumerate((1.78, 2.25, 2.28, 2.21, 2.15), 1):
+        given = {
+            "method": "mtp",
+            "num_tokens": drafts,
+            "acceptance": {"table": "deepseek-r1-mtp"},
+        }
+        assert speed(1, 2000, given, **R1) / alone == pytest.approx(published, rel=0.06), drafts
+
+
+def test_a_mixture_of_experts_gains_less_of_the_same_acceptance() -> None:
+    """AngelSlim, EAGLE-3, batch 1: Qwen3-32B 43 -> 74 tokens/s at a length of 1.91, Qwen3-30B-A3B
+    321 -> 438 at 2.04: drafts of a mixture touch more experts."""
+    gains = {}
+    for model, length in (("qwen3-32b", 1.91), ("qwen3-30b-a3b", 2.04)):
+        drafts = {"method": "eagle", "num_tokens": 2, "acceptance": {"length": length}}
+        gains[model] = speed(1, 1000, drafts, model=model) / speed(1, 1000, None, model=model)
+    assert gains["qwen3-32b"] == pytest.approx(74 / 43, rel=0.08)
+    assert gains["qwen3-30b-a3b"] == pytest.approx(438 / 321, rel=0.08)
+    assert gains["qwen3-30b-a3b"] < 0.85 * gains["qwen3-32b"]
+
+
+def test_a_dense_model_loses_in_large_batches() -> None:
+    """vLLM, Llama-3-70B on 4 H100: faster at 1 request/s, slower at many (blog of 2024-10-17)."""
+    dense = {"model": "llama-3.1-70b", "fleet": {"gpu": "h100-sxm", "tensor_parallel": 4}}
+    drafts = {
+        "method": "draft_model",
+        "draft_model": "llama-3.2-1b",
+        "num_tokens": 4,
+        "acceptance_rate": 0.6,
+    }
+    told = sim.simulate(scenario(**dense, speculative=drafts)).summary["infersim"]
+    own = told["speculation"]
+    by_running = {each["running"]: each["speedup"] for each in own["speedups"]}
+    assert by_running[1] > 1.3
+    assert by_running[256] < 0.9
+    gains = [each["speedup"] for each in own["speedups"]]
+    assert 1 < own["pays_up_to"] < 256
+    assert gains[0] == max(gains)
+    (note,) = [note for note in told["notes"] if note.startswith("Drafts pay with up to")]
+    assert f"up to {own['pays_up_to']:,} running requests" in note
+
+
+@pytest.mark.parametrize("method", ["eagle", "ngram", "mtp", "draft_model"])
+def test_operators_add_up_to_the_pass(method: str) -> None:
+    draft = {"draft_model": "llama-3.2-1b"} if method == "draft_model" else {}
+    drafts = {"method": method, "num_tokens": 3, "acceptance_rate": 0.5, **draft}
+    for batch in (1, 16, 128):
+        cost = pool(speculative=drafts).cost
+        asked = Batch(batch, batch * 1000)
+        kernels = sum(float(operator.seconds) for operator in cost.pass_operators(asked))
+        whole = cost.seconds(asked)
+        assert 0.7 * whole < kernels <= whole * 1.02, (batch, kernels, whole)
+
+
+def test_a_summary_counts_drafts_as_the_engine_does() -> None:
+    drafts = {"method": "eagle", "num_tokens": 3, "acceptance": {"rates": [0.8, 0.6, 0.4]}}
+    result = sim.simulate(scenario(speculative=drafts))
+    own = result.summary["infersim"]["speculation"]
+    assert own["draft_tokens"] == 3 * own["drafts"]
+    assert own["acceptance_length"] == pytest.approx(2.8, rel=0.05)
+    assert own["acceptance_length"] == 1 + own["accepted_tokens"] / own["drafts"]
+    rows, series = result.requests, result.timeseries
+    decoded = int(rows["generated_tokens"].sum()) - len(rows)
+    assert series["decode_tokens"].sum() == decoded
+    cut = own["accepted_tokens"] + own["drafts"] - decoded
+    assert 0 <= cut <= 3 * len(rows)
+    tpot = (rows["e2el_s"] - rows["ttft_s"]) / (rows["output_tokens"] - 1)
+    assert rows["tpot_s"].to_numpy() == pytest.approx(tpot.to_numpy())
+    assert result.summary["mean_itl_ms"] > 2 * result.summary["mean_tpot_ms"]
+    assert "speculation" not in sim.simulate(scenario()).summary["infersim"]
+
+
+def test_a_drafter_takes_memory() -> None:
+    plain = pool().capacity
+    for method, weights, token in (
+        ("ngram", 0, 0),
+        # a layer of 218,112,000 parameters, a product of 4,096 x 12,288, a head of 32,000 x 4,096
+        # and a second input of 4,096 x 6,144; a final norm
+        ("eagle", 2 * (218_112_000 + 3 * 4096**2 + 32_000 * 4096 + 4096 * 6144 + 4096), 4096),
+    ):
+        given = {"method": method, "num_tokens": 3, "acceptance_rate": 0.5}
+        found = pool(speculative=given).capacity
+        assert found.weights - plain.weights == pytest.approx(weights, rel=1e-3)
+        assert found.kv_bytes_per_token - plain.kv_bytes_per_token == token
+
+
+def test_another_fleet_meets_the_same_draws() -> None:
+    """One after the other, every answer takes the same iterations wherever it is computed."""
+    drafts = {"method": "ngram", "num_tokens": 3, "acceptance_rate": 0.6}
+    alone = {"arrivals": {"kind": "closed", "concurrency": 1}}
+    ratios = []
+    for gpu in ("h100-sxm", "l40s"):
+        asked = scenario(fleet={"gpu": gpu}, speculative=drafts).override(
+            {"workload.arrivals": alone["arrivals"]}
+        )
+        series = sim.simulate(asked).timeseries
+        decoding = series[series["decode_seqs"] > 0]
+        ratios.append((decoding["iterations"].sum(), decoding["accepted_tokens"].sum()))
+    assert ratios[0] == ratios[1]
+
+
+def test_the_command_drafts_too() -> None:
+    drafts = {"method": "eagle", "num_tokens": 3, "acceptance_rate": 0.6}
+    words = launch_commands(scenario(speculative=drafts))["vllm"]
+    told = json.loads(words.split("--speculative-config ")[1].strip("'"))
+    assert told == {"method": "eagle3", "num_speculative_tokens": 3, "model": "EAGLE3_HEAD"}
+
+
+def test_real_engines_and_servers_refuse_drafts_that_are_drawn() -> None:
+    drafts = {"method": "ngram", "num_tokens": 2, "acceptance_rate": 0.5}
+    setup = prepare(scenario(speculative=drafts))
+    with pytest.raises(UsageError, match="not served live yet"):
+        check(setup)
+    with pytest.raises(UsageError, match="no engine that is observed drafts tokens"):
+        refuse([no_drafts(setup)])
+    refuse([no_drafts(prepare(scenario()))])

@@ -1,0 +1,152 @@
+"""Claims about serving: every shipped one comes out as it says, and a wrong one is found out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from reports.pages.planning.claims import render_claims
+from sim.cli import app
+from sim.errors import ScenarioError, UsageError
+from sim.planning.claims.check import check_claims
+from sim.planning.claims.claim import read_claim, read_claims
+from sim.planning.claims.expressions import check
+from sim.planning.points.executors import InProcess
+from sim.terminal.claims import claims_view
+from sim.terminal.console import as_text
+
+SHIPPED = Path("scenarios/claims")
+FILES = sorted(SHIPPED.glob("*.yaml"))
+
+SMALL: dict[str, Any] = {
+    "claim": "Two at once take longer than one.",
+    "because": "They share the GPU.",
+    "scenario": {
+        "model": "llama-3.2-1b",
+        "fleet": {"gpu": "l40s"},
+        "workload": {
+            "arrivals": {"kind": "closed", "concurrency": 1},
+            "prompt_tokens": {"kind": "fixed", "value": 32},
+            "output_tokens": {"kind": "fixed", "value": 8},
+        },
+        "run": {"requests": 4},
+    },
+    "variants": {"one": {}, "two": {"workload.arrivals.concurrency": 2}},
+    "shown": ["mean_e2el_ms", "output_throughput"],
+    "holds_if": ["two.mean_e2el_ms > one.mean_e2el_ms"],
+}
+
+
+def written(folder: Path, **changes: Any) -> Path:
+    path = folder / "small.yaml"
+    path.write_text(yaml.safe_dump(SMALL | changes))
+    return path
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_shipped_claim_comes_out_as_it_says(file: Path) -> None:
+    entry = check_claims([read_claim(file)], InProcess())["claims"][0]
+    told = [f"{c['statement']}: {c['text']}" for c in entry["checks"] if not c["true"]]
+    assert entry["verdict"] == entry["expected"], told
+
+
+def test_the_claims_that_people_make_are_there() -> None:
+    assert len(FILES) >= 12
+    assert len({read_claim(file).claim for file in FILES}) == len(FILES)
+
+
+def test_a_claim_that_figures_refute_fails(tmp_path: Path) -> None:
+    claim = read_claim(written(tmp_path, holds_if=["two.mean_e2el_ms < one.mean_e2el_ms"]))
+    document = check_claims([claim], InProcess())
+    assert document["claims"][0]["verdict"] == "fails"
+    assert document["unexpected"] == ["small"]
+    assert "Unexpected: small." in as_text(claims_view(document))
+
+
+def test_the_command_ends_with_1_for_an_unexpected_verdict(tmp_path: Path) -> None:
+    asked = ["claims", str(written(tmp_path)), "--json", "--jobs", "1"]
+    right = CliRunner().invoke(app, [*asked, "-o", str(tmp_path / "right")])
+    assert right.exit_code == 0
+    found = json.loads(right.stdout)
+    assert found["claims"][0]["verdict"] == "holds"
+    assert (tmp_path / "right/report.html").is_file()
+    written(tmp_path, verdict="fails")
+    wrong = CliRunner().invoke(app, [*asked, "-o", str(tmp_path / "wrong")])
+    assert wrong.exit_code == 1
+    assert json.loads((tmp_path / "wrong/result.json").read_text())["unexpected"] == ["small"]
+
+
+def test_the_page_has_every_claim_with_its_figures(tmp_path: Path) -> None:
+    document = check_claims(read_claims([written(tmp_path)]), InProcess())
+    page = render_claims(document)
+    assert "Two at once take longer than one." in page
+    for variant in document["claims"][0]["variants"]:
+        assert f"{variant['figures']['output_throughput']:.3g}" in page
+
+
+FIGURES = {"a": {"x": 3.0, "infersim": {"n": {"of it": 4}}, "text": "t", "none": None}}
+
+
+@pytest.mark.parametrize(
+    ("statement", "true", "text"),
+    [
+        ("a.x > 2", True, "3 > 2"),
+        ("a.x * 2 - 1 <= a.n['of it'] + 1", True, "5 <= 5"),
+        ("a.x / 2 >= 1.6", False, "1.5 >= 1.6"),
+        ("10000000 < a.x", False, "1e+07 < 3"),
+    ],
+)
+def test_a_statement_compares_numbers(statement: str, true: bool, text: str) -> None:
+    checked = check(statement, FIGURES)
+    assert (checked.true, checked.text) == (true, text)
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("a.x", "compares nothing"),
+        ("a.x >", "compares nothing"),
+        ("1 < a.x < 4", "compares nothing"),
+        ("a.x == 3", "expected one of <, <=, >, >="),
+        ("a.y > 1", "has no figure 'y'"),
+        ("b.x > 1", "has no variant 'b'"),
+        ("a.text > 1", "is no number"),
+        ("a.none > 1", "is no number"),
+        ("a.x.y > 1", "has nothing in it"),
+        ("a.x / 0 > 1", "divides by zero"),
+        ("abs(a.x) > 1", "is not understood"),
+        ("a.x > __import__('os').getpid()", "is not understood"),
+    ],
+)
+def test_what_is_no_statement_is_refused(statement: str, said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        check(statement, FIGURES)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"shown": ["mean_ttft"]}, "no metric 'mean_ttft' (did you mean 'mean_ttft_ms'?)"),
+        ({"variants": {"a b": {}}}, "'a b' cannot be named in a statement"),
+        ({"verdict": "maybe"}, "holds, fails"),
+        ({"holds": []}, "holds_if"),
+        ({"variants": {"one": {"workload.arivals.rate": 1}}}, "arivals"),
+        ({"scenario": {"model": "llama-3.2-1b"}}, "fleet"),
+    ],
+)
+def test_a_broken_claim_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises((ScenarioError, UsageError)) as refused:
+        read_claim(written(tmp_path, **changes))
+    assert said in str(refused.value)
+    assert "small.yaml" in str(refused.value)
+
+
+def test_a_folder_without_claims_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no claims here"):
+        read_claims([tmp_path])

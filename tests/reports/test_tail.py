@@ -1,0 +1,71 @@
+"""The tail on a run's page: its course, its prompts, and its slowest requests."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from reports.figures import latency_over_time, ttft_by_prompt
+from reports.pages.run import tail
+from tests.report_fixtures import make_run
+
+
+def frame(ttft: list[float]) -> pd.DataFrame:
+    run = make_run(len(ttft))
+    requests = run.requests.copy()
+    requests["status"], requests["warmup"] = "completed", False
+    requests["arrival_s"] = np.arange(len(ttft), dtype=float)
+    requests["ttft_s"] = ttft
+    return requests
+
+
+def test_a_course_has_the_percentiles_of_each_stretch() -> None:
+    found = latency_over_time.course(frame([1.0] * 40 + [3.0] * 40), "ttft", 99.0)
+    assert found is not None
+    assert found.size == 40
+    assert found.median.tolist() == [1.0, 3.0]
+    assert found.at.tolist() == [19.5, 59.5]
+
+
+def test_a_course_follows_arrivals_not_the_order_of_the_table() -> None:
+    requests = frame([1.0] * 40 + [3.0] * 40).iloc[::-1]
+    found = latency_over_time.course(requests, "ttft", 50.0)
+    assert found is not None
+    assert found.high.tolist() == [1.0, 3.0]
+
+
+@pytest.mark.parametrize("count", [0, 1, 79])
+def test_few_requests_have_no_course(count: int) -> None:
+    assert latency_over_time.course(frame([1.0] * 80).head(count), "ttft", 99.0) is None
+
+
+def test_a_burst_has_no_course() -> None:
+    requests = frame([1.0] * 100)
+    requests["arrival_s"] = 0.0
+    assert latency_over_time.course(requests, "ttft", 99.0) is None
+
+
+def test_the_slowest_always_have_a_point() -> None:
+    ttft = [0.001 * (7919 * n % 5000) for n in range(5000)]
+    points = ttft_by_prompt.drawn(frame(ttft))
+    assert len(points) <= ttft_by_prompt.MOST
+    slowest = sorted(ttft)[-ttft_by_prompt.SLOWEST :]
+    assert points["ttft_s"].tail(ttft_by_prompt.SLOWEST).tolist() == slowest
+
+
+def test_the_table_has_the_longest_ttft_first() -> None:
+    requests = frame([float(n % 50) for n in range(100)])
+    requests.loc[requests["ttft_s"] == 49.0, "status"] = "rejected"
+    rows = tail.slowest(requests).rows
+    assert len(rows) == tail.SLOWEST
+    at = [column.title for column in tail.slowest(requests).columns].index("TTFT")
+    assert [row[at].value for row in rows][:4] == [48_000.0, 48_000.0, 47_000.0, 47_000.0]
+
+
+def test_a_run_without_requests_says_so() -> None:
+    requests = frame([1.0] * 3).head(0)
+    summary = make_run(3).summary
+    assert tail.slowest(requests).rows == ()
+    assert [plot.spec for plot in tail.over_time(summary, requests)] == [None, None]
+    assert tail.by_prompt(summary, requests).spec is None

@@ -1,0 +1,185 @@
+"""Real clients: the openai package, and events read as they come."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sim.serve.tokens import encode
+from sim.simulation import simulate
+
+aiohttp = pytest.importorskip("aiohttp", reason="needs the extra `serve`")
+openai = pytest.importorskip("openai", reason="the client that is tested with")
+
+from tests.serve_harness import Live, serving  # noqa: E402
+
+Talk = Callable[[Live, Any], Awaitable[None]]
+
+
+def talk(path: Path, what: Talk, overrides: dict[str, Any] | None = None, **given: Any) -> None:
+    """Let a client of openai's do ``what`` with a server."""
+
+    async def both() -> None:
+        async with (
+            serving(path, overrides, **given) as live,
+            openai.AsyncOpenAI(base_url=f"{live.url}/v1", api_key="none", max_retries=0) as client,
+        ):
+            await what(live, client)
+
+    asyncio.run(both())
+
+
+def test_a_chat_is_streamed_a_token_an_event(tmp_path: Path) -> None:
+    async def chat(live: Live, client: Any) -> None:
+        pieces, finish, usage = [], None, None
+        async for chunk in await client.chat.completions.create(
+            model="llama-3.1-8b",
+            messages=[{"role": "user", "content": "How are you?"}],
+            max_tokens=9,
+            stream=True,
+            stream_options={"include_usage": True},
+        ):
+            if chunk.choices and chunk.choices[0].delta.content:
+                pieces.append(chunk.choices[0].delta.content)
+                finish = chunk.choices[0].finish_reason
+            usage = chunk.usage or usage
+        assert len(pieces) == 9
+        assert finish == "length"
+        assert usage is not None
+        prompt = len(encode("user: How are you?\nassistant:"))
+        assert (usage.prompt_tokens, usage.completion_tokens) == (prompt, 9)
+        assert len(encode("".join(pieces))) == 9
+
+    talk(tmp_path / "run", chat)
+
+
+def test_answers_are_as_long_as_those_of_the_scenario(tmp_path: Path) -> None:
+    async def complete(live: Live, client: Any) -> None:
+        ask = client.completions.create
+        model = "llama-3.1-8b"
+        free = await ask(model=model, prompt="Once", max_tokens=100)
+        assert free.usage is not None
+        assert (free.usage.completion_tokens, free.choices[0].finish_reason) == (20, "stop")
+        forced = await ask(
+            model=model, prompt="Once", max_tokens=100, extra_body={"ignore_eos": True}
+        )
+        assert forced.usage is not None
+        assert (forced.usage.completion_tokens, forced.choices[0].finish_reason) == (100, "length")
+        longer = await ask(
+            model=model, prompt="Once", max_tokens=100, extra_body={"min_tokens": 30}
+        )
+        assert longer.usage is not None
+        assert longer.usage.completion_tokens == 30
+        three = await ask(model=model, prompt=["a", "b c"], n=3, max_tokens=4)
+        assert three.usage is not None
+        assert [choice.index for choice in three.choices] == list(range(6))
+        assert (three.usage.prompt_tokens, three.usage.completion_tokens) == (3, 24)
+
+    talk(tmp_path / "run", complete)
+
+
+def test_the_same_seed_gives_the_same_answer(tmp_path: Path) -> None:
+    law = {"workload.output_tokens": {"kind": "uniform", "low": 1, "high": 500}}
+
+    async def complete(live: Live, client: Any) -> None:
+        texts = []
+        for seed in (5, 6, 5):
+            answer = await client.completions.create(
+                model="llama-3.1-8b", prompt="Once", max_tokens=1000, seed=seed
+            )
+            texts.append(answer.choices[0].text)
+        assert texts[0] == texts[2] != texts[1]
+
+    talk(tmp_path / "run", complete, law)
+
+
+def test_a_session_of_clients_is_the_run_of_its_trace(tmp_path: Path) -> None:
+    async def many(live: Live, client: Any) -> None:
+        async def one(number: int) -> None:
+            await asyncio.sleep(0.013 * number)
+            stream = await client.completions.create(
+                model="llama-3.1-8b",
+                prompt="word " * (1 + 97 * number),
+                max_tokens=1 + 7 * number,
+                stream=True,
+                extra_body={"ignore_eos": True},
+            )
+            assert len([chunk async for chunk in stream]) == 1 + 7 * number
+
+        await asyncio.gather(*(one(number) for number in range(25)))
+        result = live.result()
+        again = simulate(tmp_path / "run" / "scenario.yaml")
+        assert result.record.plans.tobytes() == again.record.plans.tobytes()
+        assert result.record.requests.tobytes() == again.record.requests.tobytes()
+        assert result.summary == again.summary
+        assert result.summary["completed"] == 25
+
+    talk(tmp_path / "run", many, {"fleet.replicas": 2})
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        (b"{", 400, "not JSON"),
+        (b"[]", 400, "not a JSON object"),
+        (b"{}", 400, "prompt: Field required"),
+        (b'{"prompt": ""}', 400, "empty"),
+        (b'{"prompt": "a", "max_tokens": 0}', 400, "max_tokens"),
+        (b'{"prompt": "a", "max_tokens": 5000}', 400, "maximum context length is 4096"),
+        (b'{"prompt": "a", "n": 1000}', 400, "n: "),
+        (b'{"prompt": "a", "echo": true}', 400, "echo"),
+        (b'{"prompt": "a", "model": "gpt-9"}', 404, "does not exist"),
+        (b'{"prompt": "a", "stream_options": {}}', 400, "only with stream"),
+        (b'{"prompt": "a", "priority": 3}', 400, "priority"),
+        (b'{"prompt": [1, -1]}', 400, "token"),
+        (b'{"prompt": "' + b"a " * 5000 + b'"}', 400, "maximum context length"),
+        (b'{"prompt": "' + b"a" * 9_000_000 + b'"}', 413, "larger than"),
+        (b'{"prompt": "\\ud800"}', 200, ""),
+    ],
+)
+def test_errors_are_told_in_openais_form(
+    body: bytes, status: int, said: str, tmp_path: Path
+) -> None:
+    async def ask(live: Live, client: Any) -> None:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{live.url}/v1/completions", data=BytesIO(body)) as response,
+        ):
+            document = await response.json()
+            assert response.status == status
+            if status != 200:
+                assert said in document["error"]["message"]
+                assert document["error"].keys() == {"message", "type", "param", "code"}
+
+    talk(tmp_path / "run", ask)
+
+
+def test_unknown_routes_and_a_full_queue(tmp_path: Path) -> None:
+    async def ask(live: Live, client: Any) -> None:
+        with pytest.raises(openai.NotFoundError):
+            await client.embeddings.create(model="llama-3.1-8b", input="a")
+        with pytest.raises(openai.RateLimitError, match="wait already"):
+            await client.completions.create(model="llama-3.1-8b", prompt="a")
+
+    talk(tmp_path / "run", ask, most_waiting=0)
+
+
+def test_events_end_with_done(tmp_path: Path) -> None:
+    async def ask(live: Live, client: Any) -> None:
+        body = {"prompt": "a", "max_tokens": 3, "stream": True, "ignore_eos": True}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{live.url}/v1/completions", json=body) as response,
+        ):
+            assert response.content_type == "text/event-stream"
+            events = (await response.text()).split("\n\n")
+        assert events[-2:] == ["data: [DONE]", ""]
+        told = [json.loads(event.removeprefix("data: ")) for event in events[:-2]]
+        assert [each["choices"][0]["finish_reason"] for each in told] == [None, None, "length"]
+        assert len({each["id"] for each in told}) == 1
+
+    talk(tmp_path / "run", ask)

@@ -1,0 +1,85 @@
+"""The command, from its start to the run that it leaves."""
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+
+pytest.importorskip("aiohttp", reason="needs the extra `serve`")
+
+from tests.places import ROOT
+from tests.serve_harness import CHAT
+
+COMMAND = [sys.executable, "-m", "sim", "serve"]
+
+
+def started(*arguments: str) -> tuple["subprocess.Popen[str]", str]:
+    """The command, and what it says once it listens."""
+    server = subprocess.Popen(
+        [*COMMAND, *arguments, "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    assert server.stderr is not None
+    return server, server.stderr.readline()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_and_the_run_is_written(number: int, tmp_path: Path) -> None:
+    scenario, run = tmp_path / "chat.yaml", tmp_path / "run"
+    scenario.write_text(yaml.safe_dump(CHAT))
+    server, told = started(str(scenario), "-o", str(run), "--speed", "50")
+    assert told.startswith("1 replica served at http://127.0.0.1:"), told
+    url = f"{told.split()[4]}/v1/completions"
+    body = json.dumps({"prompt": "Once", "max_tokens": 5}).encode()
+    with urllib.request.urlopen(urllib.request.Request(url, body)) as response:
+        assert json.load(response)["usage"]["completion_tokens"] == 5
+    server.send_signal(number)
+    out, err = server.communicate(timeout=100)
+    assert server.returncode == 0, err
+    assert "Run:" in out
+    assert json.loads((run / "manifest.json").read_text())["status"] == "complete"
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["completed"] == 1
+    assert summary["infersim"]["served"]["speed"] == 50
+    assert (run / "report.html").is_file()
+
+
+def test_without_requests_nothing_is_left(tmp_path: Path) -> None:
+    scenario, run = tmp_path / "chat.yaml", tmp_path / "run"
+    scenario.write_text(yaml.safe_dump(CHAT))
+    server, _ = started(str(scenario), "-o", str(run))
+    server.send_signal(signal.SIGTERM)
+    _, err = server.communicate(timeout=100)
+    assert (server.returncode, "no request came" in err) == (0, True)
+    assert not run.exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("scheduler.batching=static", "launches an incomplete batch"),
+        ("run.horizon=5s", "runs until it is stopped"),
+        ("assume.output_tokens=2", "lengths of real requests"),
+    ],
+)
+def test_what_cannot_be_served_is_refused(override: str, said: str, tmp_path: Path) -> None:
+    scenario = tmp_path / "chat.yaml"
+    scenario.write_text(yaml.safe_dump(CHAT))
+    done = subprocess.run(
+        [*COMMAND, str(scenario), "--port", "0", "-o", str(tmp_path / "run"), "--set", override],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr

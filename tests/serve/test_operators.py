@@ -1,0 +1,270 @@
+"""What operators see and do: metrics, cancellation, replicas that come and go, hostile clients."""
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sim.simulation import simulate
+
+aiohttp = pytest.importorskip("aiohttp", reason="needs the extra `serve`")
+parser = pytest.importorskip("prometheus_client.parser", reason="needs the extra `serve`")
+
+from sim.serve.app import Server  # noqa: E402
+from sim.serve.meters import FIRST_TOKEN, up_to  # noqa: E402
+from sim.serve.running import listening  # noqa: E402
+from sim.serve.tokens import encode  # noqa: E402
+from tests.serve_harness import Live, serving  # noqa: E402
+
+LONG = {"prompt": "a", "max_tokens": 2000, "ignore_eos": True, "stream": True}
+
+
+async def ask(live: Live, **body: Any) -> tuple[int, dict[str, Any]]:
+    """The status and the document of a completion."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{live.url}/v1/completions", json={"prompt": "a b c"} | body) as response,
+    ):
+        return response.status, await response.json()
+
+
+async def control(live: Live, path: str, **body: Any) -> tuple[int, dict[str, Any]]:
+    """The status and the document of a control route."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{live.url}/control/{path}", json=body) as response,
+    ):
+        return response.status, await response.json()
+
+
+async def samples(live: Live) -> dict[tuple[str, str], float]:
+    """The values of all metrics by name and engine; of several by the last label, their sum."""
+    async with aiohttp.ClientSession() as session, session.get(f"{live.url}/metrics") as response:
+        text = await response.text()
+    found: dict[tuple[str, str], float] = {}
+    for family in parser.text_string_to_metric_families(text):
+        for sample in family.samples:
+            key = sample.name, sample.labels["engine"]
+            found[key] = found.get(key, 0.0) + sample.value
+    return found
+
+
+async def until(live: Live, name: str, fits: Callable[[float], bool]) -> float:
+    """Wait until the sum of a metric over all engines ``fits``, and return it."""
+    async with asyncio.timeout(100):  # a test that fails ends
+        while True:
+            found = await samples(live)
+            value = sum(each for (key, _), each in found.items() if key == name)
+            if fits(value):
+                return value
+            await asyncio.sleep(0.01)
+
+
+def test_metrics_count_what_was_served(tmp_path: Path) -> None:
+    async def both() -> None:
+        async with serving(tmp_path / "run") as live:
+            for tokens in (1, 5, 9):
+                await ask(live, max_tokens=tokens, ignore_eos=True)
+            found = await samples(live)
+            result = live.result()
+        assert found["vllm:prompt_tokens_total", "0"] == 9
+        assert found["vllm:generation_tokens_total", "0"] == 15
+        assert found["vllm:request_success_total", "0"] == 3
+        assert found["vllm:inter_token_latency_seconds_count", "0"] == 12
+        assert found["vllm:request_time_per_output_token_seconds_count", "0"] == 2
+        assert found["vllm:num_requests_running", "0"] == 0
+        assert found["vllm:iteration_tokens_total_sum", "0"] == 9 + 12
+        mean = found["vllm:time_to_first_token_seconds_sum", "0"] / 3
+        assert mean == pytest.approx(result.summary["mean_ttft_ms"] / 1e3, rel=1e-12)
+        mean = found["vllm:e2e_request_latency_seconds_sum", "0"] / 3
+        assert mean == pytest.approx(result.summary["mean_e2el_ms"] / 1e3, rel=1e-12)
+
+    asyncio.run(both())
+
+
+def test_the_buckets_are_vllms() -> None:
+    assert len(FIRST_TOKEN) == 22
+    assert up_to(4096) == (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
+
+
+def test_repeated_prompts_hit_the_cache_and_the_trace_says_so(tmp_path: Path) -> None:
+    async def both() -> None:
+        caching = {"kv_cache.enable_prefix_caching": True, "kv_cache.num_gpu_blocks": 60}
+        async with serving(tmp_path / "run", caching, speed=50.0) as live:
+            for number in range(12):
+                shared = "one two three four " * (20 if number % 2 else 31)
+                await asyncio.gather(
+                    ask(live, prompt=f"{shared}and {number}", max_tokens=30, ignore_eos=True),
+                    ask(live, prompt=f"{shared}but {number % 3}", max_tokens=9, ignore_eos=True),
+                )
+            found = await samples(live)
+            result = live.result()
+        assert found["vllm:prefix_cache_hits_total", "0"] > 500
+        again = simulate(tmp_path / "run" / "scenario.yaml")
+        assert result.record.plans.tobytes() == again.record.plans.tobytes()
+        assert result.record.requests.tobytes() == again.record.requests.tobytes()
+        assert result.summary == again.summary
+
+    asyncio.run(both())
+
+
+def test_who_goes_away_leaves_the_engine(tmp_path: Path) -> None:
+    async def both() -> None:
+        async with serving(tmp_path / "run", speed=2.0) as live:
+            async with aiohttp.ClientSession() as session:
+                response = await session.post(f"{live.url}/v1/completions", json=LONG)
+                await response.content.readline()
+                waits = asyncio.create_task(ask(live, max_tokens=2000, ignore_eos=True))
+                await until(live, "vllm:num_requests_running", (2.0).__eq__)
+                response.close()
+                waits.cancel()
+                await until(live, "vllm:num_requests_running", (0.0).__eq__)
+                found = await samples(live)
+            assert found["vllm:kv_cache_usage_perc", "0"] == 0
+            status, _ = await ask(live, max_tokens=3)
+            assert status == 200
+            result = live.result()
+        assert result.record.requests["status"].tolist() == [2, 2, 0]
+        assert 0 < result.record.requests["generated"][0] < 2000
+        assert live.service.document()["cancelled"] == 2
+        rows = (tmp_path / "run" / "trace.csv").read_text().splitlines()
+        assert rows[0].endswith(",cancelled_s")
+        assert [row.endswith(",") for row in rows[1:]] == [False, False, True]
+        simulate(tmp_path / "run" / "scenario.yaml")  # which can still be read
+
+    asyncio.run(both())
+
+
+def test_a_replica_fails_and_its_clients_are_told(tmp_path: Path) -> None:
+    async def both() -> None:
+        async with serving(tmp_path / "run", {"fleet.replicas": 2}, speed=2.0) as live:
+            async with aiohttp.ClientSession() as session:
+                response = await session.post(f"{live.url}/v1/completions", json=LONG)
+                await response.content.readline()
+                whole = asyncio.create_task(ask(live, max_tokens=100, ignore_eos=True))
+                status, document = await control(live, "replicas/0/fail")
+                assert status == 200
+                assert [each["state"] for each in document["replicas"]] == ["failed", "active"]
+                events = (await response.text()).split("\n\n")
+                assert "replica 0 failed" in json.loads(events[-2][6:])["error"]["message"]
+            assert (await whole)[0] == 200
+            await control(live, "replicas/1/drain")
+            assert (await ask(live))[0] == 503
+            assert (await control(live, "replicas/7/drain"))[0] == 404
+            assert (await control(live, "scale", replicas=3))[0] == 400
+            await control(live, "replicas/0/start")
+            assert (await ask(live))[0] == 200
+            assert "Replicas were started" in live.service.notes()[-1]
+
+    asyncio.run(both())
+
+
+def test_an_autoscaler_follows_the_queue(tmp_path: Path) -> None:
+    """As Kubernetes does it: the metric a replica over its target, rounded up."""
+    few = {"fleet.replicas": 4, "scheduler.max_num_seqs": 2}
+
+    async def both() -> None:
+        async with serving(tmp_path / "run", few, speed=2.0) as live:
+            await control(live, "scale", replicas=1)
+            busy = [
+                asyncio.create_task(ask(live, max_tokens=300, ignore_eos=True)) for _ in "x" * 10
+            ]
+            waiting = await until(live, "vllm:num_requests_waiting", lambda value: value > 2)
+            wanted = min(4, -(-int(waiting) // 2))
+            await control(live, "scale", replicas=wanted)
+            more = [
+                asyncio.create_task(ask(live, max_tokens=300, ignore_eos=True)) for _ in "x" * 6
+            ]
+            assert {status for status, _ in await asyncio.gather(*busy, *more)} == {200}
+            result = live.result()
+        replicas = result.record.requests["replica"].tolist()
+        assert set(replicas[:10]) == {0}
+        assert {1} <= set(replicas[10:]) <= set(range(wanted))
+
+    asyncio.run(both())
+
+
+def test_hostile_clients_stall_nobody(tmp_path: Path) -> None:
+    async def both() -> None:
+        async with serving(tmp_path / "run", speed=50.0) as live:
+            host, port = live.url.removeprefix("http://").split(":")
+            opened = [await asyncio.open_connection(host, port) for _ in range(300)]
+            for _, writer in opened[:100]:
+                writer.write(
+                    b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{"
+                )
+            for _, writer in opened[100:200]:
+                writer.write(b"\x00\xff not http at all\r\n\r\n")
+            # reads nothing of a long stream
+            deaf = socket.socket()
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+            deaf.connect((host, int(port)))
+            body = json.dumps(LONG | {"n": 5, "max_tokens": 3000}).encode()
+            head = (
+                f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n"
+            )
+            deaf.sendall(head.encode() + body)
+            async with aiohttp.ClientSession() as session:
+                for nested in (b"[" * 100_000, b'{"prompt": ' + b"[" * 100_000, b"\xff" * 1000):
+                    async with session.post(f"{live.url}/v1/completions", data=nested) as response:
+                        assert response.status == 400
+            statuses = await asyncio.gather(*(ask(live, max_tokens=5) for _ in range(50)))
+            assert {status for status, _ in statuses} == {200}
+            deaf.close()
+            for _, writer in opened:
+                writer.close()
+            await until(live, "vllm:num_requests_running", (0.0).__eq__)
+
+    asyncio.run(both())
+
+
+def test_tokens_come_and_go(tmp_path: Path) -> None:
+    async def both() -> None:
+        async with serving(tmp_path / "run") as live, aiohttp.ClientSession() as session:
+            text = "How are you, naïve 🙂?"
+            async with session.post(f"{live.url}/tokenize", json={"prompt": text}) as response:
+                found = await response.json()
+            assert found["count"] == len(found["tokens"]) == 9
+            assert found["max_model_len"] == 4096
+            body = {"tokens": found["tokens"]}
+            async with session.post(f"{live.url}/detokenize", json=body) as response:
+                assert (await response.json()) == {"prompt": text}
+            async with session.post(f"{live.url}/tokenize", json={}) as response:
+                assert response.status == 400
+            status, document = await ask(live, prompt=found["tokens"])
+            assert (status, document["usage"]["prompt_tokens"]) == (200, 9)
+
+    asyncio.run(both())
+
+
+def test_a_server_that_starts_says_so(tmp_path: Path) -> None:
+    async def both() -> None:
+        server = Server("llama-3.1-8b", encode)
+        async with listening(server, ("127.0.0.1", 0)) as port, aiohttp.ClientSession() as session:
+            for path in ("health", "metrics", "v1/models"):
+                async with session.get(f"http://127.0.0.1:{port}/{path}") as response:
+                    assert response.status == 503
+                    assert "starting" in (await response.json())["error"]["message"]
+            async with session.get(f"http://127.0.0.1:{port}/control/replicas") as response:
+                assert response.status == 404  # off unless it is asked for
+
+    asyncio.run(both())
+
+
+def test_a_tokenizer_of_ones_own_counts_and_may_fail(tmp_path: Path) -> None:
+    def letters(text: str) -> list[int]:
+        return [10 // (ord(letter) - ord("!")) + 100 for letter in text]
+
+    async def both() -> None:
+        async with serving(tmp_path / "run", tokenizer=letters) as live:
+            status, document = await ask(live, prompt="four")
+            assert (status, document["usage"]["prompt_tokens"]) == (200, 4)
+            status, document = await ask(live, prompt="fail!")
+            assert (status, document["error"]["type"]) == (500, "server_error")
+            assert "ZeroDivisionError" in document["error"]["message"]
+
+    asyncio.run(both())
