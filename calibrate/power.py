@@ -83,7 +83,7 @@ def _sample(known: Conditions, watts: float, result: Result) -> PowerSample:
     group = np.where(prompts == 0, 0, level).astype(np.int64)
 
     def grouped(amount: Floats) -> Floats:
-        return np.bincount(group, weights=amount)
+        return np.bincount(group, weights=amount).astype(np.float64)
 
     work, reads = [], None
     for ran in part.pool.cost.operators(batches, each=True):

@@ -23,7 +23,9 @@ def drawn(requests: pd.DataFrame) -> pd.DataFrame:
     ordered = done[np.isfinite(done["ttft_s"])].sort_values("ttft_s", kind="stable")
     rest = len(ordered) - SLOWEST
     step = max(1, -(-rest // (MOST - SLOWEST)))
-    return pd.concat([ordered.iloc[: max(rest, 0) : step], ordered.iloc[max(rest, 0) :]])
+    some: pd.DataFrame = ordered.iloc[: max(rest, 0) : step]
+    slowest: pd.DataFrame = ordered.iloc[max(rest, 0) :]
+    return pd.concat([some, slowest])
 
 
 def figure(requests: pd.DataFrame, *, limit_s: float | None = None) -> go.Figure:

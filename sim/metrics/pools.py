@@ -137,9 +137,17 @@ def _part(run: RunRecord, pool: PreparedPool) -> PoolRun:
     if run.moves is not None:
         at = run.moves["replica"]
         moves = run.moves[(at >= numbers.start) & (at < numbers.stop)]
-    own = run.plans[plans], run.requests[requests]
-    rest = requests, trail, run.duration
-    return PoolRun(pool, *own, *rest, alone=False, moves=moves, held=_held(run, pool))
+    return PoolRun(
+        pool,
+        run.plans[plans],
+        run.requests[requests],
+        requests,
+        trail,
+        run.duration,
+        alone=False,
+        moves=moves,
+        held=_held(run, pool),
+    )
 
 
 def _held(run: RunRecord, pool: PreparedPool) -> float | None:

@@ -112,8 +112,11 @@ def check_scaling(
                 "nothing is scaled: give a pool `replicas: {min: 1, max: 8}`", ("autoscaling",)
             )
         return
-    by_rate = autoscaling is not None and autoscaling.policy == "slo"
-    if by_rate and "target" not in autoscaling.model_fields_set:
+    if (
+        autoscaling is not None
+        and autoscaling.policy == "slo"
+        and "target" not in autoscaling.model_fields_set
+    ):
         raise trouble(
             "policy: slo needs the requests/s that a replica holds within the SLO, as "
             "`infersim find` has them",
