@@ -39,7 +39,7 @@ def test_a_figure_of_made_up_data(
     target = tmp_path / "one.html"
     assert main([name, "-o", str(target)]) == 0
     assert capsys.readouterr().out.strip() == str(target)
-    assert target.stat().st_size > 1_000_000  # plotly.js is inside
+    assert target.stat().st_size > 600_000  # plotly.js is inside
 
 
 @pytest.mark.parametrize("name", [*OF_RUNS, *OF_RESULTS])
@@ -52,7 +52,7 @@ def test_a_figure_of_a_file(name: str, tmp_path: Path) -> None:
         source.write_text(json.dumps(OF_RESULTS[name][1]()))
     target = tmp_path / "one.html"
     assert main([name, str(source), "-o", str(target)]) == 0
-    assert target.stat().st_size > 1_000_000
+    assert target.stat().st_size > 600_000
 
 
 def test_a_folder_that_is_no_run_is_refused(

@@ -34,7 +34,7 @@ NAMES = (
 )
 SMALL = {"max_examples": 12, "deadline": None, "derandomize": True}
 QUIET = settings(**SMALL, suppress_health_check=[HealthCheck.too_slow])  # type: ignore[arg-type]
-LIMIT = 2.5e6
+LIMIT = 1.5e6
 """Bytes of the page of a run, however long it was."""
 
 

@@ -196,7 +196,7 @@ def test_scripts_that_are_not_ours_may_not_run(html: str) -> None:
 
 def test_size_stays_below_the_limit() -> None:
     big = make_run(8000, rate=60.0, replicas=4)
-    assert len(render(big).encode()) < 2_500_000
+    assert len(render(big).encode()) < 1_500_000
 
 
 def test_rendering_twice_gives_the_same_page(run: SavedRun, html: str) -> None:
@@ -227,7 +227,7 @@ def test_ten_times_the_requests_are_not_even_twice_the_work() -> None:
         for requests in (2_000, 20_000)
     )
     assert large < 2 * small
-    assert len(pages[1].encode()) < 2_500_000
+    assert len(pages[1].encode()) < 1_500_000
 
 
 def test_without_javascript_the_numbers_are_there(run: SavedRun, html: str) -> None:

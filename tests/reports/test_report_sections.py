@@ -385,7 +385,7 @@ def test_the_timeline_says_whether_anybody_was_preempted(run: SavedRun) -> None:
 def test_a_run_has_every_figure(run: SavedRun) -> None:
     html = render(run)
     assert [name for name in FIGURES if f'data-spec="spec-{name}"' not in html] == []
-    assert len(html.encode()) < 2_500_000
+    assert len(html.encode()) < 1_500_000
 
 
 def test_a_run_directory_of_an_older_version_says_what_it_lacks(run: SavedRun) -> None:
@@ -478,7 +478,7 @@ def test_a_hundred_thousand_requests_draw_few_points() -> None:
     start = np.arange(200_000) * 0.025
     series = rows.assign(start_s=start, end_s=start + 0.025).reset_index(drop=True)
     html = render(dataclasses.replace(base, requests=requests, timeseries=series))
-    assert len(html.encode()) < 2_500_000
+    assert len(html.encode()) < 1_500_000
     specs = [text for name, text in Reader(html).json.items() if name.startswith("spec-")]
     assert len(specs) == len(FIGURES)
     for spec in specs:

@@ -69,6 +69,7 @@
       const method = printing ? Plotly.newPlot : Plotly.react;
       await method(plot, data, layout, config);
       plot.dataset.drawn = "yes";
+      performance.mark("figure");
     } catch (error) {
       explain(plot, error);
     }
@@ -80,8 +81,21 @@
     plot.dataset.drawn = "no";
   }
 
+  function fromView(plot) {
+    const { top, bottom } = plot.getBoundingClientRect();
+    return Math.max(0, top - innerHeight, -bottom);
+  }
+
+  // The figure nearest to what is read comes next; the page paints and scrolls between any two.
   async function drawAll() {
-    for (const plot of plots) await draw(plot);
+    const waiting = new Set(plots);
+    while (waiting.size) {
+      let next = null;
+      for (const plot of waiting) if (!next || fromView(plot) < fromView(next)) next = plot;
+      waiting.delete(next);
+      await draw(next);
+      await new Promise((paint) => setTimeout(paint));
+    }
     root.dataset.figures = plots.filter((plot) => plot.dataset.drawn === "yes").length;
   }
 
