@@ -1,4 +1,4 @@
-"""The head of a page: what the scenario asks, as it was run, and what its title says."""
+"""The head of a page (what the scenario asks, as it was run) and its foot (where it is from)."""
 
 from __future__ import annotations
 
@@ -34,3 +34,21 @@ def question(
 def on_gpus(document: Mapping[str, Any]) -> str:
     """The GPUs of a study that says its ``hardware``; empty where it varies them."""
     return str(document.get("hardware", "")).replace(" x ", " \u00d7 ")
+
+
+def provenance(document: Mapping[str, Any]) -> dict[str, str]:
+    """The entries ``version``, ``foot`` and ``command`` of the page of a planning command.
+
+    ``made`` of the document is its date and command; it is absent where a page is made again from
+    a result alone.
+
+    >>> provenance({"infersim": "1.0", "made": {"date": "2030-01-02 03:04"}})["foot"]
+    'Predicted, not measured. infersim 1.0, 2030-01-02 03:04'
+    """
+    made = document.get("made", {})
+    told = [f"infersim {document['infersim']}", *([made["date"]] if "date" in made else [])]
+    return {
+        "version": document["infersim"],
+        "foot": f"Predicted, not measured. {', '.join(told)}",
+        "command": made.get("command", ""),
+    }

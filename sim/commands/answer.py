@@ -7,8 +7,10 @@ found before.
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +66,8 @@ def present(
     """Write the page of an answer that is saved, if possible, then print: one JSON object, or
     ``view`` in 88 columns and ``advice`` in lines of any length.
     """
-    page = None if write_page is None else _page(write_page, directory / PAGE, document)
+    shown = {**document, "made": _made()}
+    page = None if write_page is None else _page(write_page, directory / PAGE, shown)
     if as_json:
         places = {"directory": str(directory), "page": None if page is None else str(page)}
         typer.echo(json.dumps({**document, **places}, allow_nan=False))
@@ -77,6 +80,13 @@ def present(
         console.print(advice(document), soft_wrap=True)
     console.print(paths_view(directory, page), soft_wrap=True)
     note_size(directory)
+
+
+def _made() -> dict[str, str]:
+    """When and by which command an answer was made: for its page, not for ``result.json``, which is
+    the same for the same question."""
+    date = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %z")
+    return {"date": date, "command": shlex.join(["infersim", *sys.argv[1:]])}
 
 
 def _page(write_page: WritePage, target: Path, document: Document) -> Path | None:

@@ -239,18 +239,20 @@
     }
   }
 
-  function addCopy(table) {
-    const name = "copy as CSV";
-    addTool(table.closest(".table"), name, async (button) => {
-      await copy(csv(table));
+  function addCopy(place, name, text) {
+    addTool(place, name, async (button) => {
+      await copy(text());
       button.textContent = "copied";
       setTimeout(() => (button.textContent = name), 1500);
     });
   }
 
   document.querySelectorAll(".table table").forEach((table) => {
-    addCopy(table);
+    addCopy(table.closest(".table"), "copy as CSV", () => csv(table));
     makeSortable(table);
+  });
+  document.querySelectorAll(".command").forEach((place) => {
+    addCopy(place, "copy", () => place.querySelector("code").textContent);
   });
   start();
 })();

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from reports.frame.asked import provenance
 from reports.frame.content import Headline
 from reports.frame.page import fill
 from reports.frame.tables import Cell, PageColumn, PageTable
@@ -55,7 +56,7 @@ def render_claims(document: Mapping[str, Any]) -> str:
         ],
         claims=[{**entry, "tone": TONES[entry["verdict"]], "table": _table(entry)}
                 for entry in document["claims"]],
-        provenance={"version": document["infersim"]},
+        provenance=provenance(document),
     )  # fmt: skip
 
 

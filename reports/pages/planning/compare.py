@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.figures import differences, variants
-from reports.frame.asked import on_gpus, question
+from reports.frame.asked import on_gpus, provenance, question
 from reports.frame.content import Headline, Plot, to_json
 from reports.frame.formats import MISSING, NARROW_SPACE, Kind, show
 from reports.frame.page import fill
@@ -104,7 +104,7 @@ def render_compare(document: Mapping[str, Any]) -> str:
         tables={"means": _means(document), "differences": _differences(document)},
         means=_plots(document, of_means=True),
         plots=_plots(document, of_means=False),
-        provenance={"version": document["infersim"]},
+        provenance=provenance(document),
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.figures import find_attainment, find_curve
-from reports.frame.asked import question
+from reports.frame.asked import provenance, question
 from reports.frame.content import Card, Headline, Plot, to_json
 from reports.frame.formats import phrase, show
 from reports.frame.page import fill
@@ -59,7 +59,7 @@ def render_find(document: Mapping[str, Any]) -> str:
         cards=cards(document),
         plots=plots(document),
         probes=probes(document),
-        provenance={"version": document["infersim"]},
+        provenance=provenance(document),
     )
 
 

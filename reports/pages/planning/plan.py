@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.figures import plan_pareto
-from reports.frame.asked import question
+from reports.frame.asked import provenance, question
 from reports.frame.content import Headline, Plot, to_json
 from reports.frame.formats import phrase, show
 from reports.frame.page import fill
@@ -69,7 +69,7 @@ def render_plan(document: Mapping[str, Any]) -> str:
         file=shlex.quote(document.get("file", "scenario.yaml")),
         notes=_notes(document),
         rejected=rejected(document),
-        provenance={"version": document["infersim"]},
+        provenance=provenance(document),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from reports.figures import tornado
 from reports.figures.naming import TITLES
-from reports.frame.asked import question
+from reports.frame.asked import provenance, question
 from reports.frame.content import Headline, Plot, to_json
 from reports.frame.formats import MISSING, NARROW_SPACE, show
 from reports.frame.page import fill
@@ -77,7 +77,7 @@ def page(
         wide=wide,
         tables=tables,
         failures=failures,
-        provenance={"version": document["infersim"]},
+        provenance=provenance(document),
         **content,
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 from reports.figures import heat, knee, pareto
 from reports.figures.pareto import Kind
 from reports.figures.series import MOST_LINES, lines, written
-from reports.frame.asked import on_gpus, question
+from reports.frame.asked import on_gpus, provenance, question
 from reports.frame.content import Headline, Plot, to_json
 from reports.frame.formats import MISSING, phrase, show
 from reports.frame.page import fill
@@ -101,7 +101,7 @@ def render_sweep(document: Mapping[str, Any]) -> str:
         plots=plots(document),
         points=_points(document),
         failures=_failures(document) if failed else None,
-        provenance={"version": document["infersim"]},
+        provenance=provenance(document),
     )
 
 
