@@ -43,14 +43,27 @@ def plausible(known: Conditions) -> dict[str, Conditions]:
             for seats in SLOTS
         }
     if known.described:
-        return _lengths(known)
+        return _splits(known) or _lengths(known)
     kept = replace(known, burst=False, requests=ROUNDS * known.size)
     return {
         KEPT: kept,
         SETTLED: replace(kept, warm=True),
         **_spread(kept),
         BURST: replace(kept, burst=True, requests=known.size),
+        **dict(list(_splits(kept).items())[1:]),  # the first is that of all the above
     }
+
+
+def _splits(known: Conditions) -> dict[str, Conditions]:
+    """The numbers of workers that prefill and decode, where several are plausible."""
+    apart = known.apart
+    if apart is None or len(apart.plausible) < 2:
+        return {}
+    found = {}
+    for split in apart.plausible:
+        other = replace(apart, split=split)
+        found[split.name] = replace(known, apart=other, gpus=other.gpus)
+    return found
 
 
 def _spread(kept: Conditions) -> dict[str, Conditions]:

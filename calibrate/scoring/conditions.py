@@ -20,6 +20,7 @@ from calibrate.scoring.names import (
     precision_name,
 )
 from calibrate.scoring.table import Row
+from calibrate.scoring.workers import Disaggregated, workers
 from sim import catalog
 from sim.specs.layout import Layout
 
@@ -57,8 +58,10 @@ class Conditions:
     cards on PCIe reach each other directly (None: not known); ``steady`` that figures are of the
     time in which all of ``size`` run; ``described`` that the way requests were sent is published.
     Where it is not, they may have come in one ``burst`` of ``size``, and figures may be ``warm``,
-    without the first round. ``asynchronous`` says that the engine was told to schedule ahead,
-    ``slots`` whether as many requests run at once as there are clients, or else ``seats``.
+    without the first round. ``apart`` are the workers where prefill and decode have their own; the
+    layout is then that of those that decode. ``asynchronous`` says that the engine was told to
+    schedule ahead, ``slots`` whether as many requests run at once as there are clients, or else
+    ``seats``.
     """
 
     driver: Driver
@@ -92,6 +95,7 @@ class Conditions:
     data_parallel: int = 1
     pipeline_parallel: int = 1
     expert_parallel: int = 1
+    apart: Disaggregated | None = None
     assumed: tuple[str, ...] = ()
 
 
@@ -101,7 +105,8 @@ def conditions(row: Row) -> Conditions:
     known = statement(row)
     assumed: list[str] = list(known.remarks)
     driver = _driver(row)
-    layout = _layout(row, assumed)
+    apart = _apart(row, assumed)
+    layout = _layout(row, assumed) if apart is None else apart.decode
     model, gpu = model_name(row["model"]), gpu_name(row["gpu"])
     experts = None
     if catalog.model(model).has_experts:
@@ -120,7 +125,8 @@ def conditions(row: Row) -> Conditions:
         engine=row["engine"],
         version=row["engine_version"],
         gpu=gpu,
-        gpus=_whole(row["n_gpus"]) or 1,
+        gpus=apart.gpus if apart else _whole(row["n_gpus"]) or 1,
+        apart=apart,
         model=model,
         weights=weights,
         kv_cache=kv_cache,
@@ -164,6 +170,19 @@ def _driver(row: Row) -> Driver:
     raise Unrepresentable(f"arrivals {row['arrival']!r} are none of the known kinds")
 
 
+def _apart(row: Row, assumed: list[str]) -> Disaggregated | None:
+    """The workers of a row in which prefill and decode are apart; None for any other."""
+    source = row["engine"], gpu_name(row["gpu"]), _whole(row["isl"])
+    size = _whole(row["batch_or_concurrency"])
+    found = workers(row["tp"], _whole(row["n_gpus"]), size, source)
+    if found is None:
+        return None
+    assumed.append("no token is drafted, and KV is pulled over a link of the default bandwidth")
+    if len(found.plausible) > 1 or _whole(row["n_gpus"]) is None:
+        assumed.append(f"{found.split.name}, of the splits that the source's configurations allow")
+    return found
+
+
 def _layout(row: Row, assumed: list[str]) -> Layout:
     """How one replica spreads the model; Unrepresentable for layouts that are not simulated.
 
@@ -171,8 +190,6 @@ def _layout(row: Row, assumed: list[str]) -> Layout:
     by which each of the ``tp`` GPUs becomes a rank. Where it is on and the spread of experts is not
     stated, they are spread over all GPUs.
     """
-    if _whole(row["tp"]) is None and row["tp"].startswith("P"):
-        raise Unrepresentable("the numbers of prefill and of decode workers are not stated")
     tensor = _whole(row["tp"]) or 1
     data, expert = _whole(row["dp_attn"]) or 1, _whole(row["ep"]) or 1
     if re.search("true|enabled", row["dp_attn"], re.I):

@@ -13,6 +13,7 @@ from typing import Any
 from calibrate.scoring.conditions import Conditions, Lengths
 from calibrate.scoring.names import Unrepresentable
 from sim import catalog
+from sim.specs.layout import Layout
 
 
 def release(version: str) -> tuple[int, int] | None:
@@ -97,15 +98,7 @@ def document(known: Conditions) -> dict[str, Any]:
             "quantisation": "static" if known.static else "dynamic",
         }
         | ({"experts": known.experts} if known.experts else {}),
-        "fleet": {
-            "gpu": known.gpu,
-            "tensor_parallel": known.tensor_parallel,
-            "data_parallel": known.data_parallel,
-            "pipeline_parallel": known.pipeline_parallel,
-            "expert_parallel": known.expert_parallel,
-            "replicas": max(1, replicas),
-        }
-        | ({} if known.peers is None else {"link": {"kind": "pcie", "peer_to_peer": known.peers}}),
+        "fleet": _fleet(known, max(1, replicas)),
         "engine": preset(known),
         "max_model_len": longest,
         "allow_long_max_model_len": True,
@@ -117,6 +110,32 @@ def document(known: Conditions) -> dict[str, Any]:
             "output_tokens": _law(known.output),
         },
         "run": {"requests": _requests(known), "warmup": (known.size or 0) if known.warm else 0},
+    }
+
+
+def _fleet(known: Conditions, replicas: int) -> dict[str, Any] | list[dict[str, Any]]:
+    """One pool of so many ``replicas``, or one for each phase."""
+    if known.apart is not None:
+        apart, split = known.apart, known.apart.split
+        return [
+            {"name": "prefill", "role": "prefill"} | _pool(known, apart.prefill, split.prefill),
+            {"name": "decode", "role": "decode"} | _pool(known, apart.decode, split.decode),
+        ]
+    layout = Layout(
+        known.tensor_parallel, known.pipeline_parallel, known.data_parallel, known.expert_parallel
+    )
+    peers = {"link": {"kind": "pcie", "peer_to_peer": known.peers}}
+    return _pool(known, layout, replicas) | ({} if known.peers is None else peers)
+
+
+def _pool(known: Conditions, layout: Layout, replicas: int) -> dict[str, Any]:
+    return {
+        "gpu": known.gpu,
+        "tensor_parallel": layout.tensor,
+        "data_parallel": layout.data,
+        "pipeline_parallel": layout.pipeline,
+        "expert_parallel": layout.expert,
+        "replicas": replicas,
     }
 
 

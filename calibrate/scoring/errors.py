@@ -175,6 +175,8 @@ def kind(row: Scored) -> tuple[str, ...]:
     model = catalog.model(known.model)
     if model.has_experts:
         where = {"single": "batch 1", "static": "static batch", "closed": "closed loop"}
+        if known.apart is not None:
+            where["closed"] = "prefill and decode apart"
         return (f"{where.get(known.driver, known.driver)}, {row.engine}, experts",)
     if known.driver == "static":
         heads = dense_layer(model).attention

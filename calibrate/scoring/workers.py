@@ -1,0 +1,247 @@
+"""Reads layouts of replicas that prefill and decode apart, and lists how many there may have been.
+
+A row states the layout of a worker of either kind, ``P0x(tp8 dp1 etp1 ep8) D0x(...)``, and may
+leave their numbers out (0). Then they follow from the GPUs of the whole system where those are
+stated, or else from the concurrency and the layouts that the source publishes (``PUBLISHED``).
+What fits several splits is an unknown condition.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from calibrate.scoring.names import Unrepresentable
+from sim.specs.layout import Layout
+
+
+class WorkerSplit(NamedTuple):
+    """So many workers that prefill, so many that decode, and the tokens drafted by each step.
+
+    >>> WorkerSplit(1, 9).name, WorkerSplit(1, 11, 3).name
+    ('1P9D', '1P11D, 3 tokens drafted')
+    """
+
+    prefill: int
+    decode: int
+    drafts: int = 0
+
+    @property
+    def name(self) -> str:
+        """What the split is called."""
+        drafted = f", {self.drafts} tokens drafted" if self.drafts else ""
+        return f"{self.prefill}P{self.decode}D{drafted}"
+
+
+@dataclass(frozen=True, slots=True)
+class Disaggregated:
+    """Workers that prefill and decode apart: the ``layout`` of both kinds, and how many there are.
+
+    ``plausible`` has every split that what is published allows; the first of them is ``split``,
+    unless another is looked at.
+    """
+
+    prefill: Layout
+    decode: Layout
+    split: WorkerSplit
+    plausible: tuple[WorkerSplit, ...]
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all workers."""
+        return self.split.prefill * self.prefill.gpus + self.split.decode * self.decode.gpus
+
+
+class Published(NamedTuple):
+    """The splits that a source publishes for an engine (a pattern), a GPU and nominal prompts of so
+    many tokens. ``at`` are those without drafts by the concurrency that they are published for,
+    where each configuration is made for one alone; None where one has many."""
+
+    engine: str
+    gpu: str
+    prompt: int
+    splits: tuple[WorkerSplit, ...]
+    at: Mapping[int, WorkerSplit] | None = None
+
+
+INFERENCEX = (
+    "SemiAnalysisAI/InferenceX, .github/configs/nvidia-master.yaml at 0004cf5f: dsr1-fp8-h200-*; "
+    "NVIDIA/srt-slurm, recipes/h200 at 7f8eb967"
+)
+"""Where the configurations are published; they state no results."""
+
+PUBLISHED = (
+    Published(
+        "trtllm|tensorrt",
+        "h200",
+        1024,
+        (
+            *(WorkerSplit(1, 9), WorkerSplit(1, 6), WorkerSplit(2, 7)),
+            *(
+                WorkerSplit(1, 11, 3),
+                WorkerSplit(1, 9, 3),
+                WorkerSplit(1, 8, 3),
+                WorkerSplit(1, 7, 3),
+                WorkerSplit(1, 4, 3),
+            ),
+            WorkerSplit(1, 2, 1),
+        ),
+        {
+            **dict.fromkeys((1, 4, 8, 16, 32, 64, 128), WorkerSplit(1, 9)),
+            256: WorkerSplit(1, 6),
+            512: WorkerSplit(2, 7),
+        },
+    ),
+    Published(
+        "trtllm|tensorrt",
+        "h200",
+        8192,
+        (
+            *(
+                WorkerSplit(1, 7),
+                WorkerSplit(1, 6),
+                WorkerSplit(1, 3),
+                WorkerSplit(2, 5),
+                WorkerSplit(2, 3),
+                WorkerSplit(1, 1),
+            ),
+            *(
+                WorkerSplit(5, 3),
+                WorkerSplit(3, 1),
+                WorkerSplit(1, 7, 3),
+                WorkerSplit(1, 6, 3),
+                WorkerSplit(1, 3, 2),
+            ),
+            *(
+                WorkerSplit(3, 5, 3),
+                WorkerSplit(1, 1, 2),
+                WorkerSplit(2, 1, 2),
+                WorkerSplit(3, 1, 2),
+            ),
+        ),
+        {
+            **{
+                1: WorkerSplit(1, 7),
+                4: WorkerSplit(1, 7),
+                8: WorkerSplit(1, 6),
+                16: WorkerSplit(1, 3),
+                32: WorkerSplit(2, 5),
+            },
+            **{
+                64: WorkerSplit(2, 3),
+                128: WorkerSplit(1, 1),
+                256: WorkerSplit(5, 3),
+                512: WorkerSplit(3, 1),
+            },
+        },
+    ),
+    Published("sglang", "h200", 1024, (WorkerSplit(1, 9), WorkerSplit(2, 3))),
+    Published("sglang", "h200", 8192, (WorkerSplit(2, 3), WorkerSplit(1, 9))),
+)
+"""Splits by engine, GPU and length, of those that serve DeepSeek-R1 in fp8 with 1,024 tokens out,
+from ``INFERENCEX``. For SGLang, nine decoding workers are named for low latency, and 2P3D for
+prompts of 8,192 tokens; both are looked at."""
+
+USUAL = (WorkerSplit(1, 1), WorkerSplit(1, 2), WorkerSplit(2, 1), WorkerSplit(1, 4))
+"""Splits that are looked at where nothing is published."""
+
+_LAYOUT = re.compile(r"P(\d+)x\((?P<p>[^)]*)\)\s*D(\d+)x\((?P<d>[^)]*)\)", re.I)
+
+
+def workers(
+    cell: str, gpus: int | None, size: int | None, source: tuple[str, str, int | None]
+) -> Disaggregated | None:
+    """What ``cell`` states of workers; None if it states none.
+
+    ``gpus`` are those of the whole system, ``size`` the concurrency, None where they are not
+    stated; ``source`` the engine, the GPU and the nominal tokens of a prompt. Raises
+    Unrepresentable for layouts or numbers that do not go together, and where
+    tokens are drafted in any case.
+
+    >>> found = workers("P0x(tp8 dp1 etp8 ep1) D0x(tp4 dp1 etp4 ep1)", 20, 1, ("vllm", "x", None))
+    >>> found.split.name, [each.name for each in found.plausible]
+    ('2P1D', ['2P1D', '1P3D'])
+    """
+    found = _LAYOUT.match(cell)
+    if found is None:
+        return None
+    prefill, decode = _layout(found["p"]), _layout(found["d"])
+    stated = WorkerSplit(int(found[1]), int(found[3]))
+    if stated.prefill and stated.decode:
+        return Disaggregated(prefill, decode, stated, (stated,))
+    if gpus is not None:
+        plausible = _of_gpus(gpus, prefill.gpus, decode.gpus, stated)
+        if not plausible:
+            raise Unrepresentable(
+                f"{gpus} GPUs are no whole number of workers of {prefill.gpus} and {decode.gpus}"
+            )
+    else:
+        plausible = _of_source(size, source)
+    return Disaggregated(prefill, decode, plausible[0], plausible)
+
+
+def _layout(stated: str) -> Layout:
+    """``tp8 dp1 etp1 ep8``: the experts of ``ep`` groups, each cut into ``etp``."""
+    parts = {name: int(value) for name, value in re.findall(r"([a-z]+)(\d+)", stated.lower())}
+    tensor, data, expert = (parts.get(name, 1) for name in ("tp", "dp", "ep"))
+    width = parts.get("etp", tensor * data // max(1, expert))
+    if width * expert != tensor * data or parts.get("pp", 1) != 1:
+        raise Unrepresentable(f"workers laid out as {stated!r} are not simulated")
+    return Layout(tensor=tensor, data=data, expert=expert)
+
+
+def _of_gpus(gpus: int, prefill: int, decode: int, stated: WorkerSplit) -> tuple[WorkerSplit, ...]:
+    """The splits that use all ``gpus``, the most even first."""
+    found = [
+        WorkerSplit(first, rest // decode)
+        for first in range(1, gpus // prefill + 1)
+        if (rest := gpus - first * prefill) > 0
+        and rest % decode == 0
+        and stated.prefill in (0, first)
+        and stated.decode in (0, rest // decode)
+    ]
+    return tuple(sorted(found, key=lambda each: (abs(each.prefill - each.decode), each)))
+
+
+def _of_source(size: int | None, source: tuple[str, str, int | None]) -> tuple[WorkerSplit, ...]:
+    """The published splits that the concurrency fits, else all of them, but those with drafts.
+
+    One that is published for just that concurrency comes first. Such configurations give each
+    decoding worker a batch of a power of two, and the clients fill them: their number is the
+    workers times that, or, for a batch of one, two more.
+    """
+    engine, gpu, prompt = source
+    for each in PUBLISHED:
+        if re.search(each.engine, engine, re.I) and each.gpu in gpu and each.prompt == prompt:
+            if each.at is None or size is None:
+                return each.splits
+            fitting = tuple(split for split in each.splits if _fills(size, split.decode))
+            if size in each.at:
+                fitting = tuple(dict.fromkeys((each.at[size], *fitting)))
+            plain = tuple(split for split in fitting or each.splits if not split.drafts)
+            if not plain:
+                names = ", ".join(split.name for split in fitting)
+                raise Unrepresentable(
+                    "drafts are not simulated where prefill and decode are apart, and the source "
+                    f"publishes only {names} for that concurrency"
+                )
+            return plain
+    return USUAL
+
+
+OVER = 2
+"""Clients above one for each worker, in configurations with a batch of one."""
+
+
+def _fills(size: int, workers: int) -> bool:
+    """Whether so many clients give each of ``workers`` a batch of a power of two.
+
+    >>> [each for each in range(1, 12) if _fills(44, each)], _fills(9, 7), _fills(13, 11)
+    ([11], True, True)
+    """
+    if size == workers + OVER:
+        return True
+    batch, rest = divmod(size, workers)
+    return rest == 0 and batch & (batch - 1) == 0
