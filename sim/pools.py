@@ -24,6 +24,7 @@ from sim.memory import ALLOCATORS, Allocator
 from sim.memory.caching import CachingAllocator
 from sim.memory.capacity import Capacity, capacity
 from sim.memory.drafted import DraftedAllocator
+from sim.memory.radix import RadixAllocator
 from sim.memory.stateful import StatefulAllocator
 from sim.memory.tiered import TieredAllocator
 from sim.memory.windowed import WindowedAllocator
@@ -31,7 +32,16 @@ from sim.scaling import cold_start
 from sim.scenario import Scenario
 from sim.scenario.autoscaling import Autoscaling
 from sim.scenario.pools import PoolSettings
-from sim.schedulers import POLICIES, ROLES, RULES, Limits, Offloading, Scheduler, make_scheduler
+from sim.schedulers import (
+    POLICIES,
+    ROLES,
+    RULES,
+    Limits,
+    Offloading,
+    Scheduler,
+    SglangRule,
+    make_scheduler,
+)
 from sim.schedulers.continuous import CADENCE
 from sim.specs.engine import EngineSpec
 from sim.specs.gpu import GpuSpec
@@ -273,8 +283,8 @@ def _check_caching(pool: PoolSettings, deployment: Deployment, memory: Capacity)
         raise UsageError(f"{where}batching {batching} starts every prompt at its beginning")
     if not RULES[pool.scheduler.rule].finds_prefixes:
         raise UsageError(
-            f"{where}only vLLM's is modelled, and it goes with `scheduler.policy: vllm`, not "
-            f"{pool.scheduler.rule}"
+            f"{where}vLLM's goes with `scheduler.policy: vllm` and SGLang's with sglang; none is "
+            f"modelled for {pool.scheduler.rule}"
         )
     if memory.windowed or memory.state_blocks:
         kind = "windows" if memory.windowed else "a state"
@@ -316,7 +326,13 @@ def make_allocator(
     if host is not None and knobs.enable_prefix_caching:
         blocks = memory.usable_blocks
         return TieredAllocator(blocks, memory.block_size, host.memory, host.link)
-    kind = CachingAllocator if knobs.enable_prefix_caching else ALLOCATORS[knobs.allocator]
+    if knobs.enable_prefix_caching:
+        rule = pool.settings.scheduler.rule
+        tree = rule == SglangRule.name
+        return (RadixAllocator if tree else CachingAllocator).of(
+            memory.usable_blocks, memory.block_size, longest
+        )
+    kind = ALLOCATORS[knobs.allocator]
     return kind.of(memory.usable_blocks, memory.block_size, longest)
 
 

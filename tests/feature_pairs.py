@@ -282,7 +282,7 @@ UNCACHED = {
     "contiguous": "needs blocks",
     "windows": "not modelled yet for models with windows",
     "chunks": "not modelled yet for models with windows",
-    **dict.fromkeys(OWN_RULES, "goes with `scheduler.policy: vllm`"),
+    "no-evict": "none is modelled for guaranteed-no-evict",
     "linear": "not modelled yet for models with a state",
     "mamba": "not modelled yet for models with a state",
 }
@@ -311,6 +311,7 @@ UNDRAFTED = {
 """What no tokens are drafted with, and why."""
 
 UNTIERED = {
+    "sglang": "modelled for `policy: vllm` with chunked_prefill",
     "prefill-first": "modelled for `policy: vllm` with chunked_prefill",
     "async": "modelled for `policy: vllm` with chunked_prefill",
     "priority": "modelled for `policy: vllm` with chunked_prefill",

@@ -258,7 +258,8 @@ class KvCache(LimitedSection):
     )
     enable_prefix_caching: Switch = Field(
         default=False,
-        description="Reuse the blocks of equal prefixes, by vLLM's rules. What prompts share is "
+        description="Reuse the blocks of equal prefixes, by the rules of `scheduler.policy`: "
+        "vLLM's blocks, or SGLang's radix tree. What prompts share is "
         "said by workload.shared_prefix or the hash_ids of a trace. Off (vLLM: on), because "
         "lengths alone say nothing of it.",
     )

@@ -66,6 +66,10 @@ def _ruled(
     if rule not in RULES or of_another or stages or phases or batching != ChunkedPrefill.name:
         return knobs
     allocator = kv.get("allocator") or PagedAllocator.name
-    if allocator != PagedAllocator.name or kv.get("enable_prefix_caching"):
+    if allocator != PagedAllocator.name:
+        return knobs
+    if kv.get("enable_prefix_caching") and (
+        not RULES[rule].finds_prefixes or kv.get("host_memory") is not None
+    ):
         return knobs
     return {**knobs, "policy": rule}

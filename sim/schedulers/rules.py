@@ -35,7 +35,7 @@ class EngineRule(ABC):
     """Whether it counts free blocks, so that there must be some."""
 
     finds_prefixes: ClassVar[bool] = False
-    """Whether it goes with vLLM's prefix cache; engines of other rules have caches of their own."""
+    """Whether a prefix cache is modelled that goes with it."""
 
     knobs: ClassVar[frozenset[str]] = frozenset()
     """The keys of ``scheduler`` that it reads and not every rule does."""
@@ -72,6 +72,7 @@ class SglangRule(EngineRule):
     about = "prompts first, as many as the memory is expected to hold with their answers"
     plans_ahead = True
     in_pages = True
+    finds_prefixes = True
     knobs = frozenset({"enable_mixed_chunk", "schedule_conservativeness", "max_prefill_tokens"})
 
     @staticmethod

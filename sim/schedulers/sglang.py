@@ -18,11 +18,16 @@ from collections.abc import Iterable
 from itertools import islice
 
 from sim.memory import Allocator
+from sim.memory.radix import RadixAllocator
 from sim.request import Request
 from sim.schedulers.ahead import Ahead
 from sim.schedulers.base import BatchShape, Chunk, Limits, Plan
 from sim.schedulers.continuous import IterationLevel
 from sim.schedulers.sglang_estimates import CLIP, Budget, KnownLengths, NewTokenRatio, States
+
+REFRESH, REFRESHED = 32, 128
+"""Passes from one in which the prefixes of those that wait count as used to the next, and of how
+many (``WAITING_PREFIX_REFRESH_INTERVAL``, ``WAITING_QUEUE_PREFIX_MATCH_MAX``)."""
 
 RETRACT_STEPS = 20
 """Tokens each request is expected to need after a retraction (``SGLANG_RETRACT_DECODE_STEPS``)."""
@@ -50,11 +55,15 @@ class Sglang(IterationLevel):
         self._prefilled = False  # the last plan had prompts
         self._decoded = False  # the last plan had decodes
         self._fresh: list[Request] = []  # that began to decode since
+        self._tree = kv if isinstance(kv, RadixAllocator) else None
+        self._passes = 0  # over those that wait
 
     # -- one iteration -----------------------------------------------------------------------
 
     def schedule(self, now: float) -> Plan | None:
         """An iteration of prompts if any can enter, otherwise one of decodes."""
+        if self._tree is not None:
+            self._enter_chunks(self._tree)
         plan = self._prompts(now) or self._decodes()
         self._fresh = []
         self._prefilled = self._decoded = False
@@ -104,7 +113,9 @@ class Sglang(IterationLevel):
 
     def _fill(self, running: int, now: float) -> tuple[list[Chunk], int]:
         """The prompts of an iteration, beside ``running`` requests; how many enter the batch."""
-        limits, waiting, partial = self.limits, self.waiting, self._partial
+        limits, waiting, partial, tree = self.limits, self.waiting, self._partial, self._tree
+        if tree is not None:
+            self._refresh(tree)
         mixed = limits.enable_mixed_chunk and limits.chunked_prefill
         budget = Budget(
             self._page,
@@ -134,6 +145,8 @@ class Sglang(IterationLevel):
             need = request.tokens_to_prefill() - cached
             size = running + len(chunks) + 1
             alone = size == 1
+            if tree is not None:
+                budget.pin(tree.pinned(request))
             if not (self._room(request, need, budget, lengths, size) or alone):
                 self._full = not alone
                 break
@@ -152,7 +165,33 @@ class Sglang(IterationLevel):
                 self._partial = request
             if not budget.memory:
                 self._full = True
+        if tree is not None:
+            tree.settle()
         return chunks, admitted
+
+    # -- the prefix cache --------------------------------------------------------------------
+
+    def _enter_chunks(self, tree: RadixAllocator) -> None:
+        """The chunk that was computed of a cut prompt, and the prompts that are complete, can be
+        found from now on."""
+        partial = self._partial
+        if partial is not None:
+            tree.publish(partial, partial.computed)
+        self._enter_prompts(tree)
+
+    def _enter_prompts(self, tree: RadixAllocator) -> None:
+        """The prompts that are complete can be found from now on."""
+        for request in self._fresh:
+            if request in self._running:
+                tree.publish(request, request.computed)
+
+    def _refresh(self, tree: RadixAllocator) -> None:
+        """Every so many passes what is cached of those that wait counts as used, the head last."""
+        if self.waiting:
+            if self._passes % REFRESH == 0:
+                for request in reversed(list(islice(self.waiting, REFRESHED))):
+                    tree.touch(request)
+            self._passes += 1
 
     def _room(
         self, request: Request, need: int, budget: Budget, lengths: KnownLengths, size: int
@@ -330,7 +369,16 @@ class SglangOverlap(Ahead, Sglang):
     shape = Sglang.shape
 
     def _next(self, now: float) -> Plan | None:
-        return Sglang.schedule(self, now)
+        fresh, tree = self._fresh, self._tree
+        plan = Sglang.schedule(self, now)
+        if tree is not None:
+            for request in fresh:
+                if request in self._running and request not in self._ended:
+                    tree.publish(request, request.computed)
+        return plan
+
+    def _enter_prompts(self, tree: RadixAllocator) -> None:
+        """Their tokens were on their way when this was planned: entered when it has been."""
 
     def _late(self, request: Request) -> bool:
         """Whether a token of ``request`` was on its way when this was planned."""

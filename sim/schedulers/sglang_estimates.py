@@ -96,6 +96,11 @@ class Budget:
         if self.chunk is not None:
             self.chunk -= paged
 
+    def pin(self, tokens: int) -> None:
+        """So many free tokens of the prefix cache are found, and cannot be evicted."""
+        self.total -= tokens
+        self.current -= tokens
+
     @property
     def memory(self) -> bool:
         """Whether memory is left."""

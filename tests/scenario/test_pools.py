@@ -143,7 +143,9 @@ def test_an_engine_batches_by_its_own_rule_where_it_can() -> None:
     assert policy(engine="sglang", scheduler={"policy": "vllm"}) == "vllm"
     assert policy(engine="sglang", scheduler={"long_prefill_token_threshold": 64}) is None
     assert policy(engine="sglang", kv_cache={"allocator": "contiguous"}) is None
-    assert policy(engine="sglang", kv_cache={"enable_prefix_caching": True}) is None
+    cached = {"enable_prefix_caching": True}
+    assert policy(engine="sglang", kv_cache=cached) == "sglang"
+    assert policy(engine="sglang", kv_cache={**cached, "host_memory": "1GiB"}) is None
     assert policy(engine="sglang", fleet={"gpu": "h100-sxm", "pipeline_parallel": 2}) is None
     assert policy(engine="sglang", scheduler={"batching": "static"}) is None
     with pytest.raises(InfersimError, match="key of `policy: vllm`"):
