@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calibrate.engine.attention import BySequence, EngineAttention
-from calibrate.engine.executor import EngineExecutor
+from calibrate.engine.executor import Drafting, EngineExecutor
 from calibrate.engine.graphs import Capture
 from calibrate.engine.model import Transformer
 from calibrate.lazy_torch import torch
@@ -66,6 +66,7 @@ class Served:
     logits: dict[int, list[Any]] = field(default_factory=lambda: defaultdict(list))
     plans: list[Plan] = field(default_factory=list)
     preempted: int = 0
+    accepted: int = 0
 
 
 def serve(
@@ -77,6 +78,7 @@ def serve(
     order: Sequence[int] | None = None,
     capture: Capture | None = None,
     only: int | None = None,
+    drafting: Drafting | None = None,
 ) -> Served:
     """Run everything that was ``asked`` (or ``only`` one of it, under its own number)."""
     rows: list[Any] = []
@@ -93,6 +95,7 @@ def serve(
         sampler=sampler,
         order=order,
         capture=capture,
+        drafting=drafting,
     )
     numbers = range(len(asked)) if only is None else [only]
     coming = sorted(numbers, key=lambda number: asked[number].before)
@@ -115,7 +118,8 @@ def serve(
         before = len(rows)
         done = executor.run(plan)
         sampling = [span.request for span in done.spans if span.samples]
-        for batch in rows[before:]:
+        served.accepted += sum((done.accepted or {}).values())
+        for batch in rows[before:] if drafting is None else ():
             for number, row in zip(sampling, batch, strict=True):
                 if number in done.served:
                     served.logits[number].append(row)

@@ -22,8 +22,8 @@ class Span:
 
     ``start`` and ``stop`` are places in the request's cache; the first ``padding`` places of that
     hold nothing and are masked, so that a token's position is its place less the padding.
-    ``samples`` says whether the last token's logits are wanted; ``prompt`` whether the tokens are
-    prefilled.
+    ``samples`` says whether logits are wanted: of the last token, or of those that ``wanted`` names
+    by their places from the end; ``prompt`` whether the tokens are prefilled.
     """
 
     request: int
@@ -32,6 +32,7 @@ class Span:
     padding: int
     samples: bool
     prompt: bool
+    wanted: Sequence[int] = (-1,)
 
     @property
     def count(self) -> int:
@@ -46,10 +47,11 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class EngineStep:
-    """One iteration, ready for the model; spans that are no prompts go first.
+    """One iteration, ready for the model; the ``decodes``, spans of one token that are no prompts,
+    go first.
 
     ``tokens``, ``positions`` and ``slots`` (where in the cache keys and values go) have one entry
-    for each token, ``sampling`` the rows whose logits are wanted, one for each span that samples.
+    for each token, ``sampling`` the rows whose logits are wanted, in the order of their spans.
     A table has a row of blocks, of ``block_size`` tokens each, for each span in their order,
     filled up behind the last, and where blocks were given back, with ``nowhere``; ``lengths`` are
     the ``stop`` of each span, ``firsts`` the ``padding``. ``slots`` and ``tables`` are one for each
@@ -77,7 +79,7 @@ def make_step(
     spans: Sequence[Span], tables: BlockTables, *, nowhere: int, device: str
 ) -> EngineStep:
     """The tensors of one iteration, sent to the device in one piece."""
-    ordered = tuple(sorted(spans, key=lambda span: span.prompt))
+    ordered = tuple(sorted(spans, key=_together))
     groups = range(len(tables.windows))
     tokens: list[int] = []
     positions: list[int] = []
@@ -89,7 +91,7 @@ def make_step(
         tokens += span.tokens
         positions += [max(0, place - span.padding) for place in range(span.start, span.stop)]
         if span.samples:
-            sampling.append(len(tokens) - 1)
+            sampling += [len(tokens) + place for place in span.wanted]
         for group in groups:
             slots[group] += tables.slots(span.request, span.start, span.stop, group)
             own = tables.row(span.request, span.stop, nowhere, group)
@@ -100,7 +102,7 @@ def make_step(
     kept = 5 + len(slots)
     return EngineStep(
         spans=ordered,
-        decodes=sum(not span.prompt for span in ordered),
+        decodes=sum(not _together(span) for span in ordered),
         block_size=tables.block_size,
         tokens=sent[0],
         positions=sent[1],
@@ -110,6 +112,11 @@ def make_step(
         slots=sent[5:kept],
         tables=tuple(part.view(len(ordered), width) for part in sent[kept:]),
     )
+
+
+def _together(span: Span) -> bool:
+    """Whether attention sees several tokens of it at once: a prompt, or drafts to check."""
+    return span.prompt or span.count > 1
 
 
 def _send(columns: Sequence[list[int]], device: str) -> tuple[Tensor, ...]:

@@ -6,36 +6,46 @@ Times in seconds.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from calibrate.bench.elementwise import draw
 from calibrate.engine.attention import EngineAttention
 from calibrate.engine.batch import Span, make_step
 from calibrate.engine.cache import BlockTables, Cache
+from calibrate.engine.drafted_sequences import DraftedSequences
+from calibrate.engine.drafters import TokenDrafter
 from calibrate.engine.graphs import Capture, DecodeGraphs
 from calibrate.engine.model import Transformer
 from calibrate.engine.places import groups_of, kv_places
-from calibrate.engine.sequences import Prompt, follow
+from calibrate.engine.sequences import Prompt, Sequences, follow
 from calibrate.lazy_torch import Tensor, torch
 from sim.schedulers import Plan, Scheduler
 
 Sampler = Callable[[Tensor], Tensor]
 """Logits (row x vocabulary) to the next token of each row."""
 
+Drafting = Callable[[BlockTables], TokenDrafter]
+"""Makes what drafts for sequences with those blocks."""
+
 
 class Pass(NamedTuple):
     """What one iteration computed, which requests got a token, and its times: ``prepare`` until its
-    tensors were on their way, ``forward`` from there to the tokens in the host's memory."""
+    tensors were on their way, ``forward`` from there to the tokens in the host's memory, and to the
+    drafts of the next iteration. ``accepted`` and ``gained`` are the drafts found right and the
+    tokens that they brought, by request; None where nothing is drafted."""
 
     spans: tuple[Span, ...]
     served: tuple[int, ...]
     prepare: float
     forward: float
+    accepted: Mapping[int, int] | None = None
+    gained: Mapping[int, int] | None = None
 
 
 class EngineExecutor:
-    """Model, cache and block tables of one scheduler. ``order`` is that of the free blocks."""
+    """Model, cache and block tables of one scheduler. ``order`` is that of the free blocks; with
+    ``drafting`` the scheduler is one of ``verified``."""
 
     def __init__(
         self,
@@ -47,13 +57,17 @@ class EngineExecutor:
         sampler: Sampler | None = None,
         order: Sequence[int] | None = None,
         capture: Capture | None = None,
+        drafting: Drafting | None = None,
     ) -> None:
         num_blocks, block_size = scheduler.kv.num_blocks, scheduler.kv.block_size
         self.model = model
         places = kv_places(model.spec, groups_of(scheduler.kv))
         self.tables = BlockTables(num_blocks, block_size, order, windows=places.windows)
         self.cache = Cache(places, num_blocks, block_size, dtype=model.dtype, device=model.device)
-        self.sequences = follow(scheduler, self.tables, prompt)
+        self._drafted: DraftedSequences | None = None
+        if drafting is not None:
+            self._drafted = DraftedSequences(scheduler, self.tables, prompt, drafting(self.tables))
+        self.sequences: Sequences = self._drafted or follow(scheduler, self.tables, prompt)
         self.attention = attention
         self._sampler = sampler or greedy
         self._graphs: DecodeGraphs | None = None
@@ -75,7 +89,12 @@ class EngineExecutor:
         ordered, sampled, prepared = self._compute(spans, self.tables)
         chosen = [span for span in ordered if span.samples]
         served = self.sequences.deliver(chosen, sampled)
-        return Pass(ordered, served, prepared - started, time.perf_counter() - prepared)
+        accepted, gained = None, None
+        if self._drafted is not None:
+            self._drafted.draft(ordered)
+            accepted, gained = self._drafted.accepted, self._drafted.gained
+        spent = time.perf_counter() - prepared
+        return Pass(ordered, served, prepared - started, spent, accepted, gained)
 
     def warm_up(self) -> None:
         """Passes of a few sizes over an empty cache, so that the first real one does not pay for

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from calibrate.engine.executor import Pass
 from sim.iteration import Part
-from sim.loop.recorder import PlanRow, Recorder, pack_chunk, pack_plan
+from sim.loop.recorder import PlanRow, Recorder, pack_chunk, pack_drafts, pack_plan
 from sim.loop.windowed import behind_windows
 from sim.schedulers import Plan, Scheduler
 
@@ -40,7 +40,8 @@ class Iteration:
     ``decodes`` are the requests that decoded, ``prefills`` have (request, tokens before, tokens),
     ``padded`` counts slots that were computed for no request, ``served`` are requests that got a
     token, ``preempted`` those that lost their memory for it. ``seen`` is how much of their context
-    the decodes saw through each window of the model.
+    the decodes saw through each window of the model. Where tokens are drafted, ``accepted`` has how
+    many drafts of each of ``decodes`` were right, and ``gained`` the tokens that it got.
     """
 
     start: float
@@ -52,6 +53,8 @@ class Iteration:
     served: tuple[int, ...]
     preempted: tuple[int, ...]
     seen: tuple[int, ...] = ()
+    accepted: tuple[int, ...] = ()
+    gained: tuple[int, ...] = ()
 
 
 class _Row(NamedTuple):
@@ -63,19 +66,30 @@ class _Row(NamedTuple):
     reserved: int
     held: int
     windows: tuple[int, ...]  # what is recorded of them
+    drafted: tuple[int, int] | None  # tokens that decodes got, drafts accepted
 
 
 class Log:
     """``recorder`` has the simulator's rows, ``iterations`` the rest; the model has so many
-    ``windows``."""
+    ``windows``; with ``drafts`` tokens are drafted."""
 
-    def __init__(self, windows: int = 0) -> None:
-        self.recorder = Recorder(windows)
+    def __init__(self, windows: int = 0, *, drafts: bool = False) -> None:
+        self.recorder = Recorder(windows, drafts=drafts)
         self.iterations: list[Iteration] = []
         self._windows = windows
 
-    def begin(self, plan: Plan, scheduler: Scheduler, start: float, end: float) -> _Row:
-        """``plan`` ran from ``start`` to ``end``; the scheduler does not know yet."""
+    def begin(
+        self,
+        plan: Plan,
+        scheduler: Scheduler,
+        start: float,
+        end: float,
+        done: Pass | None = None,
+    ) -> _Row:
+        """``plan`` ran from ``start`` to ``end``, of which the scheduler does not know yet.
+
+        ``done`` is what that brought, needed where tokens are drafted.
+        """
         stalled = 0
         batch = scheduler.decoding
         if plan.decode and batch.last_end != start:
@@ -95,7 +109,11 @@ class Log:
         windows: tuple[int, ...] = ()
         if self._windows:
             held, windows = behind_windows(scheduler.kv, plan, batch)
-        return _Row(start, end, stalled, scheduler.kv.reserved, held, windows)
+        drafted = None
+        if done is not None and done.gained is not None and done.accepted is not None:
+            drafted = sum(done.gained.values()), sum(done.accepted.values())
+            held += drafted[0]  # the plan could not know
+        return _Row(start, end, stalled, scheduler.kv.reserved, held, windows, drafted)
 
     def end(self, plan: Plan, row: _Row, waiting: int, finished: int) -> None:
         """The scheduler has been updated; the plan left ``waiting`` requests in the queue."""
@@ -115,6 +133,7 @@ class Log:
             waiting=waiting,
             finished=finished,
             windows=row.windows,
+            drafted=row.drafted,
         )
 
     def write(
@@ -135,6 +154,7 @@ class Log:
         waiting: int,
         finished: int,
         windows: Sequence[int] = (),
+        drafted: tuple[int, int] | None = None,
     ) -> None:
         """The row of a plan that ran once, and those of its ``prompts``, each with the number of
         its request; the others are columns of the plan."""
@@ -169,12 +189,15 @@ class Log:
         self.recorder.plans += pack_plan(*row)
         if windows:
             self.recorder.plans += self.recorder.pack_seen(*windows)
+        if drafted is not None:
+            self.recorder.plans += pack_drafts(*drafted)
 
     def iteration(self, done: Pass, row: _Row, phases: Phases, preempted: tuple[int, ...]) -> None:
         """What the engine did from the start to the end of ``row``."""
         served = set(done.served)
         decoded = [span.request for span in done.spans if not span.prompt]
         decodes = tuple(request for request in decoded if request in served)
+        accepted, gained = done.accepted or {}, done.gained or {}
         self.iterations.append(
             Iteration(
                 start=row.start,
@@ -186,6 +209,8 @@ class Log:
                 served=done.served,
                 preempted=preempted,
                 seen=row.windows[: self._windows],
+                accepted=tuple(accepted[request] for request in decodes if accepted),
+                gained=tuple(gained[request] for request in decodes if gained),
             )
         )
 
@@ -199,6 +224,7 @@ class Log:
         """When each request got each of its tokens."""
         times: dict[int, list[float]] = defaultdict(list)
         for iteration in self.iterations:
+            several = dict(zip(iteration.decodes, iteration.gained, strict=False))
             for request in iteration.served:
-                times[request].append(iteration.end)
+                times[request] += [iteration.end] * several.get(request, 1)
         return dict(times)

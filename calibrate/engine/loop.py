@@ -15,6 +15,7 @@ from typing import Protocol
 from calibrate.engine.arrivals import ArrivalSource, take_in
 from calibrate.engine.executor import EngineExecutor
 from calibrate.engine.log import Log, Phases
+from calibrate.engine.verified import VerifiedBatch
 from sim.errors import InfersimError
 from sim.loop.clock import Stop
 from sim.schedulers import Plan, Scheduler
@@ -86,7 +87,8 @@ class Loop:
         horizon: float = math.inf,
         progress: Progress | None = None,
     ) -> None:
-        self.log = Log(len(scheduler.decoding.windows))
+        drafts = isinstance(scheduler.decoding, VerifiedBatch)
+        self.log = Log(len(scheduler.decoding.windows), drafts=drafts)
         self.interrupted = False
         self._scheduler = scheduler
         self._executor = executor
@@ -141,7 +143,7 @@ class Loop:
         done = self._executor.run(plan)
         end = clock.now()
         preempted = self._executor.sequences.preempted
-        row = log.begin(plan, scheduler, start, end)
+        row = log.begin(plan, scheduler, start, end, done)
         finished = scheduler.complete(plan, 1, end)
         self._executor.sequences.settle(finished)
         log.end(plan, row, waiting, len(finished))

@@ -7,6 +7,7 @@ in, so that the model does not know which sequence a token belongs to.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,6 +89,14 @@ class Transformer:
             (size, base): Angles(max_positions, size, base, dtype, device)
             for size, base in turnings
         }
+
+    def first_layers(self, spec: ModelSpec) -> Transformer:
+        """The model ``spec``, which has this one's sizes and fewer layers: the first of these, with
+        the same embedding and head. No weight is copied."""
+        short = copy(self)
+        short.spec = spec
+        short.layers = self.layers[: spec.num_layers]
+        return short
 
     def forward(
         self, step: EngineStep, cache: Cache, attend: Attend, part: PassPart = unheard

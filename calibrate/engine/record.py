@@ -38,9 +38,11 @@ COLUMNS: dict[str, Callable[[Iteration], object]] = {
     "prefills": lambda i: " ".join(f"{request}:{at}+{n}" for request, at, n in i.prefills),
     "preempted": lambda i: " ".join(map(str, i.preempted)),
     "seen_tokens": lambda i: " ".join(map(str, i.seen)),
+    "accepted": lambda i: " ".join(map(str, i.accepted)),
 }
 """Of one iteration: ``decodes`` are request ids, ``prefills`` have id:tokens before+tokens,
-``seen_tokens`` are how much of their context the decodes see through each window of the model."""
+``seen_tokens`` are how much of their context the decodes see through each window of the model,
+``accepted`` how many drafts of each of them were right."""
 
 
 class ObservedDirectory(RunDirectory):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import math
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, Literal
 
@@ -14,15 +15,17 @@ import numpy as np
 
 from calibrate.device import KEPT, LARGE, Device
 from calibrate.engine.arrivals import source
-from calibrate.engine.asked import no_drafts, no_prefixes, one_precision, refuse, single
+from calibrate.engine.asked import no_prefixes, one_precision, refuse, single
 from calibrate.engine.attention_cuda import choose
 from calibrate.engine.cache import cache_bytes
+from calibrate.engine.drafting import drafting_of, undraftable
 from calibrate.engine.executor import Draw, EngineExecutor, greedy
 from calibrate.engine.graphs import CudaCapture
 from calibrate.engine.loop import Clock, Loop, Progress, WallClock
 from calibrate.engine.model import Transformer
 from calibrate.engine.observed import Observed
 from calibrate.engine.places import groups_of, kv_places
+from calibrate.engine.verified import verify
 from calibrate.lazy_torch import torch
 from sim.errors import UsageError
 from sim.loop.clock import Stop
@@ -64,11 +67,13 @@ def run(
     flight. UsageError for what the engine cannot do, or does not fit on the device.
     """
     setup = prepare(scenario.override({"engine": ENGINE}))
-    refuse([*single(setup, "the engine runs"), no_prefixes(setup), no_drafts(setup)])
+    refuse([*single(setup, "the engine runs"), no_prefixes(setup), *undraftable(setup, sampling)])
     name = precision or one_precision(setup, "the engine computes")
     if name not in DTYPES:
         raise UsageError(f"the engine computes in {', '.join(DTYPES)}, not in {name}")
     scheduler = make_replica_scheduler(setup.only)
+    if (speculation := setup.only.deployment.speculation) is not None:
+        verify(scheduler, speculation)
     traffic = build(scenario, scenario.seed)
     executor = _executor(setup, scheduler, device, getattr(torch, DTYPES[name]), sampling)
     executor.warm_up()
@@ -112,7 +117,9 @@ def _executor(
 ) -> EngineExecutor:
     """Weights and an empty cache on the device; UsageError if they do not fit."""
     spec, seed = setup.only.deployment.model, setup.scenario.seed
-    _check_memory(spec, scheduler, device, dtype.itemsize)
+    drafter = setup.only.deployment.drafter
+    specs = [spec] if drafter is None else [spec, drafter.deployment.model]
+    _check_memory(specs, scheduler, device, dtype.itemsize)
     model = Transformer(
         spec,
         dtype=dtype,
@@ -128,6 +135,7 @@ def _executor(
         EnginePrompts(spec.vocab_size, seed),
         sampler=greedy if sampling == "greedy" else Draw(device.torch_name, seed),
         capture=CudaCapture() if attention.replayable and device.facts.kind == "cuda" else None,
+        drafting=drafting_of(setup.only.deployment, scheduler, model, seed),
     )
 
 
@@ -157,11 +165,15 @@ class EnginePrompts:
         return tokens
 
 
-def _check_memory(spec: ModelSpec, scheduler: Scheduler, device: Device, element: int) -> None:
-    """Raise UsageError if weights and cache are more than the device has free."""
-    weights = spec.parameters * element
-    places = kv_places(spec, groups_of(scheduler.kv))
-    cache = cache_bytes(places, scheduler.kv.num_blocks, scheduler.kv.block_size, element)
+def _check_memory(
+    specs: Sequence[ModelSpec], scheduler: Scheduler, device: Device, element: int
+) -> None:
+    """Raise UsageError if weights and cache of ``specs``, the target first, take more than the
+    device has free."""
+    spec, kv = specs[0], scheduler.kv
+    weights = sum(each.parameters for each in specs) * element
+    places = [kv_places(each, groups_of(kv)) for each in specs]
+    cache = sum(cache_bytes(each, kv.num_blocks, kv.block_size, element) for each in places)
     free = device.free_memory()
     if weights + cache + WORKSPACE > free:
         raise UsageError(

@@ -124,20 +124,20 @@ class OnDemand(Sequences):
 
     def _follow(self, plan: Plan) -> list[Span]:
         scheduler = self._scheduler
-        held: dict[int, _Hold] = {}
+        held: dict[int, HeldPlaces] = {}
         spans = []
         idle = set()
         for request in scheduler.members():
             stored = request.computed + scheduler.steps(request)
             decodes = request.joined >= 0
-            held[request.id] = _Hold(stored, stored - decodes)
+            held[request.id] = HeldPlaces(stored, stored - decodes)
             if decodes and plan.decode:  # an iteration may be of prompts alone
                 token = self._all_tokens(request)[stored]
                 spans.append(Span(request.id, [token], stored, 0, samples=True, prompt=False))
             elif not decodes:
                 idle.add(request.id)
         spans += [self._chunk(chunk) for chunk in plan.chunks]
-        held.update((span.request, _Hold(span.stop, span.start)) for span in spans)
+        held.update((span.request, HeldPlaces(span.stop, span.start)) for span in spans)
         idle -= {span.request for span in spans}
         self._idle = {request: self._idle.get(request, 0) for request in idle}
         self._hold(held)
@@ -157,7 +157,7 @@ class OnDemand(Sequences):
     def _spared(self) -> int:
         return sum(self._idle.values())
 
-    def _hold(self, held: dict[int, _Hold]) -> None:
+    def _hold(self, held: dict[int, HeldPlaces]) -> None:
         """Gives each request of ``held`` its blocks, and no other request any. Blocks are freed
         first."""
         self.preempted = self._free_all_but(held)
@@ -176,7 +176,7 @@ class OnDemand(Sequences):
         return others
 
 
-class _Hold(NamedTuple):
+class HeldPlaces(NamedTuple):
     """Tokens that a request has blocks for, and from which place on their windows are seen."""
 
     tokens: int
@@ -241,6 +241,6 @@ class Slots(Sequences):
 
 
 def follow(scheduler: Scheduler, tables: BlockTables, prompt: Prompt) -> Sequences:
-    """The sequences of ``scheduler``, none so far."""
+    """The sequences of ``scheduler``, which drafts nothing, none so far."""
     kind = Slots if isinstance(scheduler, WholeBatch) else OnDemand
     return kind(scheduler, tables, prompt)

@@ -43,7 +43,8 @@ class ObservedIterations:
     ``decode`` counts the sequences that got a token, ``padded`` slots computed for no request,
     ``context`` the KV tokens that both held before. ``decodes`` are request ids, None where they
     were not written down. ``seen`` is how much of the context the decodes saw through each window
-    of the model; empty where there is none, or it was not written down.
+    of the model; empty where there is none, or it was not written down. ``accepted`` has how many
+    drafts of each decode were right, empty likewise.
     """
 
     start: Floats
@@ -55,6 +56,7 @@ class ObservedIterations:
     decodes: Sequence[tuple[int, ...]] | None
     preempted: Ints
     seen: Sequence[tuple[int, ...]]
+    accepted: Sequence[tuple[int, ...]]
 
     def __len__(self) -> int:
         return len(self.start)
@@ -79,6 +81,15 @@ class ObservedIterations:
         """Requests that entered the batch: those whose prompt begins, again after a preemption."""
         return np.array([sum(p.before == 0 for p in parts) for parts in self.prefills], np.int64)
 
+    def acceptance(self, drafts: int) -> tuple[float, ...] | None:
+        """The share of decodes whose first 1, 2, ... of so many ``drafts`` were all right, to six
+        digits; None where nobody wrote it down."""
+        right = np.array([count for counts in self.accepted for count in counts], dtype=np.int64)
+        if not len(right):
+            return None
+        shares = [float((right > place).mean()) for place in range(drafts)]
+        return tuple(round(share, 6) for share in shares)
+
     @property
     def end(self) -> Floats:
         """When the tokens of each were there (s)."""
@@ -102,7 +113,7 @@ def read_iterations(path: Path) -> ObservedIterations | None:
     if not rows:
         return None
     columns = zip(*rows, strict=True)
-    start, duration, decode, context, padded, prefills, decodes, preempted, seen = columns
+    start, duration, decode, context, padded, prefills, decodes, preempted, seen, accepted = columns
     return ObservedIterations(
         start=np.array(start),
         duration=np.array(duration),
@@ -113,11 +124,12 @@ def read_iterations(path: Path) -> ObservedIterations | None:
         decodes=decodes if "decodes" in names else None,
         preempted=np.array(preempted, dtype=np.int64),
         seen=seen,
+        accepted=accepted,
     )
 
 
 Counts = tuple[int, ...]
-Row = tuple[float, float, int, int, int, tuple[Prefill, ...], Counts, int, Counts]
+Row = tuple[float, float, int, int, int, tuple[Prefill, ...], Counts, int, Counts, Counts]
 """The cells of a row that are read, in the order of ``_row``."""
 
 
@@ -141,6 +153,7 @@ def _row(path: Path, line: int, cells: Mapping[str, str | None]) -> Row:
         read("decodes", _counts),
         len(read("preempted", _counts)),
         read("seen_tokens", _counts),
+        read("accepted", _counts),
     )
 
 

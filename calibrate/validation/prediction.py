@@ -120,6 +120,16 @@ def _what_ran(run: ObservedRun, given: set[str]) -> tuple[dict[str, object], lis
             f"Its scenario says engine: {scenario.engine}, but the reference engine ran, and is "
             "predicted."
         )
+    given_drafts, recorded = scenario.speculative, run.iterations
+    if given_drafts is not None and recorded is not None and "speculative" not in given:
+        rates = recorded.acceptance(given_drafts.num_tokens)
+        if rates is not None:
+            changes["speculative.acceptance_rate"] = None
+            changes["speculative.acceptance"] = {"rates": list(rates)}
+            notes.append(
+                f"{1 + sum(rates):.2f} tokens came of a decode and iteration, and are predicted "
+                f"with; the scenario says {1 + sum(given_drafts.rates):.2f}."
+            )
     known = run.precision in get_args(PrecisionName) and "precision" not in given
     if known and run.precision != scenario.precision.weights:
         parts = ("weights", "activations", "kv_cache")
