@@ -20,14 +20,16 @@ class PageColumn(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """What to read, what to sort by (None comes last), the width of a bar, 0..1, if any, and what
-    is shown under the pointer."""
+    """What to read, what to sort by (None comes last), the width of a bar, 0..1, if any, what is
+    shown under the pointer, and the colour of an effect (good or bad) with its strength, 0..1."""
 
     text: str
     value: float | str | None
     definition: str | None = None
     bar: float | None = None
     hint: str = ""
+    tone: str = ""
+    strength: float = 0.0
 
 
 class PageTable(NamedTuple):

@@ -17,6 +17,7 @@ from reports.frame import theme
 from reports.pages.planning.ablate import render_ablation
 from reports.pages.planning.diagnose import render_diagnosis, write_diagnose_report
 from reports.pages.planning.sensitivity import render_sensitivity
+from reports.pages.planning.study import effect
 from sim.planning.causes import ablate_document, diagnose_document, sensitivity_document
 from sim.planning.causes.ablate import ablate
 from sim.planning.causes.ablate_words import figures, headline, part_text
@@ -147,6 +148,25 @@ def test_more_traffic_is_not_better_throughput() -> None:
     drawn = tornado.figure("Output tokens/s", True, bars).data[0]
     rate = [c for y, c in zip(drawn.y, drawn.marker.color, strict=True) if y == "request rate"]
     assert rate == [theme.GREY.light] * 2
+
+
+def test_effects_are_coloured_by_what_is_better_for_each_metric() -> None:
+    document = {
+        "figures": [{"key": "p99_ttft_ms", "more": False}, {"key": "capacity", "more": True}]
+    }
+    found = {
+        (key, change): effect(document, key, change)[4:]
+        for key, change in (
+            ("p99_ttft_ms", -0.5), ("p99_ttft_ms", 1.0), ("capacity", 1.0), ("capacity", -1.0),
+            ("capacity", 0.0004), ("capacity", None),
+        )
+    }  # fmt: skip
+    assert list(found.values()) == [
+        ("better", "good", 1.0), ("worse", "bad", 1.0), ("better", "good", 1.0),
+        ("worse", "bad", 1.0), ("", "none", 0.0), ("", "", 0.0),
+    ]  # fmt: skip
+    slight = effect(document, "capacity", 0.0025)
+    assert (slight.tone, round(slight.strength, 4)) == ("good", 0.0036)
 
 
 def test_page_and_terminal_say_the_same_of_techniques() -> None:

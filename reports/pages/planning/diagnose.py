@@ -12,8 +12,8 @@ from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.study import (
     CHANGES,
     HEADS,
+    effect,
     page,
-    percent,
     reasons,
     text,
     tornado_plots,
@@ -122,7 +122,7 @@ def _trials(document: Mapping[str, Any]) -> PageTable:
     rows = [(text("as it is"), *values(now), share, text(""))]
     for trial in document["trials"]:
         if trial["error"] is None:
-            changes = (percent(trial["changes"][key]) for key in HEADS)
+            changes = (effect(document, key, trial["changes"][key]) for key in HEADS)
             share = within(trial["attainment"], trial["slo_state"])
             rows.append((text(trial["title"]), *changes, share, text(trial["effort"])))
     columns = (
@@ -131,7 +131,10 @@ def _trials(document: Mapping[str, Any]) -> PageTable:
         PageColumn("Within SLO (%)"),
         PageColumn("Effort", False),
     )
-    caption = "All changes tried, against the run as it is, and the share within the SLO"
+    caption = (
+        "All changes tried, against the run as it is, and the share within the SLO; "
+        "green is better, red is worse, grey is no change"
+    )
     return PageTable("trials", caption, columns, tuple(rows))
 
 

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from reports.figures import attained_at_ends as attained
+from reports.figures.tornado import FOLLOWS
 from reports.frame.content import Headline, Plot, to_json
 from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.study import (
     CHANGES,
     DEFINITIONS,
     HEADS,
+    effect,
     page,
     percent,
     reasons,
@@ -100,10 +102,10 @@ def _inputs(document: Mapping[str, Any]) -> PageTable:
     for entry in document["inputs"]:
         for end in (entry["low"], entry["high"]):
             if end is not None and end["error"] is None:
-                rows.append(_row(f"{entry['title']} {end['text']}", end))
+                rows.append(_row(document, f"{entry['title']} {end['text']}", end))
     together = document["together"]
     if together is not None and together["error"] is None:
-        rows.append(_row(together["text"], together))
+        rows.append(_row(document, together["text"], together))
     columns = (
         PageColumn("Input", False),
         PageColumn("Within SLO (%)", definition="attainment"),
@@ -114,8 +116,14 @@ def _inputs(document: Mapping[str, Any]) -> PageTable:
     return PageTable("inputs", caption, columns, tuple(rows))
 
 
-def _row(title: str, end: Mapping[str, Any]) -> tuple[Cell, ...]:
-    changes = (percent(end["changes"][key]) for key in HEADS)
+def _row(document: Mapping[str, Any], title: str, end: Mapping[str, Any]) -> tuple[Cell, ...]:
+    """Coloured by effect but for what grows with the traffic itself, which says nothing of it."""
+    changes = (
+        percent(end["changes"][key])
+        if key in FOLLOWS
+        else effect(document, key, end["changes"][key])
+        for key in HEADS
+    )
     word = text(verdict_word(end["slo_state"], end["holds"]))
     return (text(title), within(end["attainment"]), word, *changes)
 

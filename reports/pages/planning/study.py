@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -124,6 +125,22 @@ def percent(change: float | None) -> Cell:
         return Cell(f"{number(1 + change)}x", round(value, 4))
     told = f"{value:+,.1f}{NARROW_SPACE}%" if round(value, 1) else f"0{NARROW_SPACE}%"
     return Cell(told, round(value, 4))
+
+
+def effect(document: Mapping[str, Any], key: str, change: float | None) -> Cell:
+    """A relative change of one figure: green where it is better and red where it is worse, the
+    stronger the more it changes (full from twice or half on); grey where nothing changes."""
+    cell = percent(change)
+    if change is None:
+        return cell
+    if abs(change) < tornado.NOTHING:
+        return cell._replace(tone="none")
+    more = next(entry["more"] for entry in document["figures"] if entry["key"] == key)
+    better = (change > 0) == more
+    strength = 1.0 if change <= -0.5 else min(1.0, abs(math.log2(1 + change)))
+    return cell._replace(
+        tone="good" if better else "bad", strength=strength, hint="better" if better else "worse"
+    )
 
 
 def within(value: float | None, slo: str | None = None) -> Cell:
