@@ -60,7 +60,7 @@ def _ruled(
     except (UsageError, TypeError):
         return knobs  # which is said of the key itself
     of_another = RULES[VllmRule.name].knobs & knobs.keys()
-    phases = any(pool.get("role") in ROLES for pool in pools)
+    phases = any(pool.get("role") in tuple(ROLES) for pool in pools)
     stages = any(pool.get("pipeline_parallel") not in (None, 1) for pool in pools)
     batching = knobs.get("batching") or ChunkedPrefill.name
     if rule not in RULES or of_another or stages or phases or batching != ChunkedPrefill.name:

@@ -528,3 +528,9 @@ def test_arbitrary_overrides_never_raise_anything_else(
     assert_only_our_words(lambda: scenario.override([f"{name}={text}"]))
     assert_only_our_words(lambda: scenario.override([text]))
     assert_only_our_words(lambda: scenario.override({name: value}))
+
+
+@pytest.mark.parametrize("role", [[], {}])
+def test_a_role_that_is_no_word_is_named(role: object) -> None:
+    with pytest.raises(ScenarioError, match=r"fleet\.0\.role: expected one of both, prefill"):
+        load_scenario({**COMPLETE, "fleet": {"gpu": "h100-sxm", "role": role}})
