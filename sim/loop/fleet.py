@@ -138,7 +138,51 @@ class OpenFleet(Fleet):
         yield alarm.at(math.inf, ARRIVAL)
 
 
-class ClosedFleet(Fleet):
+class AnsweredFleet(Fleet):
+    """Requests of which some are sent only when earlier ones are answered.
+
+    Subclasses keep what is to be sent, and say when the next is (``_due``) and send it
+    (``_send_next``); ``_wake`` is called with each time that may be earlier than that.
+    """
+
+    def _due(self) -> float:
+        """When the next request is sent, as far as that is known (s); infinity if it is not."""
+        raise NotImplementedError
+
+    def _send_next(self) -> None:
+        """Send what is due next."""
+        raise NotImplementedError
+
+    def _play(self, total: int) -> None:
+        """Begin to send ``total`` requests."""
+        self._wake_at = -math.inf  # while the process does not wait
+        self._alarm = Alarm(self._env)
+        self._alarm.start(self._requests(total))
+
+    def _requests(self, total: int) -> Process:
+        env = self._env
+        while self.issued < total:
+            due = self._due() + self._front_end
+            if due > env._now:
+                self._wake_at = due
+                yield self._alarm.at(due, ARRIVAL)
+                self._wake_at = -math.inf
+                continue
+            if self._progress is not None and self.issued % PROGRESS_EVERY == 0:
+                self._progress(self.issued, total)
+            self._send_next()
+        self.flush()
+        yield self._alarm.at(math.inf, ARRIVAL)
+
+    def _wake(self, send: float) -> None:
+        """Let the process that waits see a request that is sent at ``send``, if that is earlier."""
+        due = send + self._front_end
+        if due < self._wake_at:
+            self._wake_at = due
+            self._alarm.move(due, ARRIVAL)
+
+
+class ClosedFleet(AnsweredFleet):
     """``concurrency`` clients, each sending its next request ``think_time`` after its last
     answer."""
 
@@ -146,35 +190,22 @@ class ClosedFleet(Fleet):
         """Begin with one request from each client at time 0 (the replicas are there by now)."""
         self._think_time = traffic.think_time
         self._sends = [0.0] * min(traffic.concurrency, traffic.total)  # a heap of times to send at
-        self._wake_at = -math.inf  # while the process does not wait
-        self._alarm = Alarm(self._env)
-        self._alarm.start(self._clients(traffic))
+        self._lengths = chain.from_iterable(chunk.rows() for chunk in traffic.lengths())
+        self._play(traffic.total)
 
-    def _clients(self, traffic: ClosedTraffic) -> Process:
-        env, sends = self._env, self._sends
-        lengths = chain.from_iterable(chunk.rows() for chunk in traffic.lengths())
-        while self.issued < traffic.total:
-            due = sends[0] + self._front_end if sends else math.inf
-            if due > env._now:
-                self._wake_at = due
-                yield self._alarm.at(due, ARRIVAL)
-                self._wake_at = -math.inf
-                continue
-            if self._progress is not None and self.issued % PROGRESS_EVERY == 0:
-                self._progress(self.issued, traffic.total)
-            arrival = heappop(sends)
-            if not self._dispatch(arrival, *next(lengths)):
-                heappush(sends, env._now + self._think_time)  # refused: its client goes on
-        self.flush()
-        yield self._alarm.at(math.inf, ARRIVAL)
+    def _due(self) -> float:
+        return self._sends[0] if self._sends else math.inf
+
+    def _send_next(self) -> None:
+        arrival = heappop(self._sends)
+        if not self._dispatch(arrival, *next(self._lengths)):
+            heappush(self._sends, self._env._now + self._think_time)  # refused: its client goes on
 
     def answer(self, request: Request) -> None:
         """A client has its answer and will think, then send its next request."""
         send = self._env._now + self._think_time
         heappush(self._sends, send)
-        if send + self._front_end < self._wake_at:
-            self._wake_at = send + self._front_end
-            self._alarm.move(self._wake_at, ARRIVAL)
+        self._wake(send)
 
 
 def make_fleet(

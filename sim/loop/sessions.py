@@ -13,8 +13,7 @@ from heapq import heappop, heappush
 
 import simpy
 
-from sim.loop.clock import ARRIVAL, Alarm, Process
-from sim.loop.fleet import PROGRESS_EVERY, Engine, Fleet, Progress, make_fleet
+from sim.loop.fleet import AnsweredFleet, Engine, Fleet, Progress, make_fleet
 from sim.loop.recorder import Recorder
 from sim.loop.session_rows import ENDINGS, REFUSED, SessionRecorder, SessionRows
 from sim.request import Prefix, Request
@@ -37,24 +36,8 @@ class Live:
         self.refused = False
 
 
-class SessionFleet(Fleet):
+class SessionFleet(AnsweredFleet):
     """Conversations that start by the clock, or that clients have one after the other."""
-
-    def __init__(
-        self,
-        env: simpy.Environment,
-        router: Router,
-        recorder: Recorder,
-        *,
-        front_end: float,
-        progress: Progress | None = None,
-    ) -> None:
-        super().__init__(env, router, recorder, front_end=front_end, progress=progress)
-        self._rows = SessionRecorder()
-        self._live: dict[int, Live] = {}
-        self._sends: list[tuple[float, int]] = []  # a heap of when which session sends next
-        self._wake_at = -math.inf  # while the process does not wait
-        self._alarm = Alarm(env)
 
     @property
     def session_rows(self) -> SessionRows:
@@ -64,28 +47,22 @@ class SessionFleet(Fleet):
     def start(self, traffic: SessionTraffic) -> None:
         """Begin with the first session, or one of each client (the replicas are there by now)."""
         self._traffic, self._coming = traffic, traffic.sessions()
-        self._alarm.start(self._turns(traffic))
-
-    def _turns(self, traffic: SessionTraffic) -> Process:
-        env, sends = self._env, self._sends
+        self._rows = SessionRecorder()
+        self._live: dict[int, Live] = {}
+        self._sends: list[tuple[float, int]] = []  # a heap of when which session sends next
         for _ in range(traffic.clients or 1):
             self._begin(0.0)
-        while self.issued < traffic.total:
-            due = sends[0][0] + self._front_end if sends else math.inf
-            if due > env._now:
-                self._wake_at = due
-                yield self._alarm.at(due, ARRIVAL)
-                self._wake_at = -math.inf
-                continue
-            if self._progress is not None and self.issued % PROGRESS_EVERY == 0:
-                self._progress(self.issued, traffic.total)
-            time, number = heappop(sends)
-            live = self._live[number]
-            if not live.turn and not traffic.clients:
-                self._begin(0.0)
-            self._send(live, time)
-        self.flush()
-        yield self._alarm.at(math.inf, ARRIVAL)
+        self._play(traffic.total)
+
+    def _due(self) -> float:
+        return self._sends[0][0] if self._sends else math.inf
+
+    def _send_next(self) -> None:
+        time, number = heappop(self._sends)
+        live = self._live[number]
+        if not live.turn and not self._traffic.clients:
+            self._begin(0.0)
+        self._send(live, time)
 
     def _begin(self, now: float) -> None:
         """The next session starts: at its own time, or ``now``, if a client has it."""
@@ -135,7 +112,7 @@ class SessionFleet(Fleet):
         else:
             heappush(self._sends, (self._env._now + turns[live.turn].delay, live.session.number))
         if self.issued < self._traffic.total:
-            self._wake()
+            self._wake(self._due())
 
     def _end(self, live: Live) -> None:
         """A session is over; its client, if there is one, has another one after a pause."""
@@ -145,13 +122,6 @@ class SessionFleet(Fleet):
         del self._live[session.number]
         if self._traffic.clients:
             self._begin(now + self._traffic.pause)
-
-    def _wake(self) -> None:
-        """Let the process that waits see a turn that is due earlier."""
-        due = self._sends[0][0] + self._front_end if self._sends else math.inf
-        if due < self._wake_at:
-            self._wake_at = due
-            self._alarm.move(due, ARRIVAL)
 
 
 def make_any_fleet(

@@ -52,14 +52,18 @@ class IterationLevel(Scheduler):
             preempted += 1
         return preempted
 
-    def _preempt(self, request: Request) -> None:
-        """Preempt ``request``: KV lost, delivered tokens kept, first in the queue again."""
+    def _take_out(self, request: Request) -> None:
+        """Take a running ``request`` out of the batch: KV lost, delivered tokens kept."""
         del self._running[request]
         if request.joined >= 0:
             self.decoding.leave(request)
             self._stop_decoding(request)
         self.kv.free(request)
         request.computed = 0
+
+    def _preempt(self, request: Request) -> None:
+        """Preempt ``request``, which is first in the queue again."""
+        self._take_out(request)
         request.preemptions += 1
         self.preempted.append(request)
         self.waiting.appendleft(request)
@@ -76,12 +80,7 @@ class IterationLevel(Scheduler):
 
     def _drop(self, request: Request) -> bool:
         """Take a running ``request`` out of the batch for good; False if the policy cannot."""
-        del self._running[request]
-        if request.joined >= 0:
-            self.decoding.leave(request)
-            self._stop_decoding(request)
-        self.kv.free(request)
-        request.computed = 0
+        self._take_out(request)
         return True
 
     def _admit(self, now: float, cached: int) -> Request:
@@ -257,13 +256,18 @@ class ChunkedPrefill(IterationLevel):
                 break
             if not kv.allocate(request, tokens):
                 break
-            self._admit(now, cached)
-            chunks.append(Chunk(request, tokens, cached))
+            chunks.append(self._begin(tokens, need, cached, now))
             budget -= tokens
             admitted += 1
-            if tokens < need:
-                self._partials.append(request)
         return admitted
+
+    def _begin(self, tokens: int, need: int, cached: int, now: float) -> Chunk:
+        """Admit the head of the queue with ``tokens`` of the ``need`` that it lacks beyond those
+        that are ``cached``; returns its first chunk."""
+        request = self._admit(now, cached)
+        if tokens < need:
+            self._partials.append(request)
+        return Chunk(request, tokens, cached)
 
 
 def _unfinished(chunks: list[Chunk]) -> list[Request]:

@@ -50,12 +50,9 @@ class NoEvict(ChunkedPrefill):
             if self._promised + blocks > kv.num_blocks or not kv.allocate(request, tokens):
                 break
             self._promised += blocks
-            self._admit(now, cached)
-            chunks.append(Chunk(request, tokens, cached))
+            chunks.append(self._begin(tokens, need, cached, now))
             budget -= tokens
             admitted += 1
-            if tokens < need:
-                self._partials.append(request)
         return admitted
 
     def _retire(self, request: Request) -> None:

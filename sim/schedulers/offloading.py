@@ -185,12 +185,9 @@ class OffloadedPrefill(ChunkedPrefill):
                     break
             if not kv.allocate(request, tokens):
                 break
-            self._admit(now, cached)
-            chunks.append(Chunk(request, tokens, cached))
+            chunks.append(self._begin(tokens, need, cached, now))
             budget -= tokens
             admitted += 1
-            if tokens < need:
-                self._partials.append(request)
         return admitted
 
     def _put_aside(self, where: list[tuple[float, int, Request]], until: float) -> None:

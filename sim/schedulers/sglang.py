@@ -328,11 +328,7 @@ class Sglang(IterationLevel):
 
     def _preempt(self, request: Request) -> None:
         """KV lost, delivered tokens kept, last in the queue."""
-        del self._running[request]
-        self.decoding.leave(request)
-        self._stop_decoding(request)
-        self.kv.free(request)
-        request.computed = 0
+        self._take_out(request)
         request.preemptions += 1
         self.preempted.append(request)
         self.waiting.append(request)

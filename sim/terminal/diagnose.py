@@ -60,8 +60,6 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     for trial in document["trials"]:
         if trial["error"] is not None:
             yield Text(f"Not possible: {trial['title']}: {trial['error']}", style="dim")
-    for line in document["not_tried"]:
-        yield Text(line, style="dim")
 
 
 def _trials(document: Mapping[str, Any]) -> Table:

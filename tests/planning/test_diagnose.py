@@ -134,7 +134,6 @@ def test_seats_and_replicas_help_where_seats_are_short() -> None:
 
 def test_drafts_are_tried_and_leave_out_what_goes_without_them() -> None:
     told = document(found(small(run__requests=20)))
-    assert told["not_tried"] == []
     assert "speculation" in {trial["name"] for trial in told["trials"]}
     drafted = small(run__requests=20, speculative=dict(SPECULATION))
     tried = {trial["name"] for trial in document(found(drafted))["trials"]}

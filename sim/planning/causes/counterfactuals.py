@@ -20,7 +20,6 @@ from sim.planning.points.wording import counted
 from sim.pools import deployment_of
 from sim.routers import AFFINE, LeastOutstanding, PrefixAffinity, SessionAffinity
 from sim.scenario import Scenario
-from sim.scenario.support import refusal
 from sim.schedulers import ChunkedPrefill
 from sim.schedulers.continuous import CADENCE
 from sim.specs.precision import precision_bytes
@@ -260,15 +259,6 @@ def _possible(scenario: Scenario, settings: Settings) -> bool:
     except UsageError:
         return False
     return True
-
-
-LACKING = (("prefill and decode on replicas of their own", "Pool", "role", "prefill"),)
-"""Features worth a try, and the value of the scenario that would turn each on."""
-
-
-def lacking() -> list[str]:
-    """What cannot be tried, because the simulator does not have it."""
-    return [title for title, *place in LACKING if refusal(*place) is not None]
 
 
 def _stages(scenario: Scenario) -> Iterator[Counterfactual]:

@@ -15,7 +15,7 @@ from typing import Any
 from sim.metrics.asked import asked, changed
 from sim.metrics.long_enough import LENGTH, LOAD
 from sim.metrics.slo_text import deciding, slo_doubts
-from sim.planning.causes.counterfactuals import EFFORTS, LONGER, PROBE, lacking
+from sim.planning.causes.counterfactuals import EFFORTS, LONGER, PROBE
 from sim.planning.causes.diagnose import WORTH, Diagnosis, Trial
 from sim.planning.contrast.gains import CAPACITY, FIGURES, GainFigure, figures_of
 from sim.planning.points.footnote_words import footnotes, sure_of
@@ -209,8 +209,7 @@ def document(found: Diagnosis) -> dict[str, Any]:
         "advice": [trial.change.name for trial in found.advice],
         "savings": [trial.change.name for trial in found.savings],
         "plan": _plan_command(found),
-        "not_tried": _not_tried(),
-        "notes": [*own["notes"], *_not_tried()],
+        "notes": own["notes"],
     }
 
 
@@ -218,14 +217,6 @@ def _footnotes(found: Diagnosis) -> list[str]:
     """What the marks in the table of changes mean."""
     verdicts = [found.verdict, *(trial.verdict for trial in found.trials)]
     return footnotes([verdict for verdict in verdicts if verdict is not None])
-
-
-def _not_tried() -> list[str]:
-    """What was left out because it cannot be simulated, in a sentence."""
-    missing = lacking()
-    if not missing:
-        return []
-    return [f"Not tried, since the simulator does not have it: {', '.join(missing)}."]
 
 
 def command(target: str, settings: Settings, given: Sequence[str] = ()) -> str:
