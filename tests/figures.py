@@ -45,6 +45,7 @@ from reports.figures import (
     observed_latencies,
     observed_timelines,
     operator_time,
+    overlaid,
     pareto,
     plan_pareto,
     ratios,
@@ -62,10 +63,12 @@ from reports.figures.observed_latencies import LatencySample
 from reports.figures.steps import replica_count
 from reports.frame.run_directory import SavedRun, read
 from reports.pages import trust
+from reports.pages.planning import compare_runs
 from reports.pages.run.limits import attained
 from sim.errors import InfersimError
 from tests import made_up, made_up_studies, made_up_verdicts
 from tests.observed_fixtures import made_up_validation
+from tests.page_kinds import compared_runs
 from tests.profile_fixtures import made_up_profile
 from tests.report_fixtures import make_run
 
@@ -184,6 +187,11 @@ def _with_bands(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [row for row in document["rows"] if row["band90"] is not None]
 
 
+def _overlaid(runs: Mapping[int, SavedRun]) -> go.Figure | None:
+    shown = compare_runs.drawn_variants(made_up.comparison(), runs)
+    return overlaid.distributions(shown, "ttft", 0.5)
+
+
 DRAWINGS: Mapping[str, Drawing] = {
     "coverage": Drawing(
         lambda document: coverage.figure([trust.held("all", _with_bands(document))]),
@@ -192,6 +200,7 @@ DRAWINGS: Mapping[str, Drawing] = {
     "ratios": Drawing(
         lambda document: ratios.figure(_with_bands(document)), made_up_verdicts.scores
     ),
+    "overlaid": Drawing(_overlaid, compared_runs),
     **{name: Drawing(build, make_run, read) for name, build in OF_RUNS.items()},
     **{
         name: Drawing(build, made, lambda path: json.loads(path.read_text("utf-8")))

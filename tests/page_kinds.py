@@ -95,9 +95,23 @@ def _decided(decision: Decision) -> Kind:
     return Kind(lambda folder: decision.render(made), kept)
 
 
+def compared_runs() -> dict[int, SavedRun]:
+    """A made-up run of each variant of the made-up comparison."""
+    from tests.report_fixtures import make_run
+
+    return {index: make_run(count) for index, count in enumerate((300, 200, 100))}
+
+
+def _compared(folder: Path) -> str:
+    return compare.render_compare(made_up.comparison(), compared_runs())
+
+
+_SECTIONS = {key: title for key, title in compare.SECTIONS.items() if key != "failures"}
+
 KINDS: Mapping[str, Kind] = {
     "run": Kind(_run(2000), OF_RUNS),
     **{name: _decided(decision) for name, decision in DECISIONS.items()},
+    "compare": Kind(_compared, {"summary": "Summary", **compare.OF_RUN, **_SECTIONS}),
     "profile": Kind(_profile, OF_PROFILES),
     "validation": Kind(_validation, OF_VALIDATIONS),
 }

@@ -87,8 +87,11 @@ def slot_view(
     timeseries: pd.DataFrame,
     batching: str = "continuous",
     trail: Trail | None = None,
+    window: tuple[float, float] | None = None,
 ) -> SlotView | None:
     """The part that is drawn; None where no request ever ran.
+
+    ``window`` (s) is the stretch to draw instead of one that is chosen here.
 
     ``batching`` is the scenario's: under static and request-level batching a slot stays taken until
     the whole batch is done. ``trail`` is exact where the run saved it; else it is inferred what
@@ -110,12 +113,13 @@ def slot_view(
     after = _after(rows, replica, batching)
     whole = half = max(middle - first, duration - middle)
     while True:
-        start, end = max(first, middle - half), min(duration, middle + half)
+        start, end = window or (max(first, middle - half), min(duration, middle + half))
+        last = window is not None or half < SHORTEST * whole
         held = [row for row, (_, over) in after.items() if over >= start]
         held = [row for row in held if rows["scheduled_s"][row] <= end]
         touching = np.union1d(overlapping(rows, replica, start, end), np.array(held, int))
         waiting = touching[~(rows["scheduled_s"][touching] <= end)]
-        if len(touching) <= FEW_REQUESTS or half < SHORTEST * whole:
+        if len(touching) <= FEW_REQUESTS or last:
             # of those that wait all the time a few are enough to fill the lanes
             chosen = np.setdiff1d(touching, waiting[FEW_REQUESTS:])
             found = seating(
@@ -133,7 +137,7 @@ def slot_view(
                 and stay.start < end
             )
             parts = sum(len(stay.parts) for stay in kept)
-            if parts <= MOST_PARTS or half < SHORTEST * whole:
+            if parts <= MOST_PARTS or last:
                 break
         half *= 0.7
     ids = tuple(int(rows["request_id"][stay.row]) for stay in kept)
@@ -150,7 +154,7 @@ def slot_view(
             len(set(ids)), int((~requests["status"].isin(("rejected", "failed"))).sum())
         ),
         vague=found.vague,
-        is_cut=half < whole,
+        is_cut=half < whole if window is None else start > first or end < duration,
         queue=_waiting(rows, replica, start, end) if crowded else None,
         decoding=_decoding(kept, start, end) if after else None,
     )

@@ -5,7 +5,8 @@ Variants of one scenario, which are simulated, or run directories, which are rea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,12 +16,16 @@ from sim.commands.answer import Document, exit_code, present, save
 from sim.commands.exits import told_errors
 from sim.commands.options import AnswerOutput, AsJson, Jobs, Overrides, PriceFile, Prices, Report
 from sim.commands.output import progress
-from sim.errors import UsageError
+from sim.errors import InfersimError, UsageError
 
 if TYPE_CHECKING:
+    from reports.frame.run_directory import SavedRun
     from sim.scenario import Scenario
 
 RUNS = Path("runs")
+
+RunsToDraw = Callable[[Document], "dict[int, SavedRun]"]
+"""Provides one run of the variants that a page draws, by their places in the comparison."""
 
 
 def compare(
@@ -58,6 +63,7 @@ def compare(
         if len(paths) == 1 and not paths[0].is_dir():
             scenario = _scenario(paths[0], overrides, price, prices)
             found = _of_scenario(scenario, varied, repetitions, jobs)
+            runs = partial(_simulated, scenario)
         else:
             if varied or overrides or price or prices or repetitions is not None:
                 raise UsageError(
@@ -65,9 +71,10 @@ def compare(
                     "directories are compared as they are"
                 )
             found = _of_runs(paths)
+            runs = partial(_read, paths)
         place = output or new_run_directory(RUNS, f"{found['name']}-compare")
         save(found, place)
-        page = _write_page if report else None
+        page = partial(_write_page, runs) if report else None
         present(found, place, view=compare_view, write_page=page, as_json=as_json)
         code = exit_code((variant["exit_code"] for variant in found["variants"]), "variants")
     raise typer.Exit(code)
@@ -104,7 +111,40 @@ def _of_runs(paths: Sequence[Path]) -> dict[str, Any]:
     return compare_runs(paths)
 
 
-def _write_page(target: Path, document: Document) -> Any:
+def _write_page(runs: RunsToDraw, target: Path, document: Document) -> Any:
     from reports.pages.planning.compare import write_compare_report
 
-    return write_compare_report(target, document)
+    return write_compare_report(target, document, runs(document))
+
+
+def _simulated(scenario: Scenario, document: Document) -> dict[int, SavedRun]:
+    """The first repetition of the variants that a page draws, simulated once more: of all others
+    only the figures are kept."""
+    from reports.frame.run_directory import SavedRun
+    from reports.pages.planning.compare_runs import chosen
+    from sim.results.trail_files import Trail
+    from sim.simulation import simulate
+
+    found = {}
+    for index in chosen(document):
+        settings = document["variants"][index]["settings"]
+        once = {**settings, "seed": document["seeds"][0], "run.repetitions": 1}
+        result = simulate(scenario.override(once))
+        chunks, absences = result.chunks, result.absences
+        trail = None if chunks is None or absences is None else Trail(chunks, absences)
+        found[index] = SavedRun(result.summary, result.requests, result.timeseries, "", trail=trail)
+    return found
+
+
+def _read(paths: Sequence[Path], document: Document) -> dict[int, SavedRun]:
+    """The runs that a page draws."""
+    from reports.frame.run_directory import read
+    from reports.pages.planning.compare_runs import chosen
+
+    found = {}
+    for index in chosen(document):
+        try:
+            found[index] = read(paths[index])
+        except InfersimError as error:  # an older version wrote fewer files: its figures are enough
+            typer.echo(f"warning: {paths[index]} is not drawn: {error}", err=True)
+    return found

@@ -12,6 +12,13 @@ from reports.frame.content import Headline, Plot, to_json
 from reports.frame.formats import MISSING, NARROW_SPACE, Kind, show
 from reports.frame.page import fill
 from reports.frame.tables import Cell, PageColumn, PageTable
+from reports.pages.planning.compare_runs import (
+    Runs,
+    differing,
+    drawn_variants,
+    overlays,
+    slot_plots,
+)
 from reports.pages.planning.study import reasons
 from sim.metrics.definitions import DEFINITIONS as OF_RUNS
 from sim.metrics.definitions import METRICS, Definition
@@ -58,6 +65,11 @@ DEFINITIONS: Mapping[str, Definition] = {
     ),
 }
 
+OF_RUN: Mapping[str, str] = {"runs": "One run of each"}
+"""The section that a page has where runs are drawn."""
+
+NO_RUNS: Runs = {}
+
 DRAWN = ("output_throughput", "p99_ttft_ms", "p99_tpot_ms", "request_goodput")
 """Figures whose means and differences are drawn."""
 
@@ -66,23 +78,26 @@ _OF_SLO = ("request_goodput", "verdict.attainment")
 """Metrics that say nothing without an SLO."""
 
 
-def write_compare_report(target: Path, document: Mapping[str, Any]) -> Path:
+def write_compare_report(target: Path, document: Mapping[str, Any], runs: Runs = NO_RUNS) -> Path:
     """Write the page to ``target``, whole or not at all, and return it; OSError if that fails."""
-    write_text(target, render_compare(document))
+    write_text(target, render_compare(document, runs))
     return target
 
 
-def render_compare(document: Mapping[str, Any]) -> str:
-    """The page as HTML; a function of its argument alone."""
+def render_compare(document: Mapping[str, Any], runs: Runs = NO_RUNS) -> str:
+    """The page as HTML; a function of its arguments alone. One run of some variants, ``runs``, is
+    drawn where there are any."""
     if not limited(document):
         kept = [entry for entry in document["figures"] if entry["key"] not in _OF_SLO]
         document = {**document, "figures": kept}
     found, base = document["variants"], document["base"]
     failed = reasons([(v["label"], v["error"]) for v in found if v["error"] is not None])
     told, gpus = headlines(document), on_gpus(document)
+    shown = drawn_variants(document, runs)
+    sections = {"summary": SECTIONS["summary"], **(OF_RUN if runs else {}), **SECTIONS}
     return fill(
         "compare.html.j2",
-        {key: title for key, title in SECTIONS.items() if failed or key != "failures"},
+        {key: title for key, title in sections.items() if failed or key != "failures"},
         _definitions(document),
         header={
             "name": document["name"],
@@ -104,8 +119,23 @@ def render_compare(document: Mapping[str, Any]) -> str:
         tables={"means": _means(document), "differences": _differences(document)},
         means=_plots(document, of_means=True),
         plots=_plots(document, of_means=False),
+        slots=slot_plots(shown),
+        overlays=overlays(shown, runs),
+        settings=differing(document, runs) if len(runs) > 1 else None,
+        drawn_note=_drawn_note(document, runs),
         provenance=provenance(document),
     )
+
+
+def _drawn_note(document: Mapping[str, Any], runs: Runs) -> str:
+    """Which run of each variant is drawn, and of how many variants."""
+    text = "One run of each variant" + (
+        ", on the same traffic." if document["same_traffic"] else "."
+    )
+    count = len(document["variants"])
+    if len(runs) < count:
+        text += f" The base and the best, {len(runs)} of {count:,} variants."
+    return text
 
 
 def _definitions(document: Mapping[str, Any]) -> dict[str, Definition]:

@@ -1,0 +1,112 @@
+"""Draws one run of each variant of a comparison over each other.
+
+Distributions of a latency, and how many requests run or wait over time. Times in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from reports.figures.axes import legend
+from reports.figures.latency_cdf import TITLES, sample
+from reports.figures.layout import times
+from reports.figures.naming import plain
+from reports.figures.series import Style
+from reports.figures.steps import fleet_steps
+from reports.frame import theme
+from reports.frame.decimate import ranks
+from sim.results.trail_files import Trail
+
+POINTS = 400
+"""Points of each line."""
+
+
+class DrawnVariant(NamedTuple):
+    """One run of a variant, and how its lines look."""
+
+    label: str
+    style: Style
+    batching: str
+    requests: pd.DataFrame
+    timeseries: pd.DataFrame
+    trail: Trail | None
+
+
+def distributions(
+    variants: Sequence[DrawnVariant], metric: str, limit_s: float | None = None
+) -> go.Figure | None:
+    """The share of requests at or below each value of ``metric`` (a key of ``TITLES``), a line for
+    each variant, on a logarithmic axis; None without a value above 0."""
+    samples = [(each, sample(each.requests, metric)) for each in variants]
+    samples = [(each, values[values > 0]) for each, values in samples]
+    samples = [(each, values) for each, values in samples if values.size]
+    if not samples:
+        return None
+    traces = []
+    for each, values in samples:
+        drawn = ranks(values.size, POINTS)
+        hover = f"{plain(each.label)}: %{{y:.1%}} within %{{x:.3~s}}s<extra></extra>"
+        traces.append(
+            _line(each)
+            | {
+                "x": values[drawn].tolist(),
+                "y": ((drawn + 1) / values.size).tolist(),
+                "hovertemplate": hover,
+            }
+        )
+    ends = [1e3 * float(value) for _, values in samples for value in (values[0], values[-1])]
+    ends += [] if limit_s is None else [1e3 * limit_s]
+    rule = {"color": theme.PAGE["muted"].light, "width": 1, "dash": "dash"}
+    limit = {"type": "line", "x0": limit_s, "x1": limit_s, "yref": "paper", "y0": 0, "y1": 1}
+    layout = _layout() | {
+        "xaxis": times(TITLES[metric], ends),
+        "yaxis": theme.axis("share of requests") | {"range": [0, 1.02], "tickformat": ".0%"},
+        "shapes": [] if limit_s is None else [limit | {"line": rule}],
+    }
+    return go.Figure(data=traces, layout=layout)
+
+
+def levels(variants: Sequence[DrawnVariant], name: str) -> go.Figure | None:
+    """How many requests are ``running`` or ``waiting`` in the whole fleet over time; None where
+    nothing ran."""
+    traces, end = [], max((_end(each) for each in variants), default=0.0)
+    for each in variants:
+        found = fleet_steps(each.timeseries, each.requests)
+        if not found.time.size:
+            continue
+        at = np.linspace(0.0, _end(each), POINTS)
+        place = np.maximum(np.searchsorted(found.time, at, side="right") - 1, 0)
+        hover = f"{plain(each.label)}: %{{y:,}} {name} at %{{x:.4~g}} s<extra></extra>"
+        traces.append(
+            _line(each)
+            | {
+                "x": at.tolist(),
+                "y": found.levels[name][place].tolist(),
+                "hovertemplate": hover,
+            }
+        )
+    if not traces:
+        return None
+    layout = _layout() | {
+        "xaxis": theme.axis("time since the start (s)") | {"range": [0, end]},
+        "yaxis": theme.axis(f"requests {name}") | {"rangemode": "tozero", "tickformat": ",d"},
+    }
+    return go.Figure(data=traces, layout=layout)
+
+
+def _end(each: DrawnVariant) -> float:
+    return float(each.timeseries["end_s"].max()) if len(each.timeseries) else 0.0
+
+
+def _line(each: DrawnVariant) -> dict[str, Any]:
+    line = {"color": each.style.color, "dash": each.style.dash, "width": 2, "shape": "hv"}
+    return {"type": "scatter", "mode": "lines", "name": plain(each.label), "line": line}
+
+
+def _layout() -> dict[str, Any]:
+    return theme.layout() | {"hovermode": "closest", "showlegend": True, "legend": legend()}
