@@ -46,6 +46,7 @@ from sim.schedulers.continuous import CADENCE
 from sim.specs.engine import EngineSpec
 from sim.specs.gpu import GpuSpec
 from sim.specs.links import limited
+from sim.specs.model import ModelSpec
 from sim.specs.speculation import Speculation, drafter_of
 from sim.tiers import HostTier, host_tier
 from sim.units import show_bytes
@@ -193,14 +194,30 @@ def _speculating(d: Deployment, scenario: Scenario, pool: PoolSettings) -> Deplo
     guesses = pool.speculative
     if guesses is None:
         return d
+    model = None
+    if guesses.draft_model is not None:
+        model = catalog.model(guesses.draft_model, scenario.base)
+    return with_drafts(d, guesses.method, guesses.rates, model)
+
+
+def with_drafts(
+    d: Deployment, method: str, rates: Sequence[float], model: ModelSpec | None
+) -> Deployment:
+    """``d`` with tokens drafted by ``method``, or by ``model``, one for each of the ``rates`` at
+    which they are accepted; ValueError where that is not possible."""
     if d.model.windows or d.state_bytes():
         kind = "windows" if d.model.windows else "a state"
         raise ValueError(
             f"speculative: not modelled yet for models with {kind}, such as {d.model.name}"
         )
-    model = None
-    if guesses.draft_model is not None:
-        model = catalog.model(guesses.draft_model, scenario.base)
+    if method == "mtp" and not d.model.mtp_layers:
+        raise ValueError(
+            f"speculative.method: {d.model.name} is not known to have been published with a layer "
+            "for multi-token prediction, so that nothing could draft by mtp; choose eagle, ngram "
+            "or draft_model (a config.json names such layers by num_nextn_predict_layers, "
+            "mtp_num_hidden_layers or num_mtp_modules)"
+        )
+    if model is not None:
         if model.windows or model.state_bytes():
             raise ValueError(f"speculative.draft_model: {model.name} has windows or a state")
         if model.vocab_size != d.model.vocab_size:
@@ -208,10 +225,8 @@ def _speculating(d: Deployment, scenario: Scenario, pool: PoolSettings) -> Deplo
                 f"speculative.draft_model: {model.name} has {model.vocab_size:,} tokens, not the "
                 f"{d.model.vocab_size:,} of {d.model.name}, so that its drafts mean others"
             )
-    drafter = drafter_of(d, guesses.method, model)
-    return replace(
-        d, speculation=Speculation(guesses.method, guesses.num_tokens, guesses.rates, drafter)
-    )
+    drafter = drafter_of(d, method, model)
+    return replace(d, speculation=Speculation(method, len(rates), tuple(rates), drafter))
 
 
 def _as_built(gpu: GpuSpec, pool: PoolSettings) -> GpuSpec:

@@ -133,6 +133,11 @@ LATENT: dict[str, tuple[int, Callable[[Fields], tuple[LayerGroup, ...]]]] = {
 and what makes the layers."""
 
 
+MTP_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
+"""What configurations call the number of their layers for multi-token prediction: DeepSeek's and
+GLM's, Qwen 3.5's, MiniMax's."""
+
+
 def read_config(path: Path) -> ModelSpec:
     """The model that the ``config.json`` at ``path`` describes, named after its folder.
 
@@ -158,7 +163,14 @@ def read_config(path: Path) -> ModelSpec:
         max_position_embeddings=config.optional_whole("max_position_embeddings", usual) or usual,
         tie_word_embeddings=config.flag("tie_word_embeddings", absent=tied),
         source=f"{path} ({architecture})",
+        mtp_layers=_mtp_layers(config),
     )
+
+
+def _mtp_layers(config: Fields) -> int:
+    """Layers for multi-token prediction, by whichever key the family has for them."""
+    given = [key for key in MTP_KEYS if config.has(key) and config.value(key) is not None]
+    return max((config.count(key) for key in given), default=0)
 
 
 def _vocabulary(config: Fields, architecture: str) -> int:

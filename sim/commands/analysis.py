@@ -47,6 +47,15 @@ DataParallel = Annotated[
 ]
 
 
+Drafting = Annotated[
+    str | None,
+    typer.Option(
+        "--drafter",
+        help="What drafts tokens, beside the model in memory: eagle, mtp, or the name or path of a "
+        "draft model.",
+    ),
+]
+
 Link = Annotated[
     str | None,
     typer.Option(
@@ -84,6 +93,20 @@ def _deployment(
         )
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def _drafted(d: Deployment, drafter: str) -> Deployment:
+    from sim import catalog
+    from sim.pools import with_drafts
+
+    if d.layout.pipeline > 1 or d.layout.data > 1:
+        raise UsageError("--drafter: pipelines and data ranks are not modelled with drafts")
+    named = drafter in ("eagle", "mtp")
+    model = None if named else catalog.model(drafter)
+    try:
+        return with_drafts(d, drafter if named else "draft_model", (1.0,), model)
+    except ValueError as error:
+        raise UsageError(f"--drafter {drafter}: {error}") from None
 
 
 def _says(link: str | None) -> bool:
@@ -165,6 +188,7 @@ def fit(
     gpu_memory_utilization: Annotated[float, typer.Option(min=0.01, max=1.0)] = 0.9,
     max_num_batched_tokens: Annotated[int, typer.Option(min=1, max=LARGEST)] = 8192,
     max_num_seqs: Annotated[int, typer.Option(min=1, max=LARGEST)] = 256,
+    drafter: Drafting = None,
     as_json: AsJson = False,
 ) -> None:
     """Compute how many requests fit in memory, line by line."""
@@ -176,6 +200,8 @@ def fit(
 
         layout = _layout(tensor_parallel, pipeline_parallel, data_parallel, expert_parallel)
         d = _deployment(model, gpu, engine, weights, activations, kv_cache, layout, link)
+        if drafter is not None:
+            d = _drafted(d, drafter)
         capacity_of = partial(
             capacity,
             block_size=block_size,

@@ -15,6 +15,7 @@ from sim.planning.node import CapacityOf, layout_rows, most_of, shortage
 from sim.specs.layers import Role
 from sim.specs.links import on_link, pcie
 from sim.specs.precision import precision_bytes
+from sim.specs.speculation import on_layout
 from sim.tiers import break_even
 from sim.units import show_bytes, show_time
 
@@ -185,6 +186,7 @@ def fit_document(d: Deployment, capacity_of: CapacityOf, context: int) -> dict[s
         "max_concurrency": memory.max_concurrency(context),
         **({"kv_groups": _groups(memory, context)} if memory.windowed else {}),
         **_states(d, memory),
+        **_drafter(d),
         **({"stages": stage_rows(d, memory)} if memory.stages else {}),
         **_swapping(d, memory, context),
         "remedies": remedies,
@@ -258,6 +260,21 @@ def _states(d: Deployment, memory: Capacity) -> dict[str, Any]:
     }
 
 
+def _drafter(d: Deployment) -> dict[str, Any]:
+    """What drafts, and the share of one GPU's weights and of a token's KV that is its own; nothing
+    where nothing drafts."""
+    if d.speculation is None or d.drafter is None:
+        return {}
+    return {
+        "drafter": {
+            "method": d.speculation.method,
+            "model": d.drafter.deployment.model.name,
+            "weight_bytes": d.drafter.weight_bytes(),
+            "kv_bytes_per_token": d.drafter.deployment.kv_bytes_per_token(),
+        }
+    }
+
+
 def _groups(memory: Capacity, context: int) -> list[dict[str, Any]]:
     """The groups of layers that have blocks of their own, and how many blocks of each group one
     request of ``context`` tokens takes."""
@@ -303,7 +320,7 @@ def _changed(
 ) -> Deployment:
     """``d`` on other GPUs, or with weights in another precision."""
     layout = d.layout.with_tensor(tensor_parallel) if tensor_parallel else d.layout
-    return replace(d, layout=layout, weights=weights or d.weights)
+    return on_layout(replace(d, weights=weights or d.weights), layout)
 
 
 def _fit_text(

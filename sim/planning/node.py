@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from sim.cost import Deployment
 from sim.memory.capacity import Capacity
 from sim.specs.gpu import GpuSpec
 from sim.specs.layout import Layout
+from sim.specs.speculation import on_layout
 from sim.units import show_bytes
 
 MOST = 8
@@ -71,7 +71,7 @@ def layout_rows(d: Deployment, capacity_of: CapacityOf, context: int) -> list[di
             "expert_parallel": layout.expert,
         }
         try:
-            memory = capacity_of(replace(d, layout=layout))
+            memory = capacity_of(on_layout(d, layout))
         except ValueError as error:
             rows.append(head | dict.fromkeys(_AMOUNTS) | {"fits": False, "reason": str(error)})
             continue

@@ -23,7 +23,9 @@ class ModelSpec:
 
     ``norm_bias`` puts biases on the norms, ``head_bias`` one on the LM head. ``part`` is which of
     how many consecutive parts of a model this is (``sim.specs.stages``): the first has the
-    embedding, the last the final norm and the LM head. Raises ValueError for an impossible shape.
+    embedding, the last the final norm and the LM head. ``mtp_layers`` are those that
+    it was published with to predict further tokens; its own passes do not go through them. Raises
+    ValueError for an impossible shape.
     """
 
     name: str
@@ -36,6 +38,7 @@ class ModelSpec:
     norm_bias: bool = False
     head_bias: bool = False
     part: tuple[int, int] = (0, 1)
+    mtp_layers: int = 0
 
     def __post_init__(self) -> None:
         require_positive(self, "hidden_size", "vocab_size", "max_position_embeddings")

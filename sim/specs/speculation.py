@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sim.specs.deployment import Deployment
+    from sim.specs.layout import Layout
 
 METHODS = ("draft_model", "eagle", "mtp", "ngram")
 """What may draft, by vLLM's names."""
@@ -188,6 +189,19 @@ def drafter_of(d: Deployment, method: str, model: ModelSpec | None = None) -> Dr
         activations=d.activations if fits else "bf16",
     )
     return Drafter(deployment, joins, BORROWED[method])
+
+
+def on_layout(d: Deployment, layout: Layout) -> Deployment:
+    """``d`` on GPUs in another ``layout``, and what drafts for it on the same; ValueError if they
+    cannot share it."""
+    moved = replace(d, layout=layout, speculation=None)
+    given = d.speculation
+    if given is None or given.drafter is None:
+        return replace(moved, speculation=given)
+    if layout.data > 1 or layout.pipeline > 1:
+        raise ValueError("data ranks and pipelines are not modelled with drafts")
+    own = given.drafter.deployment.model if given.method == "draft_model" else None
+    return replace(moved, speculation=replace(given, drafter=drafter_of(moved, given.method, own)))
 
 
 def _dense(group: LayerGroup) -> DenseMlp:

@@ -137,6 +137,7 @@ def fit_view(d: Deployment, memory: Capacity, context: int, document: Mapping[st
             show_bytes(memory.weights),
         ),
         *_held(d, weights),
+        *_drafting(d),
         ("- activations", "largest pass, and its logits", show_bytes(memory.activations)),
         (
             "- reserve",
@@ -280,6 +281,18 @@ def _kv_of_a_token(d: Deployment, memory: Capacity) -> list[tuple[str, str, str]
     )
     group = ("in one group of layers", kinds, show_bytes(memory.kv_bytes_per_token))
     return [whole, group]
+
+
+def _drafting(d: Deployment) -> list[tuple[str, str, str]]:
+    """The row on what drafts, which the weights above and the KV below have in them."""
+    if d.speculation is None or d.drafter is None:
+        return []
+    own = d.drafter.deployment
+    told = (
+        own.model.name if d.speculation.method == "draft_model" else f"{d.speculation.method} layer"
+    )
+    kv = f"{told}; {show_bytes(own.kv_bytes_per_token())} of KV a token"
+    return [("  of them the drafter", kv, show_bytes(d.drafter.weight_bytes()))]
 
 
 def _window(window: Window) -> str:

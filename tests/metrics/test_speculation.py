@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import sim
 from calibrate.engine.asked import no_drafts, refuse
+from sim.cli import app
 from sim.errors import UsageError
 from sim.iteration import Batch
 from sim.planning.fleet.launch import launch_commands
 from sim.pools import PreparedPool
 from sim.serve.session import check
 from sim.simulation import prepare
+from tests.engine_fixtures import llama
 
 R1 = {
     "model": "deepseek-r1",
@@ -99,8 +103,10 @@ def test_a_dense_model_loses_in_large_batches() -> None:
 def test_operators_add_up_to_the_pass(method: str) -> None:
     draft = {"draft_model": "llama-3.2-1b"} if method == "draft_model" else {}
     drafts = {"method": method, "num_tokens": 3, "acceptance_rate": 0.5, **draft}
+    target = "glm-4.5-air" if method == "mtp" else "llama-3.1-8b"
+    alone = {"gpu": "h200-sxm", "tensor_parallel": 4} if method == "mtp" else {"gpu": "h100-sxm"}
     for batch in (1, 16, 128):
-        cost = pool(speculative=drafts).cost
+        cost = pool(speculative=drafts, model=target, fleet=alone).cost
         asked = Batch(batch, batch * 1000)
         kernels = sum(float(operator.seconds) for operator in cost.pass_operators(asked))
         whole = cost.seconds(asked)
@@ -169,3 +175,38 @@ def test_real_engines_and_servers_refuse_drafts_that_are_drawn() -> None:
     with pytest.raises(UsageError, match="no engine that is observed drafts tokens"):
         refuse([no_drafts(setup)])
     refuse([no_drafts(prepare(scenario()))])
+
+
+def test_mtp_needs_a_model_that_was_published_with_such_a_layer(tmp_path: Path) -> None:
+    drafts = {"method": "mtp", "num_tokens": 1, "acceptance_rate": 0.5}
+    with pytest.raises(UsageError, match=r"llama-3\.1-8b is not known to have been published with"):
+        pool(speculative=drafts)
+    config = llama()
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(config | {"num_nextn_predict_layers": 0}))
+    with pytest.raises(UsageError, match="tiny is not known to have been published"):
+        pool(speculative=drafts, model=str(path), max_model_len=512)
+    path.write_text(json.dumps(config | {"num_nextn_predict_layers": 1}))
+    found = pool(speculative=drafts, model=str(path), max_model_len=512)
+    assert found.deployment.model.mtp_layers == 1
+
+
+def fit(*words: str) -> dict[str, Any]:
+    done = CliRunner().invoke(app, ["fit", *words, "--json"])
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_what_drafts_is_in_memory_in_every_layout() -> None:
+    words = ("llama-3.1-70b", "--gpu", "h100-sxm", "--tensor-parallel", "4")
+    alone, drafted = fit(*words), fit(*words, "--drafter", "llama-3.2-1b")
+    own = drafted["drafter"]
+    assert own["kv_bytes_per_token"] == 2 * 16 * 2 * 64 * 2  # K and V, 16 layers, 2 of 8 heads
+    assert drafted["weight_bytes"] == alone["weight_bytes"] + own["weight_bytes"]
+    assert drafted["kv_bytes_per_token"] == alone["kv_bytes_per_token"] + 8192
+    assert own["weight_bytes"] == pytest.approx(1_235_814_400 * 2 / 4, rel=0.001)
+    for row, plain in zip(drafted["layouts"], alone["layouts"], strict=True):
+        more = row["weight_bytes"] - plain["weight_bytes"]
+        assert more == pytest.approx(1_235_814_400 * 2 / row["tensor_parallel"], rel=0.001)
+    assert "drafter" not in alone
