@@ -47,6 +47,7 @@ from reports.figures import (
     operator_time,
     overlaid,
     pareto,
+    plan_cost,
     plan_pareto,
     ratios,
     roofline,
@@ -200,6 +201,7 @@ DRAWINGS: Mapping[str, Drawing] = {
     "ratios": Drawing(
         lambda document: ratios.figure(_with_bands(document)), made_up_verdicts.scores
     ),
+    "plan_cost": Drawing(plan_cost.figure, made_up.fleet_plan),
     "overlaid": Drawing(_overlaid, compared_runs),
     **{name: Drawing(build, make_run, read) for name, build in OF_RUNS.items()},
     **{

@@ -12,6 +12,7 @@ from reports.figures import (
     heat,
     knee,
     pareto,
+    plan_cost,
     plan_pareto,
     tornado,
     waterfall,
@@ -352,3 +353,20 @@ def test_the_load_after_the_highest_is_called_what_its_row_says(outcome: str) ->
     after |= {"outcome": outcome, "breaks": "tpot"}
     word = "fails: TPOT" if outcome == "fails" else outcome
     assert find.cards(document)[0].details == (f"21 requests/s: {word}",)
+
+
+def test_the_cost_of_fleets_has_both_ends_of_the_band() -> None:
+    document = made_up.fleet_plan()
+    (bars,) = plan_cost.figure(document).data
+    found = [
+        (cost - below, cost + above)
+        for cost, below, above in zip(
+            bars.x, bars.error_x.arrayminus, bars.error_x.array, strict=True
+        )
+    ]
+    wanted = [tuple(fleet["error_band"]["usd_per_hour"]) for fleet in document["fleets"]]
+    assert [end for ends in found for end in ends] == pytest.approx(sum(wanted, ()))
+    assert bars.y[0].startswith("1. ")
+    document["fleets"][0]["error_band"]["usd_per_hour"] = (None, None)
+    (bars,) = plan_cost.figure(document).data
+    assert (bars.error_x.arrayminus[0], bars.error_x.array[0]) == (0, 0)

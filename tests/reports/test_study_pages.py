@@ -14,6 +14,7 @@ import pytest
 from reports.figures import attained_at_ends as attained
 from reports.figures import tornado
 from reports.frame import theme
+from reports.pages.planning import diagnose as diagnose_page
 from reports.pages.planning.ablate import render_ablation
 from reports.pages.planning.diagnose import render_diagnosis, write_diagnose_report
 from reports.pages.planning.sensitivity import render_sensitivity
@@ -60,8 +61,7 @@ KINDS: Mapping[str, list[str]] = {
         *("waterfall-p99_ttft_ms", "waterfall-p99_tpot_ms"),
     ],
     "diagnosis": [
-        *("parts-ttft", "parts-e2el", "tornado-output_throughput", "tornado-request_goodput"),
-        *("tornado-p99_ttft_ms", "tornado-p99_tpot_ms", "tornado-capacity"),
+        *("parts-ttft", "parts-e2el"),
     ],
     "sensitivity": [
         "attained",
@@ -212,3 +212,16 @@ def test_what_does_not_run_has_a_section_of_its_own(tmp_path: Path) -> None:
     html = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert 'id="failures"' in html
     assert "does not fit" in html
+
+
+def test_a_diagnosis_has_one_table_of_changes_before_its_figures() -> None:
+    document, render = study("diagnosis")
+    html = render(document)
+    assert html.count('id="table-trials"') == 1
+    assert html.index('id="table-trials"') < html.index('id="figure-parts-ttft"')
+    assert "tornado-" not in html
+    made = made_up_studies.diagnosis()
+    states = {"met": "good", "missed": "bad"}
+    rows = diagnose_page.trials(made).rows
+    outcomes = [made["verdict"], *(t for t in made["trials"] if t["error"] is None)]
+    assert [row[1].tone for row in rows] == [states.get(o["slo_state"], "") for o in outcomes]

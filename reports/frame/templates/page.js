@@ -5,6 +5,7 @@
   const darkTwins = new Map(Object.entries(readJson("dark-twins")));
   const prefersDark = matchMedia("(prefers-color-scheme: dark)");
   const plots = [...document.querySelectorAll(".plot")];
+  const PAPER = 670; // pixels across a page of A4 within its margins
   let printing = false;
 
   function readJson(id) {
@@ -52,7 +53,7 @@
 
   function widthOnPaper(plot) {
     if (plot.closest(".plots-thirds")) return 215;
-    return plot.closest(".plots-pair") ? 330 : 670;
+    return plot.closest(".plots-pair") ? 330 : PAPER;
   }
 
   function asShares(layout) {
@@ -169,13 +170,27 @@
   prefersDark.addEventListener("change", restyle);
   toggle.setAttribute("aria-pressed", String(isDark()));
 
+  // A table that is wider than the paper is made as much smaller, whatever the screen's width.
+  function fitTables() {
+    document.querySelectorAll(".scroll > table").forEach((table) => {
+      table.style.zoom = "";
+      if (!printing) return;
+      table.classList.add("on-paper");
+      const width = table.offsetWidth;
+      table.classList.remove("on-paper");
+      if (width > PAPER) table.style.zoom = PAPER / width;
+    });
+  }
+
   addEventListener("beforeprint", () => {
     printing = true;
     document.querySelectorAll("details").forEach((each) => (each.open = true));
+    fitTables();
     restyle();
   });
   addEventListener("afterprint", () => {
     printing = false;
+    fitTables();
     restyle();
   });
 

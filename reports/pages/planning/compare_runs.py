@@ -79,7 +79,8 @@ def slot_plots(shown: Sequence[DrawnVariant]) -> list[Plot]:
         view = _view(each, (start, end))
         if view is None:
             continue
-        span = f"{show_time(start)} to {show_time(end)} of {show_time(view.duration)}"
+        until = min(end, view.duration)
+        span = f"{show_time(start)} to {show_time(until)} of {show_time(view.duration)}"
         note = f"{span}. {view.seats.drawn:,} of {view.seats.all:,} slots."
         if view.replicas.all > 1:
             note += f" One of {view.replicas.all:,} replicas."

@@ -16,7 +16,6 @@ from reports.pages.planning.study import (
     page,
     reasons,
     text,
-    tornado_plots,
     values,
     within,
 )
@@ -33,8 +32,6 @@ SECTIONS: Mapping[str, str] = {
     "definitions": "Definitions",
 }
 """Anchor -> heading, in the order of the page."""
-
-NOTE = "Green is better, red is worse than it is now."
 
 
 def write_diagnose_report(target: Path, document: Mapping[str, Any]) -> Path:
@@ -58,8 +55,9 @@ def render_diagnosis(document: Mapping[str, Any]) -> str:
         headline=Headline(tone, document["headline"], " ".join(texts)),
         setup=[("Setup", document["setup"])],
         wide=_latency(document),
-        plots=tornado_plots(document, NOTE),
-        tables=[_trials(document), _latency_table(document)],
+        plots=[],
+        changes=trials(document),
+        tables=[_latency_table(document)],
         failures=reasons(
             [(t["title"], t["error"]) for t in document["trials"] if t["error"] is not None]
         ),
@@ -116,19 +114,19 @@ def _latency(document: Mapping[str, Any]) -> list[Plot]:
     ]  # fmt: skip
 
 
-def _trials(document: Mapping[str, Any]) -> PageTable:
+def trials(document: Mapping[str, Any]) -> PageTable:
+    """Every change that was tried: the share within the SLO, and what happens to each metric."""
     now = {figure["key"]: figure["value"] for figure in document["figures"]}
-    share = within(document["verdict"]["attainment"], document["verdict"]["slo_state"])
-    rows = [(text("as it is"), *values(now), share, text(""))]
+    share = _share(document["verdict"])
+    rows = [(text("as it is"), share, *values(now), text(""))]
     for trial in document["trials"]:
         if trial["error"] is None:
             changes = (effect(document, key, trial["changes"][key]) for key in HEADS)
-            share = within(trial["attainment"], trial["slo_state"])
-            rows.append((text(trial["title"]), *changes, share, text(trial["effort"])))
+            rows.append((text(trial["title"]), _share(trial), *changes, text(trial["effort"])))
     columns = (
         PageColumn("Change tried", False),
-        *CHANGES.values(),
         PageColumn("Within SLO (%)"),
+        *CHANGES.values(),
         PageColumn("Effort", False),
     )
     caption = (
@@ -136,6 +134,14 @@ def _trials(document: Mapping[str, Any]) -> PageTable:
         "green is better, red is worse, grey is no change"
     )
     return PageTable("trials", caption, columns, tuple(rows))
+
+
+def _share(outcome: Mapping[str, Any]) -> Cell:
+    """The share within the SLO, coloured by whether that meets it; uncoloured where it is too close
+    to call."""
+    cell = within(outcome["attainment"], outcome["slo_state"])
+    tone = {MET: "good", MISSED: "bad"}.get(outcome["slo_state"], "")
+    return cell if cell.value is None else cell._replace(tone=tone, strength=0.6)
 
 
 def _latency_table(document: Mapping[str, Any]) -> PageTable:

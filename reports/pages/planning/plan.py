@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from reports.figures import plan_pareto
+from reports.figures import plan_cost, plan_pareto
 from reports.frame.asked import provenance, question
 from reports.frame.content import Headline, Plot, to_json
 from reports.frame.formats import phrase, show
@@ -65,6 +65,7 @@ def render_plan(document: Mapping[str, Any]) -> str:
         bands=bands(document),
         prices=prices(document),
         plots=plots(document),
+        costs=costs(document),
         launches=fleets_found,
         file=shlex.quote(document.get("file", "scenario.yaml")),
         notes=_notes(document),
@@ -133,6 +134,19 @@ def plots(document: Mapping[str, Any]) -> list[Plot]:
         )
         for name in ("ttft", "tpot")
     ]
+
+
+def costs(document: Mapping[str, Any]) -> list[Plot]:
+    """What the cheapest fleets cost, with the error band; none without a fleet that holds."""
+    if not document["fleets"]:
+        return []
+    load = phrase(document["target"], "number", "requests/s")
+    note = (
+        f"Every fleet holds {load}. Whiskers: the cost if iterations are faster or slower than "
+        "predicted, which takes other numbers of replicas."
+    )
+    drawn = to_json(plan_cost.figure(document))
+    return [Plot("plan-cost", "Cost of the fleets", "plan_cost", note, drawn, kind="own")]
 
 
 def fleets(document: Mapping[str, Any]) -> PageTable:
