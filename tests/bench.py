@@ -5,6 +5,7 @@
 Replays a trace (the Azure conversation trace where it is at hand, otherwise the project's own) with
 llama-3.1-8b on one H100, all default metrics and the summary included, and beside each replay runs
 bare SimPy with as many events. CPU seconds; the best of several rounds, since noise only adds.
+Where the Mooncake conversation trace is at hand, it is replayed with a prefix cache, too.
 ``--million`` adds the peak memory of one million requests, which takes half a minute more.
 """
 
@@ -23,7 +24,9 @@ import simpy
 import sim
 from tests.places import ROOT
 
-AZURE = ROOT.parent / "shared" / "data" / "traces" / "azure_conv_2023.csv"
+TRACES = ROOT.parent / "shared" / "data" / "traces"
+AZURE = TRACES / "azure_conv_2023.csv"
+MOONCAKE = TRACES / "mooncake_conversation_trace.jsonl"
 OWN = ROOT / "scenarios" / "traces" / "chat-azure.csv"
 ROUNDS = 5
 
@@ -94,13 +97,17 @@ def bare_simpy(events: int) -> None:
     env.run()
 
 
-def measure(trace: Path, time_scale: float) -> dict[str, float]:
-    """Replay ``trace`` with its gaps multiplied by ``time_scale``."""
+def measure(
+    trace: Path, time_scale: float, *, longest: int = 16384, cached: bool = False
+) -> dict[str, float]:
+    """Replay ``trace`` with its gaps multiplied by ``time_scale``, for requests of up to
+    ``longest`` tokens; with a prefix cache if ``cached``."""
     scenario = sim.load_scenario(
         {
             "model": "llama-3.1-8b",
             "fleet": {"gpu": "h100-sxm"},
-            "max_model_len": 16384,
+            "max_model_len": longest,
+            "kv_cache": {"enable_prefix_caching": cached},
             "workload": {"trace": {"path": str(trace), "time_scale": time_scale}},
             "slo": {"ttft": "500ms", "tpot": "40ms"},
         }
@@ -128,6 +135,8 @@ def main() -> None:
     trace = Path(given[0]) if given else AZURE if AZURE.exists() else OWN
     figures: dict[str, object] = {"trace": trace.name, **measure(trace, 1.0)}
     figures["at_four_times_the_rate"] = measure(trace, 0.25)
+    if MOONCAKE.exists():
+        figures["with_a_prefix_cache"] = measure(MOONCAKE, 1.0, longest=131072, cached=True)
     figures["startup_cpu_s"] = round(min(startup_cpu_seconds() for _ in range(ROUNDS)), 3)
     figures["peak_memory_mib"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     if million:

@@ -107,6 +107,8 @@ def _numbered(ids: list[object], seen: dict[object, int]) -> tuple[int, list[int
     afterwards all are known."""
     try:
         known = sum(1 for _ in takewhile(seen.__contains__, ids))
-        return known, [seen.setdefault(name, len(seen)) for name in ids]
+        numbers = [seen[name] for name in ids[:known]]
+        numbers += [seen.setdefault(name, len(seen)) for name in ids[known:]]
+        return known, numbers
     except TypeError:  # a list or a mapping is no name
         return 0, []

@@ -154,7 +154,7 @@ def csv_header(path: Path, line: str) -> list[str]:
 def json_row(path: Path, number: int, line: str) -> dict[str, object]:
     """The JSON object in line ``number``; TraceError if it holds anything else."""
     try:
-        row = json.loads(line, object_pairs_hook=_unique)
+        row = _ROWS.decode(line)
     except (ValueError, RecursionError) as error:
         reason = json_reason(error)
         raise TraceError(f"{path}:{number}: not JSON: {shown(line.strip())} ({reason})") from None
@@ -180,6 +180,10 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         twice = next(name for name in found if names.count(name) > 1)
         raise ValueError(f"the key {shown(twice)} is given twice")
     return found
+
+
+_ROWS = json.JSONDecoder(object_pairs_hook=_unique)
+"""What reads the rows: made once, since making one takes a quarter of the time of a row."""
 
 
 def shown(value: object) -> str:
