@@ -44,11 +44,11 @@ def no_prefixes(setup: Setup) -> Refusal:
 
 
 def no_drafts(setup: Setup) -> Refusal:
-    """Refuses drafted tokens, which none of these engines has here."""
+    """Refuses drafted tokens, which only the reference engine has here."""
     return (
         any(pool.settings.speculative is not None for pool in setup.pools),
-        "speculative: what is accepted is drawn in a simulation, and no engine that is observed "
-        "drafts tokens yet; set it to null",
+        "speculative: of the engines that are observed only the reference engine drafts tokens; "
+        "set it to null, or give --engine reference",
     )
 
 

@@ -172,7 +172,7 @@ def test_real_engines_and_servers_refuse_drafts_that_are_drawn() -> None:
     setup = prepare(scenario(speculative=drafts))
     with pytest.raises(UsageError, match="not served live yet"):
         check(setup)
-    with pytest.raises(UsageError, match="no engine that is observed drafts tokens"):
+    with pytest.raises(UsageError, match="only the reference engine drafts tokens"):
         refuse([no_drafts(setup)])
     refuse([no_drafts(prepare(scenario()))])
 
