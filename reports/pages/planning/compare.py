@@ -158,7 +158,7 @@ def _plots(document: Mapping[str, Any], *, of_means: bool) -> list[Plot]:
             found.append(Plot(f"mean-{key}", title, DEFINED[key], note, to_json(spec), kind="own"))
         elif not of_means and any(d and d["relative"] is not None for d in entry["differences"]):
             spec = differences.figure(document, key)
-            note = "Green: better than the base; red: worse; grey: cannot be told from it."
+            note = "Green: better than the base; red: worse; grey: statistically tied with it."
             note = _cut(note, document)
             name = f"difference-{key}"
             found.append(Plot(name, title, "difference", note, to_json(spec), kind="own"))
