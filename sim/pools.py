@@ -24,6 +24,7 @@ from sim.memory import ALLOCATORS, Allocator
 from sim.memory.caching import CachingAllocator
 from sim.memory.capacity import Capacity, capacity
 from sim.memory.drafted import DraftedAllocator
+from sim.memory.hybrid import HybridCachingAllocator
 from sim.memory.radix import RadixAllocator
 from sim.memory.stateful import StatefulAllocator
 from sim.memory.tiered import TieredAllocator
@@ -42,7 +43,8 @@ from sim.schedulers import (
     SglangRule,
     make_scheduler,
 )
-from sim.schedulers.continuous import CADENCE
+from sim.schedulers.continuous import CADENCE, ChunkedPrefill
+from sim.schedulers.ranked import RankedPrefill
 from sim.specs.engine import EngineSpec
 from sim.specs.gpu import GpuSpec
 from sim.specs.links import limited
@@ -152,7 +154,7 @@ def prepare_pool(scenario: Scenario, pool: PoolSettings) -> PreparedPool:
     if memory.usable_blocks == 0:
         raise InfeasibleError(_does_not_fit(deployment, memory))
     if kv.enable_prefix_caching:
-        _check_caching(pool, deployment, memory)
+        _check_caching(pool, scenario.folders, deployment, memory)
     if pool.role in ROLES and (memory.windowed or memory.state_blocks):
         kind = "windows" if memory.windowed else "a state"
         raise UsageError(
@@ -287,7 +289,9 @@ def _check_cadence(scenario: Scenario, pool: PoolSettings) -> None:
         )
 
 
-def _check_caching(pool: PoolSettings, deployment: Deployment, memory: Capacity) -> None:
+def _check_caching(
+    pool: PoolSettings, folders: Sequence[Path], deployment: Deployment, memory: Capacity
+) -> None:
     """UsageError where no prefix cache is modelled: for a memory or a policy without blocks to
     find again, and for models of which blocks alone do not hold what a prompt left."""
     kv, batching = pool.kv_cache, pool.scheduler.batching
@@ -301,10 +305,28 @@ def _check_caching(pool: PoolSettings, deployment: Deployment, memory: Capacity)
             f"{where}vLLM's goes with `scheduler.policy: vllm` and SGLang's with sglang; none is "
             f"modelled for {pool.scheduler.rule}"
         )
-    if memory.windowed or memory.state_blocks:
-        kind = "windows" if memory.windowed else "a state"
+    if memory.state_blocks:
         raise UsageError(
-            f"{where}not modelled yet for models with {kind}, such as {deployment.model.name}"
+            f"{where}not modelled yet for models with a state, such as {deployment.model.name}; "
+            "vLLM has it off for them by default, too (mamba_cache_mode: none)"
+        )
+    if memory.windowed:
+        _check_windows(pool, folders, where)
+
+
+def _check_windows(pool: PoolSettings, folders: Sequence[Path], where: str) -> None:
+    """UsageError where no prefix cache behind windows is modelled."""
+    knobs, what = pool.scheduler, "for models with windows"
+    if knobs.rule == SglangRule.name:
+        raise UsageError(f"{where}SGLang's is not modelled {what} yet")
+    if pool.layout.pipeline > 1:
+        raise UsageError(f"{where}not modelled {what} over the stages of a pipeline yet")
+    policy = knobs.policy_class(folders)
+    if not issubclass(policy, ChunkedPrefill) or issubclass(policy, RankedPrefill):
+        raise UsageError(
+            f"{where}{what} it goes with continuous batching, chunked_prefill and an order that "
+            f"does not preempt by rank, not with order {knobs.order} and chunked_prefill "
+            f"{str(knobs.chunked_prefill).lower()}"
         )
 
 
@@ -334,7 +356,9 @@ def make_allocator(
         return DraftedAllocator(memory.usable_blocks, memory.block_size, longest, courses)
     if memory.windowed:
         most = memory.most_at_once(longest)
-        return WindowedAllocator(memory.usable_blocks, memory.block_size, memory.groups, most)
+        caches = pool.settings.kv_cache.enable_prefix_caching
+        blocks = HybridCachingAllocator if caches else WindowedAllocator
+        return blocks(memory.usable_blocks, memory.block_size, memory.groups, most)
     if memory.state_blocks:
         return StatefulAllocator(memory.usable_blocks, memory.block_size, memory.state_blocks)
     knobs = pool.settings.kv_cache

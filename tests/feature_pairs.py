@@ -280,8 +280,6 @@ UNCACHED = {
     "static": "starts every prompt at its beginning",
     "request": "starts every prompt at its beginning",
     "contiguous": "needs blocks",
-    "windows": "not modelled yet for models with windows",
-    "chunks": "not modelled yet for models with windows",
     "no-evict": "none is modelled for guaranteed-no-evict",
     "linear": "not modelled yet for models with a state",
     "mamba": "not modelled yet for models with a state",
@@ -318,6 +316,7 @@ UNTIERED = {
     "edf": "modelled for `policy: vllm` with chunked_prefill",
     "pipeline": "not modelled for a pipeline",
     **dict.fromkeys(("data-parallel", "deepep", "cadence"), "not modelled for data ranks"),
+    **dict.fromkeys(("windows", "chunks"), "not modelled yet for models with windows"),
 }
 """What has no memory in the host, and why; besides what has no prefix cache."""
 
@@ -328,7 +327,7 @@ UNSWAPPED = {
         "modelled for `policy: vllm` with chunked_prefill",
     ),
     "contiguous": "has no blocks to move",
-    **{name: UNCACHED[name] for name in ("windows", "chunks", "linear", "mamba")},
+    **{name: UNCACHED[name] for name in ("linear", "mamba")},
 }
 """What cannot swap, and why."""
 

@@ -96,18 +96,27 @@ class VllmRecording(BatchRecording):
         return cls(
             vllm=document["vllm"],
             executed=document["executed"],
-            settings=VllmSettings(**document["settings"]),
+            settings=_settings(document["settings"]),
             requests=[Asked.of(row) for row in document["requests"]],
             steps=steps_of(document),
         )
 
 
 def _stated(settings: VllmSettings) -> dict[str, Any]:
-    """The settings as a recording has them: a prefix cache only where it is on."""
+    """The settings as a recording has them: a prefix cache only where it is on, groups of layers
+    only where there are several."""
     named = asdict(settings)
+    if len(settings.kv_groups) == 1:
+        del named["kv_groups"]
     if not settings.enable_prefix_caching:
         del named["enable_prefix_caching"]
     return named
+
+
+def _settings(named: dict[str, Any]) -> VllmSettings:
+    """What ``_stated`` stated."""
+    groups = named.get("kv_groups", [[None, False]])
+    return VllmSettings(**named | {"kv_groups": tuple((size, cut) for size, cut in groups)})
 
 
 def record(

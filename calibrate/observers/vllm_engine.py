@@ -34,11 +34,14 @@ class VllmSettings:
     scheduler_reserve_full_isl: bool = True
     scheduling_policy: str = "fcfs"
     enable_prefix_caching: bool = False
+    kv_groups: tuple[tuple[int | None, bool], ...] = ((None, False),)
+    """(window, whether it is chunked) of each group of layers; only for a scheduler alone."""
 
     def engine_arguments(self) -> dict[str, Any]:
         """As keywords of vLLM's ``EngineArgs``."""
         named = asdict(self)
         named["num_gpu_blocks_override"] = named.pop("num_gpu_blocks")
+        del named["kv_groups"]
         return named
 
 
@@ -154,6 +157,23 @@ class WholeEngine(Driver):
         self._engine.engine_core.shutdown()
 
 
+def _layer(spec: ModelSpec, settings: VllmSettings, window: int | None, chunked: bool) -> Any:
+    """What vLLM knows of a layer that sees everything, or through a window."""
+    kinds = lazy_vllm.module("vllm.v1.kv_cache_interface")
+    heads = dense_layer(spec).attention
+    named: dict[str, Any] = {
+        "block_size": settings.block_size,
+        "num_kv_heads": heads.num_kv_heads,
+        "head_size": heads.head_dim,
+        "dtype": torch.float32,
+    }
+    if window is None:
+        return kinds.FullAttentionSpec(**named)
+    if chunked:
+        return kinds.ChunkedLocalAttentionSpec(**named, attention_chunk_size=window)
+    return kinds.SlidingWindowSpec(**named, sliding_window=window)
+
+
 class SchedulerAlone(Driver):
     """vLLM's scheduler without a model: it generates what it is told, or else one token always."""
 
@@ -168,17 +188,13 @@ class SchedulerAlone(Driver):
             config = args.create_engine_config()
         config.cache_config.num_gpu_blocks = settings.num_gpu_blocks
         kinds = lazy_vllm.module("vllm.v1.kv_cache_interface")
-        heads = dense_layer(spec).attention
-        layer = kinds.FullAttentionSpec(
-            block_size=settings.block_size,
-            num_kv_heads=heads.num_kv_heads,
-            head_size=heads.head_dim,
-            dtype=torch.float32,
-        )
         cache = kinds.KVCacheConfig(
             num_blocks=settings.num_gpu_blocks,
             kv_cache_tensors=[],
-            kv_cache_groups=[kinds.KVCacheGroupSpec(["layer"], layer)],
+            kv_cache_groups=[
+                kinds.KVCacheGroupSpec([f"layer {number}"], _layer(spec, settings, *windowed))
+                for number, windowed in enumerate(settings.kv_groups)
+            ],
         )
         hashing = lazy_vllm.module("vllm.utils.hashing")
         utils = lazy_vllm.module("vllm.v1.core.kv_cache_utils")

@@ -29,9 +29,13 @@ from sim.loop.recorder import (
 )
 from sim.loop.windowed import WindowedTimer, behind_windows
 from sim.memory.caching import CachingAllocator
+from sim.memory.hybrid import HybridCachingAllocator
 from sim.memory.radix import RadixAllocator
 from sim.request import Request
 from sim.schedulers import Chunk, OffloadedPrefill, Plan, Scheduler
+
+CACHES = CachingAllocator, HybridCachingAllocator, RadixAllocator
+"""The memories that say what was looked up in vain."""
 
 
 class Replica:
@@ -73,7 +77,7 @@ class Replica:
         if isinstance(scheduler, OffloadedPrefill):
             self._repeats = self._repeats_until_due
             scheduler.host.link.note = partial(recorder.moved, index)
-        if isinstance(scheduler.kv, (CachingAllocator, RadixAllocator)):
+        if isinstance(scheduler.kv, CACHES):
             scheduler.kv.note = recorder.looked_up
         self._alarm = Alarm(env)
         self._start()

@@ -67,7 +67,7 @@ def filled(kv: WindowedAllocator, plan: Plan, batch: Steady, seen: Seen) -> tupl
     rest = plan.held - whole  # of requests that hold memory and are not computed
     if rest > 0:
         tokens += rest * groups
-    return min(tokens, kv.reserved), filling
+    return min(tokens - kv.shared_tokens, kv.reserved), filling
 
 
 def behind_windows(kv: Allocator, plan: Plan, batch: Steady) -> tuple[int, tuple[int, ...]]:

@@ -1,8 +1,9 @@
 """Random settings and requests: does vLLM, asked now, run what this project's scheduler runs?
 
-python -m tests.conformance.chance [CASES] [FIRST SEED] [--cached]
+python -m tests.conformance.chance [CASES] [FIRST SEED] [--cached | --windowed]
 
-With ``--cached`` the prefix cache is on, and prompts begin alike or go on from earlier requests.
+With ``--cached`` the prefix cache is on, and prompts begin alike or go on from earlier requests;
+with ``--windowed`` also, and groups of layers look through windows.
 """
 
 from __future__ import annotations
@@ -71,11 +72,46 @@ def draw_cached(seed: int) -> tuple[VllmSettings, list[Asked]]:
     return replace(settings, enable_prefix_caching=True), found
 
 
-def main(cases: int, first: int, *, cached: bool = False) -> int:
+def draw_windowed(seed: int) -> tuple[VllmSettings, list[Asked]]:
+    """As ``draw_cached``, for groups of layers of which some look through a window."""
+    settings, found = draw_cached(seed)
+    chance = random.Random(f"windowed {seed}")
+    size, blocks = settings.block_size, settings.num_gpu_blocks
+    assert blocks is not None
+    window = chance.choice([2, size // 2 + 1, size, size + 1, 3 * size, 100])
+    chunked = chance.random() < 0.3
+    groups: list[tuple[int | None, bool]] = [(None, False)] * chance.randint(1, 2)
+    groups += [(window, chunked)] * chance.randint(1, 3)
+    if chance.random() < 0.3:
+        groups.append((2 * window + 5, False))
+    if chance.random() < 0.5:
+        groups.reverse()
+    blocks = 1 + (blocks - 1) * chance.randint(2, len(groups))
+    longest = min(settings.max_model_len, (blocks - 1) // len(groups) * size)
+    kept = [
+        asked if asked.prompt + asked.output <= longest else Asked(1, 1, asked.before)
+        for asked in found
+    ]
+    settings = replace(
+        settings,
+        num_gpu_blocks=blocks,
+        max_model_len=longest,
+        long_prefill_token_threshold=min(longest, settings.long_prefill_token_threshold),
+        scheduling_policy="fcfs",
+        kv_groups=tuple(groups),
+    )
+    return settings, kept
+
+
+DRAWS = {"": draw, "--cached": draw_cached, "--windowed": draw_windowed}
+"""How cases are drawn, by the option that asks for it."""
+
+
+def main(cases: int, first: int, option: str = "") -> int:
     """How many of the cases differ; says which, and where."""
     differing = steps = preempted = 0
     for seed in range(first, first + cases):
-        settings, requests = draw_cached(seed) if cached else draw(seed)
+        settings, requests = DRAWS[option](seed)
         theirs = [sorted_step(step) for step in record(settings, requests).steps]
         ours = [sorted_step(step) for step in replay(settings, requests)]
         steps += len(theirs)
@@ -90,6 +126,7 @@ def main(cases: int, first: int, *, cached: bool = False) -> int:
 
 
 if __name__ == "__main__":
-    numbers = [int(argument) for argument in sys.argv[1:] if argument != "--cached"]
+    numbers = [int(argument) for argument in sys.argv[1:] if argument not in DRAWS]
     cases, first = numbers + [200, 0][len(numbers) :]
-    sys.exit(main(cases, first, cached="--cached" in sys.argv) > 0)
+    options = [argument for argument in sys.argv[1:] if argument in DRAWS]
+    sys.exit(main(cases, first, *options) > 0)

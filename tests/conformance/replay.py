@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import groupby
 
 from calibrate.observers.batches import Asked, BatchRecording, BatchStep
 from calibrate.observers.vllm_engine import VllmSettings
+from sim.memory.groups import KvGroup
+from sim.memory.hybrid import HybridCachingAllocator
+from sim.memory.windowed import WindowedAllocator
 from sim.pools import make_replica_scheduler
 from sim.request import Request, TrafficClass
 from sim.scenario import load_scenario
 from sim.schedulers import Plan, Scheduler
+from sim.schedulers.continuous import ChunkedPrefill
 from sim.simulation import prepare
+from sim.specs.window import Window
 
 
 def make_scheduler(settings: VllmSettings) -> Scheduler:
@@ -42,7 +48,17 @@ def make_scheduler(settings: VllmSettings) -> Scheduler:
             },
         }
     )
-    return make_replica_scheduler(prepare(scenario).only)
+    pool = prepare(scenario).only
+    if len(settings.kv_groups) == 1:
+        return make_replica_scheduler(pool)
+    groups = [
+        KvGroup(len(list(alike)), None if size is None else Window(size, cut), settings.block_size)
+        for (size, cut), alike in groupby(settings.kv_groups)
+    ]
+    memory = pool.capacity
+    most = [group.most(settings.max_model_len, memory.in_flight) for group in groups]
+    kind = HybridCachingAllocator if settings.enable_prefix_caching else WindowedAllocator
+    return ChunkedPrefill(pool.limits, kind(memory.usable_blocks, memory.block_size, groups, most))
 
 
 def tokens_of(plan: Plan, scheduler: Scheduler) -> dict[int, int]:

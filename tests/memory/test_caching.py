@@ -179,7 +179,6 @@ def test_capacity_counts_what_is_computed() -> None:
     [
         ({"scheduler.batching": "static"}, "starts every prompt at its beginning"),
         ({"kv_cache.allocator": "contiguous"}, "a prefix cache needs blocks"),
-        ({"model": str(MODELS / "tiny-windows")}, "models with windows"),
         ({"model": str(MODELS / "tiny-mamba")}, "models with a state"),
     ],
 )
