@@ -46,6 +46,8 @@ def preset(known: Conditions) -> str:
 
 def _tensorrt(known: Conditions, name: str) -> str:
     version = release(known.version)
+    if known.apart is not None:  # the version is that of Dynamo, which joins the workers
+        return "tensorrt-llm"
     if version and version < (0, 10):
         return "tensorrt-llm-0.7" if version < (0, 8) else "tensorrt-llm-0.9"
     if "triton" in name:

@@ -6,7 +6,7 @@ import pytest
 
 from calibrate.scoring.clients import KEPT, plausible
 from calibrate.scoring.conditions import Conditions, conditions
-from calibrate.scoring.drivers import document
+from calibrate.scoring.drivers import document, preset
 from calibrate.scoring.predict import Predicted, case, run
 from tests.calibrate.scoring.test_scoring import row
 
@@ -49,6 +49,13 @@ def test_numbers_that_the_concurrency_fits() -> None:
     assert "drafts are not simulated" in drafted.reason
     assert "1P11D" in drafted.reason
     assert splits(**UNSTATED | {"engine": "vllm"})[0] == "1P1D"  # nothing is published of it
+
+
+def test_the_version_is_that_of_the_framework_around_the_workers() -> None:
+    """TensorRT-LLM 0.8 is older than the model and than workers of two roles."""
+    apart = known(**UNSTATED, batch_or_concurrency="36", engine_version="0.8.1.post1")
+    assert preset(apart) == "tensorrt-llm"
+    assert preset(known(engine="trtllm", engine_version="0.8.1")) == "tensorrt-llm-0.9"
 
 
 def test_one_pool_for_each_phase() -> None:
