@@ -1,4 +1,4 @@
-"""How fast is the simulator? One JSON line; everything is measured in one process, in turns.
+"""Measures how fast the simulator is: one JSON line, everything in one process, in turns.
 
     python -m tests.bench [--million] [TRACE.csv]
 

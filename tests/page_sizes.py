@@ -1,4 +1,4 @@
-"""How big is a page of each kind, and how long does it take to make?
+"""Measures how big a page of each kind is, and how long it takes to make.
 
     python -m tests.page_sizes
 

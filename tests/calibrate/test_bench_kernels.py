@@ -1,4 +1,4 @@
-"""Do the timed calls compute what they claim? Tiny shapes, against plain arithmetic in 32 bits."""
+"""The timed calls compute what they claim: tiny shapes, against plain arithmetic in 32 bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the timed calls of experts, latent attention and windows compute what they claim?"""
+"""The timed calls of experts, latent attention and windows compute what they claim."""
 
 from __future__ import annotations
 

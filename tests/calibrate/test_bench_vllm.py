@@ -1,4 +1,4 @@
-"""vLLM's own CPU operators as benchmarks: which points there are, and do they compute right?"""
+"""vLLM's own CPU operators as benchmarks: which points there are, and that they compute right."""
 
 from __future__ import annotations
 

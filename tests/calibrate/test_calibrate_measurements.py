@@ -1,4 +1,4 @@
-"""Is anything measured ever lost? Appending, torn files, resuming."""
+"""Nothing that was measured is lost: appending, torn files, resuming."""
 
 from __future__ import annotations
 

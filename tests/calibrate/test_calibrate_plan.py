@@ -1,4 +1,4 @@
-"""Which points are measured first, and does any prefix cover everything?"""
+"""The order in which points are measured: any prefix covers everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a suite keep its budget and its measurements, whatever happens on the way?
+"""A suite keeps its budget and its measurements, whatever happens on the way.
 
 Device, timer and clock are made up: a point takes what the fake says and time passes only there.
 """

@@ -1,4 +1,4 @@
-"""What does ``infersim calibrate`` print, write and exit with?"""
+"""What ``infersim calibrate`` prints, writes and exits with."""
 
 from __future__ import annotations
 

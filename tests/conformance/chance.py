@@ -1,4 +1,4 @@
-"""Random settings and requests: does vLLM, asked now, run what this project's scheduler runs?
+"""Compares vLLM, asked now, with this project's scheduler on random settings and requests.
 
 python -m tests.conformance.chance [CASES] [FIRST SEED] [--cached | --windowed]
 

@@ -1,4 +1,4 @@
-"""Is a run long enough for its p99? The interval covers, and the note speaks when it must."""
+"""A run is long enough for its p99 or says so: intervals cover, notes speak when they must."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Does the verdict know a queue that grows from one that fluctuates, and a start from the rest?
+"""The verdict knows a queue that grows from one that fluctuates, and a start from the rest.
 
 Queues whose utilisation is known exactly are in ``test_verdict_known``.
 """

@@ -1,4 +1,4 @@
-"""Is the verdict right about systems whose utilisation is known?
+"""The verdict is right about systems whose utilisation is known.
 
 Every state is asserted exactly, at fixed seeds that stand for many: over 20 seeds of 1,000 and
 5,000 requests of each of these systems, and of more, 95 % and more of the verdicts are these.

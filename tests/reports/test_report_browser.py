@@ -1,4 +1,4 @@
-"""The report in a real browser: does every figure draw, offline, without an error?
+"""The report in a real browser: every figure draws, offline, without an error.
 
 One browser shows all pages. Needs a Chromium or Chrome; skipped where there is none.
 """
