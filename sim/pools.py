@@ -357,8 +357,8 @@ def make_allocator(
     if memory.windowed:
         most = memory.most_at_once(longest)
         caches = pool.settings.kv_cache.enable_prefix_caching
-        blocks = HybridCachingAllocator if caches else WindowedAllocator
-        return blocks(memory.usable_blocks, memory.block_size, memory.groups, most)
+        grouped = HybridCachingAllocator if caches else WindowedAllocator
+        return grouped(memory.usable_blocks, memory.block_size, memory.groups, most)
     if memory.state_blocks:
         return StatefulAllocator(memory.usable_blocks, memory.block_size, memory.state_blocks)
     knobs = pool.settings.kv_cache
