@@ -23,7 +23,7 @@ from sim.growth.windowed import Windowed
 from sim.memory import ALLOCATORS, Allocator
 from sim.memory.caching import CachingAllocator
 from sim.memory.capacity import Capacity, capacity
-from sim.memory.drafted import DraftedAllocator
+from sim.memory.drafted import DraftedAllocator, DraftedCachingAllocator
 from sim.memory.hybrid import HybridCachingAllocator
 from sim.memory.radix import RadixAllocator
 from sim.memory.stateful import StatefulAllocator
@@ -353,7 +353,9 @@ def make_allocator(
     where tokens are drafted."""
     memory, longest = pool.capacity, pool.limits.max_model_len
     if courses is not None:
-        return DraftedAllocator(memory.usable_blocks, memory.block_size, longest, courses)
+        caches = pool.settings.kv_cache.enable_prefix_caching
+        drafted = DraftedCachingAllocator if caches else DraftedAllocator
+        return drafted(memory.usable_blocks, memory.block_size, longest, courses)
     if memory.windowed:
         most = memory.most_at_once(longest)
         caches = pool.settings.kv_cache.enable_prefix_caching

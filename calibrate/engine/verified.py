@@ -83,8 +83,6 @@ class VerifiedBatch(Steady):
 class VerifiedAllocator(DraftedAllocator):
     """The blocks of ``DraftedAllocator`` for sequences whose courses show only as they run."""
 
-    __slots__ = ("_members",)
-
     def __init__(
         self, num_blocks: int, block_size: int, longest: int, speculation: Speculation
     ) -> None:
@@ -93,12 +91,18 @@ class VerifiedAllocator(DraftedAllocator):
 
     def blocks_of(self, request: Request) -> int:
         """Blocks that ``request`` has."""
-        return self._blocks[request]
+        return -(-self._held[request] // self.block_size) + self._beyond[request]
 
     def told(self, gains: Mapping[int, int]) -> None:
         """A pass brought each decoding sequence, by the number of its request, so many tokens."""
         for request in self._members:
+            blocks = self.blocks_of(request)
             self._held[request] += gains[request.id]
+            self._set(request, blocks)
+
+    def _set(self, request: Request, blocks: int) -> None:
+        """``request`` has so many blocks."""
+        self._beyond[request] = blocks - -(-self._held[request] // self.block_size)
 
     def join(self, request: Request) -> None:
         """``request`` starts to decode."""
@@ -113,19 +117,20 @@ class VerifiedAllocator(DraftedAllocator):
     def grow(self, iterations: int) -> bool:
         """Open the blocks that the next iteration needs, if all are free."""
         assert iterations == 1, iterations
-        needed = {r: max(self._blocks[r], self._to_decode(r)) for r in self._members}
-        more = sum(blocks - self._blocks[r] for r, blocks in needed.items()) * self.block_size
+        needed = {r: max(self.blocks_of(r), self._to_decode(r)) for r in self._members}
+        more = sum(blocks - self.blocks_of(r) for r, blocks in needed.items()) * self.block_size
         if self.reserved + more > self.capacity:
             return False
         self.reserved += more
-        self._blocks.update(needed)
+        for request, blocks in needed.items():
+            self._set(request, blocks)
         return True
 
     def growth(self, iterations: int) -> int:
         """The blocks that the next iteration opens, in tokens; later ones are not known."""
         if not iterations:
             return 0
-        lacking = (max(0, self._to_decode(r) - self._blocks[r]) for r in self._members)
+        lacking = (max(0, self._to_decode(r) - self.blocks_of(r)) for r in self._members)
         return sum(lacking) * self.block_size
 
     def horizon(self, iterations: int) -> int:
@@ -136,7 +141,7 @@ class VerifiedAllocator(DraftedAllocator):
         """Every block is free or belongs to one of ``owners``, who hold what they should."""
         assert self._held == {r: tokens for r, (tokens, _) in owners.items()}
         assert self._members.keys() == {r for r, (_, decoding) in owners.items() if decoding}
-        assert self.reserved == sum(self._blocks.values()) * self.block_size
+        assert self.reserved == sum(map(self.blocks_of, self._held)) * self.block_size
         assert 0 <= self.reserved <= self.capacity
 
     def _to_decode(self, request: Request) -> int:

@@ -9,10 +9,11 @@ the same with leaps and without.
 
 from __future__ import annotations
 
+from heapq import heapify
 from math import ceil, inf
 
 from sim.growth.courses import DraftCourses, Upcoming
-from sim.growth.steady import Line, Steady, SteadyRun
+from sim.growth.steady import NEVER, Line, Steady, SteadyRun
 from sim.request import Request
 
 
@@ -25,7 +26,7 @@ class SampledRun(SteadyRun):
         self, start: float, sequences: int, context: int, line: Line, batch: Sampled
     ) -> None:
         super().__init__(start, sequences, context, line)
-        self.growth = sequences * batch.courses.speculation.length
+        self.growth = sequences * batch.courses.length
         self.step = line[2] * self.growth
         self._batch, self._changes = batch, batch.changes
 
@@ -49,16 +50,38 @@ class Sampled(Steady):
     ``accepted``   drafts that it accepted; some of them go beyond the end of an answer
     """
 
-    __slots__ = ("_ahead", "accepted", "asks", "changes", "courses", "delivered")
+    __slots__ = ("_ahead", "accepted", "changes", "courses", "delivered")
 
     def __init__(self, courses: DraftCourses) -> None:
         super().__init__()
         self.courses = courses
-        self.asks = courses.speculation.slots
         self.changes = 0
         self.delivered = 0
         self.accepted = 0
         self._ahead = Upcoming()
+
+    @property
+    def asks(self) -> int:  # type: ignore[override]
+        """Tokens of an iteration's budget that each member takes."""
+        return self.courses.speculation.slots_of(self.courses.drafts)
+
+    def redraft(self, drafts: int) -> None:
+        """So many drafts of each member are checked in an iteration from now on."""
+        self.courses.drafts = drafts
+        self._ahead.clear()
+        finishes: list[tuple[int, int, int, Request]] = []
+        for _, number, joins, request in self._finishes:
+            if request.joined < 0 or request.joins != joins:
+                continue
+            done = self.iteration - request.joined
+            course = self.courses.turn(request, done)
+            gained = course.gained
+            self._ahead.add(self.iteration, gained[done + 1 :] - gained[done:-1])
+            finishes.append((request.joined + course.last, number, joins, request))
+        heapify(finishes)
+        self._finishes = finishes
+        self.next_finish = finishes[0][0] if finishes else NEVER
+        self.changes += 1
 
     def run(self, start: float, sequences: int, context: int, line: Line) -> SampledRun:
         """The iterations from a start on, until a member comes or goes or ``line`` ends."""

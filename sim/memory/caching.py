@@ -64,14 +64,24 @@ class Run:
 
 class Found:
     """What a request finds: for each of ``runs``, blocks from ``low`` up to ``high``; ``blocks`` in
-    all, of which nobody holds ``idle``."""
+    all, of which nobody holds ``idle``, and ``left`` more that it found and does not use."""
 
-    __slots__ = ("blocks", "idle", "runs")
+    __slots__ = ("blocks", "idle", "left", "runs")
 
     def __init__(self) -> None:
         self.runs: list[tuple[Run, int, int]] = []
         self.blocks = 0
         self.idle = 0
+        self.left = 0
+
+    def leave_last(self) -> None:
+        """Do not use the last block."""
+        run, low, high = self.runs.pop()
+        if low < high - 1:
+            self.runs.append((run, low, high - 1))
+        self.idle -= not run.holders
+        self.blocks -= 1
+        self.left += 1
 
 
 class CachingAllocator(PagedAllocator):
@@ -119,6 +129,9 @@ class CachingAllocator(PagedAllocator):
         self.several_tokens = 0
         self.gives_back = False  # whether the latest answer may change as its owners grow
 
+    computes_last_found: bool = False
+    """Whether a request computes the last block that it finds anew."""
+
     @classmethod
     def of(cls, blocks: int, block_size: int, longest: int) -> Self:
         """The blocks, for sequences of any length."""
@@ -146,7 +159,7 @@ class CachingAllocator(PagedAllocator):
             if (found.idle + blocks) * size > self.capacity - self.reserved:
                 return False
             if self.note is not None and not request.preemptions:
-                self.note(request, *self._missed(request, found.blocks))
+                self.note(request, *self._missed(request, found.blocks + found.left))
             held = self._take(request, found)
             self.reserved += blocks * size
             self._held[request] = held + tokens
@@ -178,7 +191,7 @@ class CachingAllocator(PagedAllocator):
         if self.reserved + self._idle * size > self.capacity:
             self._settle()
         held = self._held[request]
-        full = held // size
+        full = self._known(request, held) // size
         self._register(request, full, own=True)
         del self._held[request], self._registered[request], self._holders[~request.id]
         self.reserved -= (-(-held // size) - full) * size
@@ -200,6 +213,10 @@ class CachingAllocator(PagedAllocator):
                 run = above
         self._idle += idle
         self.reserved -= idle * size
+
+    def _known(self, request: Request, held: int) -> int:
+        """Of the tokens that ``request`` holds, which gives them back, those that may be cached."""
+        return held
 
     def _lack(self) -> None:
         """The sequences that come first have used up what was free."""
@@ -244,6 +261,8 @@ class CachingAllocator(PagedAllocator):
             if at < stop:
                 break
         found.blocks = at
+        if at and self.computes_last_found:
+            found.leave_last()
         self._found = None if self.gives_back else (request, found)
         return found
 

@@ -210,11 +210,6 @@ def unspeculated(pool: PoolSettings) -> tuple[str, str, str] | None:
             *("kv_cache", "allocator"),
         ),
         (
-            kv.enable_prefix_caching,
-            f"a prefix cache {undrafted} yet",
-            *("kv_cache", "enable_prefix_caching"),
-        ),
-        (
             kv.host_memory is not None,
             f"memory in the host {undrafted}",
             *("kv_cache", "host_memory"),

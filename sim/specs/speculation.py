@@ -90,16 +90,26 @@ class Speculation:
 
     @property
     def slots(self) -> int:
+        """``slots_of`` the most drafts."""
+        return self.slots_of(self.num_tokens)
+
+    def slots_of(self, drafts: int) -> int:
         """Tokens of ``max_num_batched_tokens`` that a decoding sequence takes: a draft model's
         first pass is one token longer than the target's (vLLM 0.32,
         ``max_num_new_slots_for_drafting``)."""
-        return self.width + (self.method == "draft_model")
+        return 1 + drafts + (self.method == "draft_model")
 
     @property
     def lookahead(self) -> int:
         """KV slots kept for drafts beyond the tokens of the pass (vLLM 0.32,
         ``num_lookahead_tokens``)."""
         return 0 if self.drafter is None else self.num_tokens
+
+    @property
+    def reads_target(self) -> bool:
+        """Whether hidden states of the target are what the drafter reads (vLLM 0.32,
+        ``use_eagle``)."""
+        return self.method in ("eagle", "mtp")
 
     @property
     def length(self) -> float:
@@ -109,6 +119,10 @@ class Speculation:
         2.533
         """
         return 1.0 + sum(self.rates)
+
+    def length_of(self, drafts: int) -> float:
+        """The acceptance length with so many drafts, of those that ``rates`` are about."""
+        return 1.0 + sum(self.rates[:drafts])
 
     @property
     def random(self) -> bool:

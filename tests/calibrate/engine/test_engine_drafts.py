@@ -126,12 +126,8 @@ class Witnessed(DraftCourses):
         taken = self.taken[request.id][
             past:
         ]  # shorter where the prompt's pass brings a token again
-        reached = np.cumsum([*(1 + right for right in taken), *[1] * lacks])
-        last = int(reached.searchsorted(lacks))
-        gained = np.array([0, *reached[: last + 1].tolist()])
-        cut = int(gained[-1]) - lacks
-        gained[-1] = lacks
-        self._now[request] = DraftCourse(gained, cut)
+        right = np.array([*taken, *[0] * lacks])
+        self._now[request] = DraftCourse(right, lacks, self.drafts, self._most)
         return self._now[request]
 
 
