@@ -21,11 +21,11 @@ from sim.serve.protocol import (
     DetokenizeRequest,
     TokenizeRequest,
     Writer,
-    failed,
     parsed,
     usage,
 )
 from sim.serve.service import AnswerTerms, Service
+from sim.serve.stream import Stream
 from sim.serve.tokens import LONGEST, Tokenizer, decode, encode
 
 MOST_BYTES = 8 * 2**20
@@ -99,6 +99,8 @@ class Server:
             return await handler(request)
         except ApiError as error:
             return _refused(error)
+        except ConnectionError:  # the client has gone
+            raise
         except web.HTTPRequestEntityTooLarge:
             return _refused(ApiError(413, f"the body is larger than {MOST_BYTES:,} bytes"))
         except web.HTTPException as error:
@@ -259,63 +261,10 @@ class Server:
                 await exchange.finish()
                 return web.json_response(_document(writer, exchange))
             counted = asked.stream_options is not None and asked.stream_options.include_usage
-            return await self._streamed(http, service, writer, exchange, counted=counted)
+            stream = Stream(http, exchange, writer, service.pace, service.lateness, counted=counted)
+            return await stream.send()
         finally:
             service.leave(exchange)
-
-    async def _streamed(
-        self,
-        http: web.Request,
-        service: Service,
-        writer: Writer,
-        exchange: Call,
-        *,
-        counted: bool,
-    ) -> web.StreamResponse:
-        """The answers as events, one for each token, as they come."""
-        response = web.StreamResponse(
-            headers={
-                "Content-Type": "text/event-stream; charset=utf-8",
-                "Cache-Control": "no-cache",
-            }
-        )
-        await response.prepare(http)
-        if counted:
-            writer.with_usage()
-        opening = b"".join(writer.first(index) for index in range(len(exchange.answers)))
-        while not exchange.done or any(answer.sent < answer.told for answer in exchange.answers):
-            await exchange.news.wait()
-            exchange.news.clear()
-            events, due = _events(writer, exchange)
-            if opening:
-                events, opening = opening + events, b""
-            if events:
-                await response.write(events)
-            now = service.pace.time()
-            for moment in due:
-                service.lateness.add(now - moment)
-            if exchange.failure is not None:
-                await response.write(failed(exchange.failure))
-                break
-        else:
-            tokens = usage(exchange.prompt_tokens, exchange.answer_tokens) if counted else None
-            await response.write(writer.last(tokens))
-        await response.write_eof()
-        return response
-
-
-def _events(writer: Writer, exchange: Call) -> tuple[bytes, list[float]]:
-    """The events of all tokens that were not sent, and when each was due."""
-    events, due = [], []
-    for index, answer in enumerate(exchange.answers):
-        last = answer.filler.tokens - 1
-        while answer.sent < answer.told:
-            at = answer.sent
-            reason = answer.reason if at == last else None
-            events.append(writer.token(index, answer.filler.piece(at), reason))
-            due.append(answer.due.popleft())
-            answer.sent += 1
-    return b"".join(events), due
 
 
 def _document(writer: Writer, exchange: Call) -> dict[str, Any]:

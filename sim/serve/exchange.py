@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 from sim.serve.protocol import ApiError
 from sim.serve.tokens import Filler
@@ -12,12 +13,13 @@ from sim.serve.tokens import Filler
 class Reply:
     """One answer on its way, which is request ``number`` of the simulation. ``told`` of its tokens
     have come, from ``engine``, the ``last`` of them at that simulated time; ``sent`` were sent on;
-    ``due`` has the moment of each of those between."""
+    ``due`` has the moment of each of those between. ``index`` is its place in the call."""
 
-    __slots__ = ("due", "engine", "exchange", "filler", "last", "number", "sent", "told")
+    __slots__ = ("due", "engine", "exchange", "filler", "index", "last", "number", "sent", "told")
 
     def __init__(self, number: int, filler: Filler, exchange: Call) -> None:
         self.number = number
+        self.index = len(exchange.answers)
         self.filler = filler
         self.exchange = exchange
         self.engine = -1
@@ -42,7 +44,8 @@ class Reply:
 
 class Call:
     """A request of a client and its answers, each up to ``most`` tokens long. ``news`` is set when
-    a token has come, or ``failure``: what the client is told instead of the rest."""
+    a token has come, or ``failure``: what the client is told instead of the rest. Where there is an
+    ``outlet``, tokens go there instead."""
 
     def __init__(self, prompt_tokens: int, most: int) -> None:
         self.prompt_tokens = prompt_tokens
@@ -50,6 +53,12 @@ class Call:
         self.answers: list[Reply] = []
         self.news = asyncio.Event()
         self.failure: ApiError | None = None
+        self.outlet: Callable[[Reply], None] | None = None
+
+    @property
+    def sent(self) -> bool:
+        """Whether every answer was sent on, to its last token."""
+        return all(answer.sent >= answer.filler.tokens for answer in self.answers)
 
     @property
     def done(self) -> bool:

@@ -80,15 +80,21 @@ class RealTime:
 
 
 class Lateness:
-    """How long after they were due tokens left the server: real seconds, in steps of 0.1 ms."""
+    """How long after they were due tokens left the server: real seconds, in steps of 0.1 ms.
+
+    ``held`` tokens waited for clients to read those before, and are not among ``tokens``.
+    """
 
     def __init__(self) -> None:
         self._counts = [0] * (CLASSES + 1)
-        self.tokens = 0
+        self.tokens = self.held = 0
         self.worst = 0.0
 
-    def add(self, seconds: float) -> None:
-        """A token was that late."""
+    def add(self, seconds: float, *, held: bool = False) -> None:
+        """A token was that late, unless it was ``held``."""
+        if held:
+            self.held += 1
+            return
         self.tokens += 1
         if seconds > self.worst:
             self.worst = seconds
@@ -107,9 +113,10 @@ class Lateness:
     def document(self) -> dict[str, Any]:
         """The figures, in milliseconds."""
         if not self.tokens:
-            return {"tokens": 0, "p50_ms": None, "p99_ms": None, "max_ms": None}
+            return {"tokens": 0, "held": self.held} | dict.fromkeys(["p50_ms", "p99_ms", "max_ms"])
         return {
             "tokens": self.tokens,
+            "held": self.held,
             "p50_ms": round(self.percentile(0.5) * 1e3, 1),
             "p99_ms": round(self.percentile(0.99) * 1e3, 1),
             "max_ms": round(self.worst * 1e3, 1),

@@ -231,6 +231,8 @@ class Writer:
         closing = ', "logprobs": null, "finish_reason": '
         self._close = "}" + closing if chat else closing
         self._usage = ""
+        self._heads: dict[int, bytes] = {}
+        self._tail = b""
 
     def with_usage(self) -> None:
         """Every event has a usage, null but in the last one."""
@@ -246,10 +248,15 @@ class Writer:
 
     def token(self, index: int, piece: str, reason: str | None) -> bytes:
         """The event of a token; ``reason`` is why it was the last one."""
-        word = QUOTED.get(piece) or json.dumps(piece)
-        end = "null" if reason is None else f'"{reason}"'
-        text = f"{self._head}{index}{self._open}{word}{self._close}{end}"
-        return _event(f"{text}}}]{self._usage}}}")
+        if (head := self._heads.get(index)) is None:
+            head = self._heads[index] = f"data: {self._head}{index}{self._open}".encode()
+            self._tail = f"{self._close}null}}]{self._usage}}}\n\n".encode()
+        tail = (
+            self._tail
+            if reason is None
+            else self._tail.replace(b"null}]", b'"%b"}]' % reason.encode())
+        )
+        return head + (QUOTED.get(piece) or json.dumps(piece).encode()) + tail
 
     def last(self, tokens: dict[str, int] | None) -> bytes:
         """The end of a stream, with the usage if that is wanted."""
@@ -285,5 +292,5 @@ def _event(text: str) -> bytes:
     return f"data: {text}\n\n".encode()
 
 
-QUOTED = {text: json.dumps(text) for word in WORDS for text in (word, f" {word}")}
+QUOTED = {text: json.dumps(text).encode() for word in WORDS for text in (word, f" {word}")}
 """The words of answers as JSON."""

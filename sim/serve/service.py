@@ -185,7 +185,10 @@ class Service:
         else:
             self.meters.of[answer.engine].tokens(more, now - answer.last)
         answer.told, answer.last = tokens, now
-        answer.exchange.news.set()
+        if (outlet := answer.exchange.outlet) is not None:
+            outlet(answer)
+        else:
+            answer.exchange.news.set()
         if answer.done:
             del self._running[request.id]
             self.meters.of[answer.engine].done(request, answer.reason, now)
@@ -252,6 +255,8 @@ class Service:
             told += f" ms at the 99th percentile, {late['max_ms']:g} ms at most."
             if self.lateness.percentile(0.99) > BEHIND:
                 told += " This machine could not keep up: clients saw longer latencies than these."
+            if late["held"]:
+                told += f" {late['held']:,} tokens more waited for clients that read too slowly."
             notes.append(told)
         if self._record.gone:
             notes.append(

@@ -33,6 +33,9 @@ WORDS = (
 )  # fmt: skip
 """What answers consist of: each is a token, also with a space before it."""
 
+SPACED = tuple(f" {word}" for word in WORDS)
+"""The same with that space."""
+
 
 def encode(text: str) -> list[int]:
     """The tokens of ``text``.
@@ -99,8 +102,8 @@ class Filler:
 
     def word(self, index: int) -> str:
         """Token ``index`` as it would stand in an answer without an end."""
-        word = WORDS[(self._start + index) % len(WORDS)]
-        return f" {word}" if index else word
+        words = SPACED if index else WORDS
+        return words[(self._start + index) % len(WORDS)]
 
     def piece(self, index: int) -> str:
         """What token ``index`` adds to the text."""
