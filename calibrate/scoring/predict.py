@@ -30,7 +30,7 @@ from calibrate.scoring.table import Row
 from sim.catalog.spreads import learnt, source_name
 from sim.errors import InfersimError
 from sim.metrics.bands import band, situation, spread_of, weights
-from sim.metrics.energy import power_over_time
+from sim.metrics.energy import mean_power
 from sim.metrics.reprice import Repriced
 from sim.results.result import Result
 from sim.scenario import load_scenario
@@ -175,7 +175,7 @@ def _steady_draw(result: Result) -> tuple[float, float | None]:
     start, end = float(arrivals.min()), float(arrivals.max())
     if end <= start:  # each client sent one request
         end = record.end
-    watts = float(power_over_time(record).mean(np.array([start, end]))[0])
+    watts = float(mean_power(record, np.array([start, end]))[0])
     within = np.clip((end - plans["start"]) / (plans["end"] - plans["start"]), 0.0, 1.0)
     tokens = float((plans["decode"] * plans["iterations"] * within).sum())
     tokens += int((record.requests["first_token"] <= end).sum())

@@ -14,15 +14,19 @@ from numpy.typing import NDArray
 ROWS = 1 << 18
 """Rows of a block."""
 
+OBJECTS = 1 << 14
+"""Rows of a block of which Python objects are made, each many times as large as a number."""
 
-def blocks(rows: int) -> Iterator[slice]:
-    """The blocks of so many rows, in order.
+
+def blocks(rows: int, most: int | None = None) -> Iterator[slice]:
+    """The blocks of so many rows, in order, of ``ROWS`` or ``most`` rows each.
 
     >>> list(blocks(300_000))
     [slice(0, 262144, None), slice(262144, 300000, None)]
     """
-    for start in range(0, rows, ROWS):
-        yield slice(start, min(start + ROWS, rows))
+    size = min(ROWS, most or ROWS)
+    for start in range(0, rows, size):
+        yield slice(start, min(start + size, rows))
 
 
 def column(rows: int, amount: Callable[[slice], NDArray[np.float64]]) -> NDArray[np.float64]:

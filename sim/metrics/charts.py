@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sim.metrics.energy import power_over_time
+from sim.metrics.energy import mean_power
 from sim.metrics.gaps import Gaps
 from sim.metrics.operating_points import roofline
 
@@ -36,7 +36,7 @@ def _power(run: RunRecord) -> dict[str, list[float]] | None:
     if not len(run.plans) or run.observed:
         return None
     edges = np.linspace(0.0, float(run.plans["end"].max()), STRETCHES + 1)
-    watts = power_over_time(run).mean(edges) / run.gpus
+    watts = mean_power(run, edges) / run.gpus
     return {
         "edges": [float(f"{value:.9g}") for value in edges],
         "watts": [float(f"{value:.6g}") for value in watts],

@@ -22,6 +22,7 @@ from sim.cost import Batches, CostModel, Operator
 from sim.cost.batches import Ran, Sizes
 from sim.cost.power import PowerModel
 from sim.growth.leaps import SEEN, SEEN_GROWING
+from sim.metrics.blocks import blocks
 from sim.metrics.pipelines import waited
 
 if TYPE_CHECKING:
@@ -70,19 +71,20 @@ class _Even(NamedTuple):
 
 
 class Draws:
-    """What one GPU draws in each of ``rows`` plans, filled block by block."""
+    """What one GPU draws in each of ``rows`` plans, filled block by block; ``most`` is the most of
+    any iteration (W)."""
 
     def __init__(self, cost: CostModel, rows: int) -> None:
         self._cost, self._power = cost, PowerModel(cost.deployment)
-        self.joules, self.most = np.zeros(rows), np.zeros(rows)
+        self.joules, self.most = np.zeros(rows), 0.0
 
     def add(
         self, block: slice, plans: NDArray[np.void], batches: Batches, ran: Sequence[Ran]
     ) -> None:
         """Fill the rows of ``block``: ``plans``, the batches of them, and the operators of those
         (``CostModel.operators``)."""
-        found = _drawn(self._cost, self._power, plans, batches, ran)
-        self.joules[block], self.most[block] = found
+        self.joules[block], most = _drawn(self._cost, self._power, plans, batches, ran)
+        self.most = max(self.most, float(most.max(initial=0.0)))
 
 
 def _drawn(
@@ -179,7 +181,7 @@ def pool_energy(part: PoolRun) -> PoolEnergy:
     return PoolEnergy(
         busy=gpus * float(draws.joules.sum()),
         idle=gpus * idle * max(0.0, part.span - busy),
-        most=float(draws.most.max(initial=idle)),
+        most=max(idle, draws.most),
     )
 
 
@@ -217,33 +219,45 @@ def _note(draws: dict[str, Any]) -> str:
     return f"Of the GPUs alone, idle time included; {'; '.join(told)}."
 
 
-class PowerLevel(NamedTuple):
-    """The power of all GPUs in steps (W): from each of ``times`` until the next one."""
+def mean_power(run: RunRecord, edges: Floats) -> Floats:
+    """The power (W) of all GPUs together, its mean between each of ``edges`` (s, ascending) and
+    the next one; each plan draws its mean.
 
-    times: Floats
-    watts: Floats
+    Beginnings and ends of plans are put in order stretch by stretch of the run, so that about
+    as many of them as a block has are held at one time.
+    """
+    stretches = min(len(edges) - 1, len(list(blocks(len(run.plans)))))
+    cuts = edges[np.linspace(0, len(edges) - 1, stretches + 1).round().astype(int)[1:]]
+    idle = sum(PowerModel(p.deployment).idle * p.gpus for p in run.pools)
+    time, change, joules = -1.0, 0.0, 0.0
+    spent, after = [], -np.inf
+    for until in cuts:
+        times, changes = _changes(run, after, until)
+        order = np.argsort(times, kind="stable")
+        times = np.concatenate([[time], times[order]])
+        changes = np.cumsum(np.concatenate([[change], changes[order]]))
+        watts = np.maximum(idle + changes, 0.0)
+        sums = np.cumsum(np.concatenate([[joules], watts[:-1] * np.diff(times)]))
+        mine = edges[(edges > after) & (edges <= until)]
+        at = np.searchsorted(times, mine, "right") - 1
+        spent.append(sums[at] + watts[at] * (mine - times[at]))
+        time, change, joules, after = times[-1], changes[-1], sums[-1], until
+    found: Floats = np.diff(np.concatenate(spent)) / np.diff(edges)
+    return found
 
-    def mean(self, edges: Floats) -> Floats:
-        """The mean between each of ``edges`` and the next one."""
-        joules = np.concatenate([[0.0], np.cumsum(self.watts[:-1] * np.diff(self.times))])
-        at = np.searchsorted(self.times, edges, "right") - 1
-        spent = joules[at] + self.watts[at] * (edges - self.times[at])
-        found: Floats = np.diff(spent) / np.diff(edges)
-        return found
 
-
-def power_over_time(run: RunRecord) -> PowerLevel:
-    """The power of all GPUs from before the first arrival on; each plan draws its mean."""
-    idle, times, changes = 0.0, [np.array([-np.inf])], [np.array([0.0])]
+def _changes(run: RunRecord, after: float, until: float) -> tuple[Floats, Floats]:
+    """When the power changes later than ``after`` and no later than ``until`` (s), and by what (W):
+    what plans draw beyond an idle GPU, as they begin and as they end."""
+    times, changes = [], []
     for part in run.parts:
         d, plans = part.pool.deployment, part.plans
         gpus, resting = d.layout.gpus / d.layout.batches, PowerModel(d).idle
-        idle += resting * part.pool.gpus
-        took = part.durations
-        more = np.where(took > 0, part.draws.joules / np.where(took > 0, took, 1.0) - resting, 0.0)
-        times += [plans["start"], plans["end"]]
-        changes += [gpus * more, -gpus * more]
-    at = np.concatenate(times)
-    order = np.argsort(at, kind="stable")
-    level = np.maximum(idle + np.cumsum(np.concatenate(changes)[order]), 0.0)
-    return PowerLevel(np.concatenate([[-1.0], at[order][1:]]), level)
+        for name, sign in (("start", gpus), ("end", -gpus)):
+            at = plans[name]
+            rows = np.flatnonzero((at > after) & (at <= until))
+            took = plans["end"][rows] - plans["start"][rows]
+            drawn = part.draws.joules[rows] / np.where(took > 0, took, 1.0)
+            times.append(at[rows])
+            changes.append(sign * np.where(took > 0, drawn - resting, 0.0))
+    return np.concatenate(times), np.concatenate(changes)

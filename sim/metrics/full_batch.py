@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -70,7 +71,7 @@ def full_batch(
     the same requests at every load."""
     shape, known = pool.policy.shape, pool.full_batches
     found = np.zeros_like(prompts) if found is None else found
-    lengths = tuple(each.tobytes() for each in (prompts, outputs, found))
+    lengths = tuple(sha256(a.tobytes()).digest() for a in (prompts, outputs, found))
     key = (pool.cost, pool.capacity, pool.limits, pool.settings.kv_cache.allocator, shape, lengths)
     if key not in known:
         if len(known) >= REMEMBERED:

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from sim.growth.leaps import seen_before
 from sim.iteration import Batch, Part, Timer
 from sim.loop.recorder import COMPLETED
-from sim.metrics.blocks import blocks
+from sim.metrics.blocks import OBJECTS, blocks
 
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord
@@ -187,7 +187,7 @@ def _own_prefill(
     at = chunks["plan"]
     seconds = plans["end"][at] - plans["start"][at]
     shared = np.flatnonzero(plans["prefill_seqs"][at] > 1)
-    for block in blocks(len(shared)):
+    for block in blocks(len(shared), OBJECTS):
         some = shared[block]
         columns = (
             *(plans[name][at[some]].tolist() for name in ("computed", "context")),
@@ -250,7 +250,7 @@ def _of_prompts(plans: NDArray[np.void], timer: Timer) -> Floats:
     """Seconds by which the prompts in each plan made it longer than its decodes alone."""
     extra = np.where(plans["prefill_seqs"] > 0, plans["end"] - plans["start"], 0.0)
     mixed = np.flatnonzero((plans["prefill_seqs"] > 0) & (plans["computed"] > 0))
-    for block in blocks(len(mixed)):
+    for block in blocks(len(mixed), OBJECTS):
         some = mixed[block]
         columns = (plans[name][some].tolist() for name in ("computed", "context"))
         decodes = [

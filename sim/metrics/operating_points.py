@@ -56,7 +56,7 @@ def roofline(run: RunRecord) -> dict[str, Any] | None:
             flops, traffic = work(part.pool.cost, plans)
             cell = _cells(plans, flops, traffic)
             taken[cell] = True
-            seconds = part.durations[block] - waited(plans)
+            seconds = plans["end"] - plans["start"] - waited(plans)
             columns = plans["iterations"].astype(np.float64), seconds, flops, traffic
             for name, column in zip(SUMS, columns, strict=True):
                 np.add.at(sums[name], cell, column)  # one by one: the same sums whatever the blocks

@@ -74,7 +74,7 @@ class PoolRun:
             return np.ones(len(requests), dtype=bool)
         return np.isin(requests["id"], self.requests["id"])
 
-    @cached_property
+    @property
     def durations(self) -> NDArray[np.float64]:
         """Seconds that each plan took."""
         return np.asarray(self.plans["end"] - self.plans["start"])

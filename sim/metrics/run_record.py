@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.loop.recorder import COMPLETED, UNFINISHED
+from sim.loop.recorder import COMPLETED, REJECTED, UNFINISHED
 from sim.loop.session_rows import SessionRows
 from sim.metrics.attribution import Attribution
 from sim.metrics.cut_short import Cut, cut_short
@@ -72,6 +72,12 @@ class RunRecord:
     def cut(self) -> Cut | None:
         """How it ended before its traffic did; None if it did not."""
         return cut_short(self)
+
+    @property
+    def accepted(self) -> NDArray[np.void]:
+        """The rows of the requests that were not rejected; all of them, not copied, if none was."""
+        rejected = self.requests["status"] == REJECTED
+        return self.requests[~rejected] if rejected.any() else self.requests
 
     @cached_property
     def completed(self) -> NDArray[np.bool_]:
@@ -156,11 +162,9 @@ class RunRecord:
             else 0.0
         )
 
-    @cached_property
+    @property
     def durations(self) -> Floats:
         """Seconds that each plan took."""
-        if len(self.parts) == 1:
-            return self.parts[0].durations
         return np.asarray(self.plans["end"] - self.plans["start"])
 
     @cached_property

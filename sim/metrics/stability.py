@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.growth.leaps import Leaps
-from sim.loop.recorder import REJECTED
+from sim.metrics.blocks import blocks
 from sim.metrics.full_batch import FullBatch, full_batch
 from sim.metrics.sessions import mean_duration, per_session
 
@@ -82,7 +82,7 @@ def load(run: RunRecord) -> Load:
     sample. What a request costs is its time in full batches, and in
     addition what the batches took longer than that while requests were left waiting.
     """
-    accepted = run.requests[run.requests["status"] != REJECTED]
+    accepted = run.accepted
     arrived = accepted["arrival"]
     span = float(arrived[-1] - arrived[0])
     served = [_served(part, accepted) for part in run.parts]
@@ -153,9 +153,11 @@ def _of_fleet(parts: Sequence[PoolRun], costs: Sequence[Floats]) -> tuple[Floats
 def _served(part: PoolRun, accepted: NDArray[np.void]) -> tuple[FullBatch, Floats]:
     """The full batch of a pool for all requests, and the seconds of its full batches that each
     takes: of as many pools as there are together, it takes the harmonic sum of theirs."""
-    found = np.zeros(len(accepted), dtype=np.int64)
-    _, here, there = np.intersect1d(accepted["id"], part.requests["id"], return_indices=True)
-    found[here] = part.found[there]
+    found = part.found
+    if accepted is not part.requests:
+        found = np.zeros(len(accepted), dtype=np.int64)
+        _, here, there = np.intersect1d(accepted["id"], part.requests["id"], return_indices=True)
+        found[here] = part.found[there]
     prompts, outputs = accepted["prompt_tokens"], accepted["output_tokens"]
     match part.pool.settings.role:
         case "prefill":
@@ -174,15 +176,19 @@ def _slowness(run: PoolRun, full: FullBatch, accepted: NDArray[np.void]) -> floa
     prompts prefilled again, make it slower. 1 for batches served as a whole, which are timed
     exactly.
     """
-    behind = run.plans[run.plans["waiting"] > 0]
-    prefilled = int(run.plans["prefill_tokens"].sum())
-    if not (len(behind) and prefilled and full.token + full.prompt):
+    plans, prefilled = run.plans, int(run.plans["prefill_tokens"].sum())
+    behind = plans["waiting"] > 0
+    if not (behind.any() and prefilled and full.token + full.prompt):
         return 1.0
     begun = ~np.isnan(accepted["scheduled"]) & run.serves(accepted)
     useful = min(1.0, int(accepted["prompt_tokens"][begun].sum()) / prefilled)
-    decoded = int(Leaps.recorded(behind).tokens().sum())
-    done = full.token * decoded + full.prompt * useful * int(behind["prefill_tokens"].sum())
-    took = float((behind["end"] - behind["start"]).sum())
+    decoded = sum(
+        int(Leaps.recorded(plans[block][behind[block]]).tokens().sum())
+        for block in blocks(len(plans))
+    )
+    prompts = int(plans["prefill_tokens"][behind].sum())
+    done = full.token * decoded + full.prompt * useful * prompts
+    took = float((plans["end"][behind] - plans["start"][behind]).sum())
     return 1.0 + (took - done) / float(full.costs[begun].sum())
 
 

@@ -395,7 +395,7 @@ def _growth(run: RunRecord, found: Load) -> str:
     """What a rate that changes did to the queue for a while; empty where it does not change."""
     if _law(run) not in ("ramp", "diurnal", None):
         return ""
-    accepted = run.requests[run.requests["status"] != REJECTED]
+    accepted = run.accepted
     front_end = run.front_end
     grown = longest_growth(accepted["arrival"] + front_end, accepted["scheduled"])
     lasted, span = grown.until - grown.since, float(np.ptp(accepted["arrival"]))

@@ -291,7 +291,7 @@ class Result:
     def timeline(self) -> Timeline:
         """How many requests ran and waited over time; of several repetitions, in the first one."""
         run, known = self.record, self.summary["infersim"]["batch"]
-        rows = run.requests[run.requests["status"] != REJECTED]
+        rows = run.accepted
         queued = rows["arrival"] + run.front_end
         start = float(run.requests["arrival"].min()) if len(run.requests) else 0.0
         return Timeline(
