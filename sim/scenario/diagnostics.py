@@ -11,13 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Tag, ValidationError
 
 from sim.errors import did_you_mean, nearest
 from sim.scenario.document import Document, KeyPath, Problem, dotted, show
 from sim.scenario.support import refusal
 
-OTHER_WORDS: Mapping[str, str] = {"users": "concurrency", "clients": "concurrency"}
+OTHER_WORDS: Mapping[str, str] = {
+    "users": "concurrency",
+    "clients": "concurrency",
+    "scales": "replicas",
+}
 """What people call a key, by the word."""
 
 
@@ -81,6 +85,8 @@ def _follow(
         if isinstance(step, int):
             path.append(step)
             annotation = get_args(_list_in(annotation))[0]
+        elif step in (tagged := _tagged(annotation)):
+            annotation = tagged[step]
         elif len(variants) > 1:
             annotation = next(model for model in variants if _kind(model) == step)
         elif variants:
@@ -89,6 +95,16 @@ def _follow(
             known = section.model_fields.get(step)
             annotation = None if known is None else known.annotation
     return tuple(path), section, annotation
+
+
+def _tagged(annotation: Any) -> dict[str, Any]:
+    """The alternatives of a type that are told apart by a tag, which no scenario writes."""
+    return {
+        tag.tag: part
+        for part in get_args(annotation)
+        for tag in get_args(part)
+        if isinstance(tag, Tag)
+    }
 
 
 def _list_in(annotation: Any) -> Any:

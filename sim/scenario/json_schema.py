@@ -14,7 +14,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Tag
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
@@ -35,7 +35,6 @@ _Schema = dict[str, Any]
 
 ALSO: Mapping[tuple[str, str], _Schema] = {
     ("Scenario", "model"): {"$ref": "#/$defs/model"},
-    ("Pool", "replicas"): {"$ref": "#/$defs/Replicas"},
     ("Autoscaling", "cold_start"): {"const": "auto"},
     ("SchedulerSettings", "long_prefill_token_threshold"): {"const": 0},
 }
@@ -285,7 +284,7 @@ def _composed(hint: Any, section: str, key: str, sections: dict[str, _Schema]) -
         item = _type(inner[0], section, key, sections)
         items = {"type": "array", "items": item, "minItems": 1}
         return {"anyOf": [item, items]} if (section, key) in ONE_FOR_ALL else items
-    if origin is Annotated and isinstance(inner[1], FieldInfo):
+    if origin is Annotated and isinstance(inner[1], FieldInfo | Tag):
         return _type(inner[0], section, key, sections)
     if origin in (Union, types.UnionType):
         parts = [part for part in inner if not _refused_kind(part, section, key)]

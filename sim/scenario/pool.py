@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from sim.scenario.autoscaling import Replicas
 from sim.scenario.deployment import KvCache, SchedulerSettings
@@ -35,6 +35,11 @@ else:
     Backend = Literal[BACKENDS]
 
 
+def _spelling(written: Any) -> str:
+    """How replicas are given: between which numbers to scale, or how many."""
+    return "mapping" if isinstance(written, Mapping | Replicas) else "number"
+
+
 class Pool(LimitedSection):
     """Identical replicas; one replica is one engine on its own group of GPUs."""
 
@@ -48,15 +53,13 @@ class Pool(LimitedSection):
     gpu: GpuName = Field(
         description="Catalogue name, or the path of a profile.", examples=["h100-sxm"]
     )
-    replicas: Annotated[Count, at_most(10_000)] = Field(
+    replicas: (
+        Annotated[Count, at_most(10_000), Tag("number")] | Annotated[Replicas, Tag("mapping")]
+    ) = Field(
         default=1,
+        discriminator=Discriminator(_spelling),
         description="Engines that serve side by side. One by default; {min: 1, max: 8, start: 2} "
         "lets autoscaling start and stop them.",
-    )
-    scales: Replicas | None = Field(
-        default=None,
-        description="What a mapping at replicas stands for, which are then the most. null: the "
-        "number is fixed.",
     )
     tensor_parallel: Count = Field(
         default=1, description="GPUs that share each layer; vLLM's default."
@@ -132,16 +135,15 @@ class Pool(LimitedSection):
             expert = tensor * data
         return Layout(tensor, self.pipeline_parallel, data, expert or 1)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _scaled(cls, data: Any) -> Any:
-        """Replicas between which to scale; as many as the most exist."""
-        written = data.get("replicas") if isinstance(data, Mapping) else None
-        if not isinstance(written, Mapping):
-            return data
-        most = {} if written.get("max") is None else {"replicas": written["max"]}
-        rest = {key: value for key, value in data.items() if key != "replicas"}
-        return {**rest, **most, "scales": dict(written)}
+    @property
+    def scales(self) -> Replicas | None:
+        """Between which numbers it is scaled; None where the number is fixed."""
+        return self.replicas if isinstance(self.replicas, Replicas) else None
+
+    @property
+    def most_replicas(self) -> int:
+        """Replicas that there may be at one time."""
+        return self.replicas.max if isinstance(self.replicas, Replicas) else self.replicas
 
     @field_validator("link", "node")
     @classmethod

@@ -105,7 +105,7 @@ def pools_of(scenario: Scenario) -> tuple[PoolSettings, ...]:
                 name=pool.name,
                 role=pool.role,
                 gpu=pool.gpu,
-                replicas=pool.replicas,
+                replicas=pool.most_replicas,
                 scales=pool.scales,
                 layout=pool.layout,
                 all2all_backend=pool.all2all_backend,

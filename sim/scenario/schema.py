@@ -311,7 +311,7 @@ class Scenario(LimitedSection):
     @property
     def replicas(self) -> int:
         """Replicas of the whole fleet."""
-        return sum(pool.replicas for pool in self.fleet)
+        return sum(pool.most_replicas for pool in self.fleet)
 
     @property
     def folders(self) -> tuple[Path, ...]:

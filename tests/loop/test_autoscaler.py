@@ -169,6 +169,7 @@ def test_a_cold_start_is_its_parts() -> None:
         ({"fleet.0.replicas": 3}, "nothing is scaled"),
         ({"fleet.0.replicas": {"min": 3, "max": 2}}, "min <= start <= max"),
         ({"fleet.0.replicas": {"min": 1}}, "`max` is missing"),
+        ({"fleet.0.scales": {"max": 4}}, "did you mean 'replicas'"),
         ({"autoscaling.policy": "slo", "autoscaling.target": None}, "target"),
         ({"autoscaling": {"policy": "slo"}}, "needs the requests/s that a replica holds"),
         ({"router": "session-affinity"}, "not modelled for replicas that come and go"),
@@ -178,6 +179,14 @@ def test_a_cold_start_is_its_parts() -> None:
 def test_what_is_not_modelled_is_refused(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(InfersimError, match=why):
         load_scenario(SCENARIO, changes)
+
+
+def test_replicas_are_resolved_as_they_are_written() -> None:
+    scaled = load_scenario(SCENARIO, {"fleet.0.replicas": {"max": 4, "start": 2}})
+    assert scaled.resolved()["fleet"][0]["replicas"] == {"min": 1, "max": 4, "start": 2}
+    assert scaled.override({"fleet.0.replicas.max": 3}).replicas == 3
+    fixed = {"fleet.0.replicas": 3, "autoscaling": None}
+    assert scaled.override(fixed).resolved()["fleet"][0]["replicas"] == 3
 
 
 def test_find_wants_a_number() -> None:

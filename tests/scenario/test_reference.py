@@ -40,7 +40,6 @@ APART = BASE | {
 }
 WITH: dict[str, tuple[dict[str, Any], str]] = {
     "fleet.replicas.": (SCALED, "fleet.0.replicas.max=8"),
-    "fleet.scales.": (SCALED, "fleet.0.scales.max=8"),
     "autoscaling.": (SCALED, "autoscaling.target=3"),
     "transfer.": (APART, "transfer.min_prompt=null"),
 }
