@@ -1,16 +1,15 @@
 """Keeps what requests computed of models with windows: vLLM's prefix cache over groups of layers.
 
-As ``windowed`` for memory and as ``caching`` for what is found again, but blocks are kept one by
-one (``BlockPool``): of a text groups hold different blocks, and each group loses others.
-The rules are those of vLLM 0.32 (``v1/core/kv_cache_coordinator.py`` and
+As ``windowed`` for memory and as ``caching`` for what is found again, but what is found, and what
+is evicted, differs from group to group: each has runs of its own in one pool (``run_pool``). The
+rules are those of vLLM 0.32 (``v1/core/kv_cache_coordinator.py`` and
 ``single_type_kv_cache_manager.py``):
 
-- A prefix is found as far as it is there for all groups: whole where layers see everything, as far
-  back as the next token sees where they look through a window.
+- A prefix is found as far as it is there for all groups (``prefix_search``).
 - A request holds of it what its next token sees. Blocks behind a window go back when the next
   tokens are allocated; they stay cached until they are needed, by time of release.
-- Where groups have blocks of different sizes, a prefix ends where blocks of all of them end, and
-  windows keep only the blocks that can be found at such an end.
+- Where groups have blocks of different sizes, windows keep only the blocks that can be found where
+  blocks of all groups end.
 
 Sequences are served in order of admission. Each has a turn: the iteration in which it next takes a
 block, fills one or gives one back; those with a turn are walked, the others are not.
@@ -18,46 +17,49 @@ block, fills one or gives one back; those with a turn are walked, the others are
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import NamedTuple, Self
+from typing import Self
 
-from sim.memory.block_pool import BlockPool, KnownBlock
 from sim.memory.groups import KvGroup
+from sim.memory.prefix_search import FoundBlocks, PrefixSearch, behind, spans
+from sim.memory.run_pool import Run, RunPool
 from sim.memory.windowed import WindowedAllocator
 from sim.request import Request
 from sim.specs.window import NEVER
 
-Table = list["KnownBlock | Blank | None"]
-"""The blocks of a request in one group of layers; None: it holds none at that place."""
 
+class Share:
+    """What a request holds of one group of layers: blocks ``first`` to ``length`` (exclusive).
 
-class Blank:
-    """Stands for a held block whose content is not known."""
+    Those of ``runs``, each with its first block that is held, have known content, the others not.
+    All before block ``entered`` are in the cache, or were.
+    """
 
+    __slots__ = ("entered", "first", "length", "runs")
 
-BLANK = Blank()
+    def __init__(self, first: int, length: int) -> None:
+        self.first = first
+        self.length = self.entered = length
+        self.runs: deque[tuple[Run, int]] = deque()
 
-
-class FoundBlocks(NamedTuple):
-    """What a request finds: its first ``tokens``, and of each group the blocks that hold them."""
-
-    tokens: int
-    tables: list[list[KnownBlock | None]]
+    def held(self) -> list[Run]:
+        """All runs, the last blocks first."""
+        return [each for run, low in reversed(self.runs) for each in run.down_to(low)]
 
 
 class Holding:
-    """What a request holds: ``tokens`` (of a decoding one less all growth), a table for each group,
-    and how many blocks of each have been entered in the cache."""
+    """What a request holds: ``tokens`` (of a decoding one less all growth), and its share of each
+    group. All before token ``entered`` have been entered in the cache."""
 
-    __slots__ = ("entered", "number", "tables", "tokens", "turn")
+    __slots__ = ("entered", "number", "shares", "tokens", "turn")
 
-    def __init__(self, number: int, tokens: int, tables: list[Table]) -> None:
+    def __init__(self, number: int, tokens: int, shares: list[Share]) -> None:
         self.number = number  # in order of admission
         self.tokens = tokens
-        self.tables = tables
-        self.entered = [len(table) for table in tables]
+        self.shares = shares
+        self.entered = -1
         self.turn = -1  # the iteration of its entry among the turns
 
 
@@ -86,21 +88,15 @@ class HybridCachingAllocator(WindowedAllocator):
         most: Sequence[int] | None = None,
     ) -> None:
         super().__init__(num_blocks, block_size, groups, most)
-        self._pool = BlockPool(num_blocks)
+        self._pool = RunPool(num_blocks)
+        self._search = PrefixSearch(self._pool, self.groups)
         self._holdings: dict[Request, Holding] = {}
         self._decodes: dict[Request, Holding] = {}
         self._turns: list[tuple[int, int, Request]] = []
         self._admitted = 0
         self._given: dict[Request, int] = {}  # tokens that are to be asked for again
-        self._align = math.lcm(*(group.block for group in self.groups))
-        # of each kind of group, those that see everything first: its own groups by number
-        numbers = iter(range(self._number))
-        kinds = [(group, [next(numbers) for _ in range(group.number)]) for group in self.groups]
-        self._members = [group for group, own in kinds for _ in own]
-        self._limits = [
-            limit for limit, (_, own) in zip(self._most, kinds, strict=True) for _ in own
-        ]
-        self._kinds = sorted(kinds, key=lambda kind: kind[0].window is not None)
+        kinds = zip(self.groups, self._most, strict=True)
+        self._members = [(group, most) for group, most in kinds for _ in range(group.number)]
         self._found: tuple[Request, FoundBlocks] | None = None
         self._texts: set[int] = set()  # all that were ever in the cache
         self.note: Callable[[Request, int, int], None] | None = None
@@ -117,129 +113,57 @@ class HybridCachingAllocator(WindowedAllocator):
         return self._find(request).tokens
 
     def _find(self, request: Request) -> FoundBlocks:
-        """The longest prefix that all groups hold and that leaves ``request`` a token to
-        compute."""
-        if self._found is not None and self._found[0] is request:
-            return self._found[1]
-        tokens = request.prompt_tokens + request.generated - 1
-        found: dict[int, list[list[KnownBlock | None]]] = {}
-        names = {group.block: list(_texts(request, group.block, tokens)) for group in self.groups}
-        simple = len(self._kinds) == 2 and self._kinds[0][0].window is None
-        while True:
-            hit = tokens
-            for place, (group, own) in enumerate(self._kinds):
-                if group.window is not None:
-                    found[place] = self._search(group, own, names[group.block], hit)
-                elif place not in found:
-                    found[place] = self._search_whole(group, own, names[group.block], hit)
-                hit = min(hit, len(found[place][0]) * group.block)
-            if hit >= tokens:
-                break
-            tokens = hit
-            if simple:
-                break
-        tables: list[list[KnownBlock | None]] = [[] for _ in self._members]
-        for place, (group, own) in enumerate(self._kinds):
-            for member, table in zip(own, found[place], strict=True):
-                tables[member] = table[: -(-tokens // group.block)]
-        answer = FoundBlocks(tokens, tables)
-        self._found = request, answer
-        return answer
-
-    def _copies(self, own: Sequence[int], text: int, block: int) -> list[KnownBlock] | None:
-        """That block in each of the groups ``own``; None unless all have it."""
-        copies: list[KnownBlock] = []
-        for member in own:
-            copy = self._pool.find((member, text, block))
-            if copy is None:
-                return None
-            copies.append(copy)
-        return copies
-
-    def _search_whole(
-        self, group: KvGroup, own: Sequence[int], texts: Sequence[int], most: int
-    ) -> list[list[KnownBlock | None]]:
-        """From the first block on as far as all are there."""
-        tables: list[list[KnownBlock | None]] = [[] for _ in own]
-        for block in range(most // group.block):
-            copies = self._copies(own, texts[block], block)
-            if copies is None:
-                break
-            for table, copy in zip(tables, copies, strict=True):
-                table.append(copy)
-        tokens = len(tables[0]) * group.block // self._align * self._align
-        return [table[: tokens // group.block] for table in tables]
-
-    def _search(
-        self, group: KvGroup, own: Sequence[int], texts: Sequence[int], most: int
-    ) -> list[list[KnownBlock | None]]:
-        """Up to the last place before which all is there that the window shows."""
-        window, size = group.window, group.block
-        assert window is not None
-        whole = most // size
-        tables: list[list[KnownBlock | None]] = [[None] * whole for _ in own]
-        if window.chunked:
-            end = most // window.size * window.size // size
-            while end < whole and (copies := self._copies(own, texts[end], end)) is not None:
-                for table, copy in zip(tables, copies, strict=True):
-                    table[end] = copy
-                end += 1
-            return [table[:end] for table in tables]
-        need, run = -(-(window.size - 1) // size), 0
-        for block in range(whole - 1, -1, -1):
-            copies = self._copies(own, texts[block], block)
-            if copies is None:
-                run = 0
-                continue
-            if not run and (block + 1) * size % self._align:
-                continue
-            for table, copy in zip(tables, copies, strict=True):
-                table[block] = copy
-            run += 1
-            if run >= need:
-                return [table[: block + run] for table in tables]
-        tokens = run * size // self._align * self._align
-        return [table[: tokens // size] for table in tables]
+        if self._found is None or self._found[0] is not request:
+            self._found = request, self._search.find(request)
+        return self._found[1]
 
     def _enter(self, request: Request, held: Holding, tokens: int) -> None:
         """What ``request`` has up to ``tokens`` is in the cache from now on."""
-        tokens = tokens // self._align * self._align
-        pool = self._pool
-        for member, group in enumerate(self._members):
-            full, first, size = tokens // group.block, held.entered[member], group.block
-            if full <= first:
+        align = self._search.align
+        tokens = tokens // align * align
+        if tokens == held.entered:
+            return
+        held.entered = tokens
+        for member, ((group, _), share) in enumerate(zip(self._members, held.shares, strict=True)):
+            size, window = group.block, group.window
+            full, first = tokens // size, max(share.entered, share.first)
+            if full <= share.entered:
                 continue
-            table = held.tables[member]
-            per, need = self._align // size, self._align // size
-            if group.window is not None and not group.window.chunked:
-                need = -(-(group.window.size - 1) // size)
-            for block, text in enumerate(_texts(request, size, tokens, first), first):
-                if table[block] is BLANK and block % per >= per - need:
-                    table[block] = pool.name((member, text, block))
+            per = need = align // size
+            if window is not None and not window.chunked:
+                need = min(per, -(-(window.size - 1) // size))
+            for text, low, high in spans(request, size, tokens, first):
+                key = self._search.key(member, text)
+                if need == per:
+                    self._name(share, key, low, high)
                     self._texts.add(text)
-            held.entered[member] = full
+                    continue
+                for end in range(low // per * per + per, high + per, per):
+                    at, stop = max(low, end - need), min(high, end)
+                    if at < stop:
+                        self._name(share, key, at, stop)
+                        self._texts.add(text)
+            share.entered = full
+
+    def _name(self, share: Share, key: int, low: int, high: int) -> None:
+        """The content of those blocks of ``share`` is known from now on."""
+        if share.runs:
+            run, _ = share.runs[-1]
+            if run.high == low and run.text == key and self._pool.extend(run, high):
+                return
+        share.runs.append((self._pool.enter(key, low, high), low))
 
     # -- requests ----------------------------------------------------------------------------
-
-    def _behind(self, group: KvGroup, computed: int) -> int:
-        """Blocks that the next token no longer sees when so many are computed."""
-        return (
-            0 if group.window is None else (computed - group.window.seen(computed)) // group.block
-        )
 
     def _lacking(self, found: FoundBlocks, tokens: int, *, capped: bool) -> int:
         """Free blocks that a request takes which finds that much and computes ``tokens`` more;
         ``capped`` at what it holds at once."""
-        blocks = 0
-        for group, limit, table in zip(self._members, self._limits, found.tables, strict=True):
-            whole, behind = (
-                -(-(found.tokens + tokens) // group.block),
-                self._behind(group, found.tokens),
-            )
-            if capped and whole > limit:
-                whole = limit
-            blocks += max(0, whole - max(behind, len(table)))
-            blocks += sum(block is not None and not block.holders for block in table[behind:])
+        blocks = found.idle
+        for (group, most), length in zip(self._members, found.lengths, strict=True):
+            whole = -(-(found.tokens + tokens) // group.block)
+            if capped and whole > most:
+                whole = most
+            blocks += max(0, whole - max(behind(group, found.tokens), length))
         return blocks
 
     def fits(self, request: Request, tokens: int, *, spare: float = 0.0) -> bool:
@@ -264,16 +188,15 @@ class HybridCachingAllocator(WindowedAllocator):
         if self.note is not None and not request.preemptions:
             self.note(request, *self._missed(request, found.tokens))
         self._admitted += 1
-        tables: list[Table] = []
-        for group, table in zip(self._members, found.tables, strict=True):
-            behind = self._behind(group, found.tokens)
-            own: Table = [None] * behind
-            own += table[behind:]
-            tables.append(own)
-            for block in table[behind:]:
-                if block is not None:
-                    self._pool.hold(block)
-        held = self._holdings[request] = Holding(self._admitted, found.tokens, tables)
+        shares: list[Share] = []
+        for (group, _), whole, pieces in zip(
+            self._members, found.lengths, found.pieces, strict=True
+        ):
+            length = max(behind(group, found.tokens), whole)
+            share = Share(pieces[0][1] if pieces else length, length)
+            share.runs.extend([(self._pool.hold(piece), piece[1]) for piece in pieces])
+            shares.append(share)
+        held = self._holdings[request] = Holding(self._admitted, found.tokens, shares)
         given = self._extend(request, held, found.tokens, tokens)
         assert given, request
         held.tokens += tokens
@@ -284,23 +207,48 @@ class HybridCachingAllocator(WindowedAllocator):
         ``tokens`` more, if there are enough."""
         pool, end, need = self._pool, computed + tokens, 0
         self._found = None
-        for group, table in zip(self._members, held.tables, strict=True):
-            place = min(self._behind(group, computed), len(table)) - 1
-            while place >= 0 and (block := table[place]) is not None:
-                pool.release(block if isinstance(block, KnownBlock) else None)
-                table[place] = None
-                place -= 1
-            need += max(0, -(-end // group.block) - len(table))
+        for (group, _), share in zip(self._members, held.shares, strict=True):
+            if group.window is not None:
+                first = behind(group, computed)
+                if first > share.first:
+                    self._give_back_up_to(share, min(first, share.length))
+            more = -(-end // group.block) - share.length
+            if more > 0:
+                need += more
         if need > pool.free:
             self._count()
             return False
         if need:
             pool.take(need)
-            for group, table in zip(self._members, held.tables, strict=True):
-                table.extend([BLANK] * (-(-end // group.block) - len(table)))
+            for (group, _), share in zip(self._members, held.shares, strict=True):
+                whole = -(-end // group.block)
+                if whole > share.length:
+                    share.length = whole
         self._enter(request, held, end)
         self._count()
         return True
+
+    def _give_back_up_to(self, share: Share, first: int) -> None:
+        """Blocks of ``share`` before ``first`` are no longer held, the last of them free first."""
+        gone: list[Run] = []
+        runs = share.runs
+        while runs and (runs[0][1] < first):
+            run, low = runs.popleft()
+            if run.low > low:  # others split it since
+                runs.extendleft([(part, part.low) for part in run.down_to(low)])
+            elif run.high <= first:
+                gone.append(run)
+            else:
+                front = self._pool.split(run, first)
+                if run.holders == 1:
+                    front.above = run.above = None
+                gone.append(front)
+                runs.appendleft((run, first))
+        known = 0
+        for run in reversed(gone):
+            known += self._pool.release(run)
+        self._pool.blank += first - share.first - known
+        share.first = first
 
     def _count(self) -> None:
         pool, size = self._pool, self.block_size
@@ -321,10 +269,9 @@ class HybridCachingAllocator(WindowedAllocator):
         held = self._holdings.pop(request)
         self._given.pop(request, None)
         self._found = None
-        for table in held.tables:
-            for block in reversed(table):
-                if block is not None:
-                    self._pool.release(block if isinstance(block, KnownBlock) else None)
+        for share in held.shares:
+            known = sum([self._pool.release(run) for run in share.held()])
+            self._pool.blank += share.length - share.first - known
         self._count()
 
     def _missed(self, request: Request, found: int) -> tuple[int, int]:
@@ -412,22 +359,19 @@ class HybridCachingAllocator(WindowedAllocator):
         """The blocks that the next ``iterations`` decode iterations take more than they give back,
         in tokens."""
         blocks = 0
-        released: dict[KnownBlock, int] = {}
-        for held in self._decodes.values():
+        released: dict[tuple[Run, int], int] = {}  # blocks that several hold
+        for held in self._decodes.values() if iterations else ():
             tokens = held.tokens + self._grown
-            for group, table in zip(self._members, held.tables, strict=True):
-                if not iterations:
-                    continue
-                whole = -(-(tokens + iterations) // group.block)
-                blocks += max(0, whole - len(table))
-                behind = self._behind(group, tokens + iterations - 1)
-                blocks -= max(0, behind - len(table))
-                for block in table[:behind]:
-                    if isinstance(block, KnownBlock):
-                        released[block] = released.get(block, 0) + 1
-                    elif block is not None:
-                        blocks -= 1
-        blocks -= sum(number == block.holders for block, number in released.items())
+            for (group, _), share in zip(self._members, held.shares, strict=True):
+                blocks += max(0, -(-(tokens + iterations) // group.block) - share.length)
+                first = behind(group, tokens + iterations - 1)
+                blocks -= max(0, first - share.first)
+                for run in share.held() if first > share.first else ():
+                    if run.holders > 1:
+                        for block in range(run.low, min(run.high, first)):
+                            released[run, block] = released.get((run, block), 0) + 1
+        blocks += sum(number for (run, _), number in released.items() if number < run.holders)
+        blocks += sum(number - 1 for (run, _), number in released.items() if number == run.holders)
         return blocks * self.block_size
 
     def horizon(self, iterations: int) -> int:
@@ -445,32 +389,21 @@ class HybridCachingAllocator(WindowedAllocator):
         """Every block is free or held, and known as often as it is held."""
         assert self._holdings.keys() == owners.keys(), (self._holdings, owners)
         assert self._decodes.keys() == {r for r, (_, decodes) in owners.items() if decodes}
-        counted: dict[KnownBlock, int] = {}
+        counted: dict[Run, int] = {}
         blank = 0
         for request, (tokens, decodes) in owners.items():
             held = self._holdings[request]
             assert held.tokens + self._grown * decodes == tokens, (request, tokens)
-            for group, table in zip(self._members, held.tables, strict=True):
-                assert len(table) == -(-tokens // group.block), (request, tokens, len(table))
-                for block in table:
-                    if isinstance(block, KnownBlock):
-                        counted[block] = counted.get(block, 0) + 1
-                    elif block is not None:
-                        blank += 1
+            for (group, _), share in zip(self._members, held.shares, strict=True):
+                assert share.length == -(-tokens // group.block), (request, tokens, share.length)
+                at, known = share.length, 0
+                for run in share.held():
+                    assert share.first <= run.low < run.high <= at, (request, run)
+                    at, known = run.low, known + run.high - run.low
+                    counted[run] = counted.get(run, 0) + 1
+                blank += share.length - share.first - known
         self._pool.check_integrity(counted)
-        assert self._pool.free + blank + len(counted) == self.num_blocks
+        known = sum(run.high - run.low for run in counted)
+        assert self._pool.free + blank + known == self.num_blocks
         assert self.reserved == (self.num_blocks - self._pool.free) * self.block_size
         assert not self._given
-
-
-def _texts(request: Request, size: int, tokens: int, first: int = 0) -> Iterator[int]:
-    """The text to which each full block of ``size`` of the first ``tokens`` belongs, from number
-    ``first`` on: the earliest that has not ended before the block does."""
-    block, full = first, tokens // size
-    for text, end in request.prefix:
-        while block < min(end // size, full):
-            yield text
-            block += 1
-    while block < full:
-        yield ~request.id
-        block += 1
