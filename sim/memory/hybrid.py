@@ -11,15 +11,16 @@ rules are those of vLLM 0.32 (``v1/core/kv_cache_coordinator.py`` and
 - Where groups have blocks of different sizes, windows keep only the blocks that can be found where
   blocks of all groups end.
 
-Sequences are served in order of admission. Each has a turn: the iteration in which it next takes a
-block, fills one or gives one back; those with a turn are walked, the others are not.
+Sequences are served in order of admission. As long as there are enough blocks for all, those that
+decode take theirs together, counted in rings as in ``windowed``; who gives one back is walked in
+turn, and what it filled since is entered in the cache then, or when someone asks for it.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 from typing import Self
 
 from sim.memory.groups import KvGroup
@@ -94,10 +95,22 @@ class HybridCachingAllocator(WindowedAllocator):
         self._decodes: dict[Request, Holding] = {}
         self._turns: list[tuple[int, int, Request]] = []
         self._admitted = 0
+        self._owners: dict[int, Request] = {}  # those that decode, by the name of their own text
         self._given: dict[Request, int] = {}  # tokens that are to be asked for again
+        self._serving = 0  # who goes on with a prompt now, by number: those before have been served
+        self._apart = -1  # the iteration whose blocks are taken one by one, if it is the next
+        self._missing: int | None = (
+            None  # blocks that the head of the queue lacks, if that is known
+        )
         kinds = zip(self.groups, self._most, strict=True)
         self._members = [(group, most) for group, most in kinds for _ in range(group.number)]
+        self._even = len({group.block for group in self.groups}) == 1
+        windows = [(group, group.window) for group, _ in self._members if group.window is not None]
+        self._windows = len(windows)
+        self._shown = sum(-(-window.size // group.block) + 1 for group, window in windows)
+        self._chunked = any(window.chunked for _, window in windows)
         self._found: tuple[Request, FoundBlocks] | None = None
+        self._grows = False  # whether whom it was found for goes on with a text that still grows
         self._texts: set[int] = set()  # all that were ever in the cache
         self.note: Callable[[Request, int, int], None] | None = None
 
@@ -113,15 +126,30 @@ class HybridCachingAllocator(WindowedAllocator):
         return self._find(request).tokens
 
     def _find(self, request: Request) -> FoundBlocks:
-        if self._found is None or self._found[0] is not request:
-            self._found = request, self._search.find(request)
-        return self._found[1]
+        if self._found is not None and self._found[0] is request:
+            return self._found[1]
+        grows = [self._enter_owner(text, request) for text, _ in request.prefix if text < 0]
+        self._grows = any(grows)
+        found = self._search.find(request)
+        self._found = None if self._grows else (request, found)
+        return found
+
+    def _enter_owner(self, text: int, request: Request) -> bool:
+        """Enter what the one that decodes and whose own text that is has of it by now; False if
+        there is none, or it is ``request``."""
+        owner = self._owners.get(text)
+        if owner is None or owner is request:
+            return False
+        held = self._decodes[owner]
+        served = held.number < self._serving  # it has the token of the iteration that is planned
+        self._enter(owner, held, held.tokens + self._grown + served)
+        return True
 
     def _enter(self, request: Request, held: Holding, tokens: int) -> None:
         """What ``request`` has up to ``tokens`` is in the cache from now on."""
         align = self._search.align
         tokens = tokens // align * align
-        if tokens == held.entered:
+        if tokens <= held.entered:
             return
         held.entered = tokens
         for member, ((group, _), share) in enumerate(zip(self._members, held.shares, strict=True)):
@@ -133,6 +161,8 @@ class HybridCachingAllocator(WindowedAllocator):
             if window is not None and not window.chunked:
                 need = min(per, -(-(window.size - 1) // size))
             for text, low, high in spans(request, size, tokens, first):
+                if text < 0:
+                    self._enter_owner(text, request)
                 key = self._search.key(member, text)
                 if need == per:
                     self._name(share, key, low, high)
@@ -168,8 +198,18 @@ class HybridCachingAllocator(WindowedAllocator):
 
     def fits(self, request: Request, tokens: int, *, spare: float = 0.0) -> bool:
         """Whether there is room for ``tokens`` on top of what is cached."""
-        blocks = self._lacking(self._find(request), tokens, capped=True)
-        return blocks + int(spare * self.num_blocks) <= self._pool.free
+        found = self._find(request)
+        lack = self._lacking(found, tokens, capped=True) + int(spare * self.num_blocks)
+        return self._has(lack, request, found.tokens + tokens)
+
+    def _has(self, blocks: int, request: Request, tokens: int) -> bool:
+        """Whether so many blocks are free, for ``tokens`` of ``request``."""
+        lack = blocks - self._pool.free
+        if lack > 0:
+            whole = tokens == request.prompt_tokens + request.generated and not self._grows
+            # where blocks of its prefix are evicted, it lacks no fewer of those than windows show
+            self._missing = lack - self._shown if whole and not self._chunked else None
+        return lack <= 0
 
     def allocate(self, request: Request, tokens: int) -> bool:
         """Open the blocks that ``tokens`` more need; a request that has nothing also gets what is
@@ -178,12 +218,16 @@ class HybridCachingAllocator(WindowedAllocator):
             return True
         held = self._holdings.get(request)
         if held is not None:
-            if not self._walk(held.number) or not self._extend(request, held, held.tokens, tokens):
-                return False
-            held.tokens += tokens
-            return True
+            self._serving = held.number
+            given = self._serve_before(held, tokens) and self._extend(
+                request, held, held.tokens, tokens
+            )
+            self._serving = 0
+            held.tokens += tokens * given
+            return given
         found = self._find(request)
-        if self._lacking(found, tokens, capped=False) > self._pool.free:
+        lack = self._lacking(found, tokens, capped=False)
+        if not self._has(lack, request, found.tokens + tokens):
             return False
         if self.note is not None and not request.preemptions:
             self.note(request, *self._missed(request, found.tokens))
@@ -290,44 +334,99 @@ class HybridCachingAllocator(WindowedAllocator):
     def join(self, request: Request) -> None:
         """``request`` starts to decode."""
         held = self._decodes[request] = self._holdings[request]
+        self._owners[~request.id] = request
+        held.turn = self._grown if self._windows else NEVER  # what its prompt had behind windows
         held.tokens -= self._grown
-        held.turn = self._grown
-        heappush(self._turns, (held.turn, held.number, request))
         self._decoding += 1
+        for takes, group in zip(self._takes, self.groups, strict=True):
+            takes[held.tokens % group.block] += 1
+        if held.turn < NEVER:
+            heappush(self._turns, (held.turn, held.number, request))
 
     def leave(self, request: Request) -> None:
         """``request`` stops growing."""
         held = self._decodes.pop(request)
+        del self._owners[~request.id]
+        for takes, group in zip(self._takes, self.groups, strict=True):
+            takes[held.tokens % group.block] -= 1
         held.tokens += self._grown
         held.turn = -1
         self._decoding -= 1
+        self._measure(held, held.tokens)
+        self._enter(request, held, held.tokens)
+
+    def _measure(self, held: Holding, tokens: int) -> None:
+        """A decoding sequence has ``tokens`` by now, and blocks for them."""
+        for (group, _), share in zip(self._members, held.shares, strict=True):
+            share.length = max(share.length, -(-tokens // group.block))
 
     def grow(self, iterations: int) -> bool:
         """Give each decoding sequence the blocks of the next ``iterations``, in order of admission;
         False at the first that lacks any."""
+        self._missing = None
+        if self._even and self._apart != self._grown:
+            blocks = self._demand(iterations)
+            if blocks <= self._pool.free:
+                if blocks:
+                    self._found = None
+                    self._pool.take(blocks)
+                self._grown += iterations
+                self._give_back(self._grown - 1, NEVER)
+                self._count()
+                return True
         for _ in range(iterations):
-            if not self._walk(self._admitted):
+            if not self._serve(NEVER):
                 return False
+            self._give_back(self._grown, NEVER)
             self._grown += 1
         return True
 
-    def _walk(self, last: int) -> bool:
-        """Serve those whose turn is now, up to the one admitted as number ``last``; False at the
-        first that lacks blocks."""
-        turns, grown = self._turns, self._grown
-        while turns and turns[0][0] <= grown and turns[0][1] <= last:
-            _, number, request = turns[0]
-            if not self._left(turns[0]):
-                held = self._decodes[request]
-                tokens = held.tokens + grown
-                if not self._extend(request, held, tokens, 1):
-                    return False
-                heappop(turns)
-                held.turn = grown + 1 + self._until_turn(tokens + 1)
-                heappush(turns, (held.turn, number, request))
-            else:
-                heappop(turns)
+    def _serve_before(self, held: Holding, tokens: int) -> bool:
+        """Serve the decoding sequences that were admitted before ``held``, which asks for
+        ``tokens``; False at the first that lacks blocks."""
+        if self._even and self._apart != self._grown:
+            need = self._demand(1)
+            for (group, _), share in zip(self._members, held.shares, strict=True):
+                need += max(0, -(-(held.tokens + tokens) // group.block) - share.length)
+            if need <= self._pool.free:  # there is enough for all, who comes first or last
+                self._give_back(self._grown, held.number)
+                return True
+        return self._serve(held.number)
+
+    def _serve(self, last: int) -> bool:
+        """Serve sequences one by one, up to the one admitted as number ``last``, in the next
+        iteration; False at the first that lacks blocks. Who is served again gets nothing more."""
+        self._apart = grown = self._grown
+        for request, held in sorted(self._decodes.items(), key=lambda item: item[1].number):
+            if held.number > last:
+                break
+            tokens = held.tokens + grown
+            if held.turn > grown and all(tokens % group.block for group in self.groups):
+                continue
+            self._measure(held, tokens)
+            self._enter(request, held, tokens)
+            if not self._extend(request, held, tokens, 1):
+                return False
         return True
+
+    def _give_back(self, until: int, last: int) -> None:
+        """Take back what is behind the windows of those whose turn comes up to the iteration
+        ``until``, and in that up to the one admitted as number ``last``."""
+        turns = self._turns
+        while turns and (turns[0][0] < until or (turns[0][0] == until and turns[0][1] <= last)):
+            turn, number, request = turns[0]
+            if self._left(turns[0]):
+                heappop(turns)
+                continue
+            held = self._decodes[request]
+            tokens = held.tokens + turn
+            self._found = None
+            self._enter(request, held, tokens)
+            for (group, _), share in zip(self._members, held.shares, strict=True):
+                if group.window is not None and (first := behind(group, tokens)) > share.first:
+                    self._give_back_up_to(share, first)
+            held.turn = turn + 1 + self._until_turn(tokens + 1)
+            heapreplace(turns, (held.turn, number, request))
 
     def _left(self, turn: tuple[int, int, Request]) -> bool:  # type: ignore[override]
         """Whether the sequence of an entry decodes no more, or has been admitted once more."""
@@ -335,11 +434,10 @@ class HybridCachingAllocator(WindowedAllocator):
         return held is None or held.number != turn[1] or held.turn != turn[0]
 
     def _until_turn(self, tokens: int) -> int:
-        """Iterations until a sequence of that length takes, fills or gives back a block."""
+        """Iterations until a sequence of that length gives back a block."""
         soonest = NEVER
         for group in self.groups:
             size, window = group.block, group.window
-            soonest = min(soonest, -tokens % size, (-1 - tokens) % size)
             if window is None:
                 continue
             if window.chunked:
@@ -349,12 +447,6 @@ class HybridCachingAllocator(WindowedAllocator):
                 soonest = min(soonest, first - tokens + (window.size - 1 - first) % size)
         return soonest
 
-    def _quiet(self) -> int:
-        """Iterations before the next turn."""
-        while self._turns and self._left(self._turns[0]):
-            heappop(self._turns)
-        return self._turns[0][0] - self._grown if self._turns else NEVER
-
     def growth(self, iterations: int) -> int:
         """The blocks that the next ``iterations`` decode iterations take more than they give back,
         in tokens."""
@@ -362,6 +454,7 @@ class HybridCachingAllocator(WindowedAllocator):
         released: dict[tuple[Run, int], int] = {}  # blocks that several hold
         for held in self._decodes.values() if iterations else ():
             tokens = held.tokens + self._grown
+            self._measure(held, tokens)
             for (group, _), share in zip(self._members, held.shares, strict=True):
                 blocks += max(0, -(-(tokens + iterations) // group.block) - share.length)
                 first = behind(group, tokens + iterations - 1)
@@ -377,13 +470,24 @@ class HybridCachingAllocator(WindowedAllocator):
     def horizon(self, iterations: int) -> int:
         """How many of the next ``iterations`` decode iterations the free blocks feed for certain,
         whatever is given back."""
-        size = min(group.block for group in self.groups)
+        if self._even:
+            return super().horizon(iterations)
         rounds = self._pool.free // max(1, self._number * self._decoding)
-        return min(iterations, max(self._quiet(), rounds * size - 1))
+        return min(iterations, max(0, rounds * min(group.block for group in self.groups) - 1))
 
     def until_more(self, iterations: int) -> int:
-        """Until a sequence gives back a block, or fills one that is found then."""
-        return min(iterations, self._quiet())
+        """Until a sequence gives back a block, if that may be what the head of the queue lacks;
+        0 where any iteration may fill one that it finds."""
+        if self._grows:
+            return 0
+        while self._turns and self._left(self._turns[0]):
+            heappop(self._turns)
+        quiet = self._turns[0][0] - self._grown if self._turns else NEVER
+        if self._missing is not None:
+            # each sequence gives back one block at most in as many iterations, of each such group
+            rounds = (self._missing - 1) // max(1, self._windows * self._decoding)
+            quiet = max(quiet, rounds * self.block_size - 1)
+        return min(iterations, quiet)
 
     def check_integrity(self, owners: Mapping[Request, tuple[int, bool]]) -> None:
         """Every block is free or held, and known as often as it is held."""
@@ -394,6 +498,7 @@ class HybridCachingAllocator(WindowedAllocator):
         for request, (tokens, decodes) in owners.items():
             held = self._holdings[request]
             assert held.tokens + self._grown * decodes == tokens, (request, tokens)
+            self._measure(held, tokens)
             for (group, _), share in zip(self._members, held.shares, strict=True):
                 assert share.length == -(-tokens // group.block), (request, tokens, share.length)
                 at, known = share.length, 0
