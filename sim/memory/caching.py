@@ -21,45 +21,12 @@ iteration nothing at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Self
 
 from sim.memory.paged import PagedAllocator
+from sim.memory.run_pool import Run
 from sim.request import Request
-
-
-class Run:
-    """Blocks ``low`` to ``high`` (exclusive) of a ``text``, held by ``holders`` requests.
-
-    A run that nobody holds stands in a queue of those that can be evicted, between ``before`` and
-    ``after``. ``above`` is the run that was split off its front; those who hold both know this one.
-    """
-
-    __slots__ = ("above", "after", "before", "high", "holders", "low", "text")
-
-    before: Run
-    after: Run
-
-    def __init__(self, text: int, low: int, high: int, holders: int) -> None:
-        self.text = text
-        self.low = low
-        self.high = high
-        self.holders = holders
-        self.above: Run | None = None
-
-    def __repr__(self) -> str:
-        return f"Run({self.text}: {self.low} to {self.high}, held {self.holders} times)"
-
-    def insert(self, place: Run) -> None:
-        """Stand behind ``place`` in the queue."""
-        self.before, self.after = place, place.after
-        place.after.before = self
-        place.after = self
-
-    def remove(self) -> None:
-        """Leave the queue."""
-        self.before.after = self.after
-        self.after.before = self.before
 
 
 class Found:
@@ -198,9 +165,7 @@ class CachingAllocator(PagedAllocator):
         self._found = None
         end, idle = self._queue, 0
         for last, low in reversed(self._holds.pop(request)):
-            run: Run | None = last
-            while run is not None:
-                above = run.above if run.low > low else None
+            for run in last.down_to(low):
                 run.holders -= 1
                 blocks = run.high - run.low
                 if run.holders:
@@ -210,7 +175,6 @@ class CachingAllocator(PagedAllocator):
                 else:
                     run.insert(end.before)
                     idle += blocks
-                run = above
         self._idle += idle
         self.reserved -= idle * size
 
@@ -409,7 +373,7 @@ class CachingAllocator(PagedAllocator):
         open_blocks = 0
         for request, (tokens, _) in owners.items():
             places = 0
-            for run in _held_runs(self._holds[request]):
+            for run in [r for last, low in self._holds[request] for r in last.down_to(low)]:
                 counted[run] = counted.get(run, 0) + 1
                 places += run.high - run.low
             assert places == self._registered[request] <= tokens // size, (request, places, tokens)
@@ -440,13 +404,3 @@ def _copy(copies: list[Run] | tuple[()], block: int) -> Run | None:
         if run.low <= block < run.high:
             return run
     return None
-
-
-def _held_runs(holds: list[tuple[Run, int]]) -> Iterator[Run]:
-    """What a request holds, the last blocks first."""
-    for last, low in reversed(holds):
-        run: Run | None = last
-        while run is not None:
-            above = run.above if run.low > low else None
-            yield run
-            run = above

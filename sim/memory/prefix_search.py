@@ -102,12 +102,13 @@ class PrefixSearch:
     def _seen(self, tokens: int, found: dict[int, Search]) -> FoundBlocks:
         """Of what was found the part that the token after ``tokens`` sees."""
         number = len(self._members)
-        lengths, pieces, idle = [0] * number, [[] for _ in range(number)], 0
+        lengths, idle = [0] * number, 0
+        pieces: list[list[Piece]] = [[] for _ in range(number)]
         for place, (group, own) in enumerate(self._kinds):
             first, whole = behind(group, tokens), -(-tokens // group.block)
             for member, there in zip(own, found[place].pieces, strict=True):
                 lengths[member] = min(whole, found[place].blocks)
-                kept: list[Piece] = pieces[member]
+                kept = pieces[member]
                 for run, at, stop in there:
                     low, high = max(at, first), min(stop, whole)
                     if low < high:
