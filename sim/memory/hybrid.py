@@ -31,7 +31,7 @@ from sim.request import Request
 from sim.specs.window import NEVER
 
 
-class Share:
+class HeldBlocks:
     """What a request holds of one group of layers: blocks ``first`` to ``length`` (exclusive).
 
     Those of ``runs``, each with its first block that is held, have known content, the others not.
@@ -56,7 +56,7 @@ class Holding:
 
     __slots__ = ("entered", "number", "shares", "tokens", "turn")
 
-    def __init__(self, number: int, tokens: int, shares: list[Share]) -> None:
+    def __init__(self, number: int, tokens: int, shares: list[HeldBlocks]) -> None:
         self.number = number  # in order of admission
         self.tokens = tokens
         self.shares = shares
@@ -175,7 +175,7 @@ class HybridCachingAllocator(WindowedAllocator):
                         self._texts.add(text)
             share.entered = full
 
-    def _name(self, share: Share, key: int, low: int, high: int) -> None:
+    def _name(self, share: HeldBlocks, key: int, low: int, high: int) -> None:
         """The content of those blocks of ``share`` is known from now on."""
         if share.runs:
             run, _ = share.runs[-1]
@@ -232,12 +232,12 @@ class HybridCachingAllocator(WindowedAllocator):
         if self.note is not None and not request.preemptions:
             self.note(request, *self._missed(request, found.tokens))
         self._admitted += 1
-        shares: list[Share] = []
+        shares: list[HeldBlocks] = []
         for (group, _), whole, pieces in zip(
             self._members, found.lengths, found.pieces, strict=True
         ):
             length = max(behind(group, found.tokens), whole)
-            share = Share(pieces[0][1] if pieces else length, length)
+            share = HeldBlocks(pieces[0][1] if pieces else length, length)
             share.runs.extend([(self._pool.hold(piece), piece[1]) for piece in pieces])
             shares.append(share)
         held = self._holdings[request] = Holding(self._admitted, found.tokens, shares)
@@ -272,7 +272,7 @@ class HybridCachingAllocator(WindowedAllocator):
         self._count()
         return True
 
-    def _give_back_up_to(self, share: Share, first: int) -> None:
+    def _give_back_up_to(self, share: HeldBlocks, first: int) -> None:
         """Blocks of ``share`` before ``first`` are no longer held, the last of them free first."""
         gone: list[Run] = []
         runs = share.runs
