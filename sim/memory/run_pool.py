@@ -73,7 +73,9 @@ class RunPool:
     >>> pool = RunPool(4)
     >>> pool.take(3)
     >>> run = pool.enter(7, 0, 3)
-    >>> pool.release(run); pool.take(2); pool.find(7, 0), pool.find(7, 2)
+    >>> pool.release(run)
+    3
+    >>> pool.take(2); pool.find(7, 0), pool.find(7, 2)
     ((Run(7: 0 to 2, held 0 times), 0, 2), None)
     """
 
