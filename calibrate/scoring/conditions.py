@@ -60,8 +60,8 @@ class Conditions:
     Where it is not, they may have come in one ``burst`` of ``size``, and figures may be ``warm``,
     without the first round. ``apart`` are the workers where prefill and decode have their own; the
     layout is then that of those that decode. ``asynchronous`` says that the engine was told to
-    schedule ahead, ``slots`` whether as many requests run at once as there are clients, or else
-    ``seats``.
+    schedule ahead, ``marlin`` that experts in 4 bits go through that library, ``slots`` whether as
+    many requests run at once as there are clients, or else ``seats``.
     """
 
     driver: Driver
@@ -89,6 +89,7 @@ class Conditions:
     burst: bool = False
     warm: bool = False
     asynchronous: bool = False
+    marlin: bool = False
     slots: bool = True
     seats: int | None = None
     experts: str | None = None
@@ -106,7 +107,7 @@ def conditions(row: Row) -> Conditions:
     assumed: list[str] = list(known.remarks)
     driver = _driver(row)
     apart = _apart(row, assumed)
-    layout = _layout(row, assumed) if apart is None else apart.decode
+    layout = _layout(row, known, assumed) if apart is None else apart.decode
     model, gpu = model_name(row["model"]), gpu_name(row["gpu"])
     experts = None
     if catalog.model(model).has_experts:
@@ -125,7 +126,7 @@ def conditions(row: Row) -> Conditions:
         engine=row["engine"],
         version=row["engine_version"],
         gpu=gpu,
-        gpus=apart.gpus if apart else _whole(row["n_gpus"]) or 1,
+        gpus=apart.gpus if apart else (known.ranks and _whole(row["n_gpus"])) or layout.gpus,
         apart=apart,
         model=model,
         weights=weights,
@@ -142,6 +143,7 @@ def conditions(row: Row) -> Conditions:
         requests=size if known.burst else _requests(row, driver, size, steady, assumed),
         burst=known.burst,
         slots=known.slots,
+        marlin=known.marlin,
         asynchronous=known.asynchronous or "async-scheduling" in row["notes"],
         memory_fraction=known.memory_fraction,
         max_num_batched_tokens=known.max_num_batched_tokens,
@@ -183,7 +185,7 @@ def _apart(row: Row, assumed: list[str]) -> Disaggregated | None:
     return found
 
 
-def _layout(row: Row, assumed: list[str]) -> Layout:
+def _layout(row: Row, known: Statement, assumed: list[str]) -> Layout:
     """How one replica spreads the model; Unrepresentable for layouts that are not simulated.
 
     Attention data parallelism is stated as a number of ranks, or, as TensorRT-LLM does, as a switch
@@ -197,10 +199,12 @@ def _layout(row: Row, assumed: list[str]) -> Layout:
         if _whole(row["ep"]) is None:
             assumed.append("experts are spread over all GPUs")
             expert = data
+    if not known.ranks:
+        data, expert = 1, min(expert, tensor)
     ranks, stages = tensor * data, _whole(row["pp"]) or 1
     if stages > 1 and data > 1:
         raise Unrepresentable(f"data ranks that are pipelines of {stages} stages are not simulated")
-    gpus = _whole(row["n_gpus"]) or ranks * stages
+    gpus = (known.ranks and _whole(row["n_gpus"])) or ranks * stages
     if gpus % (ranks * stages) or ranks % expert:
         raise Unrepresentable(
             f"{gpus} GPUs do not hold replicas of {tensor} x {data}, with experts over {expert}"

@@ -32,7 +32,9 @@ def preset(known: Conditions) -> str:
     if "vllm" in name:
         version = release(known.version)
         early = version is not None and version < ASYNCHRONOUS
-        return "vllm-0.13" if early and not known.asynchronous else "vllm"
+        if early and not known.asynchronous:
+            return "vllm-0.13"
+        return "vllm-marlin" if known.marlin else "vllm"
     if "sglang" in name:
         return "sglang"
     if "gpt-fast" in name:

@@ -20,7 +20,9 @@ class Facts:
     one of a GPU is announced, ``more`` requests in flight than stated, ``static`` scales of
     activations in the checkpoint, ``peers`` whether cards on PCIe reach each other directly, one
     ``burst`` of as many requests as clients are stated, ``asynchronous`` scheduling that the engine
-    was told to use, whether the clients stated are the requests that run at once (``slots``).
+    was told to use, whether the clients stated are the requests that run at once (``slots``),
+    experts in 4 bits by the library ``marlin``, whether the data ranks stated were started
+    (``ranks``), and what the engine was told of its memory and of the tokens of a pass.
     """
 
     weights: str = ""
@@ -33,6 +35,10 @@ class Facts:
     burst: bool = False
     asynchronous: bool = False
     slots: bool = True
+    marlin: bool = False
+    ranks: bool = True
+    memory_fraction: float | None = None
+    max_num_batched_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +50,6 @@ class Statement(Facts):
     """
 
     spread: tuple[float, float] | None = None
-    memory_fraction: float | None = None
-    max_num_batched_tokens: int | None = None
     remarks: tuple[str, ...] = ()
 
 
@@ -110,6 +114,12 @@ KNOWN = (
         Facts(burst=True),
     ),
     Known(
+        (("engine", "^sglang"), ("model", "qwen3-235b"), ("source_path", "silicon_sample")),
+        "all requests were sent at once, as many as clients are stated: mean times to first token "
+        "grow with the clients and one more, and do not depend on the answers that follow",
+        Facts(burst=True),
+    ),
+    Known(
         (("engine", "tensorrt"), ("gpu", "^l40s"), ("tp", "^[^1]")),
         "the cards reach each other directly: the tokens of these runs need sums of 8 GB/s, and "
         "NCCL reaches 4.6 GB/s on four such cards that do not (aiconfigurator-core tables)",
@@ -126,6 +136,30 @@ KNOWN = (
         "4.8 times the answers', as when ten requests for each slot are sent together, and token "
         "times less than the memory allows for 512 sequences",
         Facts(slots=False),
+    ),
+    Known(
+        (("engine", "^vllm"), ("model", "gpt-oss"), ("gpu", "^h100"), ("notes", "InferenceMAX")),
+        "the experts go through Marlin: the source starts its servers with VLLM_MXFP4_USE_MARLIN=1 "
+        "(InferenceX, benchmarks/gptoss_fp4_h100.sh)",
+        Facts(marlin=True),
+    ),
+    Known(
+        (("engine", "^vllm"), ("model", "minimax-m2"), ("gpu", "^h100")),
+        "no server has data ranks, whatever is stated: the source starts them with tensor and "
+        "expert parallelism alone (InferenceX, benchmarks/single_node/minimaxm2.5_fp8_h100.sh)",
+        Facts(ranks=False),
+    ),
+    Known(
+        (("engine", "^sglang"), ("model", "deepseek-(r1|v3)"), ("gpu", "^h200"), ("tp", r"^\d+$")),
+        "prompts are cut into 32,768 tokens, and 0.82 of the memory is used: the source starts its "
+        "servers so (InferenceX, benchmarks/single_node/dsr1_fp8_h200.sh)",
+        Facts(max_num_batched_tokens=32768, memory_fraction=0.82),
+    ),
+    Known(
+        (("engine", "^trtllm"), ("model", "deepseek-(r1|v3)"), ("gpu", "^h200"), ("tp", r"^\d+$")),
+        "0.75 of the free memory is for KV: the source starts its servers so (InferenceX, "
+        "benchmarks/single_node/dsr1_fp8_h200_trt.sh)",
+        Facts(memory_fraction=0.75),
     ),
 )
 
@@ -155,7 +189,13 @@ def statement(row: Row) -> Statement:
         asynchronous=any(each.asynchronous for each in facts),
         slots=all(each.slots for each in facts),
         spread=(float(spread[1]), float(spread[2])) if spread else None,
-        memory_fraction=float(fraction[1]) if fraction else None,
-        max_num_batched_tokens=int(tokens[1]) if tokens else None,
+        marlin=any(each.marlin for each in facts),
+        ranks=all(each.ranks for each in facts),
+        memory_fraction=float(fraction[1])
+        if fraction
+        else next((each.memory_fraction for each in facts if each.memory_fraction), None),
+        max_num_batched_tokens=int(tokens[1])
+        if tokens
+        else next((e.max_num_batched_tokens for e in facts if e.max_num_batched_tokens), None),
         remarks=tuple(each.why for each in known),
     )

@@ -46,31 +46,46 @@ KERNELS: Mapping[tuple[str, str], str] = {
 }
 """The name that the kernel of weights in a format has in profiles, by that of the arithmetic."""
 
+MARLINS = {"mxfp4-weights": moe.PADDED, "int4-weights": (1, 1)}
+"""Those that Marlin can compute, and what hidden sizes, and widths of an expert on a GPU, are
+padded to multiples of."""
+
 
 class ExpertsFit(NamedTuple):
-    """A fit, and the operator and precision under which the profile has it."""
+    """A fit, the operator and precision under which the profile has it, and the multiples that
+    hidden sizes, and widths of an expert on a GPU, are padded to."""
 
     operator: str
     precision: str
     fit: KernelFit
+    padded: tuple[int, int] = (1, 1)
 
 
-def fit_of(gpu: GpuSpec, weights: str, arithmetic: str, ranks: int) -> ExpertsFit | None:
+def fit_of(
+    gpu: GpuSpec, weights: str, arithmetic: str, ranks: int, *, marlin: bool = False
+) -> ExpertsFit | None:
     """The profile's fit of experts whose ``weights`` are multiplied in ``arithmetic``, if it has
-    one; with several ``ranks`` that of GPUs with whole experts before the general one."""
+    one; with several ``ranks`` that of GPUs with whole experts before the general one. ``marlin``
+    asks for the library of that name, which also stands in where it is the only one."""
     precision = KERNELS.get((weights, arithmetic))
     if gpu.profile is None or precision is None:
         return None
-    for operator in ("moe_ranks", "moe") if ranks > 1 else ("moe",):
-        found = gpu.profile.find(operator, precision)
-        if found is not None:
-            return ExpertsFit(operator, precision, found)
+    names = [precision]
+    if precision in MARLINS:
+        names.insert(0 if marlin else 1, moe.MARLIN)
+    for name in names:
+        for operator in ("moe_ranks", "moe") if ranks > 1 else ("moe",):
+            found = gpu.profile.find(operator, name)
+            if found is not None:
+                padded = MARLINS[precision] if name == moe.MARLIN else (1, 1)
+                return ExpertsFit(operator, name, found, padded)
     return None
 
 
 def fit_for(d: Deployment) -> ExpertsFit | None:
     """The same for the experts of a deployment."""
-    return fit_of(d.gpu, d.formats["experts"], d.arithmetic_of("experts"), d.layout.expert)
+    formats = d.formats["experts"], d.arithmetic_of("experts")
+    return fit_of(d.gpu, *formats, d.layout.expert, marlin=d.engine.marlin)
 
 
 def experts_note(d: Deployment) -> str | None:
@@ -123,10 +138,15 @@ class MeasuredExperts:
             name: np.asarray(value, dtype=np.float64)
             for name, value in zip(moe.VARIABLES, sizes, strict=False)
         }
+        into, across = found.padded
+        self._computed = self._shape | {
+            "hidden": np.asarray(math.ceil(hidden / into) * float(into)),
+            "width": np.asarray(math.ceil(shape[1] / gpus / across) * float(across) * gpus),
+        }
         self._exchanged = exchanged
         self._residual = None
         if fit.known is not None and not exchanged:
-            self._residual = fit.known.find({n: float(v) for n, v in self._shape.items()})
+            self._residual = fit.known.find({n: float(v) for n, v in self._computed.items()})
         self._table: tuple[NDArray[np.float64], Timing] | None = None
 
     def timing(self, m: Amount) -> Timing:
@@ -145,7 +165,7 @@ class MeasuredExperts:
     def _tabulated(self, most: int) -> tuple[NDArray[np.float64], Timing]:
         last = max(1024, 1 << most.bit_length())
         tokens = np.append(np.arange(1.0, EVERY), np.arange(EVERY, last + 1.0, STEP))
-        shape = self._shape | self._counts(tokens)
+        shape = self._computed | self._counts(tokens)
         parts = self._parts(shape)
         seconds = parts.total * self._form.correction(self._fit, shape)
         error = self._fit.error

@@ -25,8 +25,9 @@ class Capacity:
     """The memory arithmetic of one GPU of a replica, and the blocks that come of it.
 
     ``budget`` is what the engine may use of ``memory``: a share of all of it, or, ``of_free``, all
-    that is in use anyway and a share of the rest. ``weights``, ``activations`` and ``reserve`` come
-    off it; ``kv_cache`` is left (negative if the model does not fit).
+    that is in use anyway and a share of the rest; or, ``of_static``, a share of the memory for
+    weights, states and KV cache, with the rest beside it. ``weights``, ``activations`` and
+    ``reserve`` come off it; ``kv_cache`` is left (negative if the model does not fit).
     ``num_gpu_blocks`` counts as the engine does, ``usable_blocks`` those that requests can have. A
     block is one of one of the ``groups`` of layers: so are tokens, and ``kv_bytes_per_token``.
     ``in_flight`` is how many tokens are being computed at most. Of recurrent layers, each request
@@ -50,6 +51,7 @@ class Capacity:
     in_flight: int
     state_blocks: int = 0
     states: float = 0.0
+    of_static: bool = False
     stages: tuple[Capacity, ...] = ()
     """Of a pipeline, the memory of each stage; the one with the fewest blocks decides."""
 
@@ -68,6 +70,9 @@ class Capacity:
         """Bytes that the engine may use."""
         if self.of_free:
             return self.taken + self.utilization * (self.memory - self.taken)
+        if self.of_static:
+            beside = self.activations + self.reserve
+            return min(self.memory, self.memory * self.utilization + beside)
         return self.memory * self.utilization
 
     @property
@@ -229,6 +234,7 @@ def _of_one(d: Deployment, kept: KvGroups, asked: Sizing) -> Capacity:
         memory=d.gpu.memory,
         utilization=asked.gpu_memory_utilization,
         of_free=d.engine.fraction_of_free,
+        of_static=d.engine.fraction_of_static,
         weights=d.weight_bytes(),
         activations=activation_bytes(d, max_num_batched_tokens, max_num_seqs),
         reserve=d.engine.memory_reserve,

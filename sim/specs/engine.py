@@ -84,11 +84,15 @@ class EngineSpec:
                          other: no iteration is shorter than that for all of its sequences
     ``fraction_of_free`` the share of memory that a user allows is one of what weights, activations
                          and the reserve leave free, not of all memory
+    ``fraction_of_static`` that share is of weights and KV cache alone; activations and the reserve
+                         come on top
     ``kv_rereads``       decode attention without a kernel for groups reads a KV head once more for
                          each further query head; the share of that which goes to memory, the rest
                          being found in the cache
     ``grouped_kernels``  numbers of query heads to a KV head that have a kernel of their own all the
                          same, and read each KV head once
+    ``marlin``           experts in 4 bits go through the library Marlin, even where the engine has
+                         another one for them
     ``policy``           the rule by which it batches continuously, a value of ``scheduler.policy``;
                          empty: vLLM's
     ``factors``          what its kernels take as multiples of their price, where they were fitted
@@ -118,8 +122,10 @@ class EngineSpec:
     per_ring_gpu: Seconds = 0.0
     eager_prefill: bool = False
     fraction_of_free: bool = False
+    fraction_of_static: bool = False
     kv_rereads: Share = 0.0
     grouped_kernels: tuple[int, ...] = ()
+    marlin: bool = False
     policy: str = ""
     factors: Factors = AS_PRICED
     fitted_to: tuple[FittedTo, ...] = ()

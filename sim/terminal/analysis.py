@@ -127,8 +127,7 @@ def fit_view(d: Deployment, memory: Capacity, context: int, document: Mapping[st
         ("visible memory", "", show_bytes(memory.memory)),
         (
             "engine's share",
-            f"x {memory.utilization:g} "
-            + ("of what is free" if memory.of_free else "(gpu_memory_utilization)"),
+            f"x {memory.utilization:g} {_of_what(memory)}",
             show_bytes(memory.budget),
         ),
         (
@@ -249,6 +248,12 @@ TOLD = (
     "experts on each GPU, not a part of each. PP: stages of consecutive layers, which "
     "--pipeline-parallel lists."
 )
+
+
+def _of_what(memory: Capacity) -> str:
+    if memory.of_static:
+        return "for weights and KV cache, and what comes beside"
+    return "of what is free" if memory.of_free else "(gpu_memory_utilization)"
 
 
 def _held(d: Deployment, weights: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str]]:

@@ -84,6 +84,28 @@ def test_a_fit_to_made_up_timings_finds_what_made_them(fitted: KernelFit) -> Non
     assert "rows" not in fitted.ranges
 
 
+def test_marlin_is_fitted_from_all_frameworks_that_bundle_it(tmp_path: Path) -> None:
+    """mxfp4 of one and int4 of the other; rows of whole experts, and of other kernels, are not. The
+    sizes of mxfp4 are those that are computed: 1,000 as 1,024, 300 on each of two GPUs as 384."""
+    int4 = made_up().assign(moe_dtype="int4_wo", kernel_source="sglang_marlin_moe")
+    two = pd.DataFrame([row((1000, 600, 2, 8), tokens, moe_tp_size=2) for tokens in TOKENS])
+    mxfp4 = two.assign(moe_dtype="w4a16_mxfp4", kernel_source="vllm_gptossmxfp4moe_marlin")
+    other = mxfp4.assign(kernel_source="oaitriton", hidden_size=4096)
+    for framework, version, rows in (
+        ("sglang", "0.5.10", int4),
+        ("vllm", "0.24.0", pd.concat([mxfp4, other])),
+    ):
+        folder = tmp_path / "data" / "h200_sxm" / "moe" / framework / version
+        folder.mkdir(parents=True)
+        rows.to_parquet(folder / "moe_perf.parquet")
+    found = moe.fit_marlin(Tables(tmp_path), "h200_sxm")
+    assert found is not None
+    assert found.kernel == "Marlin of sglang 0.5.10, vllm 0.24.0"
+    assert found.ranges["ranks"] == (1, 1)
+    assert found.known is not None
+    assert set(found.known.values) == {*MODELS, (1024, 768, 2, 8)}
+
+
 def test_a_shape_that_was_timed_keeps_what_the_form_leaves_over(fitted: KernelFit) -> None:
     """The slow model's table says a tenth, the others' hardly anything."""
     known = fitted.known

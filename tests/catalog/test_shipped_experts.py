@@ -19,6 +19,7 @@ PROMISED = {
     ("h100-sxm", "moe", "bf16"): (0.06, 0.20), ("h200-sxm", "moe", "bf16"): (0.06, 0.20),
     ("h100-sxm", "moe", "fp8"): (0.06, 0.20), ("h200-sxm", "moe", "fp8"): (0.06, 0.20),
     ("h100-sxm", "moe_ranks", "fp8"): (0.06, 0.20), ("h200-sxm", "moe_ranks", "fp8"): (0.06, 0.20),
+    ("h100-sxm", "moe", "marlin"): (0.10, 0.30), ("h200-sxm", "moe", "marlin"): (0.10, 0.30),
     ("b200-sxm", "moe", "nvfp4"): (0.08, 0.30), ("b200-sxm", "moe", "mxfp4-weights"): (0.10, 0.30),
 }  # fmt: skip
 """What vLLM's kernels are to be predicted to on models held out: median and 90th percentile."""

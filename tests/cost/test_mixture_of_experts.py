@@ -140,6 +140,49 @@ def test_a_precision_without_timings_is_timed_from_the_data_sheet() -> None:
     assert experts_note(Deployment(catalog.model("llama-3.1-8b"), PLAIN, engine)) is None
 
 
+def test_marlin_computes_experts_in_4_bits_where_it_is_asked_for_or_alone() -> None:
+    """mxfp4 has Triton's kernels on Hopper, and Marlin's where an engine asks for them; int4 has
+    Marlin's alone. vLLM pads mxfp4 for it: 2,880 to 3,072, on each of four GPUs 720 to 768."""
+    found = {
+        (weights, marlin): fit_of(PROFILED, weights, "bf16", 1, marlin=marlin)
+        for weights in ("mxfp4", "int4-group")
+        for marlin in (False, True)
+    }
+    names = {key: fit.precision for key, fit in found.items() if fit is not None}
+    assert names == {
+        ("mxfp4", False): "mxfp4-weights",
+        ("mxfp4", True): "marlin",
+        ("int4-group", False): "marlin",
+        ("int4-group", True): "marlin",
+    }
+    asked, plain = found["mxfp4", True], found["int4-group", True]
+    assert asked is not None
+    assert plain is not None
+    small, whole = (MixtureOfExperts(128, 4, width) for width in (2880, 3072))
+    four = Layout(4)
+    padded = MeasuredExperts(asked, PROFILED, 2880, small, four).timing(512.0)
+    same = MeasuredExperts(plain, PROFILED, 3072, whole, four).timing(512.0)
+    assert padded.seconds == same.seconds
+    done, stated = (
+        MeasuredExperts(each, PROFILED, 2880, small, four).work(512.0) for each in (asked, plain)
+    )
+    assert done == stated  # the work itself is not padded
+
+
+def test_an_engine_chooses_marlin() -> None:
+    """Decoding reads less time, prompts take more: the preset is vLLM's but for that."""
+    oss = catalog.model("gpt-oss-120b")
+    times = []
+    for name in ("vllm", "vllm-marlin"):
+        d = Deployment(
+            oss, PROFILED, catalog.engine(name), "bf16", "bf16", "bf16", Layout(2), experts="mxfp4"
+        )
+        found = per_token(CostModel(d), 8192)
+        times.append(found[WHOLE].seconds)
+    assert times[1] > 1.5 * times[0]
+    assert catalog.engine("vllm-marlin").per_iteration == catalog.engine("vllm").per_iteration
+
+
 def test_experts_are_timed_at_every_number_of_tokens() -> None:
     """Up to 512 one by one; beyond, between those on both sides; of 64 tokens the same as in an
     array of them."""

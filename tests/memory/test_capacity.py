@@ -74,6 +74,18 @@ def test_llama_8b_on_one_h100_line_by_line() -> None:
     assert not memory.given
 
 
+def test_a_share_for_weights_and_kv_alone() -> None:
+    """SGLang's: 76,410,000,000 less 16,060,522,496 of weights, since activations and the reserve
+    (2,101,529,088 together) come on top, as far as there is memory: of 0.99 they take a part."""
+    d = deploy(engine="sglang")
+    found = memory_of(d)
+    assert found.kv_cache == 76_410_000_000 - 16_060_522_496
+    assert found.budget - found.kv_cache - found.weights == 2_101_529_088
+    most = memory_of(d, utilization=0.99)
+    assert most.budget == most.memory
+    assert most.kv_cache == 84_900_000_000 - 16_060_522_496 - 2_101_529_088
+
+
 def test_llama_2_7b_takes_half_a_mebibyte_a_token() -> None:
     """2 x 32 layers x 32 heads x 128 x 2 B = 524,288; 4,096 tokens are 2,147,483,648 bytes."""
     d = dataclasses.replace(deploy("llama-2-7b"), weights="fp16", kv_cache="fp16")

@@ -46,6 +46,15 @@ PRECISIONS: Mapping[str, tuple[str, ...]] = {
 }
 """The tables' ``moe_dtype`` for each precision of the simulator, the first that there is."""
 
+MARLIN = ("w4a16_mxfp4", "int4_wo")
+"""The ``moe_dtype`` that Marlin multiplies, both with one kernel; they are fitted together, as the
+precision of that name."""
+
+MARLIN_TABLES = {"sglang": ("0.5.10", "0.5.14"), "vllm": ("0.24.0",)}
+"""Versions by framework whose rows of Marlin are fitted together: where several timed a model
+(Kimi-K2) their medians are within 5 %. vLLM 0.19 takes two to five times as long on H200, and
+SGLang's rows of GPUs with whole experts are up to twice what their own tokens take."""
+
 OF_FRAMEWORK = {"trtllm": {"fp8": ("fp8", "fp8_block")}}
 """The same where a framework's are others: TensorRT-LLM's fp8 by tensor is as fast as it should
 be."""
@@ -103,6 +112,9 @@ def fit_system(
                     found[operator][precision] = fit_rows(table, own, precision)
             if precision in found["moe"]:
                 break
+    if framework in MARLIN_TABLES:
+        marlin = fit_marlin(tables, system)
+        found["moe"] |= {} if marlin is None else {moe.MARLIN: marlin}
     if not found["moe"]:
         raise InfersimError(f"{framework} {table.version} on {system}: no experts to fit")
     return {operator: fits for operator, fits in found.items() if fits}
@@ -127,6 +139,40 @@ def usable(table: KernelTable, name: str) -> pd.DataFrame:
         kept &= ~(rows[list(MODEL)] == np.array(model)).all(axis=1)
     chosen: pd.DataFrame = rows.loc[kept]
     return chosen
+
+
+def fit_marlin(tables: Tables, system: str) -> KernelFit | None:
+    """The fit of Marlin on GPUs that share the width of every expert, from all tables of it:
+    whichever framework bundles it, it is one library. None for fewer than ``LEAST_SHAPES`` models.
+    """
+    found: list[pd.DataFrame] = []
+    told = []
+    for framework, versions in MARLIN_TABLES.items():
+        if framework not in tables.frameworks(system, "moe"):
+            continue
+        known = tables.versions(system, "moe", framework, "moe_perf")
+        for version in (each for each in versions if each in known):
+            table = tables.read(system, "moe", framework, "moe_perf", version)
+            rows = pd.concat([usable(table, name) for name in MARLIN])
+            of_it = rows["kernel_source"].map(_family) == moe.MARLIN
+            rows = rows[of_it & (rows["moe_ep_size"] == 1)]
+            if not rows.empty:
+                found.append(_padded(rows))
+                told.append(f"{framework} {version}")
+    if not found or len(pd.concat(found)[list(MODEL)].drop_duplicates()) < LEAST_SHAPES:
+        return None
+    fitted = fit_rows(table, pd.concat(found), moe.MARLIN)
+    return replace(fitted, kernel=f"Marlin of {', '.join(told)}")
+
+
+def _padded(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with the sizes that are computed."""
+    padded = (rows["moe_dtype"] == MARLIN[0]).to_numpy()
+    into, across = (np.where(padded, multiple, 1) for multiple in moe.PADDED)
+    gpus = rows["moe_tp_size"].to_numpy()
+    hidden, width = rows["hidden_size"].to_numpy(), rows["inter_size"].to_numpy() / gpus
+    inner = np.ceil(width / across) * across * gpus
+    return rows.assign(hidden_size=np.ceil(hidden / into) * into, inter_size=inner)
 
 
 def by_operator(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:

@@ -41,6 +41,15 @@ SHARP = 4
 """How suddenly repeated reads stop hitting the cache as they outgrow it."""
 
 
+MARLIN = "marlin"
+"""The library by which vLLM and SGLang multiply int4, and mxfp4 where they have nothing quicker:
+one kernel for both, whose bytes of a weight with its scales differ by 2 %."""
+
+PADDED = (256, 128)
+"""What hidden sizes, and widths of an expert on a GPU, are padded to multiples of where Marlin
+multiplies mxfp4 (vLLM, model_executor/layers/quantization/mxfp4.py)."""
+
+
 class ExpertFormat(NamedTuple):
     """Bytes of a weight with its share of the scales, the precision of the arithmetic, whether
     widths are padded to what the kernel needs, and bytes of a number of an input, of an inner
@@ -65,9 +74,10 @@ FORMATS = {
     "mxfp4": ExpertFormat(precision_bytes("mxfp4"), "fp8", pads=True),
     "mxfp4-weights": ExpertFormat(precision_bytes("mxfp4"), "bf16", pads=True),
     "int4-weights": ExpertFormat(precision_bytes("int4-group"), "bf16"),
+    MARLIN: ExpertFormat(precision_bytes("mxfp4"), "bf16", pads=True),
 }
 """By the name in profiles; ``-weights`` ones convert weights as they are read and multiply at 16
-bits, mxfp4 is multiplied at 8 bits."""
+bits, so does Marlin, mxfp4 is multiplied at 8 bits."""
 
 PARAMETERS = (
     Parameter("latency", 1e-6, 3e-5, 2e-4, "s", "a call of one token, however little it reads"),

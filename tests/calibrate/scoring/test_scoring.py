@@ -339,6 +339,23 @@ class TestExperts:
         assert known.requests == 64
         assert any("LMSYS-Chat-1M" in each for each in known.assumed)
 
+    def test_settings_that_a_source_starts_its_servers_with(self) -> None:
+        """Marlin for gpt-oss, no data ranks for MiniMax, SGLang's chunk and memory; what a row
+        states comes first."""
+        maxed = {"engine": "vllm", "engine_version": "0.18.0", "gpu": "H100-SXM5-80GB"}
+        oss = {"model": "openai/gpt-oss-120b", "notes": "InferenceMAX protocol"}
+        assert document(self.known(**maxed, **oss))["engine"] == "vllm-marlin"
+        assert document(self.known(**maxed | oss | {"notes": ""}))["engine"] == "vllm"
+        ranks = {"model": "MiniMaxAI/MiniMax-M2.5", "n_gpus": "16", "tp": "4", "ep": "16"}
+        known = self.known(**maxed, **ranks, dp_attn="4")
+        assert (known.gpus, known.tensor_parallel, known.data_parallel) == (4, 4, 1)
+        assert known.expert_parallel == 4
+        sglang = {"engine": "sglang", "gpu": "H200-SXM-141GB", "model": "deepseek-ai/DeepSeek-V3"}
+        cut = self.known(**sglang, tp="8", n_gpus="8")
+        assert (cut.max_num_batched_tokens, cut.memory_fraction) == (32768, 0.82)
+        stated = self.known(**sglang, tp="8", n_gpus="8", notes="mem_fraction 0.7")
+        assert stated.memory_fraction == 0.7
+
     def test_static_scales_where_the_publication_is_known_for_them(self) -> None:
         named = {"engine": "trtllm", "notes": "InferenceMAX: lengths uniform in [0.8,1.0]*nominal"}
         assert document(self.known(**named))["precision"]["quantisation"] == "static"
