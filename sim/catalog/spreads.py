@@ -22,11 +22,13 @@ FILE = Path(__file__).with_name("spreads.yaml")
 
 class Spreads(NamedTuple):
     """The spread ``of`` each cause (``sim.metrics.bands.CAUSES``), and by how many times the spread
-    of a figure its ``half`` (50 %) and its ``ninety`` (90 %) band reach to either side."""
+    of a figure its ``half`` (50 %) and its ``ninety`` (90 %) band reach to either side. ``shared``
+    is how far the errors of a cause are correlated in two runs where they have one origin."""
 
     of: Mapping[str, float]
     half: float
     ninety: float
+    shared: float = 0.0
 
 
 class Learnt(NamedTuple):

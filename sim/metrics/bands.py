@@ -68,6 +68,9 @@ FITTED = ("vllm", "gpt-fast", "tensorrt-llm")
 
 LEVELS = ("band50", "band90")
 
+OF_TIMES = ("kernels", "links", "engine", "run")
+"""Parts of a band that make iterations faster or slower."""
+
 LARGEST = 30.0
 """No figure is said to be off by more than e to this power: what is wider says nothing."""
 
@@ -105,14 +108,15 @@ def situation(run: RunRecord, *, client: bool = False, lengths: bool = False) ->
 
 
 def weights(key: str, dependence: Dependence, at: Situation) -> dict[str, float]:
-    """With how much of its spread each cause moves the figure ``key``."""
-    d = {name: abs(value) for name, value in dependence.items()}
+    """With how much of its spread each cause moves the figure ``key``; negative where the figure
+    falls as the cause grows."""
+    d = dependence
     metric, rank = _metric(key), key.partition("_")[0]
     found = {name: d[name] for name in ("prompts", "decodes", "experts", "front end", MEMORY)}
     found["unmeasured" if at.measured else "data sheet"] = d["unmeasured"]
     found["open links" if at.links else "links"] = d["links"]
     found["host" if at.fitted else "host estimate"] = d["host"]
-    whole = abs(sum(dependence[name] for name in TIMES))
+    whole = sum(dependence[name] for name in TIMES)
     found[{"ttft": "run, first token", "rate": "run, rates"}.get(metric, "run, tokens")] = whole
     if at.driven != "static batch":
         found |= _of_schedule(key, d, whole, at)
@@ -138,7 +142,7 @@ def _of_schedule(key: str, d: Mapping[str, float], whole: float, at: Situation) 
             return {"admission at a rate": 1.0}
         return {"open admission" if at.client else "admission": 1.0}
     if metric == "rate":
-        return {"arrivals": max(0.0, 1.0 - whole)} if key != "capacity" else {}
+        return {"arrivals": max(0.0, 1.0 - abs(whole))} if key != "capacity" else {}
     return {"open mixing" if at.client else "mixing": d["prompts"]}
 
 

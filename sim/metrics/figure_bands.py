@@ -14,16 +14,15 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sim.catalog.spreads import Spreads, learnt
-from sim.metrics.bands import CAUSES, LARGEST, by_part, situation, spread_of, weights
+from sim.metrics.asked import asked
+from sim.metrics.bands import CAUSES, LARGEST, OF_TIMES, by_part, situation, spread_of, weights
+from sim.metrics.pools import names
 from sim.metrics.precision import Z95
 from sim.metrics.reprice import Repriced
 from sim.units import show_time
 
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord
-
-OF_TIMES = ("kernels", "links", "engine", "run")
-"""Parts of a band that make iterations faster or slower."""
 
 SHOWN = ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "output_throughput")
 """Figures that the text names."""
@@ -38,8 +37,11 @@ def figure_bands(
     run: RunRecord, summary: Mapping[str, Any], ends: Mapping[str, Any] | None
 ) -> dict[str, Any] | None:
     """The entry ``infersim.bands``: by figure ``band50`` and ``band90`` ([low, high], high is None
-    where the slower end of the band is overloaded) and what each part comes to alone (``parts``,
-    at 90 %), the ``origin`` of the spreads, and a ``text``. None without a completed request."""
+    where the slower end of the band is overloaded), what each part comes to alone (``parts``, at
+    90 %), and what ``sim.metrics.ratio_bands`` needs: its ``causes`` with their weights, and
+    ``ends``, the logarithm of the figure at the faster and at the slower end over this one; what
+    the error of each part belongs to (``kin``), the ``origin`` of the spreads, and a ``text``.
+    None without a completed request."""
     if not run.completed.any() or run.observed:
         return None
     spreads, at = learnt().everything, situation(run)
@@ -51,7 +53,30 @@ def figure_bands(
             figures[key] = _figure(key, value, causes, spreads, summary, ends)
     figures |= dict(_costs(summary, figures))
     text = _text(summary, figures, overload=_overload(ends))
-    return {"figures": figures, "origin": learnt().origin, "text": text}
+    return {"figures": figures, "kin": kin(run), "origin": learnt().origin, "text": text}
+
+
+def kin(run: RunRecord) -> dict[str, str]:
+    """What the error of each part belongs to: two runs that name the same err alike in it."""
+    deployments = [pool.deployment for pool in run.pools]
+    gpus, engines = (
+        names(found)
+        for found in ([d.gpu.name for d in deployments], [p.settings.engine for p in run.pools])
+    )
+    formats = names(f"{d.weights} with KV in {d.kv_cache}" for d in deployments)
+    served = f"{deployments[0].model.name} in {formats} on {gpus}, {engines}"
+    policies = names(pool.settings.scheduler.batching for pool in run.pools)
+    traffic = asked(run.scenario)
+    return {
+        "kernels": served,
+        "links": f"{gpus}, {engines}",
+        "engine": engines,
+        "memory": served,
+        "front end": engines,
+        "schedule": f"{engines}, {policies}",
+        "traffic": f"{traffic['traffic']}; {traffic['lengths']}",
+        "run": served,
+    }
 
 
 def _value(summary: Mapping[str, Any], key: str) -> float | None:
@@ -74,6 +99,7 @@ def _figure(
     times = {name: each for name, each in causes.items() if CAUSES[name].part in OF_TIMES}
     others = {name: each for name, each in causes.items() if name not in times}
     chance = _chance(summary, key, value)
+    moved = None if ends is None or key == "capacity" else _moved(key, value, ends)
     found: dict[str, Any] = {}
     for name, multiple, normal in (
         ("band50", spreads.half, HALF),
@@ -81,9 +107,9 @@ def _figure(
     ):
         of_times = multiple * spread_of(times, spreads)
         down = up = of_times
-        if ends is not None and key != "capacity":
+        if moved is not None:
             share = multiple / spreads.ninety
-            down, up = (share * each for each in _at_ends(key, value, ends, of_times / share))
+            down, up = share * max(0.0, -min(moved)), share * max(0.0, *moved)
         rest = math.hypot(multiple * spread_of(others, spreads), normal * chance)
         low, high = (min(math.hypot(each, rest), LARGEST) for each in (down, up))
         found[name] = [value * math.exp(-low), value * math.exp(high)]
@@ -92,7 +118,9 @@ def _figure(
     parts = by_part(causes, spreads)
     if chance:
         parts[CHANCE] = math.expm1(NINETY * chance)
-    return found | {"parts": parts}
+    causes = {name: float(f"{weight:.4g}") for name, weight in causes.items()}
+    found |= {"parts": parts, "causes": causes}
+    return found if moved is None else found | {"ends": moved}
 
 
 def _overload(ends: Mapping[str, Any] | None) -> bool:
@@ -103,16 +131,11 @@ def _overload(ends: Mapping[str, Any] | None) -> bool:
     return bool(states[1] == "overloaded" != states[0])
 
 
-def _at_ends(
-    key: str, value: float, ends: Mapping[str, Any], otherwise: float
-) -> tuple[float, float]:
-    """By how much a figure was smaller and larger at the ends of the band of times (logarithms);
-    ``otherwise`` where they do not have it."""
+def _moved(key: str, value: float, ends: Mapping[str, Any]) -> list[float] | None:
+    """The logarithm of a figure at the faster and at the slower end of the band of times over the
+    predicted one; None where they do not have it."""
     values = [ends[name].get(key) for name in ("faster", "slower")]
-    if any(not each for each in values):
-        return otherwise, otherwise
-    moved = [math.log(each / value) for each in values]
-    return max(0.0, -min(moved)), max(0.0, *moved)
+    return None if any(not each for each in values) else [math.log(v / value) for v in values]
 
 
 def _chance(summary: Mapping[str, Any], key: str, value: float) -> float:
@@ -144,6 +167,8 @@ def _costs(
                         for name in ("band50", "band90")
                     },
                     "parts": known["parts"],
+                    "causes": {name: -weight for name, weight in known["causes"].items()},
+                    **({"ends": [-x for x in known["ends"]]} if "ends" in known else {}),
                 },
             )
 

@@ -105,7 +105,13 @@ SUMMARY: Mapping[str, Shape] = {
             "text": TEXT,
         },
         "bands": {
-            "figures": {"*": {"band50": [NUMBER], "band90": [NUMBER], "parts": {"*": NUMBER}}},
+            "figures": {
+                "*": {
+                    **{name: [NUMBER] for name in ("band50", "band90", "ends")},
+                    **{name: {"*": NUMBER} for name in ("parts", "causes")},
+                }
+            },
+            "kin": {"*": TEXT},
             **_each(TEXT, "origin", "text"),
         },
         "later": {

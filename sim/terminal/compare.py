@@ -13,11 +13,13 @@ from rich.text import Text
 from sim.metrics.own import PREFIX
 from sim.planning.contrast.compare_words import (
     OVERLOADED,
+    TRUST_WORDS,
     change,
     head,
     headlines,
     limited,
     mark,
+    shared_errors,
     values_of,
     varied,
     written,
@@ -60,6 +62,8 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
             "no difference.",
             style="dim",
         )
+        if errors := shared_errors(document):
+            yield Text(f"{TRUST_WORDS} {errors}", style="dim")
     for variant in variants:
         if variant["error"] is not None:
             first = variant["error"].splitlines()[0]
@@ -122,4 +126,6 @@ def _cell(figure: Mapping[str, Any], index: int) -> Text:
     apart = figure["differences"][index]
     if apart is not None:
         text.append(f"\n{change(apart)}", style="not bold" if apart["certain"] else "not bold dim")
+        if apart["certain"] and apart.get("trust"):
+            text.append(f"\n{apart['trust']}", style="not bold dim")
     return text

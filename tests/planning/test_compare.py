@@ -368,7 +368,10 @@ def test_runs_with_repetitions_are_paired_by_their_seeds() -> None:
     assert found["seeds"] == again["seeds"]
     for key in ("mean_ttft_ms", "p99_e2el_ms", "output_throughput"):
         mine, theirs = figure(found, key), figure(again, key)
-        assert mine["differences"][1] == pytest.approx(theirs["differences"][1])
+        paired = ("mean", "low", "high", "relative", "relative_half_width", "pairs", "certain")
+        apart, other_way = mine["differences"][1], theirs["differences"][1]
+        assert [apart[k] for k in paired] == pytest.approx([other_way[k] for k in paired])
+        assert apart["trust"] == other_way["trust"]
 
 
 def test_runs_of_other_traffic_have_no_intervals() -> None:

@@ -23,12 +23,15 @@ from reports.pages.planning.study import reasons
 from sim.metrics.definitions import DEFINITIONS as OF_RUNS
 from sim.metrics.definitions import METRICS, Definition
 from sim.planning.contrast.compare_words import (
+    TRUST_WORDS,
     change,
     head,
-    headlines,
+    in_reality,
     limited,
+    main_headline,
     mark,
     reason,
+    shared_errors,
     values_of,
     varied,
 )
@@ -54,7 +57,9 @@ DEFINITIONS: Mapping[str, Definition] = {
         "The mean of the variant over that of the base: less one, in percent, or from twice on as "
         "a multiple (9.9x). The interval comes "
         "of pairs that met the same traffic, for each figure by itself: of twenty intervals one "
-        "may miss the truth.",
+        "may miss the truth. The word is how sure the difference is beside the errors of predicted "
+        "times, in which variants on the same kernels and engine share much: throughout the 90 % "
+        "band of the ratio (sure), the 50 % band (likely), or not even there (a guess).",
     ),
     "tied": Definition(
         "Best and tied",
@@ -92,7 +97,8 @@ def render_compare(document: Mapping[str, Any], runs: Runs = NO_RUNS) -> str:
         document = {**document, "figures": kept}
     found, base = document["variants"], document["base"]
     failed = reasons([(v["label"], v["error"]) for v in found if v["error"] is not None])
-    told, gpus = headlines(document), on_gpus(document)
+    (first, told), gpus = main_headline(document), on_gpus(document)
+    errors = shared_errors(document)
     shown = drawn_variants(document, runs)
     sections = {"summary": SECTIONS["summary"], **(OF_RUN if runs else {}), **SECTIONS}
     return fill(
@@ -111,10 +117,10 @@ def render_compare(document: Mapping[str, Any], runs: Runs = NO_RUNS) -> str:
                 ("Traffic", "the same" if document["same_traffic"] else "not the same"),
             ],
         },
-        headline=Headline("neutral", told[0]) if told else None,
-        told=told[1:],
+        headline=Headline("neutral", first) if first else None,
+        told=told,
         pairing=document["pairing"],
-        notes=document["notes"],
+        notes=[*([f"{TRUST_WORDS} {errors}"] if errors else []), *document["notes"]],
         failures=failed,
         tables={"means": _means(document), "differences": _differences(document)},
         means=_plots(document, of_means=True),
@@ -243,4 +249,6 @@ def _apart(apart: Mapping[str, Any] | None) -> Cell:
         return Cell(MISSING, None)
     text = change(apart)
     value = 100 * apart["relative"] if apart["relative"] is not None else 0.0
-    return Cell(text.replace("%", f"{NARROW_SPACE}%"), round(value, 4))
+    if apart["certain"] and apart.get("trust"):
+        text += f", {apart['trust']}"
+    return Cell(text.replace("%", f"{NARROW_SPACE}%"), round(value, 4), hint=in_reality(apart))

@@ -1,7 +1,8 @@
 """Compares variants of a scenario on the same traffic: repetitions, paired by their seeds.
 
 Every variant is simulated under the same seeds, so it meets the same traffic as the others unless
-the workload itself is varied. The first variant is the base to which the others are compared.
+the workload itself is varied. The first variant is the base to which the others are compared. The
+first run of each is repeated at both ends of the error band of its times where they matter.
 """
 
 from __future__ import annotations
@@ -75,7 +76,13 @@ class Comparison:
         count = self.repetitions()
         seeds = [repetition_seed(self.scenario.seed, number) for number in range(count)]
         runs = [
-            Point(variant.index * count + number, self._settings(variant, seed), variant.label)
+            Point(
+                variant.index * count + number,
+                self._settings(variant, seed),
+                variant.label,
+                at_ends=number == 0,
+                banded=number == 0,
+            )
             for variant in self.variants
             for number, seed in enumerate(seeds)
         ]
@@ -226,4 +233,5 @@ def _column(label: str, settings: Mapping[str, object], runs: Sequence[Outcome])
     values = {
         key: [row.get(key) for row in rows] for key in dict.fromkeys(k for r in rows for k in r)
     }
-    return ContrastColumn(label, dict(settings), values, None, 0, states)
+    bands = summaries[0]["infersim"]["bands"]
+    return ContrastColumn(label, dict(settings), values, None, 0, states, bands)

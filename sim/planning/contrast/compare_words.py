@@ -12,6 +12,7 @@ from typing import Any
 
 from sim.metrics.definitions import METRIC
 from sim.planning.points.points import show
+from sim.planning.points.trust import GUESS, LIKELY, SURE
 from sim.planning.points.wording import share
 from sim.units import TWICE, milliseconds, number
 
@@ -126,7 +127,71 @@ def reason(document: Document, entry: Entry, index: int) -> str:
     text = f"{percent(apart['relative'], signed=True)}%"
     text += "" if half is None else f" ±{percent(half)}%"
     word = "differs from" if apart["certain"] else "cannot be told from"
-    return f"{word} {against} ({text})"
+    return f"{word} {against} ({text})" + (f"; {sure}" if (sure := in_reality(apart)) else "")
+
+
+def in_reality(apart: Mapping[str, Any]) -> str:
+    """How sure it is which of two variants is larger, and what measurements would find; empty where
+    that is not known.
+
+    >>> in_reality({"trust": "likely", "band90": [0.7, 1.02]})
+    'likely: 0.7 to 1.02 times in nine of ten measurements'
+    """
+    if not apart.get("trust"):
+        return ""
+    return f"{apart['trust']}: {_range(apart['band90'])} times in nine of ten measurements"
+
+
+def _range(band: Sequence[float | None]) -> str:
+    low, high = band
+    low = low or 0.0
+    return f"{low:.3g} or more" if high is None else f"{low:.3g} to {high:.3g}"
+
+
+ORDER = (SURE, LIKELY, GUESS)
+
+THAT_IS = " That is "
+"""How the sentence begins that says how sure the best variant is."""
+
+TRUST_WORDS = (
+    "sure, likely, a guess: one is the larger throughout the 90 % band of the ratio, throughout "
+    "the 50 % band, or not even there."
+)
+"""What the words for a difference mean."""
+
+
+def _how_sure(document: Document, entry: Entry, first: int, index: int) -> str:
+    """How sure it is that the ``first`` variant is better than that of this index, in a sentence;
+    empty where that is not known."""
+    apart = entry["to_first"][index] if "to_first" in entry else None
+    if apart is None or not apart.get("trust"):
+        return ""
+    band = apart["band90"]
+    if entry["better"] == "higher":
+        low, high = band
+        band = [None if high is None else 1 / high, 1 / low if low else None]
+    whose = f" against {name(document, index)}" if len(entry["means"]) > 2 else ""
+    times = _range(band)
+    return f"{THAT_IS}{apart['trust']}: {times} times{whose} in nine of ten measurements of both."
+
+
+def shared_errors(document: Document) -> str:
+    """What puts variants off together and each alone, in sentences; empty where that is not
+    known."""
+    base = document["base"]
+    groups: dict[tuple[tuple[str, ...], tuple[str, ...]], list[int]] = {}
+    for index, variant in enumerate(document["variants"]):
+        found = variant.get("errors")
+        if index != base and found:
+            key = tuple(found["shared"]), tuple(found["own"])
+            groups.setdefault(key, []).append(index)
+    told = []
+    for (alike, own), members in groups.items():
+        who = "" if len(groups) == 1 else f" ({_list(document, members)})"
+        parts = [f"alike in {', '.join(alike)}, which cancels in part"] if alike else []
+        parts += [f"each by itself in {', '.join(own)}"] if own else []
+        told.append(f"Predictions err {', and '.join(parts)}{who}.")
+    return " ".join(told)
 
 
 def varied(document: Document) -> list[Mapping[str, Any]]:
@@ -183,6 +248,15 @@ def _keeping_up(document: Document, served: Sequence[int], up: Sequence[int]) ->
     if near:
         text += f" ({'all' if near == up and plural else _list(document, near)} near saturation)"
     return text
+
+
+def main_headline(document: Document) -> tuple[str, list[str]]:
+    """The headline, with how sure the best variant is, and the other lines."""
+    told = headlines(document)
+    at = next((n for n, line in enumerate(told) if THAT_IS in line), 0)
+    if not told or not at:
+        return (told[0], told[1:]) if told else ("", [])
+    return f"{told[0]} {told[at]}", [*told[1:at], *told[at + 1 :]]
 
 
 def limited(document: Document) -> bool:
@@ -242,7 +316,10 @@ def _rate(document: Document, entry: Entry) -> str:
     head = f"{name(document, first)} serves the most {what}, {value}"
     if entry["key"] == "request_goodput":
         head = f"{name(document, first)} has the highest goodput, {value}"
-    return f"{head}{_tied(best)}{_times(document, entry, first, '{}x')}."
+    others, sure = _others(document, entry, first), ""
+    if others:
+        sure = _how_sure(document, entry, first, _least_sure(entry, others))
+    return f"{head}{_tied(best)}{_times(document, entry, first, '{}x')}.{sure}"
 
 
 def _latency(document: Document, entry: Entry, up: Sequence[int]) -> str:
@@ -261,25 +338,46 @@ def _latency(document: Document, entry: Entry, up: Sequence[int]) -> str:
     if _alike(entry["means"]):
         return f"{title}: the same within {SAME:.1%}, about {milliseconds(known[first])}."
     head = f"{name(document, first)} has the lowest {title}, {milliseconds(known[first])}"
-    return f"{head}{_tied(entry['best'])}{_times(document, entry, first, '{} times as long')}."
+    others, sure = _others(document, entry, first), ""
+    if others:
+        sure = _how_sure(document, entry, first, _least_sure(entry, others))
+    times = _times(document, entry, first, "{} times as long")
+    return f"{head}{_tied(entry['best'])}{times}.{sure}"
 
 
 def _tied(best: Sequence[int]) -> str:
     return f" (tied with {len(best) - 1} more)" if len(best) > 1 else ""
 
 
-def _times(document: Document, entry: Entry, first: int, form: str) -> str:
-    """The best value against that of each of a few others, or against the base and the last."""
-    means, count = entry["means"], len(document["variants"])
+def _others(document: Document, entry: Entry, first: int) -> list[int]:
+    """Variants that the best one is compared with in a sentence: each of a few, or the last."""
+    means = entry["means"]
     others = [
         index
         for index, mean in enumerate(means)
         if mean and index != first and index not in entry["best"]
     ]
-    if not others or not means[first]:
+    if len(document["variants"]) <= MOST_NAMED + 1 or not others:
+        return others
+    return [max(others, key=lambda index: _ratio(means[first], means[index]))]
+
+
+def _least_sure(entry: Entry, others: Sequence[int]) -> int:
+    """The variant of ``others`` of which it is least sure that the best one is better."""
+
+    def doubt(index: int) -> int:
+        word = (entry["to_first"][index] or {}).get("trust") if "to_first" in entry else None
+        return ORDER.index(word) if word else -1
+
+    return max(others, key=doubt)
+
+
+def _times(document: Document, entry: Entry, first: int, form: str) -> str:
+    """The best value against that of each of a few others, or against the last."""
+    means = entry["means"]
+    shown = _others(document, entry, first)
+    if not shown or not means[first]:
         return ""
-    worst = max(others, key=lambda index: _ratio(means[first], means[index]))
-    shown = others if count <= MOST_NAMED + 1 else [worst]
     told = []
     for index in shown:
         times = form.format(_multiple(_ratio(means[first], means[index])))

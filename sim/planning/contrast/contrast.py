@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sim.metrics.ratio_bands import Bands
 from sim.planning.contrast.paired import Difference, difference
+from sim.planning.contrast.trusted import errors, trusted
 from sim.planning.points.figures import FIGURES, PointFigure, best_of, own_figures
 
 Values = Mapping[str, Sequence[float | None]]
@@ -20,7 +22,8 @@ Contrast = Callable[[str, int, int], Difference]
 
 @dataclass(frozen=True)
 class ContrastColumn:
-    """What is compared: its figures, repetition by repetition, or why there are none."""
+    """What is compared: its figures, repetition by repetition, or why there are none; ``bands`` are
+    those of one of its runs (``infersim.bands``)."""
 
     label: str
     settings: dict[str, object]
@@ -28,6 +31,7 @@ class ContrastColumn:
     error: str | None
     exit_code: int
     states: tuple[str, ...]
+    bands: Bands | None = None
 
     def mean(self, key: str) -> float | None:
         """The mean of a figure over the repetitions in which it is defined."""
@@ -43,9 +47,16 @@ def contrasts(
     ``contrast`` says how two of them differ, by default by the pairs of their repetitions. The base
     is the first variant with figures. Best of a figure are the variant with the best mean
     (``first``) and those that are not distinguishable from it; none if that is all of them.
-    ``to_first`` has what ``differences`` has, against ``first``.
+    ``to_first`` has what ``differences`` has, against ``first``: the difference, and how far it
+    can be trusted (``trusted``). ``errors`` of a variant are the parts of its bands that put the
+    base off alike, and those that do not.
     """
-    apart = contrast or _by_repetition(columns)
+    differ = contrast or _by_repetition(columns)
+
+    def apart(key: str, one: int, other: int) -> dict[str, Any]:
+        found = differ(key, one, other)
+        return found.document() | trusted(key, found, columns[one].bands, columns[other].bands)
+
     served = [index for index, column in enumerate(columns) if column.error is None]
     base = served[0] if served else None
     figures = []
@@ -70,11 +81,13 @@ def contrasts(
                 "means": means,
                 "first": first,
                 "best": _best(first, means, behind),
-                "differences": _documents(against),
-                "to_first": _documents(behind),
+                "differences": against,
+                "to_first": behind,
             }
         )
-    return {"base": base, "variants": [_variant(column) for column in columns], "figures": figures}
+    bands = None if base is None else columns[base].bands
+    variants = [_variant(column) | {"errors": errors(column.bands, bands)} for column in columns]
+    return {"base": base, "variants": variants, "figures": figures}
 
 
 def _figures(columns: Sequence[ContrastColumn]) -> list[PointFigure]:
@@ -92,20 +105,16 @@ def _by_repetition(columns: Sequence[ContrastColumn]) -> Contrast:
 
 
 def _best(
-    first: int | None, means: Sequence[float | None], behind: Sequence[Difference | None]
+    first: int | None, means: Sequence[float | None], behind: Sequence[dict[str, Any] | None]
 ) -> list[int]:
     """The variant with the best mean, and those that are not distinguishable from it."""
     known = [index for index, mean in enumerate(means) if mean is not None]
     good = [
         index
         for index, apart in enumerate(behind)
-        if index == first or (apart is not None and not apart.certain)
+        if index == first or (apart is not None and not apart["certain"])
     ]
     return [] if len(good) == len(known) > 1 else good
-
-
-def _documents(found: Sequence[Difference | None]) -> list[dict[str, Any] | None]:
-    return [None if each is None else each.document() for each in found]
 
 
 def _variant(column: ContrastColumn) -> dict[str, Any]:

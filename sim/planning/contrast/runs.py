@@ -163,12 +163,18 @@ def _repeated(label: str, run: ContrastRun, seeds: Sequence[int]) -> ContrastCol
         for figure in (*FIGURES, *own_figures(table.columns))
         if figure.key in table
     }
-    return ContrastColumn(label, {}, values, None, 0, (_state(run),))
+    return ContrastColumn(label, {}, values, None, 0, (_state(run),), _bands(run))
 
 
 def _single(label: str, run: ContrastRun) -> ContrastColumn:
     values = {key: [value] for key, value in run.figures.items()}
-    return ContrastColumn(label, {}, values, None, 0, (_state(run),))
+    return ContrastColumn(label, {}, values, None, 0, (_state(run),), _bands(run))
+
+
+def _bands(run: ContrastRun) -> dict[str, Any] | None:
+    """The bands of its figures; None of an observed run, which is what they are about."""
+    found: dict[str, Any] | None = run.summary["infersim"].get("bands")
+    return found
 
 
 def _state(run: ContrastRun) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from sim.ends import run_ends
 from sim.errors import InfeasibleError, InfersimError
 from sim.loop.clock import Stop
+from sim.metrics.figure_bands import figure_bands
 from sim.planning.points.points import Outcome, Point
 from sim.scenario import Scenario
 from sim.simulation import simulate
@@ -31,6 +32,8 @@ def evaluate(scenario: Scenario, point: Point) -> Outcome:
         ends = run_ends(changed, summary, stop=Stop()) if point.at_ends else None
         if ends is not None:
             result.add_ends(ends)
+        if point.banded:
+            summary["infersim"]["bands"] = figure_bands(result.record, summary, ends)
     except InfersimError as error:
         return Outcome(point, None, str(error), error.exit_code)
     except Exception as error:

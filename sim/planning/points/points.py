@@ -15,13 +15,15 @@ hold."""
 class Point:
     """One variant of a scenario: its number among those of the question, what it changes, and how
     people would name it. ``at_ends``: it is judged as ``infersim run`` judges it, at both ends of
-    the error band too; else at the predicted times alone.
+    the error band too; else at the predicted times alone. ``banded``: its figures get their bands
+    (``infersim.bands``).
     """
 
     index: int
     settings: Settings
     label: str
     at_ends: bool = False
+    banded: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Says in one word how sure a decision is: one rule for ``plan``, ``find`` and ``sensitivity``.
+"""Says in one word how sure a decision is, for ``plan``, ``find``, ``compare`` and ``sensitivity``.
 
 Two things leave a decision open: chance in the traffic, to which the empty start of a run belongs,
 and the error of the predicted times. More requests narrow the first and not the second.
