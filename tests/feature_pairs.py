@@ -84,6 +84,7 @@ FEATURES: Mapping[str, dict[str, Any]] = {
         "kv_cache.num_gpu_blocks": 95,
     },
     "no-evict": {"scheduler.policy": "guaranteed-no-evict", "scheduler.max_tokens": 100},
+    "max-utilization": {"scheduler.policy": "max-utilization", "kv_cache.num_gpu_blocks": 18},
     "async": {"scheduler.async_scheduling": True},
     # order
     "sjf": {"scheduler.order": "sjf"},
@@ -273,7 +274,7 @@ IN_FLIGHT = "is not simulated with several batches in flight"
 CONTINUOUS = "is a key of continuous batching"
 OF_VLLM = "is a key of `policy: vllm`"
 AHEAD = "goes with chunked_prefill and without an order that preempts by rank"
-OWN_RULES = ("sglang", "sglang-retracting", "no-evict")
+OWN_RULES = ("sglang", "sglang-retracting", "no-evict", "max-utilization")
 TRACES = ("trace", "cached-trace", "overlaid-trace", "spread-trace")
 TALKS = ("sessions", "tool-sessions")
 UNCACHED = {
@@ -281,6 +282,7 @@ UNCACHED = {
     "request": "starts every prompt at its beginning",
     "contiguous": "needs blocks",
     "no-evict": "none is modelled for guaranteed-no-evict",
+    "max-utilization": "none is modelled for max-utilization",
     "linear": "not modelled yet for models with a state",
     "mamba": "not modelled yet for models with a state",
 }
@@ -322,7 +324,7 @@ UNTIERED = {
 UNSWAPPED = {
     **UNTIERED,
     **dict.fromkeys(
-        ("static", "request", "sglang", "no-evict"),
+        ("static", "request", "sglang", "no-evict", "max-utilization"),
         "modelled for `policy: vllm` with chunked_prefill",
     ),
     "contiguous": "has no blocks to move",

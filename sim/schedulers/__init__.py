@@ -16,7 +16,7 @@ from sim.schedulers.orders import ORDERS, FirstCome, Order, make_order
 from sim.schedulers.pipelined import PipelinedPrefill
 from sim.schedulers.ranked import RankedPrefill
 from sim.schedulers.roles import DecodeRole, PrefillRole
-from sim.schedulers.rules import RULES, NoEvictRule, SglangRule, VllmRule
+from sim.schedulers.rules import RULES, MaxUtilizationRule, NoEvictRule, SglangRule, VllmRule
 from sim.schedulers.whole_batch import RequestLevel, Static
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Chunk",
     "ChunkedPrefill",
     "Limits",
+    "MaxUtilizationRule",
     "NoEvictRule",
     "OffloadedPrefill",
     "Offloading",

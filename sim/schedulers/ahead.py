@@ -39,14 +39,17 @@ class Ahead(IterationLevel):
 
     def schedule(self, now: float) -> Plan | None:
         """The plan that was made when the iteration before began."""
+        preempted = len(self.preempted)
         plan = self._next(now)
         settled = self._settle()
         while plan is None and settled:  # nothing could be planned ahead: now that all is known
             plan = self._next(now)
             settled = self._settle()
         self._busy = plan is not None
-        if plan is not None and settled:
-            plan.stationary = False
+        if plan is not None:
+            plan.preempted = len(self.preempted) - preempted  # by a plan of nothing, too
+            if settled:
+                plan.stationary = False
         return plan
 
     @abstractmethod

@@ -48,7 +48,7 @@ class IterationLevel(Scheduler):
         """
         preempted = 0
         while not self.kv.grow(1):
-            self._preempt(self.waiting.victim(self._running))
+            self._preempt(self.waiting.victim(self.members()))
             preempted += 1
         return preempted
 
@@ -214,7 +214,7 @@ class ChunkedPrefill(IterationLevel):
         that rest and how many were preempted."""
         preempted = 0
         while not self._allocate(chunks):
-            victim = self.waiting.victim(self._running)
+            victim = self.waiting.victim(self.members())
             self._preempt(victim)
             preempted += 1
             chunks = [chunk for chunk in chunks if chunk.request is not victim]

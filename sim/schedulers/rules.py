@@ -12,11 +12,16 @@ from sim.registry import Registry
 from sim.schedulers.ahead import AsyncChunkedPrefill
 from sim.schedulers.base import Scheduler
 from sim.schedulers.continuous import CADENCE, ChunkedPrefill, PrefillFirst
-from sim.schedulers.no_evict import NoEvict, NoEvictOverlap
 from sim.schedulers.ranked import RankedPrefill
 from sim.schedulers.sglang import Sglang, SglangOverlap
+from sim.schedulers.tensorrt import (
+    MaxUtilization,
+    MaxUtilizationOverlap,
+    NoEvict,
+    NoEvictOverlap,
+)
 
-__all__ = ["RULES", "NoEvictRule", "SglangRule", "VllmRule"]
+__all__ = ["RULES", "MaxUtilizationRule", "NoEvictRule", "SglangRule", "VllmRule"]
 
 
 class EngineRule(ABC):
@@ -95,4 +100,20 @@ class NoEvictRule(EngineRule):
         return NoEvictOverlap if ahead else NoEvict
 
 
-RULES: Registry[EngineRule] = Registry("policy", EngineRule, VllmRule, SglangRule, NoEvictRule)
+class MaxUtilizationRule(EngineRule):
+    """TensorRT-LLM's ``MAX_UTILIZATION``."""
+
+    name = "max-utilization"
+    about = "TensorRT-LLM's other one: a request enters when its prompt fits, and may be paused"
+    plans_ahead = True
+    in_pages = True
+
+    @staticmethod
+    def policy(chunked_prefill: bool, by_rank: bool, ahead: bool) -> type[Scheduler] | None:
+        """With overlap or without."""
+        return MaxUtilizationOverlap if ahead else MaxUtilization
+
+
+RULES: Registry[EngineRule] = Registry(
+    "policy", EngineRule, VllmRule, SglangRule, NoEvictRule, MaxUtilizationRule
+)

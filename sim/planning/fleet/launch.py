@@ -20,7 +20,14 @@ from sim.pools import PreparedPool
 from sim.routers import router_class
 from sim.scenario import Scenario
 from sim.scenario.speculation import Speculative
-from sim.schedulers import ORDERS, ChunkedPrefill, NoEvictRule, SglangRule, VllmRule
+from sim.schedulers import (
+    ORDERS,
+    ChunkedPrefill,
+    MaxUtilizationRule,
+    NoEvictRule,
+    SglangRule,
+    VllmRule,
+)
 from sim.schedulers.orders import FirstCome
 from sim.simulation import prepare
 from sim.specs.deployment import DEFAULT_BACKEND
@@ -168,7 +175,8 @@ def _tensorrt_llm(pool: PreparedPool, model: str) -> list[object]:
     limits, memory, layout = pool.limits, pool.capacity, pool.deployment.layout
     free = memory.memory - memory.taken
     knobs = pool.settings.scheduler
-    chunked = knobs.rule == NoEvictRule.name and knobs.chunked_prefill  # off by default there
+    own = knobs.rule in (NoEvictRule.name, MaxUtilizationRule.name)
+    chunked = own and knobs.chunked_prefill  # off by default there
     return [
         *("trtllm-serve", model, "--tp_size", layout.ranks),
         *(("--pp_size", layout.pipeline) if layout.pipeline > 1 else ()),

@@ -1,0 +1,147 @@
+"""Batches as TensorRT-LLM's two stages do: a capacity scheduler, then one of micro-batches.
+
+``GUARANTEED_NO_EVICT``, its default: a request is admitted when the blocks of its prompt and of all
+the output tokens it asked for are there, beside those that the running requests may still need; so
+memory never runs out, and part of it stays empty where answers are shorter than ``max_tokens``.
+``MAX_UTILIZATION``: it is admitted when the blocks of its prompt are there; where a decode finds
+none, the newest request is paused and computed again later. Requests are taken in their order, and
+none behind one that does not fit. Decodes and prompts share iterations, decodes first; without
+``chunked_prefill``, TensorRT-LLM's default, a prompt runs whole or waits. A chunk that does not end
+its prompt is whole blocks.
+
+After ``GuaranteedNoEvictPolicy``, ``MaxUtilizationPolicy`` and ``PyMicroBatchScheduler`` (chunks
+first come, first served, in units of ``tokens_per_block``) in
+``tensorrt_llm/_torch/pyexecutor/scheduler/scheduler.py`` (NVIDIA/TensorRT-LLM @ 002f3cc), as read;
+not compared with recordings, as its scheduler cannot be imported without its compiled library. A
+prompt that gets no block of an iteration waits here with all behind it; there a shorter one behind
+it may still use what is left of the tokens.
+"""
+
+from __future__ import annotations
+
+from sim.memory import Allocator
+from sim.request import Request
+from sim.schedulers.ahead import Ahead
+from sim.schedulers.base import Chunk, Limits, Plan
+from sim.schedulers.continuous import ChunkedPrefill
+
+
+class MaxUtilization(ChunkedPrefill):
+    """TensorRT-LLM's micro-batches with ``MAX_UTILIZATION``, without overlap."""
+
+    shape = ChunkedPrefill.shape
+    knobs = frozenset({"max_num_batched_tokens", "chunked_prefill"})
+
+    def _cut(self, need: int, budget: int) -> int:
+        """Tokens of a prompt that run where ``budget`` are left: whole blocks unless all do."""
+        if need <= budget:
+            return need
+        block = self.kv.block_size
+        return max(0, budget) // block * block if self.limits.chunked_prefill else 0
+
+    def _continue_prompts(self) -> tuple[list[Chunk], int]:
+        """As the base class, in whole blocks; a prompt may have to wait for the next iteration."""
+        batch = self.decoding
+        budget = self.limits.max_num_batched_tokens - batch.size * batch.asks
+        chunks = []
+        for request in self._partials:
+            tokens = self._cut(request.tokens_to_prefill() - request.computed, budget)
+            if tokens:
+                chunks.append(Chunk(request, tokens, request.computed))
+                budget -= tokens
+        preempted = 0
+        if not self._allocate(chunks):
+            chunks, preempted = self._make_room(chunks)
+        done = {c.request: c.context + c.tokens for c in chunks}
+        self._partials = [
+            r
+            for r in self._partials
+            if r in self._running and done.get(r, 0) < r.tokens_to_prefill()
+        ]
+        return chunks, preempted
+
+    def _room(self, request: Request, need: int) -> bool:
+        """Whether the capacity scheduler lets ``request`` in, which lacks ``need`` tokens."""
+        return self.kv.fits(request, need)
+
+    def _admit_waiting(self, chunks: list[Chunk], budget: int, now: float) -> int:
+        """Take requests from the queue while slots, tokens and memory last; returns how many."""
+        limits, kv, waiting, running = self.limits, self.kv, self.waiting, self._running
+        admitted = 0
+        while waiting and budget > 0 and len(running) < limits.max_num_seqs:
+            request = waiting[0]
+            cached = kv.cached(request)
+            need = request.tokens_to_prefill() - cached
+            tokens = self._cut(need, budget)
+            if not tokens or not self._room(request, need) or not kv.allocate(request, tokens):
+                break
+            chunks.append(self._begin(tokens, need, cached, now))
+            budget -= tokens
+            admitted += 1
+        return admitted
+
+    def refusal(self, request: Request) -> str | None:
+        """As for every scheduler; also a prompt that is longer than an iteration where none is
+        cut."""
+        limits = self.limits
+        if not limits.chunked_prefill and request.prompt_tokens > limits.max_num_batched_tokens:
+            return "prompt longer than max_num_batched_tokens (without chunked prefill)"
+        return super().refusal(request)
+
+
+class NoEvict(MaxUtilization):
+    """TensorRT-LLM's micro-batches with ``GUARANTEED_NO_EVICT``, without overlap."""
+
+    shape = ChunkedPrefill.shape
+    knobs = MaxUtilization.knobs | {"max_tokens"}
+
+    def __init__(self, limits: Limits, kv: Allocator) -> None:
+        super().__init__(limits, kv)
+        self._promised = 0  # blocks that the running requests have, or may need to their ends
+
+    def _blocks(self, request: Request) -> int:
+        """Blocks of ``request`` if it generates all that its client allows, and the model."""
+        limits, prompt = self.limits, request.prompt_tokens
+        allowed = min(limits.max_tokens, limits.max_model_len - prompt)
+        return -(-(prompt + max(allowed, request.output_tokens)) // self.kv.block_size)
+
+    def _room(self, request: Request, need: int) -> bool:
+        """Whether its blocks to its end are there beside those of all who run."""
+        return self._promised + self._blocks(request) <= self.kv.num_blocks
+
+    def _begin(self, tokens: int, need: int, cached: int, now: float) -> Chunk:
+        chunk = super()._begin(tokens, need, cached, now)
+        self._promised += self._blocks(chunk.request)
+        return chunk
+
+    def _retire(self, request: Request) -> None:
+        super()._retire(request)
+        self._promised -= self._blocks(request)
+
+    def _drop(self, request: Request) -> bool:
+        self._promised -= self._blocks(request)
+        return super()._drop(request)
+
+    def refusal(self, request: Request) -> str | None:
+        """As above; also who asks for more than there is."""
+        if self._blocks(request) > self.kv.num_blocks:
+            return "larger than the KV cache"
+        return super().refusal(request)
+
+
+class NoEvictOverlap(Ahead, NoEvict):
+    """The same with the overlap scheduler of the PyTorch backend, which is its default."""
+
+    shape = NoEvict.shape
+
+    def _next(self, now: float) -> Plan | None:
+        return NoEvict.schedule(self, now)
+
+
+class MaxUtilizationOverlap(Ahead, MaxUtilization):
+    """``MAX_UTILIZATION`` with the overlap scheduler."""
+
+    shape = MaxUtilization.shape
+
+    def _next(self, now: float) -> Plan | None:
+        return MaxUtilization.schedule(self, now)

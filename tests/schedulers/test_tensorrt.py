@@ -1,0 +1,100 @@
+"""TensorRT-LLM's rules, worked out by hand from its source: blocks of 16, ten of them.
+
+A sequence is what ``PyCapacityScheduler`` and ``PyMicroBatchScheduler`` choose
+(tensorrt_llm/_torch/pyexecutor/scheduler/scheduler.py @ 002f3cc), iteration by iteration.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.memory import PagedAllocator
+from sim.request import Request
+from sim.schedulers import Limits
+from sim.schedulers.tensorrt import MaxUtilization, MaxUtilizationOverlap, NoEvict, NoEvictOverlap
+
+Step = tuple[list[int], int, list[int]]
+
+
+def steps(policy: MaxUtilization, lengths: list[tuple[int, int]]) -> list[Step]:
+    """(prompt tokens by request, decodes, who finished) of each iteration of a burst."""
+    for number, (prompt, output) in enumerate(lengths):
+        policy.submit(Request(number, 0.0, prompt, output))
+    log: list[Step] = []
+    while (plan := policy.schedule(float(len(log)))) is not None:
+        prompts = [chunk.tokens for chunk in plan.chunks]
+        finished = policy.complete(plan, 1, float(len(log) + 1))
+        log.append((prompts, plan.decode, [request.id for request in finished]))
+    policy.check_integrity()
+    assert policy.kv.reserved == 0
+    return log
+
+
+LENGTHS = [(40, 2), (40, 4), (40, 2), (8, 1)]
+
+
+def test_a_request_enters_when_all_that_it_asks_for_fits() -> None:
+    """40 tokens and 24 more are four blocks: two requests at a time, and none behind the third."""
+    limits = Limits(max_num_seqs=8, max_num_batched_tokens=100, max_model_len=64, max_tokens=24)
+    assert steps(NoEvict(limits, PagedAllocator(10, 16)), LENGTHS) == [
+        ([40, 40], 0, []),
+        ([], 2, [0]),
+        ([40, 8], 1, [3]),
+        ([], 2, [1, 2]),
+    ]
+
+
+def test_room_is_made_an_iteration_later_with_overlap() -> None:
+    limits = Limits(max_num_seqs=8, max_num_batched_tokens=100, max_model_len=64, max_tokens=24)
+    assert steps(NoEvictOverlap(limits, PagedAllocator(10, 16)), LENGTHS) == [
+        ([40, 40], 0, []),
+        ([], 2, [0]),
+        ([], 1, []),
+        ([40, 8], 1, [1, 3]),
+        ([], 1, [2]),
+    ]
+
+
+@pytest.mark.parametrize(("chunked", "first"), [(True, [40, 40, 16]), (False, [40, 40])])
+def test_a_prompt_runs_whole_or_waits_unless_it_may_be_cut(chunked: bool, first: list[int]) -> None:
+    limits = Limits(max_num_batched_tokens=100, max_model_len=64, chunked_prefill=chunked)
+    assert steps(NoEvict(limits, PagedAllocator(10, 16)), LENGTHS)[0][0] == first
+
+
+def test_who_asks_for_more_than_there_is_is_refused() -> None:
+    limits = Limits(max_model_len=1000, max_tokens=130)
+    policy = NoEvict(limits, PagedAllocator(10, 16))
+    assert policy.refusal(Request(0, 0.0, 31, 5)) == "larger than the KV cache"
+    assert policy.refusal(Request(0, 0.0, 30, 5)) is None
+
+
+def test_a_chunk_is_whole_blocks_unless_it_ends_its_prompt() -> None:
+    """60 tokens: 40 and the first block of the next prompt; 4 are left, too few for another block.
+    Then its other 24, and 32 of the 40 of the third; its last 8 go with the fourth prompt."""
+    limits = Limits(max_num_seqs=8, max_num_batched_tokens=60, max_model_len=64)
+    assert steps(NoEvict(limits, PagedAllocator(20, 16)), LENGTHS) == [
+        ([40, 16], 0, []),
+        ([24, 32], 1, [0]),
+        ([8, 8], 1, [3]),
+        ([], 2, [2]),
+        ([], 1, [1]),
+    ]
+
+
+def test_without_reserving_answers_more_run_at_once_and_the_newest_is_paused() -> None:
+    """Three prompts of 40 take nine of ten blocks. At 48 tokens two of them want a block, and one
+    is left: the newest is paused, and computes its 49 tokens again when the others have ended."""
+    limits = Limits(max_num_seqs=8, max_num_batched_tokens=200, max_model_len=64, max_tokens=24)
+    lengths = [(40, 10), (40, 10), (40, 12)]
+    found = steps(MaxUtilization(limits, PagedAllocator(10, 16)), lengths)
+    assert found[:9] == [([40, 40, 40], 0, []), *[([], 3, [])] * 8]
+    assert found[9:] == [([], 2, [0, 1]), ([49], 0, []), ([], 1, []), ([], 1, [2])]
+    reserved = steps(NoEvict(limits, PagedAllocator(10, 16)), lengths)
+    assert [decodes for _, decodes, _ in reserved][:3] == [0, 2, 2]
+
+
+def test_with_overlap_a_pause_comes_at_the_same_step() -> None:
+    limits = Limits(max_num_seqs=8, max_num_batched_tokens=200, max_model_len=64)
+    lengths = [(40, 10), (40, 10), (40, 12)]
+    found = steps(MaxUtilizationOverlap(limits, PagedAllocator(10, 16)), lengths)
+    assert found[9:11] == [([], 2, [0, 1]), ([49], 0, [])]
