@@ -5,6 +5,9 @@ gives, with tails as heavy as Student's t with ``FREEDOM`` degrees of freedom. S
 that make the errors likeliest, held near what was known before (``BEFORE``): causes that no
 measurement shows keep that. Rows of a source err together, so that a hundred of them count as a
 few. Everything is done again without each source, by which that source is judged.
+
+What two rows of a source share cancels in their ratio. How far their errors are correlated
+(``Spreads.shared``) is the most at which nine of ten of their ratios are still in the 90 % band.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.scoring.predict import Scored
-from sim.catalog.spreads import Spreads
+from sim.catalog.spreads import SHARED, Spreads
 from sim.metrics.bands import CAUSES
 
 Floats = NDArray[np.float64]
@@ -30,6 +33,12 @@ TRUST = 0.6
 ROWS_COUNT = 0.1
 """Rows of one source and quantity count together as their number to this power: hardly more than
 one, since what puts one of them off puts off the others."""
+
+CORRELATIONS = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)
+"""How far errors of one origin may be correlated, tried in this order."""
+
+HELD = 0.9
+"""Share of measurements, and of their ratios, that 90 % bands are to hold."""
 
 BEFORE: Mapping[str, tuple[float, str]] = {
     "prompts": (0.08, "hold-out p90 of 10 to 20 % of the kernels of measured GPUs"),
@@ -49,6 +58,7 @@ BEFORE: Mapping[str, tuple[float, str]] = {
     "open admission": (0.50, "a burst at the start or not"),
     "admission at a rate": (0.10, "arrival law and order of admission"),
     "lengths": (0.40, "spread of lengths of which the mean is known"),
+    "lengths, closed": (0.15, "they change who shares a pass, not how long a queue grows"),
     "lengths, rates": (0.10, "the same: only the mean matters to throughput"),
     "open client": (0.50, "nine of ten measurements within the range of the plausible ways"),
     "arrivals": (0.05, "500 Poisson arrivals take 4 to 5 % more or less time than on average"),
@@ -63,27 +73,35 @@ BEFORE: Mapping[str, tuple[float, str]] = {
 
 class Sample(NamedTuple):
     """Rows to learn from: the ``error`` of each (logarithm of measured over predicted), the squares
-    of the ``weights`` of the causes (a column each), its ``source``, and that and its quantity."""
+    of the ``weights`` of the causes (a column each), its ``source``, that and its quantity, and the
+    number of its conditions: rows of one run have the same."""
 
     error: Floats
     weights: Floats
     source: NDArray[np.str_]
     group: NDArray[np.str_]
+    conditions: NDArray[np.int64]
 
     def of(self, rows: NDArray[np.bool_]) -> Sample:
         """Some of the rows."""
-        error, weights, source, group = self
-        return Sample(error[rows], weights[rows], source[rows], group[rows])
+        return Sample(*(column[rows] for column in self))
+
+
+def teaching(rows: Sequence[Scored]) -> list[Scored]:
+    """The ``rows`` that can be learnt from."""
+    return [row for row in rows if row.error is not None and row.causes and row.source]
 
 
 def sample(rows: Sequence[Scored]) -> Sample:
     """What can be learnt from of ``rows``."""
-    known = [row for row in rows if row.error is not None and row.causes and row.source]
+    known = teaching(rows)
+    numbers: dict[object, int] = {}
     return Sample(
         np.array([np.log(float(row.measured or 0) / float(row.predicted or 0)) for row in known]),
         np.array([[_weight(row, name) ** 2 for name in CAUSES] for row in known]),
         np.array([row.source for row in known]),
         np.array([f"{row.source}, {row.quantity}" for row in known]),
+        np.array([numbers.setdefault(row.known, len(numbers)) for row in known]),
     )
 
 
@@ -94,7 +112,30 @@ def _weight(row: Scored, cause: str) -> float:
 
 
 def learn(rows: Sample) -> Spreads:
-    """The spreads that ``rows`` show."""
+    """The spreads that ``rows`` show, with multiples by which bands hold these rows themselves."""
+    scales = _scales(rows)
+    return _with_multiples(scales, _sizes(rows, scales), rows)
+
+
+def learn_left_out(rows: Sample) -> tuple[Spreads, dict[str, Spreads]]:
+    """The spreads that ``rows`` show, and those without each source. The multiples are those by
+    which bands hold sources that were left out when the spreads were learnt: bands hold rows that
+    they were learnt from more often than others. Those of ``without`` leave out their source from
+    that too."""
+    scales, sizes = {}, np.empty(len(rows.error))
+    for name in np.unique(rows.source):
+        own = rows.source == name
+        scales[str(name)] = _scales(rows.of(~own))
+        sizes[own] = _sizes(rows.of(own), scales[str(name)])
+    without = {}
+    for name, found in scales.items():
+        others = rows.source != name
+        without[name] = _with_multiples(found, sizes[others], rows.of(others))
+    return _with_multiples(_scales(rows), sizes, rows), without
+
+
+def _scales(rows: Sample) -> Floats:
+    """The spread of each cause."""
     from scipy.optimize import minimize  # noqa: PLC0415 - slow to import
 
     before = np.log([BEFORE[name][0] for name in CAUSES])
@@ -112,11 +153,50 @@ def learn(rows: Sample) -> Spreads:
         gradient = 2 * scales * (rows.weights.T @ slope) + apart / TRUST
         return float(value + (apart**2).sum() / 2), gradient
 
-    found = np.exp(minimize(badness, before, jac=True, method="L-BFGS-B").x)
-    sizes = np.abs(rows.error) / np.sqrt(rows.weights @ found**2 + 1e-6)
-    half, ninety = (_quantile(sizes, counts, share) for share in (0.5, 0.9))
-    named = {name: float(f"{value:.3g}") for name, value in zip(CAUSES, found, strict=True)}
-    return Spreads(named, float(f"{half:.3g}"), float(f"{ninety:.3g}"))
+    return np.exp(minimize(badness, before, jac=True, method="L-BFGS-B").x)
+
+
+def _sizes(rows: Sample, scales: Floats) -> Floats:
+    """Errors in spreads of their figures."""
+    found: Floats = np.abs(rows.error) / np.sqrt(rows.weights @ scales**2 + 1e-6)
+    return found
+
+
+def _with_multiples(scales: Floats, sizes: Floats, rows: Sample) -> Spreads:
+    """Spreads with what half and nine tenths of the ``sizes`` of ``rows`` do not exceed."""
+    half, ninety = (_quantile(sizes, _counts(rows), share) for share in (0.5, HELD))
+    named = {name: float(f"{value:.3g}") for name, value in zip(CAUSES, scales, strict=True)}
+    spreads = Spreads(named, float(f"{half:.3g}"), float(f"{ninety:.3g}"))
+    return spreads._replace(shared=_shared(rows, spreads))
+
+
+def pairs(rows: Sample) -> NDArray[np.int64]:
+    """Rows to be compared, a pair in each column: of one source and quantity, under other
+    conditions. Each with the next one, and with the one half of the group further on."""
+    found: list[NDArray[np.int64]] = [np.empty((2, 0), dtype=np.int64)]
+    for group in np.unique(rows.group):
+        members = np.flatnonzero(rows.group == group)
+        for step in {1, len(members) // 2} - {0}:
+            found.append(np.stack([members[:-step], members[step:]]))
+    each = np.concatenate(found, axis=1)
+    return each[:, rows.conditions[each[0]] != rows.conditions[each[1]]]
+
+
+def _shared(rows: Sample, spreads: Spreads) -> float:
+    """The correlation of the errors of two rows of a source."""
+    one, other = pairs(rows)
+    if not len(one):
+        return SHARED
+    apart = np.abs(rows.error[one] - rows.error[other])
+    scales = np.array([spreads.of[name] for name in CAUSES]) ** 2
+    both = rows.weights[one] + rows.weights[other]
+    common = 2 * np.sqrt(rows.weights[one] * rows.weights[other])
+    counts = _counts(rows)[one]
+    for shared in CORRELATIONS:
+        reach = spreads.ninety * np.sqrt((both - shared * common) @ scales + 1e-6)
+        if counts @ (apart <= reach) >= HELD * counts.sum():
+            return shared
+    return CORRELATIONS[-1]
 
 
 def without_each(rows: Sample) -> dict[str, Spreads]:

@@ -9,10 +9,9 @@ from importlib.metadata import version
 from calibrate.scoring.learning import (
     BEFORE,
     FREEDOM,
-    learn,
+    learn_left_out,
     sample,
     sources_of_causes,
-    without_each,
 )
 from calibrate.scoring.predict import Scored
 from sim.catalog.spreads import Spreads
@@ -26,15 +25,13 @@ FEWEST = 5
 def spreads_yaml(rows: Sequence[Scored]) -> str:
     """The file. Raises UsageError for too few sources."""
     known = sample(rows)
-    counts, without = sources_of_causes(known), {}
-    if len(set(known.source)) >= FEWEST:
-        without = without_each(known)
-    if not without:
+    counts, sources = sources_of_causes(known), len(set(known.source))
+    if sources < FEWEST:
         raise UsageError(
             f"--learn-bands needs predicted rows of {FEWEST} sources (engine, GPU and model) or "
-            f"more, not of {len(set(known.source))}"
+            f"more, not of {sources}"
         )
-    everything = learn(known)
+    everything, without = learn_left_out(known)
     lines = [
         "# How far each part of a prediction is usually off: sim/catalog/spreads.py. Made by",
         "# `infersim score TABLES --learn-bands FILE`; not to be edited.",
@@ -61,4 +58,5 @@ def spreads_yaml(rows: Sequence[Scored]) -> str:
 
 
 def _multiples(spreads: Spreads) -> str:
-    return f"{{half: {spreads.half:g}, ninety: {spreads.ninety:g}}}"
+    half, ninety = f"half: {spreads.half:g}", f"ninety: {spreads.ninety:g}"
+    return f"{{{half}, {ninety}, shared: {spreads.shared:g}}}"

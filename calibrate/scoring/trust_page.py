@@ -16,6 +16,7 @@ from calibrate.scoring.errors import (
     source,
 )
 from calibrate.scoring.predict import Scored
+from calibrate.scoring.ratios import ratios
 from calibrate.scoring.report import TITLES
 from sim.catalog.spreads import learnt
 from sim.metrics.bands import CAUSES
@@ -49,6 +50,11 @@ def trust_page(rows: Sequence[Scored]) -> str:
         "median 90 % band, in percent of the prediction. `runs/trust.html` draws them all.",
         "## Do the bands hold?",
         _table(("of",), known, lambda row: (TITLES[str(row.quantity)],), bars=True),
+        "## Do differences hold?",
+        "What two runs on the same kernels and engine share cancels in part in their ratio, as "
+        "`compare` counts it. Pairs of measurements of one source under other conditions; "
+        "`± 90 alone`: the width if nothing were shared.",
+        _ratios(rows),
         "## By engine, GPU and kind of measurement",
         _sentences(known),
         "## Groups of ten and more whose 90 % band was too narrow",
@@ -91,6 +97,15 @@ def _table(
         lines.append(
             _line((*name, f"{len(members):,}", *shares, *drawn, f"{found.half_width90:.0f}"))
         )
+    return "\n".join(lines)
+
+
+def _ratios(rows: Sequence[Scored]) -> str:
+    head = ("of", "pairs", "in 50 %", "in 90 %", "± 90", "± 90 alone")
+    lines = [_line(head), _line(["---"] * len(head))]
+    for each in ratios(rows):
+        shares = (f"{share:.0f}" for share in each[2:])
+        lines.append(_line((TITLES[each.quantity], f"{each.pairs:,}", *shares)))
     return "\n".join(lines)
 
 

@@ -65,8 +65,16 @@ def learnt(path: Path = FILE) -> Learnt:
     return Learnt(file.text("origin"), counts, everything, without)
 
 
-def _multiples(entry: Fields) -> tuple[float, float]:
-    return entry.inner("multiples").number("half"), entry.inner("multiples").number("ninety")
+SHARED = 0.7
+"""How far errors of one origin are correlated in two runs where a file does not say it: 89 % of
+3,540 pairs of published figures (same engine, GPU and model, other conditions) lay in 90 % bands of
+their ratio."""
+
+
+def _multiples(entry: Fields) -> tuple[float, float, float]:
+    multiples = entry.inner("multiples")
+    shared = multiples.number("shared") if multiples.has("shared") else SHARED
+    return multiples.number("half"), multiples.number("ninety"), shared
 
 
 def source_name(engine: str, gpu: str, model: str) -> str:

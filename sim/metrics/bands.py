@@ -51,7 +51,10 @@ CAUSES: Mapping[str, ErrorCause] = {
     "admission at a rate": ErrorCause(
         "schedule", "when prompts are let in, with arrivals at a rate"
     ),
-    "lengths": ErrorCause("traffic", "lengths of which only the mean is known: latencies"),
+    "lengths": ErrorCause(
+        "traffic", "lengths of which only the mean is known: latencies under arrivals at a rate"
+    ),
+    "lengths, closed": ErrorCause("traffic", "the same, with clients that wait for answers"),
     "lengths, rates": ErrorCause("traffic", "lengths of which only the mean is known: throughput"),
     "open client": ErrorCause("traffic", "how requests were sent: the range of plausible ways"),
     "arrivals": ErrorCause("traffic", "chance in arrivals, and how long the last answers take"),
@@ -121,7 +124,8 @@ def weights(key: str, dependence: Dependence, at: Situation) -> dict[str, float]
     if at.driven != "static batch":
         found |= _of_schedule(key, d, whole, at)
     if at.lengths:
-        found["lengths, rates" if metric == "rate" else "lengths"] = 1.0
+        closed = "lengths, closed" if at.driven == "closed loop" else "lengths"
+        found["lengths, rates" if metric == "rate" else closed] = 1.0
     if metric == "itl":
         found["gaps"] = 1.0
     if rank in ("p90", "p95", "p99"):

@@ -13,6 +13,7 @@ until the plan is made.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Reversible
 
 from sim.memory import Allocator
 from sim.request import Request
@@ -59,6 +60,10 @@ class Ahead(IterationLevel):
     def members(self) -> list[Request]:
         """Unfinished requests in the batch."""
         return [request for request in self._running if request not in self._ended]
+
+    def _victims(self) -> Reversible[Request]:
+        """Those: what has ended gives its memory back in any case."""
+        return self.members()
 
     def owners(self) -> dict[Request, tuple[int, bool]]:
         """Those, and the finished ones that still hold memory."""

@@ -13,6 +13,7 @@ by rank choose another victim; see ``ranked``.)
 
 from __future__ import annotations
 
+from collections.abc import Reversible
 from typing import ClassVar
 
 from sim.memory import Allocator
@@ -48,9 +49,13 @@ class IterationLevel(Scheduler):
         """
         preempted = 0
         while not self.kv.grow(1):
-            self._preempt(self.waiting.victim(self.members()))
+            self._preempt(self.waiting.victim(self._victims()))
             preempted += 1
         return preempted
+
+    def _victims(self) -> Reversible[Request]:
+        """The requests that may be preempted, in order of admission."""
+        return self._running
 
     def _take_out(self, request: Request) -> None:
         """Take a running ``request`` out of the batch: KV lost, delivered tokens kept."""
@@ -214,7 +219,7 @@ class ChunkedPrefill(IterationLevel):
         that rest and how many were preempted."""
         preempted = 0
         while not self._allocate(chunks):
-            victim = self.waiting.victim(self.members())
+            victim = self.waiting.victim(self._victims())
             self._preempt(victim)
             preempted += 1
             chunks = [chunk for chunk in chunks if chunk.request is not victim]

@@ -13,7 +13,14 @@ import pytest
 from calibrate.scoring.conditions import conditions
 from calibrate.scoring.document import to_document
 from calibrate.scoring.errors import coverage
-from calibrate.scoring.learning import BEFORE, learn, sample, sources_of_causes, without_each
+from calibrate.scoring.learning import (
+    BEFORE,
+    learn,
+    learn_left_out,
+    pairs,
+    sample,
+    sources_of_causes,
+)
 from calibrate.scoring.predict import Scored
 from calibrate.scoring.predict import score as predict
 from calibrate.scoring.spreads_file import spreads_yaml
@@ -59,11 +66,42 @@ def test_larger_errors_make_wider_bands() -> None:
 def test_a_source_has_no_part_in_its_own_spreads() -> None:
     rows = made_up(0.05)
     wild = [scored("Llama-3.1-8B", 2.0 if at % 2 else -2.0) for at in range(8)]
-    with_wild, without = rows[8:] + wild, without_each(sample(rows))
+    with_wild, without = rows[8:] + wild, learn_left_out(sample(rows))[1]
     name = "vllm, h100-sxm, llama-3.1-8b"
-    assert without_each(sample(with_wild))[name] == without[name]
-    others = without_each(sample(with_wild))["vllm, h100-sxm, mistral-7b"]
+    found = learn_left_out(sample(with_wild))[1]
+    assert found[name].of == without[name].of
+    others = found["vllm, h100-sxm, mistral-7b"]
     assert others.of["run, tokens"] > 1.5 * without[name].of["run, tokens"]
+
+
+def test_bands_are_as_wide_as_sources_that_were_left_out_need() -> None:
+    """Five sources, each off by an error of its own: bands that saw it hold it more often."""
+    draw = np.random.default_rng(9)
+    off = [draw.normal(0, 0.3) for _ in MODELS]
+    rows = sample(
+        [
+            scored(m, o + draw.normal(0, 0.02))
+            for m, o in zip(MODELS, off, strict=True)
+            for _ in range(8)
+        ]
+    )
+    inside, (outside, without) = learn(rows), learn_left_out(rows)
+    assert inside.of == outside.of
+    assert outside.ninety > inside.ninety
+    assert all(each.ninety > inside.ninety for each in without.values())
+
+
+def test_what_rows_of_a_source_share_is_found_from_their_ratios() -> None:
+    """Errors of a source alike within 1 %, or each for itself: nearly all is shared, or little."""
+    draw = np.random.default_rng(9)
+    cells = [{"batch_or_concurrency": str(2**at)} for at in range(8)]
+    own = {model: draw.normal(0, 0.3) for model in MODELS}
+    alike = [scored(m, own[m] + draw.normal(0, 0.01), **c) for m in MODELS for c in cells]
+    apart = [scored(m, draw.normal(0, 0.3), **c) for m in MODELS for c in cells]
+    assert learn(sample(alike)).shared == 0.95
+    assert learn(sample(apart)).shared <= 0.5
+    assert pairs(sample(alike)).shape == (2, 5 * (7 + 4))
+    assert pairs(sample([alike[0], alike[0]])).shape == (2, 0)  # one run is not two
 
 
 def test_a_hundred_rows_of_a_source_do_not_count_as_a_hundred_sources() -> None:
@@ -77,8 +115,7 @@ def test_the_file_can_be_read_and_says_where_it_comes_from(tmp_path: Path) -> No
     path = tmp_path / "spreads.yaml"
     path.write_text(spreads_yaml(rows), encoding="utf-8")
     found = learnt(path)
-    assert found.everything == learn(sample(rows))
-    assert found.without == without_each(sample(rows))
+    assert (found.everything, found.without) == learn_left_out(sample(rows))
     assert found.sources["run, tokens"] == len(MODELS)
     assert found.sources == sources_of_causes(sample(rows))
     assert "40 published figures of 5 sources" in found.origin
