@@ -6,6 +6,10 @@ that make the errors likeliest, held near what was known before (``BEFORE``): ca
 measurement shows keep that. Rows of a source err together, so that a hundred of them count as a
 few. Everything is done again without each source, by which that source is judged.
 
+On top, errors in some settings (a quantity, of models with experts or without) are larger or
+smaller as a whole. Finer settings (engines, GPUs, ways to drive) were tried: with some fifty
+sources they make bands wider, or let more sources fall out of them.
+
 What two rows of a source share cancels in their ratio. How far their errors are correlated
 (``Spreads.shared``) is the most at which nine of ten of their ratios are still in the 90 % band.
 """
@@ -29,6 +33,12 @@ FREEDOM = 4.0
 
 TRUST = 0.6
 """How far, in its logarithm, a spread may usually be from ``BEFORE``: a factor of 1.8."""
+
+TRUST_OF_SCALES = 1.0
+"""How far, in its logarithm, a scale of a setting may usually be from 1."""
+
+LEAST = 1e-6
+"""Square of the least spread of a row."""
 
 ROWS_COUNT = 0.1
 """Rows of one source and quantity count together as their number to this power: hardly more than
@@ -73,14 +83,15 @@ BEFORE: Mapping[str, tuple[float, str]] = {
 
 class Sample(NamedTuple):
     """Rows to learn from: the ``error`` of each (logarithm of measured over predicted), the squares
-    of the ``weights`` of the causes (a column each), its ``source``, that and its quantity, and the
-    number of its conditions: rows of one run have the same."""
+    of the ``weights`` of the causes (a column each), its ``source``, that and its quantity, the
+    number of its conditions (rows of one run have the same), and its setting."""
 
     error: Floats
     weights: Floats
     source: NDArray[np.str_]
     group: NDArray[np.str_]
     conditions: NDArray[np.int64]
+    setting: NDArray[np.str_]
 
     def of(self, rows: NDArray[np.bool_]) -> Sample:
         """Some of the rows."""
@@ -102,6 +113,7 @@ def sample(rows: Sequence[Scored]) -> Sample:
         np.array([row.source for row in known]),
         np.array([f"{row.source}, {row.quantity}" for row in known]),
         np.array([numbers.setdefault(row.known, len(numbers)) for row in known]),
+        np.array([row.setting for row in known]),
     )
 
 
@@ -111,10 +123,23 @@ def _weight(row: Scored, cause: str) -> float:
     return row.causes_of_side[larger].get(cause, 0.0)
 
 
+class Law(NamedTuple):
+    """The spread of each cause, and what each setting multiplies spreads by."""
+
+    causes: Floats
+    scales: Mapping[str, float]
+
+    def of(self, rows: Sample) -> Floats:
+        """The spread of each row."""
+        scale = np.array([self.scales.get(str(name), 1.0) for name in rows.setting])
+        found: Floats = scale * np.sqrt(rows.weights @ self.causes**2 + LEAST)
+        return found
+
+
 def learn(rows: Sample) -> Spreads:
     """The spreads that ``rows`` show, with multiples by which bands hold these rows themselves."""
-    scales = _scales(rows)
-    return _with_multiples(scales, _sizes(rows, scales), rows)
+    law = _law(rows)
+    return _with_multiples(law, np.abs(rows.error) / law.of(rows), rows)
 
 
 def learn_left_out(rows: Sample) -> tuple[Spreads, dict[str, Spreads]]:
@@ -122,52 +147,61 @@ def learn_left_out(rows: Sample) -> tuple[Spreads, dict[str, Spreads]]:
     which bands hold sources that were left out when the spreads were learnt: bands hold rows that
     they were learnt from more often than others. Those of ``without`` leave out their source from
     that too."""
-    scales, sizes = {}, np.empty(len(rows.error))
+    laws, sizes = {}, np.empty(len(rows.error))
     for name in np.unique(rows.source):
         own = rows.source == name
-        scales[str(name)] = _scales(rows.of(~own))
-        sizes[own] = _sizes(rows.of(own), scales[str(name)])
+        laws[str(name)] = law = _law(rows.of(~own))
+        sizes[own] = np.abs(rows.error[own]) / law.of(rows.of(own))
     without = {}
-    for name, found in scales.items():
+    for name, law in laws.items():
         others = rows.source != name
-        without[name] = _with_multiples(found, sizes[others], rows.of(others))
-    return _with_multiples(_scales(rows), sizes, rows), without
+        without[name] = _with_multiples(law, sizes[others], rows.of(others))
+    return _with_multiples(_law(rows), sizes, rows), without
 
 
-def _scales(rows: Sample) -> Floats:
-    """The spread of each cause."""
+def _law(rows: Sample) -> Law:
+    """The spreads and scales that make the errors of ``rows`` likeliest."""
     from scipy.optimize import minimize  # noqa: PLC0415 - slow to import
 
     before = np.log([BEFORE[name][0] for name in CAUSES])
-    counts = _counts(rows)
+    settings = [str(name) for name in np.unique(rows.setting) if name]
+    within = np.stack([rows.setting == name for name in settings or [""]], axis=1).astype(float)
+    within = within[:, : len(settings)]
+    counts, causes = _counts(rows), len(before)
     squares = rows.error**2
 
     def badness(logarithms: Floats) -> tuple[float, Floats]:
-        scales = np.exp(2 * logarithms)
-        variance = rows.weights @ scales + 1e-6
+        scales = np.exp(2 * logarithms[:causes])
+        factors = np.exp(2 * within @ logarithms[causes:])
+        variance = factors * (rows.weights @ scales + LEAST)
         ratio = squares / variance
-        apart = (logarithms - before) / TRUST
+        apart = (logarithms[:causes] - before) / TRUST
+        off = logarithms[causes:] / TRUST_OF_SCALES
         tail = (FREEDOM + 1) / 2
         value = counts @ (np.log(variance) / 2 + tail * np.log1p(ratio / FREEDOM))
         slope = counts * (0.5 - tail * ratio / (FREEDOM + ratio)) / variance
-        gradient = 2 * scales * (rows.weights.T @ slope) + apart / TRUST
-        return float(value + (apart**2).sum() / 2), gradient
+        of_causes = 2 * scales * (rows.weights.T @ (slope * factors)) + apart / TRUST
+        of_scales = 2 * within.T @ (slope * variance) + off / TRUST_OF_SCALES
+        gradient = np.concatenate([of_causes, of_scales])
+        return float(value + ((apart**2).sum() + (off**2).sum()) / 2), gradient
 
-    return np.exp(minimize(badness, before, jac=True, method="L-BFGS-B").x)
-
-
-def _sizes(rows: Sample, scales: Floats) -> Floats:
-    """Errors in spreads of their figures."""
-    found: Floats = np.abs(rows.error) / np.sqrt(rows.weights @ scales**2 + 1e-6)
-    return found
+    start = np.concatenate([before, np.zeros(len(settings))])
+    found = np.exp(minimize(badness, start, jac=True, method="L-BFGS-B").x)
+    return Law(found[:causes], dict(zip(settings, map(float, found[causes:]), strict=True)))
 
 
-def _with_multiples(scales: Floats, sizes: Floats, rows: Sample) -> Spreads:
-    """Spreads with what half and nine tenths of the ``sizes`` of ``rows`` do not exceed."""
+def _with_multiples(law: Law, sizes: Floats, rows: Sample) -> Spreads:
+    """The spreads with what half and nine tenths of the ``sizes`` of ``rows``, their errors in
+    spreads, do not exceed."""
     half, ninety = (_quantile(sizes, _counts(rows), share) for share in (0.5, HELD))
-    named = {name: float(f"{value:.3g}") for name, value in zip(CAUSES, scales, strict=True)}
-    spreads = Spreads(named, float(f"{half:.3g}"), float(f"{ninety:.3g}"))
+    named = dict(zip(CAUSES, map(_three_digits, law.causes), strict=True))
+    scales = {name: _three_digits(value) for name, value in law.scales.items()}
+    spreads = Spreads(named, _three_digits(half), _three_digits(ninety), scales=scales)
     return spreads._replace(shared=_shared(rows, spreads))
+
+
+def _three_digits(value: float) -> float:
+    return float(f"{value:.3g}")
 
 
 def pairs(rows: Sample) -> NDArray[np.int64]:
@@ -188,12 +222,14 @@ def _shared(rows: Sample, spreads: Spreads) -> float:
     if not len(one):
         return SHARED
     apart = np.abs(rows.error[one] - rows.error[other])
-    scales = np.array([spreads.of[name] for name in CAUSES]) ** 2
-    both = rows.weights[one] + rows.weights[other]
-    common = 2 * np.sqrt(rows.weights[one] * rows.weights[other])
+    causes = np.array([spreads.of[name] for name in CAUSES]) ** 2
+    scale = np.array([spreads.scale(str(name)) for name in rows.setting])
+    weights = rows.weights * scale[:, None] ** 2
+    both = weights[one] + weights[other]
+    common = 2 * np.sqrt(weights[one] * weights[other])
     counts = _counts(rows)[one]
     for shared in CORRELATIONS:
-        reach = spreads.ninety * np.sqrt((both - shared * common) @ scales + 1e-6)
+        reach = spreads.ninety * np.sqrt((both - shared * common) @ causes + LEAST)
         if counts @ (apart <= reach) >= HELD * counts.sum():
             return shared
     return CORRELATIONS[-1]

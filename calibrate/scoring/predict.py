@@ -29,7 +29,7 @@ from calibrate.scoring.names import Unrepresentable
 from calibrate.scoring.table import Row
 from sim.catalog.spreads import learnt, source_name
 from sim.errors import InfersimError
-from sim.metrics.bands import band, situation, spread_of, weights
+from sim.metrics.bands import band, setting, situation, spread_of, weights
 from sim.metrics.energy import mean_power
 from sim.metrics.reprice import Repriced
 from sim.results.result import Result
@@ -56,17 +56,20 @@ Band = tuple[float, float]
 
 
 class Predicted(NamedTuple):
-    """What a run predicts: its figures by key of the summary, and what may put each off."""
+    """What a run predicts: its figures by key of the summary, what may put each off, and the
+    setting of each."""
 
     figures: Mapping[str, float | None]
     causes: Mapping[str, Mapping[str, float]]
+    settings: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
     """A row with both figures, in seconds or per second; ``reason`` if there is no prediction.
 
-    ``causes`` may put the prediction off, each by so many of its spreads (``sim.metrics.bands``).
+    ``causes`` may put the prediction off, each by so many of its spreads (``sim.metrics.bands``),
+    all of them by more or less in its ``setting``.
     ``ways`` has the predictions under each plausible way of measuring where the publisher leaves it
     open (``clients``).
     """
@@ -80,6 +83,7 @@ class Scored:
     reason: str
     causes: Mapping[str, float] = field(default_factory=dict)
     ways: Mapping[str, float] = field(default_factory=dict)
+    setting: str = ""
 
     @property
     def error(self) -> float | None:
@@ -101,7 +105,8 @@ class Scored:
         if self.predicted is None or not self.causes:
             return None
         spreads = learnt().for_source(self.source)
-        down, up = (spread_of(causes, spreads) for causes in self.causes_of_side)
+        scale = spreads.scale(self.setting)
+        down, up = (scale * spread_of(causes, spreads) for causes in self.causes_of_side)
         half, ninety = (
             (band(self.predicted, k * down)[0], band(self.predicted, k * up)[1])
             for k in (spreads.half, spreads.ninety)
@@ -147,7 +152,7 @@ def outcome(simulated: Callable[[], Result], known: Conditions) -> Predicted | s
         reasons = summary["infersim"]["requests"]["rejected_reasons"]
         return "; ".join(f"{count} requests {reason}" for reason, count in reasons.items())
     numbers = {key: value for key, value in summary.items() if isinstance(value, int | float)}
-    return Predicted(numbers | _derived(result, known), _causes(result, known))
+    return Predicted(numbers | _derived(result, known), *_causes(result, known))
 
 
 def _derived(result: Result, known: Conditions) -> dict[str, float | None]:
@@ -182,8 +187,11 @@ def _steady_draw(result: Result) -> tuple[float, float | None]:
     return watts, watts * (end - start) / tokens if tokens else None
 
 
-def _causes(result: Result, known: Conditions) -> dict[str, dict[str, float]]:
-    """What may put each figure off; what a publisher leaves open of clients and lengths too."""
+def _causes(
+    result: Result, known: Conditions
+) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
+    """What may put each figure off, what a publisher leaves open of clients and lengths too; and
+    its setting."""
     at = situation(
         result.record,
         client=known.driver == "closed" and not known.described,
@@ -194,7 +202,8 @@ def _causes(result: Result, known: Conditions) -> dict[str, dict[str, float]]:
         if (slower := figures.get(other)) is not None:
             figures[key] = {name: -value for name, value in slower.items()}
             figures[STEADY_RUNNING] = dict.fromkeys(slower, 0.0)  # all run, whatever a pass takes
-    return {key: weights(key, each, at) for key, each in figures.items()}
+    causes = {key: weights(key, each, at) for key, each in figures.items()}
+    return causes, {key: setting(key, at) for key in figures}
 
 
 Progress = Callable[[int, int], None]
@@ -240,7 +249,8 @@ def _scored(c: Case, runs: Mapping[Conditions, Predicted | str]) -> Scored:
         return Scored(c.row, c.known, c.engine, quantity, value, None, why)
     causes = result.causes.get(c.figure.key, {})  # none of power and energy
     ways = _under_each(c.known, c.figure, runs)
-    return Scored(c.row, c.known, c.engine, quantity, value, found, "", causes, ways)
+    where = result.settings.get(c.figure.key, "")
+    return Scored(c.row, c.known, c.engine, quantity, value, found, "", causes, ways, where)
 
 
 def _under_each(

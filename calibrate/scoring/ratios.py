@@ -13,7 +13,7 @@ from typing import NamedTuple
 from calibrate.scoring.learning import pairs, sample, teaching
 from calibrate.scoring.predict import Scored
 from sim.catalog.spreads import learnt
-from sim.metrics.bands import CAUSES
+from sim.metrics.bands import CAUSES, scaled
 from sim.metrics.ratio_bands import Error, ratio_band
 
 KIN = {cause.part: "one source" for cause in CAUSES.values()}
@@ -47,7 +47,7 @@ def _judged(one: Scored, other: Scored) -> tuple[bool, bool, float, float]:
     """Whether the measured ratio lies in the 50 % and the 90 % band, and half-widths of the latter
     with what is shared, and without."""
     spreads = learnt().for_source(one.source)
-    errors = [Error(_causes(row), KIN) for row in (one, other)]
+    errors = [Error(scaled(_causes(r), spreads.scale(r.setting)), KIN) for r in (one, other)]
     measured = float(one.measured or 0) / float(other.measured or 1)
     off = measured / (float(one.predicted or 0) / float(other.predicted or 1))
     found, alone = (

@@ -39,6 +39,7 @@ def spreads_yaml(rows: Sequence[Scored]) -> str:
         f"(engine, GPU and model), infersim {version('infersim')}, {date.today():%Y-%m-%d}; tails "
         f"of Student's t with {FREEDOM:g} degrees of freedom",
         f"multiples: {_multiples(everything)}",
+        f"scales: {_scales(everything)}",
         "causes:",
     ]
     for name in CAUSES:
@@ -52,9 +53,15 @@ def spreads_yaml(rows: Sequence[Scored]) -> str:
         lines += [
             f"  - source: {source!r}",
             f"    multiples: {_multiples(spreads)}",
+            f"    scales: {_scales(spreads)}",
             f"    spreads: {{{named}}}",
         ]
     return "\n".join(lines) + "\n"
+
+
+def _scales(spreads: Spreads) -> str:
+    named = ", ".join(f"{name!r}: {value:g}" for name, value in spreads.scales.items())
+    return f"{{{named}}}"
 
 
 def _multiples(spreads: Spreads) -> str:

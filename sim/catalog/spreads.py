@@ -2,9 +2,10 @@
 
 ``spreads.yaml`` holds them. It is made by ``infersim score TABLES --learn-bands FILE`` from
 published measurements, never by hand. A spread is the scale of the logarithm of measured over
-predicted; the ``multiples`` turn the spread of a figure into half of a 50 % and of a 90 % band.
-``without`` has what differs if one source (engine, GPU and model) is left out, so that a source is
-judged by bands that know nothing of it.
+predicted; the ``multiples`` turn the spread of a figure into half of a 50 % and of a 90 % band;
+``scales`` say by how many times figures of one kind are off more than others. ``without`` has what
+differs if one source (engine, GPU and model) is left out, so that a source is judged by bands that
+know nothing of it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from sim.catalog.fields import Fields
@@ -23,12 +25,19 @@ FILE = Path(__file__).with_name("spreads.yaml")
 class Spreads(NamedTuple):
     """The spread ``of`` each cause (``sim.metrics.bands.CAUSES``), and by how many times the spread
     of a figure its ``half`` (50 %) and its ``ninety`` (90 %) band reach to either side. ``shared``
-    is how far the errors of a cause are correlated in two runs where they have one origin."""
+    is how far the errors of a cause are correlated in two runs where they have one origin;
+    ``scales`` multiply the spread of figures by their setting (``sim.metrics.bands.setting``): 1
+    where there is none."""
 
     of: Mapping[str, float]
     half: float
     ninety: float
     shared: float = 0.0
+    scales: Mapping[str, float] = MappingProxyType({})
+
+    def scale(self, setting: str) -> float:
+        """What the spread of a figure in a ``setting`` is multiplied by."""
+        return self.scales.get(setting, 1.0)
 
 
 class Learnt(NamedTuple):
@@ -53,12 +62,14 @@ def learnt(path: Path = FILE) -> Learnt:
     names = list(causes)
     counts = {name: causes.inner(name).count("sources") for name in names}
     spreads = {name: causes.inner(name).number("spread") for name in names}
-    everything = Spreads(spreads, *_multiples(file))
+    scales = _scales(file)
+    everything = Spreads(spreads, *_multiples(file), scales)
     without = {
         entry.text("source"): Spreads(
             spreads
             | {name: entry.inner("spreads").number(name) for name in entry.inner("spreads")},
             *_multiples(entry),
+            _scales(entry) or scales,
         )
         for entry in file.mappings("without")
     }
@@ -69,6 +80,13 @@ SHARED = 0.7
 """How far errors of one origin are correlated in two runs where a file does not say it: 89 % of
 3,540 pairs of published figures (same engine, GPU and model, other conditions) lay in 90 % bands of
 their ratio."""
+
+
+def _scales(entry: Fields) -> Mapping[str, float]:
+    if not entry.has("scales"):
+        return {}
+    found = entry.inner("scales")
+    return {name: found.number(name) for name in found}
 
 
 def _multiples(entry: Fields) -> tuple[float, float, float]:

@@ -81,8 +81,8 @@ LARGEST = 30.0
 class Situation(NamedTuple):
     """What decides which causes apply: whether the GPU's kernels were ``measured``, whether its
     ``links`` are open, whether the engine was ``fitted`` to measured runs, how requests are
-    ``driven`` (``sim.metrics.asked.driven_by``), and what is left open of the ``client`` and of the
-    ``lengths`` of requests."""
+    ``driven`` (``sim.metrics.asked.driven_by``), what is left open of the ``client`` and of the
+    ``lengths`` of requests, and whether the model has ``experts``."""
 
     measured: bool
     links: bool
@@ -90,6 +90,7 @@ class Situation(NamedTuple):
     driven: str
     client: bool = False
     lengths: bool = False
+    experts: bool = False
 
 
 def situation(run: RunRecord, *, client: bool = False, lengths: bool = False) -> Situation:
@@ -107,7 +108,23 @@ def situation(run: RunRecord, *, client: bool = False, lengths: bool = False) ->
         driven=driven_by(run.scenario),
         client=client,
         lengths=lengths,
+        experts=any(d.model.has_experts for d in deployments),
     )
+
+
+def setting(key: str, at: Situation) -> str:
+    """What a figure belongs to of which errors are larger or smaller as a whole: published rows are
+    enough to tell quantities apart, and models with experts from others, and no more than that.
+
+    >>> setting("p99_tpot_ms", Situation(True, False, True, "closed loop"))
+    'tpot, dense'
+    """
+    return f"{_metric(key)}, {'experts' if at.experts else 'dense'}"
+
+
+def scaled(causes: Mapping[str, float], by: float) -> dict[str, float]:
+    """Causes that weigh so many times as much."""
+    return {name: by * weight for name, weight in causes.items()}
 
 
 def weights(key: str, dependence: Dependence, at: Situation) -> dict[str, float]:

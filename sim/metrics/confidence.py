@@ -11,7 +11,7 @@ from sim.cost import Deployment
 from sim.cost.latent_kernels import DEFAULTS
 from sim.cost.measured_experts import fit_for
 from sim.metrics.attribution import HOST, Attribution
-from sim.metrics.bands import Situation, by_part, spread_of
+from sim.metrics.bands import Situation, by_part, scaled, setting, spread_of
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.grouped_query import GroupedQuery
 
@@ -69,7 +69,9 @@ def error_band(attribution: Attribution, at: Situation) -> dict[str, Any]:
     if not total:
         empty = dict.fromkeys(("throughput", "ttft", "tpot", "half", "measured"))
         return {**empty, "parts": {}, "text": "Nothing was run."}
-    spreads, causes = learnt().everything, times_causes(attribution, at)
+    spreads = learnt().everything
+    scale = spreads.scale(setting("mean_tpot_ms", at))
+    causes = scaled(times_causes(attribution, at), scale)
     spread = spread_of(causes, spreads)
     error, half = (math.expm1(times * spread) for times in (spreads.ninety, spreads.half))
     kernels = sum(attribution.kernels.values())

@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from sim.catalog.spreads import Spreads, learnt
 from sim.metrics.asked import asked
-from sim.metrics.bands import CAUSES, LARGEST, OF_TIMES, by_part, situation, spread_of, weights
+from sim.metrics.bands import (
+    CAUSES,
+    LARGEST,
+    OF_TIMES,
+    by_part,
+    scaled,
+    setting,
+    situation,
+    spread_of,
+    weights,
+)
 from sim.metrics.pools import names
 from sim.metrics.precision import Z95
 from sim.metrics.reprice import Repriced
@@ -49,7 +59,7 @@ def figure_bands(
     for key, dependence in Repriced(run).figures().items():
         value = _value(summary, key)
         if value:
-            causes = weights(key, dependence, at)
+            causes = scaled(weights(key, dependence, at), spreads.scale(setting(key, at)))
             figures[key] = _figure(key, value, causes, spreads, summary, ends)
     figures |= dict(_costs(summary, figures))
     text = _text(summary, figures, overload=_overload(ends))

@@ -137,13 +137,13 @@ class SchedulerSettings(LimitedSection):
         default=None,
         description=f"Continuous batching by the rule of an engine. {RULES.described()}. "
         "null: the engine's own, unless a key is set, or stages or slabs are asked for, that only "
-        "vllm's knows; so sglang with `engine: sglang`.",
+        "vllm's knows; so sglang with `engine: sglang`, guaranteed-no-evict with tensorrt-llm.",
     )
     async_scheduling: Switch | None = Field(
         default=None,
         description="Plan an iteration while the one before it runs: finished requests make "
         "room, and newcomers enter, an iteration later. vLLM's name; SGLang's overlap scheduler. "
-        "null: on with `policy: sglang`, off with vllm, whose times were fitted without.",
+        "null: off with `policy: vllm`, whose times were fitted without, on with the others.",
     )
     max_tokens: Count | None = Field(
         default=None,

@@ -34,7 +34,9 @@ def test_what_is_not_known_gives_other_causes() -> None:
     assert {"links", "host", "unmeasured", "admission"} <= set(known)
     vague = KNOWN._replace(measured=False, links=True, fitted=False, client=True, lengths=True)
     found = weights("mean_ttft_ms", DEPENDS, vague)
-    assert {"open links", "host estimate", "data sheet", "open admission", "lengths"} <= set(found)
+    assert {"open links", "host estimate", "data sheet", "open admission"} <= set(found)
+    assert "lengths, closed" in found
+    assert "lengths" in weights("mean_ttft_ms", DEPENDS, vague._replace(driven="online"))
     assert not {"links", "host", "unmeasured", "admission"} & set(found)
     spreads = learnt().everything
     assert spread_of(found, spreads) > 1.5 * spread_of(known, spreads)

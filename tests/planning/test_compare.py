@@ -22,6 +22,7 @@ from sim.planning.contrast.runs import compare_runs
 from sim.planning.points.executors import InProcess, local
 from sim.planning.points.grid import read_axes
 from sim.rng import repetition_seed
+from sim.terminal.compare import compare_view
 from sim.terminal.console import as_text
 from tests.planning_fixtures import SMALL, small
 from tests.played import mean_ttfts
@@ -89,6 +90,27 @@ def test_a_difference_is_that_of_runs_under_the_same_seeds() -> None:
     assert first["pairs"] == 4
     assert found["variants"][0]["values"]["mean_ttft_ms"] == pytest.approx(list(values[2]))
     assert entry["best"] == [1]
+
+
+def test_a_difference_says_how_sure_it_is_and_what_is_shared() -> None:
+    """One slot or eight is a multiple whatever the error; one GPU or another a few percent."""
+    closed = {"kind": "closed", "concurrency": 8}
+    found = compared("scheduler.max_num_seqs=1,8", repetitions=3, workload__arrivals=closed)
+    apart = figure(found, "mean_ttft_ms")["differences"][1]
+    assert apart["trust"] == "sure"
+    low, high = apart["band90"]
+    assert 0 <= low < apart["band50"][0] < 1 + apart["relative"] < apart["band50"][1] < (high or 9)
+    assert (high or 9) < 1
+    assert found["variants"][1]["errors"]["own"] == []
+    assert "That is sure" in " ".join(headlines(found))
+    assert "Predictions err alike in" in as_text(compare_view(found))
+    gpus = compared("fleet.0.gpu=h100-sxm,h200-sxm", repetitions=3)
+    own = gpus["variants"][1]["errors"]["own"]
+    assert {"kernels", "run"} <= set(own)
+    assert "engine" not in own
+    assert all(figure(gpus, k)["differences"][1]["trust"] for k in ("mean_ttft_ms", "p99_tpot_ms"))
+    assert figure(gpus, "verdict.attainment")["differences"][1]["trust"] is None
+    assert "each by itself in kernels" in render_compare(gpus)
 
 
 def test_where_it_is_simulated_does_not_matter() -> None:
