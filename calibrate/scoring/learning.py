@@ -95,7 +95,9 @@ class Sample(NamedTuple):
 
     def of(self, rows: NDArray[np.bool_]) -> Sample:
         """Some of the rows."""
-        return Sample(*(column[rows] for column in self))
+        error, weights, source, group, conditions, setting = self
+        some = error[rows], weights[rows], source[rows], group[rows]
+        return Sample(*some, conditions[rows], setting[rows])
 
 
 def teaching(rows: Sequence[Scored]) -> list[Scored]:

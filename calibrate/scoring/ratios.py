@@ -47,11 +47,14 @@ def _judged(one: Scored, other: Scored) -> tuple[bool, bool, float, float]:
     """Whether the measured ratio lies in the 50 % and the 90 % band, and half-widths of the latter
     with what is shared, and without."""
     spreads = learnt().for_source(one.source)
-    errors = [Error(scaled(_causes(r), spreads.scale(r.setting)), KIN) for r in (one, other)]
+    mine, theirs = (
+        Error(scaled(_causes(row), spreads.scale(row.setting)), KIN) for row in (one, other)
+    )
     measured = float(one.measured or 0) / float(other.measured or 1)
     off = measured / (float(one.predicted or 0) / float(other.predicted or 1))
     found, alone = (
-        ratio_band(1.0, *errors, spreads._replace(shared=each)) for each in (spreads.shared, 0.0)
+        ratio_band(1.0, mine, theirs, spreads._replace(shared=each))
+        for each in (spreads.shared, 0.0)
     )
     (low50, high50), (low90, high90) = found.band50, found.band90
     return (

@@ -61,7 +61,7 @@ class Ahead(IterationLevel):
         """Unfinished requests in the batch."""
         return [request for request in self._running if request not in self._ended]
 
-    def _victims(self) -> Reversible[Request]:
+    def _preemptible(self) -> Reversible[Request]:
         """Those: what has ended gives its memory back in any case."""
         return self.members()
 

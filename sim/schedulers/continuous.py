@@ -49,11 +49,11 @@ class IterationLevel(Scheduler):
         """
         preempted = 0
         while not self.kv.grow(1):
-            self._preempt(self.waiting.victim(self._victims()))
+            self._preempt(self.waiting.victim(self._preemptible()))
             preempted += 1
         return preempted
 
-    def _victims(self) -> Reversible[Request]:
+    def _preemptible(self) -> Reversible[Request]:
         """The requests that may be preempted, in order of admission."""
         return self._running
 
@@ -219,7 +219,7 @@ class ChunkedPrefill(IterationLevel):
         that rest and how many were preempted."""
         preempted = 0
         while not self._allocate(chunks):
-            victim = self.waiting.victim(self._victims())
+            victim = self.waiting.victim(self._preemptible())
             self._preempt(victim)
             preempted += 1
             chunks = [chunk for chunk in chunks if chunk.request is not victim]
