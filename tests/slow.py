@@ -52,6 +52,7 @@ SLOW = frozenset(
         "tests/results/test_damaged_files.py::test_damaged_runs",
         "tests/results/test_killed.py::test_a_kill_before_any_file_has_its_name_is_survived",
         "tests/results/test_repetitions.py::test_19_of_20_intervals_cover_the_truth",
+        "tests/serve/test_hostile.py::test_a_thousand_hostile_clients_stall_nobody",
         "tests/selftest/test_selftest.py::test_the_real_thing",
         "tests/test_ends.py::test_find_gives_the_highest_load_at_both_ends",
         "tests/test_notebooks.py::test_what_is_committed_is_what_comes_out",

@@ -36,11 +36,15 @@ class LiveReplica(Replica):
     ``preemptions``  so far
     ``queries``      prompt tokens that were looked up in the prefix cache
     ``hits``         those of them that were there
-    ``sizes``        iterations by the number of their tokens
+    ``drafted``      drafts that were checked, and ``accepted`` of them
+    ``checks``       how often those of one sequence were
+    ``sizes``        iterations by the number of their tokens; of those of a leap with drafts, that
+                     of their mean
     """
 
     def __init__(self, *given: Any, **named: Any) -> None:
         self.preemptions = self.queries = self.hits = 0
+        self.drafted = self.accepted = self.checks = 0
         self.sizes: Counter[int] = Counter()
         self._told = 0  # iterations of the plan in flight whose tokens were told
         self._moved = False  # a plan has ended since tokens were last told
@@ -49,15 +53,24 @@ class LiveReplica(Replica):
         super().__init__(*given, **named)
 
     def _account(self, end: float) -> None:
-        plan, tokens = self._plan, self._plan.decode
+        plan, iterations, prompts = self._plan, self._iterations, 0
         for chunk in plan.chunks:
-            tokens += chunk.tokens
+            prompts += chunk.tokens
             request = chunk.request
             if request.scheduled == self._started and not request.preemptions:
                 self.queries += request.prompt_tokens
                 self.hits += chunk.context
-        self.sizes[tokens] += self._iterations
         super()._account(end)
+        decoded = plan.decode * iterations
+        if self._drafts is not None and decoded:
+            self.checks += decoded
+            self.drafted += decoded * self._drafts.courses.drafts
+            self.accepted += self._drafts.accepted
+            decoded = self._drafts.delivered
+        each, more = divmod(decoded, iterations)
+        self.sizes[prompts + each] += iterations - more
+        if more:
+            self.sizes[prompts + each + 1] += more
         self._told, self._moved = 0, True
         if self._unwanted:
             for request in self._unwanted:

@@ -34,6 +34,12 @@ MOST_BYTES = 8 * 2**20
 MOST_REQUESTS = 4096
 """Requests that are served at a time, streams included; others are turned away."""
 
+LARGE_BYTES = 2**18
+"""A body of more than that, or of a length that is not stated, is large."""
+
+MOST_LARGE = 64
+"""Large bodies that may be on their way at a time; others are turned away."""
+
 BODY_TIMEOUT = 30.0
 """Seconds in which a body must have come."""
 
@@ -57,7 +63,8 @@ class Server:
         self.name = name
         self._tokenizer = tokenizer
         self._created = int(time.time())
-        self._active = 0
+        self._active = self._large = 0
+        self.heard: set[object] = set()  # connections on which a request has come
 
     def application(self) -> web.Application:
         """All routes."""
@@ -95,6 +102,7 @@ class Server:
         if self._active >= MOST_REQUESTS:
             return _refused(ApiError(503, f"{self._active} requests are being served"))
         self._active += 1
+        self.heard.add(request.protocol)
         try:
             return await handler(request)
         except ApiError as error:
@@ -126,6 +134,22 @@ class Server:
         if not self._service.open:
             raise ApiError(503, "the server is stopping")
         return self._service
+
+    async def _body(self, http: web.Request) -> bytes:
+        """The body; ApiError if it does not come in time, or while too many large ones come."""
+        length = http.content_length
+        large = http.can_read_body and (length is None or length > LARGE_BYTES)
+        if large and self._large >= MOST_LARGE:
+            raise ApiError(503, f"{self._large} large bodies are on their way already")
+        self._large += large
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT):
+                body: bytes = await http.read()
+        except TimeoutError:
+            raise ApiError(408, f"the body did not come within {BODY_TIMEOUT:g} s") from None
+        finally:
+            self._large -= large
+        return body
 
     async def _health(self, _: web.Request) -> web.Response:
         self.ready  # noqa: B018 - it says if not
@@ -163,7 +187,7 @@ class Server:
         return web.json_response(self._steering.document())
 
     async def _scale(self, http: web.Request) -> web.Response:
-        asked = parsed(ScaleRequest, await _body(http))
+        asked = parsed(ScaleRequest, await self._body(http))
         self._steering.scale(asked.replicas)
         return web.json_response(self._steering.document())
 
@@ -175,7 +199,7 @@ class Server:
         return web.json_response(control.document())
 
     async def _tokenize(self, http: web.Request) -> web.Response:
-        asked, service = parsed(TokenizeRequest, await _body(http)), self.ready
+        asked, service = parsed(TokenizeRequest, await self._body(http)), self.ready
         tokens = list(await self._tokens(asked.text()))
         found = {"count": len(tokens), "max_model_len": service.max_model_len, "tokens": tokens}
         return web.json_response(found)
@@ -183,18 +207,18 @@ class Server:
     async def _detokenize(self, http: web.Request) -> web.Response:
         if self._tokenizer is not encode:
             raise ApiError(400, "detokenize: only the server's own rule has a way back")
-        asked = parsed(DetokenizeRequest, await _body(http))
+        asked = parsed(DetokenizeRequest, await self._body(http))
         return web.json_response({"prompt": decode(asked.tokens)})
 
     async def _completions(self, http: web.Request) -> web.StreamResponse:
         moment, service = asyncio.get_running_loop().time(), self.ready
-        asked = parsed(CompletionRequest, await _body(http))
+        asked = parsed(CompletionRequest, await self._body(http))
         prompts = [await self._tokens(each) for each in asked.prompts]
         return await self._answered(http, service, moment, asked, prompts, asked.max_tokens)
 
     async def _chat(self, http: web.Request) -> web.StreamResponse:
         moment, service = asyncio.get_running_loop().time(), self.ready
-        asked = parsed(ChatRequest, await _body(http))
+        asked = parsed(ChatRequest, await self._body(http))
         prompts = [await self._tokens(asked.text())]
         most = asked.max_completion_tokens or asked.max_tokens
         return await self._answered(http, service, moment, asked, prompts, most)
@@ -272,15 +296,6 @@ def _document(writer: Writer, exchange: Call) -> dict[str, Any]:
         (answer.filler.text(), answer.reason, answer.filler.stopped) for answer in exchange.answers
     ]
     return writer.document(choices, usage(exchange.prompt_tokens, exchange.answer_tokens))
-
-
-async def _body(http: web.Request) -> bytes:
-    try:
-        async with asyncio.timeout(BODY_TIMEOUT):
-            body: bytes = await http.read()
-    except TimeoutError:
-        raise ApiError(408, f"the body did not come within {BODY_TIMEOUT:g} s") from None
-    return body
 
 
 def _refused(error: ApiError) -> web.Response:

@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 
 from sim.loop.live import LiveFleet, LiveReplica
 from sim.request import Request
+from sim.scenario.deployment import KvCache
 from sim.simulation import Setup
 
 FIRST_TOKEN = (
@@ -35,6 +36,17 @@ REQUEST = (
     *(240.0, 480.0, 960.0, 1920.0, 7680.0),
 )
 ITERATION = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+
+
+COUNTERS = (
+    ("num_preemptions", "Preemptions.", "preemptions"),
+    ("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", "queries"),
+    ("prefix_cache_hits", "Those of them that were there.", "hits"),
+    ("spec_decode_num_drafts", "Sequences' drafts that were checked.", "checks"),
+    ("spec_decode_num_draft_tokens", "Drafted tokens.", "drafted"),
+    ("spec_decode_num_accepted_tokens", "Drafted tokens that were accepted.", "accepted"),
+)
+"""Name, meaning, and what a live replica calls it; the last three where tokens are drafted."""
 
 
 def up_to(most: int) -> tuple[int, ...]:
@@ -157,11 +169,7 @@ class Meters(Collector):
         ):
             yield self._counter(name, meaning, ((n, getattr(m, value)) for n, m in self.of.items()))
         parts = self._fleet.parts
-        for name, meaning, value in (
-            ("num_preemptions", "Preemptions.", "preemptions"),
-            ("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", "queries"),
-            ("prefix_cache_hits", "Those of them that were there.", "hits"),
-        ):
+        for name, meaning, value in COUNTERS if self._setup.scenario.speculative else COUNTERS[:3]:
             yield self._counter(name, meaning, ((p.index, getattr(p, value)) for p in parts))
         success = CounterMetricFamily(
             "vllm:request_success",
@@ -212,9 +220,8 @@ class Meters(Collector):
                 *("enable_prefix_caching", "engine"),
             ],
         )
-        (pool,) = self._setup.pools
-        kv = pool.settings.kv_cache
         for engine in engines:
+            kv = self._kv_of(engine.index)
             info.add_metric(
                 [
                     str(engine.scheduler.kv.block_size),
@@ -226,6 +233,11 @@ class Meters(Collector):
                 1,
             )
         yield info
+
+    def _kv_of(self, number: int) -> KvCache:
+        """The settings of the memory of the engine with that number."""
+        pools = [pool.settings for pool in self._setup.pools]
+        return next(pool for pool in pools if number in pool.numbers).kv_cache
 
     def _counter(self, name: str, meaning: str, values: Iterable[tuple[int, int]]) -> Metric:
         family = CounterMetricFamily(f"vllm:{name}", meaning, labels=["model_name", "engine"])

@@ -25,6 +25,9 @@ are given before they are killed."""
 BACKLOG = 1024
 """Connections that may wait to be accepted."""
 
+MOST_FILES = 16_384
+"""Connections and files that the server opens at a time, if the system lets it."""
+
 
 async def serve(
     scenario: Scenario,
@@ -43,6 +46,7 @@ async def serve(
     or until a second signal. UsageError if the scenario or the address cannot be served.
     """
     stopping = _Stopping()
+    _open_many()
     try:
         async with listening(server, address) as port:
             setup = await asyncio.to_thread(prepare, scenario)
@@ -62,9 +66,11 @@ async def serve(
 
 
 @asynccontextmanager
-async def listening(server: Server, address: tuple[str, int]) -> AsyncIterator[int]:
+async def listening(
+    server: Server, address: tuple[str, int], *, silent: float = IDLE_TIMEOUT
+) -> AsyncIterator[int]:
     """``server`` at ``address`` while the context lasts, which gets the port; UsageError if the
-    address cannot be had."""
+    address cannot be had. Connections that are ``silent`` so long (s), without a request, end."""
     runner = web.AppRunner(
         server.application(),
         handler_cancellation=True,
@@ -79,9 +85,41 @@ async def listening(server: Server, address: tuple[str, int]) -> AsyncIterator[i
         except OSError as error:
             where = f"{address[0]}:{address[1]}"
             raise UsageError(f"cannot listen on {where}: {error.strerror or error}") from None
+        assert runner.server is not None
+        sweeper = asyncio.create_task(_hang_up(runner.server, server.heard, silent))
         yield runner.addresses[0][1]
+        sweeper.cancel()
     finally:
         await runner.cleanup()
+
+
+async def _hang_up(listener: web.Server, heard: set[object], silent: float) -> None:
+    """Close connections that have sent no whole request for ``silent`` seconds after they were
+    first seen; those that have are ``heard``, and aiohttp closes them when they are idle."""
+    loop, since = asyncio.get_running_loop(), dict[web.RequestHandler, float]()
+    while True:
+        await asyncio.sleep(silent / 4)
+        now, since = (
+            loop.time(),
+            {each: since.get(each, loop.time()) for each in listener.connections},
+        )
+        heard &= since.keys()
+        for connection, first in since.items():
+            if connection not in heard and now - first > silent and connection.transport:
+                connection.transport.abort()
+
+
+def _open_many() -> None:
+    """Let this process have as many connections as the system allows, up to ``MOST_FILES``."""
+    try:
+        import resource  # noqa: PLC0415 - not on Windows
+    except ImportError:  # Windows, which has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 class _Stopping:

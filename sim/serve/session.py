@@ -41,8 +41,6 @@ def check(setup: Setup) -> None:
                 "kv_cache.enable_prefix_caching: a trace that names the blocks of prompts has no "
                 "priorities; serve workload.classes without a prefix cache"
             )
-    if scenario.speculative is not None:
-        raise UsageError("speculative: drafted tokens are not served live yet; set it to null")
     for name in ("prompt_tokens", "output_tokens"):
         if getattr(scenario.assume, name) != 1.0:
             raise UsageError(f"assume.{name}: the lengths of real requests are what they are")

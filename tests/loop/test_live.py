@@ -27,6 +27,7 @@ CHAT = {
         "output_tokens": {"kind": "fixed", "value": 100},
     },
 }
+NGRAM = {"method": "ngram", "num_tokens": 3, "acceptance": {"rates": [0.75, 0.55, 0.38]}}
 FLEETS: dict[str, dict[str, Any]] = {
     "one replica": {},
     "every iteration an event": {"run.leap": False},
@@ -40,6 +41,12 @@ FLEETS: dict[str, dict[str, Any]] = {
     "no front end": {"engine": "ideal"},
     "data ranks": {"model": "qwen3-30b-a3b", "fleet.data_parallel": 2},
     "pipeline": {"fleet.pipeline_parallel": 2},
+    "drafts": {"speculative": NGRAM},
+    "drafts in too little memory": {"speculative": NGRAM, "kv_cache.num_gpu_blocks": 400},
+    "two pools": {
+        "fleet": [{"gpu": "h100-sxm", "replicas": 2}, {"name": "old", "gpu": "a100-sxm-80gb"}],
+        "router": "least-outstanding",
+    },
 }
 
 Told = dict[int, list[float]]
@@ -82,8 +89,8 @@ def test_a_session_is_the_run_of_its_trace(name: str, tmp_path: Path) -> None:
     requests, plans = Result(live)._request_columns(), Result(live)._timeseries_columns()
     for number, (times, how) in enumerate(token_times(requests, plans)):
         assert len(told[number]) == live.requests["generated"][number]
-        if how == "exact":
-            np.testing.assert_allclose(told[number], times, rtol=1e-12)
+        if how == "exact":  # tokens that come together with drafts have one time
+            np.testing.assert_allclose(list(dict.fromkeys(told[number])), times, rtol=1e-12)
 
 
 def test_a_session_that_is_cut_off_is_the_run_with_that_horizon(tmp_path: Path) -> None:

@@ -1,0 +1,120 @@
+"""Clients that break rules, send nothing, or never read stall nobody, and are got rid of."""
+
+import asyncio
+import json
+import socket
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+aiohttp = pytest.importorskip("aiohttp", reason="needs the extra `serve`")
+
+from sim.serve import app  # noqa: E402
+from sim.serve.app import Server  # noqa: E402
+from sim.serve.running import listening  # noqa: E402
+from sim.serve.tokens import encode  # noqa: E402
+from tests.serve_harness import Live, serving  # noqa: E402
+
+HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\n"
+
+
+async def status(live: Live, data: bytes) -> int:
+    """What the server makes of a body."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{live.url}/v1/completions", data=BytesIO(data)) as response,
+    ):
+        await response.read()
+        return int(response.status)
+
+
+async def stalled_by(path: Path, connections: int, served: int) -> None:
+    """Requests are served while so many ``connections`` do nothing good, and afterwards nothing of
+    those is left."""
+    async with serving(path, speed=50.0) as live:
+        host, port = live.url.removeprefix("http://").split(":")
+        opened = [await asyncio.open_connection(host, int(port)) for _ in range(connections)]
+        beginnings = [
+            HEAD + b"Content-Length: 100\r\n\r\n{",  # half a body
+            HEAD + b"Transfer-Encoding: chunked\r\n\r\nffffffff\r\n{",
+            HEAD[:-9],  # half a head
+            b"\x00\xff not http at all\r\n\r\n",
+            b"",
+        ]
+        for number, (_, writer) in enumerate(opened):
+            writer.write(beginnings[number % len(beginnings)])
+        deaf = socket.socket()  # reads nothing of a long stream
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        deaf.connect((host, int(port)))
+        long = {"prompt": "a", "max_tokens": 3000, "n": 5, "ignore_eos": True, "stream": True}
+        data = json.dumps(long).encode()
+        deaf.sendall(HEAD + f"Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        nested = b'{"prompt": ' + b"[" * 100_000
+        for body in (b"[" * 100_000, nested, b"\xff" * 1000, b"", b"null"):
+            assert await status(live, body) == 400
+        too_large = {413, 503} if connections // len(beginnings) >= app.MOST_LARGE else {413}
+        assert await status(live, b'"' + b"x" * 10_000_000) in too_large
+        good = json.dumps({"prompt": "a b c", "max_tokens": 5}).encode()
+        assert {*await asyncio.gather(*(status(live, good) for _ in range(served)))} == {200}
+        deaf.close()
+        for _, writer in opened:
+            writer.close()
+        async with asyncio.timeout(100):  # a test that fails ends
+            while live.service.outstanding:
+                await asyncio.sleep(0.01)
+
+
+def test_hostile_clients_stall_nobody(tmp_path: Path) -> None:
+    asyncio.run(stalled_by(tmp_path / "run", 100, 20))
+
+
+def test_a_thousand_hostile_clients_stall_nobody(tmp_path: Path) -> None:
+    asyncio.run(stalled_by(tmp_path / "run", 1000, 200))
+
+
+def test_who_never_asks_is_hung_up_on_and_who_listens_is_not(tmp_path: Path) -> None:
+    async def both() -> None:
+        server = Server("llama-3.1-8b", encode)
+        async with listening(server, ("127.0.0.1", 0), silent=0.2) as port:
+            asks = await asyncio.open_connection("127.0.0.1", port)
+            asks[1].write(b"GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert b"503" in await asks[0].readline()
+            for beginning in (b"", HEAD[:-9]):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(beginning)
+                with suppress(ConnectionResetError):  # an end is as good
+                    assert await reader.read() == b""
+                writer.close()
+            asks[1].write(b"GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n")
+            head = await asks[0].readuntil(b"is starting")
+            head += await asks[0].readuntil(b"is starting")
+            assert head.count(b"is starting") == 2
+            asks[1].close()
+
+    asyncio.run(both())
+
+
+def test_large_bodies_are_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "MOST_LARGE", 2)
+
+    async def both() -> None:
+        async with serving(tmp_path / "run") as live:
+            host, port = live.url.removeprefix("http://").split(":")
+            opened = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
+            for _, writer in opened:
+                writer.write(HEAD + b"Content-Length: 1000000\r\n\r\n{")
+            large = json.dumps({"prompt": "a", "user": "x" * 300_000}).encode()
+            small = json.dumps({"prompt": "a", "max_tokens": 2}).encode()
+            async with asyncio.timeout(100):
+                while await status(live, large) != 503:
+                    await asyncio.sleep(0.01)
+            assert await status(live, small) == 200
+            for _, writer in opened:
+                writer.close()
+            async with asyncio.timeout(100):
+                while await status(live, large) != 200:
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(both())
