@@ -11,7 +11,6 @@ A user's mistake always surfaces as one of these and never as a traceback.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 
@@ -57,6 +56,8 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     names = list(known)
     longer = [name for name in names if word and name.startswith(word.lower())]
     cutoff = 0.0 if longer else 0.5
+    import difflib  # noqa: PLC0415 - only for errors
+
     matches = difflib.get_close_matches(word.lower(), longer or names, n=1, cutoff=cutoff)
     return matches[0] if matches else None
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import simpy
 
@@ -27,7 +27,6 @@ from sim.loop.replica import Replica
 from sim.loop.session_rows import SessionRows
 from sim.loop.sessions import make_any_fleet
 from sim.metrics.own import load_metrics
-from sim.metrics.run_record import RunRecord
 from sim.pools import (
     PreparedPool,
     cold_start_of,
@@ -36,7 +35,6 @@ from sim.pools import (
     prepare_pool,
 )
 from sim.request import Request
-from sim.results.result import Result
 from sim.rng import repetition_seed
 from sim.routers import make_router, router_class
 from sim.scaling import ByRate, Hpa, Rule, SaturationRule, Stabiliser
@@ -48,6 +46,10 @@ from sim.schedulers import PipelinedPrefill, scheduler_class
 from sim.schedulers.orders import make_order
 from sim.schedulers.roles import DecodeRole, PrefillRole
 from sim.workload import AnyTraffic, OpenTraffic, SessionTraffic, build
+
+if TYPE_CHECKING:
+    from sim.metrics.run_record import RunRecord
+    from sim.results.result import Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,8 @@ def simulate(
     Repetitions that had finished are kept, the interrupted one only if it is the first.
     Raises UsageError, TraceError or InfeasibleError if the run cannot start.
     """
+    from sim.results.result import Result  # noqa: PLC0415 - no metric before there are rows
+
     scenario = as_scenario(scenario)
     setup = prepare(scenario)
     leaps = scenario.run.leap if leap is None else leap
@@ -365,6 +369,8 @@ def recorded(
 ) -> RunRecord:
     """What ``recorder`` has of ``traffic``, simulated or ``observed``, until ``end`` (s): as the
     metrics want it, the rest as ``RunRecord`` has it."""
+    from sim.metrics.run_record import RunRecord  # noqa: PLC0415 - as above
+
     return RunRecord(
         scenario=setup.scenario,
         pools=setup.pools,

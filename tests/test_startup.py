@@ -36,6 +36,19 @@ def test_the_schema_is_built_when_a_scenario_is_read_and_only_once() -> None:
     assert "Scenario" in after.split()
 
 
+def test_a_run_begins_without_what_only_results_need() -> None:
+    code = (
+        "import sys, sim\n"
+        "from sim.simulation import prepare\n"
+        "prepare(sim.load_scenario('scenarios/chat.yaml'))\n"
+        "print(*sys.modules)"
+    )
+    loaded = set(printed_by(code).split())
+    slow = {"difflib", "matplotlib", "pandas", "plotly", "pyarrow", "rich", "scipy", "statistics"}
+    late = {"sim.metrics.run_record", "sim.metrics.summary", "sim.results.result"}
+    assert not loaded & (slow | late)
+
+
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted on Linux")
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core has no threads to spare")
 def test_a_run_starts_no_threads() -> None:

@@ -7,6 +7,7 @@ the file, and where in it: it can neither exhaust the memory nor build objects.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,10 @@ MAX_DEPTH = 20
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's loader where PyYAML has it: ten times as fast."""
+
+
+_DECIMAL = re.compile(r"-?[0-9]+\.[0-9]+(e[-+][0-9]+)?")
+"""Numbers of which most tables consist, and which YAML and Python write alike."""
 
 
 def read_yaml(path: Path, *, without: Sequence[str] = ()) -> dict[str, object]:
@@ -188,7 +193,10 @@ class _OnePass:
         text = event.value
         if text not in self._known:
             try:
-                self._known[text] = self._scalars.meaning(text, event.start_mark)
+                if _DECIMAL.fullmatch(text):
+                    self._known[text] = float(text)
+                else:
+                    self._known[text] = self._scalars.meaning(text, event.start_mark)
             except (yaml.YAMLError, ValueError) as error:
                 self._fault = self._fault or error
                 return None

@@ -11,10 +11,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from statistics import NormalDist
 from typing import Any, NamedTuple
-
-NORMAL = NormalDist()
 
 
 class Busiest(NamedTuple):
@@ -69,6 +66,8 @@ def expected_maximum(count: int) -> float:
     """
     if count == 1:
         return 0.0
-    step = 1 / 64
+    from statistics import NormalDist  # noqa: PLC0415 - slow to import
+
+    step, normal = 1 / 64, NormalDist()
     grid = [step * at for at in range(-640, 641)]
-    return step * math.fsum(x * count * NORMAL.pdf(x) * NORMAL.cdf(x) ** (count - 1) for x in grid)
+    return step * math.fsum(x * count * normal.pdf(x) * normal.cdf(x) ** (count - 1) for x in grid)

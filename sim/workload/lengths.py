@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.errors import UsageError
+from sim.scenario.lengths import Z95
 from sim.workload.traces.columns import read_column, read_pair
 from sim.workload.traces.rows import MAX_TOKENS
 
 Lengths = NDArray[np.int64]
 
-_Z95 = 1.6448536269514722  # the standard normal's 95th percentile
 _LARGEST_EXPONENT = 50.0  # its exponential is beyond any length, and still a number
 
 
@@ -169,10 +169,10 @@ def lognormal_sigma(mean: float, p95: float) -> float:
     0.9319
     """
     ratio = p95 / mean
-    largest = math.exp(_Z95**2 / 2)
+    largest = math.exp(Z95**2 / 2)
     if not 1 <= ratio <= largest:
         raise UsageError(
             f"no lognormal law has mean {mean:g} and p95 {p95:g}: p95 must lie between the mean"
             f" and {largest:.2f} times the mean, here {mean:g} to {mean * largest:.0f}"
         )
-    return _Z95 - math.sqrt(_Z95**2 - 2 * math.log(ratio))
+    return Z95 - math.sqrt(Z95**2 - 2 * math.log(ratio))

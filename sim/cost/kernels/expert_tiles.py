@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +84,8 @@ def _sampled(
     """Fills in the ``chosen`` places by quantiles of the normal distribution."""
     if not chosen.any():
         return
+    from statistics import NormalDist  # noqa: PLC0415 - slow to import
+
     normal = NormalDist()
     at = np.array([normal.inv_cdf((i + 0.5) / POINTS) for i in range(POINTS)])
     rows = mean[chosen][:, None] + deviation[chosen][:, None] * at
