@@ -6,37 +6,18 @@ In a notebook it shows its headline metrics as a small HTML table.
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy, deepcopy
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from sim.growth.leaps import (
-    ACCEPTED,
-    COMPUTING,
-    DECODED,
-    DELIVERED,
-    FILLED_GROWTH,
-    FILLING,
-    IDLE,
-    SEEN,
-    SEEN_GROWING,
-    SHARED,
-    TAKEN,
-    WAITED,
-)
-from sim.loop.recorder import COMPLETED, REJECTED
 from sim.metrics.asked import changed
 from sim.metrics.attainment import MISSED, OPEN, missed_at_ends
 from sim.metrics.charts import charts
-from sim.metrics.definitions import METRIC
 from sim.metrics.figure_bands import figure_bands
-from sim.metrics.latency_parts import latency_parts
 from sim.metrics.long_enough import doubts_at_ends
 from sim.metrics.own import load_metrics, own_metrics
 from sim.metrics.precision import asking
@@ -45,10 +26,11 @@ from sim.metrics.repetitions import combine, headlines
 from sim.metrics.run_record import RunRecord
 from sim.metrics.summary import summarise
 from sim.metrics.timeline import Timeline, running, waiting
-from sim.metrics.token_accounts import token_accounts
 from sim.metrics.verdict import opened
+from sim.results.notebook import result_html
 from sim.results.parquet_file import write_parquet
 from sim.results.run_directory import RunDirectory, write_json
+from sim.results.tables import request_columns, timeseries_columns
 from sim.results.trail_files import (
     absence_columns,
     chunk_columns,
@@ -56,8 +38,6 @@ from sim.results.trail_files import (
     write_trail,
 )
 from sim.results.whole_file import write_whole
-from sim.specs.window import Window
-from sim.units import PER_OUTPUT_TOKENS, milliseconds, number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,27 +45,9 @@ if TYPE_CHECKING:
     from sim.loop.clock import Stop
 
 
-STATUSES = {COMPLETED: "completed", REJECTED: "rejected"}
 SUMMARY, REQUESTS, TIMESERIES = "summary.json", "requests.parquet", "timeseries.parquet"
 CHARTS = "charts.json"
 REPETITIONS = "repetitions.csv"
-TIMESERIES_COLUMNS = {
-    "replica": "replica",
-    "start_s": "start",
-    "end_s": "end",
-    "iterations": "iterations",
-    "iteration_growth_s": "slope",
-    "decode_seqs": "decode",
-    "decode_context": "context",
-    "prefill_seqs": "prefill_seqs",
-    "prefill_tokens": "prefill_tokens",
-    "running": "running",
-    "waiting": "waiting",
-    "kv_used_tokens": "held",
-    "kv_reserved_tokens": "reserved",
-    "kv_reserved_end_tokens": "reserved_end",
-    "preemptions": "preemptions",
-}
 
 
 class Result:
@@ -348,120 +310,7 @@ class Result:
             table.writerows(rows)
 
     def _request_columns(self) -> dict[str, NDArray[Any]]:
-        run, rows = self.record, self.record.requests
-        parts = latency_parts(run)  # first, since it takes the most memory on its way
-        names = [STATUSES.get(code, "unfinished") for code in range(3)]
-        reasons = np.array([*run.reasons, None], dtype=object)
-        return {
-            "request_id": rows["id"],
-            "arrival_s": rows["arrival"],
-            "prompt_tokens": rows["prompt_tokens"],
-            "output_tokens": rows["output_tokens"],
-            "generated_tokens": rows["generated"],
-            "status": np.array(names, dtype=object)[rows["status"]],
-            "reason": reasons[rows["reason"]],
-            "replica": rows["replica"],
-            "scheduled_s": rows["scheduled"],
-            "first_token_s": rows["first_token"],
-            "finish_s": rows["finish"],
-            "queue_s": run.queue,
-            "ttft_s": run.ttft,
-            "tpot_s": run.tpot,
-            "e2el_s": run.e2el,
-            "preemptions": rows["preemptions"],
-            "warmup": run.warmup,
-            "slo_met": run.within_slo,
-            "class": np.array([*(c.name for c in run.classes), None], dtype=object)[rows["class"]],
-            **{f"{name}_s": part for name, part in parts.items() if name != "queue"},
-            **self._session_columns(),
-        }
-
-    def _session_columns(self) -> dict[str, NDArray[Any]]:
-        """To which session, and to which turn of it, from 1, each request belongs."""
-        found = self.record.sessions
-        if found is None:
-            return {}
-        return {"session": found.turns["session"], "turn": found.turns["turn"] + 1}
-
-    def _windows(self) -> dict[str, Window]:
-        """The windows through which decoding sequences were seen, by the column that says it."""
-        if SEEN not in (self.record.plans.dtype.names or ()):
-            return {}
-        windows = max((pool.deployment.model.windows for pool in self.record.pools), key=len)
-        return {
-            f"decode_seen_{'chunk' if window.chunked else 'window'}_{window.size}": window
-            for window in windows
-        }
+        return request_columns(self.record)
 
     def _timeseries_columns(self) -> dict[str, NDArray[Any]]:
-        plans = self.record.plans
-        columns = {name: plans[column] for name, column in TIMESERIES_COLUMNS.items()}
-        windows = self._windows()
-        for place, name in enumerate(windows):
-            columns[name] = plans[SEEN][:, place]
-            columns[f"{name}_growth"] = plans[SEEN_GROWING][:, place]
-            columns[FILLED_GROWTH] = plans[FILLING]
-        if WAITED in (plans.dtype.names or ()):
-            columns |= {"waited_s": plans[WAITED], "computing_s": plans[COMPUTING]}
-        if DELIVERED in (plans.dtype.names or ()):
-            columns |= {DECODED: plans[DELIVERED], TAKEN: plans[ACCEPTED]}
-        if SHARED in (plans.dtype.names or ()):
-            columns |= {"kv_shared_tokens": plans[SHARED], "kv_idle_tokens": plans[IDLE]}
-        accounts = token_accounts(self.record)
-        if accounts is None or not len(accounts.late_plans):
-            return columns
-        one = np.ones_like(accounts.contexts)
-        changes = {"decode_seqs": one, "prefill_seqs": -one, "prefill_tokens": -one}
-        for name, window in windows.items():
-            changes[name] = np.array([window.seen(held) for held in accounts.contexts.tolist()])
-        for name, change in {**changes, "decode_context": accounts.contexts}.items():
-            columns[name] = columns[name].copy()
-            np.add.at(columns[name], accounts.late_plans, change)
-        return columns
-
-
-RANKS = ("mean", "p50", "p95", "p99")
-LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2EL"}
-
-
-def result_html(summary: Mapping[str, Any]) -> str:
-    """The verdict, the latencies and the throughput of ``summary``, as in ``summary.json``."""
-    own = summary["infersim"]
-    setup = f"{own['scenario']}: {own['model']} on {own['gpus']} x {own['gpu']}, {own['engine']}"
-    head = _row("th", ["", *RANKS])
-    latencies = [
-        _row("td", [label, *(milliseconds(summary[f"{rank}_{key}_ms"]) for rank in RANKS)])
-        for key, label in LATENCIES.items()
-    ]
-    facts = [_wide(label, value) for label, value in _facts(summary).items()]
-    return (
-        f"<table><caption>{escape(setup)}<br>{escape(own['verdict']['text'])}</caption>"
-        f"<thead>{head}</thead><tbody>{''.join([*latencies, *facts])}</tbody></table>"
-    )
-
-
-def _facts(summary: Mapping[str, Any]) -> dict[str, str]:
-    """What is stated next to the latencies, by its label."""
-    own = summary["infersim"]
-    attainment, met = own["verdict"]["attainment"], own["verdict"]["slo_met"]
-    facts = {
-        "completed requests": f"{summary['completed']:,} of {own['requests']['submitted']:,}",
-        **{
-            METRIC[key].called: number(summary[key])
-            for key in ("request_throughput", "output_throughput")
-        },
-    }
-    if met is not None:
-        facts["within the SLO"] = f"{attainment:.2%}: SLO {own['verdict']['slo_state']}"
-    if own["cost"]:
-        facts[PER_OUTPUT_TOKENS] = number(own["cost"]["usd_per_million_output_tokens"])
-    return facts
-
-
-def _row(tag: str, cells: list[str]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
-
-
-def _wide(label: str, value: str) -> str:
-    span = len(RANKS)
-    return f'<tr><td>{escape(label)}</td><td colspan="{span}">{escape(value)}</td></tr>'
+        return timeseries_columns(self.record)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sim
-from sim.results.result import TIMESERIES_COLUMNS
+from sim.results.tables import TIMESERIES_COLUMNS
 from sim.trails.iterations import Columns, Iterations
 from sim.trails.seats import Seating, overlapping, seating
 from sim.trails.tokens import token_times

@@ -1,0 +1,130 @@
+"""Lays out the tables of a run, its requests and its plans, as columns by name.
+
+What each column means stands in ``sim/metrics/README.md``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.growth.leaps import (
+    ACCEPTED,
+    COMPUTING,
+    DECODED,
+    DELIVERED,
+    FILLED_GROWTH,
+    FILLING,
+    IDLE,
+    SEEN,
+    SEEN_GROWING,
+    SHARED,
+    TAKEN,
+    WAITED,
+)
+from sim.loop.recorder import COMPLETED, REJECTED
+from sim.metrics.latency_parts import latency_parts
+from sim.metrics.token_accounts import token_accounts
+from sim.specs.window import Window
+
+if TYPE_CHECKING:
+    from sim.metrics.run_record import RunRecord
+
+STATUSES = {COMPLETED: "completed", REJECTED: "rejected"}
+TIMESERIES_COLUMNS = {
+    "replica": "replica",
+    "start_s": "start",
+    "end_s": "end",
+    "iterations": "iterations",
+    "iteration_growth_s": "slope",
+    "decode_seqs": "decode",
+    "decode_context": "context",
+    "prefill_seqs": "prefill_seqs",
+    "prefill_tokens": "prefill_tokens",
+    "running": "running",
+    "waiting": "waiting",
+    "kv_used_tokens": "held",
+    "kv_reserved_tokens": "reserved",
+    "kv_reserved_end_tokens": "reserved_end",
+    "preemptions": "preemptions",
+}
+
+
+def request_columns(run: RunRecord) -> dict[str, NDArray[Any]]:
+    """One value a request of ``run`` in each column, by its name, in order of arrival."""
+    rows = run.requests
+    parts = latency_parts(run)  # first, since it takes the most memory on its way
+    names = [STATUSES.get(code, "unfinished") for code in range(3)]
+    reasons = np.array([*run.reasons, None], dtype=object)
+    return {
+        "request_id": rows["id"],
+        "arrival_s": rows["arrival"],
+        "prompt_tokens": rows["prompt_tokens"],
+        "output_tokens": rows["output_tokens"],
+        "generated_tokens": rows["generated"],
+        "status": np.array(names, dtype=object)[rows["status"]],
+        "reason": reasons[rows["reason"]],
+        "replica": rows["replica"],
+        "scheduled_s": rows["scheduled"],
+        "first_token_s": rows["first_token"],
+        "finish_s": rows["finish"],
+        "queue_s": run.queue,
+        "ttft_s": run.ttft,
+        "tpot_s": run.tpot,
+        "e2el_s": run.e2el,
+        "preemptions": rows["preemptions"],
+        "warmup": run.warmup,
+        "slo_met": run.within_slo,
+        "class": np.array([*(c.name for c in run.classes), None], dtype=object)[rows["class"]],
+        **{f"{name}_s": part for name, part in parts.items() if name != "queue"},
+        **_session_columns(run),
+    }
+
+
+def _session_columns(run: RunRecord) -> dict[str, NDArray[Any]]:
+    """To which session, and to which turn of it, from 1, each request belongs."""
+    found = run.sessions
+    if found is None:
+        return {}
+    return {"session": found.turns["session"], "turn": found.turns["turn"] + 1}
+
+
+def _windows(run: RunRecord) -> dict[str, Window]:
+    """The windows through which decoding sequences were seen, by the column that says it."""
+    if SEEN not in (run.plans.dtype.names or ()):
+        return {}
+    windows = max((pool.deployment.model.windows for pool in run.pools), key=len)
+    return {
+        f"decode_seen_{'chunk' if window.chunked else 'window'}_{window.size}": window
+        for window in windows
+    }
+
+
+def timeseries_columns(run: RunRecord) -> dict[str, NDArray[Any]]:
+    """One value a plan of ``run`` in each column, by its name."""
+    plans = run.plans
+    columns = {name: plans[column] for name, column in TIMESERIES_COLUMNS.items()}
+    windows = _windows(run)
+    for place, name in enumerate(windows):
+        columns[name] = plans[SEEN][:, place]
+        columns[f"{name}_growth"] = plans[SEEN_GROWING][:, place]
+        columns[FILLED_GROWTH] = plans[FILLING]
+    if WAITED in (plans.dtype.names or ()):
+        columns |= {"waited_s": plans[WAITED], "computing_s": plans[COMPUTING]}
+    if DELIVERED in (plans.dtype.names or ()):
+        columns |= {DECODED: plans[DELIVERED], TAKEN: plans[ACCEPTED]}
+    if SHARED in (plans.dtype.names or ()):
+        columns |= {"kv_shared_tokens": plans[SHARED], "kv_idle_tokens": plans[IDLE]}
+    accounts = token_accounts(run)
+    if accounts is None or not len(accounts.late_plans):
+        return columns
+    one = np.ones_like(accounts.contexts)
+    changes = {"decode_seqs": one, "prefill_seqs": -one, "prefill_tokens": -one}
+    for name, window in windows.items():
+        changes[name] = np.array([window.seen(held) for held in accounts.contexts.tolist()])
+    for name, change in {**changes, "decode_context": accounts.contexts}.items():
+        columns[name] = columns[name].copy()
+        np.add.at(columns[name], accounts.late_plans, change)
+    return columns
