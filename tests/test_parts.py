@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -239,6 +240,49 @@ def test_a_registered_policy_is_planned_with_and_drawn(registered: dict[str, Any
     assert any("stated batching was simulated" in note for note in registered["notes"])
 
 
+# -- hardware and models: one file in the catalogue ------------------------------------------------
+
+FROM_FILES = """
+import json, sys
+from pathlib import Path
+import sim.catalog, sim.catalog.lookup
+
+sim.catalog.FOLDER = sim.catalog.lookup.FOLDER = Path("catalog").absolute()
+
+import sim
+from sim.scenario.json_schema import to_text
+
+chat = json.loads(sys.argv[1]) | {"model": "llama-new", "fleet": {"gpu": "l4-new"}}
+summary = sim.simulate(chat).summary
+print(json.dumps([summary["completed"], summary["infersim"]["gpu"], to_text()]))
+"""
+
+
+def test_a_gpu_and_a_model_are_one_file_each(tmp_path: Path) -> None:
+    """Under their names they are in the schema, are simulated, and need nothing else."""
+    for kind in (ROOT / "sim" / "catalog").iterdir():
+        if kind.is_dir():
+            (tmp_path / "catalog" / kind.name).mkdir(parents=True)
+            for file in kind.glob("*.yaml"):
+                (tmp_path / "catalog" / kind.name / file.name).symlink_to(file)
+    for kind_of, old, new in (("gpus", "l4", "l4-new"), ("models", "llama-3.2-1b", "llama-new")):
+        text = (ROOT / "sim" / "catalog" / kind_of / f"{old}.yaml").read_text("utf-8")
+        (tmp_path / "catalog" / kind_of / f"{new}.yaml").write_text(text, "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-c", FROM_FILES, json.dumps(CHAT)],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    completed, gpu, schema = json.loads(done.stdout)
+    assert (completed, gpu) == (60, "l4-new")
+    assert '"l4-new"' in schema
+    assert '"llama-new"' in schema
+
+
 # -- names are nowhere else -----------------------------------------------------------------------
 
 HOMES = {
@@ -303,3 +347,54 @@ def test_the_scan_finds_what_it_looks_for() -> None:
     )
     assert {line for line, _ in repeated(ast.parse(bad))} == {1, 2, 3, 4}
     assert list(repeated(ast.parse('if by == "request": row["static"]'))) == []
+
+
+# -- no pool is special ----------------------------------------------------------------------------
+
+
+def by_number(tree: ast.AST) -> Iterator[int]:
+    """Lines in which one pool of a fleet is taken by its place."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant | ast.UnaryOp):
+            of = node.value
+            name = of.attr if isinstance(of, ast.Attribute) else getattr(of, "id", "")
+            if name in ("fleet", "pools") and ast.unparse(node.slice).lstrip("-").isdigit():
+                yield node.lineno
+
+
+@pytest.mark.parametrize("package", ["sim", "calibrate", "reports"])
+def test_no_pool_is_read_by_its_number(package: str) -> None:
+    found = [
+        f"{place}:{line}"
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if not (place := path.relative_to(ROOT).as_posix()).startswith("sim/scenario/")
+        for line in by_number(ast.parse(path.read_text("utf-8")))
+    ]
+    assert found == []
+
+
+def test_the_scan_finds_pools_by_number() -> None:
+    bad = "scenario.fleet[0].gpu\nsetup.pools[-1]\nfleet[0]"
+    assert set(by_number(ast.parse(bad))) == {1, 2, 3}
+    assert list(by_number(ast.parse("pools[index]\nparts[0]\nrow['fleet']"))) == []
+
+
+# -- what a new part touches -----------------------------------------------------------------------
+
+TOUCHED = re.compile(r"^\| (\w+) \| (.+) \| (.+) \|$", re.MULTILINE)
+
+
+def test_the_lists_of_files_are_true() -> None:
+    """The files that a new part touches, and the tests that show it, are where the list says."""
+    text = (ROOT / "sim" / "README.md").read_text("utf-8")
+    section = text[text.index("## What a new part touches") :]
+    rows = {part: (files, shown) for part, files, shown in TOUCHED.findall(section)}
+    assert {"GPU", "model", "policy", "router", "metric", "figure"} <= set(rows)
+    for files, shown in rows.values():
+        for named in re.findall(r"`([\w./-]+)`", files):
+            place = named.replace("NAME", "*")
+            assert "*" in place or (ROOT / place).exists(), named
+            assert list(ROOT.glob(place)), named
+        test_file, _, test = re.findall(r"`([\w./:]+)`", shown)[0].partition("::")
+        assert (ROOT / test_file).exists(), test_file
+        assert not test or f"def {test}(" in (ROOT / test_file).read_text("utf-8"), test

@@ -46,17 +46,17 @@ class AcceptanceTable(NamedTuple):
 def _falling(values: Sequence[float]) -> tuple[float, ...]:
     """The nearest values with the same sum of which none is negative or above the one before:
     neighbours that are get their mean."""
-    pools: list[tuple[float, int]] = []  # sum, count
+    levels: list[tuple[float, int]] = []  # sum, count
     for value in values:
         total, count = value, 1
-        while pools and total / count > pools[-1][0] / pools[-1][1]:
-            before, members = pools.pop()
+        while levels and total / count > levels[-1][0] / levels[-1][1]:
+            before, members = levels.pop()
             total, count = total + before, count + members
-        pools.append((total, count))
-    while len(pools) > 1 and pools[-1][0] < 0:
-        (before, members), (total, count) = pools[-2:]
-        pools[-2:] = [(before + total, members + count)]
-    return tuple(min(1.0, total / count) for total, count in pools for _ in range(count))
+        levels.append((total, count))
+    while len(levels) > 1 and levels[-1][0] < 0:
+        (before, members), (total, count) = levels[-2:]
+        levels[-2:] = [(before + total, members + count)]
+    return tuple(min(1.0, total / count) for total, count in levels for _ in range(count))
 
 
 @cache

@@ -35,14 +35,12 @@ def handover(run: RunRecord) -> dict[str, Any]:
     spent = dict(zip(STAGES, [*np.diff(edges, axis=0), first - edges[-1]], strict=True))
     spent["total"] = first - rows["prefilled"]
     transfer = run.scenario.transfer or Transfer()
-    deployment = run.pools[-1].deployment
-    token = deployment.model.kv_bytes_per_token(deployment.kv_cache)
     return {
         "handover": {
             "mode": transfer.mode,
             "requests": len(rows),
             **{f"{name}_ms": _figures(seconds) for name, seconds in spent.items()},
-            "bytes": float(rows["tokens"].sum()) * token,
+            "bytes": _sent(run, rows),
             "link_busy": _busiest(run, rows, transfer.latency),
         }
     }
@@ -51,6 +49,16 @@ def handover(run: RunRecord) -> dict[str, Any]:
 def _figures(seconds: NDArray[np.float64]) -> dict[str, float | None]:
     found = describe(seconds[~np.isnan(seconds)], "")
     return {rank: found[f"{rank}__ms"] for rank in ("mean", "p50", "p99")}
+
+
+def _sent(run: RunRecord, rows: NDArray[np.void]) -> float:
+    """Bytes that all links carried, in the format of the pool that sent them."""
+    found = 0.0
+    for pool in run.pools:
+        numbers, d = pool.settings.numbers, pool.deployment
+        mine = (rows["source"] >= numbers.start) & (rows["source"] < numbers.stop)
+        found += float(rows["tokens"][mine].sum()) * d.model.kv_bytes_per_token(d.kv_cache)
+    return found
 
 
 def _busiest(run: RunRecord, rows: NDArray[np.void], latency: float) -> float:
