@@ -258,9 +258,10 @@ class Service:
             if late["held"]:
                 told += f" {late['held']:,} tokens more waited for clients that read too slowly."
             notes.append(told)
-        if self._record.gone:
+        if gone := self._record.gone:
+            count = "1 answer was" if gone == 1 else f"{gone:,} answers were"
             notes.append(
-                f"{self._record.gone:,} answers were cancelled, and left the engine: `infersim "
+                f"{count} cancelled, and left the engine: `infersim "
                 "run` of the recorded trace serves them to their end, and is another run."
             )
         if self.steered:
