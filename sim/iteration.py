@@ -88,6 +88,11 @@ class Timer(ABC):
         """The times on a data rank while the other ranks have so many tokens in the pass in sum."""
         return self
 
+    def drafting(self, checked: int, drafted: int) -> Timer:
+        """The times while so many drafts of each decoding sequence are checked, and so many are
+        made for the next iteration; without, the number is that for a batch of its size."""
+        return self
+
     def passage(self, batch: Batch) -> Passage:
         """``batch`` on its way through the stages of a pipeline; here, through a single one."""
         sequences, context, parts, admitted, seen = batch

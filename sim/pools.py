@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from sim import catalog
 from sim.catalog.relatives import inherited
 from sim.cost import CostModel, Deployment
+from sim.cost.best_drafts import best_by_batch
 from sim.errors import InfeasibleError, UsageError
 from sim.growth.courses import DraftCourses
 from sim.growth.sampled import Sampled
@@ -33,6 +34,7 @@ from sim.scaling import cold_start
 from sim.scenario import Scenario
 from sim.scenario.autoscaling import Autoscaling
 from sim.scenario.pools import PoolSettings
+from sim.scenario.speculation import by_batch
 from sim.schedulers import (
     POLICIES,
     ROLES,
@@ -199,7 +201,17 @@ def _speculating(d: Deployment, scenario: Scenario, pool: PoolSettings) -> Deplo
     model = None
     if guesses.draft_model is not None:
         model = catalog.model(guesses.draft_model, scenario.base)
-    return with_drafts(d, guesses.method, guesses.rates, model)
+    drafted = with_drafts(d, guesses.method, guesses.rates, model)
+    table, most = guesses.num_tokens_per_batch_size, pool.scheduler.max_num_seqs
+    if table is None:
+        return drafted
+    if table == "best":
+        longest = pool.max_model_len or d.model.max_position_embeddings
+        found = best_by_batch(drafted, most, longest)
+    else:
+        found = by_batch(table, most)
+    assert drafted.speculation is not None
+    return replace(drafted, speculation=replace(drafted.speculation, by_batch=found))
 
 
 def with_drafts(

@@ -134,6 +134,14 @@ FEATURES: Mapping[str, dict[str, Any]] = {
     "eagle": {
         "speculative": {"method": "eagle", "num_tokens": 4, "acceptance": {"length": 3.1}},
     },
+    "drafts-by-batch": {
+        "speculative": {
+            "method": "eagle",
+            "num_tokens": 4,
+            "acceptance": {"length": 3.1},
+            "num_tokens_per_batch_size": [[1, 1, 4], [2, 2, 2], [3, 3, 0], [4, 6, 1]],
+        },
+    },
     # fleet
     "link": {
         "fleet.tensor_parallel": 2,
@@ -287,6 +295,7 @@ UNCACHED = {
     "mamba": "not modelled yet for models with a state",
 }
 """What has no prefix cache, and why."""
+DRAFTS = ("ngram", "eagle", "drafts-by-batch")
 UNDRAFTED = {
     "static": "static batching has no rule for drafts",
     "request": "request batching has no rule for drafts",
@@ -359,7 +368,7 @@ ONE_PHASE = {
     ),
     **dict.fromkeys(("windows", "chunks"), "not modelled for models with windows"),
     **dict.fromkeys(("linear", "mamba"), "not modelled for models with a state"),
-    **dict.fromkeys(("ngram", "eagle"), "not modelled for pools of one phase"),
+    **dict.fromkeys(DRAFTS, "not modelled for pools of one phase"),
 }
 """What is not modelled where pools prefill and decode apart, and why."""
 
@@ -418,8 +427,13 @@ REFUSED: Mapping[tuple[str, str], str] = {
         for name, why in UNSWAPPED.items()
         for pair in both(tier, name)
     },
-    **{pair: why for name, why in UNDRAFTED.items() for pair in both("ngram", name)},
-    **{pair: why for name, why in UNDRAFTED.items() for pair in both("eagle", name)},
+    **{
+        pair: why
+        for drafts in DRAFTS
+        for name, why in UNDRAFTED.items()
+        if (drafts, name) != ("drafts-by-batch", "small-budget")  # 12 tokens at most
+        for pair in both(drafts, name)
+    },
     **{
         pair: why for name, why in ONE_PHASE.items() for role in PHASES for pair in both(role, name)
     },

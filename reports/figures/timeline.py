@@ -1,9 +1,9 @@
 """Draws a whole run on one time axis, a panel for each of its quantities.
 
 Top to bottom: arrivals and completions; requests running and waiting; share of the KV cache used
-and reserved; preemptions, if there were any; tokens prefilled and decoded per iteration; tokens per
-second; power of a GPU, where it is known. Steps are states of the fleet (replicas summed, KV cache
-averaged).
+and reserved; preemptions, if there were any; tokens prefilled and decoded per iteration; drafts of
+a sequence, where their number follows the batch; tokens per second; power of a GPU, where it is
+known. Steps are states of the fleet (replicas summed, KV cache averaged).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from reports.figures.bins import PerIteration, per_iteration, preempted, rate
-from reports.figures.steps import StepRates, fleet_steps, nice_width, token_rates
+from reports.figures.steps import StepRates, fleet_steps, nice_width, spread, token_rates
 from reports.frame import theme
 from reports.frame.decimate import Floats, extremes
 
@@ -66,6 +66,7 @@ def figure(
         *_states(timeseries, requests, capacity),
         *_preemptions(timeseries, rates.edges),
         *_iterations(timeseries, rates.edges),
+        *_drafts(timeseries, rates.edges),
         _throughput(rates),
         *_power(power),
     ]
@@ -154,6 +155,23 @@ def _iterations(timeseries: pd.DataFrame, edges: Floats) -> list[Panel]:
         for column, names in PER_ITERATION.items()
         if timeseries[column].notna().any()
     ]
+
+
+def _drafts(timeseries: pd.DataFrame, edges: Floats) -> list[Panel]:
+    """Drafts of a decoding sequence, on average; nothing where all have as many."""
+    if "drafts_per_sequence" not in timeseries:
+        return []
+    rows = timeseries[timeseries["decode_seqs"] > 0]
+    checked = rows["drafts_per_sequence"].to_numpy(float)
+    if not len(rows) or np.ptp(checked) == 0:
+        return []
+    sequences = (rows["iterations"] * rows["decode_seqs"]).to_numpy(float)
+    start, end = (rows[name].to_numpy(float) for name in ("start_s", "end_s"))
+    decoded = spread(start, end, sequences, edges)
+    drafts = spread(start, end, sequences * checked, edges)
+    mean = np.divide(drafts, decoded, out=np.zeros_like(drafts), where=decoded > 1e-9)
+    drawn = _bins(edges, mean, "drafts of a sequence, mean", "output_tokens", "%{y:,.3~g}")
+    return [Panel("drafts", {}, [drawn])]
 
 
 def _mean_and_most(found: PerIteration, edges: Floats, name: str, metric: str) -> list[Trace]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.cost.operators import Amount, Operator, Prefills
-from sim.growth.leaps import OTHERS, SEEN, SEEN_GROWING, Leaps
+from sim.growth.leaps import CHECKED, DRAFTED, OTHERS, SEEN, SEEN_GROWING, Leaps
 from sim.iteration import Batch
 
 Floats = NDArray[np.float64]
@@ -41,7 +41,9 @@ class Batches:
     of its passes, the ``prompts`` prefilled and their ``prompt_tokens``, what prefill attention
     took (``prefill_attention``) and its query-key ``pairs``, and how many ``times`` it ran.
     ``seen`` is what they see of the context through each window of the model, a column each, where
-    it is known; ``others`` the tokens that other data ranks have in each pass, where it is."""
+    it is known; ``others`` the tokens that other data ranks have in each pass, where it is.
+    ``checked`` and ``drafted`` are the drafts of a sequence that a pass checks, and that are made
+    after it, where they are known."""
 
     sequences: Counts
     context: Floats
@@ -52,12 +54,14 @@ class Batches:
     times: Floats
     seen: tuple[Floats, ...] = ()
     others: Counts | None = None
+    checked: Counts | None = None
+    drafted: Counts | None = None
 
     @classmethod
     def of(cls, plans: NDArray[np.void]) -> Batches:
         """The batches of recorded plans (rows of ``sim.loop.recorder.PLAN``)."""
         sequences = plans["computed"]
-        leaps = Leaps.recorded(plans)
+        leaps, names = Leaps.recorded(plans), plans.dtype.names or ()
         return cls(
             sequences=sequences,
             # contexts grow evenly over a leap: the middle stands for all of it
@@ -68,7 +72,9 @@ class Batches:
             pairs=plans["pairs"],
             times=leaps.times.astype(np.float64),
             seen=_seen(plans, leaps),
-            others=plans[OTHERS] if OTHERS in (plans.dtype.names or ()) else None,
+            others=plans[OTHERS] if OTHERS in names else None,
+            checked=plans[CHECKED] if CHECKED in names else None,
+            drafted=plans[DRAFTED] if CHECKED in names else None,
         )
 
     @classmethod

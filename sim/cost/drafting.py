@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sim.cost.batches import Batches, By
+from sim.cost.batches import Batches, By, Counts
 from sim.cost.decode_table import Line
 from sim.cost.operators import Amount, Operator, Prefills, merged
 from sim.cost.passes import GroupAttention, parts_of, tabulated
@@ -35,12 +35,10 @@ class Drafting:
 
     def __init__(self, speculation: Speculation, target: GroupAttention) -> None:
         self._target = target
-        self.width = speculation.width
-        self._again = speculation.num_tokens - 1  # passes after the first
         self._token_seconds: list[float] = []  # by tokens in a pass of the drafter
         self._output_seconds: list[float] = []  # by positions that it samples
         self._attention: GroupAttention | None = None
-        self.launches = 0.0
+        self._launches = 0.0
         drafter = speculation.drafter
         if drafter is None:
             return
@@ -50,32 +48,38 @@ class Drafting:
         self._slower = own.kernel_time * own.engine.factors.kernels
         layers = own.model.num_layers
         self._gaps = own.engine.per_layer * layers
-        self.launches = own.engine.launch_time(layers, prompts=False) * speculation.num_tokens
+        self._launches = own.engine.launch_time(layers, prompts=False)
 
-    def seconds(self, tokens: int, sequences: int) -> float:
-        """Kernels but attention, after a pass over ``tokens`` of so many ``sequences``, prompts
-        included."""
+    def launches(self, drafts: int) -> float:
+        """What the host takes to launch the passes for so many ``drafts`` of each sequence."""
+        return self._launches * max(1, drafts)
+
+    def seconds(self, tokens: int, sequences: int, drafts: int) -> float:
+        """Kernels but attention that make so many ``drafts`` of each of ``sequences``, after a pass
+        over ``tokens`` of them, prompts included."""
         if self._attention is None:
             return 0.0
         if tokens >= len(self._token_seconds):
             self._token_seconds[:] = tabulated(self._per_token, tokens, self._gaps)
         if sequences >= len(self._output_seconds):
             self._output_seconds[:] = tabulated(self._size.per_output, sequences, 0.0)
+        if not drafts:  # its own keys and values keep up with the target's
+            return self._token_seconds[tokens]
         each = self._output_seconds[sequences]
-        again = self._again * (self._token_seconds[sequences] + each)
+        again = (drafts - 1) * (self._token_seconds[sequences] + each)
         return self._token_seconds[tokens] + each + again
 
-    def attention_lines(self, sequences: int) -> list[Line]:
+    def attention_lines(self, sequences: int, drafts: int) -> list[Line]:
         """Decode attention of all passes, as lines in the tokens that ``sequences`` hold."""
         if self._attention is None:
             return [(math.inf, 0.0, 0.0)]
-        passes = 1 + self._again
+        passes = max(1, drafts)
         lines = self._attention.decode_lines(sequences)
         return [(limit, passes * a, passes * b) for limit, a, b in lines]
 
-    def host_line(self, sequences: int) -> tuple[float, float]:
+    def host_line(self, sequences: int, drafts: int) -> tuple[float, float]:
         """(intercept, slope) of the host's search, in the tokens that ``sequences`` hold."""
-        if self._attention is not None:
+        if self._attention is not None or not drafts:
             return 0.0, 0.0
         return sequences * SEARCH_SEQUENCE, SEARCH_TOKEN
 
@@ -93,33 +97,36 @@ class Drafting:
         )
         return [*self._size.per_token(m), *joined]
 
-    def operators(self, batches: Batches, prefills: Prefills) -> list[tuple[By, Operator]]:
-        """What a pass of each of ``batches`` takes, by what it depends on, ``prefills`` being the
-        target's, by whose arithmetic those of the drafter are judged."""
+    def operators(
+        self, batches: Batches, prefills: Prefills, checked: Counts, drafts: Counts
+    ) -> list[tuple[By, Operator]]:
+        """What follows a pass of each of ``batches``, of which so many drafts were ``checked`` of
+        each sequence, by what it depends on; ``prefills`` are the target's, by whose arithmetic
+        those of the drafter are judged."""
         if self._attention is None:
             return []
-        tokens = (batches.sequences * self.width + batches.prompt_tokens).astype(np.float64)
+        tokens = (batches.tokens + batches.sequences * checked).astype(np.float64)
         outputs = batches.outputs.astype(np.float64)
         sequences = batches.sequences.astype(np.float64)
-        kernels = [*self._per_token(tokens), *self._size.per_output(outputs)]
-        if self._again:
-            later = [*self._per_token(outputs), *self._size.per_output(outputs)]
-            kernels += [often(operator, self._again) for operator in later]
+        again = np.maximum(drafts - 1, 0)
+        kernels = self._per_token(tokens)
+        kernels += [often(operator, drafts) for operator in self._size.per_output(outputs)]
+        if again.any():
+            kernels += [often(operator, again) for operator in self._per_token(outputs)]
         decode = self._attention.decode(sequences, batches.context)
         share = self._attention.pair_flops / self._target.pair_flops
         prompts = prefills._replace(seconds=prefills.seconds * share)
         return [
-            ("decodes", _one([*kernels, often(decode, 1 + self._again)])),
+            ("decodes", _one([*kernels, often(decode, again + 1)])),
             ("prompts", _one([self._attention.prefill_operator(prompts)])),
         ]
 
 
-def often(operator: Operator, times: int) -> Operator:
-    """The same so many times over."""
-    if times == 1:
-        return operator
-    more = operator.slowed(float(times))
-    return more._replace(flops=more.flops * times, bytes=more.bytes * times)
+def often(operator: Operator, times: Counts) -> Operator:
+    """The same so many times over, in each pass."""
+    factor = times.astype(np.float64)
+    more = operator.slowed(factor)
+    return more._replace(flops=more.flops * factor, bytes=more.bytes * factor)
 
 
 def _one(operators: Sequence[Operator]) -> Operator:

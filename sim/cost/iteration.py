@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sim.cost.batches import Batches, Ran
+from sim.cost.batches import Batches, Counts, Ran
 from sim.cost.decode_table import Line
 from sim.cost.drafting import Drafting
 from sim.cost.operators import Operator, Prefills
@@ -49,10 +49,18 @@ class CostModel(Timer):
         self._overlapped = self._engine.overlapped
         self._streamed = self._engine.per_streamed_token
         speculation = deployment.speculation
-        self._drafting = None if speculation is None else Drafting(speculation, self.attention)
-        self._width = 1 if speculation is None else speculation.width  # tokens of a sequence
+        self._speculation = speculation
+        self._drafting: Drafting | None = None
+        self._drafts: tuple[int, int] | None = (0, 0)  # checked and made; None: by the batch
+        self._with_drafts: dict[tuple[int, int], CostModel] = {}
+        # of the front end for each sequence, by the drafts that are checked
+        self._streams = [self._streamed]
         if speculation is not None:
-            self._streamed *= speculation.length
+            most = speculation.num_tokens
+            self._drafting = Drafting(speculation, self.attention)
+            self._drafts = None if speculation.by_batch else (most, most)
+            lengths = [speculation.length_of(drafts) for drafts in range(most + 1)]
+            self._streams = [self._streamed * length for length in lengths]
         self._token_seconds: list[float] = []  # by tokens in the pass
         self._ranks = deployment.layout.data
         self._others: int | None = None  # tokens of other data ranks; None: each as many
@@ -77,6 +85,25 @@ class CostModel(Timer):
             found._others = others
             found._lines, found._beside = {}, {}
         return found
+
+    def drafting(self, checked: int, drafted: int) -> CostModel:
+        """The times while so many drafts of each sequence are checked, and so many are made.
+
+        Without, the number is that for a batch of its size."""
+        found = self._with_drafts.get((checked, drafted))
+        if found is None:
+            found = self._with_drafts[checked, drafted] = copy(self)  # with the same tables
+            found._drafts = (checked, drafted)
+            found._lines, found._attention_lines = {}, {}
+        return found
+
+    def _drafts_of(self, requests: int) -> tuple[int, int]:
+        """Drafts that are checked of each sequence, and made, in a pass over so many requests."""
+        if self._drafts is not None:
+            return self._drafts
+        assert self._speculation is not None
+        drafts = self._speculation.drafts(requests)
+        return drafts, drafts
 
     @property
     def alone(self) -> CostModel:
@@ -190,30 +217,36 @@ class CostModel(Timer):
         makes the next ones."""
         prefill, pairs = self.attention.prefill_seconds(parts, sequences)
         prompts, outputs = sum(part.tokens for part in parts), sequences + len(parts)
-        tokens, rows = sequences * self._width + prompts, sequences * self._width + len(parts)
+        checked, drafted = self._drafts_of(outputs)
+        decoded = sequences * (1 + checked)
+        tokens, rows = decoded + prompts, decoded + len(parts)
         gpu = self._kernels(tokens, rows) + prefill
-        gpu += drafting.seconds(tokens, outputs) + drafting.prefill_seconds(parts, sequences)
+        gpu += drafting.seconds(tokens, outputs, drafted)
+        gpu += drafting.prefill_seconds(parts, sequences)
         if sequences:
+            kept = self._attention_lines
+            if self._drafts is None:
+                kept = self.drafting(checked, drafted)._attention_lines
             try:
-                limits, lines = self._attention_lines[sequences]
+                limits, lines = kept[sequences]
             except KeyError:
-                limits, lines = _indexed(self._attention_of(sequences))
-                self._attention_lines[sequences] = limits, lines
+                limits, lines = _indexed(self._attention_of(sequences, checked, drafted))
+                kept[sequences] = limits, lines
             _, intercept, slope = lines[bisect_right(limits, context)]
             gpu += intercept + slope * context
-        gpu = max(gpu, self._prompt_launches + drafting.launches)
+        gpu = max(gpu, self._prompt_launches + drafting.launches(drafted))
         host = self._host_time(outputs, admitted)
         gpu = max(gpu, host) if self._overlapped else gpu + host
-        searched, each = drafting.host_line(sequences)
-        gpu = max(gpu + searched + each * context, outputs * self._streamed)
+        searched, each = drafting.host_line(sequences, drafted)
+        gpu = max(gpu + searched + each * context, outputs * self._streams[checked])
         return gpu, prefill, pairs
 
-    def _attention_of(self, sequences: int) -> list[Line]:
+    def _attention_of(self, sequences: int, checked: int, drafted: int) -> list[Line]:
         """Decode attention of the target, over all tokens of the pass, and of a drafter."""
-        lines = self.attention.verify_lines(sequences, self._width)
+        lines = self.attention.verify_lines(sequences, 1 + checked)
         if self._drafting is None:
             return lines
-        return added([lines, self._drafting.attention_lines(sequences)])
+        return added([lines, self._drafting.attention_lines(sequences, drafted)])
 
     def _behind_windows(self, sequences: int, context: int, seen: tuple[int, ...]) -> float:
         """Seconds of decode attention in the layers that have a window."""
@@ -249,12 +282,13 @@ class CostModel(Timer):
     def _decode_floor(self, sequences: int) -> tuple[float, float]:
         """What the kernels of a decode-only iteration take at least, and what the host adds."""
         host, launches = self._engine.host_time(sequences, 0), self._launches
+        checked, drafted = self._drafts_of(sequences)
         if self._drafting is not None:
-            launches += self._drafting.launches
+            launches += self._drafting.launches(drafted)
         floor, later = launches, host
         if self._engine.overlapped:
             floor, later = max(launches, host), 0.0
-        return max(floor, sequences * self._streamed - later), later
+        return max(floor, sequences * self._streams[checked] - later), later
 
     def _decode_lines(self, sequences: int) -> list[Line]:
         """Kernels and host of a decode-only iteration as lines in the context.
@@ -263,15 +297,16 @@ class CostModel(Timer):
         to the context at which the kernels catch up.
         """
         floor, later = self._decode_floor(sequences)
-        tokens, searched, each = sequences * self._width, 0.0, 0.0
+        checked, drafted = self._drafts_of(sequences)
+        tokens, searched, each = sequences * (1 + checked), 0.0, 0.0
         fixed = self._kernels(tokens, tokens)
         if self._drafting is not None:
-            fixed += self._drafting.seconds(tokens, sequences)
-            searched, each = self._drafting.host_line(sequences)
+            fixed += self._drafting.seconds(tokens, sequences, drafted)
+            searched, each = self._drafting.host_line(sequences, drafted)
         later += searched
         lines: list[Line] = []
         start = 0.0
-        for limit, intercept, slope in self._attention_of(sequences):
+        for limit, intercept, slope in self._attention_of(sequences, checked, drafted):
             gpu = fixed + intercept
             if gpu + (slope * limit if slope else 0.0) <= floor:
                 lines.append((limit, floor + later, each))
@@ -288,17 +323,19 @@ class CostModel(Timer):
     def pass_operators(self, batch: Batch) -> list[Operator]:
         """Every operator of one pass over ``batch``, host excluded: what ``seconds`` sums up."""
         sequences, context, parts, _, seen = batch
-        tokens = sequences * self._width + sum(part.tokens for part in parts)
-        outputs = sequences * self._width + len(parts)
+        checked, drafted = self._drafts_of(sequences + len(parts))
+        decoded = sequences * (1 + checked)
+        tokens, outputs = decoded + sum(part.tokens for part in parts), decoded + len(parts)
         operators = [*self.by_size.per_token(tokens), *self.by_size.per_output(outputs)]
         if sequences:
-            operators.append(self.attention.verify(sequences, context, self._width, seen))
+            operators.append(self.attention.verify(sequences, context, 1 + checked, seen))
             operators += self.attention.updates(sequences)
         if parts:
             operators.append(self.attention.prefill(parts, sequences))
         if self._drafting is not None:
             columns = self.columns([batch])
-            made = self._drafting.operators(columns, columns.prefills.together())
+            drafts = np.array([checked]), np.array([drafted])
+            made = self._drafting.operators(columns, columns.prefills.together(), *drafts)
             operators += [_alone(operator) for _, operator in made]
         return operators
 
@@ -309,7 +346,8 @@ class CostModel(Timer):
         of them. Keys of earlier parts of a prompt, read again by later ones, are left out of its
         bytes.
         """
-        beyond = batches.sequences * (self._width - 1)
+        checked, drafted = self._recorded_drafts(batches)
+        beyond = batches.sequences * checked
         tokens, outputs = (batches.sizes(n + beyond) for n in (batches.tokens, batches.outputs))
         size, met = self.by_size, []
         per_token = size.per_token if self._ranks == 1 else size.of_one_rank
@@ -319,7 +357,8 @@ class CostModel(Timer):
             met = [Ran("tokens", operator, everyone.times, everyone) for operator in of_all]
         per_output = self.by_size.per_output(outputs.different)
         sequences = batches.sequences.astype(np.float64)
-        decode = self.attention.verify(sequences, batches.context, self._width, batches.seen)
+        width = 1.0 + checked.astype(np.float64)
+        decode = self.attention.verify(sequences, batches.context, width, batches.seen)
         prefills = batches.prefills if each else batches.prefills.together()
         prefill = self.attention.prefill_operator(prefills)
         return [
@@ -329,16 +368,28 @@ class CostModel(Timer):
             Ran("decodes", decode, batches.times),
             *(Ran("decodes", o, batches.times) for o in self.attention.updates(sequences)),
             Ran("prompts", prefill, np.ones(len(batches.times) if each else 1)),
-            *self._of_drafts(batches, prefills),
+            *self._of_drafts(batches, prefills, checked, drafted),
         ]
 
-    def _of_drafts(self, batches: Batches, prefills: Prefills) -> list[Ran]:
+    def _recorded_drafts(self, batches: Batches) -> tuple[Counts, Counts]:
+        """Drafts that each of ``batches`` checks of a sequence, and makes; by their sizes where
+        that was not recorded."""
+        if batches.checked is None or batches.drafted is None:
+            different, at = np.unique(batches.outputs, return_inverse=True)
+            found = [self._drafts_of(requests) for requests in different.tolist()]
+            checked, drafted = np.array(found, dtype=np.int64).reshape(-1, 2)[at].T
+            return checked, drafted
+        return batches.checked, batches.drafted
+
+    def _of_drafts(
+        self, batches: Batches, prefills: Prefills, checked: Counts, drafted: Counts
+    ) -> list[Ran]:
         """The operators of a drafter."""
         if self._drafting is None:
             return []
         ones = np.ones(np.shape(prefills.seconds) or 1)
         times = {"decodes": batches.times, "prompts": ones}
-        made = self._drafting.operators(batches, prefills)
+        made = self._drafting.operators(batches, prefills, checked, drafted)
         return [Ran(by, operator, times[by]) for by, operator in made]
 
     def passage(self, batch: Batch) -> Passage:

@@ -163,13 +163,14 @@ class GroupAttention:
         return raised(lines, (sequences * slope, slope))
 
     def verify(
-        self, sequences: Amount, context: Amount, width: int, seen: Sequence[Amount] = ()
+        self, sequences: Amount, context: Amount, width: Amount, seen: Sequence[Amount] = ()
     ) -> Operator:
         """``decode`` of the same."""
         one = self.decode(sequences, context, seen)
-        if width == 1:
+        several = np.where(np.greater(width, 1), width, 0)
+        if not several.any():
             return one
-        arithmetic = (context + sequences) * self._arithmetic * width
+        arithmetic = (context + sequences) * self._arithmetic * several
         took = np.maximum(one.seconds, arithmetic)
         compute = np.maximum(one.compute, arithmetic)
         return one._replace(

@@ -30,8 +30,12 @@ DELIVERED, ACCEPTED = "delivered", "accepted"
 """Columns of recorded plans where tokens are drafted: those that decoding sequences got, and drafts
 that were accepted."""
 
-DECODED, TAKEN = "decode_tokens", "accepted_tokens"
-"""The same in a saved timeseries."""
+CHECKED, DRAFTED = "checked", "drafted"
+"""Columns of the same: drafts of each decoding sequence that were checked, and those that were made
+for the next iteration."""
+
+DECODED, TAKEN, PER_SEQUENCE = "decode_tokens", "accepted_tokens", "drafts_per_sequence"
+"""Tokens delivered, drafts accepted and drafts checked of each sequence, in a saved timeseries."""
 
 COLUMNS = ("start_s", "end_s", "iterations", "decode_seqs")
 """What ``Leaps.saved`` needs of a timeseries."""

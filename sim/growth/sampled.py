@@ -48,9 +48,10 @@ class Sampled(Steady):
     ``changes``    how often a member came or went
     ``delivered``  tokens that the members got from the last plan
     ``accepted``   drafts that it accepted; some of them go beyond the end of an answer
+    ``drafted``    drafts that the plan made last has made for each member, to be checked next
     """
 
-    __slots__ = ("_ahead", "accepted", "changes", "courses", "delivered")
+    __slots__ = ("_ahead", "accepted", "changes", "courses", "delivered", "drafted")
 
     def __init__(self, courses: DraftCourses) -> None:
         super().__init__()
@@ -58,6 +59,7 @@ class Sampled(Steady):
         self.changes = 0
         self.delivered = 0
         self.accepted = 0
+        self.drafted = courses.drafts
         self._ahead = Upcoming()
 
     @property

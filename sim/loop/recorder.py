@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from sim.growth.leaps import (
     ACCEPTED,
+    CHECKED,
     COMPUTING,
     DELIVERED,
+    DRAFTED,
     FILLING,
     IDLE,
     OTHERS,
@@ -156,7 +158,8 @@ def plan_rows_of(
         return PLAN
     seen = [(SEEN, "i8", (windows,)), (SEEN_GROWING, "i8", (windows,)), (FILLING, "i8")]
     others, staged = [(OTHERS, "i4")], [(WAITED, "f8"), (COMPUTING, "f8")]
-    drafted, kept = [(DELIVERED, "i8"), (ACCEPTED, "i8")], [(SHARED, "i8"), (IDLE, "i8")]
+    drafted = [(DELIVERED, "i8"), (ACCEPTED, "i8"), (CHECKED, "i4"), (DRAFTED, "i4")]
+    kept = [(SHARED, "i8"), (IDLE, "i8")]
     more = [*(seen if windows else []), *(others if ranks else []), *(staged if stages else [])]
     more += [*(drafted if drafts else []), *(kept if cached else [])]
     return np.dtype([*PLAN.descr, *more])
@@ -176,7 +179,7 @@ def packer(row: np.dtype[np.void]) -> Callable[..., bytes]:
 pack_plan = packer(PLAN)
 pack_others = struct.Struct("=i").pack
 pack_stages = struct.Struct("=dd").pack
-pack_drafts = struct.Struct("=qq").pack
+pack_drafts = struct.Struct("=qqii").pack
 pack_cached = struct.Struct("=qq").pack
 pack_chunk = packer(CHUNK)
 _pack_request = packer(REQUEST)
@@ -196,9 +199,9 @@ class Recorder:
     ``pack_seen`` makes follows each row of a plan; with data ``ranks``, so does ``pack_others``:
     the tokens of the other ranks in the pass; with ``stages`` of a pipeline, ``pack_stages``: what
     the batch waited for others, and what the stages computed it (s); with ``drafts``,
-    ``pack_drafts``: the tokens that decoding sequences got, and the drafts that were accepted; with
-    a prefix cache (``cached``), ``pack_cached``: tokens that several requests hold, and that nobody
-    holds.
+    ``pack_drafts``: the tokens that decoding sequences got, the drafts that were accepted, and
+    those checked and made of each sequence; with a prefix cache (``cached``), ``pack_cached``:
+    tokens that several requests hold, and that nobody holds.
     """
 
     def __init__(

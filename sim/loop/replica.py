@@ -19,6 +19,7 @@ from sim.growth.sampled import Sampled
 from sim.growth.steady import SteadyRun
 from sim.iteration import Timer
 from sim.loop.clock import SCHEDULING, Alarm, Process, due_now
+from sim.loop.drafts import DraftsTimer
 from sim.loop.recorder import (
     Recorder,
     pack_cached,
@@ -32,7 +33,7 @@ from sim.memory.caching import CachingAllocator
 from sim.memory.hybrid import HybridCachingAllocator
 from sim.memory.radix import RadixAllocator
 from sim.request import Request
-from sim.schedulers import Chunk, OffloadedPrefill, Plan, Scheduler
+from sim.schedulers import Chunk, DraftsByBatch, OffloadedPrefill, Plan, Scheduler
 
 CACHES = CachingAllocator, HybridCachingAllocator, RadixAllocator
 """The memories that say what was looked up in vain."""
@@ -58,6 +59,8 @@ class Replica:
         self._env = env
         self._windows = scheduler.decoding.windows
         self._timer = WindowedTimer(timer, scheduler.decoding) if self._windows else timer
+        if isinstance(scheduler, DraftsByBatch):
+            self._timer = DraftsTimer(timer, scheduler.decoding)
         self._recorder = recorder
         self._row_bytes = recorder.plan_row.itemsize
         self._leap = leap
@@ -302,7 +305,9 @@ class Replica:
 
     def _drafted(self, plan: Plan, batch: Sampled) -> bytes:
         """What decoding sequences got from the plan that is done, as the recorder has it."""
-        return pack_drafts(batch.delivered, batch.accepted) if plan.decode else pack_drafts(0, 0)
+        if not plan.decode:
+            return pack_drafts(0, 0, 0, batch.drafted)
+        return pack_drafts(batch.delivered, batch.accepted, batch.courses.drafts, batch.drafted)
 
     def _note_resumed(self, chunk: Chunk, end: float) -> None:
         """A preempted request whose prefill is complete again has waited long for its next

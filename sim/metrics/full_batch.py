@@ -96,12 +96,13 @@ def _continuous(
     cost, stages, drafts = pool.cost, pool.deployment.layout.pipeline, pool.deployment.speculation
     output, budget = float(outputs.mean()), pool.limits.max_num_batched_tokens
     steps, each, more = outputs.astype(np.float64) - 1.0, 1.0, 0.0
+    slots, shares = _slots(pool, prompts, outputs)
+    slots /= stages
     if drafts is not None:
+        drafts = drafts.at(round(slots))
         steps, each = drafts.steps(steps), drafts.length
         output = 1.0 + float(steps.mean())
         more = (output - 1) * (drafts.slots - 1)
-    slots, shares = _slots(pool, prompts, outputs)
-    slots /= stages
     computed = prompts - found
     members = min(slots, output * budget / (float(computed.mean()) + output - 1 + more))
     members = members if shape.mixed else slots

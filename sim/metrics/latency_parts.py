@@ -28,12 +28,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.growth.leaps import seen_before
+from sim.growth.leaps import CHECKED, DRAFTED, seen_before
 from sim.iteration import Batch, Part, Timer
 from sim.loop.recorder import COMPLETED
 from sim.metrics.blocks import OBJECTS, blocks
@@ -193,17 +193,26 @@ def _own_prefill(
             *(plans[name][at[some]].tolist() for name in ("computed", "context")),
             *(chunks[name][some].tolist() for name in ("tokens", "context")),
             seen_before(plans, at[some]),
+            timers_of(timer, plans, at[some]),
         )
         alone = [
-            timer.seconds(
+            own.seconds(
                 Batch(sequences, context, (Part(tokens, before),), 0 if before else 1, seen)
             )
-            for sequences, context, tokens, before, seen in zip(*columns, strict=True)
+            for sequences, context, tokens, before, seen, own in zip(*columns, strict=True)
         ]
         seconds[some] = np.minimum(seconds[some], alone)
     total = np.zeros(len(requests))
     np.add.at(total, chunks["request"], seconds)
     return total
+
+
+def timers_of(timer: Timer, plans: NDArray[np.void], rows: NDArray[np.integer[Any]]) -> list[Timer]:
+    """What times each of some ``rows`` of ``plans``: with the drafts that it checked and made."""
+    if CHECKED not in (plans.dtype.names or ()):
+        return [timer] * len(rows)
+    drafts = plans[[CHECKED, DRAFTED]][rows].tolist()
+    return [timer.drafting(checked, drafted) for checked, drafted in drafts]
 
 
 def _first_time(
@@ -253,9 +262,10 @@ def _of_prompts(plans: NDArray[np.void], timer: Timer) -> Floats:
     for block in blocks(len(mixed), OBJECTS):
         some = mixed[block]
         columns = (plans[name][some].tolist() for name in ("computed", "context"))
+        seen, timers = seen_before(plans, some), timers_of(timer, plans, some)
         decodes = [
-            timer.seconds(Batch(sequences, context, seen=seen))
-            for sequences, context, seen in zip(*columns, seen_before(plans, some), strict=True)
+            own.seconds(Batch(sequences, context, seen=tokens))
+            for sequences, context, tokens, own in zip(*columns, seen, timers, strict=True)
         ]
         extra[some] = np.maximum(extra[some] - decodes, 0.0)
     return extra

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sim.cost import CostModel
-from sim.growth.leaps import ACCEPTED, DELIVERED
+from sim.growth.leaps import ACCEPTED, CHECKED, DELIVERED
 from sim.iteration import Batch
 from sim.metrics.run_record import RunRecord
 from sim.units import number
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from sim.pools import PreparedPool
+    from sim.specs.speculation import Speculation
 
 
 def speculation(run: RunRecord) -> dict[str, Any]:
@@ -28,6 +31,8 @@ def speculation(run: RunRecord) -> dict[str, Any]:
     ``drafts`` are rounds of drafting that were checked, one of each decoding sequence and
     iteration, ``draft_tokens`` the tokens in them and ``accepted_tokens`` those that were right;
     ``acceptance_length`` is 1 + accepted tokens over drafts, all as vLLM counts them.
+    Where their number follows the batch, ``by_drafts`` says of each number how many iterations
+    checked so many drafts of a sequence, with how many sequences on average.
     ``tokens_per_iteration`` are those that a decoding batch got of an iteration; tokens of a last
     draft that go beyond the end of an answer are accepted and not delivered. ``speedups`` has the
     tokens a second by the number that decode, over those without drafts, with ``context`` tokens
@@ -39,11 +44,13 @@ def speculation(run: RunRecord) -> dict[str, Any]:
     if given is None or DELIVERED not in (plans.dtype.names or ()):
         return {}
     iterations = plans["iterations"].astype(np.int64)
-    drafts = int((plans["decode"] * iterations).sum())
-    drafted, accepted = drafts * given.num_tokens, int(plans[ACCEPTED].sum())
+    drafts = int((plans["decode"] * iterations)[plans[CHECKED] > 0].sum())
+    sequences = int((plans["decode"] * iterations).sum())
+    drafted = int((plans["decode"] * iterations * plans[CHECKED]).sum())
+    accepted = int(plans[ACCEPTED].sum())
     decoding = int(iterations[plans["decode"] > 0].sum())
     held = float((plans["context"] * iterations).sum())
-    context = round(held / drafts) if drafts else 0
+    context = round(held / sequences) if sequences else 0
     return {
         "speculation": {
             "method": given.method,
@@ -54,10 +61,26 @@ def speculation(run: RunRecord) -> dict[str, Any]:
             "acceptance_rate": accepted / drafted if drafted else None,
             "acceptance_length": 1.0 + accepted / drafts if drafts else None,
             "expected_length": given.length,
+            **_by_drafts(plans, given),
             "tokens_per_iteration": int(plans[DELIVERED].sum()) / decoding if decoding else None,
             **pays(pool, context),
         }
     }
+
+
+def _by_drafts(plans: NDArray[np.void], given: Speculation) -> dict[str, Any]:
+    """How many iterations checked how many drafts; nothing where all check as many."""
+    if not given.by_batch:
+        return {}
+    decoding = plans[plans["decode"] > 0]
+    times = decoding["iterations"].astype(np.int64)
+    found = []
+    for drafts in sorted({*given.by_batch, *decoding[CHECKED].tolist()}, reverse=True):
+        mine = decoding[CHECKED] == drafts
+        ran = int(times[mine].sum())
+        running = float((decoding["decode"] * times)[mine].sum()) / ran if ran else None
+        found.append({"drafts": drafts, "iterations": ran, "mean_running": running})
+    return {"by_drafts": found}
 
 
 def pays(pool: PreparedPool, context: int) -> dict[str, Any]:
@@ -65,10 +88,10 @@ def pays(pool: PreparedPool, context: int) -> dict[str, Any]:
     that memory holds at once is a power of two, or the largest."""
     drafting, d = pool.cost, pool.deployment
     assert d.speculation is not None
-    plain, length = CostModel(replace(d, speculation=None)), d.speculation.length
+    plain, given = CostModel(replace(d, speculation=None)), d.speculation
 
     def speedup(running: int) -> float:
-        batch = Batch(running, running * context)
+        batch, length = Batch(running, running * context), given.at(running).length
         return length * plain.seconds(batch) / drafting.seconds(batch)
 
     fitting = max(1, pool.kv_tokens // max(1, context))
@@ -87,6 +110,18 @@ def pays(pool: PreparedPool, context: int) -> dict[str, Any]:
     }
 
 
+def _told_by_drafts(rows: list[dict[str, Any]]) -> str:
+    """A sentence on how many drafts were checked when."""
+    ran = [row for row in rows if row["iterations"]]
+    if not ran:
+        return ""
+    told = ", ".join(
+        f"{row['drafts']} in {row['iterations']:,} ({number(row['mean_running'])} decoding)"
+        for row in ran
+    )
+    return f"Drafts of a sequence, by iterations: {told}."
+
+
 def pays_note(own: dict[str, Any]) -> str:
     """A sentence on when drafts pay, from an entry ``speculation``."""
     told = own["speedups"]
@@ -99,4 +134,6 @@ def pays_note(own: dict[str, Any]) -> str:
         found = f"Drafts pay with any number of running requests, up to {most:,}"
     else:
         found = f"Drafts pay with up to {low:,} running requests"
+    if "by_drafts" in own:
+        found = f"{_told_by_drafts(own['by_drafts'])} {found}"
     return f"{found} (decoding at {own['context']:,} tokens each: {listed})."

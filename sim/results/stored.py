@@ -17,7 +17,7 @@ import numpy as np
 
 from sim.catalog.files import read_json
 from sim.errors import UsageError, shorten
-from sim.growth.leaps import DECODED, TAKEN
+from sim.growth.leaps import DECODED, PER_SEQUENCE, TAKEN
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -188,7 +188,7 @@ COLUMNS: Mapping[str, StoredColumn] = {
     **dict.fromkeys(("start_s", "end_s"), _TIME._replace(known=True)),
     "iterations": StoredColumn(NUMBER, 1, LONGEST, whole=True, known=True),
     **dict.fromkeys(("decode_seqs", "decode_context", "prefill_seqs", "prefill_tokens"), _COUNT),
-    **dict.fromkeys((DECODED, TAKEN), _COUNT),
+    **dict.fromkeys((DECODED, TAKEN, PER_SEQUENCE), _COUNT),
     **dict.fromkeys(("running", "waiting", "preemptions"), _COUNT),
     **dict.fromkeys(
         ("kv_used_tokens", "kv_reserved_tokens", "kv_reserved_end_tokens"), StoredColumn(NUMBER)

@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 
 from sim.growth.leaps import (
     ACCEPTED,
+    CHECKED,
     COMPUTING,
     DECODED,
     DELIVERED,
     FILLED_GROWTH,
     FILLING,
     IDLE,
+    PER_SEQUENCE,
     SEEN,
     SEEN_GROWING,
     SHARED,
@@ -115,6 +117,7 @@ def timeseries_columns(run: RunRecord) -> dict[str, NDArray[Any]]:
         columns |= {"waited_s": plans[WAITED], "computing_s": plans[COMPUTING]}
     if DELIVERED in (plans.dtype.names or ()):
         columns |= {DECODED: plans[DELIVERED], TAKEN: plans[ACCEPTED]}
+        columns |= {PER_SEQUENCE: plans[CHECKED]}
     if SHARED in (plans.dtype.names or ()):
         columns |= {"kv_shared_tokens": plans[SHARED], "kv_idle_tokens": plans[IDLE]}
     accounts = token_accounts(run)

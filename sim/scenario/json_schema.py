@@ -21,7 +21,7 @@ from pydantic_core import PydanticUndefined
 from sim import catalog, units
 from sim.own import PATTERN
 from sim.routers import ROUTERS
-from sim.scenario import fields, slo
+from sim.scenario import fields, slo, speculation
 from sim.scenario.deployment import Batching, Order, Router
 from sim.scenario.parsing import parse
 from sim.scenario.run import RunSettings, Warmup
@@ -144,6 +144,25 @@ def _values() -> Sequence[tuple[str, Any, _Schema]]:
         ("batching", Batching, {"anyOf": [{"enum": list(POLICIES)}, own_class]}),
         ("order", Order, {"anyOf": [{"enum": list(ORDERS)}, own_class]}),
         ("router", Router, {"anyOf": [{"enum": list(ROUTERS)}, own_class]}),
+        (
+            "schedule",
+            speculation.Schedule,
+            {
+                "anyOf": [
+                    {"const": "best"},
+                    {
+                        "type": "array",
+                        "minItems": 1,
+                        "items": {
+                            "type": "array",
+                            "items": {"type": "integer", "minimum": 0},
+                            "minItems": 3,
+                            "maxItems": 3,
+                        },
+                    },
+                ]
+            },
+        ),
         (
             "warmup",
             get_type_hints(RunSettings, include_extras=True)["warmup"],

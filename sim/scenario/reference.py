@@ -45,6 +45,7 @@ VALUES: Mapping[str, tuple[str, str | None]] = {
     "priority": ("a whole number, 0 or more", None),
     "rate": ("a number or a rate such as 6, 90/min or 300/h, up to 1,000,000", "per second"),
     "ratio": ("a number above 0, or a fraction such as 1/3", None),
+    "schedule": ("best, or ranges [first, last, tokens] that begin at 1 and rise", None),
     "seed": ("a whole number, 0 or more", None),
     "share": ("a number above 0 and up to 1", None),
     "size": ("a size such as 80GiB or 16GB", "bytes"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PlainValidator, model_validator
 
 from sim.catalog.acceptance import tables
 from sim.errors import did_you_mean
@@ -17,6 +17,46 @@ from sim.specs.speculation import constant_rates, rates_of_length
 
 if TYPE_CHECKING:
     from sim.scenario.pools import PoolSettings
+
+Ranges = tuple[tuple[int, int, int], ...]
+"""Drafts by the number of requests: first, last, tokens."""
+
+
+def _ranges(value: object) -> Literal["best"] | Ranges | None:
+    if value is None or value == "best":
+        return value
+    wanted = "expected best, or ranges [first, last, tokens] that begin at 1 and rise"
+    if not isinstance(value, list | tuple) or not value:
+        raise ValueError(f"{wanted}; got {show(value)}")
+    end = 0
+    for entry in value:
+        numbers = entry if isinstance(entry, list | tuple) else ()
+        if len(numbers) != 3 or any(type(number) is not int for number in numbers):
+            raise ValueError(f"{wanted}; got {show(entry)}")
+        first, last, tokens = numbers
+        if not end < first <= last or (not end and first > 1) or tokens < 0:
+            raise ValueError(f"{wanted}; got {show(entry)} after {end:,} requests")
+        end = last
+    return tuple((first, last, tokens) for first, last, tokens in value)
+
+
+Schedule = Annotated[Literal["best"] | Ranges | None, PlainValidator(_ranges)]
+"""How many tokens are drafted, by the number of requests."""
+
+
+def by_batch(ranges: Ranges, most: int) -> tuple[int, ...]:
+    """Drafts of batches of 1 to ``most`` requests: between two ranges, and after the last, as in
+    the range before (vLLM 0.32, ``build_dynamic_sd_schedule_lookup``).
+
+    >>> by_batch(((1, 2, 5), (4, 4, 0)), 6)
+    (5, 5, 5, 0, 0, 0)
+    """
+    found = {first: tokens for first, _, tokens in ranges}
+    known = [0]
+    for requests in range(1, most + 1):
+        known.append(found.get(requests, known[-1]))
+    return tuple(known[1:])
+
 
 MOST = 64
 """Drafts at once; nobody has published acceptance of more."""
@@ -104,6 +144,16 @@ class Speculative(Section):
         examples=["llama-3.2-1b"],
     )
 
+    num_tokens_per_batch_size: Schedule = Field(
+        default=None,
+        description="How many are drafted after an iteration over so many requests, prompts "
+        "included: ranges [first, last, tokens], of at most num_tokens, vLLM's "
+        "num_speculative_tokens_per_batch_size; what lies between two ranges, or after the last, "
+        "is as in the range before. best: what makes most tokens a second of a batch of that "
+        "size, in predicted times at the mean length of the traffic. null: always num_tokens.",
+        examples=["[[1, 4, 5], [5, 32, 3], [33, 256, 0]]", "best"],
+    )
+
     @property
     def rates(self) -> tuple[float, ...]:
         """The chance of each position that all drafts up to it are accepted."""
@@ -149,6 +199,17 @@ class Speculative(Section):
         return self
 
     @model_validator(mode="after")
+    def _tokens_by_batch(self) -> Speculative:
+        given = self.num_tokens_per_batch_size
+        for place, entry in enumerate(given if isinstance(given, tuple) else ()):
+            if entry[2] > self.num_tokens:
+                raise trouble(
+                    f"{entry[2]} drafts are more than num_tokens, {self.num_tokens}",
+                    ("num_tokens_per_batch_size", place),
+                )
+        return self
+
+    @model_validator(mode="after")
     def _model_of_its_own(self) -> Speculative:
         if self.method == "draft_model" and self.draft_model is None:
             raise trouble("method draft_model needs a draft_model", "method")
@@ -164,11 +225,15 @@ def unspeculated(pool: PoolSettings) -> tuple[str, str, str] | None:
     to blame; None where they are."""
     knobs, kv, guesses, layout = pool.scheduler, pool.kv_cache, pool.speculative, pool.layout
     assert guesses is not None
-    order, slots = ORDERS.get(knobs.order), 1 + guesses.num_tokens
-    slots += guesses.method == "draft_model"
+    order, one = ORDERS.get(knobs.order), 1 + (guesses.method == "draft_model")
+    table, running = guesses.num_tokens_per_batch_size, knobs.max_num_seqs
+    needed, slots = running * (one + guesses.num_tokens), one + guesses.num_tokens
+    if isinstance(table, tuple):
+        counts = enumerate(by_batch(table, running), 1)
+        needed, running, slots = max((n * (one + k), n, one + k) for n, k in counts)
     undrafted = "is not modelled with drafts"
     short = (
-        f"each of max_num_seqs ({knobs.max_num_seqs:,}) running requests takes {slots} tokens of "
+        f"each of {running:,} running requests (max_num_seqs) takes {slots} tokens of "
         f"an iteration, its drafts included: more than max_num_batched_tokens "
         f"({knobs.max_num_batched_tokens:,}); raise the one or lower the other"
     )
@@ -222,7 +287,7 @@ def unspeculated(pool: PoolSettings) -> tuple[str, str, str] | None:
         ),
         (layout.data > 1, "data ranks are not modelled with drafts", "fleet", "data_parallel"),
         (
-            knobs.max_num_batched_tokens < knobs.max_num_seqs * slots,
+            knobs.max_num_batched_tokens < needed,
             short,
             *("scheduler", "max_num_seqs"),
         ),

@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from sim.errors import UsageError
+from sim.growth.sampled import Sampled
 from sim.growth.steady import Steady
 from sim.memory import Allocator, PagedAllocator
 from sim.registry import Registry
 from sim.schedulers.base import ASSUMED, BatchShape, Chunk, Limits, Plan, Scheduler
 from sim.schedulers.continuous import ChunkedPrefill, PrefillFirst
+from sim.schedulers.drafts import DraftsByBatch
 from sim.schedulers.offloading import OffloadedPrefill, Offloading
 from sim.schedulers.orders import ORDERS, FirstCome, Order, make_order
 from sim.schedulers.pipelined import PipelinedPrefill
@@ -28,6 +30,7 @@ __all__ = [
     "BatchShape",
     "Chunk",
     "ChunkedPrefill",
+    "DraftsByBatch",
     "Limits",
     "MaxUtilizationRule",
     "NoEvictRule",
@@ -104,8 +107,10 @@ def make_scheduler(
     if batches > 1:
         scheduler = PipelinedPrefill(limits, kv, batches, decoding)
     else:
-        scheduler = ROLES.get(role, policy)(limits, kv)
-        scheduler.decoding = decoding()
+        batch = decoding()
+        by_batch = isinstance(batch, Sampled) and batch.courses.speculation.by_batch
+        scheduler = (DraftsByBatch if by_batch else ROLES.get(role, policy))(limits, kv)
+        scheduler.decoding = batch
     scheduler.waiting = ranks.queue()
     return scheduler
 

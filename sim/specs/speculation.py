@@ -67,13 +67,16 @@ class Speculation:
 
     ``rates[i]`` is the chance that the first i + 1 drafts are all accepted, one for each position,
     none above the one before (vLLM's unconditional rates per position). ``drafter`` is None where
-    the text itself is searched. Raises ValueError for rates that are none.
+    the text itself is searched. ``by_batch[n - 1]``, where given, is how many are drafted after a
+    pass over n requests, at most ``num_tokens``, the last for more requests, too. Raises ValueError
+    for rates that are none.
     """
 
     method: str
     num_tokens: int
     rates: tuple[float, ...]
     drafter: Drafter | None = None
+    by_batch: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.rates) != self.num_tokens:
@@ -83,9 +86,26 @@ class Speculation:
         if any(later > rate for rate, later in zip(self.rates, self.rates[1:], strict=False)):
             raise ValueError(f"rates: got {self.rates}, expected none above the one before")
 
+    def drafts(self, requests: int) -> int:
+        """Drafts made for each sequence after a pass over so many ``requests``, prompts included.
+
+        >>> given = Speculation("ngram", 3, (0.5, 0.2, 0.1), by_batch=(3, 3, 1, 0))
+        >>> [given.drafts(requests) for requests in (1, 2, 3, 4, 99)]
+        [3, 3, 1, 0, 0]
+        """
+        by_batch = self.by_batch
+        if not by_batch:
+            return self.num_tokens
+        return by_batch[min(max(requests, 1), len(by_batch)) - 1]
+
+    def at(self, requests: int) -> Speculation:
+        """What is drafted for a batch that stays at so many ``requests``."""
+        drafts = self.drafts(requests)
+        return replace(self, num_tokens=drafts, rates=self.rates[:drafts], by_batch=())
+
     @property
     def width(self) -> int:
-        """Tokens of a decoding sequence in the target's pass."""
+        """Most tokens of a decoding sequence in the target's pass."""
         return 1 + self.num_tokens
 
     @property

@@ -104,7 +104,9 @@ def check_plans(result: Result) -> None:
         assert (plans.kv_reserved_tokens[mine] <= usable).all()
         if scheduler.batching == "continuous" and scheduler.chunked_prefill:
             drafts = pool.deployment.speculation
-            slots = 1 if drafts is None else drafts.slots
+            slots = 1
+            if drafts is not None:
+                slots = drafts.slots_of(0) + plans.drafts_per_sequence
             tokens = slots * plans.decode_seqs + plans.prefill_tokens
             assert (tokens[mine] <= scheduler.max_num_batched_tokens).all()
 

@@ -210,3 +210,103 @@ def test_what_drafts_is_in_memory_in_every_layout() -> None:
         more = row["weight_bytes"] - plain["weight_bytes"]
         assert more == pytest.approx(1_235_814_400 * 2 / row["tensor_parallel"], rel=0.001)
     assert "drafter" not in alone
+
+
+BY_BATCH = {
+    "method": "eagle",
+    "num_tokens": 4,
+    "acceptance_rate": 0.7,
+    "num_tokens_per_batch_size": [[1, 1, 4], [3, 4, 2], [5, 8, 0]],
+}
+
+
+def test_the_number_of_drafts_follows_the_batch_one_iteration_later() -> None:
+    """Two requests come at once, all drafts right, one draft for two requests and four for one.
+    When the shorter answer is complete, the next iteration still checks the one draft of the other
+    that was made before."""
+    given = BY_BATCH | {"acceptance_rate": 1, "num_tokens_per_batch_size": [[1, 1, 4], [2, 9, 1]]}
+    lengths = {"prompt_tokens": {"kind": "fixed", "value": 100}}
+    asked = scenario(
+        speculative=given,
+        workload=lengths
+        | {
+            "arrivals": {"kind": "burst"},
+            "output_tokens": {"kind": "uniform", "low": 9, "high": 90},
+        },
+        run={"requests": 2, "warmup": 0},
+        seed=4,
+    )
+    result = sim.simulate(asked)
+    series, short = result.timeseries, int(result.requests["output_tokens"].min())
+    assert short + 20 < int(result.requests["output_tokens"].max())
+    assert series["decode_seqs"].tolist()[0] == 0
+    decoding = series[series["decode_seqs"] > 0]
+    # two tokens an iteration for both; the first alone still has one draft
+    together = -(-(short - 1) // 2)
+    assert int(decoding["iterations"][decoding["decode_seqs"] == 2].sum()) == together
+    alone = decoding[decoding["decode_seqs"] == 1]
+    assert alone["drafts_per_sequence"].tolist()[0] == 1
+    assert int(alone["iterations"].iloc[0]) == 1
+    assert set(alone["drafts_per_sequence"].tolist()[1:]) == {4}
+    longest = int(result.requests["output_tokens"].max())
+    left = longest - 1 - 2 * together - 2
+    assert int(alone["iterations"].sum()) == 1 + -(-left // 5)
+
+
+def test_a_table_is_told_and_its_times_are_those_of_its_drafts() -> None:
+    asked = scenario(speculative=BY_BATCH, scheduler={"max_num_seqs": 8})
+    result = sim.simulate(asked.override({"workload.arrivals.concurrency": 6}))
+    own = result.summary["infersim"]["speculation"]
+    series = result.timeseries[result.timeseries["decode_seqs"] > 0]
+    for each in own["by_drafts"]:
+        mine = series[series["drafts_per_sequence"] == each["drafts"]]
+        assert each["iterations"] == mine["iterations"].sum()
+    assert {each["drafts"] for each in own["by_drafts"]} == {4, 2, 0}
+    checked = series["iterations"] * series["decode_seqs"] * series["drafts_per_sequence"]
+    assert own["draft_tokens"] == checked.sum()
+    (note,) = [note for note in result.summary["infersim"]["notes"] if "by iterations: 4" in note]
+    assert "0 in " in note
+    table = pool(speculative=BY_BATCH, scheduler={"max_num_seqs": 8}).cost
+    for running, drafts in ((1, 4), (2, 4), (3, 2), (8, 0)):
+        fixed = dict(BY_BATCH, num_tokens=drafts)
+        del fixed["num_tokens_per_batch_size"]
+        batch = Batch(running, running * 700)
+        assert table.seconds(batch) == table.drafting(drafts, drafts).seconds(batch)
+        if drafts:
+            assert table.seconds(batch) == pool(speculative=fixed).cost.seconds(batch)
+    # nothing is checked, but the drafter keeps up with the target
+    alone = pool().cost.seconds(Batch(8, 5600))
+    assert alone < table.seconds(Batch(8, 5600)) < 1.2 * alone
+
+
+def test_the_best_table_makes_no_batch_slower_than_any_fixed_number() -> None:
+    given = {"method": "eagle", "num_tokens": 4, "acceptance_rate": 0.6}
+    best = pool(speculative=given | {"num_tokens_per_batch_size": "best"}).deployment.speculation
+    assert best is not None
+    assert best.by_batch[0] == max(best.by_batch)
+    assert best.by_batch[-1] < best.by_batch[0]
+    cost = pool(speculative=given).cost
+    for running in (1, 16, 256):
+        batch = Batch(running, running * 8192)
+        rates = [best.length_of(k) / cost.drafting(k, k).seconds(batch) for k in range(5)]
+        assert best.drafts(running) == rates.index(max(rates))
+
+
+def test_the_command_has_the_table() -> None:
+    words = launch_commands(scenario(speculative=BY_BATCH, scheduler={"max_num_seqs": 8}))["vllm"]
+    told = json.loads(words.split("--speculative-config ")[1].strip("'"))
+    assert told["num_speculative_tokens_per_batch_size"] == [[1, 2, 4], [3, 4, 2], [5, 8, 0]]
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ([[2, 4, 1]], "begin at 1"),
+        ([[1, 4, 1], [4, 8, 0]], "after 4 requests"),
+        ([[1, 4, 5]], "more than num_tokens"),
+        ("fast", "expected best, or ranges"),
+    ],
+)
+def test_a_table_that_is_none_is_refused(table: object, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        scenario(speculative=BY_BATCH | {"num_tokens_per_batch_size": table})

@@ -11,6 +11,7 @@ import json
 import math
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from sim.schedulers import (
 )
 from sim.schedulers.orders import FirstCome
 from sim.simulation import prepare
-from sim.specs.deployment import DEFAULT_BACKEND
+from sim.specs.deployment import DEFAULT_BACKEND, Deployment
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 ON_THE_FLY = {"fp8": "fp8"}
@@ -112,11 +113,11 @@ def _vllm(pool: PreparedPool, model: str) -> list[object]:
     elif settings.kv_cache.host_memory is not None:
         words += ["--kv-offloading-size", f"{settings.kv_cache.host_memory / 2**30:g}"]
     if settings.speculative is not None:
-        words += ["--speculative-config", _speculative(settings.speculative)]
+        words += ["--speculative-config", _speculative(settings.speculative, pool.deployment)]
     return words
 
 
-def _speculative(guesses: Speculative) -> str:
+def _speculative(guesses: Speculative, d: Deployment) -> str:
     """vLLM's ``speculative_config``; the checkpoint of an EAGLE head is for the user to name."""
     found: dict[str, object] = {
         "method": guesses.method,
@@ -126,7 +127,24 @@ def _speculative(guesses: Speculative) -> str:
         found["model"] = _checkpoint_of(guesses.draft_model)
     elif guesses.method == "eagle":
         found |= {"method": "eagle3", "model": "EAGLE3_HEAD"}
+    if d.speculation is not None and d.speculation.by_batch:
+        found["num_speculative_tokens_per_batch_size"] = _ranges(d.speculation.by_batch)
     return json.dumps(found)
+
+
+def _ranges(by_batch: Sequence[int]) -> list[list[int]]:
+    """vLLM's ranges [first, last, tokens] of drafts for batches of 1, 2, ... requests.
+
+    >>> _ranges((3, 3, 1, 0))
+    [[1, 2, 3], [3, 3, 1], [4, 4, 0]]
+    """
+    found: list[list[int]] = []
+    for requests, drafts in enumerate(by_batch, 1):
+        if found and found[-1][2] == drafts:
+            found[-1][1] = requests
+        else:
+            found.append([requests, requests, drafts])
+    return found
 
 
 def _sglang(pool: PreparedPool, model: str) -> list[object]:
