@@ -308,6 +308,9 @@ def costs_of(pool: PreparedPool, transfer: Transfer) -> HandoverCosts:
     counted once, however many GPUs keep a copy."""
     deployment = pool.deployment
     token = deployment.model.kv_bytes_per_token(deployment.kv_cache)
+    if deployment.drafter is not None:
+        own = deployment.drafter.deployment
+        token += own.model.kv_bytes_per_token(own.kv_cache)
     return HandoverCosts(
         token=token / transfer.bandwidth,
         block=transfer.per_block,

@@ -368,7 +368,7 @@ ONE_PHASE = {
     ),
     **dict.fromkeys(("windows", "chunks"), "not modelled for models with windows"),
     **dict.fromkeys(("linear", "mamba"), "not modelled for models with a state"),
-    **dict.fromkeys(DRAFTS, "not modelled for pools of one phase"),
+    "drafts-by-batch": "in pools of one phase the number of drafts does not follow the batch",
 }
 """What is not modelled where pools prefill and decode apart, and why."""
 

@@ -98,6 +98,16 @@ class Allocator(ABC):
         """Let ``request``, which does not decode, hold ``tokens`` more; False if there is no room
         (and then nothing has changed)."""
 
+    def allocate_for_load(self, request: Request, tokens: int) -> bool:
+        """``allocate`` of ``tokens`` of ``request`` that are computed elsewhere and come over a
+        link."""
+        return self.allocate(request, tokens)
+
+    def go_on_loaded(self, request: Request) -> bool:
+        """Open what ``request``, whose KV has come over a link, needs for its first iteration here;
+        False if there is no room."""
+        return True
+
     @abstractmethod
     def give_back(self, request: Request, tokens: int) -> None:
         """Undo ``allocate`` of the last ``tokens`` of ``request``."""

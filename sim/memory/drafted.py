@@ -38,6 +38,7 @@ class DraftedAllocator(PagedAllocator):
         self._lookahead = courses.speculation.lookahead
         self._ahead = Upcoming()  # blocks that are opened
         self._beyond: dict[Request, int] = {}  # blocks for drafts, of those that do not decode
+        self._promised: dict[Request, int] = {}  # the same that a request will need, once loaded
         # of those that do: since when, their tokens and their blocks after each iteration
         self._growing: dict[Request, tuple[int, Counts, Counts]] = {}
 
@@ -75,6 +76,28 @@ class DraftedAllocator(PagedAllocator):
         self._beyond[request] = beyond
         return True
 
+    def allocate_for_load(self, request: Request, tokens: int) -> bool:
+        """As ``allocate``, without slots for drafts: they are opened when the tokens are there. So
+        many blocks have to be free besides, for this one and for those that are on their way (vLLM
+        0.32, ``reserved_blocks``)."""
+        size, blocks = self.block_size, -(-tokens // self.block_size)
+        step = -(-min(tokens - 1 + self._wanted, self._longest) // size) - blocks
+        if blocks + step + sum(self._promised.values()) > self.free_blocks:
+            return False
+        super().allocate(request, tokens)
+        self._beyond[request], self._promised[request] = 0, step
+        return True
+
+    def go_on_loaded(self, request: Request) -> bool:
+        """Open the slots of the drafts of its first iteration."""
+        step = self._promised[request]
+        if step > self.free_blocks:
+            return False
+        self.reserved += step * self.block_size
+        self._beyond[request] = step
+        del self._promised[request]
+        return True
+
     def give_back(self, request: Request, tokens: int) -> None:
         """Close the blocks that the last ``tokens`` of ``request`` opened."""
         super().give_back(request, tokens)
@@ -87,6 +110,7 @@ class DraftedAllocator(PagedAllocator):
     def free(self, request: Request) -> None:
         """Take back the blocks of ``request``."""
         super().free(request)
+        self._promised.pop(request, None)
         self.reserved -= self._beyond.pop(request) * self.block_size
 
     def join(self, request: Request) -> None:

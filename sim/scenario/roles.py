@@ -21,9 +21,9 @@ STATELESS = (LeastOutstanding.name, PowerOfTwo.name, RoundRobin.name, Random.nam
 """Routers that remember nothing of a replica by its place."""
 
 
-def check_roles(pools: Sequence[PoolSettings], transfer: Transfer | None, *, drafts: bool) -> None:
+def check_roles(pools: Sequence[PoolSettings], transfer: Transfer | None) -> None:
     """Raise the error of a scenario whose ``pools`` do not make a fleet, or whose ``transfer``
-    nothing uses; ``drafts`` is whether tokens are guessed."""
+    nothing uses."""
     roles = {pool.role for pool in pools}
     if roles == {BOTH}:
         if transfer is not None:
@@ -46,8 +46,6 @@ def check_roles(pools: Sequence[PoolSettings], transfer: Transfer | None, *, dra
             f"every pool has the role {role}, and none the role {missing}",
             ("fleet", pools[0].index, "role"),
         )
-    if drafts:
-        raise trouble("speculation is not modelled for pools of one phase", ("speculative",))
     for pool in pools:
         _check_pool(pool)
     sizes = {pool.kv_cache.block_size for pool in pools}

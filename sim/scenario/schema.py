@@ -184,7 +184,7 @@ class Scenario(LimitedSection):
     @model_validator(mode="after")
     def _roles_of_pools(self) -> Scenario:
         check_scaling(self.pools, self.autoscaling, self.router)
-        check_roles(self.pools, self.transfer, drafts=self.speculative is not None)
+        check_roles(self.pools, self.transfer)
         return self
 
     @model_validator(mode="after")

@@ -238,7 +238,11 @@ def unspeculated(pool: PoolSettings) -> tuple[str, str, str] | None:
         f"({knobs.max_num_batched_tokens:,}); raise the one or lower the other"
     )
     rules = (
-        (pool.role != "both", f"handing requests over {undrafted}", "fleet", "role"),
+        (
+            pool.role != "both" and table is not None,
+            "in pools of one phase the number of drafts does not follow the batch",
+            *("fleet", "role"),
+        ),
         (
             knobs.batching != ChunkedPrefill.name,
             f"{knobs.batching} batching has no rule for drafts",

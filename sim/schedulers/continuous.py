@@ -162,12 +162,20 @@ class ChunkedPrefill(IterationLevel):
         held = batch.context_after(1)
         if not chunks:
             if not size:
-                return None
+                return self._after_all(now, preempted) if preempted else None
             return Plan(chunks, size, size, batch.context, 0, preempted, size, held, not preempted)
         for chunk in chunks:
             held += chunk.context + chunk.tokens
         running = len(self._running)
         return Plan(chunks, size, size, batch.context, admitted, preempted, running, held, False)
+
+    def _after_all(self, now: float, preempted: int) -> Plan | None:
+        """The plan after one whose requests were all preempted, for memory that others hold which
+        are not in the batch yet."""
+        plan = ChunkedPrefill.schedule(self, now)
+        if plan is not None:
+            plan.preempted += preempted
+        return plan
 
     def _decodes_alone(self, now: float) -> Plan | None:
         """An iteration that leaves prompts to a later one."""

@@ -147,11 +147,16 @@ class DecodeRole(ChunkedPrefill):
         """Those whose KV is here, then prompts to prefill, then blocks for KV that is elsewhere."""
         ready, running, most = self._ready, self._running, self.limits.max_num_seqs
         admitted = 0
-        while ready and budget > 0 and len(running) < most:
+        # where tokens are drafted, its first iteration is filled up with drafts that count for
+        # nothing, so that all sequences have as many tokens (vLLM 0.32, ``pad_spec_decode``)
+        asks = self.decoding.asks
+        while ready and budget >= asks and len(running) < most:
+            if not self.kv.go_on_loaded(ready[0]):
+                break
             request = ready.popleft()
             running[request] = None
             chunks.append(Chunk(request, 1, request.computed))
-            budget -= 1
+            budget -= asks
             admitted += 1
         self.handed -= admitted
         if self.waiting:
@@ -168,7 +173,7 @@ class DecodeRole(ChunkedPrefill):
         while coming and len(running) < most:
             request = coming[0]
             assert isinstance(request, HandedOver)
-            if not self.kv.allocate(request, request.prompt_tokens):
+            if not self.kv.allocate_for_load(request, request.prompt_tokens):
                 break
             del coming[0]
             self.handed -= 1
