@@ -82,9 +82,11 @@ def test_only_the_cost_model_asks_for_the_parts_of_a_pass() -> None:
 
 
 def test_what_is_no_replica_asks_for_the_seconds_of_a_batch() -> None:
-    """But for the time that a preempted request takes to be computed again (``sim.tiers``)."""
+    """But for the time that a preempted request takes to be computed again (``sim.tiers``).
+    ``sim.loop.drafts`` asks for a replica whose number of drafts changes."""
     callers = {name for name in found_in(ast.Call, {"iteration"}) if name.startswith("sim.")}
-    assert callers == {"sim.iteration", "sim.loop.lockstep", "sim.loop.replica", "sim.tiers"}
+    replicas = {"sim.loop.drafts", "sim.loop.lockstep", "sim.loop.replica"}
+    assert callers == {"sim.iteration", *replicas, "sim.tiers"}
 
 
 def test_recorded_plans_become_batches_in_one_place() -> None:
