@@ -5,7 +5,8 @@
 Replays a trace (the Azure conversation trace where it is at hand, otherwise the project's own) with
 llama-3.1-8b on one H100, all default metrics and the summary included, and beside each replay runs
 bare SimPy with as many events. CPU seconds; the best of several rounds, since noise only adds.
-Where the Mooncake conversation trace is at hand, it is replayed with a prefix cache, too.
+The same replay with drafted tokens follows, as many for every batch and by its size. Where the
+Mooncake conversation trace is at hand, it is replayed with a prefix cache, too.
 ``--million`` adds the peak memory of one million requests, which takes half a minute more.
 """
 
@@ -97,17 +98,29 @@ def bare_simpy(events: int) -> None:
     env.run()
 
 
+DRAFTS = {"method": "eagle", "num_tokens": 3, "acceptance_rate": 0.7}
+"""What is drafted where anything is."""
+
+BY_BATCH = {**DRAFTS, "num_tokens_per_batch_size": [[1, 4, 3], [5, 16, 2], [17, 256, 0]]}
+
+
 def measure(
-    trace: Path, time_scale: float, *, longest: int = 16384, cached: bool = False
+    trace: Path,
+    time_scale: float,
+    *,
+    longest: int = 16384,
+    cached: bool = False,
+    drafts: dict[str, object] | None = None,
 ) -> dict[str, float]:
     """Replay ``trace`` with its gaps multiplied by ``time_scale``, for requests of up to
-    ``longest`` tokens; with a prefix cache if ``cached``."""
+    ``longest`` tokens; with a prefix cache if ``cached``, and with ``drafts`` if given."""
     scenario = sim.load_scenario(
         {
             "model": "llama-3.1-8b",
             "fleet": {"gpu": "h100-sxm"},
             "max_model_len": longest,
             "kv_cache": {"enable_prefix_caching": cached},
+            "speculative": drafts,
             "workload": {"trace": {"path": str(trace), "time_scale": time_scale}},
             "slo": {"ttft": "500ms", "tpot": "40ms"},
         }
@@ -135,6 +148,8 @@ def main() -> None:
     trace = Path(given[0]) if given else AZURE if AZURE.exists() else OWN
     figures: dict[str, object] = {"trace": trace.name, **measure(trace, 1.0)}
     figures["at_four_times_the_rate"] = measure(trace, 0.25)
+    figures["with_drafts"] = measure(trace, 1.0, drafts=DRAFTS)
+    figures["with_drafts_by_batch"] = measure(trace, 1.0, drafts=BY_BATCH)
     if MOONCAKE.exists():
         figures["with_a_prefix_cache"] = measure(MOONCAKE, 1.0, longest=131072, cached=True)
     figures["startup_cpu_s"] = round(min(startup_cpu_seconds() for _ in range(ROUNDS)), 3)

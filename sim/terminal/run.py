@@ -279,8 +279,7 @@ def _facts_table(summary: dict[str, Any], spread: Spread) -> Table:
         ]
         for each in drafts.get("by_drafts", ()):
             share = each["iterations"] / max(1, sum(r["iterations"] for r in drafts["by_drafts"]))
-            told = f"{_share(share)} of iterations"
-            rows.append((f"{each['drafts']} drafts a sequence", told))
+            rows.append((f"iterations of {each['drafts']} drafts", _share(share)))
     if len(rows) % 2:
         rows.append(("", ""))
     for left, right in zip(rows[::2], rows[1::2], strict=True):
