@@ -16,7 +16,6 @@ from sim.errors import UsageError
 from sim.iteration import Batch
 from sim.planning.fleet.launch import launch_commands
 from sim.pools import PreparedPool
-from sim.serve.session import check
 from sim.simulation import prepare
 from tests.engine_fixtures import llama
 
@@ -172,11 +171,9 @@ def test_the_command_drafts_too() -> None:
     assert told == {"method": "eagle3", "num_speculative_tokens": 3, "model": "EAGLE3_HEAD"}
 
 
-def test_real_engines_and_servers_refuse_drafts_that_are_drawn() -> None:
+def test_real_engines_refuse_drafts_that_are_drawn() -> None:
     drafts = {"method": "ngram", "num_tokens": 2, "acceptance_rate": 0.5}
     setup = prepare(scenario(speculative=drafts))
-    with pytest.raises(UsageError, match="not served live yet"):
-        check(setup)
     with pytest.raises(UsageError, match="only the reference engine drafts tokens"):
         refuse([no_drafts(setup)])
     refuse([no_drafts(prepare(scenario()))])
