@@ -34,11 +34,13 @@ for their answers; at a rate; as a log has them."""
 @dataclass(frozen=True, slots=True)
 class Lengths:
     """Tokens of prompts or answers: equally likely from ``low`` to ``high``; or ``varied``, when
-    only their mean is known, which both then are."""
+    only their mean is known, which both then are: lognormal, with a 95th percentile of so many
+    means (``tail``), by default that of a law as wide as its mean."""
 
     low: int
     high: int
     varied: bool = False
+    tail: float = 2.9
 
     @property
     def mean(self) -> float:
@@ -137,10 +139,14 @@ def conditions(row: Row) -> Conditions:
         pipeline_parallel=layout.pipeline,
         expert_parallel=layout.expert,
         prompt=_lengths(row["isl"], "prompt", spread, assumed),
-        output=_lengths(row["osl"], "output", spread, assumed),
+        output=_lengths(row["osl"], "output", spread, assumed, known.output_tail),
         size=size,
         rate=_rate(row, driver),
-        requests=size if known.burst else _requests(row, driver, size, steady, assumed),
+        requests=known.queries
+        if known.queries and driver == "online"
+        else size
+        if known.burst
+        else _requests(row, driver, size, steady, assumed),
         burst=known.burst,
         slots=known.slots,
         marlin=known.marlin,
@@ -251,10 +257,17 @@ UNPUBLISHED = {
 """Mean lengths of prompts of which only the kind is stated, and what is said of them."""
 
 _WHOLE = re.compile(r"[\d,]+(?![\d.,]*\.)")
-_MEAN = re.compile(r"(?:mean\D{0,3})?(\d+\.?\d*)")
+_MEAN = re.compile(r"mean\D{0,3}(?P<mean>\d+\.?\d*)|^(?P<first>\d+\.?\d*)")
 
 
-def _lengths(cell: str, what: str, spread: tuple[float, float], assumed: list[str]) -> Lengths:
+def _lengths(
+    cell: str,
+    what: str,
+    spread: tuple[float, float],
+    assumed: list[str],
+    tail: float | None = None,
+) -> Lengths:
+    """Those of a ``cell``; ``tail`` is known of their law."""
     if tokens := _WHOLE.match(cell):
         nominal = int(tokens[0].replace(",", ""))
         low, high = (max(1, round(share * nominal)) for share in spread)
@@ -264,10 +277,12 @@ def _lengths(cell: str, what: str, spread: tuple[float, float], assumed: list[st
         if cell.startswith(kind):
             assumed.append(remark)
             return Lengths(tokens_of_kind, tokens_of_kind, varied=True)
-    if found is None or not ("mean" in cell or cell.startswith(found[0])):
+    if found is None:
         raise Unrepresentable(f"{what} lengths are stated only as {cell!r}")
+    mean = max(1, round(float(found["mean"] or found["first"])))
+    if tail is not None:
+        return Lengths(mean, mean, varied=True, tail=tail)
     assumed.append(f"of {what} {MEAN_ALONE}: spread as far as it is large")
-    mean = max(1, round(float(found[1])))
     return Lengths(mean, mean, varied=True)
 
 

@@ -66,9 +66,8 @@ SEATS = 2048
 """Requests that run at once at most in an engine that was to take as many as it can: the default of
 TensorRT-LLM. Buffers grow with the slots, so no more are given than memory has room for."""
 
-P95_MEANS, MOST_MEANS = 2.9, 4
-"""Of lengths whose mean alone is known: the 95th percentile of a lognormal law as wide as its mean,
-and where it is cut off, in means."""
+MOST_MEANS = 4
+"""Where a law of lengths of which only the mean is known is cut off, in means."""
 
 BLOCK = 16
 """Tokens of a KV block where the number of blocks is given."""
@@ -203,7 +202,7 @@ def _arrivals(known: Conditions) -> dict[str, Any]:
 
 def _law(lengths: Lengths) -> dict[str, Any]:
     if lengths.varied:
-        p95 = P95_MEANS * lengths.low
+        p95 = lengths.tail * lengths.low
         return {"kind": "lognormal", "mean": lengths.low, "p95": p95, "max": _longest(lengths)}
     if lengths.low == lengths.high:
         return {"kind": "fixed", "value": lengths.low}

@@ -143,7 +143,8 @@ class SchedulerSettings(LimitedSection):
         default=None,
         description="Plan an iteration while the one before it runs: finished requests make "
         "room, and newcomers enter, an iteration later. vLLM's name; SGLang's overlap scheduler. "
-        "null: off with `policy: vllm`, whose times were fitted without, on with the others.",
+        "null: on with `policy: sglang`, off with the others: the times of vllm and tensorrt-llm "
+        "were fitted without it.",
     )
     max_tokens: Count | None = Field(
         default=None,

@@ -91,7 +91,6 @@ class NoEvictRule(EngineRule):
 
     name = "guaranteed-no-evict"
     about = "TensorRT-LLM's: a request enters when all that it asks for fits beside the others"
-    plans_ahead = True
     in_pages = True
 
     @staticmethod
@@ -105,7 +104,6 @@ class MaxUtilizationRule(EngineRule):
 
     name = "max-utilization"
     about = "TensorRT-LLM's other one: a request enters when its prompt fits, and may be paused"
-    plans_ahead = True
     in_pages = True
 
     @staticmethod

@@ -154,6 +154,28 @@ class TestConditions:
         notes = "random dataset => lengths uniform in [0.8,1.0]*nominal (mean 0.9*nominal)"
         assert conditions(row(notes=notes, isl="1000")).prompt == Lengths(800, 1000)
 
+    def test_what_is_known_of_mlperf(self) -> None:
+        """Its prompts are of GSM8K, among others, which is no length; its lengths have a law."""
+        cells = {"isl": "OpenOrca+GSM8K+MBXP mean ~ 377", "osl": "145.9 (tok/s / samples/s)"}
+        sent = {"arrival": "Poisson", "request_rate_rps": "348", "n_requests": "15000"}
+        known = conditions(
+            row(engine="TensorRT-LLM (MLPerf harness)", model="mixtral-8x7b", **cells, **sent)
+        )
+        assert known.prompt == Lengths(377, 377, varied=True)
+        assert known.output == Lengths(146, 146, varied=True, tail=2.5)
+        assert known.requests == 270_336
+        law = document(known)["workload"]["output_tokens"]
+        assert law["p95"] == pytest.approx(2.5 * 146)
+        offline = conditions(
+            row(
+                engine="TensorRT-LLM (MLPerf harness)",
+                model="mixtral-8x7b",
+                **cells,
+                arrival="all at t=0",
+            )
+        )
+        assert offline.requests != 270_336
+
     def test_lengths_known_by_their_mean(self) -> None:
         known = conditions(row(isl="OpenOrca mean 294.45", osl="290.3 (tok/s / samples/s)"))
         assert known.prompt == Lengths(294, 294, varied=True)
