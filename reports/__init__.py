@@ -26,21 +26,22 @@ def render(
     charts: Mapping[str, Any] | None = None,
     chunks: pd.DataFrame | None = None,
     absences: pd.DataFrame | None = None,
+    made: Mapping[str, str] | None = None,
 ) -> str:
     """The report of one run as HTML; a function of its arguments alone.
 
     The arguments are the contents of ``summary.json``, ``requests.parquet``,
     ``timeseries.parquet``, ``resolved.yaml``, ``charts.json``, ``chunks.parquet`` and
     ``absences.parquet``; without the last three, as in old run directories, the page says what it
-    lacks. Raises UsageError when the summary lacks an entry that the page shows and that was always
-    there.
+    lacks. ``made`` is the ``date`` and the ``command`` of the run, as far as known. Raises
+    UsageError when the summary lacks an entry that the page shows and that was always there.
     """
     # Here and not above, so that a figure can be run alone without being imported twice.
     from reports.pages.run import page  # noqa: PLC0415
     from sim.results.trail_files import Trail  # noqa: PLC0415
 
     trail = None if chunks is None or absences is None else Trail(chunks, absences)
-    return page.render(summary, requests, timeseries, scenario_yaml, charts or {}, trail)
+    return page.render(summary, requests, timeseries, scenario_yaml, charts or {}, trail, made)
 
 
 def write_report(
@@ -53,6 +54,7 @@ def write_report(
     charts: Mapping[str, Any] | None = None,
     chunks: pd.DataFrame | None = None,
     absences: pd.DataFrame | None = None,
+    made: Mapping[str, str] | None = None,
 ) -> Path:
     """Write ``report.html`` into ``directory``, which exists, and return its path.
 
@@ -67,6 +69,7 @@ def write_report(
         charts=charts,
         chunks=chunks,
         absences=absences,
+        made=made,
     )
     target = directory / "report.html"
     write_text(target, page)

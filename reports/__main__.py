@@ -42,6 +42,7 @@ def _written(directory: Path, run: SavedRun) -> Path:
             charts=run.charts,
             chunks=run.trail and run.trail.chunks,
             absences=run.trail and run.trail.absences,
+            made=run.made,
         )
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         told = shorten(" ".join(str(error).split()))

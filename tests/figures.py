@@ -39,6 +39,7 @@ from reports.figures import (
     latency_cdf,
     latency_over_time,
     latency_parts,
+    limit_use,
     mean_parts,
     observed_errors,
     observed_iterations,
@@ -65,7 +66,7 @@ from reports.figures.steps import replica_count
 from reports.frame.run_directory import SavedRun, read
 from reports.pages import trust
 from reports.pages.planning import compare_runs
-from reports.pages.run.limits import attained
+from reports.pages.run.limits import attained, limit_uses
 from sim.errors import InfersimError
 from tests import made_up, made_up_studies, made_up_verdicts
 from tests.observed_fixtures import made_up_validation
@@ -99,6 +100,7 @@ OF_RUNS: Mapping[str, Callable[[SavedRun], go.Figure]] = {
     "latency_over_time": _course,
     "ttft_by_prompt": lambda run: ttft_by_prompt.figure(run.requests),
     "attainment": lambda run: attainment.figure(attained(run.summary), 0.99),
+    "limit_use": lambda run: limit_use.figure(limit_uses(run.summary, run.requests)),
     "gpu_memory": lambda run: gpu_memory.figure(
         in_memory(run.summary["infersim"]["memory"], run.timeseries)
     ),

@@ -1,4 +1,8 @@
-"""Draws the share of requests within the SLO at each load, with its 95 % interval."""
+"""Draws the share of requests within the SLO at each load, with its 95 % interval.
+
+The axis ends a little below the target, where the loads are decided; what is lower stands on it as
+a triangle.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,9 @@ from reports.figures.axes import legend
 from reports.figures.find_curve import OUTCOMES
 from reports.frame import theme
 
+DEPTH = 8.0
+"""Where the axis ends, in shares that may miss the target."""
+
 
 def figure(document: Mapping[str, Any]) -> go.Figure:
     """The share at every load with its 95 % interval, and the share that the SLO asks for.
@@ -18,22 +25,25 @@ def figure(document: Mapping[str, Any]) -> go.Figure:
     Without an SLO the figure is empty.
     """
     probes = [probe for probe in document["probes"] if probe["promises"]]
+    targets = [probe["promises"][0]["target"] for probe in probes]
+    floor = max(0.0, 1 - DEPTH * (1 - min(targets))) if targets else 0.0
     right = max([probe["load"] for probe in document["probes"]]) * 1.04
     layout = theme.layout() | {
         "xaxis": theme.axis(f"load ({document['unit']})") | {"range": [0, right]},
-        "yaxis": theme.axis("share of requests") | {"range": [0, 1.03], "tickformat": ".0%"},
+        "yaxis": theme.axis("share of requests")
+        | {"range": [floor - (1 - floor) * 0.04, 1 + (1 - floor) * 0.04], "tickformat": ".4~p"},
         "hovermode": "closest",
         "showlegend": True,
         "legend": legend(),
     }
-    traces = [_points(probes, *outcome) for outcome in OUTCOMES]
+    traces = [_points(probes, floor, *outcome) for outcome in OUTCOMES]
     if probes:
         traces.append(_target(probes[0]["promises"][0]["target"], right))
     return go.Figure(data=traces, layout=layout)
 
 
 def _points(
-    probes: list[Mapping[str, Any]], outcome: str, color: str, symbol: str
+    probes: list[Mapping[str, Any]], floor: float, outcome: str, color: str, symbol: str
 ) -> dict[str, Any]:
     mine = [probe for probe in probes if probe["outcome"] == outcome]
     worst = [min(probe["promises"], key=lambda p: p["low"] - p["target"]) for probe in mine]
@@ -43,17 +53,25 @@ def _points(
         "mode": "markers",
         "name": outcome,
         "x": [probe["load"] for probe in mine],
-        "y": [each["attainment"] for each in worst],
+        "y": [max(floor, each["attainment"]) for each in worst],
+        "customdata": [each["attainment"] for each in worst],
+        "cliponaxis": False,
         "error_y": {
             "type": "data",
             "symmetric": False,
-            "array": [max(0.0, each["high"] - each["attainment"]) for each in worst],
-            "arrayminus": [max(0.0, each["attainment"] - each["low"]) for each in worst],
+            "array": [max(0.0, each["high"] - max(floor, each["attainment"])) for each in worst],
+            "arrayminus": [
+                max(0.0, each["attainment"] - max(floor, each["low"])) for each in worst
+            ],
             "color": tone,
             "thickness": 1.5,
         },
-        "marker": {"size": 8, "symbol": symbol, "color": tone},
-        "hovertemplate": "%{x:.4~g}: %{y:.3%}<extra></extra>",
+        "marker": {
+            "size": 8,
+            "symbol": [symbol if p["attainment"] >= floor else "triangle-down" for p in worst],
+            "color": tone,
+        },
+        "hovertemplate": "%{x:.4~g}: %{customdata:.3%}<extra></extra>",
     }
 
 

@@ -66,7 +66,8 @@ def figure(
     }
     traces = [
         _line(f"p{percentile:.6g}", found.at, found.high * shown.factor, tone, shown.unit, 1.8),
-        _line("p50", found.at, found.median * shown.factor, theme.faint(tone), shown.unit, 1.8),
+        _line("p50", found.at, found.median * shown.factor, tone, shown.unit, 1.8)
+        | {"opacity": 0.45},
     ]
     drawn = go.Figure(data=traces, layout=layout)
     if limit_s is not None:

@@ -35,7 +35,8 @@ class Frames(NamedTuple):
 class SavedRun:
     """One finished or interrupted run; columns and keys as the run directory's README has them.
 
-    ``charts`` is empty and ``trail`` None for a directory that an older version wrote.
+    ``charts`` is empty and ``trail`` None for a directory that an older version wrote. ``made`` has
+    the ``date`` and the ``command`` of the run, as far as its manifest says them.
     """
 
     summary: Mapping[str, Any]
@@ -45,6 +46,7 @@ class SavedRun:
     status: str = "complete"
     charts: Mapping[str, Any] = field(default_factory=dict)
     trail: Trail | None = None
+    made: Mapping[str, str] = field(default_factory=dict)
 
 
 def read(directory: Path) -> SavedRun:
@@ -76,7 +78,19 @@ def read(directory: Path) -> SavedRun:
         status=found,
         charts=drawn,
         trail=read_trail(directory, requests, timeseries),
+        made=made(directory),
     )
+
+
+def made(directory: Path) -> dict[str, str]:
+    """When and by which command a run was made, as far as its manifest says it."""
+    try:
+        manifest = read_object(directory / MANIFEST)
+    except UsageError:
+        return {}
+    date = str(manifest.get("created") or "").replace("T", " ")
+    told = {"date": date, "command": str(manifest.get("command") or "")}
+    return {key: text for key, text in told.items() if text}
 
 
 def status(directory: Path) -> str:

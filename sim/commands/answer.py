@@ -7,16 +7,14 @@ found before.
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from sim.commands.output import Paced, note_size
+from sim.commands.output import Paced, made, note_size
 from sim.errors import InfersimError
 
 if TYPE_CHECKING:
@@ -66,7 +64,7 @@ def present(
     """Write the page of an answer that is saved, if possible, then print: one JSON object, or
     ``view`` in 88 columns and ``advice`` in lines of any length.
     """
-    shown = {**document, "made": _made()}
+    shown = {**document, "made": made()}
     page = None if write_page is None else _page(write_page, directory / PAGE, shown)
     if as_json:
         places = {"directory": str(directory), "page": None if page is None else str(page)}
@@ -80,13 +78,6 @@ def present(
         console.print(advice(document), soft_wrap=True)
     console.print(paths_view(directory, page), soft_wrap=True)
     note_size(directory)
-
-
-def _made() -> dict[str, str]:
-    """When and by which command an answer was made: for its page, not for ``result.json``, which is
-    the same for the same question."""
-    date = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %z")
-    return {"date": date, "command": shlex.join(["infersim", *sys.argv[1:]])}
 
 
 def _page(write_page: WritePage, target: Path, document: Document) -> Path | None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -113,12 +115,19 @@ def save(result: Result, place: RunDirectory, stop: Stop) -> None:
         ) from None
 
 
+def made() -> dict[str, str]:
+    """When and by which command something is made: for its page, and for the manifest of a run, not
+    for ``result.json``, which is the same for the same question."""
+    date = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %z")
+    return {"date": date, "command": shlex.join(["infersim", *sys.argv[1:]])}
+
+
 def write_page(result: Result, directory: Path) -> Path | None:
     """Write the page of a run that is saved; a failure costs the page only, with a warning."""
     try:
         from reports import write_report
 
-        return write_report(directory, **result.page_contents())
+        return write_report(directory, **result.page_contents(), made=made())
     except Exception as error:
         typer.echo(f"warning: no report was written ({type(error).__name__}: {error})", err=True)
         return None

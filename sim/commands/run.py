@@ -17,7 +17,7 @@ import typer
 
 from sim.commands.exits import INFEASIBLE, SIGNALLED, SLO_MISSED, told_errors
 from sim.commands.options import AsJson, Overrides, PriceFile, Prices, Report, RunOutput, Seed
-from sim.commands.output import note_size, progress, save, show, write_page
+from sim.commands.output import made, note_size, progress, save, show, write_page
 from sim.errors import InfersimError, UsageError
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _simulate_and_save(scenario: Scenario, directory: Path | None, stop: Stop) -
         stop.renew()
         result.add_changes()
         return result
-    place = RunDirectory.create(directory, scenario)
+    place = RunDirectory.create(directory, scenario, made()["command"])
     try:
         result = _simulate(scenario, stop)
     except (InfersimError, KeyboardInterrupt):

@@ -39,9 +39,15 @@ _BARE = """(() => {
   style.textContent = ".tools, a.anchor, nav { display: none !important }";
   document.head.append(style);
   document.querySelectorAll("details").forEach((each) => (each.open = true));
+  document.querySelectorAll("figure > figcaption").forEach((each) => {
+    const run = document.createElement("p");
+    run.className = "note";
+    run.textContent = document.documentElement.dataset.run || "";
+    each.after(run);
+  });
   return document.fonts.ready.then(() => true);
 })()"""
-"""Takes away what only a reader at a screen needs."""
+"""Takes away what only a reader at a screen needs; says with each figure what was run."""
 
 _FIGURES = """[...document.querySelectorAll("figure")].flatMap((figure) => {
   const plot = figure.querySelector(".plot");

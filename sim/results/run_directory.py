@@ -37,15 +37,16 @@ class RunDirectory:
         self._made = made
 
     @classmethod
-    def create(cls, path: Path, scenario: Scenario) -> Self:
-        """A directory with ``scenario`` in it that is marked ``incomplete``.
+    def create(cls, path: Path, scenario: Scenario, command: str = "") -> Self:
+        """A directory with ``scenario`` in it that is marked ``incomplete``; its manifest has the
+        ``command`` that makes it, if there is one.
 
         ``path`` is an empty folder or nothing yet; else, and where nothing can be written,
         UsageError. A new folder appears with its files in it, never empty.
         """
         check_free(path)
         resolved = scenario.to_yaml()
-        manifest = _manifest(scenario, resolved)
+        manifest = _manifest(scenario, resolved) | ({"command": command} if command else {})
         made = [folder for folder in (path, *path.parents) if not folder.exists()]
         staging = path
         try:
@@ -69,7 +70,8 @@ class RunDirectory:
     def restate(self, scenario: Scenario) -> None:
         """The directory is about ``scenario``: what it was created with has changed."""
         resolved = scenario.to_yaml()
-        self._manifest = _manifest(scenario, resolved) | {"created": self._manifest["created"]}
+        kept = {key: self._manifest[key] for key in ("created", "command") if key in self._manifest}
+        self._manifest = _manifest(scenario, resolved) | kept
         write_text(self.path / RESOLVED, resolved)
         write_text(self.path / SCENARIO, scenario.source_text or resolved)
 

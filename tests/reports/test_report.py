@@ -123,7 +123,7 @@ def hostile_run() -> SavedRun:
 
 
 FIGURES = (
-    *("attainment", "course-ttft", "course-tpot"),
+    *("limit-use", "attainment", "course-ttft", "course-tpot"),
     *("cdf-ttft", "cdf-tpot", "cdf-itl", "cdf-e2el", "cdf-queue", "ttft-by-prompt"),
     *("parts-ttft", "parts-e2el", "timeline", "slots", "gpu-memory", "kv-map"),
     *("operators", "roofline", "prompts", "outputs", "gaps"),
@@ -249,7 +249,7 @@ def test_hostile_names_are_shown_and_not_run() -> None:
     assert set(reader.json) == {"dark-twins", *(s for s in reader.ids() if s.startswith("spec-"))}
 
 
-@pytest.mark.parametrize(("count", "figures"), [(1, 17), (2, 18)])
+@pytest.mark.parametrize(("count", "figures"), [(1, 18), (2, 19)])
 def test_tiny_runs(count: int, figures: int) -> None:
     """With one request there is no time between arrivals; neither has a course."""
     html = render(make_run(count))

@@ -83,8 +83,8 @@ def test_buttons_do_what_they_say(drive: Drive) -> None:
         const first = () => table.tBodies[0].rows[0].cells[0].textContent.trim();
         const sort = table.tHead.rows[0].cells[1].querySelector("button");
         const before = first();
-        sort.click(); const up = first();
         sort.click(); const down = first();
+        sort.click(); const up = first();
         let copied = null;
         const clipboard = { writeText: async (text) => { copied = text; } };
         Object.defineProperty(navigator, "clipboard", { value: clipboard });
@@ -123,6 +123,7 @@ def test_headings_sort_by_number_and_by_name(drive: Drive) -> None:
           row.cells[index].dataset.value ?? row.cells[index].textContent.trim());
         const heading = (index) => table.tHead.rows[0].cells[index];
         const click = (index) => heading(index).querySelector(".name").click();
+        click(2); const largest = column(2)[0];
         click(2); const seconds = column(2); const state = heading(2).getAttribute("aria-sort");
         click(0); const names = column(0); const cleared = heading(2).getAttribute("aria-sort");
         const link = heading(1).querySelector("a") ?? heading(0).querySelector("a");
@@ -131,12 +132,13 @@ def test_headings_sort_by_number_and_by_name(drive: Drive) -> None:
         Object.defineProperty(navigator, "clipboard", { value: clipboard });
         table.closest(".table").querySelector(".tools button").click();
         await until(() => copied !== null);
-        return { seconds, state, names, cleared, link: link.getAttribute("href"), copied };
+        return { seconds, largest, state, names, cleared, link: link.getAttribute("href"), copied };
         """,
     )
     known = [float(value) for value in result["seconds"] if value]
     assert len(known) >= 3
     assert known == sorted(known)
+    assert float(result["largest"]) == known[-1]  # figures begin with the largest
     assert result["seconds"][-1] == "" or len(known) == len(result["seconds"])  # unknown ones last
     assert result["state"] == "ascending"
     assert result["cleared"] is None
@@ -160,13 +162,14 @@ def test_legends_toggle_bars_become_shares_and_hover_tells(drive: Drive) -> None
         const hidden = await until(() => plot.data.some((each) => each.visible === "legendonly"));
         const button = [...plot.closest("figure").querySelectorAll("button")]
           .find((each) => each.textContent === "as shares");
-        const drawn = () => plot._fullLayout.barnorm;
+        const whole = () => plot.data.reduce((sum, each) => sum + each.y[0], 0);
+        const time = whole();
         button.click();
-        await until(() => drawn() === "percent");
-        const shares = [drawn(), plot._fullLayout.yaxis.range[1], button.textContent];
+        await until(() => whole() !== time);
+        const shares = [whole().toFixed(6), plot._fullLayout.yaxis.range[1], button.textContent];
         button.click();
-        await until(() => drawn() !== "percent");
-        const back = [drawn(), button.textContent];
+        await until(() => whole() === time);
+        const back = button.textContent;
         const timeline = document.querySelector('[data-name="timeline"]');
         Plotly.Fx.hover(timeline, [{ curveNumber: 0, pointNumber: 3 }], "xy");
         const told = await until(() => timeline.querySelector(".hoverlayer").textContent);
@@ -174,8 +177,8 @@ def test_legends_toggle_bars_become_shares_and_hover_tells(drive: Drive) -> None
         """,
     )
     assert result["hidden"] is True
-    assert result["shares"] == ["percent", 100, "as times"]
-    assert result["back"] == ["", "as shares"]
+    assert result["shares"] == ["100.000000", 100, "as times"]  # the hidden part counts
+    assert result["back"] == "as shares"
     assert "/s" in result["told"]
 
 

@@ -42,7 +42,7 @@
       dark && typeof value === "string" && darkTwins.has(value) ? darkTwins.get(value) : value,
     );
     if (plot.dataset.axis) figure.layout.xaxis.type = plot.dataset.axis;
-    if (plot.dataset.shares === "on") asShares(figure.layout);
+    if (plot.dataset.shares === "on") asShares(figure);
     if (matchMedia("(pointer: coarse)").matches) figure.layout.dragmode = false;
     if (printing) {
       figure.layout.width = widthOnPaper(plot);
@@ -56,8 +56,11 @@
     return plot.closest(".plots-pair") ? 330 : PAPER;
   }
 
-  function asShares(layout) {
-    layout.barnorm = "percent";
+  // Of the whole with every part, so that a part which the legend hides leaves a gap.
+  function asShares({ data, layout }) {
+    const whole = new Map();
+    for (const { x, y } of data) x.forEach((at, i) => whole.set(at, (whole.get(at) || 0) + (y[i] || 0)));
+    for (const part of data) part.y = part.y.map((value, i) => (100 * value) / (whole.get(part.x[i]) || 1));
     Object.assign(layout.yaxis, { ticksuffix: " %", range: [0, 100] });
     layout.yaxis.title.text = "share of the whole";
   }
@@ -127,11 +130,46 @@
       });
     }
     addTool(figure, "save image", async () => {
-      const { data, layout } = figureOf(plot, false);
-      const size = { width: plot.clientWidth, height: plot.clientHeight };
-      const image = { data, layout: { ...layout, ...size, paper_bgcolor: "#ffffff" } };
-      await Plotly.downloadImage(image, { ...size, format: "png", scale: 2, filename: plot.dataset.name });
+      const image = pictureOf(plot, figure.querySelector("h3").textContent.trim());
+      const { width, height } = image.layout;
+      const filename = `${root.dataset.run.split(" \u00b7 ")[0]}-${plot.dataset.name}`;
+      await Plotly.downloadImage(image, { width, height, format: "png", scale: 2, filename });
     });
+  }
+
+  // Name, model, GPUs and load of what the page shows, for pictures that leave it.
+  function whatRan() {
+    const setup = [...document.querySelectorAll(".setup > div")]
+      .filter((each) => ["Model", "GPU", "GPUs", "Setup"].includes(each.querySelector("dt").textContent))
+      .map((each) => each.querySelector("dd").textContent);
+    const asked = [...document.querySelectorAll(".asked")].map((each) => each.textContent);
+    return [document.querySelector("h1").textContent, ...setup, ...asked].map((text) => text.trim()).join(" \u00b7 ");
+  }
+
+  function lines(text, longest) {
+    const made = [""];
+    for (const word of text.split(" ")) {
+      if (made.at(-1).length + word.length > longest) made.push("");
+      made[made.length - 1] += `${word} `;
+    }
+    return made;
+  }
+
+  // The figure as a picture: under its title and what was run, above it all that it has.
+  function pictureOf(plot, title) {
+    const { data, layout } = figureOf(plot, false);
+    const width = plot.clientWidth;
+    const plain = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
+    const under = lines(root.dataset.run, width / 6).map(plain);
+    const top = 34 + 15 * under.length;
+    const text = `<b>${plain(title)}</b><br><span style="font-size:11px">${under.join("<br>")}</span>`;
+    const margin = { ...layout.margin, t: (layout.margin?.t ?? 16) + top };
+    const corner = { x: 0.015, y: 1, xref: "container", yref: "container", xanchor: "left", yanchor: "top" };
+    const head = { text, font: { size: 14 }, pad: { t: 26 }, ...corner };
+    return {
+      data,
+      layout: { ...layout, width, height: plot.clientHeight + top, margin, title: head, paper_bgcolor: "#ffffff" },
+    };
   }
 
   async function start() {
@@ -214,11 +252,13 @@
       const button = document.createElement("button");
       button.type = "button";
       button.className = "sort";
-      button.title = `sort by ${name.textContent.trim()}`;
+      const about = heading.querySelector("a.about");
+      button.title = about ? about.title : `sort by ${name.textContent.trim()}`;
       name.replaceWith(button);
       button.append(name);
       button.addEventListener("click", () => {
-        const up = heading.getAttribute("aria-sort") !== "ascending";
+        const now = heading.getAttribute("aria-sort"); // figures begin with the largest
+        const up = heading.classList.contains("num") ? now === "descending" : now !== "ascending";
         headings.forEach((each) => each.removeAttribute("aria-sort"));
         heading.setAttribute("aria-sort", up ? "ascending" : "descending");
         const rows = [...table.tBodies[0].rows];
@@ -262,6 +302,18 @@
     });
   }
 
+  // A definition that is folded away opens when something leads to it.
+  function unfold() {
+    const wanted = location.hash && document.getElementById(location.hash.slice(1));
+    const folded = wanted && wanted.closest("details:not([open])");
+    if (!folded) return;
+    folded.open = true;
+    wanted.scrollIntoView();
+  }
+  addEventListener("hashchange", unfold);
+  unfold();
+
+  root.dataset.run = whatRan();
   document.querySelectorAll(".table table").forEach((table) => {
     addCopy(table.closest(".table"), "copy as CSV", () => csv(table));
     makeSortable(table);

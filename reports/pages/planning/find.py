@@ -15,7 +15,7 @@ from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.plan_words import FIND, chosen
 from reports.pages.planning.study import within
 from sim.metrics.definitions import METRIC
-from sim.planning.points.wording import FAILS, HOLDS, OPEN, outcome_text, rank
+from sim.planning.points.wording import FAILS, HOLDS, OPEN, limit_name, outcome_text, rank
 from sim.results.whole_file import write_text
 
 SECTIONS: Mapping[str, str] = {
@@ -26,6 +26,12 @@ SECTIONS: Mapping[str, str] = {
 }
 
 
+TONES: Mapping[str, str] = {HOLDS: "good", FAILS: "bad", OPEN: "warn"}
+
+FIRST = ("The scenario's own load", "If iterations are ")
+"""How the sentences begin that stand with the answer."""
+
+
 def write_find_report(target: Path, document: Mapping[str, Any]) -> Path:
     """Write the page to ``target``, whole or not at all; OSError if that cannot be."""
     write_text(target, render_find(document))
@@ -34,6 +40,7 @@ def write_find_report(target: Path, document: Mapping[str, Any]) -> Path:
 
 def render_find(document: Mapping[str, Any]) -> str:
     """The page as HTML; a function of its argument alone."""
+    first = [told for told in document["sentences"] if told.startswith(FIRST)]
     return fill(
         "find.html.j2",
         SECTIONS,
@@ -54,8 +61,9 @@ def render_find(document: Mapping[str, Any]) -> str:
                 ("Looked for", f"highest {document['max']}"),
             ],
         },
-        headline=Headline("neutral", document["sentences"][0]),
-        sentences=document["sentences"][1:],
+        headline=Headline(_tone(document), document["sentences"][0]),
+        first=first,
+        sentences=[told for told in document["sentences"][1:] if told not in first],
         cards=cards(document),
         plots=plots(document),
         probes=probes(document),
@@ -63,8 +71,14 @@ def render_find(document: Mapping[str, Any]) -> str:
     )
 
 
+def _tone(document: Mapping[str, Any]) -> str:
+    """That of the own load: whether what is asked for holds."""
+    own = document["own"]
+    return "neutral" if own is None else TONES[own["outcome"]]
+
+
 def cards(document: Mapping[str, Any]) -> list[Card]:
-    """The load, the headroom and the knee."""
+    """The load, what it is of the own one, what breaks first, the capacity and the knee."""
     unit, own, knee = document["unit"], document["own"], document["knee"]
     fails = document["fails_at"]
     words = {probe["load"]: outcome_text(probe) for probe in document["probes"]}
@@ -73,10 +87,15 @@ def cards(document: Mapping[str, Any]) -> list[Card]:
     )
     made = [Card("highest", "Highest load", show(document["load"], "number").text, unit, details)]
     if own is not None:
-        load = f"own load {phrase(own['load'], 'number', unit)}"
-        tone = {HOLDS: "good", FAILS: "bad", OPEN: "warn"}[own["outcome"]]
-        room = show(document["headroom"], "share").text
-        made.append(Card("highest", "Headroom", room, "%", (load,), tone))
+        room = f"{show(1 + document['headroom'], 'number').text}x"
+        told = f"{phrase(own['load'], 'number', unit)} {own['outcome']}"
+        made.append(Card("highest", "Headroom", room, "of the own load", (told,), _tone(document)))
+    if document.get("first_to_break") is not None:
+        breaks = limit_name(document["first_to_break"])
+        made.append(Card("highest", "Breaks first", breaks[:1].upper() + breaks[1:], "", ()))
+    if document.get("saturated") is not None:
+        full = show(document["saturated"], "number").text
+        made.append(Card("highest", "Full batches serve", full, unit, ("without any limit",)))
     if knee is not None:
         low, high = (show(load, "number").text for load in knee["between"])
         around = (
@@ -88,20 +107,19 @@ def cards(document: Mapping[str, Any]) -> list[Card]:
 
 def plots(document: Mapping[str, Any]) -> list[Plot]:
     """Latencies over load, and the share within the SLO if there is one."""
-    note = "Every load that was simulated; hover to see how often."
+    note = "Hover to see how often each load was simulated."
     names = ("ttft", "tpot")
     made = [
         Plot(
             *(f"curve-{name}", f"{name.upper()} over load", name, note),
             to_json(find_curve.figure(document, name)),
-            kind="tall",
         )
         for name in names
     ]
     if document["promises"]:
         drawn = to_json(find_attainment.figure(document))
-        title = "Requests within the SLO"
-        made.append(Plot("attainment", title, "interval", "Bars: 95 % interval.", drawn, kind=""))
+        title, note = "Requests within the SLO", "Bars: 95 % interval. Triangles: below the axis."
+        made.append(Plot("attainment", title, "interval", note, drawn, kind=""))
     return made
 
 

@@ -55,7 +55,7 @@ def _when(summary: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def cards(summary: Mapping[str, Any]) -> list[Card]:
-    """The six numbers that most readers look for."""
+    """The six numbers that most readers look for, each with its limit and its band."""
     limited = bool(slo.limits(summary))
     cost = pick(summary, "infersim.cost")
     total = pick(summary, "total_token_throughput")
@@ -63,6 +63,8 @@ def cards(summary: Mapping[str, Any]) -> list[Card]:
     output = pick(cost, "usd_per_million_output_tokens") if cost else None
     goodput, requests = pick(summary, "request_goodput"), pick(summary, "request_throughput")
     return [
+        _latency_card(summary, "ttft"),
+        _latency_card(summary, "tpot"),
         Card(
             "output_throughput",
             "Output throughput",
@@ -71,7 +73,7 @@ def cards(summary: Mapping[str, Any]) -> list[Card]:
             _lines(
                 _between(summary, "output_throughput"),
                 _given(total, "number", "with prompts"),
-                at_ends(summary, "output_throughput"),
+                band(summary, "output_throughput"),
             ),
         ),
         Card(
@@ -84,8 +86,6 @@ def cards(summary: Mapping[str, Any]) -> list[Card]:
                 _given(goodput, "number", "within the SLO") if limited else "",
             ),
         ),
-        _latency_card(summary, "ttft"),
-        _latency_card(summary, "tpot"),
         Card(
             "queue",
             "Queue time, p99",
@@ -105,6 +105,7 @@ def cards(summary: Mapping[str, Any]) -> list[Card]:
                 "no price given"
                 if cost is None
                 else f"{show(output, 'usd').text} {PER_OUTPUT_TOKENS}",
+                "" if cost is None else band(summary, "usd_per_million_tokens", "usd"),
             ),
         ),
     ]
@@ -119,7 +120,7 @@ def _latency_card(summary: Mapping[str, Any], name: str) -> Card:
     between = _between(summary, f"{rank}_{name}_ms", "ms")
     parts = [between, _median(pick(summary, f"median_{name}_ms"))]
     if stated is not None:
-        parts.append(at_ends(summary, f"{rank}_{name}_ms", "ms"))
+        parts.append(band(summary, f"{rank}_{name}_ms", "ms"))
     if limit is not None:
         text = f"limit {slo.milliseconds(limit.limit_ms)}"
         told = {"good": ", kept", "bad": ", missed", "warn": ", too close to call"}
@@ -139,6 +140,19 @@ def _given(number: float | None, kind: Kind, what: str) -> str:
 
 def _median(milliseconds: float | None) -> str:
     return "" if milliseconds is None else f"p50 {phrase(milliseconds, 'ms')}"
+
+
+def band(summary: Mapping[str, Any], key: str, kind: Kind = "number") -> str:
+    """Between which values nine of ten real runs lie; of a run that states no bands, the metric
+    ``at_ends``."""
+    found = (known(summary, "infersim.bands.figures") or {}).get(key)
+    if found is None:
+        return at_ends(summary, key, kind) if key in summary else ""
+    low, high = found["band90"]
+    span = f"{show(low, kind).text} to {show(high, kind).text}"
+    if high is None:
+        span = f"{show(low, kind).text} to an overload"
+    return f"{span} in nine of ten runs"
 
 
 def at_ends(summary: Mapping[str, Any], key: str, kind: Kind = "number") -> str:

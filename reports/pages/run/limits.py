@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports.figures import attainment
+from reports.figures import attainment, limit_use
 from reports.figures.attainment import AttainedLimit
 from reports.figures.latency_cdf import sample
+from reports.figures.limit_use import LimitUse
 from reports.frame.content import Plot, to_json
 from reports.frame.formats import NARROW_SPACE, show
 from reports.frame.run_directory import known, pick
@@ -59,6 +60,35 @@ def plot(summary: Mapping[str, Any]) -> Plot:
         caption += " They are of the requests so far: a longer run may miss what they keep."
     drawn = attainment.figure(found, target)
     return Plot("attainment", title, "attainment", caption, to_json(drawn), kind="own")
+
+
+def plainly_met(summary: Mapping[str, Any]) -> bool:
+    """Whether all requests that a target allows for are spared: then how far each latency is from
+    its limit says more than the share within it."""
+    found = attained(summary)
+    return bool(found) and all(limit.tone == "good" for limit in limits(summary).values())
+
+
+def limit_uses(summary: Mapping[str, Any], requests: pd.DataFrame) -> list[LimitUse]:
+    """The limits that could be judged and whose latency is known, in the order of the scenario."""
+    found = []
+    for limit in limits(summary).values():
+        latency = _promised(limit, requests)
+        if latency is not None and limit.tone in ("good", "warn", "bad"):
+            name = limit.title if is_apart(limit.name) else f"{limit.title} {limit.rank}"
+            told = f"{milliseconds(latency)} of {milliseconds(limit.limit_ms)}"
+            found.append(LimitUse(f"{name} ", told, latency / limit.limit_ms, limit.tone))
+    return found
+
+
+def use(summary: Mapping[str, Any], requests: pd.DataFrame) -> Plot:
+    """The latency at the percentile that each limit is for, as a share of the limit."""
+    title = "Latency at the percentile of the SLO"
+    found = limit_uses(summary, requests)
+    if not found:
+        return Plot("limit-use", title, "used_up", "No latency could be judged.", None)
+    note = "Bars that go beyond are cut." if any(u.share > limit_use.LONGEST for u in found) else ""
+    return Plot("limit-use", title, "used_up", note, to_json(limit_use.figure(found)), kind="own")
 
 
 def table(summary: Mapping[str, Any], requests: pd.DataFrame) -> PageTable:

@@ -33,15 +33,14 @@ SECTIONS: Mapping[str, str] = {
     "key-figures": "Key figures",
     "limits": "SLO",
     "latency": "Latency",
-    "parts": "Where latency goes",
+    "parts": "Parts of latency",
     "timeline": "Timeline",
-    "slots": "Slot chart",
-    "memory": "Memory and batch",
-    "time": "Where the time goes",
+    "slots": "Slots",
+    "memory": "Memory",
+    "time": "Time by operator",
     "roofline": "Roofline",
     "workload": "Workload",
-    "cost": "Cost and energy",
-    "scenario": "Scenario",
+    "cost": "Cost",
     "provenance": "Provenance",
     "definitions": "Definitions",
 }
@@ -55,6 +54,7 @@ def render(
     scenario_yaml: str,
     charts: Mapping[str, Any],
     trail: Trail | None = None,
+    made: Mapping[str, str] | None = None,
 ) -> str:
     """The page; see ``reports.render``."""
     parts, part_tables = latency.parts(summary, requests)
@@ -69,6 +69,7 @@ def render(
         *([] if gpu_table is None else [gpu_table]),
     ]
     plots = [
+        limits.use(summary, requests),
         limits.plot(summary),
         moments.whole_run(summary, requests, timeseries, charts),
         moments.batch_slots(summary, requests, timeseries, trail),
@@ -89,6 +90,7 @@ def render(
         header=head.header(summary),
         verdict=verdict(summary),
         cards=head.cards(summary),
+        plainly_met=limits.plainly_met(summary),
         first_limit=limits.sentence(summary, requests),
         plots={plot.name: plot for plot in plots},
         distributions=[each for each in distributions if each.name not in left_out.figures],
@@ -101,7 +103,7 @@ def render(
         tables={table.name: table for table in listed if table.rows},
         part_tables=part_tables,
         scenario_yaml=scenario_yaml,
-        provenance=_provenance(summary),
+        provenance=_provenance(summary, made or {}),
     )
 
 
@@ -125,13 +127,15 @@ def _tables(summary: Mapping[str, Any]) -> list[PageTable]:
     return made
 
 
-def _provenance(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Where the numbers come from and how far to trust them."""
+def _provenance(summary: Mapping[str, Any], made: Mapping[str, str]) -> dict[str, Any]:
+    """Where the numbers come from, when and how they were made, how far to trust them."""
     band = pick(summary, "infersim.error_band")
     energy = pick(summary, "infersim.energy")
     notes = [str(note) for note in pick(summary, "infersim.notes") or []]
     measured = band["measured"] if band and "measured" in band else None
     return {
+        "date": made.get("date", ""),
+        "command": made.get("command", ""),
         "measured": "" if measured is None else phrase(measured, "share"),
         "chance": str(known(summary, "infersim.precision.text") or ""),
         "version": str(pick(summary, "infersim.version")),

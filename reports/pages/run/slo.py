@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -136,7 +137,12 @@ def digits(share: float | None, target: float | None) -> str:
 
 
 def page_text(text: str) -> str:
-    """A sentence of the terminal in the typography of pages."""
+    """A sentence of the terminal in the typography of pages.
+
+    >>> page_text("3536% of it").replace(NARROW_SPACE, " ")
+    '3,536 % of it'
+    """
+    text = re.sub(r"\b\d{4,}(?=%)", lambda digits: f"{int(digits[0]):,}", text)
     return "".join(
         f"{NARROW_SPACE}%" if char == "%" and before.isdigit() else char
         for before, char in zip(f" {text}", text, strict=False)

@@ -27,11 +27,15 @@ _STATES: Mapping[str, tuple[Tone, str, str]] = {
     "observed": ("neutral", "Observed", "This run was observed, not judged."),
     "no traffic served": ("bad", "No traffic served", "No, it served nothing."),
 }
+FEW = 0.1
+"""Requests that wait on average, below which almost none does."""
+
 _SEVERITY: Mapping[Tone, int] = {"neutral": 0, "good": 1, "warn": 2, "bad": 3}
 
 
 class RowAnswer(NamedTuple):
-    """A question that a buyer has, or what is stated, and what the run says of it."""
+    """A question that a buyer has, or what is stated, and what the run says of it; each line of
+    ``detail`` is a paragraph."""
 
     key: str
     question: str
@@ -138,16 +142,13 @@ def _at_once(summary: Mapping[str, Any]) -> str:
 
 def _keeps_up(summary: Mapping[str, Any]) -> RowAnswer:
     tone, _, short = _state(str(pick(summary, "infersim.verdict.state")))
-    busy = pick(summary, "infersim.utilisation.busy")
     running = pick(summary, "infersim.batch.mean_running")
     waiting = pick(summary, "infersim.batch.mean_waiting")
     sentences = []
-    if busy is not None:
-        share = phrase(round(busy, 2), "share")
-        sentences.append(f"Some request was running {share} of the time, in batches of any size.")
     if running is not None and waiting is not None:
-        runs, waits = phrase(running, "number"), phrase(waiting, "number")
-        sentences.append(f"On average a replica runs {runs} requests, and {waits} wait for it.")
+        runs, waits = phrase(running, "number"), f"{phrase(waiting, 'number')} wait for it"
+        waits = waits if waiting >= FEW else "almost none waits"
+        sentences.append(f"On average a replica runs {runs} requests, and {waits}.")
     unfinished = pick(summary, "infersim.requests.unfinished")
     if unfinished:
         sentences.append(f"{phrase(unfinished, 'count')} requests were not finished.")
@@ -273,27 +274,22 @@ def _cost_of_good(summary: Mapping[str, Any]) -> str:
         return "No request is within the SLO. "
     usd, completed = pick(summary, "infersim.cost.usd"), pick(summary, "completed")
     each = phrase(1000 * usd * rate / (good * completed), "usd")
-    share = phrase(good / rate, "share")
+    share = percent(good / rate, known(summary, "infersim.verdict.target"))
     return f"Only {share} of the completed requests are within the SLO: {each} per 1,000 of these. "
 
 
 def _sure(summary: Mapping[str, Any]) -> RowAnswer:
     band = pick(summary, "infersim.error_band") or {"throughput": None}
     error, ends = band["throughput"], known(summary, "infersim.ends")
-    detail = str(band["text"]) if band.get("text") else ""
-    if ends is not None:
-        detail = f"{ends['text']} {detail}"
-    if known(summary, "infersim.bands.text"):
-        detail = f"{pick(summary, 'infersim.bands.text')} {detail}"
-    if known(summary, "infersim.whole_runs.text"):
-        detail += f" {pick(summary, 'infersim.whole_runs.text')}"
+    told = [known(summary, "infersim.bands.text"), None if ends is None else ends["text"]]
+    told += [band.get("text"), known(summary, "infersim.whole_runs.text")]
     half = plus_minus(summary, "p99_ttft_ms", "ms")
     if half:
         runs = phrase(count(summary), "count", "repetitions")
-        detail += f" Chance in the traffic comes on top: {half} on the p99 of TTFT, by {runs}."
-    chance = known(summary, "infersim.precision.text")
-    if not half and chance:
-        detail += f" {chance}"
+        told.append(f"Chance in the traffic comes on top: {half} on the p99 of TTFT, by {runs}.")
+    else:
+        told.append(known(summary, "infersim.precision.text"))
+    detail = "\n".join(text for text in told if text)
     short = "No error band is known."
     if error is not None:
         short = f"Iteration times are within about {phrase(round(error, 2), 'share')}."
