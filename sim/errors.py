@@ -12,7 +12,7 @@ A user's mistake always surfaces as one of these and never as a traceback.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -40,9 +40,17 @@ class TraceError(InfersimError):
 
 
 class InfeasibleError(InfersimError):
-    """The scenario is valid, but nothing could be served (say, the model exceeds the memory)."""
+    """The scenario is valid, but nothing could be served (say, the model exceeds the memory).
+
+    ``parts``, where memory is what is missing, are the bytes of a GPU: what each part takes, and
+    under ``usable`` what there is.
+    """
 
     exit_code = 3
+
+    def __init__(self, message: str, parts: Mapping[str, float] | None = None) -> None:
+        super().__init__(message)
+        self.parts = dict(parts or {})
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

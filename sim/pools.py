@@ -154,7 +154,11 @@ def prepare_pool(scenario: Scenario, pool: PoolSettings) -> PreparedPool:
         windows=not ALLOCATORS[kv.allocator].reserves_longest,
     )
     if memory.usable_blocks == 0:
-        raise InfeasibleError(_does_not_fit(deployment, memory))
+        parts = {
+            **{"weights": memory.weights, "activations": memory.activations},
+            **{"reserve": memory.reserve, "usable": memory.budget},
+        }
+        raise InfeasibleError(_does_not_fit(deployment, memory), parts)
     if kv.enable_prefix_caching:
         _check_caching(pool, scenario.folders, deployment, memory)
     if pool.role in ROLES and (memory.windowed or memory.state_blocks):

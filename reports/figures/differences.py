@@ -21,6 +21,9 @@ from sim.planning.contrast.compare_words import change, head, with_unit
 WIDE = 30.0
 """Largest over smallest latency from which on means are drawn on a logarithmic axis."""
 
+ROOM = 1.25
+"""How much longer than the longest bar the axis is, for the value behind it."""
+
 FAR = 3.0
 """A ratio to the base from which on differences are multiples on a logarithmic axis."""
 
@@ -43,6 +46,9 @@ def means(document: Mapping[str, Any], key: str) -> go.Figure:
     shape: dict[str, Any] = {
         "y": labels,
         "x": [factor * value for value in values],
+        "text": [f" {with_unit(found, found['means'][index])}" for index in rows],
+        "textfont": {"color": theme.PAGE["ink"].light, "size": 11},
+        "cliponaxis": False,
         "customdata": [
             [variants.hover(document, found, index), with_unit(found, found["means"][index])]
             for index in rows
@@ -50,10 +56,13 @@ def means(document: Mapping[str, Any], key: str) -> go.Figure:
         "hovertemplate": "%{customdata[1]}<br>%{customdata[0]}<extra></extra>",
     }
     if wide:  # a bar on a logarithmic axis would begin nowhere
-        shape |= {"type": "scatter", "mode": "markers", "marker": marker | {"size": 13}}
+        shape |= {"type": "scatter", "mode": "markers+text", "marker": marker | {"size": 13}}
+        shape |= {"textposition": "middle right"}
     else:
         shape |= {"type": "bar", "orientation": "h", "width": 0.6, "marker": marker}
-    axis = times(found["title"], values) if wide else linear | {"rangemode": "tozero"}
+        shape |= {"textposition": "outside", "constraintext": "none"}
+    room = {"range": [0, ROOM * factor * max(values, default=1.0)]}
+    axis = times(found["title"], [*values, ROOM**2 * max(values)]) if wide else linear | room
     return go.Figure(data=[shape], layout=_layout(labels) | {"xaxis": axis})
 
 

@@ -25,7 +25,7 @@ NAMES: Mapping[str, str] = {
     "kv_used": "KV cache, used",
     "kv_wasted": "KV cache, wasted",
     "kv_free": "KV cache, free",
-    "outside": "not for the engine",
+    "outside": "left free",
 }
 """Part -> what its row is called, in few letters."""
 
@@ -85,7 +85,7 @@ def _label(row: int, start: float, amount: float, end: float) -> dict[str, Any]:
     return {
         "x": start if before else start + amount,
         "y": row,
-        "text": f" {amount:,.3g} ",
+        "text": f" {amount:,.3g} GiB ",
         "showarrow": False,
         "xanchor": "right" if before else "left",
         "yanchor": "middle",

@@ -13,6 +13,7 @@ from reports.figures.series import written
 from reports.frame import theme
 from reports.frame.scale import time_scale
 from sim.metrics.definitions import METRIC
+from sim.planning.points.slo_state import meets
 from sim.planning.points.wording import latency_ms, rank, slo_percentile
 
 MOST_TEXTS = 12
@@ -40,6 +41,10 @@ def figure(document: Mapping[str, Any], metric: str) -> go.Figure:
     across, up = document["axes"]
     columns, rows = sorted(across["values"]), sorted(up["values"])
     wanted = shown(document, metric)
+    found_rows = {
+        (row["settings"][across["key"]], row["settings"][up["key"]]): row
+        for row in document["results"]
+    }
     found = {
         (row["settings"][across["key"]], row["settings"][up["key"]]): value
         for row, value in zip(document["results"], wanted.values, strict=True)
@@ -65,7 +70,26 @@ def figure(document: Mapping[str, Any], metric: str) -> go.Figure:
         "xaxis": theme.axis(plain(across["name"])) | {"type": "category", "showgrid": False},
         "yaxis": theme.axis(plain(up["name"])) | {"type": "category", "showgrid": False},
     }
+    met = [[_met(found_rows.get((x, y))) for x in columns] for y in rows]
+    layout["shapes"] = _border(met)
     return go.Figure(data=[trace], layout=layout)
+
+
+def _met(row: Mapping[str, Any] | None) -> bool:
+    return row is not None and row["summary"] is not None and meets(row["summary"])
+
+
+def _border(met: Sequence[Sequence[bool]]) -> list[dict[str, Any]]:
+    """A line between each field that meets the SLO and each neighbour that does not."""
+    line = {"color": theme.PAGE["good"].light, "width": 3}
+    shapes = []
+    for j, fields in enumerate(met):
+        for i, here in enumerate(fields):
+            if i + 1 < len(fields) and here != fields[i + 1]:
+                shapes.append({"x0": i + 0.5, "x1": i + 0.5, "y0": j - 0.5, "y1": j + 0.5})
+            if j + 1 < len(met) and here != met[j + 1][i]:
+                shapes.append({"x0": i - 0.5, "x1": i + 0.5, "y0": j + 0.5, "y1": j + 0.5})
+    return [{"type": "line", "line": line, **shape} for shape in shapes]
 
 
 def shown(document: Mapping[str, Any], metric: str) -> HeatValue:

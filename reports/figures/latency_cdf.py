@@ -224,7 +224,7 @@ def _label_height(
     shown: LatencyCurve, limit: float, place: float, target: float | None, wide: bool
 ) -> float:
     """A share at which the label of a limit meets neither the curve nor the line of the ``target``
-    with its own label below it: the lowest for a label left of the limit, else the highest."""
+    with its own label below it, the lowest: labels of percentiles are higher."""
     width, half = LABEL
     at_left = _label_is_right(place)
     ends = (place, place + width) if at_left else (place - width, place)
@@ -235,7 +235,7 @@ def _label_height(
         taken.append((target - (2 * half if ends[0] < width else 0.0), target))
     free = [
         height
-        for height in (reversed(HEIGHTS) if at_left else HEIGHTS)
+        for height in HEIGHTS
         if all(height + half < below or height - half > above for below, above in taken)
     ]
     return free[0] if free else 0.95 if at_left else 0.05

@@ -18,6 +18,9 @@ ROW_HEIGHT, FRAME_HEIGHT = 26, 84
 FEW_DECADES = 2.0
 """A range of fewer decades has ticks between them."""
 
+ONE_STEP = 0.7
+"""A range of fewer decades has more of them: it may hold but one of 1, 2, 5."""
+
 MOST_DECADES = 8
 """Labels of decades that an axis has room for."""
 
@@ -51,6 +54,7 @@ def times(title: str, milliseconds: Sequence[float]) -> dict[str, Any]:
     seconds = [value / 1e3 for value in milliseconds if known(value)] or [0.01, 100.0]
     low, high = log10(min(seconds) / 1.333), log10(max(seconds) * 1.333)
     steps = (1, 2, 5) if high - low < FEW_DECADES else (1,)
+    steps = (1, 1.5, 2, 3, 5, 7) if high - low < ONE_STEP else steps
     decades = range(floor(low), ceil(high) + 1, max(1, ceil((high - low) / MOST_DECADES)))
     ticks = [step * 10.0**decade for decade in decades for step in steps]
     shown = [tick for tick in ticks if low <= log10(tick) <= high]

@@ -19,9 +19,9 @@ TITLES: Mapping[str, str] = {
     "activations": "activations of the largest pass",
     "reserve": "the engine's reserve",
     "kv_used": "KV cache: holds tokens",
-    "kv_wasted": "KV cache: reserved, holds nothing",
+    "kv_wasted": "KV cache: reserved, unused",
     "kv_free": "KV cache: free",
-    "outside": "not for the engine",
+    "outside": "left free",
 }
 """Part of the memory -> what it is called."""
 

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from reports.figures.axes import legend
 from reports.frame import theme
+from sim.metrics.bound_words import bound_name
 
 ROW, FRAME = 26, 96
 """Height (px) of an operator, and of what stands around them."""
@@ -73,12 +74,12 @@ def _bars(bound: str, names: list[str], split: Mapping[str, Mapping[str, float]]
     return {
         "type": "bar",
         "orientation": "h",
-        "name": bound,
+        "name": bound_name(bound),
         "x": [split[names[row]][bound] for row in rows],
         "y": rows,
         "marker": {
             "color": tone.light,
             "line": {"color": theme.PAGE["surface"].light, "width": 0.5},
         },
-        "hovertemplate": f"{bound}: %{{x:.2%}} of the busy time<extra></extra>",
+        "hovertemplate": f"{bound_name(bound)}: %{{x:.2%}} of the busy time<extra></extra>",
     }

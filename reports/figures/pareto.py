@@ -1,5 +1,7 @@
 """Draws the points of a sweep by two metrics, with the Pareto front of those that none beats.
 
+Points that are overloaded or miss the SLO are left out while others remain: nobody runs there.
+
 ``speed``: output tokens per second of a GPU against those that a user sees (1 over the median
 TPOT); more of both is better. ``cost``: USD per 1M tokens (prompt + output) against TTFT at the
 percentile of the SLO; less of both is better.
@@ -39,11 +41,19 @@ class At(NamedTuple):
 def places(document: Mapping[str, Any], kind: Kind) -> list[At]:
     """Every point that has both figures, in the units of the axes."""
     found, at = [], _percentile(document)
-    for row in document["results"]:
-        x, y = (None, None) if row["summary"] is None else _pair(row["summary"], kind, at)
+    rows = [row for row in document["results"] if row["summary"] is not None]
+    serving = [row for row in rows if _serves(row["summary"])]
+    for row in serving or rows:
+        x, y = _pair(row["summary"], kind, at)
         if known(x) and known(y):
             found.append(At(row, float(x or 0.0), float(y or 0.0)))
     return found
+
+
+def _serves(summary: Mapping[str, Any]) -> bool:
+    """Whether it is neither overloaded nor missing its SLO."""
+    verdict = summary["infersim"]["verdict"]
+    return verdict["state"] != "overloaded" and verdict["slo_state"] != "missed"
 
 
 def _percentile(document: Mapping[str, Any]) -> float:

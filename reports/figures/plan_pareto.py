@@ -63,14 +63,17 @@ def _points(
     key, factor = latency
     return {
         "type": "scatter",
-        "mode": "markers",
+        "mode": "markers+text",
         "name": gpu,
         "x": [point["usd_per_hour"] for point in points],
         "y": [factor * point[key] for point in points],
-        "text": [fleet_text(point["replicas"], point["layout"]) for point in points],
+        "text": [str(point["replicas"]) for point in points],
+        "textposition": "bottom center",
+        "textfont": {"color": theme.PAGE["muted"].light, "size": 11},
+        "hovertext": [fleet_text(point["replicas"], point["layout"]) for point in points],
         "customdata": [milliseconds(point[key]) for point in points],
         "marker": {"size": 11, "color": tone.light},
-        "hovertemplate": "%{text}: $%{x:,.2f}/h, %{customdata}<extra></extra>",
+        "hovertemplate": "%{hovertext}: $%{x:,.2f}/h, %{customdata}<extra></extra>",
     }
 
 

@@ -88,10 +88,12 @@ def slot_view(
     batching: str = "continuous",
     trail: Trail | None = None,
     window: tuple[float, float] | None = None,
+    slots: int = SEATS,
 ) -> SlotView | None:
     """The part that is drawn; None where no request ever ran.
 
-    ``window`` (s) is the stretch to draw instead of one that is chosen here.
+    ``window`` (s) is the stretch to draw instead of one that is chosen here; of more than ``slots``
+    slots the lowest are drawn.
 
     ``batching`` is the scenario's: under static and request-level batching a slot stays taken until
     the whole batch is done. ``trail`` is exact where the run saved it; else it is inferred what
@@ -125,7 +127,7 @@ def slot_view(
             found = seating(
                 rows, iterations, chosen.tolist(), duration, after=after, courses=courses
             )
-            seats = found.seats if found.seats <= SEATS + SPARE else SEATS
+            seats = found.seats if found.seats <= slots + SPARE else slots
             lanes = max(found.lanes, len(waiting))
             crowded = lanes > LANES
             shown = 0 if crowded else lanes

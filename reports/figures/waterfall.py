@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
+from reports.figures.layout import height
 from reports.figures.naming import TITLES, label
 from reports.frame import theme
 from reports.frame.scale import time_axis, time_scale
@@ -53,26 +54,29 @@ def figure(document: Mapping[str, Any], key: str) -> go.Figure:
     axis, factor = _axis(key, entry["unit"], highest)
     trace = {
         "type": "bar",
-        "x": [label(bar.name) for bar in drawn],
-        "y": [factor * (bar.end - bar.start) for bar in drawn],
+        "orientation": "h",
+        "y": [label(bar.name) for bar in drawn],
+        "x": [factor * (bar.end - bar.start) for bar in drawn],
         "base": [factor * bar.start for bar in drawn],
         "marker": {"color": [bar.tone.light for bar in drawn]},
         "customdata": [value_text(key, bar.end) for bar in drawn],
-        "hovertemplate": "%{x}: %{customdata}<extra></extra>",
+        "hovertemplate": "%{y}: %{customdata}<extra></extra>",
     }
     words = {
         "type": "scatter",
         "mode": "text",
-        "x": [label(bar.name) for bar in drawn],
-        "y": [factor * max(bar.start, bar.end) for bar in drawn],
-        "text": [_told(key, bar) for bar in drawn],
-        "textposition": "top center",
+        "y": [label(bar.name) for bar in drawn],
+        "x": [factor * max(bar.start, bar.end) for bar in drawn],
+        "text": [f" {_told(key, bar)}" for bar in drawn],
+        "textposition": "middle right",
+        "cliponaxis": False,
         "textfont": {"color": theme.PAGE["ink"].light, "size": 12},
         "hoverinfo": "skip",
     }
     layout = theme.layout() | {
-        "xaxis": theme.axis(None) | {"type": "category"},
-        "yaxis": axis | {"range": [0, 1.1 * factor * highest]},
+        "height": height(len(drawn)),
+        "xaxis": axis | {"range": [0, 1.25 * factor * highest]},
+        "yaxis": theme.axis(None) | {"type": "category", "autorange": "reversed"},
         "bargap": 0.3,
     }
     return go.Figure(data=[trace, words], layout=layout)

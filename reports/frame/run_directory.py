@@ -14,7 +14,7 @@ from sim.results.stored import CHARTS as CHART_SHAPES
 from sim.results.stored import check, read_object, read_summary, read_table
 from sim.results.trail_files import Trail, read_trail
 
-MANIFEST, CHARTS = "manifest.json", "charts.json"
+MANIFEST, CHARTS, PAGE = "manifest.json", "charts.json", "report.html"
 SERIES = (
     *("replica", "start_s", "end_s", "iterations", "decode_seqs", "prefill_seqs"),
     *("prefill_tokens", "running", "kv_used_tokens", "kv_reserved_tokens", "preemptions"),
@@ -36,7 +36,8 @@ class SavedRun:
     """One finished or interrupted run; columns and keys as the run directory's README has them.
 
     ``charts`` is empty and ``trail`` None for a directory that an older version wrote. ``made`` has
-    the ``date`` and the ``command`` of the run, as far as its manifest says them.
+    the ``date`` and the ``command`` of the run, as far as its manifest says them; ``page`` is where
+    its page is, seen from the page that draws it among others.
     """
 
     summary: Mapping[str, Any]
@@ -47,6 +48,7 @@ class SavedRun:
     charts: Mapping[str, Any] = field(default_factory=dict)
     trail: Trail | None = None
     made: Mapping[str, str] = field(default_factory=dict)
+    page: str = ""
 
 
 def read(directory: Path) -> SavedRun:

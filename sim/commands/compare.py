@@ -5,7 +5,9 @@ Variants of one scenario, which are simulated, or run directories, which are rea
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,8 +26,9 @@ if TYPE_CHECKING:
 
 RUNS = Path("runs")
 
-RunsToDraw = Callable[[Document], "dict[int, SavedRun]"]
-"""Provides one run of the variants that a page draws, by their places in the comparison."""
+RunsToDraw = Callable[[Document, Path], "dict[int, SavedRun]"]
+"""Provides one run of the variants that a page in a folder draws, by their places in the
+comparison."""
 
 
 def compare(
@@ -114,37 +117,37 @@ def _of_runs(paths: Sequence[Path]) -> dict[str, Any]:
 def _write_page(runs: RunsToDraw, target: Path, document: Document) -> Any:
     from reports.pages.planning.compare import write_compare_report
 
-    return write_compare_report(target, document, runs(document))
+    return write_compare_report(target, document, runs(document, target.parent))
 
 
-def _simulated(scenario: Scenario, document: Document) -> dict[int, SavedRun]:
-    """The first repetition of the variants that a page draws, simulated once more: of all others
-    only the figures are kept."""
-    from reports.frame.run_directory import SavedRun
+def _simulated(scenario: Scenario, document: Document, place: Path) -> dict[int, SavedRun]:
+    """The first repetition of the variants that a page draws, simulated once more, each a run of
+    its own under ``runs`` of ``place``: of all others only the figures are kept."""
+    from reports.frame.run_directory import PAGE, read
     from reports.pages.planning.compare_runs import chosen
-    from sim.results.trail_files import Trail
     from sim.simulation import simulate
 
     found = {}
     for index in chosen(document):
         settings = document["variants"][index]["settings"]
         once = {**settings, "seed": document["seeds"][0], "run.repetitions": 1}
-        result = simulate(scenario.override(once))
-        chunks, absences = result.chunks, result.absences
-        trail = None if chunks is None or absences is None else Trail(chunks, absences)
-        found[index] = SavedRun(result.summary, result.requests, result.timeseries, "", trail=trail)
+        folder = place / RUNS / str(index + 1)
+        simulate(scenario.override(once)).save(folder, report=True)
+        found[index] = replace(read(folder), page=f"{RUNS}/{folder.name}/{PAGE}")
     return found
 
 
-def _read(paths: Sequence[Path], document: Document) -> dict[int, SavedRun]:
-    """The runs that a page draws."""
-    from reports.frame.run_directory import read
+def _read(paths: Sequence[Path], document: Document, place: Path) -> dict[int, SavedRun]:
+    """The runs that a page in ``place`` draws."""
+    from reports.frame.run_directory import PAGE, read
     from reports.pages.planning.compare_runs import chosen
 
     found = {}
     for index in chosen(document):
         try:
-            found[index] = read(paths[index])
+            run, page = read(paths[index]), paths[index] / PAGE
+            there = os.path.relpath(page, place) if page.is_file() else ""
+            found[index] = replace(run, page=Path(there).as_posix() if there else "")
         except InfersimError as error:  # an older version wrote fewer files: its figures are enough
             typer.echo(f"warning: {paths[index]} is not drawn: {error}", err=True)
     return found

@@ -20,6 +20,7 @@ from sim.commands.options import (
     Report,
     ScaleTrace,
 )
+from sim.commands.refused import explained
 from sim.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ def find(
         loaded = load_scenario(scenario, overrides)
         loaded = with_prices(loaded, price, prices, [pool.gpu for pool in loaded.pools])
         directory = free_directory(output, f"{loaded.name}-find")
-        found = search(loaded, what, tolerance=tolerance, tell=_probes(), scale=scale)
+        with explained(loaded, directory if report else None):
+            found = search(loaded, what, tolerance=tolerance, tell=_probes(), scale=scale)
         page = _write_page if report else None
         answer = document(found)
         save(answer, directory)

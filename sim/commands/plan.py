@@ -19,6 +19,7 @@ from sim.commands.options import (
     Report,
     ScaleTrace,
 )
+from sim.commands.refused import explained
 from sim.errors import UsageError
 
 if TYPE_CHECKING:
@@ -97,7 +98,8 @@ def plan(
             scale,
         )
         directory = free_directory(output, f"{loaded.name}-plan")
-        plan = choose(loaded, question, jobs=jobs, tell=teller("plan"))
+        with explained(loaded, directory if report else None):
+            plan = choose(loaded, question, jobs=jobs, tell=teller("plan"))
         found = document(plan, file=str(scenario), given=overrides)
         page = _write_page if report else None
         save(found, directory)

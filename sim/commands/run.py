@@ -18,6 +18,7 @@ import typer
 from sim.commands.exits import INFEASIBLE, SIGNALLED, SLO_MISSED, told_errors
 from sim.commands.options import AsJson, Overrides, PriceFile, Prices, Report, RunOutput, Seed
 from sim.commands.output import made, note_size, progress, save, show, write_page
+from sim.commands.refused import explained
 from sim.errors import InfersimError, UsageError
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ def run(
         _tell_front_end(scenario, loaded)
         directory = (output or new_run_directory(Path("runs"), loaded.name)) if keep else None
         with Stop(signal.SIGINT, signal.SIGTERM) as stop:
-            result = _simulate_and_save(loaded, directory, stop)
+            with explained(loaded, directory if report else None):
+                result = _simulate_and_save(loaded, directory, stop)
             verdict = dict(result.summary["infersim"]["verdict"])  # at the predicted times
             _add_ends(result, directory, stop)
             page = write_page(result, directory) if report and directory is not None else None

@@ -325,7 +325,7 @@ DEFINITIONS: Mapping[str, Definition] = {
         "Interval of the attainment",
         "Where the share of an endless run lies with 95 % confidence, by Wilson's formula. "
         "Requests that share a queue are alike, so that they count as fewer independent ones: "
-        "batch means say as how many.",
+        "the effective sample size, from batch means.",
     ),
     "used_up": Definition(
         "Limit used up",
@@ -504,8 +504,8 @@ DEFINITIONS: Mapping[str, Definition] = {
     "bound_by": Definition(
         "Bound by",
         "What the busy time was spent waiting for: arithmetic (compute), memory bandwidth "
-        "(memory), fixed costs of small operators (latency), other GPUs (communication) or the "
-        "engine's own code (host).",
+        "(memory), fixed costs of small operators (launch overhead), other GPUs (communication) or "
+        "the engine's own code (host).",
     ),
     "operator": Definition(
         "Operator",

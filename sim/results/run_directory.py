@@ -25,6 +25,9 @@ from sim.scenario import Scenario
 
 MANIFEST, SCENARIO, RESOLVED = "manifest.json", "scenario.yaml", "resolved.yaml"
 
+REFUSAL = "why-not.html"
+"""The page of a question that had no answer: it does not keep the next run out of its folder."""
+
 Status = Literal["incomplete", "interrupted", "complete"]
 
 
@@ -47,6 +50,7 @@ class RunDirectory:
         check_free(path)
         resolved = scenario.to_yaml()
         manifest = _manifest(scenario, resolved) | ({"command": command} if command else {})
+        (path / REFUSAL).unlink(missing_ok=True)
         made = [folder for folder in (path, *path.parents) if not folder.exists()]
         staging = path
         try:
@@ -91,7 +95,7 @@ def check_free(directory: Path) -> None:
     """Raise UsageError unless ``directory`` is an empty folder, or nothing yet, and can be written
     to as far as can be seen."""
     try:
-        occupied = directory.exists() and any(directory.iterdir())
+        occupied = directory.exists() and any(each.name != REFUSAL for each in directory.iterdir())
     except OSError as error:
         raise UsageError(f"cannot write to {directory}: {error.strerror}") from None
     if occupied:

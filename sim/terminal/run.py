@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from sim.metrics.bound_words import bound_name
 from sim.metrics.definitions import METRICS, Metric
 from sim.metrics.own import PREFIX
 from sim.metrics.slo_text import headroom_text, slo_text
@@ -59,7 +60,9 @@ def _run_parts(summary: dict[str, Any], timeline: Timeline | None) -> Iterator[R
         yield Text(f"Source: {own['provenance']}", style="dim")
     else:
         bounds = ", ".join(
-            f"{name} {share:.0%}" for name, share in own["bound_by"].items() if share >= 0.005
+            f"{bound_name(name)} {share:.0%}"
+            for name, share in own["bound_by"].items()
+            if share >= 0.005
         )
         if bounds:
             yield Text(f"Bound by: {bounds}")

@@ -20,8 +20,9 @@ from reports.figures import (
 from reports.figures.series import styles
 from reports.frame import theme
 from reports.pages.planning import ablate, compare, diagnose, find, plan, sensitivity, sweep
-from reports.pages.planning.compare import headlines, render_compare
+from reports.pages.planning.compare import render_compare
 from reports.pages.planning.sweep import headline, plots, render_sweep
+from sim.planning.contrast.compare_words import headlines
 from tests import made_up, made_up_studies
 from tests.figures import OF_RESULTS as FIGURES
 
@@ -88,7 +89,12 @@ def test_what_is_drawn_of_a_sweep() -> None:
 
 def test_a_policy_has_its_colour_on_every_page() -> None:
     known = {name: tone.light for name, tone in theme.POLICIES.items()}
-    drawn = pareto.figure(made_up.policy_sweep(), "speed")
+    document = made_up.policy_sweep()
+    served = pareto.places(document, "speed")  # others are overloaded: nobody runs there
+    assert {at.row["settings"]["scheduler.batching"] for at in served} == {"continuous"}
+    for row in document["results"]:
+        row["summary"]["infersim"]["verdict"].update(state="stable", slo_state="met")
+    drawn = pareto.figure(document, "speed")
     points = {trace.name: trace.marker.color for trace in drawn.data if trace.mode == "markers"}
     assert points == {f"batching={name}": color for name, color in known.items()}
     means = differences.means(made_up.comparison(), "p99_ttft_ms").data[0]
@@ -342,7 +348,7 @@ def test_replicas_of_a_layout_read_as_a_product() -> None:
     for point in document["sized"]:
         point.update(replicas=3, layout="2 x h100-sxm")
     drawn = plan_pareto.figure(document, "ttft")
-    texts = [text for trace in drawn.data if trace.text is not None for text in trace.text]
+    texts = [text for trace in drawn.data if trace.hovertext for text in trace.hovertext]
     assert "3 x (2 x h100-sxm)" in texts
 
 

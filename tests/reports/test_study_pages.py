@@ -152,18 +152,22 @@ def test_more_traffic_is_not_better_throughput() -> None:
 
 def test_effects_are_coloured_by_what_is_better_for_each_metric() -> None:
     document = {
-        "figures": [{"key": "p99_ttft_ms", "more": False}, {"key": "capacity", "more": True}]
+        "figures": [
+            {"key": "p99_ttft_ms", "more": False, "chance": 0.07},
+            {"key": "capacity", "more": True, "chance": None},
+        ]
     }
     found = {
         (key, change): effect(document, key, change)[4:]
         for key, change in (
             ("p99_ttft_ms", -0.5), ("p99_ttft_ms", 1.0), ("capacity", 1.0), ("capacity", -1.0),
-            ("capacity", 0.0004), ("capacity", None),
+            ("capacity", 0.0004), ("capacity", None), ("p99_ttft_ms", 0.06),
         )
     }  # fmt: skip
     assert list(found.values()) == [
         ("better", "good", 1.0), ("worse", "bad", 1.0), ("better", "good", 1.0),
-        ("worse", "bad", 1.0), ("", "none", 0.0), ("", "", 0.0),
+        ("worse", "bad", 1.0), ("chance alone moves it as far", "none", 0.0), ("", "", 0.0),
+        ("chance alone moves it as far", "none", 0.0),
     ]  # fmt: skip
     slight = effect(document, "capacity", 0.0025)
     assert (slight.tone, round(slight.strength, 4)) == ("good", 0.0036)

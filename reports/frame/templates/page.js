@@ -162,10 +162,10 @@
     const plain = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
     const under = lines(root.dataset.run, width / 6).map(plain);
     const top = 34 + 15 * under.length;
-    const text = `<b>${plain(title)}</b><br><span style="font-size:11px">${under.join("<br>")}</span>`;
+    const text = `${plain(title)}<br><span style="font-size:11px;font-weight:400">${under.join("<br>")}</span>`;
     const margin = { ...layout.margin, t: (layout.margin?.t ?? 16) + top };
     const corner = { x: 0.015, y: 1, xref: "container", yref: "container", xanchor: "left", yanchor: "top" };
-    const head = { text, font: { size: 14 }, pad: { t: 26 }, ...corner };
+    const head = { text, font: { size: 14, weight: 600 }, pad: { t: 26 }, ...corner };
     return {
       data,
       layout: { ...layout, width, height: plot.clientHeight + top, margin, title: head, paper_bgcolor: "#ffffff" },

@@ -46,6 +46,7 @@ def render_ablation(document: Mapping[str, Any]) -> str:
         sections=SECTIONS,
         headline=_headline(document),
         setup=[
+            *([("Setup", document["setup"])] if "setup" in document else []),
             ("Techniques", str(len(document["techniques"]))),
             ("Traffic", "all at once" if document["saturated"] else "as the scenario has it"),
         ],
@@ -69,7 +70,7 @@ def _plot(document: Mapping[str, Any], figure: Mapping[str, Any]) -> Plot:
     if gone:
         note += f" Left out, as it has no such figure: {', '.join(gone)}."
     drawn = to_json(waterfall.figure(document, key))
-    return Plot(f"waterfall-{key}", TITLES[key], METRIC[key].definition, note, drawn)
+    return Plot(f"waterfall-{key}", TITLES[key], METRIC[key].definition, note, drawn, kind="own")
 
 
 def _columns(document: Mapping[str, Any], first: str) -> tuple[PageColumn, ...]:

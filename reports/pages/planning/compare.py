@@ -16,6 +16,7 @@ from reports.pages.planning.compare_runs import (
     Runs,
     differing,
     drawn_variants,
+    links,
     overlays,
     slot_plots,
 )
@@ -129,6 +130,7 @@ def render_compare(document: Mapping[str, Any], runs: Runs = NO_RUNS) -> str:
         overlays=overlays(shown, runs),
         settings=differing(document, runs) if len(runs) > 1 else None,
         drawn_note=_drawn_note(document, runs),
+        links=links(document, runs),
         provenance=provenance(document),
     )
 

@@ -19,6 +19,9 @@ from sim.units import show_time
 MOST_DRAWN = 4
 """Variants of which a run is drawn."""
 
+MOST_SLOTS = 16
+"""Slots of each variant that are drawn: all charts should fit on one screen."""
+
 MOST_SPANS = 4
 """How many times longer than its own stretch a slot chart may be made."""
 
@@ -90,7 +93,7 @@ def slot_plots(shown: Sequence[DrawnVariant]) -> list[Plot]:
 
 
 def _view(each: DrawnVariant, window: tuple[float, float] | None = None) -> SlotView | None:
-    return slot_view(each.requests, each.timeseries, each.batching, each.trail, window)
+    return slot_view(each.requests, each.timeseries, each.batching, each.trail, window, MOST_SLOTS)
 
 
 def overlays(shown: Sequence[DrawnVariant], runs: Runs) -> list[Plot]:
@@ -108,6 +111,12 @@ def overlays(shown: Sequence[DrawnVariant], runs: Runs) -> list[Plot]:
             title = f"Requests {name}"
             plots.append(Plot(f"overlaid-{name}", title, None, "", to_json(figure)))
     return plots
+
+
+def links(document: Mapping[str, Any], runs: Runs) -> list[tuple[str, str]]:
+    """The name and the page of each run that has one."""
+    labels = variants.names(document)
+    return [(labels[i].replace("<br>", " "), run.page) for i, run in runs.items() if run.page]
 
 
 def _limit(runs: Runs, metric: str) -> float | None:

@@ -131,7 +131,7 @@ def trials(document: Mapping[str, Any]) -> PageTable:
     )
     caption = (
         "All changes tried, against the run as it is, and the share within the SLO; "
-        "green is better, red is worse, grey is no change"
+        "green is better, red is worse, grey is within chance"
     )
     return PageTable("trials", caption, columns, tuple(rows))
 

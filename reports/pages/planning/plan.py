@@ -62,6 +62,7 @@ def render_plan(document: Mapping[str, Any]) -> str:
         headline=headline(document),
         promises=promises(document),
         fleets=fleets(document),
+        running_costs=running_costs(document),
         bands=bands(document),
         prices=prices(document),
         plots=plots(document),
@@ -98,7 +99,9 @@ def promises(document: Mapping[str, Any]) -> list[str]:
     notes = [*document.get("traffic_notes", ()), *document.get("notes", ())]
     told = [*([] if scaling is None else [scaling["text"]]), *notes]
     lengths = document.get("run_lengths")  # which results of older versions lack
-    return [*told, *promised, *([] if lengths is None else lengths["text"])]
+    worth = document.get("worth")
+    more = [*([] if worth is None else [worth["text"]]), document.get("whole_runs") or ""]
+    return [*told, *promised, *([] if lengths is None else lengths["text"]), *filter(None, more)]
 
 
 def headline(document: Mapping[str, Any]) -> Headline:
@@ -113,7 +116,9 @@ def headline(document: Mapping[str, Any]) -> Headline:
     tone = "good" if ranking["survives"] and paid["survives"] is not False else "warn"
     text = f"{ranking['text']} {paid['text']}"
     tied = as_cheap_text(ranking)
-    return Headline(tone, f"{replicas} of {best['layout']}: {cost} per hour{tied}", text)
+    month = show(best["usd_per_month"], "usd").text.partition(".")[0]
+    title = f"{replicas} of {best['layout']}: {cost} per hour, ${month} a month{tied}"
+    return Headline(tone, title, text)
 
 
 def plots(document: Mapping[str, Any]) -> list[Plot]:
@@ -125,7 +130,7 @@ def plots(document: Mapping[str, Any]) -> list[Plot]:
         len(document["sized"]), "count", "fleet that holds" if one else "fleets that hold"
     )
     load = phrase(document["target"], "number", "requests/s")
-    note = f"{count} {load} (the rate with its headroom)."
+    note = f"{count} {load} (the rate with its headroom). Numbers: replicas."
     return [
         Plot(
             *(f"pareto-{name}", f"Cost and {name.upper()}", name, note),
@@ -156,8 +161,6 @@ def fleets(document: Mapping[str, Any]) -> PageTable:
         PageColumn("Fleet", False),
         PageColumn("GPUs"),
         PageColumn("USD/h", definition="plan_cost"),
-        PageColumn("USD a month", definition="plan_cost"),
-        PageColumn("USD a year", definition="plan_cost"),
         PageColumn("Rate at SLO (1/s)", definition="rate_at_slo"),
         PageColumn("Headroom (%)", definition="headroom"),
         PageColumn("Within SLO (%)", definition="attainment"),
@@ -168,38 +171,81 @@ def fleets(document: Mapping[str, Any]) -> PageTable:
             )
             for name in ("ttft", "tpot")
         ),
+        PageColumn("Breaks first", False, "binds"),
+        PageColumn("With one replica less", False, "binds"),
+    )
+    load = phrase(document["target"], "number", "requests/s")
+    caption = f"The cheapest fleets, under {load} (the rate with its headroom)"
+    found = [*map(_fleet, document["fleets"]), *map(_left_out, document["rejected"])]
+    return PageTable("fleets", caption, columns, tuple(found))
+
+
+def _left_out(layout: Mapping[str, Any]) -> tuple[Cell, ...]:
+    """A layout that is not recommended, as far as it was sized; why is in a table of its own."""
+    unknown = Cell(*show(None, "number"))
+    return (
+        unknown,
+        Cell(layout["layout"], layout["layout"]),
+        unknown,
+        Cell(*show(layout["usd_per_hour"], "usd")),
+        *([unknown] * 3),
+        Cell(layout["reason"], layout["reason"]),
+        *([unknown] * 2),
+        *([Cell("", "")] * 2),
+    )
+
+
+def running_costs(document: Mapping[str, Any]) -> PageTable:
+    """What a token, and a month, of the cheapest fleets cost in money and in energy."""
+    columns = (
+        PageColumn("#"),
+        PageColumn("Fleet", False),
+        PageColumn("USD a month", definition="plan_cost"),
+        PageColumn("USD a year", definition="plan_cost"),
         PageColumn(PER_OUTPUT_TOKENS, definition="cost"),
         PageColumn(PER_TOKENS, definition="cost"),
         PageColumn("J/token", definition="energy"),
         PageColumn("kWh a month", definition="energy"),
         PageColumn("kg CO2e a month", definition="co2e"),
-        PageColumn("Breaks first", False, "binds"),
     )
-    load = phrase(document["target"], "number", "requests/s")
-    caption = f"The cheapest fleets, under {load} (the rate with its headroom)"
-    return PageTable("fleets", caption, columns, tuple(map(_fleet, document["fleets"])))
+    rows = [
+        (
+            *_named(fleet),
+            *(Cell(*show(fleet[f"usd_per_{span}"], "usd")) for span in ("month", "year")),
+            Cell(*show(fleet["usd_per_million_output_tokens"], "usd")),
+            Cell(*show(fleet["usd_per_million_tokens"], "usd")),
+            Cell(*show(fleet["joules_per_output_token"], "number")),
+            Cell(*show(fleet.get("kwh_per_month"), "number")),
+            Cell(*show(fleet.get("co2e_kg_per_month"), "number")),
+        )
+        for fleet in document["fleets"]
+    ]
+    load = phrase(document["rate"], "number", "requests/s")
+    return PageTable("running-costs", f"Cost and energy, at {load}", columns, tuple(rows))
+
+
+def _named(fleet: Mapping[str, Any]) -> tuple[Cell, Cell]:
+    """Its place, and what it is."""
+    name = f"{fleet['replicas']} of {fleet['layout']}"
+    return Cell(str(fleet["rank"]), fleet["rank"]), Cell(name, name)
 
 
 def _fleet(fleet: Mapping[str, Any]) -> tuple[Cell, ...]:
-    name = f"{fleet['replicas']} of {fleet['layout']}"
     seen, first = fleet["at_target"], limit_name(fleet["binds"])
+    fewer = fleet.get("smaller_breaks")  # which results of older versions lack
+    breaks = f"{limit_name(fewer)} breaks" if fewer else ""
     kept = min(seen["promises"], key=lambda each: each["low"] - each["target"], default=None)
     return (
-        Cell(str(fleet["rank"]), fleet["rank"]),
-        Cell(name, name),
+        *_named(fleet),
         Cell(*show(fleet["gpus"], "count")),
-        *(Cell(*show(fleet[f"usd_per_{span}"], "usd")) for span in ("hour", "month", "year")),
+        Cell(*show(fleet["usd_per_hour"], "usd")),
         Cell(*show(fleet["rate_at_slo"], "number")),
         Cell(*show(fleet["headroom"], "share")),
         within(None if kept is None else kept["attainment"]),
         Cell(seen["outcome"], seen["outcome"]),
         *(Cell(*show(seen[f"slo_{name}_ms"], "ms")) for name in ("ttft", "tpot")),
-        Cell(*show(fleet["usd_per_million_output_tokens"], "usd")),
-        Cell(*show(fleet["usd_per_million_tokens"], "usd")),
-        Cell(*show(fleet["joules_per_output_token"], "number")),
-        Cell(*show(fleet.get("kwh_per_month"), "number")),
-        Cell(*show(fleet.get("co2e_kg_per_month"), "number")),
         Cell(first, first),
+        Cell(breaks, breaks),
     )
 
 

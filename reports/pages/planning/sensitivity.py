@@ -112,7 +112,7 @@ def _inputs(document: Mapping[str, Any]) -> PageTable:
         PageColumn("SLO" if verdict["limits"] else "Traffic", False),
         *CHANGES.values(),
     )
-    caption = "Every input: changes against the unchanged run, whose metrics are on top"
+    caption = "Every input: changes against the unchanged run on top; grey is within chance"
     return PageTable("inputs", caption, columns, tuple(rows))
 
 

@@ -129,14 +129,15 @@ def percent(change: float | None) -> Cell:
 
 def effect(document: Mapping[str, Any], key: str, change: float | None) -> Cell:
     """A relative change of one figure: green where it is better and red where it is worse, the
-    stronger the more it changes (full from twice or half on); grey where nothing changes."""
+    stronger the more it changes (full from twice or half on); grey where chance alone moves the
+    figure as far."""
     cell = percent(change)
     if change is None:
         return cell
-    if abs(change) < tornado.NOTHING:
-        return cell._replace(tone="none")
-    more = next(entry["more"] for entry in document["figures"] if entry["key"] == key)
-    better = (change > 0) == more
+    figure = next(entry for entry in document["figures"] if entry["key"] == key)
+    if abs(change) < max(tornado.NOTHING, figure.get("chance") or 0.0):
+        return cell._replace(tone="none", hint="chance alone moves it as far")
+    better = (change > 0) == figure["more"]
     strength = 1.0 if change <= -0.5 else min(1.0, abs(math.log2(1 + change)))
     return cell._replace(
         tone="good" if better else "bad", strength=strength, hint="better" if better else "worse"

@@ -185,6 +185,8 @@ def _heat(document: Mapping[str, Any], metric: str) -> Plot:
     scale = ", by the logarithm" if wanted.logarithmic else ""
     failed = " Empty: the point failed or has no value."
     note = f"Darker is more{scale}.{failed if None in wanted.values else ''}"
+    if any(_verdict(row)["limits"] for row in document["results"] if row["summary"] is not None):
+        note += " Green line: the border of the SLO."
     drawn = to_json(heat.figure(document, metric))
     return Plot(f"heat-{metric}", wanted.title, metric, note, drawn, kind="tall")
 
@@ -195,6 +197,9 @@ def _pareto(document: Mapping[str, Any], kind: Kind) -> Plot:
     note = f"{phrase(len(points), 'count', 'points')}; on the front: {best:,}. Hover for a name."
     if len(points) == 1:
         note = f"One point: {points[0].row['label']}."
+    left = sum(row["summary"] is not None for row in document["results"]) - len(points)
+    if left:
+        note += f" Left out: {left:,} overloaded or beyond the SLO."
     drawn = to_json(pareto.figure(document, kind))
     return Plot(f"pareto-{kind}", pareto.TITLES[kind], kind, note, drawn, kind="tall")
 

@@ -14,6 +14,7 @@ from reports.pages.run import slo
 from reports.pages.run.missing import is_measured, is_observed
 from reports.pages.run.repetitions import count as repetition_count
 from reports.pages.run.repetitions import explanation, plus_minus
+from sim.metrics.bound_words import bound_name
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
 
 
@@ -181,7 +182,12 @@ def bounds(summary: Mapping[str, Any]) -> list[Share]:
     shares = pick(summary, "infersim.bound_by") or {}
     ordered = [*theme.BOUNDS, *sorted(set(shares) - set(theme.BOUNDS))]
     return [
-        Share(name, 100 * share, phrase(share, "share"), name if name in theme.BOUNDS else "host")
+        Share(
+            bound_name(name),
+            100 * share,
+            phrase(share, "share"),
+            name if name in theme.BOUNDS else "host",
+        )
         for name in ordered
         if (share := shares.get(name))
     ]

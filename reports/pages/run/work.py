@@ -12,6 +12,7 @@ from reports.frame.formats import MISSING, show
 from reports.frame.run_directory import known, pick
 from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.run.missing import is_observed, reason
+from sim.metrics.bound_words import bound_name
 from sim.units import show_rate
 
 NOT_COUNTED = (
@@ -79,7 +80,7 @@ def _work(done: Mapping[str, float]) -> list[Cell]:
         _prefixed(moved),
         Cell(*show(flop / moved if flop and moved else None, "number")),
         _prefixed(flop / seconds if flop and seconds else 0.0),
-        Cell(bound, bound),
+        Cell(bound_name(bound), bound_name(bound)),
     ]
 
 

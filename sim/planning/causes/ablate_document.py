@@ -31,6 +31,7 @@ def document(found: Ablation) -> dict[str, Any]:
         "scenario": found.scenario.name,
         "description": found.scenario.description,
         "asked": asked(found.scenario) | changed(found.scenario),
+        "setup": _setup(found),
         "saturated": found.saturated,
         "baseline": {"text": _baseline(found), "settings": dict(found.settings(frozenset()))},
         "techniques": [
@@ -53,6 +54,12 @@ def document(found: Ablation) -> dict[str, Any]:
         ],
         "notes": _notes(found),
     }
+
+
+def _setup(found: Ablation) -> str:
+    """Model, GPUs and engine, which all sets of techniques share."""
+    own = next(each.summary for each in found.outcomes.values() if each.summary)["infersim"]
+    return f"{own['model']} on {own['gpus']} x {own['gpu']}, {own['engine']}"
 
 
 def _figure(found: Ablation, figure: GainFigure) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from typing import Any
 
 from sim.metrics.asked import asked, changed
+from sim.metrics.bound_words import bound_name
 from sim.metrics.long_enough import LENGTH, LOAD
 from sim.metrics.slo_text import deciding, slo_doubts
 from sim.planning.causes.counterfactuals import EFFORTS, LONGER, PROBE
@@ -108,7 +109,7 @@ def bound_text(found: Diagnosis) -> str:
             "changes no figure by 2 %. What is left is the traffic itself, or a setting."
         )
     shares = [
-        f"{name} {part:.0%}"
+        f"{bound_name(name)} {part:.0%}"
         for name, part in found.base["infersim"]["bound_by"].items()
         if part >= 0.01
     ]
@@ -196,7 +197,10 @@ def document(found: Diagnosis) -> dict[str, Any]:
         "order": order_text(found),
         "rejection": None if found.rejection is None else found.rejection.document(),
         "figures": [
-            {"key": f.key, "title": f.title, "unit": f.unit, "more": f.more, "value": base[f.key]}
+            {
+                **{"key": f.key, "title": f.title, "unit": f.unit, "more": f.more},
+                **{"value": base[f.key], "chance": f.chance(found.base)},
+            }
             for f in FIGURES
         ],
         "bound": _bound(found),

@@ -42,7 +42,10 @@ def document(found: Sensitivity) -> dict[str, Any]:
         "flips": [swing.input.name for swing in found.ordered if _flips(found, swing)],
         "band": found.band,
         "figures": [
-            {"key": f.key, "title": f.title, "unit": f.unit, "more": f.more, "value": base[f.key]}
+            {
+                **{"key": f.key, "title": f.title, "unit": f.unit, "more": f.more},
+                **{"value": base[f.key], "chance": f.chance(found.base)},
+            }
             for f in FIGURES
         ],
         "inputs": [_swing(found, swing, base) for swing in found.ordered],

@@ -35,6 +35,22 @@ class GainFigure(NamedTuple):
         used = summary["infersim"]["verdict"]["utilisation"]
         return 1 / used if used else None
 
+    def chance(self, summary: Mapping[str, Any]) -> float | None:
+        """How far chance in the traffic of one run moves it, relative to its value: half of the
+        95 % interval, None where that is not known. For what counts requests two deviations of
+        the number of random arrivals, 1 / sqrt(n) each."""
+        verdict = summary["infersim"]["verdict"]
+        error = verdict["utilisation_error"]
+        if self.key == CAPACITY.key:
+            return 2 * error / verdict["utilisation"] if error and verdict["utilisation"] else None
+        found = (summary["infersim"]["precision"] or {}).get(self.key)
+        if found is None:
+            counted = self.more and error and summary["completed"]
+            return 2 / math.sqrt(summary["completed"]) if counted else None
+        value = self.of(summary)
+        ends = [end for end in (found["low"], found["high"]) if end is not None]
+        return max((abs(end / value - 1) for end in ends), default=None) if value else None
+
     def gain(self, before: float | None, after: float | None) -> float | None:
         """How much better ``after`` is; None if either is missing or not above 0.
 

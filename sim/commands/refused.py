@@ -1,0 +1,55 @@
+"""Writes the page of a question that has no answer: what does not fit, or which fleets do not hold.
+
+The command still ends with its message and exit code; the page has the reason to pass on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from sim.commands.output import made
+from sim.errors import InfeasibleError
+
+if TYPE_CHECKING:
+    from sim.scenario import Scenario
+
+
+@contextmanager
+def explained(scenario: Scenario, directory: Path | None) -> Iterator[None]:
+    """Where the block finds that nothing can be served, a page in ``directory`` (None: no page)
+    says why, and the error goes on."""
+    try:
+        yield
+    except InfeasibleError as error:
+        if directory is not None:
+            _write(scenario, directory, error)
+        raise
+
+
+def _write(scenario: Scenario, directory: Path, error: InfeasibleError) -> None:
+    """Write the page; a failure costs the page only, with a warning."""
+    try:
+        from reports.pages.planning.refused import write_refusal
+        from sim.metrics.asked import asked, changed
+        from sim.results.run_directory import REFUSAL
+
+        document = {
+            "infersim": version("infersim"),
+            "scenario": scenario.name,
+            "asked": asked(scenario) | changed(scenario),
+            "reason": str(error),
+            "parts": error.parts,
+            "made": made(),
+        }
+        directory.mkdir(parents=True, exist_ok=True)
+        page = write_refusal(directory / REFUSAL, document)
+    except Exception as failure:
+        typer.echo(f"warning: no page was written ({type(failure).__name__}: {failure})", err=True)
+        return
+    typer.echo(f"Why not: {page}", err=True)

@@ -1,0 +1,45 @@
+"""The page of a question without an answer says why, and keeps no later run out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import sim
+from reports.pages.planning.refused import render_refusal
+from sim.commands.refused import explained
+from sim.errors import InfeasibleError
+from sim.results.run_directory import REFUSAL, RunDirectory, check_free
+
+ASKED = {"traffic": "6 requests/s", "lengths": "", "slo": "", "changes": [], "still_asks": True}
+
+
+def test_what_does_not_fit_is_a_page_in_the_folder_of_the_run(tmp_path: Path) -> None:
+    scenario = sim.load_scenario("scenarios/chat.yaml", ["model=llama-3.1-70b"])
+    folder = tmp_path / "run"
+    with pytest.raises(InfeasibleError, match="does not fit"), explained(scenario, folder):
+        sim.simulate(scenario)
+    html = (folder / REFUSAL).read_text(encoding="utf-8")
+    assert "llama-3.1-70b does not fit on 1 h100-sxm GPU" in html
+    for text in ("weights", "what the engine may use", "6 requests/s, Poisson"):
+        assert text in html
+    check_free(folder)
+    RunDirectory.create(folder, scenario)
+    assert not (folder / REFUSAL).exists()
+
+
+def test_without_a_folder_no_page_is_written(tmp_path: Path) -> None:
+    scenario = sim.load_scenario("scenarios/chat.yaml")
+    with pytest.raises(InfeasibleError), explained(scenario, None):
+        raise InfeasibleError("no")
+    assert not list(tmp_path.iterdir())
+
+
+def test_each_layout_has_its_reason() -> None:
+    reason = "no fleet holds 6 requests/s:\n  1 x l40s: does not fit: <b>\n  2 x l40s: too slow"
+    document = {"infersim": "1", "scenario": "made up", "asked": ASKED, "reason": reason}
+    html = render_refusal({**document, "parts": {}})
+    assert "No fleet holds 6 requests/s" in html
+    assert "does not fit: &lt;b&gt;" in html
+    assert html.index("1 x l40s") < html.index("2 x l40s")
