@@ -3,13 +3,15 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sim.serve.tokens import encode
+from sim.loop.recorder import COMPLETED, UNFINISHED
+from sim.serve.tokens import Filler, encode
 from sim.simulation import simulate
 
 aiohttp = pytest.importorskip("aiohttp", reason="needs the extra `serve`")
@@ -95,6 +97,27 @@ def test_the_same_seed_gives_the_same_answer(tmp_path: Path) -> None:
         assert texts[0] == texts[2] != texts[1]
 
     talk(tmp_path / "run", complete, law)
+
+
+def test_a_client_that_stops_reading_its_stream_leaves_the_engine(tmp_path: Path) -> None:
+    async def stop(live: Live, client: Any) -> None:
+        ask = partial(client.completions.create, model="llama-3.1-8b", max_tokens=3000)
+        stream = await ask(prompt="Once", stream=True, extra_body={"ignore_eos": True})
+        other = asyncio.create_task(ask(prompt="Twice", extra_body={"ignore_eos": True}))
+        got = [(await anext(stream)).choices[0].text for _ in range(3)]
+        await stream.close()
+        async with asyncio.timeout(100):  # a test that fails ends
+            while live.service.document()["cancelled"] == 0:
+                await asyncio.sleep(0.01)
+        assert got == [Filler(3).piece(at) for at in range(3)]
+        assert (await other).usage.completion_tokens == 3000
+        rows = live.result().record.requests
+        assert rows["status"].tolist() == [UNFINISHED, COMPLETED]
+        assert 3 <= rows["generated"][0] < rows["generated"][1] == 3000
+        (replica,) = live.service.fleet.engines
+        assert replica.kv_used == 0
+
+    talk(tmp_path / "run", stop, speed=5.0)
 
 
 def test_a_session_of_clients_is_the_run_of_its_trace(tmp_path: Path) -> None:
