@@ -72,6 +72,10 @@ MOST_MEANS = 4
 BLOCK = 16
 """Tokens of a KV block where the number of blocks is given."""
 
+RANDOM_SKEW = 0.01
+"""Of experts that random tokens choose: hardly more than 0, with which the popularity of experts is
+spread evenly between its least and its largest value, a Gini index of 1/3."""
+
 PASS = 8192
 """Tokens of one iteration where nothing is said: the default of both engines' benchmarks."""
 
@@ -93,7 +97,9 @@ def document(known: Conditions) -> dict[str, Any]:
     return {
         "version": 1,
         "name": f"{known.driver}",
-        "model": known.model,
+        "model": {"path": known.model, "expert_skew": RANDOM_SKEW}
+        if known.random_tokens
+        else known.model,
         "precision": {
             "weights": known.weights,
             "activations": ACTIVATIONS.get(known.weights) or _sixteen_bits(known.weights),

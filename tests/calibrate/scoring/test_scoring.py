@@ -7,13 +7,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from calibrate.scoring import Given, score_all
 from calibrate.scoring.conditions import Lengths, conditions
 from calibrate.scoring.document import to_document
-from calibrate.scoring.drivers import document, preset
+from calibrate.scoring.drivers import RANDOM_SKEW, document, preset
 from calibrate.scoring.errors import errors_of, groups, kind, source
 from calibrate.scoring.figures import figure, measured
 from calibrate.scoring.known import statement
@@ -24,6 +25,7 @@ from sim.cli import app
 from sim.errors import TraceError
 from sim.scenario import load_scenario
 from sim.simulation import simulate
+from sim.specs.popularity import chances
 from tests.places import SHARED
 
 MEASURED = SHARED / "data" / "measured"
@@ -377,6 +379,21 @@ class TestExperts:
         assert (cut.max_num_batched_tokens, cut.memory_fraction) == (32768, 0.82)
         stated = self.known(**sglang, tp="8", n_gpus="8", notes="mem_fraction 0.7")
         assert stated.memory_fraction == 0.7
+
+    def test_random_tokens_choose_experts_unevenly(self) -> None:
+        """As unevenly as was measured of them, in clients' and offline runs of models with experts;
+        published data sets are of texts."""
+        model = {"model": "Qwen3-235B-A22B"}
+        found = document(self.known(**model))["model"]
+        assert found == {"path": "qwen3-235b-a22b", "expert_skew": RANDOM_SKEW}
+        assert document(self.known())["model"] == "llama-3.1-70b"
+        energy = self.known(**model, source_repo="ml-energy/leaderboard")
+        assert document(energy)["model"] == "qwen3-235b-a22b"
+        law = chances(128, 8, RANDOM_SKEW)
+        chance = np.sort(np.repeat(law.chance, law.number.astype(int)))
+        ranks = np.arange(1, len(chance) + 1)
+        gini = ((2 * ranks - len(chance) - 1) * chance).sum() / (len(chance) * chance.sum())
+        assert 0.29 < gini < 0.38
 
     def test_static_scales_where_the_publication_is_known_for_them(self) -> None:
         named = {"engine": "trtllm", "notes": "InferenceMAX: lengths uniform in [0.8,1.0]*nominal"}
