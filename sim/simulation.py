@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 import simpy
 
 from sim.errors import InfersimError, UsageError
+from sim.loop.attempt_rows import AttemptRows
 from sim.loop.autoscaler import Autoscaler, ScaledPool
+from sim.loop.clients import ClientRank, ClientReplica, Clients, Retry, Rules, withdrawable
 from sim.loop.clock import Stop, run
 from sim.loop.fleet import Engine, Fleet, Progress
 from sim.loop.handover import HandoverCosts, HandOvers, PrefillRank, PrefillReplica
@@ -27,6 +29,7 @@ from sim.loop.replica import Replica
 from sim.loop.session_rows import SessionRows
 from sim.loop.sessions import make_any_fleet
 from sim.metrics.own import load_metrics
+from sim.outages import outages_of
 from sim.pools import (
     PreparedPool,
     cold_start_of,
@@ -35,11 +38,12 @@ from sim.pools import (
     prepare_pool,
 )
 from sim.request import Request
-from sim.rng import repetition_seed
+from sim.rng import numbered, repetition_seed
 from sim.routers import make_router, router_class
 from sim.scaling import ByRate, Hpa, Rule, SaturationRule, Stabiliser
 from sim.scenario import AnyScenario, Scenario, as_scenario
 from sim.scenario.autoscaling import Autoscaling, Replicas
+from sim.scenario.failures import Cancel, Lose, Retrying
 from sim.scenario.pools import only
 from sim.scenario.transfer import Transfer
 from sim.schedulers import PipelinedPrefill, scheduler_class
@@ -68,6 +72,11 @@ class Setup:
             raise UsageError(
                 "fleet: `replicas: {min, max}` is simulated by `run`, `compare` and `sweep`; give "
                 "a number here"
+            )
+        if self.scenario.failures is not None or pool.settings.scheduler.client_timeout is not None:
+            raise UsageError(
+                "failures and scheduler.client_timeout are simulated by `run`, `compare` and "
+                "`sweep`; leave them out here"
             )
         return pool
 
@@ -107,10 +116,15 @@ def _check_own_parts(scenario: Scenario) -> None:
     load_metrics(scenario.metrics or (), folders)
 
 
-def is_random(scenario: Scenario) -> bool:
+def is_random(scenario: Scenario) -> bool:  # noqa: PLR0911 - one question after the other
     """Whether anything in a run depends on the seed."""
     workload = scenario.workload
     if scenario.replicas > 1 and router_class(scenario.router, scenario.folders).draws:
+        return True
+    failures, patience = scenario.failures, scenario.pools[0].scheduler
+    if failures is not None and (failures.mtbf is not None or failures.in_flight.kind == "retry"):
+        return True
+    if patience.on_timeout.kind == "retry":
         return True
     if scenario.speculative is not None and any(0 < r < 1 for r in scenario.speculative.rates):
         return True
@@ -195,9 +209,22 @@ def play(
     recorder = make_recorder(setup)
     places = [(pool, number) for pool in setup.pools for number in pool.settings.engines]
     handovers = make_handovers(env, setup, recorder)
+    clients = make_clients(env, setup, recorder)
 
     def make_replica(index: int, on_finish: Callable[[Request], None] | None) -> Engine:
         pool, first = places[index]
+        if clients is not None:
+            engine = make_engine(
+                env,
+                pool,
+                first,
+                recorder,
+                leap=leap,
+                on_finish=clients.finished,
+                replica=ClientReplica,
+                rank=ClientRank,
+            )
+            return withdrawable(engine, clients)
         engine = make_engine(env, pool, first, recorder, leap=leap, on_finish=on_finish)
         if handovers is not None:
             assert not isinstance(engine, Pipeline)
@@ -214,19 +241,26 @@ def play(
         front_end=front_end_of(setup.pools),
         progress=progress,
     )
-    fleet.handovers = handovers
+    fleet.handovers, fleet.clients = handovers, clients
+    if clients is not None:
+        clients.start(fleet, lambda place: make_replica(place, None), traffic.total)
     scaler = make_autoscaler(env, setup, fleet, recorder, traffic.total)
     horizon = math.inf if scenario.run.horizon is None else scenario.run.horizon
     interrupted = _run(env, fleet, horizon, stop)
     end = env.now if interrupted or horizon == math.inf else horizon
+    if clients is not None and horizon == math.inf and not interrupted:
+        end = clients.ended
     if scaler is not None:
         scaler.finish(end)
+    leave = recorder.leave_unfinished if clients is None else clients.unfinished
     for number, request, generated in handovers.unfinished() if handovers else ():
         recorder.leave_unfinished(request, number, generated)
     for replica in fleet.replicas:
         for number, request, generated in replica.stop(end):
-            recorder.leave_unfinished(request, number, generated)
+            leave(request, number, generated)
         replica.check_integrity()
+    if clients is not None:
+        clients.close()
     record = recorded(
         setup,
         traffic,
@@ -235,6 +269,7 @@ def play(
         events=next(env._eid),
         interrupted=interrupted,
         sessions=fleet.session_rows,
+        attempts=None if clients is None else clients.rows.rows(),
     )
     assert len(record.requests) == fleet.issued, (
         "every request is completed, rejected or unfinished"
@@ -282,6 +317,26 @@ def make_rule(asked: Autoscaling, scales: Replicas) -> Rule:
             return ByRate(asked.target, stabiliser)
         case "saturation":
             return SaturationRule(scales.min, scales.max)
+
+
+def make_clients(env: simpy.Environment, setup: Setup, recorder: Recorder) -> Clients | None:
+    """What plays the clients of ``setup`` and the failures of its replicas; None where none gives
+    up, and none fails."""
+    scenario = setup.scenario
+    knobs, failures = setup.pools[0].settings.scheduler, scenario.failures
+    if knobs.client_timeout is None and failures is None:
+        return None
+    rules = Rules(
+        timeout=math.inf if knobs.client_timeout is None else knobs.client_timeout,
+        after_timeout=_retry(knobs.on_timeout),
+        after_loss=None if failures is None else _retry(failures.in_flight),
+        outages=() if failures is None else outages_of(setup.pools, failures, scenario.seed),
+    )
+    return Clients(env, recorder, rules, numbered(scenario.seed, "retries"))
+
+
+def _retry(rule: Cancel | Lose | Retrying) -> Retry | None:
+    return Retry(rule.attempts, rule.backoff) if rule.kind == "retry" else None
 
 
 def make_handovers(env: simpy.Environment, setup: Setup, recorder: Recorder) -> HandOvers | None:
@@ -369,15 +424,19 @@ def recorded(
     interrupted: bool,
     observed: bool = False,
     sessions: SessionRows | None = None,
+    attempts: AttemptRows | None = None,
 ) -> RunRecord:
     """What ``recorder`` has of ``traffic``, simulated or ``observed``, until ``end`` (s): as the
     metrics want it, the rest as ``RunRecord`` has it."""
     from sim.metrics.run_record import RunRecord  # noqa: PLC0415 - as above
 
+    plans, trail = recorder.plan_rows(), recorder.trail_rows()
+    if attempts is not None:
+        attempts, trail = attempts.of_last(plans, trail)
     return RunRecord(
         scenario=setup.scenario,
         pools=setup.pools,
-        plans=recorder.plan_rows(),
+        plans=plans,
         requests=recorder.request_rows(),
         gaps=recorder.gap_rows(),
         reasons=recorder.reasons,
@@ -389,11 +448,12 @@ def recorded(
         if isinstance(traffic, OpenTraffic | SessionTraffic)
         else (),
         classes=traffic.classes,
-        trail=recorder.trail_rows(),
+        trail=trail,
         observed=observed,
         moves=recorder.move_rows(),
         lookups=recorder.lookup_rows(),
         sessions=sessions,
+        attempts=attempts,
         handed=recorder.handed_rows(),
         held=recorder.held_rows(),
     )

@@ -188,6 +188,24 @@ FEATURES: Mapping[str, dict[str, Any]] = {
             "stabilisation": "60ms",
         },
     },
+    # failures
+    "failing": {
+        "fleet.replicas": 2,
+        "failures": {"mtbf": "100ms", "repair": "20ms", "in_flight": {"backoff": "10ms"}},
+    },
+    "lost": {
+        "fleet.replicas": 3,
+        "failures": [
+            {"at": "100ms", "replica": 1, "for": "60ms"},
+            {"at": "100ms", "replica": 0},
+            {"at": "150ms", "replica": 2, "for": "10ms"},
+        ],
+    },
+    "impatient": {"scheduler.client_timeout": "80ms"},
+    "insistent": {
+        "scheduler.client_timeout": "70ms",
+        "scheduler.on_timeout": {"attempts": 4, "backoff": "5ms"},
+    },
     # timing
     "measured": {"fleet.gpu": "h100-sxm", "engine": "vllm"},
     "reference-engine": {"engine": "reference"},
@@ -516,6 +534,12 @@ def check_together(names: Names) -> dict[str, int]:
     check(leaps)
     setup = prepare(scenario)
     fixed = all(pool.settings.scales is None for pool in setup.pools)
+    mine, theirs = leaps.record.attempts, steps.record.attempts
+    if mine is not None and theirs is not None:
+        fixed = False
+        for table in ("failed", "outages", "again"):
+            assert getattr(mine, table).tobytes() == getattr(theirs, table).tobytes(), table
+        assert mine.chunks["tokens"].sum() == theirs.chunks["tokens"].sum()
     if fixed and len(setup.pools) == 1:  # the harness has replicas of one kind, always there
         check_tokens(*(played(setup, leap) for leap in (True, False)), scenario)
     own = leaps.summary["infersim"]

@@ -22,6 +22,7 @@ import plotly.graph_objects as go
 from reports.figures import (
     attained_at_ends,
     attainment,
+    attempts,
     coverage,
     differences,
     find_attainment,
@@ -135,6 +136,7 @@ OF_RUNS: Mapping[str, Callable[[SavedRun], go.Figure]] = {
 
 OF_RESULTS: Mapping[str, tuple[Build, Callable[[], Any]]] = {
     "attained_at_ends": (attained_at_ends.figure, made_up_studies.uncertainty),
+    "attempts": (lambda d: attempts.figure(d["course"], d["outages"]), made_up.failures),
     "differences": (lambda d: differences.figure(d, "output_throughput"), made_up.comparison),
     "find_attainment": (find_attainment.figure, made_up.highest_load),
     "find_curve": (lambda d: find_curve.figure(d, "ttft"), made_up.highest_load),

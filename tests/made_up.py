@@ -311,3 +311,18 @@ def _fleet(rank: int, layout: str, cost: float, ttft: float, tpot: float) -> dic
         "run": "--set fleet.0.replicas=8",
         "launch": {"vllm": command, "sglang": command, "tensorrt-llm": command, "notes": []},
     }
+
+
+def failures() -> Document:
+    """A minute of requests with an outage, after which clients send more than before."""
+    times = [float(second) for second in range(60)]
+    gone = [20 <= second < 30 for second in range(60)]
+    return {
+        "course": {
+            "time_s": times,
+            "arrived": [10.0] * 60,
+            "sent": [10.0 if second < 20 else 24.0 for second in range(60)],
+            "good": [2.0 if away else 9.5 for away in gone],
+        },
+        "outages": [{"since_s": 20.0, "until_s": 30.0}, {"since_s": 50.0, "until_s": None}],
+    }

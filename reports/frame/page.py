@@ -21,7 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from reports.frame import theme
-from sim.metrics.definitions import Definition
+from sim.metrics.metric import Definition
 
 TEMPLATES = Path(__file__).with_name("templates")
 

@@ -12,7 +12,7 @@ from reports.figures.coverage import Held
 from reports.frame.content import Headline, Plot, to_json
 from reports.frame.page import fill
 from reports.frame.tables import Cell, PageColumn, PageTable
-from sim.metrics.definitions import Definition
+from sim.metrics.metric import Definition
 from sim.results.whole_file import write_text
 
 SECTIONS: Mapping[str, str] = {

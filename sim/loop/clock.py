@@ -1,9 +1,10 @@
 """Extends SimPy's clock: waits that can be moved, and a fixed order of simultaneous events.
 
 Only these lines touch SimPy's internals. At one instant everything happens in this order, whatever
-was scheduled first: iterations complete, then requests arrive, then those that go from one replica
-to another do, then schedulers plan. Within a kind, replicas go by their number. SimPy orders events
-by (time, priority, insertion); the priorities here make insertion irrelevant.
+was scheduled first: iterations complete, replicas fail and come back, clients give up, requests
+arrive, some of them again, then those that go from one replica to another do, then schedulers plan.
+Within a kind, replicas go by their number. SimPy orders events by (time, priority, insertion); the
+priorities here make insertion irrelevant.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from typing import Any
 
 import simpy
 
-ARRIVAL = 1 << 20  # completions are 0 .. ARRIVAL-1, one for each replica
-HANDOVER = ARRIVAL + 1
-SCHEDULING = ARRIVAL + 2  # + replica number
+FAILURE = 1 << 20  # completions are 0 .. FAILURE-1, one for each replica
+TIMEOUT = FAILURE + 1
+ARRIVAL = FAILURE + 2
+RETRY = FAILURE + 3
+HANDOVER = FAILURE + 4
+SCHEDULING = FAILURE + 5  # + replica number
 STARTING = -1  # processes begin before anything else happens
 
 INFINITY = math.inf
@@ -76,6 +80,10 @@ class Alarm:
         old.callbacks = []
         self._event = _Ring(self._env)
         self.at(time, priority)
+
+    def cancel(self) -> None:
+        """The waiting process never wakes."""
+        self._event.callbacks = []
 
 
 class Stop:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 import simpy
@@ -23,6 +24,9 @@ from sim.loop.session_rows import SessionRows, rows_of_trace
 from sim.request import Prefix, Request, TrafficClass
 from sim.routers import Router
 from sim.workload import ClosedTraffic, OpenTraffic
+
+if TYPE_CHECKING:
+    from sim.loop.clients import Clients
 
 PROGRESS_EVERY = 4096  # requests
 
@@ -49,11 +53,12 @@ class Fleet:
         self.replicas: list[Engine] = []
         self.targets: list[Engine] = []  # those that take requests, where not all do
         self.handovers: HandOvers | None = None  # where pools prefill and decode apart
+        self.clients: Clients | None = None  # where they may give up, or replicas fail
+        self.front_end = front_end
         self.issued = 0
         self._env = env
         self._router = router
         self._recorder = recorder
-        self._front_end = front_end
         self._progress = progress
 
     def _dispatch(
@@ -73,15 +78,21 @@ class Fleet:
         request.queued = self._env._now
         if self.handovers is not None:
             return self._hand_over(self.handovers, request)
+        if self.clients is not None:
+            return self.clients.send(request)
+        return self.place(request) is not None
+
+    def place(self, request: Request) -> Engine | None:
+        """Send ``request`` to a replica that takes requests; None if it can never serve it."""
         replicas = self.targets or self.replicas
         index = self._router.choose(request, replicas) if len(replicas) > 1 else 0
         replica = replicas[index]
         reason = replica.scheduler.refusal(request)
         if reason is not None:
             self._recorder.reject(request, reason)
-            return False
+            return None
         replica.submit(request)
-        return True
+        return replica
 
     def _hand_over(self, handovers: HandOvers, request: Request) -> bool:
         """The same where one replica prefills it, and another one decodes."""
@@ -89,6 +100,13 @@ class Fleet:
         if reason is not None:
             self._recorder.reject(request, reason)
         return reason is None
+
+    def answer(self, request: Request) -> None:
+        """The client has its answer to ``request``."""
+
+    def gave_up(self, request: Request) -> None:
+        """The client has given ``request`` up."""
+        self.answer(request)
 
     @property
     def session_rows(self) -> SessionRows | None:
@@ -123,7 +141,7 @@ class OpenFleet(Fleet):
         alarm.start(self._arrivals(traffic, alarm))
 
     def _arrivals(self, traffic: OpenTraffic, alarm: Alarm) -> Process:
-        env, front_end = self._env, self._front_end
+        env, front_end = self._env, self.front_end
         for chunk in traffic.chunks():
             if self._progress is not None:
                 self._progress(self.issued, traffic.total)
@@ -162,7 +180,7 @@ class AnsweredFleet(Fleet):
     def _requests(self, total: int) -> Process:
         env = self._env
         while self.issued < total:
-            due = self._due() + self._front_end
+            due = self._due() + self.front_end
             if due > env._now:
                 self._wake_at = due
                 yield self._alarm.at(due, ARRIVAL)
@@ -176,7 +194,7 @@ class AnsweredFleet(Fleet):
 
     def _wake(self, send: float) -> None:
         """Let the process that waits see a request that is sent at ``send``, if that is earlier."""
-        due = send + self._front_end
+        due = send + self.front_end
         if due < self._wake_at:
             self._wake_at = due
             self._alarm.move(due, ARRIVAL)

@@ -21,7 +21,7 @@ from sim.loop.fleet import Engine, Fleet
 from sim.loop.lockstep import LockStep, Rank
 from sim.loop.pipeline import Pipeline
 from sim.loop.recorder import Recorder
-from sim.loop.replica import Replica
+from sim.loop.withdrawing import Withdrawing
 from sim.request import Prefix, Request, TrafficClass
 from sim.routers import Router
 
@@ -30,7 +30,7 @@ Told = Callable[[Request, int, float, int], None]
 replica or data rank that it is on)."""
 
 
-class LiveReplica(Replica):
+class LiveReplica(Withdrawing):
     """A replica that knows which of its tokens were told, and counts what it does.
 
     ``preemptions``  so far
@@ -49,7 +49,6 @@ class LiveReplica(Replica):
         self._told = 0  # iterations of the plan in flight whose tokens were told
         self._moved = False  # a plan has ended since tokens were last told
         self._lost: list[Request] = []  # preempted since then
-        self._unwanted: list[Request] = []  # that leave when the plan in flight has ended
         super().__init__(*given, **named)
 
     def _account(self, end: float) -> None:
@@ -72,24 +71,9 @@ class LiveReplica(Replica):
         if more:
             self.sizes[prompts + each + 1] += more
         self._told, self._moved = 0, True
-        if self._unwanted:
-            for request in self._unwanted:
-                self._let_go(request)
-            self._unwanted = []
 
-    def withdraw(self, request: Request) -> None:
-        """Nobody waits for ``request`` any more: it leaves at the end of the iteration in flight,
-        as an engine aborts it, unless the policy serves it to its end."""
-        if self._iterations:
-            self._unwanted.append(request)
-        else:
-            self._let_go(request)
-
-    def _let_go(self, request: Request) -> None:
-        generated = request.generated + self.scheduler.steps(request)
-        if self.scheduler.withdraw(request):
-            self.outstanding -= 1
-            self._recorder.leave_unfinished(request, self.index, generated)
+    def _gone(self, request: Request, generated: int) -> None:
+        self._recorder.leave_unfinished(request, self.index, generated)
 
     def holds(self, number: int) -> Request | None:
         """The unfinished request with that number, if it is here."""
@@ -200,12 +184,12 @@ class LiveFleet(Fleet):
         self.sent += 1
         self._pending.append((arrival, prompt_tokens, output_tokens, traffic_class, prefix))
         if len(self._pending) == 1:
-            self._alarm.move(arrival + self._front_end, ARRIVAL)
+            self._alarm.move(arrival + self.front_end, ARRIVAL)
         return arrival
 
     def _possible(self, arrival: float) -> float:
         """``arrival``, or the first moment (nearly) whose request reaches the engine in future."""
-        front_end, done = self._front_end, self.done_until
+        front_end, done = self.front_end, self.done_until
         if arrival + front_end > done:
             return arrival
         step = ulp(done)
@@ -214,7 +198,7 @@ class LiveFleet(Fleet):
         return max(arrival, done - front_end + step)
 
     def _arrivals(self) -> Process:
-        env, front_end, pending = self._env, self._front_end, self._pending
+        env, front_end, pending = self._env, self.front_end, self._pending
         while True:
             if not pending:
                 yield self._alarm.at(inf, ARRIVAL)
@@ -241,7 +225,7 @@ class LiveFleet(Fleet):
 
     def _withdraw(self, number: int) -> None:
         if number >= self.issued:  # still on its way into the engine
-            due = self._pending[number - self.issued][0] + self._front_end
+            due = self._pending[number - self.issued][0] + self.front_end
             self.leave(nextafter(due, inf), number)
             return
         for engine in self.engines:

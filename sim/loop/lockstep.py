@@ -205,6 +205,15 @@ class LockStep:
                 self._account(run.boundary(reached))
         return [each for rank in self.ranks for each in rank.unfinished()]
 
+    def fail(self, now: float) -> tuple[list[tuple[int, Request, int]], float]:
+        """It is gone, as for a replica."""
+        working = self._working
+        unfinished, run, since = self.stop(now), self._run, now
+        if working:
+            since = working[0]._started if run is None else run.boundary(run.done)
+        self._alarm.cancel()
+        return unfinished, now - since
+
     def check_integrity(self) -> None:
         """Raise AssertionError if a rank's batch and memory disagree."""
         for rank in self.ranks:

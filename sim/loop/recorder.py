@@ -29,7 +29,8 @@ from sim.memory.host import KINDS, Move
 from sim.request import NEVER, Request
 from sim.schedulers.roles import HandedOver
 
-COMPLETED, REJECTED, UNFINISHED = 0, 1, 2
+COMPLETED, REJECTED, UNFINISHED, GAVE_UP = range(4)
+"""What became of a request; of the last, its client waits no longer (``sim.loop.clients``)."""
 
 Real = Annotated[float, "f8"]
 Long = Annotated[int, "i8"]
@@ -231,9 +232,13 @@ class Recorder:
 
     def reject(self, request: Request, reason: str) -> None:
         """``request`` can never be served."""
-        if reason not in self.reasons:
-            self.reasons.append(reason)
-        self.close(request, -1, 0, NEVER, REJECTED, self.reasons.index(reason))
+        self.close(request, -1, 0, NEVER, REJECTED, self.reason(reason))
+
+    def reason(self, text: str) -> int:
+        """The index of a reason for which a request was not served."""
+        if text not in self.reasons:
+            self.reasons.append(text)
+        return self.reasons.index(text)
 
     def close(
         self,

@@ -149,6 +149,15 @@ class Replica:
                 self._account(run.boundary(reached))
         return self.unfinished()
 
+    def fail(self, now: float) -> tuple[list[tuple[int, Request, int]], float]:
+        """It is gone, with all it held: what ``stop`` returns, and for how long (s) the iteration
+        that it did not finish had run."""
+        busy = self._iterations > 0
+        unfinished, run = self.stop(now), self._run
+        since = self._started if run is None else run.boundary(run.done)
+        self._alarm.cancel()
+        return unfinished, now - since if busy else 0.0
+
     def unfinished(self) -> list[tuple[int, Request, int]]:
         """What ``stop`` returns."""
         scheduler = self.scheduler

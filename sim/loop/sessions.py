@@ -114,6 +114,11 @@ class SessionFleet(AnsweredFleet):
         if self.issued < self._traffic.total:
             self._wake(self._due())
 
+    def gave_up(self, request: Request) -> None:
+        """No answer comes: the session ends with those that are still to come."""
+        self._live[request.session].refused = True
+        self.answer(request)
+
     def _end(self, live: Live) -> None:
         """A session is over; its client, if there is one, has another one after a pause."""
         session, now = live.session, self._env._now

@@ -8,50 +8,10 @@ so that a new metric is one row here, with its definition, and its computation i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
 
+from sim.metrics.failure_terms import FAILURE_METRICS, FAILURE_TERMS
+from sim.metrics.metric import Definition, Metric
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS
-
-Better = Literal["higher", "lower"]
-Kind = Literal["count", "number", "share", "usd", "ms", "s"]
-"""How a value is written: ``share`` is given as 0..1, times in ``ms`` or ``s``."""
-
-
-class Metric(NamedTuple):
-    """One metric of a summary.
-
-    ``key`` is that of ``summary.json``, with a dot a path below ``infersim``; ``definition`` that
-    of ``DEFINITIONS``. ``title`` heads a column that compares runs, ``called`` is the name in a
-    sentence. ``table`` is that of a run's page which has the metric, ``detail`` what of it (mean,
-    peak). ``compared``: comparisons of runs have it. ``repeated``: it is below ``infersim`` and has
-    an interval over repetitions; metrics at the top of the summary all have one. ``optional``: the
-    summaries of runs without anything of the kind do not have it.
-    """
-
-    key: str
-    definition: str
-    unit: str = ""
-    better: Better | None = None
-    kind: Kind = "number"
-    title: str = ""
-    called: str = ""
-    table: str = ""
-    detail: str = ""
-    compared: bool = False
-    repeated: bool = False
-    optional: bool = False
-
-    @property
-    def head(self) -> str:
-        """What a column or an axis is called, with its unit; latencies have theirs in the cells.
-
-        >>> METRIC["output_throughput"].head, METRIC["p99_ttft_ms"].head
-        ('Output tokens/s', 'TTFT p99')
-        """
-        if not self.unit.endswith("/s"):
-            return self.title
-        same = self.title.rpartition(" ")[2].lower() == self.unit.removesuffix("/s")
-        return f"{self.title}/s" if same else f"{self.title} ({self.unit})"
 
 
 def _latency(rank: str, name: str) -> Metric:
@@ -233,6 +193,7 @@ METRICS = (
         "energy.usd", "energy_cost", "USD", "lower", "usd",
         table="energy", detail="of the whole duration",
     ),
+    *FAILURE_METRICS,
 )  # fmt: skip
 """Every metric, in the order of tables."""
 
@@ -254,13 +215,6 @@ def path_of(key: str) -> str:
     ('duration', 'infersim.cost.usd', 'infersim.preemptions')
     """
     return key if key.startswith(AT_TOP) else f"infersim.{key}"
-
-
-class Definition(NamedTuple):
-    """One metric: its name on the page and the sentence that says what it is."""
-
-    title: str
-    text: str
 
 
 DEFINITIONS: Mapping[str, Definition] = {
@@ -576,5 +530,6 @@ DEFINITIONS: Mapping[str, Definition] = {
         "what was learnt from other engines, GPUs and models. Close to saturation a small error in "
         "speed becomes a large one in TTFT.",
     ),
+    **FAILURE_TERMS,
 }
 """Key -> definition; tables and cards link to ``#def-<key>``."""

@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.loop.attempt_rows import AttemptRows
 from sim.loop.recorder import COMPLETED, REJECTED, UNFINISHED
 from sim.loop.session_rows import SessionRows
 from sim.metrics.attribution import Attribution
@@ -36,7 +37,8 @@ class RunRecord:
     ``moves`` are the transfers between GPUs and hosts, ``lookups`` what was missed in prefix
     caches, ``held`` when replicas that are scaled were there, ``handed`` the requests that went
     from a pool that prefills to one that decodes, None where not recorded; ``sessions`` says which
-    requests belong to one conversation, None where there are none."""
+    requests belong to one conversation, None where there are none; ``attempts`` which came to
+    nothing, None where clients do not give up and replicas do not fail."""
 
     scenario: Scenario
     pools: tuple[PreparedPool, ...]
@@ -57,6 +59,7 @@ class RunRecord:
     moves: NDArray[np.void] | None = None
     lookups: NDArray[np.void] | None = None
     sessions: SessionRows | None = None
+    attempts: AttemptRows | None = None
 
     @cached_property
     def parts(self) -> tuple[PoolRun, ...]:
@@ -155,6 +158,8 @@ class RunRecord:
             return 0.0
         start = float(self.requests["arrival"].min())
         if self.interrupted or (self.requests["status"] == UNFINISHED).any():
+            return self.end - start
+        if self.attempts is not None:  # the last one may have given up
             return self.end - start
         return (
             float(self.requests["finish"][self.completed].max()) - start

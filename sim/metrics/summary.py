@@ -17,7 +17,7 @@ import numpy as np
 
 from sim.catalog.whole_runs import whole_run_errors, whole_runs_text
 from sim.cost.measured_experts import experts_note
-from sim.loop.recorder import REJECTED, UNFINISHED
+from sim.loop.recorder import GAVE_UP, REJECTED, UNFINISHED
 from sim.metrics.asked import asked, driven_by
 from sim.metrics.bands import situation
 from sim.metrics.by_pool import by_pool
@@ -25,6 +25,7 @@ from sim.metrics.classes import by_class, order_notes
 from sim.metrics.confidence import error_band, provenance
 from sim.metrics.energy import energy
 from sim.metrics.engine_defaults import engine_defaults_note
+from sim.metrics.failures import failures
 from sim.metrics.gaps import Gaps
 from sim.metrics.handover import handover
 from sim.metrics.host_tier import break_even_note, host_tier
@@ -121,6 +122,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         **handover(run),
         **drafted,
         **scaling(run),
+        **failures(run),
         "preemptions": int(run.plans["preemptions"].sum()),
         "resumptions": None if accounts is None else accounts.resumptions,
         "utilisation": _utilisation(run),
@@ -176,11 +178,14 @@ def _requests(run: RunRecord) -> dict[str, Any]:
         "completed": int(run.completed.sum()),
         "rejected": int((status == REJECTED).sum()),
         "unfinished": int((status == UNFINISHED).sum()),
+        **({} if run.attempts is None else {"gave_up": int((status == GAVE_UP).sum())}),
         "not_arrived": run.offered - len(rows),
         "one_token": int((run.completed & (rows["output_tokens"] == 1)).sum()),
         "warmup": int((run.warmup & run.completed).sum()),
         "rejected_reasons": {
-            reason: int((rejected == index).sum()) for index, reason in enumerate(run.reasons)
+            run.reasons[index]: count
+            for index, count in enumerate(np.bincount(rejected).tolist())
+            if count
         },
     }
 

@@ -26,6 +26,7 @@ import numpy as np
 from sim.loop.recorder import REJECTED, UNFINISHED
 from sim.metrics.attainment import MET, MISSED, OPEN, judge_slo
 from sim.metrics.by_pool import limiting_text
+from sim.metrics.failures import given_up_text
 from sim.metrics.long_enough import (
     DOUBT,
     FULL,
@@ -93,7 +94,7 @@ def judge(run: RunRecord) -> dict[str, Any]:
         }
     if found is not None and state == "stable" and slo["slo_state"] == MISSED:
         text += _late_all_the_same(run, found, slo)
-    text = _as_far_as_it_goes(run, text)
+    text = _as_far_as_it_goes(run, text) + given_up_text(run)
     by_pool = None if found is None or len(run.pools) == 1 else found.by_pool
     if by_pool is not None:
         text += limiting_text([pool.settings.name for pool in run.pools], by_pool)

@@ -34,6 +34,7 @@ from sim.results.tables import request_columns, timeseries_columns
 from sim.results.trail_files import (
     absence_columns,
     chunk_columns,
+    write_attempts,
     write_handovers,
     write_trail,
 )
@@ -284,6 +285,8 @@ class Result:
             write_trail(path, *self.record.trail)
         if self.record.handed is not None and len(self.record.handed):
             write_handovers(path, self.record.handed)
+        if self.record.attempts is not None:
+            write_attempts(path, self.record.attempts)
         directory.finish(
             "interrupted" if self.interrupted else "complete",
             profile=self.summary["infersim"]["provenance"],

@@ -26,7 +26,7 @@ from sim.growth.leaps import (
     TAKEN,
     WAITED,
 )
-from sim.loop.recorder import COMPLETED, REJECTED
+from sim.loop.recorder import COMPLETED, GAVE_UP, REJECTED
 from sim.metrics.latency_parts import latency_parts
 from sim.metrics.token_accounts import token_accounts
 from sim.specs.window import Window
@@ -34,7 +34,7 @@ from sim.specs.window import Window
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord
 
-STATUSES = {COMPLETED: "completed", REJECTED: "rejected"}
+STATUSES = {COMPLETED: "completed", REJECTED: "rejected", GAVE_UP: "gave up"}
 TIMESERIES_COLUMNS = {
     "replica": "replica",
     "start_s": "start",
@@ -58,7 +58,7 @@ def request_columns(run: RunRecord) -> dict[str, NDArray[Any]]:
     """One value a request of ``run`` in each column, by its name, in order of arrival."""
     rows = run.requests
     parts = latency_parts(run)  # first, since it takes the most memory on its way
-    names = [STATUSES.get(code, "unfinished") for code in range(3)]
+    names = [STATUSES.get(code, "unfinished") for code in range(4)]
     reasons = np.array([*run.reasons, None], dtype=object)
     return {
         "request_id": rows["id"],

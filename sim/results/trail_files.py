@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.errors import UsageError
+from sim.loop.attempt_rows import OUTCOMES, AttemptRows
 from sim.results.parquet_file import write_parquet
 from sim.results.stored import read_table
 from sim.results.whole_file import write_whole
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CHUNKS, ABSENCES, HANDOVERS = "chunks.parquet", "absences.parquet", "handovers.parquet"
+ATTEMPTS, OUTAGES = "attempts.parquet", "outages.parquet"
 
 
 class Trail(NamedTuple):
@@ -64,6 +66,27 @@ def write_handovers(directory: Path, rows: NDArray[np.void]) -> None:
     names |= {"tokens": "prompt_tokens"}
     columns = {names.get(name, f"{name}_s"): rows[name] for name in rows.dtype.names or ()}
     write_whole(directory / HANDOVERS, lambda file: write_parquet(file, columns))
+
+
+def write_attempts(directory: Path, rows: AttemptRows) -> None:
+    """Write the table of attempts that came to nothing, and the one of outages, times in seconds
+    (``sim.loop.attempt_rows``)."""
+    failed = {name: rows.failed[name] for name in rows.failed.dtype.names or ()}
+    attempts: dict[str, NDArray[Any]] = {
+        "request_id": failed["request"],
+        "attempt": failed["attempt"],
+        "outcome": np.array(OUTCOMES, dtype=object)[failed["outcome"]],
+        "replica": failed["replica"],
+        "generated_tokens": failed["generated"],
+        **{f"{name}_s": failed[name] for name in ("sent", "scheduled", "first_token", "ended")},
+    }
+    outages: dict[str, NDArray[Any]] = {
+        "replica": rows.outages["replica"],
+        "lost_requests": rows.outages["lost"],
+        **{f"{name}_s": rows.outages[name] for name in ("since", "until", "computing")},
+    }
+    write_whole(directory / ATTEMPTS, lambda file: write_parquet(file, attempts))
+    write_whole(directory / OUTAGES, lambda file: write_parquet(file, outages))
 
 
 def read_trail(directory: Path, requests: pd.DataFrame, timeseries: pd.DataFrame) -> Trail | None:

@@ -14,9 +14,11 @@ from pydantic import Field, field_validator, model_validator
 
 from sim.memory import ALLOCATORS, PagedAllocator
 from sim.routers import ROUTERS
+from sim.scenario.failures import OnTimeout
 from sim.scenario.fields import (
     Bandwidth,
     Count,
+    Duration,
     Factor,
     Line,
     Share,
@@ -168,6 +170,20 @@ class SchedulerSettings(LimitedSection):
         "cut. SGLang's default.",
     )
 
+    client_timeout: Duration | None = Field(
+        default=None,
+        description="How long a client waits for the whole answer of an attempt, s; then the "
+        "engine drops it. null: as long as it takes.",
+        examples=["60s"],
+    )
+    on_timeout: OnTimeout = Field(
+        default="cancel",
+        validate_default=True,
+        description="What a client does then. cancel: it gives the request up. retry: it sends it "
+        "again.",
+        examples=["retry", "{kind: retry, attempts: 3, backoff: 500ms}"],
+    )
+
     @property
     def rule(self) -> str:
         """The rule of continuous batching."""
@@ -197,6 +213,12 @@ class SchedulerSettings(LimitedSection):
     def _zero_is_off(cls, value: Any) -> Any:
         """vLLM's 0 means null."""
         return None if value in (0, "0") and not isinstance(value, bool | float) else value
+
+    @model_validator(mode="after")
+    def _patience_has_an_end(self) -> SchedulerSettings:
+        if self.client_timeout is None and self.on_timeout.kind != "cancel":
+            raise trouble("no client gives up: give client_timeout, such as 60s", "on_timeout")
+        return self
 
     @model_validator(mode="after")
     def _said_of_another_rule(self) -> SchedulerSettings:

@@ -307,6 +307,8 @@ Seed = Annotated[int, _whole(0, 2**63 - 1)]
 """A whole number from 0 that selects the random draws."""
 Priority = Annotated[int, _whole(0)]
 """A whole number from 0; lower is served first."""
+Place = Annotated[int, _whole(0)]
+"""The place of one among several, from 0."""
 Version = Annotated[int, _whole(1), AfterValidator(_version)]
 """The version of the scenario format."""
 Positive = Annotated[float, _number("a number above 0", lambda number: number > 0)]

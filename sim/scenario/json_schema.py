@@ -36,6 +36,10 @@ _Schema = dict[str, Any]
 ALSO: Mapping[tuple[str, str], _Schema] = {
     ("Scenario", "model"): {"$ref": "#/$defs/model"},
     ("Autoscaling", "cold_start"): {"const": "auto"},
+    ("Scenario", "failures"): {"type": "array", "items": {"type": "object"}},
+    ("Failures", "repair"): {"const": "auto"},
+    ("Failures", "in_flight"): {"enum": ["lost", "retry"]},
+    ("SchedulerSettings", "on_timeout"): {"enum": ["cancel", "retry"]},
     ("SchedulerSettings", "long_prefill_token_threshold"): {"const": 0},
 }
 """Spellings that a section itself reads, in addition to those of the key's type."""
@@ -108,6 +112,7 @@ def _values() -> Sequence[tuple[str, Any, _Schema]]:
         ("tokens", fields.Tokens, count),
         ("seed", fields.Seed, {**count, "minimum": 0, "maximum": 2**63 - 1}),
         ("priority", fields.Priority, {**count, "minimum": 0}),
+        ("place", fields.Place, {**count, "minimum": 0}),
         ("version", fields.Version, {"const": 1}),
         ("positive", fields.Positive, {**number, "exclusiveMinimum": 0}),
         ("nonnegative", fields.Nonnegative, {**number, "minimum": 0}),

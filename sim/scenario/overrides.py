@@ -41,33 +41,38 @@ def applied(document: Document, changes: Overrides) -> tuple[Document, list[Prob
     for label, change in pairs:
         try:
             key, value = _read(change) if isinstance(change, str) else change
-            document = _with(fleet_as_list(document), key, value, Place(label))
+            document = _with(in_full(document), key, value, Place(label))
         except _RefusedError as error:
             problems.append(Problem((), str(error), place=Place(label)))
     return document, problems
 
 
-def fleet_as_list(document: Document) -> Document:
-    """A fleet given as one mapping becomes the list of one that it stands for."""
-    fleet = document.data.get("fleet")
-    if not isinstance(fleet, dict):
-        return document
-    return dataclasses.replace(
-        document,
-        data={**document.data, "fleet": [fleet]},
-        keys=_with_index(document.keys),
-        values=_with_index(document.values),
-    )
+def in_full(document: Document) -> Document:
+    """What stands for a list of one, or for a mapping of one key, becomes that: a fleet given as
+    one mapping, failures given as a list of outages."""
+    fleet, failures = document.data.get("fleet"), document.data.get("failures")
+    if isinstance(fleet, dict):
+        document = _moved(document, "fleet", [fleet], 0)
+    if isinstance(failures, list):
+        document = _moved(document, "failures", {"outages": failures}, "outages")
+    return document
 
 
-def _with_index(places: dict[KeyPath, Place]) -> dict[KeyPath, Place]:
-    moved = {
-        ("fleet", 0, *path[1:]) if path[:1] == ("fleet",) else path: place
-        for path, place in places.items()
-    }
-    if ("fleet",) in places:
-        moved["fleet",] = places["fleet",]
-    return moved
+def _moved(document: Document, key: str, value: Any, inside: str | int) -> Document:
+    """``document`` with ``value`` at ``key``: what stood there, at ``inside`` of it."""
+
+    def moved(places: dict[KeyPath, Place]) -> dict[KeyPath, Place]:
+        found = {
+            (key, inside, *path[1:]) if path[:1] == (key,) else path: place
+            for path, place in places.items()
+        }
+        if (key,) in places:
+            found[key,] = places[key,]
+        return found
+
+    data = {**document.data, key: value}
+    keys, values = moved(document.keys), moved(document.values)
+    return dataclasses.replace(document, data=data, keys=keys, values=values)
 
 
 def _label(text: str) -> str:
@@ -135,7 +140,8 @@ def _with(document: Document, key: str, value: Any, place: Place) -> Document:
 
 
 def _steps(key: str, data: dict[str, Any]) -> list[str]:
-    """The parts of a dotted key; ``fleet.gpu`` is short for ``fleet.0.gpu`` with one pool."""
+    """The parts of a dotted key; ``fleet.gpu`` is short for ``fleet.0.gpu`` with one pool, and
+    ``failures.0`` for ``failures.outages.0``."""
     steps = key.split(".")
     if not all(steps):
         raise _RefusedError("the key is dotted, such as workload.arrivals.rate")
@@ -143,6 +149,8 @@ def _steps(key: str, data: dict[str, Any]) -> list[str]:
     alone = isinstance(fleet, list) and len(fleet) == 1
     if steps[0] == "fleet" and len(steps) > 1 and alone and not steps[1].isdecimal():
         steps.insert(1, "0")
+    if steps[0] == "failures" and len(steps) > 1 and steps[1].isdecimal():
+        steps.insert(1, "outages")
     return steps
 
 

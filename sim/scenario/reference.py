@@ -36,6 +36,7 @@ VALUES: Mapping[str, tuple[str, str | None]] = {
     "nonnegative": ("a number, 0 or more", None),
     "router": (f"{', '.join(ROUTERS)}, {OWN}", None),
     "order": (f"{', '.join(ORDERS)}, {OWN}", None),
+    "place": ("a whole number, 0 or more", None),
     "positive": ("a number above 0", None),
     "power": ("a power such as 300W", "W"),
     "price": (
@@ -165,7 +166,8 @@ def _key(path: str, kind: str, schema: _Schema, known: _Schema) -> Iterator[Key]
         examples=tuple(_written(example) for example in schema.get("examples", ())),
         holds="laws" if laws else "".join(sections),
     )
-    several = any(part.get("type") == "array" for part in parts) and path != "fleet"
+    several = any(part.get("type") == "array" for part in parts)
+    several = several and path not in ("fleet", "failures")  # for which one mapping may stand
     inner = f"{path}.0" if several else path
     for name in sections:
         law = _law(known[name])
@@ -221,6 +223,8 @@ def _words(part: _Schema) -> list[str]:
         return [", ".join(_written(choice) for choice in part["enum"])]
     if "const" in part:
         return [_written(part["const"])]
+    if part.get("type") == "object":
+        return ["a mapping"]
     return ["null" if part.get("type") == "null" else "a text"]
 
 

@@ -32,6 +32,7 @@ from sim.scenario.deployment import KvCache, Precision, Router, SchedulerSetting
 from sim.scenario.diagnostics import problems_of
 from sim.scenario.document import Document, Problem, failure
 from sim.scenario.energy import Energy
+from sim.scenario.failures import Failures, check_clients
 from sim.scenario.fields import (
     EngineName,
     Line,
@@ -44,12 +45,12 @@ from sim.scenario.fields import (
     trouble,
 )
 from sim.scenario.model import ModelChoice
-from sim.scenario.overrides import Overrides, applied, fleet_as_list
+from sim.scenario.overrides import Overrides, applied, in_full
 from sim.scenario.own_settings import completed
 from sim.scenario.parsing import scalar
 from sim.scenario.pool import Pool
 from sim.scenario.pools import PoolSettings, only, pools_of
-from sim.scenario.roles import check_roles, check_scaling
+from sim.scenario.roles import STATELESS, check_roles, check_scaling
 from sim.scenario.run import DEFAULT_REQUESTS, RunSettings
 from sim.scenario.slo import Slo
 from sim.scenario.speculation import Speculative, unspeculated
@@ -97,6 +98,12 @@ class Scenario(LimitedSection):
         description="When pools whose `replicas` are {min, max, start} start and stop some. null: "
         "as its defaults say.",
         examples=["{policy: hpa, metric: queue, target: 3}"],
+    )
+    failures: Failures | None = Field(
+        default=None,
+        description="Replicas that fail and come back: by a law, or a list of outages at given "
+        "times. null: none does.",
+        examples=["{mtbf: 720h, repair: 5min}", "[{at: 5min, replica: 0, for: 1min}]"],
     )
     max_model_len: Tokens | None = Field(
         default=None,
@@ -185,6 +192,7 @@ class Scenario(LimitedSection):
     def _roles_of_pools(self) -> Scenario:
         check_scaling(self.pools, self.autoscaling, self.router)
         check_roles(self.pools, self.transfer)
+        check_clients(self.pools, self.failures, self.router, STATELESS)
         return self
 
     @model_validator(mode="after")
@@ -274,7 +282,7 @@ class Scenario(LimitedSection):
 
         Raises ScenarioError with every problem, in the order of the file.
         """
-        document = fleet_as_list(document)
+        document = in_full(document)
         problems = list(found)
         try:
             scenario = cls.model_validate(document.data, context={"base": document.base})

@@ -120,39 +120,39 @@ class Ranked:
 
     def __init__(self, key: Callable[[Request], float]) -> None:
         self._key = key
-        self._heap: list[tuple[float, int, Request]] = []
+        self._heap: list[tuple[float, float, int, Request]] = []
 
     def __len__(self) -> int:
         return len(self._heap)
 
     def __iter__(self) -> Iterator[Request]:
-        for _, _, request in sorted(self._heap):
+        for _, _, _, request in sorted(self._heap):
             yield request
 
     def __getitem__(self, index: int, /) -> Request:
         if index:
             raise IndexError("only the head of a ranked queue can be looked at; iterate over it")
-        return self._heap[0][2]
+        return self._heap[0][3]
 
     def append(self, request: Request, /) -> None:
         """``request`` arrives and takes its place."""
-        heappush(self._heap, (self._key(request), request.id, request))
+        heappush(self._heap, (self._key(request), request.queued, request.id, request))
 
     appendleft = append
 
     def popleft(self) -> Request:
         """Take who leaves next."""
-        return heappop(self._heap)[2]
+        return heappop(self._heap)[3]
 
     def remove(self, request: Request, /) -> None:
         """``request`` waits no longer: a walk over the queue."""
-        self._heap = [entry for entry in self._heap if entry[2] is not request]
+        self._heap = [entry for entry in self._heap if entry[3] is not request]
         heapify(self._heap)
 
     def oldest(self) -> Request:
         """Who came first: a walk over the queue."""
-        return min(self._heap, key=lambda entry: entry[1])[2]
+        return min(self._heap, key=lambda entry: entry[1:3])[3]
 
     def victim(self, running: Reversible[Request], /) -> Request:
         """Who would leave the queue last: a walk over the batch."""
-        return max(running, key=lambda request: (self._key(request), request.id))
+        return max(running, key=lambda request: (self._key(request), request.queued, request.id))

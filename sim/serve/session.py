@@ -41,6 +41,10 @@ def check(setup: Setup) -> None:
                 "kv_cache.enable_prefix_caching: a trace that names the blocks of prompts has no "
                 "priorities; serve workload.classes without a prefix cache"
             )
+        if pool.scheduler.client_timeout is not None:
+            raise UsageError("scheduler.client_timeout: real clients give up when they do")
+    if scenario.failures is not None:
+        raise UsageError("failures: a server's replicas fail when --control says so")
     for name in ("prompt_tokens", "output_tokens"):
         if getattr(scenario.assume, name) != 1.0:
             raise UsageError(f"assume.{name}: the lengths of real requests are what they are")

@@ -19,6 +19,8 @@ def pool_lines(own: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield pools_table(own["pools"])
     for scaled in own.get("scaling", ()):
         yield Text(scaled["text"])
+    if "failures" in own:
+        yield Text(own["failures"]["text"])
     if "handover" in own:
         yield Text(handover_line(own["handover"]))
 

@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from sim.metrics.bound_words import bound_name
-from sim.metrics.definitions import METRICS, Metric
+from sim.metrics.definitions import METRICS
+from sim.metrics.metric import Metric
 from sim.metrics.own import PREFIX
 from sim.metrics.slo_text import headroom_text, slo_text
 from sim.metrics.timeline import Timeline

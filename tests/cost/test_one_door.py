@@ -24,6 +24,7 @@ RECORDED = {"pairs"}
 """A column of plans that only the operators of a pass are made of."""
 
 MAKERS = {
+    "sim.loop.clients",  # a client sends one again
     "sim.loop.fleet",  # a request arrives
     "sim.serve.session",  # whether one that has not come yet could be served
     "calibrate.engine.arrivals",

@@ -15,6 +15,7 @@ import sim
 from sim import catalog
 from sim.errors import InfeasibleError
 from sim.growth.leaps import Leaps
+from sim.loop.recorder import GAVE_UP
 from sim.metrics.gaps import Gaps
 from sim.results.result import Result
 
@@ -56,15 +57,18 @@ def check_requests(result: Result) -> None:
     assert rows.request_id.tolist() == list(range(len(rows.status)))
     assert (np.diff(rows.arrival_s) >= 0).all()
     done, refused, left = (rows.status == s for s in ("completed", "rejected", "unfinished"))
-    assert (done.astype(int) + refused + left == 1).all()
+    gone, tried = rows.status == "gave up", result.record.attempts is not None
+    assert (done.astype(int) + refused + left + gone == 1).all()
+    assert int(gone.sum()) == counts.get("gave_up", 0)
     assert len(rows.status) == counts["submitted"]
     fates = {"completed": done, "rejected": refused, "unfinished": left}
     assert {fate: int(which.sum()) for fate, which in fates.items()} == {
         k: counts[k] for k in fates
     }
     assert sum(counts["rejected_reasons"].values()) == counts["rejected"]
-    assert (pd.notna(rows.reason) == refused).all()
-    assert ((rows.replica == -1) == refused).all()
+    assert (pd.notna(rows.reason) == refused | gone).all()
+    assert (rows.replica == -1)[refused].all()
+    assert tried or (rows.replica >= 0)[~refused].all()
 
     assert (rows.generated_tokens == rows.output_tokens)[done].all()
     assert (rows.arrival_s <= rows.scheduled_s)[done].all()
@@ -117,9 +121,13 @@ def check_totals(result: Result) -> None:
     own = summary["infersim"]
     json.dumps(summary, allow_nan=False)
     generated, started = rows.generated_tokens.sum(), (rows.generated_tokens > 0).sum()
+    if result.record.attempts is not None:
+        earlier = earlier_attempts(result)["generated"]
+        generated, started = generated + earlier.sum(), started + (earlier > 0).sum()
     decoded = Leaps.saved(result.timeseries).tokens().sum()
     # a prefill brings one token; a preempted request is prefilled again
-    assert decoded + started + own["resumptions"] == generated
+    if result.record.attempts is None or not own["preemptions"]:
+        assert decoded + started + own["resumptions"] == generated
     assert own["resumptions"] <= own["preemptions"]
     done = rows.status == "completed"
     assert summary["total_input_tokens"] == rows.prompt_tokens[done].sum()
@@ -134,6 +142,16 @@ def check_totals(result: Result) -> None:
         assert sum(own["time_by_operator"].values()) == pytest.approx(1)
 
 
+def earlier_attempts(result: Result) -> np.ndarray:
+    """The rows of attempts after which their request was sent again, or was to be."""
+    run = result.record
+    assert run.attempts is not None
+    failed = run.attempts.failed
+    sent = 1 + np.bincount(run.attempts.again["request"], minlength=len(run.requests))
+    last = failed["attempt"] == sent[failed["request"]]
+    return failed[~(last & (run.requests["status"][failed["request"]] == GAVE_UP))]
+
+
 def check_gaps(result: Result) -> None:
     """Gaps between deliveries: one per token after the first, less where several come at once, and
     they add up to the time they span."""
@@ -143,8 +161,12 @@ def check_gaps(result: Result) -> None:
     seconds, weights = Gaps.recorded(record.plans, record.gaps).written_out()
     assert (seconds >= 0).all()
     assert (weights >= 0).all()
-    assert weights.sum() == np.maximum(rows.generated_tokens - 1, 0).sum() - together
-    if not (rows.status == "unfinished").any():
+    between = np.maximum(rows.generated_tokens - 1, 0).sum()
+    if record.attempts is not None:
+        between += np.maximum(earlier_attempts(result)["generated"] - 1, 0).sum()
+    if record.attempts is None or not result.summary["infersim"]["preemptions"]:
+        assert weights.sum() == between - together
+    if record.attempts is None and not (rows.status == "unfinished").any():
         spanned = np.nansum(rows.finish_s - rows.first_token_s)
         assert np.dot(seconds, weights) == pytest.approx(spanned, rel=1e-9, abs=1e-12)
 

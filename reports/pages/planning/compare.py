@@ -22,7 +22,8 @@ from reports.pages.planning.compare_runs import (
 )
 from reports.pages.planning.study import reasons
 from sim.metrics.definitions import DEFINITIONS as OF_RUNS
-from sim.metrics.definitions import METRICS, Definition
+from sim.metrics.definitions import METRICS
+from sim.metrics.metric import Definition
 from sim.planning.contrast.compare_words import (
     TRUST_WORDS,
     change,

@@ -17,7 +17,8 @@ from reports.frame.run_directory import known
 from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.study import within
 from sim.metrics.definitions import DEFINITIONS as OF_RUNS
-from sim.metrics.definitions import METRIC, Definition
+from sim.metrics.definitions import METRIC
+from sim.metrics.metric import Definition
 from sim.planning.points.slo_state import is_open, meets
 from sim.planning.points.wording import latency_ms, rank, slo_percentile, state_word
 from sim.results.whole_file import write_text

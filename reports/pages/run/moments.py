@@ -12,7 +12,7 @@ from reports.figures.slot_view import caption as slot_caption
 from reports.figures.slot_view import slot_view
 from reports.figures.steps import nice_width, replica_count
 from reports.frame.content import Plot, to_json
-from reports.frame.run_directory import pick
+from reports.frame.run_directory import known, pick
 from reports.pages.run.missing import is_observed
 from sim.results.trail_files import Trail
 
@@ -66,4 +66,7 @@ def batch_slots(
     if view is None:
         note = "No request was served: there is nothing to draw."
         return Plot("slots", title, None, note, None)
-    return Plot("slots", title, "slot", slot_caption(view), to_json(slots.draw(view)), kind="slots")
+    told = slot_caption(view)
+    if known(summary, "infersim.failures") is not None:
+        told += " Attempts that came to nothing are not drawn."
+    return Plot("slots", title, "slot", told, to_json(slots.draw(view)), kind="slots")

@@ -12,6 +12,7 @@ from reports.frame.page import fill
 from reports.frame.run_directory import known, pick
 from reports.frame.tables import PageTable
 from reports.pages.run import (
+    failures,
     head,
     latency,
     limits,
@@ -46,6 +47,9 @@ SECTIONS: Mapping[str, str] = {
 }
 """Anchor -> heading, in the order of the page."""
 
+WHERE_REPLICAS_FAIL = {"limits": {"failures": "Failures"}}
+"""Sections after another one that stand only where replicas fail or clients give up."""
+
 
 def render(
     summary: Mapping[str, Any],
@@ -63,6 +67,8 @@ def render(
         *_tables(summary),
         pools.table(summary, DEFINITIONS),
         limits.table(summary, requests),
+        failures.facts(summary),
+        failures.outages(summary),
         tail.slowest(requests),
         *part_tables,
         work.operator_table(summary),
@@ -71,6 +77,7 @@ def render(
     plots = [
         limits.use(summary, requests),
         limits.plot(summary),
+        failures.attempts(summary),
         moments.whole_run(summary, requests, timeseries, charts),
         moments.batch_slots(summary, requests, timeseries, trail),
         gpu,
@@ -83,15 +90,21 @@ def render(
     figures = [*plots, *parts, *courses, prompts, *distributions]
     drawn = {figure.name: figure.spec is not None for figure in figures}
     left_out = absent(summary, drawn, [figure.title for figure in figures])
+    failed = failures.text(summary)
+    sections: dict[str, str] = {}
+    for name, title in SECTIONS.items():
+        sections |= {} if name in left_out.sections else {name: title}
+        sections |= WHERE_REPLICAS_FAIL.get(name, {}) if failed else {}
     return fill(
         "report.html.j2",
-        {name: title for name, title in SECTIONS.items() if name not in left_out.sections},
+        sections,
         DEFINITIONS,
         header=head.header(summary),
         verdict=verdict(summary),
         cards=head.cards(summary),
         plainly_met=limits.plainly_met(summary),
         first_limit=limits.sentence(summary, requests),
+        failures=failed,
         plots={plot.name: plot for plot in plots},
         distributions=[each for each in distributions if each.name not in left_out.figures],
         parts=[each for each in parts if each.name not in left_out.figures],

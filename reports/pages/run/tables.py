@@ -11,7 +11,8 @@ from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.run.missing import is_observed
 from reports.pages.run.repetitions import plus_minus
 from reports.pages.run.slo import SloLimit, digits, limits, shown_limit
-from sim.metrics.definitions import DEFINITIONS, METRICS, Metric, path_of
+from sim.metrics.definitions import DEFINITIONS, METRICS, path_of
+from sim.metrics.metric import Metric
 
 
 def lines(*tables: str) -> Sequence[Metric]:

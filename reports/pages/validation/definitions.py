@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sim.metrics.definitions import DEFINITIONS as OF_RUNS
-from sim.metrics.definitions import Definition
+from sim.metrics.metric import Definition
 
 DEFINITIONS: Mapping[str, Definition] = {
     "error": Definition(

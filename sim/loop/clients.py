@@ -1,0 +1,345 @@
+"""Plays clients that give up and send again, and replicas that fail and come back.
+
+A request of the traffic becomes one *attempt* after the other. An attempt comes to nothing when its
+client has waited ``timeout`` for the whole answer, when the replica that has it fails, or when no
+replica is there. Then the client sends the request again, after a while that doubles with each
+attempt, or gives it up. The engine drops an attempt that timed out at the end of its iteration in
+flight, and what it had computed of it is lost.
+
+A replica that fails loses its requests and all of its KV memory; it comes back empty. At one
+instant failures come first, then clients give up, then requests arrive, those that are sent again
+last.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Any, NamedTuple
+
+import numpy as np
+import simpy
+
+from sim.loop.attempt_rows import LOST, OUTCOMES, TIMED_OUT, UNAVAILABLE, AttemptRecorder
+from sim.loop.clock import FAILURE, RETRY, TIMEOUT, Alarm, Process
+from sim.loop.fleet import Engine, Fleet
+from sim.loop.lockstep import LockStep, Rank
+from sim.loop.recorder import GAVE_UP, Recorder
+from sim.loop.replica import Replica
+from sim.loop.withdrawing import Withdrawing
+from sim.request import NEVER, Request
+
+LONGEST_BACKOFF = 8.0
+"""Seconds: no wait before another attempt is longer (openai-python, ``MAX_RETRY_DELAY``)."""
+
+JITTER = 0.25
+"""By what share of it a wait is shortened at most, at random (openai-python)."""
+
+
+class Retry(NamedTuple):
+    """``attempts`` of a request in all; before the second the client waits ``backoff`` s, before
+    each further one twice as long as before."""
+
+    attempts: int
+    backoff: float
+
+    def wait(self, number: int, chance: float) -> float:
+        """Seconds from the end of attempt ``number`` to the next; ``chance`` is drawn from [0, 1).
+
+        >>> [Retry(9, 0.5).wait(number, 0.0) for number in range(1, 7)]
+        [0.5, 1.0, 2.0, 4.0, 8.0, 8.0]
+        >>> Retry(9, 0.5).wait(1, 0.8)
+        0.4
+        """
+        return min(self.backoff * 2.0 ** (number - 1), LONGEST_BACKOFF) * (1 - JITTER * chance)
+
+
+class Outage(NamedTuple):
+    """From ``since`` to ``until`` (s; infinite: it stays) a replica is gone."""
+
+    since: float
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """``timeout`` (s; infinite: they wait) of clients, and what they do ``after_timeout`` or when
+    the request is lost (``after_loss``): try again, or give up (None). ``outages`` has those of
+    each replica, in order, without end where a law rules them."""
+
+    timeout: float
+    after_timeout: Retry | None
+    after_loss: Retry | None
+    outages: tuple[Iterator[Outage], ...]
+
+
+class _Attempt:
+    """A request on its way for the ``number``-th time; ``engine`` has it, or None where the client
+    waits to send it."""
+
+    __slots__ = ("engine", "number", "over", "request", "sent")
+
+    def __init__(self, request: Request, number: int, sent: float) -> None:
+        self.request, self.number, self.sent = request, number, sent
+        self.engine: Engine | None = None
+        self.over = False
+
+
+class _Left(NamedTuple):
+    """What becomes of an attempt that its engine has still to drop."""
+
+    attempt: _Attempt
+    outcome: int
+    ended: float
+    last: bool
+
+
+class Clients:
+    """The clients of ``fleet``. ``make`` makes the replica at a place anew; ``chances`` gives the
+    random numbers of a request by its id."""
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        recorder: Recorder,
+        rules: Rules,
+        chances: Callable[[int], np.random.Generator],
+    ) -> None:
+        self.rows = AttemptRecorder()
+        self.ended = 0.0
+        """When the last request was answered, or had left its engine (s)."""
+        self._env, self._recorder, self._rules, self._chances = env, recorder, rules, chances
+        self._trying: dict[int, _Attempt] = {}  # by request, those that are not over
+        self._dropped: dict[Request, _Left] = {}
+        self._waits: deque[tuple[float, _Attempt]] = deque()  # until when, in order
+        self._again: list[tuple[float, int, _Attempt]] = []  # a heap of when to send
+        self._timeouts, self._retries = Alarm(env), Alarm(env)
+        self._timeouts_at = self._retries_at = -math.inf  # when they wake; -inf: they do not wait
+        self._down: set[int] = set()
+
+    def start(self, fleet: Fleet, make: Callable[[int], Engine], total: int) -> None:
+        """Begin to play, for ``fleet`` with all its replicas, until ``total`` requests are over."""
+        self._fleet, self._make, self._total = fleet, make, total
+        self._timeouts.start(self._give_up())
+        self._retries.start(self._send_again())
+        failures = Alarm(self._env)
+        failures.start(self._fail(failures))
+
+    # -- attempts --------------------------------------------------------------------------------
+
+    def send(self, request: Request) -> bool:
+        """``request`` arrives for the first time; False if no replica can ever serve it."""
+        return self._send(_Attempt(request, 1, request.arrival))
+
+    def _send(self, attempt: _Attempt) -> bool:
+        request, fleet, rules = attempt.request, self._fleet, self._rules
+        self._trying[request.id] = attempt
+        if len(self._down) == len(fleet.replicas):
+            self._over(attempt, UNAVAILABLE)
+            self.left(request, -1, 0)
+            return True
+        engine = attempt.engine = fleet.place(request)
+        if engine is None:
+            attempt.over = True
+            del self._trying[request.id]
+            return False
+        if rules.timeout < math.inf:
+            until = max(attempt.sent + rules.timeout, self._env._now)
+            self._waits.append((until, attempt))
+            if until < self._timeouts_at:
+                self._timeouts_at = until
+                self._timeouts.move(until, TIMEOUT)
+        return True
+
+    def finished(self, request: Request) -> None:
+        """``request`` has its last token."""
+        attempt = self._trying.pop(request.id)
+        attempt.over = True
+        self.ended = self._env._now
+        self._fleet.answer(request)
+
+    def _over(self, attempt: _Attempt, outcome: int) -> None:
+        """``attempt`` came to nothing: its client tries again, or gives up. ``left`` says what the
+        engine had done."""
+        request, now, rules = attempt.request, self._env._now, self._rules
+        attempt.over = True
+        rule = rules.after_timeout if outcome == TIMED_OUT else rules.after_loss
+        last = rule is None or attempt.number >= rule.attempts
+        self._dropped[request] = _Left(attempt, outcome, now, last)
+        del self._trying[request.id]
+        if rule is None or last:
+            self.ended = now
+            self._fleet.gave_up(request)
+            return
+        chance = self._chances(request.id).random(attempt.number)[-1]
+        due = now + rule.wait(attempt.number, float(chance))
+        following = _Attempt(_anew(request), attempt.number + 1, due)
+        self._trying[request.id] = following
+        heappush(self._again, (due, request.id, following))
+        if (at := due + self._fleet.front_end) < self._retries_at:
+            self._retries_at = at
+            self._retries.move(at, RETRY)
+
+    def left(self, request: Request, replica: int, generated: int) -> None:
+        """An attempt that is over has left its engine, after so many tokens."""
+        attempt, outcome, ended, last = self._dropped.pop(request)
+        number, sent = attempt.number, attempt.sent
+        self.rows.failed(request, number, outcome, replica, generated, sent, ended)
+        if last:
+            self.ended = self._env._now
+            if request.scheduled != request.scheduled:
+                request.scheduled = max(ended, request.queued)  # it waited until then
+            reason = self._recorder.reason(OUTCOMES[outcome])
+            self._recorder.close(request, replica, generated, NEVER, GAVE_UP, reason)
+
+    def unfinished(self, request: Request, replica: int, generated: int) -> None:
+        """The run ends with ``request`` on a replica."""
+        if request in self._dropped:
+            self.left(request, replica, generated)
+        else:
+            del self._trying[request.id]
+            self._recorder.leave_unfinished(request, replica, generated)
+
+    def close(self) -> None:
+        """The run ends; those that wait to send again are unfinished."""
+        for attempt in self._trying.values():
+            self.rows.unsent.append(attempt.request.id)
+            self._recorder.leave_unfinished(attempt.request, -1, 0)
+
+    # -- processes -------------------------------------------------------------------------------
+
+    def _give_up(self) -> Process:
+        """Clients whose patience is at its end."""
+        env, waits = self._env, self._waits
+        while True:
+            while waits and (waits[0][1].over or waits[0][0] <= env._now):
+                _, attempt = waits.popleft()
+                if not attempt.over:
+                    self._time_out(attempt)
+            self._timeouts_at = waits[0][0] if waits else math.inf
+            yield self._timeouts.at(self._timeouts_at, TIMEOUT)
+            self._timeouts_at = -math.inf
+
+    def _time_out(self, attempt: _Attempt) -> None:
+        engine, request = attempt.engine, attempt.request
+        self._over(attempt, TIMED_OUT)
+        assert isinstance(engine, LockStep | ClientReplica)
+        for part in engine.ranks if isinstance(engine, LockStep) else (engine,):
+            assert isinstance(part, ClientReplica)
+            if part.has(request):
+                part.withdraw(request)
+                if engine._iterations > 1:
+                    engine._cut()
+                return
+        raise AssertionError(f"{request} is nowhere")
+
+    def _send_again(self) -> Process:
+        """Requests that are sent once more."""
+        env, again = self._env, self._again
+        while True:
+            front_end = self._fleet.front_end
+            while again and again[0][0] + front_end <= env._now:
+                _, _, attempt = heappop(again)
+                attempt.request.queued = env._now
+                self.rows.sent_again(attempt.request, env._now)
+                if not self._send(attempt):
+                    self.ended = env._now
+                    self._fleet.gave_up(attempt.request)
+            self._retries_at = again[0][0] + front_end if again else math.inf
+            yield self._retries.at(self._retries_at, RETRY)
+            self._retries_at = -math.inf
+
+    def _fail(self, alarm: Alarm) -> Process:
+        """Replicas that fail, and come back."""
+        env, fleet = self._env, self._fleet
+        outages = self._rules.outages
+        coming: list[tuple[float, int, float]] = []  # when, which, and until when it is gone then
+        for place, own in enumerate(outages):
+            _push_next(coming, place, own)
+        while coming:
+            yield alarm.at(coming[0][0], FAILURE)
+            if fleet.issued >= self._total and not self._trying:
+                break
+            while coming and coming[0][0] <= env._now:
+                _, place, until = heappop(coming)
+                if place in self._down:
+                    self._down.remove(place)
+                    _push_next(coming, place, outages[place])
+                else:
+                    self._down.add(place)
+                    if until < math.inf:
+                        heappush(coming, (until, place, until))
+                    self._lose(place, until)
+            up = [at for at in range(len(fleet.replicas)) if at not in self._down]
+            fleet.targets = [fleet.replicas[at] for at in up]
+        yield alarm.at(math.inf, FAILURE)
+
+    def _lose(self, place: int, until: float) -> None:
+        """The replica at ``place`` is gone; an empty one will take its place."""
+        now, fleet = self._env._now, self._fleet
+        engine = fleet.replicas[place]
+        assert isinstance(engine, Replica | LockStep)
+        unfinished, computing = engine.fail(now)
+        fleet.replicas[place] = self._make(place)
+        lost = 0
+        for number, request, generated in unfinished:
+            if request not in self._dropped:
+                lost += 1
+                self._over(self._trying[request.id], LOST)
+            self.left(request, number, generated)
+        self.rows.outage(engine.index, lost, now, until, computing)
+
+
+def _push_next(coming: list[tuple[float, int, float]], place: int, own: Iterator[Outage]) -> None:
+    outage = next(own, None)
+    if outage is not None:
+        heappush(coming, (outage.since, place, outage.until))
+
+
+def _anew(request: Request) -> Request:
+    """The same, as a client sends it again; its latencies count from when it was first sent."""
+    r = request
+    texts = r.traffic_class, r.prefix, r.session
+    again = Request(r.id, r.arrival, r.prompt_tokens, r.output_tokens, *texts)
+    again.joins = r.joins + 2  # entries of the attempt before, which may join once more, are others
+    return again
+
+
+class ClientReplica(Withdrawing):
+    """A replica whose requests ``clients`` may take back."""
+
+    clients: Clients
+
+    def has(self, request: Request) -> bool:
+        """Whether it is here, unfinished."""
+        scheduler = self.scheduler
+        return any(
+            request in held for held in (scheduler.members(), scheduler.waiting, scheduler.coming)
+        )
+
+    def _deliver(self, finished: list[Request], end: float) -> None:
+        """Answers that nobody waits for are none."""
+        for request in [each for each in self._unwanted if each in finished]:
+            finished.remove(request)
+            self._unwanted.remove(request)
+            self.outstanding -= 1
+            self._gone(request, request.generated)
+        super()._deliver(finished, end)
+
+    def _gone(self, request: Request, generated: int) -> None:
+        self.clients.left(request, self.index, generated)
+
+
+class ClientRank(ClientReplica, Rank):
+    """A data rank whose requests clients may take back."""
+
+
+def withdrawable(engine: Engine, clients: Clients) -> Engine:
+    """``engine``, whose requests ``clients`` may take back."""
+    parts: Any = engine.ranks if isinstance(engine, LockStep) else (engine,)
+    for part in parts:
+        part.clients = clients
+    return engine

@@ -1,0 +1,50 @@
+"""Provides replicas from which requests leave before they are done.
+
+As an engine aborts a request: it leaves the queue or the batch, and its memory is freed, at the end
+of the iteration in flight.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sim.loop.replica import Replica
+from sim.request import Request
+
+
+class Withdrawing(Replica):
+    """A replica from which requests can be withdrawn."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        self._unwanted: list[Request] = []  # that leave when the plan in flight has ended
+        super().__init__(*given, **named)
+
+    def withdraw(self, request: Request) -> None:
+        """Nobody waits for ``request`` any more: it leaves at the end of the iteration in flight,
+        unless the policy serves it to its end."""
+        if self._iterations:
+            self._unwanted.append(request)
+        else:
+            self._let_go(request)
+
+    def _account(self, end: float) -> None:
+        super()._account(end)
+        if self._unwanted:
+            for request in self._unwanted:
+                self._let_go(request)
+            self._unwanted = []
+
+    def _deliver(self, finished: list[Request], end: float) -> None:
+        if self._unwanted:  # who finishes all the same has left by itself
+            self._unwanted = [request for request in self._unwanted if request not in finished]
+        super()._deliver(finished, end)
+
+    def _let_go(self, request: Request) -> None:
+        generated = request.generated + self.scheduler.steps(request)
+        if self.scheduler.withdraw(request):
+            self.outstanding -= 1
+            self._gone(request, generated)
+
+    def _gone(self, request: Request, generated: int) -> None:
+        """``request`` has left after so many tokens."""
+        raise NotImplementedError

@@ -1,0 +1,270 @@
+"""Describes what failures and impatient clients cost: attempts, lost work, time to recover.
+
+Work is lost where it was done for an attempt that came to nothing: prompt tokens that were
+computed, output tokens, and the GPU time of both. The time of an iteration is shared equally by the
+tokens computed in it. Times in seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.loop.attempt_rows import LOST, OUTCOMES, TIMED_OUT, UNAVAILABLE, AttemptRows
+from sim.loop.recorder import GAVE_UP
+from sim.units import show_share, show_time
+
+if TYPE_CHECKING:
+    from sim.metrics.run_record import RunRecord
+
+Floats = NDArray[np.float64]
+
+BLOCK = 50
+"""Successive requests whose share within the SLO says how a fleet serves."""
+
+IN_A_ROW = 5
+"""Blocks that must be as good as before until a fleet has recovered: right after a replica is back,
+empty, a few requests are served well while all others still wait."""
+
+BINS = 60
+"""Equal parts of a run for which its course is stated."""
+
+
+def failures(run: RunRecord) -> dict[str, Any]:
+    """The entry ``failures`` of a summary; nothing where clients wait and replicas do not fail."""
+    rows = run.attempts
+    if rows is None:
+        return {}
+    outcomes = np.bincount(rows.failed["outcome"], minlength=len(OUTCOMES)).tolist()
+    attempts, requests = len(run.requests) + len(rows.again), len(run.requests)
+    gave_up = int((run.requests["status"] == GAVE_UP).sum())
+    outages = _outages(run, rows)
+    down = sum(each["seconds"] for each in outages)
+    recoveries = [each["recovered_after_s"] for each in outages]
+    wasted = _wasted(run, rows)
+    found = {
+        "attempts": attempts,
+        "attempts_per_request": attempts / requests if requests else None,
+        "timed_out": outcomes[TIMED_OUT],
+        "lost": outcomes[LOST],
+        "no_replica": outcomes[UNAVAILABLE],
+        "gave_up": gave_up,
+        "wasted": wasted,
+        "down_s": down,
+        "availability": 1 - down / (run.duration * run.replicas) if run.duration else None,
+        "recovery_s": _longest(recoveries),
+        "outages": outages,
+        "course": _course(run, rows),
+    }
+    return {"failures": {**found, "text": _text(run, found)}}
+
+
+def given_up_text(run: RunRecord) -> str:
+    """What a verdict says of requests that were given up; empty where none was."""
+    gave_up = int((run.requests["status"] == GAVE_UP).sum())
+    if not gave_up or run.attempts is None:
+        return ""
+    share = gave_up / len(run.requests)
+    tries = 1 + len(run.attempts.again) / len(run.requests)
+    were = "request was" if gave_up == 1 else "requests were"
+    sent = f", {tries:.2f} attempts a request" if tries > 1 else ""
+    return f" {gave_up:,} {were} given up ({show_share(share)}{sent})."
+
+
+def _text(run: RunRecord, found: dict[str, Any]) -> str:
+    wasted, outages, recovery = found["wasted"], found["outages"], found["recovery_s"]
+    parts = [
+        f"{found['attempts']:,} attempts of {len(run.requests):,} requests: {found['timed_out']:,} "
+        f"timed out, {found['lost']:,} were lost with a replica, {found['no_replica']:,} found "
+        f"none; {found['gave_up']:,} requests were given up."
+    ]
+    if wasted["gpu_share"] is not None:
+        parts.append(
+            f"{show_share(wasted['gpu_share'])} of the GPU time that was computed came to nothing: "
+            f"{wasted['prompt_tokens']:,} prompt tokens and {wasted['output_tokens']:,} output "
+            "tokens."
+        )
+    if outages:
+        times = "1 outage" if len(outages) == 1 else f"{len(outages):,} outages"
+        left = sum(each["recovered_after_s"] is None for each in outages)
+        told = f"{times}, {show_share(found['availability'])} of all replica time available;"
+        if left:
+            told += f" the fleet had not recovered from {left:,} when the run ended."
+        elif recovery:
+            told += f" recovered after {show_time(recovery)} at most."
+        else:
+            told += " requests that came later were served as before."
+        parts.append(told)
+    return " ".join(parts)
+
+
+def _longest(recoveries: list[float | None]) -> float | None:
+    """The longest of them; None where one is not over, or there is none."""
+    known = [each for each in recoveries if each is not None]
+    return max(known, default=None) if len(known) == len(recoveries) else None
+
+
+# -- lost work -----------------------------------------------------------------------------------
+
+
+def _wasted(run: RunRecord, rows: AttemptRows) -> dict[str, Any]:
+    plans = run.plans
+    gpus = _gpus(run, plans["replica"])
+    tokens = plans["prefill_tokens"] + plans["decode"].astype(np.int64) * plans["iterations"]
+    seconds = run.durations * gpus
+    each = np.divide(seconds, tokens, out=np.zeros(len(plans)), where=tokens > 0)
+    chunks = [rows.chunks]
+    if run.trail is not None:
+        left = run.requests["id"][run.requests["status"] == GAVE_UP]
+        chunks.append(run.trail[0][np.isin(run.trail[0]["request"], left)])
+    lost = np.concatenate(chunks)
+    unfinished = float((rows.outages["computing"] * _replica_gpus(run, rows)).sum())
+    spent = float((lost["tokens"] * each[lost["plan"]]).sum()) + unfinished
+    spent += _decoding(run, rows, each)
+    busy = float(seconds.sum()) + unfinished
+    return {
+        "prompt_tokens": int(lost["tokens"].sum()),
+        "output_tokens": int(rows.failed["generated"].sum()),
+        "gpu_seconds": _digits(spent),
+        "gpu_share": _digits(spent / busy) if busy else None,
+    }
+
+
+def _decoding(run: RunRecord, rows: AttemptRows, each: Floats) -> float:
+    """GPU seconds in which failed attempts got tokens after their first; ``each`` has those of one
+    token of each plan. Exact where no attempt was preempted."""
+    plans, spent = run.plans, 0.0
+    started = rows.failed[rows.failed["generated"] > 1]
+    for number in np.unique(started["replica"]).tolist():
+        mine, own = started[started["replica"] == number], plans["replica"] == number
+        steps = np.where(plans["decode"][own] > 0, plans["iterations"][own], 0)
+        given, cost = (np.concatenate([[0.0], np.cumsum(v)]) for v in (steps, steps * each[own]))
+        begin = given[np.searchsorted(plans["end"][own], mine["first_token"], side="right")]
+        spent += float(
+            np.interp(begin + mine["generated"] - 1, given, cost).sum()
+            - np.interp(begin, given, cost).sum()
+        )
+    return spent
+
+
+def _gpus(run: RunRecord, numbers: NDArray[np.int32]) -> Floats:
+    """GPUs that compute a plan of the replica, or data rank, of each number."""
+    found = np.zeros(len(numbers))
+    for pool in run.pools:
+        layout = pool.deployment.layout
+        found[np.isin(numbers, pool.settings.numbers)] = layout.gpus / layout.batches
+    return found
+
+
+def _replica_gpus(run: RunRecord, rows: AttemptRows) -> Floats:
+    """GPUs of the replica of each outage."""
+    whole = np.array([pool.deployment.layout.batches for pool in run.pools], dtype=float)
+    owner = _pools(run, rows)
+    return np.asarray(_gpus(run, rows.outages["replica"]) * whole[owner])
+
+
+def _pools(run: RunRecord, rows: AttemptRows) -> NDArray[np.int64]:
+    """The place of the pool of each outage."""
+    found = np.zeros(len(rows.outages), dtype=np.int64)
+    for place, pool in enumerate(run.pools):
+        found[np.isin(rows.outages["replica"], pool.settings.numbers)] = place
+    return found
+
+
+def _digits(value: float) -> float:
+    """Six digits: more would not be the same with leaps and without."""
+    return float(f"{value:.6g}")
+
+
+# -- outages -------------------------------------------------------------------------------------
+
+
+def _outages(run: RunRecord, rows: AttemptRows) -> list[dict[str, Any]]:
+    """Each outage, and after how many seconds requests were served as before (None: not in this
+    run)."""
+    if not len(rows.outages):
+        return []
+    first = float(rows.outages["since"].min())
+    good, arrived = _good(run), run.requests["arrival"]
+    wanted = _wanted(run, good[(arrived < first) & ~run.warmup])
+    found = []
+    for row, place in zip(rows.outages, _pools(run, rows).tolist(), strict=True):
+        settings = run.pools[place].settings
+        since, until = float(row["since"]), float(row["until"])
+        ranks = settings.ranks // settings.replicas
+        found.append(
+            {
+                "pool": settings.name,
+                "replica": (int(row["replica"]) - settings.first) // ranks,
+                "since_s": since,
+                "until_s": until if math.isfinite(until) else None,
+                "seconds": max(0.0, min(until, run.end) - since),
+                "lost": int(row["lost"]),
+                "recovered_after_s": _recovered(good, arrived, since, wanted),
+            }
+        )
+    return found
+
+
+def _good(run: RunRecord) -> NDArray[np.bool_]:
+    """Which requests were within the SLO; where there is none, which were answered."""
+    return run.within_slo if run.scenario.slo.stated else run.completed
+
+
+def _wanted(run: RunRecord, before: NDArray[np.bool_]) -> float:
+    """The share of good ones among ``BLOCK`` requests that a fleet has which serves as it did
+    ``before`` its first outage, or as the SLO wants if that is less: three standard errors below
+    it, so that chance is no outage."""
+    share = run.scenario.slo.attainment
+    if len(before) >= BLOCK:
+        share = min(share, float(before.mean()))
+    return share - 3 * math.sqrt(share * (1 - share) / BLOCK)
+
+
+def _recovered(
+    good: NDArray[np.bool_], arrived: Floats, since: float, wanted: float
+) -> float | None:
+    """Seconds from ``since`` to the first of ``IN_A_ROW`` blocks of requests with the ``wanted``
+    share of ``good`` ones; None if there are none. 0: those that came afterwards noticed nothing.
+
+    >>> good, arrived = np.arange(900) >= 120, np.arange(900.0)
+    >>> _recovered(good, arrived, 10.0, 0.95), _recovered(good, arrived, 290.0, 0.95)
+    (150.0, 0.0)
+    >>> print(_recovered(~good, arrived, 110.0, 0.95))
+    None
+    """
+    start = int(np.searchsorted(arrived, since))
+    blocks = (len(good) - start) // BLOCK
+    if blocks < IN_A_ROW:
+        return None
+    shares = good[start : start + blocks * BLOCK].reshape(blocks, BLOCK).mean(axis=1)
+    row = np.convolve(shares >= wanted, np.ones(IN_A_ROW), mode="valid")
+    whole = np.flatnonzero(row == IN_A_ROW)
+    if not len(whole):
+        return None
+    at = int(whole[0])
+    return float(arrived[start + at * BLOCK] - since) if at else 0.0
+
+
+def _course(run: RunRecord, rows: AttemptRows) -> dict[str, list[float]]:
+    """Per second, in ``BINS`` equal parts of the run: requests that arrived, attempts that were
+    sent, and answers within the SLO (without one, all answers)."""
+    if not run.duration:
+        return {"time_s": [], "arrived": [], "sent": [], "good": []}
+    start = float(run.requests["arrival"].min())
+    edges = start + np.arange(BINS + 1) * (run.duration / BINS)
+    arrived, again = run.requests["arrival"], rows.again["time"]
+    counted = {
+        "arrived": arrived,
+        "sent": np.concatenate([arrived, again]),
+        "good": run.requests["finish"][_good(run)],
+    }
+    width = run.duration / BINS
+    rates = {name: np.histogram(times, edges)[0] / width for name, times in counted.items()}
+    return {
+        "time_s": [float(f"{edge:.6g}") for edge in edges[:-1]],
+        **{name: [float(f"{rate:.6g}") for rate in rate_] for name, rate_ in rates.items()},
+    }

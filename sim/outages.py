@@ -1,0 +1,59 @@
+"""Draws when the replicas of a fleet fail, and when they serve again.
+
+Each replica has a random stream of its own, so that neither the traffic nor the policy, nor how
+many replicas there are, changes when one of them fails. Times in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import inf
+
+import numpy as np
+
+from sim.loop.clients import Outage
+from sim.pools import PreparedPool, cold_start_of
+from sim.rng import stream
+from sim.scenario.autoscaling import Autoscaling
+from sim.scenario.failures import Failures
+
+
+def outages_of(
+    pools: Sequence[PreparedPool], failures: Failures, seed: int
+) -> tuple[Iterator[Outage], ...]:
+    """Those of each replica of ``pools``, in order of time; without end where a law rules them."""
+    found: list[Iterator[Outage]] = []
+    for pool in pools:
+        for place in range(pool.replicas):
+            if failures.mtbf is not None:
+                repair = repair_of(pool, failures)
+                rng = stream(seed, f"failures/{pool.settings.name}/{place}")
+                found.append(drawn(rng, failures.mtbf, repair))
+            else:
+                found.append(iter(_given(failures, pool, place, alone=len(pools) == 1)))
+    return tuple(found)
+
+
+def repair_of(pool: PreparedPool, failures: Failures) -> float:
+    """Seconds for which a replica of ``pool`` is gone that failed by the law."""
+    return cold_start_of(pool, Autoscaling()) if failures.repair is None else failures.repair
+
+
+def drawn(rng: np.random.Generator, mtbf: float, repair: float) -> Iterator[Outage]:
+    """Endless outages of ``repair`` s each, with exponential times of ``mtbf`` s between them."""
+    back = 0.0
+    while True:
+        since = back + rng.exponential(mtbf)
+        back = since + repair
+        yield Outage(since, back)
+
+
+def _given(failures: Failures, pool: PreparedPool, place: int, *, alone: bool) -> list[Outage]:
+    mine = [
+        outage
+        for outage in failures.outages or ()
+        if outage.replica == place and (alone or outage.pool == pool.settings.name)
+    ]
+    return sorted(
+        Outage(each.at, inf if each.lasts is None else each.at + each.lasts) for each in mine
+    )

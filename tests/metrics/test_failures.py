@@ -1,0 +1,125 @@
+"""What a run says of failures and of clients that gave up."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import sim
+from sim.export.source import read
+from sim.loop.recorder import GAVE_UP
+from sim.results.result import Result
+from sim.scenario import load_scenario
+from tests.places import ROOT
+
+ALONE: dict[str, Any] = {
+    "model": "llama-3.2-1b",
+    "fleet": {"gpu": "a10g", "tensor_parallel": 2},
+    "engine": "ideal",
+    "slo": {"e2el": "10s"},
+    "workload": {
+        "arrivals": {"kind": "burst"},
+        "prompt_tokens": {"kind": "fixed", "value": 100},
+        "output_tokens": {"kind": "fixed", "value": 50},
+    },
+    "run": {"requests": 1, "warmup": 0},
+}
+
+
+def failures(result: Result) -> dict[str, Any]:
+    found: dict[str, Any] = result.summary["infersim"]["failures"]
+    return found
+
+
+def test_all_work_for_a_single_request_that_times_out_is_lost() -> None:
+    calm = sim.simulate(ALONE)
+    assert "failures" not in calm.summary["infersim"]
+    end = calm.record.end
+    result = sim.simulate({**ALONE, "scheduler": {"client_timeout": end / 2}})
+    found, generated = failures(result), int(result.record.requests["generated"][0])
+    assert 20 < generated < 30
+    assert found["timed_out"] == found["gave_up"] == 1
+    wasted = found["wasted"]
+    assert (wasted["prompt_tokens"], wasted["output_tokens"]) == (100, generated)
+    assert wasted["gpu_share"] == pytest.approx(1.0)
+    assert wasted["gpu_seconds"] == pytest.approx(2 * result.record.durations.sum(), rel=1e-5)
+    assert result.record.requests["status"].tolist() == [GAVE_UP]
+    assert result.requests["status"].tolist() == ["gave up"]
+    assert result.requests["reason"].tolist() == ["timed out"]
+    assert "1 request was given up (100%)" in result.summary["infersim"]["verdict"]["text"]
+
+
+def test_half_of_an_answer_is_lost_with_its_replica() -> None:
+    """Two alike on two replicas: one of them fails when both are half done."""
+    two = {
+        **ALONE,
+        "fleet": {"gpu": "a10g", "replicas": 2},
+        "run": {"requests": 2, "warmup": 0},
+    }
+    end = sim.simulate(two).record.end
+    patient = sim.simulate({**two, "scheduler": {"client_timeout": 2 * end}})
+    wasted = failures(patient)["wasted"]
+    assert (wasted["gpu_seconds"], wasted["output_tokens"]) == (0.0, 0)
+    outage = {"at": end / 2, "replica": 1}
+    found = failures(sim.simulate({**two, "failures": {"outages": [outage], "in_flight": "lost"}}))
+    assert found["lost"] == 1
+    assert found["wasted"]["gpu_share"] == pytest.approx(1 / 3, rel=1e-4)
+    assert found["availability"] == pytest.approx(0.75, rel=1e-4)
+
+
+@pytest.fixture(scope="module")
+def storm() -> dict[str, Result]:
+    scenario = load_scenario(ROOT / "scenarios" / "retry-storm.yaml").override(["run.horizon=3min"])
+    changes = {"storm": [], "calm": ["failures=null"], "patient": ["scheduler.on_timeout=cancel"]}
+    return {name: sim.simulate(scenario.override(change)) for name, change in changes.items()}
+
+
+def test_load_that_was_fine_stays_broken_after_a_short_outage(storm: dict[str, Result]) -> None:
+    """The retry storm is metastable: the outage starts it, and the retries alone keep it going."""
+    calm, broken, patient = (failures(storm[name]) for name in ("calm", "storm", "patient"))
+    assert calm["timed_out"] == 0
+    assert calm["attempts_per_request"] == 1.0
+
+    late = [t >= 150 for t in broken["course"]["time_s"]]  # half a minute after the replica is back
+    good, sent, arrived = (
+        np.mean(np.array(broken["course"][name])[late]) for name in ("good", "sent", "arrived")
+    )
+    assert good < 0.02 * arrived
+    assert sent > 2.5 * arrived
+    assert broken["recovery_s"] is None
+    assert broken["wasted"]["gpu_share"] > 0.5
+    assert "had not recovered from 1" in broken["text"]
+
+    assert 60 < patient["recovery_s"] < 90  # the outage lasts a minute
+    assert patient["wasted"]["gpu_share"] < 0.2
+    assert patient["outages"][0]["lost"] == broken["outages"][0]["lost"] > 0
+
+
+def test_a_page_and_a_terminal_say_what_failures_cost(tmp_path: Path) -> None:
+    busy = {
+        **ALONE,
+        "fleet": {"gpu": "a10g", "replicas": 2},
+        "workload": {**ALONE["workload"], "arrivals": {"kind": "poisson", "rate": 20}},
+        "run": {"requests": 40, "warmup": 0},
+        "failures": [{"at": "1s", "replica": 1}],
+        "scheduler": {"client_timeout": "600ms"},
+    }
+    result = sim.simulate(busy)
+    found = failures(result)
+    assert found["lost"] > 0
+    assert " ".join(found["text"].split()[:4]) in " ".join(str(result).split())
+    saved = result.save(tmp_path / "run", report=True)
+    page = (saved / "report.html").read_text(encoding="utf-8")
+    for words in ('id="failures"', "Lost work", "Outages", "not in this run", found["text"]):
+        assert (words if "=" in words else escape(words)) in page
+    attempts = pd.read_parquet(saved / "attempts.parquet")
+    told = attempts["outcome"].value_counts()
+    assert told["lost with its replica"] == found["lost"]
+    assert told.get("timed out", 0) == found["timed_out"]
+    assert pd.read_parquet(saved / "outages.parquet")["until_s"].tolist() == [np.inf]
+    assert read(saved).trail is not None
