@@ -121,7 +121,7 @@ def is_random(scenario: Scenario) -> bool:  # noqa: PLR0911 - one question after
     workload = scenario.workload
     if scenario.replicas > 1 and router_class(scenario.router, scenario.folders).draws:
         return True
-    failures, patience = scenario.failures, scenario.pools[0].scheduler
+    failures, patience = scenario.failures, scenario.patience
     if failures is not None and (failures.mtbf is not None or failures.in_flight.kind == "retry"):
         return True
     if patience.on_timeout.kind == "retry":
@@ -323,7 +323,7 @@ def make_clients(env: simpy.Environment, setup: Setup, recorder: Recorder) -> Cl
     """What plays the clients of ``setup`` and the failures of its replicas; None where none gives
     up, and none fails."""
     scenario = setup.scenario
-    knobs, failures = setup.pools[0].settings.scheduler, scenario.failures
+    knobs, failures = scenario.patience, scenario.failures
     if knobs.client_timeout is None and failures is None:
         return None
     rules = Rules(

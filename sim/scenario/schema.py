@@ -312,6 +312,11 @@ class Scenario(LimitedSection):
         return pools_of(self)
 
     @property
+    def patience(self) -> SchedulerSettings:
+        """Settings with how long clients wait, and what they do then: alike for all pools."""
+        return self.pools[0].scheduler
+
+    @property
     def only_pool(self) -> PoolSettings:
         """The pool of a fleet that has one; UsageError where there are several."""
         return only(self.pools)
