@@ -257,6 +257,20 @@ CHANGES: dict[str, dict[str, Any]] = {
         "scheduler": {"long_prefill_token_threshold": 256, "max_num_batched_tokens": 1024},
         "workload.prompt_tokens": {"kind": "uniform", "low": 100, "high": 3000},
     },
+    "drafts": {
+        "speculative": {"method": "ngram", "num_tokens": 3, "acceptance_rate": 0.5},
+        "kv_cache.num_gpu_blocks": 120,
+    },
+    "drafts-by-batch": {
+        "speculative": {
+            "method": "eagle",
+            "num_tokens": 4,
+            "acceptance": {"rates": [0.75, 0.5, 0.25, 0.125]},
+            "num_tokens_per_batch_size": [[1, 2, 4], [3, 6, 2], [7, 9, 0]],
+        },
+        "kv_cache.enable_prefix_caching": True,
+        "workload.shared_prefix": {"tokens": 128, "groups": 4},
+    },
     "repetitions": {
         "workload.arrivals": {"kind": "poisson", "rate": 15},
         "run": {"requests": 100, "repetitions": 3},
