@@ -568,7 +568,7 @@ def played(setup: Setup, leap: bool) -> Played:
         lambda: make_replica_scheduler(setup.only),
         setup.only.cost,
         leap=leap,
-        replicas=scenario.fleet[0].replicas,
+        replicas=scenario.replicas,
         router=scenario.router,
         ranks=setup.only.deployment.layout.data,
         horizon=scenario.run.horizon,

@@ -94,7 +94,7 @@ def test_every_policy_and_arrival_law_has_a_row() -> None:
     assert {s.scheduler.batching for s in loaded} == {"static", "request", "continuous"}
     assert {s.scheduler.order for s in loaded} == set(ORDERS)
     assert {s.kv_cache.allocator for s in loaded} == {"paged", "contiguous"}
-    assert {s.router for s in loaded if s.fleet[0].replicas > 1} == set(ROUTERS)
+    assert {s.router for s in loaded if s.replicas > 1} == set(ROUTERS)
     kinds = {s.workload.arrivals.kind for s in loaded if s.workload.arrivals is not None}
     variants = get_args(get_args(Arrivals)[0])
     assert kinds == {get_args(v.model_fields["kind"].annotation)[0] for v in variants}

@@ -60,7 +60,7 @@ def test_the_scenarios_cover_every_policy() -> None:
     assert {s.chunked_prefill for s in schedulers} == {True, False}
     assert {s.order for s in schedulers} == set(ORDERS)
     assert {s.allocator for s in caches} == {"paged", "contiguous"}
-    assert {s.router for s in loaded if s.fleet[0].replicas > 1} == set(ROUTERS)
+    assert {s.router for s in loaded if s.replicas > 1} == set(ROUTERS)
     kinds = {s.workload.arrivals.kind for s in loaded if s.workload.arrivals is not None}
     variants = get_args(get_args(Arrivals)[0])
     assert kinds == {get_args(v.model_fields["kind"].annotation)[0] for v in variants}

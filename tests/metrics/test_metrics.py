@@ -299,7 +299,7 @@ def test_shares_of_busy_time_add_up(name: str) -> None:
     assert min(details["bound_by"].values()) >= 0
     busy = (plans["end_s"] - plans["start_s"]).sum()
     assert result.record.attribution.seconds == pytest.approx(busy)
-    replicas = result.scenario.fleet[0].replicas
+    replicas = result.scenario.replicas
     share = busy / result.summary["duration"] / replicas
     assert details["utilisation"]["busy"] == pytest.approx(share)
     assert details["utilisation"]["busy"] <= 1
@@ -332,7 +332,7 @@ def test_mfu_from_the_requests(name: str) -> None:
     p, o = (table[key].to_numpy(dtype=float) for key in ("prompt_tokens", "output_tokens"))
     pairs = p * (p + 1) / 2 + (o - 1) * p + (o - 1) * o / 2
     flops = 2 * 6_979_321_856 * (p + o - 1) + 2 * 525_336_576 * o + 4 * 4096 * 32 * pairs
-    replicas = result.scenario.fleet[0].replicas
+    replicas = result.scenario.replicas
     peak = (1978.9e12 if name == "fp8" else 989.4e12) * replicas
     assert result.timeseries["prefill_seqs"].sum() == len(table)  # no prompt was cut
     mfu = result.summary["infersim"]["utilisation"]["mfu"]
@@ -461,7 +461,7 @@ def test_littles_law(name: str) -> None:
     batch, front_end = summary["infersim"]["batch"], result.record.front_end
     left = table["finish_s"].fillna(1.5)
     inside = np.maximum(left - table["arrival_s"] - front_end, 0).sum() / summary["duration"]
-    counted = (batch["mean_running"] + batch["mean_waiting"]) * result.scenario.fleet[0].replicas
+    counted = (batch["mean_running"] + batch["mean_waiting"]) * result.scenario.replicas
     if name == "preempting":
         assert 0.5 * inside < counted < inside
     elif name == "cut short":  # the iteration in flight at the horizon is in no plan
