@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from sim.memory.paged import PagedAllocator
+from sim.memory.prefix_search import spans
 from sim.memory.radix_tree import RadixTree, Span, TreeNode
 from sim.request import Request
 
@@ -60,26 +61,17 @@ class RadixAllocator(PagedAllocator):
 
     def spans(self, request: Request, tokens: int) -> list[Span]:
         """The whole pages of the first ``tokens`` of ``request``."""
-        size, at = self.block_size, 0
-        pages = tokens // size
-        spans: list[Span] = []
-        for text, end in request.prefix:
-            stop = min(end // size, pages)
-            if stop > at:
-                spans.append((text, at, stop))
-                at = stop
-        if pages > at:
-            spans.append((~request.id, at, pages))
-        return spans
+        return list(spans(request, self.block_size, tokens))
 
     def look_up(self, request: Request) -> TreeNode:
         """Where the longest part that is cached of ``request`` ends; it has been used now."""
         tokens = request.prompt_tokens + request.generated - 1
         return self.tree.find(self.spans(request, tokens))
 
-    def touch(self, request: Request) -> None:
-        """What is cached of ``request``, which waits, has been used now."""
-        self.tree.find(self.spans(request, request.prompt_tokens + request.generated))
+    def touch(self, request: Request) -> int:
+        """What is cached of ``request``, which waits, has been used now; how many tokens."""
+        node = self.tree.find(self.spans(request, request.prompt_tokens + request.generated))
+        return node.high * self.block_size
 
     def cached(self, request: Request) -> int:
         """Tokens of ``request``, which holds nothing, that are in the tree."""

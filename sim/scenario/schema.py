@@ -57,7 +57,7 @@ from sim.scenario.speculation import Speculative, unspeculated
 from sim.scenario.support import LimitedSection, any_of
 from sim.scenario.traffic import Workload
 from sim.scenario.transfer import Transfer
-from sim.schedulers import ORDERS, RULES, ChunkedPrefill, VllmRule
+from sim.schedulers import ORDERS, RULES, ChunkedPrefill, SglangRule, VllmRule
 
 
 class Scenario(LimitedSection):
@@ -205,6 +205,22 @@ class Scenario(LimitedSection):
                 raise trouble(
                     f"{order.name} serves the earliest deadline first, but no request has one: "
                     "give slo.ttft, or a deadline to some of workload.classes",
+                    self._place(pool, "scheduler", "order"),
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _prefixes_to_order_by(self) -> Scenario:
+        for pool in self.pools:
+            order = ORDERS.get(pool.scheduler.order)
+            if order is None or not order.by_prefix:
+                continue
+            tree = pool.scheduler.rule == SglangRule.name and pool.kv_cache.enable_prefix_caching
+            if not tree or pool.scheduler.batching != ChunkedPrefill.name:
+                raise trouble(
+                    f"{order.name} goes by what SGLang's prefix tree has of a request: it needs "
+                    "`scheduler.policy: sglang` with continuous batching and "
+                    "`kv_cache.enable_prefix_caching: true`",
                     self._place(pool, "scheduler", "order"),
                 )
         return self

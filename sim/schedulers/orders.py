@@ -10,12 +10,13 @@ from typing import ClassVar
 from sim.errors import UsageError
 from sim.registry import Registry
 from sim.request import Request
-from sim.schedulers.queues import Fifo, Queue, Ranked, Sorted
+from sim.schedulers.queues import Fifo, Queue, Ranked, Resorted, Sorted
 
 __all__ = [
     "ORDERS",
     "EarliestDeadline",
     "FirstCome",
+    "LongestPrefix",
     "Order",
     "Priority",
     "ShortestJob",
@@ -39,6 +40,12 @@ class Order(ABC):
     vllm: ClassVar[str] = ""
     """The ``--scheduling-policy`` with which vLLM serves in this order; empty if it has none."""
 
+    sglang: ClassVar[str] = ""
+    """SGLang's ``--schedule-policy`` likewise."""
+
+    by_prefix: ClassVar[bool] = False
+    """Whether the scheduler sorts the queue by what SGLang's prefix tree has of each request."""
+
     preempts_by_rank: ClassVar[bool] = False
     """When memory runs out: False preempts the request admitted last and puts it before all others
     in the queue. True preempts the last by rank, wherever it is in the batch, and lets it wait at
@@ -58,7 +65,7 @@ class FirstCome(Order):
 
     name = "fcfs"
     about = "first come, first served, as in vLLM"
-    vllm = "fcfs"
+    vllm = sglang = "fcfs"
 
     def key(self, request: Request) -> float:
         """All are equal, so the earlier goes first."""
@@ -124,8 +131,29 @@ class EarliestDeadline(Order):
         return request.arrival + request.traffic_class.deadline
 
 
+class LongestPrefix(Order):
+    """The request of which SGLang's prefix tree has most goes first (``--schedule-policy lpm``).
+
+    Who would compute the same as another one that waits goes last, to find it later. While more
+    than 128 wait, it is first come, first served (``sim.schedulers.prefix_order``).
+    """
+
+    name = "lpm"
+    about = "the longest cached prefix, as SGLang's lpm"
+    sglang = "lpm"
+    by_prefix = True
+
+    def key(self, request: Request) -> float:
+        """All are equal until the scheduler sorts them."""
+        return 0.0
+
+    def queue(self) -> Queue:
+        """A queue that can be sorted anew."""
+        return Resorted()
+
+
 ORDERS: Registry[Order] = Registry(
-    "order", Order, FirstCome, ShortestJob, Priority, EarliestDeadline
+    "order", Order, FirstCome, ShortestJob, Priority, EarliestDeadline, LongestPrefix
 )
 
 

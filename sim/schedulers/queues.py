@@ -60,6 +60,22 @@ class Fifo(deque[Request]):
         return next(iter(reversed(running)))
 
 
+class Resorted(Fifo):
+    """First in, first out, but for a scheduler that sorts it anew before it looks into it."""
+
+    __slots__ = ()
+
+    def sort(self, key: Callable[[Request], float]) -> None:
+        """The smallest ``key`` leaves first, of equals who was before."""
+        found = sorted(self, key=key)
+        self.clear()
+        self.extend(found)
+
+    def oldest(self) -> Request:
+        """Who arrived first: a walk over the queue."""
+        return min(self, key=lambda request: request.arrival)
+
+
 class Sorted:
     """The smallest ``key`` leaves first, the earlier of equals; preempted ones before all others,
     the last of them first. ``key`` is asked once, when a request arrives."""

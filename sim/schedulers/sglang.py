@@ -23,11 +23,14 @@ from sim.request import Request
 from sim.schedulers.ahead import Ahead
 from sim.schedulers.base import BatchShape, Chunk, Limits, Plan
 from sim.schedulers.continuous import IterationLevel
+from sim.schedulers.prefix_order import sort_by_prefix
+from sim.schedulers.queues import Resorted
 from sim.schedulers.sglang_estimates import CLIP, Budget, KnownLengths, NewTokenRatio, States
 
-REFRESH, REFRESHED = 32, 128
+REFRESH, MATCHED = 32, 128
 """Passes from one in which the prefixes of those that wait count as used to the next, and of how
-many (``WAITING_PREFIX_REFRESH_INTERVAL``, ``WAITING_QUEUE_PREFIX_MATCH_MAX``)."""
+many at most anything is looked up (``WAITING_PREFIX_REFRESH_INTERVAL``,
+``WAITING_QUEUE_PREFIX_MATCH_MAX``)."""
 
 RETRACT_STEPS = 20
 """Tokens each request is expected to need after a retraction (``SGLANG_RETRACT_DECODE_STEPS``)."""
@@ -115,7 +118,7 @@ class Sglang(IterationLevel):
         """The prompts of an iteration, beside ``running`` requests; how many enter the batch."""
         limits, waiting, partial, tree = self.limits, self.waiting, self._partial, self._tree
         if tree is not None:
-            self._refresh(tree)
+            self._prioritise(tree)
         mixed = limits.enable_mixed_chunk and limits.chunked_prefill
         budget = Budget(
             self._page,
@@ -185,11 +188,19 @@ class Sglang(IterationLevel):
             if request in self._running:
                 tree.publish(request, request.computed)
 
+    def _prioritise(self, tree: RadixAllocator) -> None:
+        """Sort those that wait, where the order goes by what is cached of them and they are few."""
+        waiting = self.waiting
+        if isinstance(waiting, Resorted) and len(waiting) <= MATCHED:
+            sort_by_prefix(waiting, tree)
+        else:
+            self._refresh(tree)
+
     def _refresh(self, tree: RadixAllocator) -> None:
         """Every so many passes what is cached of those that wait counts as used, the head last."""
         if self.waiting:
             if self._passes % REFRESH == 0:
-                for request in reversed(list(islice(self.waiting, REFRESHED))):
+                for request in reversed(list(islice(self.waiting, MATCHED))):
                     tree.touch(request)
             self._passes += 1
 

@@ -1,11 +1,13 @@
 """Random uses of a prefix tree, recorded of SGLang's own and played on this project's.
 
-    python -m tests.conformance.sglang_trees FILE.json [CASES] [FIRST SEED]
+    python -m tests.conformance.sglang_trees FILE.json [CASES] [FIRST SEED] [--lpm]
 
 records cases with SGLang's ``UnifiedRadixCache`` (its Python core, no GPU). A step is ``[what, with
 what, pages it found or freed, idle pages after it]``; what is ``find``, ``lock`` (find, and hold
 what was found), ``enter`` with spans of texts, ``unlock`` with the place of a lock among those that
-last, ``evict`` with pages.
+last, ``evict`` with pages. With ``--lpm`` there are queues among them, too: ``order`` with the
+sequence of each request that waits, which SGLang's ``SchedulePolicy("lpm")`` sorts; found is how
+they stand then, by number.
 """
 
 from __future__ import annotations
@@ -16,12 +18,17 @@ import sys
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from calibrate.observers.sglang_engine import module, version
-from sim.memory.radix_tree import RadixTree, Span, TreeNode
+from sim.memory.radix import RadixAllocator
+from sim.memory.radix_tree import Span, TreeNode
+from sim.request import Request
+from sim.schedulers.prefix_order import sort_by_prefix
+from sim.schedulers.queues import Resorted
 
-Step = tuple[str, Any, int, int]
+Step = tuple[str, Any, int | list[int], int]
 """What is done, with what, the pages found or freed, and the idle pages after it."""
 
 
@@ -59,6 +66,22 @@ class Theirs:
             )
         )
         self._locks: list[Any] = []
+        policies = module("sglang.srt.managers.schedule_policy")
+        policies.get_disagg = lambda: SimpleNamespace(disaggregation_mode="null")
+        policies.get_memory = lambda: SimpleNamespace(radix_eviction_policy="lru")
+        self._policy = policies.SchedulePolicy("lpm", self._tree, False, False, False)
+
+    def _request(self, number: int, spans: Sequence[Span]) -> Any:
+        return SimpleNamespace(
+            rid=str(number),
+            origin_input_ids=self._tokens(spans),
+            output_ids=array("q"),
+            extra_key=None,
+            cache_salt=None,
+            session=None,
+            kv=SimpleNamespace(),
+            _compute_max_prefix_len=lambda tokens: tokens - 1,
+        )
 
     def _tokens(self, spans: Sequence[Span]) -> array[int]:
         size = self._page
@@ -66,9 +89,13 @@ class Theirs:
             "q", [t * 10**6 + at for t, low, high in spans for at in range(low * size, high * size)]
         )
 
-    def do(self, what: str, value: Any) -> tuple[int, int]:
+    def do(self, what: str, value: Any) -> tuple[int | list[int], int]:
         """Pages found or freed, and idle pages after it."""
         tree, base, found = self._tree, self._base, 0
+        if what == "order":
+            queue = [self._request(number, spans) for number, spans in enumerate(value)]
+            self._policy.calc_priority(queue)
+            return [int(each.rid) for each in queue], tree.evictable_size() // self._page
         if what == "enter":
             tokens = self._tokens(value)
             values = module("torch").zeros(len(tokens), dtype=module("torch").int64)
@@ -102,13 +129,24 @@ class _Pool:
 class Ours:
     """This project's tree, asked the same."""
 
-    def __init__(self) -> None:
-        self.tree = RadixTree()
+    def __init__(self, page: int = 1) -> None:
+        self._kv = RadixAllocator(1000, page)
+        self.tree = self._kv.tree
         self._locks: list[TreeNode] = []
 
-    def do(self, what: str, value: Any) -> tuple[int, int]:
+    def _order(self, queue: Sequence[Sequence[Span]]) -> list[int]:
+        page, waiting = self._kv.block_size, Resorted()
+        for number, spans in enumerate(queue):
+            prefix = tuple((text, high * page) for text, _, high in spans)
+            waiting.append(Request(number, 0.0, prefix[-1][1], 9, prefix=prefix))
+        sort_by_prefix(waiting, self._kv)
+        return [request.id for request in waiting]
+
+    def do(self, what: str, value: Any) -> tuple[int | list[int], int]:
         """Pages found or freed, and idle pages after it."""
         tree, found = self.tree, 0
+        if what == "order":
+            return self._order(value), tree.idle
         if what == "enter":
             idle = tree.idle
             spans = [tuple(span) for span in value]
@@ -126,12 +164,13 @@ class Ours:
         return found, tree.idle
 
 
-def draw(tree: Theirs, chance: random.Random, steps: int) -> list[Step]:
+def draw(tree: Theirs, chance: random.Random, steps: int, queues: int = 0) -> list[Step]:
     """What ``tree`` answers to random uses."""
     played: list[Step] = []
     locks = 0
     for _ in range(steps):
-        what = chance.choices(["find", "lock", "enter", "unlock", "evict"], [2, 2, 5, 2, 2])[0]
+        uses = ["find", "lock", "enter", "unlock", "evict", "order"]
+        what = chance.choices(uses, [2, 2, 5, 2, 2, queues])[0]
         if what == "unlock" and not locks:
             what = "lock"
         value: Any = draw_spans(chance)
@@ -139,22 +178,26 @@ def draw(tree: Theirs, chance: random.Random, steps: int) -> list[Step]:
             value = chance.randrange(locks)
         elif what == "evict":
             value = chance.randint(1, 6)
+        elif what == "order":
+            value = [draw_spans(chance) for _ in range(chance.randint(2, 8))]
         locks += (what == "lock") - (what == "unlock")
         played.append((what, value, *tree.do(what, value)))
     return played
 
 
-def main(path: str, cases: int = 3, first: int = 0) -> None:
-    """Record ``cases`` into the file of that name."""
+def main(path: str, cases: int = 3, first: int = 0, *, queues: bool = False) -> None:
+    """Record ``cases`` into the file of that name; those with ``queues`` in longer pages."""
     found = []
     for seed in range(first, first + cases):
         chance = random.Random(seed)
-        page = chance.choice([1, 2, 4])
-        lines = ",\n".join(json.dumps(step) for step in draw(Theirs(page), chance, 60))
+        page = chance.choice([8, 16, 32] if queues else [1, 2, 4])
+        steps = draw(Theirs(page), chance, 60, 5 * queues)
+        lines = ",\n".join(json.dumps(step) for step in steps)
         found.append(f'{{"page_size": {page}, "steps": [\n{lines}\n]}}')
     text = f'{{"sglang": "{version()}",\n"cases": [\n' + ",\n".join(found) + "\n]}\n"
     Path(path).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:]))
+    numbers = [int(word) for word in sys.argv[2:] if word != "--lpm"]
+    main(sys.argv[1], *numbers, queues="--lpm" in sys.argv)

@@ -9,16 +9,22 @@ import pandas as pd
 import pytest
 
 import sim
-from sim.errors import UsageError
+from sim.errors import ScenarioError, UsageError
 from sim.memory.radix import RadixAllocator
 from sim.memory.radix_tree import RadixTree
 from sim.request import Prefix, Request
+from sim.schedulers import Limits, make_scheduler
+from sim.schedulers.orders import LongestPrefix
+from sim.schedulers.prefix_order import sort_by_prefix
+from sim.schedulers.queues import Resorted
 from tests.conformance.sglang_trees import Ours
 from tests.feature_pairs import BASE
 from tests.golden_scenarios import changed
 from tests.places import ROOT
 
-CASES = json.loads((ROOT / "tests/conformance/trees/sglang.json").read_text(encoding="utf-8"))
+TREES = ROOT / "tests/conformance/trees"
+CASES = json.loads((TREES / "sglang.json").read_text(encoding="utf-8"))
+QUEUES = json.loads((TREES / "sglang-lpm.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("case", CASES["cases"])
@@ -29,6 +35,40 @@ def test_the_tree_finds_keeps_and_evicts_what_that_of_sglang_does(case: dict[str
         ours.tree.check_integrity()
         found += answer[0]
     assert found > 30
+
+
+@pytest.mark.parametrize("case", QUEUES["cases"])
+def test_queues_are_sorted_by_prefix_as_those_of_sglang(case: dict[str, Any]) -> None:
+    ours, moved = Ours(case["page_size"]), 0
+    for number, (what, value, *answer) in enumerate(case["steps"]):
+        assert list(ours.do(what, value)) == answer, (number, what)
+        ours.tree.check_integrity()
+        moved += what == "order" and answer[0] != sorted(answer[0])
+    assert moved >= 5
+
+
+@pytest.mark.parametrize(("waiting", "first"), [(128, 127), (129, 0)])
+def test_more_than_128_are_not_sorted_by_prefix(waiting: int, first: int) -> None:
+    kv = RadixAllocator(100_000, 1)
+    scheduler = make_scheduler(
+        "continuous", Limits(1, 8192), kv, rule="sglang", order=LongestPrefix.name
+    )
+    kv.tree.enter([(5, 0, 50)])
+    for number in range(waiting):
+        own = (((5, 50),), ())[number < waiting - 1]
+        scheduler.submit(made(number, 60, own))
+    plan = scheduler.schedule(0.0)
+    assert plan is not None
+    assert [chunk.request.id for chunk in plan.chunks] == [first]
+
+
+def test_who_would_compute_the_same_waits_for_the_other() -> None:
+    kv, waiting = RadixAllocator(1000, 1), Resorted()
+    for number, text in enumerate((1, 1, 2, 3)):
+        waiting.append(made(number, 60, ((text, 40),)))
+    kv.tree.enter([(3, 0, 40)])
+    sort_by_prefix(waiting, kv)
+    assert [request.id for request in waiting] == [3, 0, 2, 1]
 
 
 def made(number: int, prompt: int, prefix: Prefix = (), output: int = 40) -> Request:
@@ -85,10 +125,14 @@ def scenario(**changes: Any) -> sim.Scenario:
     return sim.load_scenario(changed(BASE, tight))
 
 
+@pytest.mark.parametrize("order", ["fcfs", "lpm"])
 @pytest.mark.parametrize("page", [1, 16])
 @pytest.mark.parametrize("overlap", [True, False])
-def test_leaps_change_nothing_while_leaves_are_evicted(page: int, overlap: bool) -> None:
+def test_leaps_change_nothing_while_leaves_are_evicted(
+    page: int, overlap: bool, order: str
+) -> None:
     one = scenario(
+        scheduler__order=order,
         kv_cache__block_size=page,
         kv_cache__num_gpu_blocks=480 // page,
         scheduler__async_scheduling=overlap,
@@ -103,6 +147,13 @@ def test_leaps_change_nothing_while_leaves_are_evicted(page: int, overlap: bool)
 
 def test_the_engine_brings_its_own_cache() -> None:
     assert scenario().pools[0].scheduler.rule == "sglang"
+
+
+def test_an_order_by_prefix_needs_the_tree() -> None:
+    with pytest.raises(ScenarioError, match="lpm goes by what SGLang's prefix tree has"):
+        scenario(scheduler__order="lpm", kv_cache__enable_prefix_caching=False)
+    with pytest.raises(ScenarioError, match="lpm goes by what SGLang's prefix tree has"):
+        scenario(scheduler__order="lpm", engine="vllm")
 
 
 def test_memory_of_the_host_goes_with_the_blocks_of_vllm() -> None:

@@ -159,7 +159,11 @@ ADDED = [
     ("scheduler: {batching: 'a:b.c'}", "8:23", ["'a:b.c' is none of static, request"]),
     ("scheduler: {order: edf}", "8:20", ["edf serves the earliest deadline first, but no request"]),
     ("scheduler: {order: sfj}", "8:20", ["'sfj' is none of fcfs, sjf", "you mean 'sjf'?"]),
-    ("scheduler: {order: 'a:b.c'}", "8:20", ["'a:b.c' is none of fcfs, sjf, priority, edf, or a"]),
+    (
+        "scheduler: {order: 'a:b.c'}",
+        "8:20",
+        ["'a:b.c' is none of fcfs, sjf, priority, edf, lpm, or a"],
+    ),
     ("scheduler: {long_prefill_token_threshold: -1}", "8:43", ["at least 1, got -1"]),
     ("scheduler: {chunked_prefill: 1}", "8:30", ["expected true or false, got 1"]),
     ("scheduler: {batch_timeout: -1s}", "8:28", ["a time of 0 or more, got '-1s'"]),

@@ -22,6 +22,7 @@ from sim.schedulers.orders import (
     ORDERS,
     EarliestDeadline,
     FirstCome,
+    LongestPrefix,
     Priority,
     ShortestJob,
     make_order,
@@ -126,7 +127,7 @@ def test_who_is_preempted() -> None:
     running = [request(n, 1, 1, of) for n, of in enumerate([NORMAL, PATIENT, URGENT, PATIENT])]
     running += [request(4, 1, 1, NORMAL), request(5, 1, 1, URGENT)]
     newest = {name: make_order(name).queue().victim(running).id for name in ORDERS}
-    assert newest == {"fcfs": 5, "sjf": 5, "priority": 3, "edf": 3}
+    assert newest == {"fcfs": 5, "sjf": 5, "priority": 3, "edf": 3, "lpm": 5}
     urgent = [request(0, 1, 1, NORMAL), request(4, 1, 1, URGENT), request(5, 1, 1, URGENT)]
     assert Priority().queue().victim(urgent).id == 0
     assert EarliestDeadline().queue().victim(urgent).id == 5  # due at 6.5, the others before
@@ -407,13 +408,17 @@ def test_orders_by_name() -> None:
         "sjf": ShortestJob,
         "priority": Priority,
         "edf": EarliestDeadline,
+        "lpm": LongestPrefix,
     }
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("sfj", "unknown order 'sfj' (did you mean 'sjf'?); known: fcfs, sjf, priority, edf, or"),
+        (
+            "sfj",
+            "unknown order 'sfj' (did you mean 'sjf'?); known: fcfs, sjf, priority, edf, lpm, or",
+        ),
         ("sim.nosuch:Mine", "order 'sim.nosuch:Mine' cannot be imported ("),
         ("math:pi", "order 'math:pi' is not a subclass of sim.schedulers.Order"),
         ("sim.schedulers:Order", "order 'sim.schedulers:Order' is abstract: it does not implement"),

@@ -178,6 +178,9 @@ def _sglang_rule(pool: PreparedPool) -> list[object]:
     """What was simulated of SGLang's own scheduler."""
     knobs = pool.settings.scheduler
     words: list[object] = ["--page-size", pool.settings.kv_cache.block_size]
+    order = ORDERS.find(knobs.order, pool.folders).sglang
+    if order not in ("", FirstCome.sglang):
+        words += ["--schedule-policy", order]
     if not knobs.chunked_prefill:
         words += ["--max-prefill-tokens", knobs.max_prefill_tokens]
     if knobs.enable_mixed_chunk:
