@@ -432,7 +432,10 @@ def test_an_order_that_leads_nowhere(name: str, message: str) -> None:
 
 def test_every_order_of_the_program_can_be_asked_for_in_a_scenario() -> None:
     for name in ORDERS:
-        scenario = sim.load_scenario({**chat(order=name), "slo": {"ttft": "1s"}})
+        more: dict[str, object] = {"slo": {"ttft": "1s"}}
+        if ORDERS[name].by_prefix:
+            more |= {"engine": "sglang", "kv_cache": {"enable_prefix_caching": True}}
+        scenario = sim.load_scenario({**chat(order=name), **more})
         assert scenario.scheduler.order == name
     with pytest.raises(ScenarioError, match="edf serves the earliest deadline first, but no"):
         sim.load_scenario(chat(order="edf"))
