@@ -45,10 +45,12 @@ def provenance(document: Mapping[str, Any]) -> dict[str, str]:
     >>> provenance({"infersim": "1.0", "made": {"date": "2030-01-02 03:04"}})["foot"]
     'Predicted, not measured. infersim 1.0, 2030-01-02 03:04'
     """
+    found = foot(document["infersim"], document)
+    return {**found, "foot": f"Predicted, not measured. {found['foot']}"}
+
+
+def foot(version: str, document: Mapping[str, Any]) -> dict[str, str]:
+    """The same of a page that is about measurements."""
     made = document.get("made", {})
-    told = [f"infersim {document['infersim']}", *([made["date"]] if "date" in made else [])]
-    return {
-        "version": document["infersim"],
-        "foot": f"Predicted, not measured. {', '.join(told)}",
-        "command": made.get("command", ""),
-    }
+    told = [f"infersim {version}", *([made["date"]] if "date" in made else [])]
+    return {"version": version, "foot": ", ".join(told), "command": made.get("command", "")}

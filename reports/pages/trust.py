@@ -9,6 +9,7 @@ from typing import Any
 
 from reports.figures import coverage, ratios
 from reports.figures.coverage import Held
+from reports.frame.asked import foot
 from reports.frame.content import Headline, Plot, to_json
 from reports.frame.page import fill
 from reports.frame.tables import Cell, PageColumn, PageTable
@@ -88,7 +89,7 @@ def render_trust(document: Mapping[str, Any]) -> str:
         ratios=_ratio_plots(rows),
         groups=_table_of_sources(rows),
         worst=_table_of_worst(rows),
-        provenance={"version": document["version"]},
+        provenance=foot(document["version"], document),
     )
 
 

@@ -16,6 +16,7 @@ from sim.commands.calibrate import app
 from sim.commands.exits import told_errors
 from sim.commands.observe import explain, observe
 from sim.commands.options import AsJson
+from sim.commands.output import made
 from sim.errors import InfersimError
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def report(
 
         target = output or _beside(found, profile)
         try:
-            write_profile_report(target, described, points(found, measured))
+            write_profile_report(target, {**described, "made": made()}, points(found, measured))
         except OSError as error:
             raise InfersimError(f"{target}: cannot be written ({error.strerror})") from None
         console.print(f"Page: {target}", soft_wrap=True)

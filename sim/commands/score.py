@@ -14,6 +14,7 @@ import typer
 
 from sim.commands.exits import told_errors
 from sim.commands.options import AsJson, Jobs
+from sim.commands.output import made
 from sim.errors import InfersimError
 
 
@@ -89,7 +90,7 @@ def _write_figures(path: Path, document: dict[str, Any]) -> None:
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_trust_page(path, document)
+        write_trust_page(path, {**document, "made": made()})
     except OSError as error:
         raise InfersimError(f"{path}: cannot be written ({error.strerror})") from None
 

@@ -18,6 +18,7 @@ import typer
 from calibrate.validation import Called
 from sim.commands.exits import SLO_MISSED, told_errors
 from sim.commands.options import AsJson, Overrides
+from sim.commands.output import made
 from sim.errors import UsageError
 
 if TYPE_CHECKING:
@@ -254,7 +255,7 @@ def _write_page(validation: Validation, document: dict[str, Any], target: Path) 
         result = validation.predicted.result
         write_validation_report(
             target,
-            document,
+            {**document, "made": made()},
             Frames(validation.run.requests, validation.run.timeseries),
             Frames(result.requests, result.timeseries),
             series(validation),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from reports.frame.asked import foot
 from reports.frame.page import fill
 from reports.pages.profile import content, tables
 from reports.pages.profile.definitions import DEFINITIONS
@@ -54,5 +55,5 @@ def render(document: Mapping[str, Any], points: Mapping[str, Sequence[Any]]) -> 
         measurements=document["measurements"],
         facts=document["facts"],
         notes=document["notes"],
-        provenance={"version": document["version"]},
+        provenance=foot(document["version"], document),
     )

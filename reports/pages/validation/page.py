@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from reports.frame.asked import foot
 from reports.frame.page import fill
 from reports.frame.run_directory import Frames
 from reports.pages.validation import content, tables
@@ -70,5 +71,5 @@ def render(
         predicted=asked,
         repeats=document["repeats"],
         notes=document["notes"],
-        provenance={"version": document["infersim"]},
+        provenance=foot(document["infersim"], document),
     )
