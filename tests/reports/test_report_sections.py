@@ -29,6 +29,7 @@ from reports.frame.formats import phrase
 from reports.frame.run_directory import SavedRun
 from reports.pages.run import latency, limits, memory, moments, traffic, work
 from reports.pages.run.missing import OLDER
+from sim.metrics.bound_words import bound_name
 from sim.metrics.latency_parts import PARTS as ALL_PARTS
 from sim.metrics.latency_parts import TTFT_PARTS
 from tests.report_fixtures import KV_TOKENS, make_run, plan_frame
@@ -248,10 +249,11 @@ def test_the_cache_over_time_has_the_means_of_the_summary(run: SavedRun) -> None
 def test_operators_split_by_bound_add_up_to_both(run: SavedRun) -> None:
     shares, done = own(run)["time_by_operator"], own(run)["operators"]
     drawn = operator_time.figure(shares, done)
+    bound = {bound_name(name): share for name, share in own(run)["bound_by"].items()}
     rows = np.zeros(len(shares))
     for trace in drawn.data:
         np.add.at(rows, np.asarray(trace.y), np.asarray(trace.x))
-        assert sum(trace.x) == pytest.approx(own(run)["bound_by"][trace.name])
+        assert sum(trace.x) == pytest.approx(bound[trace.name])
     assert rows == pytest.approx(sorted(shares.values()))
     assert [text.strip() for text in drawn.layout.yaxis.ticktext][-1] == max(shares, key=shares.get)
 
