@@ -50,6 +50,10 @@ class RankedPrefill(ChunkedPrefill):
             plan.held += sum([request.computed for request in self._passed_over])
         return plan
 
+    def _after_all(self, now: float, preempted: int) -> Plan | None:
+        """``schedule`` plans anew, without those who were passed over before."""
+        return None
+
     def _grow_decodes(self) -> int:
         """Memory for the next token of each decoding sequence that is not passed over."""
         _, preempted = self._make_room([])
