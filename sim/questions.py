@@ -107,6 +107,7 @@ def plan(
     precision: Sequence[str] = (),
     top: int = 5,
     constraint: str | None = None,
+    survive: int = 0,
     prices: Prices = None,
     jobs: int = -1,
 ) -> Answer:
@@ -118,6 +119,7 @@ def plan(
     experts on each GPU: left out, the scenario's stages and ranks, and for experts both.
     ``rate`` is requests per second, or text such as "3x" for a multiple of the scenario's own;
     ``scale`` is how a trace gets it: "compress" its time, or "overlay" copies of it (more users);
+    ``survive`` replicas may fail, and those left hold the rate within the SLO;
     ``prices`` are US dollars for a GPU hour, as in ``find``; ``jobs`` the processes that simulate,
     -1 for one a core. Raises InfeasibleError, with the reasons, where no fleet does.
     """
@@ -145,7 +147,7 @@ def plan(
         )
         own = axis_of(loaded, "rate", traffic_of(loaded), scale).own
         assert own is not None
-        limits = read_constraints(constraint)
+        limits = read_constraints(constraint, survive)
         question = FleetQuestion(
             tuple(made), read_rate(str(rate), own), headroom, top, limits, scale
         )

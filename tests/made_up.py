@@ -235,6 +235,7 @@ def fleet_plan() -> Document:
         "headroom": 0.2,
         "promises": [PROMISE],
         "limits_ms": dict(LIMITS),
+        "survive": {"replicas": 0, "text": []},
         "shares": {"ttft": 0.99, "tpot": 0.99, "e2el": 0.99},
         "layouts": len(rows) + 1,
         "fleets": [_fleet(rank, *row) for rank, row in enumerate(rows[:4], 1)],

@@ -66,6 +66,10 @@ def plan(
         str | None,
         typer.Option(metavar="LIMITS", help="Further limits: 'ttft:p95<500ms;cost<20/h;gpus<=16'."),
     ] = None,
+    survive: Annotated[
+        int,
+        typer.Option(help="Replicas that may fail: the others hold the rate (N+1: 1)."),
+    ] = 0,
     overrides: Overrides = [],
     price: Prices = [],
     prices: PriceFile = None,
@@ -96,6 +100,7 @@ def plan(
             top,
             constraint,
             scale,
+            survive,
         )
         directory = free_directory(output, f"{loaded.name}-plan")
         with explained(loaded, directory if report else None):
@@ -125,6 +130,7 @@ def _question(
     top: int,
     constraint: str | None,
     scale: Scale,
+    survive: int,
 ) -> FleetQuestion:
     """What is asked; UsageError for what is empty or contradicts itself."""
     from sim.planning.fleet.choose import FleetQuestion, read_rate
@@ -147,7 +153,7 @@ def _question(
         [_switch(word) for word in _listed("--expert-parallel", experts)] if experts else (),
         _sizes("--pipeline-parallel", stages),
     )
-    limits = read_constraints(constraint)
+    limits = read_constraints(constraint, survive)
     own = axis_of(scenario, "rate", traffic_of(scenario), scale).own
     assert own is not None
     return FleetQuestion(tuple(made), read_rate(rate, own), headroom, top, limits, scale)

@@ -50,7 +50,7 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     )
     yield Text(f"Under {document['target']:.4g} requests/s, the rate with its headroom:")
     yield _fleets(document)
-    for line in document["run_lengths"]["text"]:
+    for line in (*document["survive"]["text"], *document["run_lengths"]["text"]):
         yield Text(line)
     for fleet in fleets:
         for note in fleet["notes"]:

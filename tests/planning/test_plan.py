@@ -33,6 +33,7 @@ from sim.planning.load.loads import traffic_of
 from sim.planning.load.saturation import acceptable, alone
 from sim.scenario import Scenario, load_scenario
 from sim.simulation import prepare
+from sim.terminal.console import as_text
 from sim.terminal.plan import plan_view
 from tests import made_up
 from tests.places import MODELS
@@ -647,3 +648,21 @@ def test_plan_ranks_layouts_of_experts(tmp_path: Path) -> None:
     dense = screen(small(), Candidate("h100-sxm", 1, None, 2), 3.0, (), read_constraints(None))
     assert isinstance(dense, Rejected)
     assert "no experts that 2 ranks could share" in dense.text
+
+
+def test_a_fleet_that_survives_a_failure_holds_its_rate_with_one_replica_less() -> None:
+    asked = quick(ttft="2s", tpot="60ms")
+    plain = question(asked, 40.0)
+    spare = replace(plain, constraints=replace(plain.constraints, survive=1))
+    usual, sure = (choose(asked, each) for each in (plain, spare))
+    best = sure.best[0].sized
+    assert best.survivors is not None
+    assert best.survivors.holds
+    assert best.survivors.load == 40.0
+    assert usual.best[0].sized.survivors is None
+    fewest = min(each.replicas for each in usual.sized if each.layout == best.layout)
+    assert fewest <= best.replicas <= fewest + 1
+    (fleet,) = document(sure)["fleets"]
+    assert fleet["survivors"]["replicas"] == best.replicas - 1
+    told = " ".join(as_text(plan_view(document(sure))).split())
+    assert f"with 1 replica gone, {best.replicas - 1} hold 40 requests/s" in told

@@ -101,7 +101,14 @@ def promises(document: Mapping[str, Any]) -> list[str]:
     lengths = document.get("run_lengths")  # which results of older versions lack
     worth = document.get("worth")
     more = [*([] if worth is None else [worth["text"]]), document.get("whole_runs") or ""]
-    return [*told, *promised, *([] if lengths is None else lengths["text"]), *filter(None, more)]
+    survive = (document.get("survive") or {}).get("text", [])
+    return [
+        *told,
+        *promised,
+        *survive,
+        *([] if lengths is None else lengths["text"]),
+        *filter(None, more),
+    ]
 
 
 def headline(document: Mapping[str, Any]) -> Headline:

@@ -224,7 +224,15 @@ def _sized(
         waiting = [each for each in waiting if each not in dearer]
         wave, waiting = waiting[:WAVE], waiting[WAVE:]
         arguments = [
-            (scenario, each, question.target, promises, question.constraints, question.scale)
+            (
+                scenario,
+                each,
+                question.target,
+                promises,
+                question.constraints,
+                question.scale,
+                question.rate,
+            )
             for each in wave
         ]
         for found in calls(size, arguments, jobs):

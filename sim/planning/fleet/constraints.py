@@ -23,24 +23,33 @@ _PER_HOUR = re.compile(r"\$?\s*([\d.]+(?:[eE][-+]?\d+)?)\s*(?:USD)?\s*(?:/\s*(?:
 
 @dataclass(frozen=True)
 class Constraints:
-    """Limits of a fleet in addition to the SLO; None: not limited."""
+    """Limits of a fleet in addition to the SLO; None: not limited. ``survive`` replicas may fail:
+    those that are left hold the wanted rate, without headroom, within the SLO."""
 
     promises: tuple[Promise, ...] = ()
     cost: float | None = None
     gpus: int | None = None
     replicas: int | None = None
+    survive: int = 0
 
 
-def read_constraints(text: str | None) -> Constraints:
-    """The constraints in ``text``, separated by semicolons; none for None.
+MOST_FAILURES = 100
+"""The most replicas that may fail."""
+
+
+def read_constraints(text: str | None, survive: int = 0) -> Constraints:
+    """The constraints in ``text``, separated by semicolons; none for None. ``survive`` as in
+    ``Constraints``.
 
     Raises UsageError for what cannot be read, cannot be met by any fleet, or is given twice.
 
     >>> read_constraints("ttft:p95<500ms; cost<20/h").cost
     20.0
     """
+    if not 0 <= survive <= MOST_FAILURES:
+        raise UsageError(f"--survive {survive}: expected 0 to {MOST_FAILURES} replicas")
     if text is None:
-        return Constraints()
+        return Constraints(survive=survive)
     parts = [part.strip() for part in text.split(";") if part.strip()]
     if not parts:
         raise UsageError(f"--constraint: nothing is in it; write it like {EXAMPLE!r}")
@@ -64,6 +73,7 @@ def read_constraints(text: str | None) -> Constraints:
         tuple(promises),
         numbers.get("cost"),
         *(int(numbers[name]) if name in numbers else None for name in COUNTS),
+        survive=survive,
     )
 
 

@@ -76,6 +76,7 @@ def document(
             "gpus": limits.gpus,
             "replicas": limits.replicas,
         },
+        "survive": {"replicas": limits.survive, "text": _survive_text(plan)},
         "layouts": len(question.layouts),
         "run_lengths": _run_lengths(plan),
         "format_notes": _format_notes(plan),
@@ -152,6 +153,7 @@ def _fleet(
         "headroom": each.best.load / plan.question.rate - 1,
         "binds": (each.fails or each.best).breaks,
         "smaller_breaks": None if smaller is None else smaller.breaks,
+        "survivors": _survivors(sized),
         **figures,
         **_token_costs(each),
         **_energy(plan, sized.gpus, figures["mean_watts_per_gpu"]),
@@ -173,6 +175,30 @@ def _fleet(
         "at_rate": each.at_rate.document(),
         "at_target": sized.at_target.document(),
     }
+
+
+def _survive_text(plan: FleetPlan) -> list[str]:
+    """What is left of each fleet holds, where replicas may fail."""
+    told = []
+    for rank, each in enumerate(plan.best, 1):
+        sized, probe = each.sized, each.sized.survivors
+        if probe is not None:
+            kept = min((found.share for found in probe.attained), default=None)
+            held = "stable" if kept is None else f"{share(kept)} of requests within the SLO"
+            told.append(
+                f"#{rank}: with {counted(sized.survive, 'replica')} gone, "
+                f"{sized.replicas - sized.survive} hold {probe.load:.4g} requests/s: {held}."
+            )
+    return told
+
+
+def _survivors(sized: Sized) -> dict[str, Any] | None:
+    """What is left of a fleet does at the wanted rate when as many replicas are gone as it is to
+    survive; None where none may be."""
+    probe = sized.survivors
+    if probe is None:
+        return None
+    return {"replicas": sized.replicas - sized.survive, **probe.document()}
 
 
 def _token_costs(fleet: Confirmed) -> dict[str, float | None]:

@@ -44,6 +44,8 @@ class Sized:
     ``price`` of a replica in USD per hour. ``note`` says that its KV cache is small. ``usual`` is
     the number of requests of a run that nothing made longer, ``flattered`` whether in such runs a
     replica less would do.
+    ``survivors`` is what is left of it does at the wanted rate when ``survive`` replicas are gone,
+    None where none may be.
     """
 
     layout: Candidate
@@ -55,6 +57,8 @@ class Sized:
     note: str = ""
     usual: int = 0
     flattered: bool = False
+    survive: int = 0
+    survivors: Probe | None = None
 
     @property
     def gpus(self) -> int:
@@ -84,8 +88,12 @@ def size(
     promises: Sequence[Promise],
     constraints: Constraints,
     scale: Scale = "compress",
+    rate: float = 0.0,
 ) -> Sized | Rejected:
-    """The smallest fleet of a layout for ``target`` requests per second, or why there is none."""
+    """The smallest fleet of a layout for ``target`` requests per second, or why there is none.
+
+    Without ``constraints.survive`` of its replicas it holds ``rate`` requests per second.
+    """
     layout = screened.layout
     try:
         finder = Finder(scenario.override(layout.settings(scenario)), "rate", promises, scale)
@@ -95,18 +103,22 @@ def size(
             if fails.cut:
                 return Rejected(layout, "cut off", cut_off(scenario), screened.price)
             return _not_even(layout, fails, screened.price)
-        guess = max(screened.least, math.ceil(target / best.load))
+        spare = constraints.survive
+        least = max(screened.least, spare + 1)
+        guess = max(least, math.ceil(target / best.load), math.ceil(rate / best.load) + spare)
 
         def holds(replicas: int) -> bool:
-            return lasting(finder, target, replicas).holds
+            return _holds(finder, target, rate, replicas, spare)
 
-        replicas = smallest(holds, screened.least, guess, FAR * guess)
+        replicas = smallest(holds, least, guess, FAR * guess)
         if replicas is None:
             last = lasting(finder, target, FAR * guess)
             return Rejected(
                 layout, f"{limit_name(last.breaks)} missed", _no_fleet(FAR * guess, last)
             )
-        fewer = lasting(finder, target, replicas - 1) if replicas > screened.least else None
+        fewer = lasting(finder, target, replicas - 1) if replicas > least else None
+        if fewer is not None and fewer.holds:  # it is there to survive
+            fewer = None
         flattered = fewer is not None and quick(finder, target, replicas - 1).holds
         usual = quick(finder, target, replicas)
     except InfersimError as error:
@@ -124,7 +136,16 @@ def size(
         note=screened.note,
         usual=usual.requests // usual.runs,
         flattered=flattered,
+        survive=spare,
+        survivors=lasting(finder, rate, replicas - spare) if spare else None,
     )
+
+
+def _holds(finder: Finder, target: float, rate: float, replicas: int, spare: int) -> bool:
+    """Whether a fleet holds ``target``, and without ``spare`` of its replicas ``rate``."""
+    if replicas <= spare or not lasting(finder, target, replicas).holds:
+        return False
+    return not spare or lasting(finder, rate, replicas - spare).holds
 
 
 def smallest(holds: Callable[[int], bool], least: int, guess: int, most: int) -> int | None:
@@ -220,7 +241,7 @@ def fleet_ends(
     ``target`` is the load that the fleet must hold, ``rate`` that without headroom; requests per
     second. ``scale`` says how a trace gets them.
     """
-    error, mine = sized.at_target.error, sized.replicas
+    error, mine, spare = sized.at_target.error, sized.replicas, sized.survive
     if not error:
         return FleetEnds(0.0, mine, mine, True)
     own = scenario.override(sized.layout.settings(scenario))
@@ -229,17 +250,17 @@ def fleet_ends(
     )
 
     def fewer_hold(replicas: int) -> bool:
-        return replicas >= mine or lasting(faster, target, replicas).holds
+        return replicas >= mine or _holds(faster, target, rate, replicas, spare)
 
     def more_hold(replicas: int) -> bool:
-        return lasting(slower, target, replicas).holds
+        return _holds(slower, target, rate, replicas, spare)
 
-    fewest = smallest(fewer_hold, 1, max(1, mine - 1), mine)
+    fewest = smallest(fewer_hold, spare + 1, max(spare + 1, mine - 1), mine)
     assert fewest is not None
-    holds = at_half = lasting(slower, rate, mine).holds
+    holds = at_half = lasting(slower, rate, mine - spare).holds
     if not holds:
         half = Finder(at_factor(own, 1 + half_of(error)), "rate", promises, scale)
-        at_half = lasting(half, rate, mine).holds
+        at_half = lasting(half, rate, mine - spare).holds
     return FleetEnds(
         error=error,
         fewest=fewest,
