@@ -37,7 +37,7 @@ def figure(limits: Sequence[LimitUse]) -> go.Figure:
     right = LONGEST if any(limit.share > 1 for limit in limits) else 1.08
     layout = theme.layout() | {
         "height": FRAME + ROW * len(limits),
-        "hovermode": False,
+        "hovermode": "closest",
         "bargap": 0.35,
         "xaxis": theme.axis("share of the limit") | {"range": [0, right], "tickformat": ".0%"},
         "yaxis": theme.axis(None)
@@ -67,6 +67,8 @@ def figure(limits: Sequence[LimitUse]) -> go.Figure:
         "x": [min(limit.share, LONGEST) for limit in limits],
         "y": [limit.title for limit in limits],
         "marker": {"color": [theme.PAGE[limit.tone].light for limit in limits]},
+        "customdata": [_told(limit) for limit in limits],
+        "hovertemplate": "%{y}%{customdata}<extra></extra>",
     }
     return go.Figure(data=[bars], layout=layout)
 
