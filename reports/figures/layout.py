@@ -53,7 +53,7 @@ def times(title: str, milliseconds: Sequence[float]) -> dict[str, Any]:
     """
     seconds = [value / 1e3 for value in milliseconds if known(value)] or [0.01, 100.0]
     low, high = log10(min(seconds) / 1.333), log10(max(seconds) * 1.333)
-    steps = (1, 2, 5) if high - low < FEW_DECADES else (1,)
+    steps: tuple[float, ...] = (1, 2, 5) if high - low < FEW_DECADES else (1,)
     steps = (1, 1.5, 2, 3, 5, 7) if high - low < ONE_STEP else steps
     decades = range(floor(low), ceil(high) + 1, max(1, ceil((high - low) / MOST_DECADES)))
     ticks = [step * 10.0**decade for decade in decades for step in steps]

@@ -53,7 +53,7 @@ def places(document: Mapping[str, Any], kind: Kind) -> list[At]:
 def _serves(summary: Mapping[str, Any]) -> bool:
     """Whether it is neither overloaded nor missing its SLO."""
     verdict = summary["infersim"]["verdict"]
-    return verdict["state"] != "overloaded" and verdict["slo_state"] != "missed"
+    return bool(verdict["state"] != "overloaded" and verdict["slo_state"] != "missed")
 
 
 def _percentile(document: Mapping[str, Any]) -> float:

@@ -63,6 +63,11 @@ class Sampled(Steady):
         self._ahead = Upcoming()
 
     @property
+    def drafts_by_batch(self) -> bool:  # type: ignore[override]
+        """Whether the number of drafts that are checked follows the size of the batch."""
+        return bool(self.courses.speculation.by_batch)
+
+    @property
     def asks(self) -> int:  # type: ignore[override]
         """Tokens of an iteration's budget that each member takes."""
         return self.courses.speculation.slots_of(self.courses.drafts)

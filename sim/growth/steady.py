@@ -113,6 +113,9 @@ class Steady:
     asks: int = 1
     """Tokens of an iteration's budget that each member takes."""
 
+    drafts_by_batch: bool = False
+    """Whether the number of drafts that are checked follows the size of the batch."""
+
     run: Callable[[float, int, int, Line], SteadyRun] = SteadyRun
     """The iterations from a start on, over so many sequences (padded slots included) that hold so
     many tokens in sum, their times on a line."""

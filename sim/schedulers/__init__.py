@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from sim.errors import UsageError
-from sim.growth.sampled import Sampled
 from sim.growth.steady import Steady
 from sim.memory import Allocator, PagedAllocator
 from sim.registry import Registry
@@ -108,8 +107,8 @@ def make_scheduler(
         scheduler = PipelinedPrefill(limits, kv, batches, decoding)
     else:
         batch = decoding()
-        by_batch = isinstance(batch, Sampled) and batch.courses.speculation.by_batch
-        scheduler = (DraftsByBatch if by_batch else ROLES.get(role, policy))(limits, kv)
+        chosen = DraftsByBatch if batch.drafts_by_batch else ROLES.get(role, policy)
+        scheduler = chosen(limits, kv)
         scheduler.decoding = batch
     scheduler.waiting = ranks.queue()
     return scheduler

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from sim.growth.sampled import Sampled
 from sim.schedulers.base import BatchShape, Plan
 from sim.schedulers.continuous import ChunkedPrefill
 
 if TYPE_CHECKING:
+    from sim.growth.sampled import Sampled
     from sim.memory.drafted import DraftedAllocator
 
 

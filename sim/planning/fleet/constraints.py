@@ -69,12 +69,8 @@ def read_constraints(text: str | None, survive: int = 0) -> Constraints:
             raise UsageError(f"--constraint {part!r}: {name} has no percentiles")
         else:
             numbers[name] = _dollars(part, value) if name == "cost" else _count(part, value)
-    return Constraints(
-        tuple(promises),
-        numbers.get("cost"),
-        *(int(numbers[name]) if name in numbers else None for name in COUNTS),
-        survive=survive,
-    )
+    gpus, replicas = (int(numbers[name]) if name in numbers else None for name in COUNTS)
+    return Constraints(tuple(promises), numbers.get("cost"), gpus, replicas, survive)
 
 
 def _split(part: str) -> tuple[str, str | None, str]:
