@@ -391,6 +391,19 @@ ONE_PHASE = {
 """What is not modelled where pools prefill and decode apart, and why."""
 
 
+FAILING = ("failing", "lost")
+IMPATIENT = ("impatient", "insistent")
+UNFAILING: Mapping[str, str] = {
+    **{name: f"not modelled for {name} batching" for name in ("static", "request")},
+    **dict.fromkeys(
+        ("host-tier", "slow-host-tier", "swap", "auto-swap"),
+        "not modelled for memory in the host (kv_cache.host_memory)",
+    ),
+    "pipeline": "not modelled for several batches in flight",
+}
+"""What neither loses nor drops requests, and why."""
+
+
 def both(one: str, other: str) -> tuple[tuple[str, str], tuple[str, str]]:
     """The pair in either order."""
     return (one, other), (other, one)
@@ -452,6 +465,19 @@ REFUSED: Mapping[tuple[str, str], str] = {
         if (drafts, name) != ("drafts-by-batch", "small-budget")  # 12 tokens at most
         for pair in both(drafts, name)
     },
+    **{(name, other): why for name, why in UNFAILING.items() for other in (*FAILING, *IMPATIENT)},
+    **dict.fromkeys(
+        product(("sglang", "sglang-retracting"), IMPATIENT), "whose estimates count on requests"
+    ),
+    **dict.fromkeys(product(PHASES, IMPATIENT), "not modelled for pools of one phase"),
+    **dict.fromkeys(product(("autoscaled",), IMPATIENT), "not modelled for pools that are scaled"),
+    **dict.fromkeys(
+        [
+            *product(("least-kv", "data-parallel-score", "prefix-affinity"), ("lost",)),
+            ("session-affinity", "failing"),
+        ],
+        "not modelled for replicas that come and go",
+    ),
     **{
         pair: why for name, why in ONE_PHASE.items() for role in PHASES for pair in both(role, name)
     },

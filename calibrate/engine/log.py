@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from calibrate.engine.executor import Pass
+from calibrate.engine.verified import VerifiedBatch
 from sim.iteration import Part
 from sim.loop.recorder import PlanRow, Recorder, pack_chunk, pack_drafts, pack_plan
 from sim.loop.windowed import behind_windows
@@ -66,7 +67,7 @@ class _Row(NamedTuple):
     reserved: int
     held: int
     windows: tuple[int, ...]  # what is recorded of them
-    drafted: tuple[int, int] | None  # tokens that decodes got, drafts accepted
+    drafted: tuple[int, int, int, int] | None  # as ``pack_drafts`` takes them
 
 
 class Log:
@@ -111,8 +112,10 @@ class Log:
             held, windows = behind_windows(scheduler.kv, plan, batch)
         drafted = None
         if done is not None and done.gained is not None and done.accepted is not None:
-            drafted = sum(done.gained.values()), sum(done.accepted.values())
-            held += drafted[0]  # the plan could not know
+            assert isinstance(batch, VerifiedBatch)
+            gained, each = sum(done.gained.values()), batch.speculation.num_tokens
+            drafted = gained, sum(done.accepted.values()), each if plan.decode else 0, each
+            held += gained  # the plan could not know
         return _Row(start, end, stalled, scheduler.kv.reserved, held, windows, drafted)
 
     def end(self, plan: Plan, row: _Row, waiting: int, finished: int) -> None:
@@ -154,7 +157,7 @@ class Log:
         waiting: int,
         finished: int,
         windows: Sequence[int] = (),
-        drafted: tuple[int, int] | None = None,
+        drafted: tuple[int, int, int, int] | None = None,
     ) -> None:
         """The row of a plan that ran once, and those of its ``prompts``, each with the number of
         its request; the others are columns of the plan."""

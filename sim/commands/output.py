@@ -119,7 +119,9 @@ def made() -> dict[str, str]:
     """When and by which command something is made: for its page, and for the manifest of a run, not
     for ``result.json``, which is the same for the same question."""
     date = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %z")
-    return {"date": date, "command": shlex.join(["infersim", *sys.argv[1:]])}
+    command = shlex.join(["infersim", *sys.argv[1:]])
+    # the bytes of an argument that are no text are shown, not kept
+    return {"date": date, "command": command.encode("utf-8", "backslashreplace").decode("utf-8")}
 
 
 def write_page(result: Result, directory: Path) -> Path | None:

@@ -33,7 +33,7 @@ class Lose(Section):
 class Retrying(Section):
     """The client sends the request again."""
 
-    kind: Literal["retry"]
+    kind: Literal["retry"] = "retry"
     attempts: Annotated[Count, at_most(1000)] = Field(
         default=3,
         description="Times that a request is sent at most, the first one included. 3: two retries, "

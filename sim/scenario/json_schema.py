@@ -155,6 +155,7 @@ def _values() -> Sequence[tuple[str, Any, _Schema]]:
             {
                 "anyOf": [
                     {"const": "best"},
+                    {"type": "null"},
                     {
                         "type": "array",
                         "minItems": 1,
@@ -351,5 +352,6 @@ def _needs(hint: Any, section: str = "", key: str = "") -> _Schema:
         parts = [_needs(part, section, key) for part in supported if part is not types.NoneType]
         if any(parts):
             null = [{"type": "null"}] if types.NoneType in inner_hints else []
-            return {"anyOf": [*({"type": "object", **part} for part in parts), *null]}
+            also = [ALSO[section, key]] if (section, key) in ALSO else []
+            return {"anyOf": [*({"type": "object", **part} for part in parts), *null, *also]}
     return {}

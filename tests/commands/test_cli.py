@@ -268,7 +268,7 @@ def test_every_catalogue_entry_is_listed_and_shown(kind: str) -> None:
         shown = infersim("show", name)
         assert shown.code == 0
         assert shown.out.startswith(f"# {kind}/{name}\n")
-        assert yaml.safe_load(shown.out) == catalog.raw(kind, name)  # type: ignore[arg-type]
+        assert yaml.safe_load(shown.out) == catalog.written(kind, name)  # type: ignore[arg-type]
     assert all(len(line) <= WIDTH for line in listed.out.splitlines())
 
 

@@ -96,4 +96,4 @@ def test_clients_wait_equally_long_whichever_pool_serves_them() -> None:
 
 def test_a_search_for_the_highest_load_refuses_failures() -> None:
     with pytest.raises(UsageError, match="are simulated by `run`"):
-        find(load_scenario(with_(failures={"mtbf": "1h"})))
+        find(load_scenario(with_(failures={"mtbf": "1h"})), "rate")

@@ -38,10 +38,14 @@ SCALED = BASE | {"fleet": {"gpu": "h100-sxm", "replicas": {"max": 8}}}
 APART = BASE | {
     "fleet": [{"name": role, "role": role, "gpu": "h100-sxm"} for role in ("prefill", "decode")]
 }
+OUT = BASE | {"failures": [{"at": "5min"}]}
 WITH: dict[str, tuple[dict[str, Any], str]] = {
     "fleet.replicas.": (SCALED, "fleet.0.replicas.max=8"),
     "autoscaling.": (SCALED, "autoscaling.target=3"),
     "transfer.": (APART, "transfer.min_prompt=null"),
+    "failures.outages.": (OUT, "failures.outages.0.at=5min"),
+    "failures.outages": (BASE, "failures.mtbf=720h"),
+    "failures.": (OUT, "failures.outages.0.at=5min"),
 }
 """Keys of a section that only some scenarios have: such a scenario, and one key of the section."""
 
@@ -115,12 +119,19 @@ def test_a_law_needs_what_is_called_required_and_no_more(
     if name.startswith("sessions."):
         section, name = {"turns": {"kind": "fixed", "value": 2}}, name.removeprefix("sessions.")
         workload["sessions"] = section
+    document = {**BASE, "workload": workload}
+    if not path.startswith("workload."):  # on_timeout, in_flight: what clients do
+        *sections, name = path.removeprefix("fleet.").split(".")
+        section = {"mtbf": "720h"} if sections == ["failures"] else {"client_timeout": "9s"}
+        inner = {sections[0]: section}
+        fleet = {"fleet": {**BASE["fleet"], **inner}} if path.startswith("fleet.") else inner
+        document |= fleet
     section[name] = law
-    assert sim.load_scenario({**BASE, "workload": workload}).name == "scenario"
+    assert sim.load_scenario(document).name == "scenario"
     for needed in set(law) - {"kind"}:
         section[name] = {other: value for other, value in law.items() if other != needed}
         with pytest.raises(sim.errors.ScenarioError, match=needed):
-            sim.load_scenario({**BASE, "workload": workload})
+            sim.load_scenario(document)
 
 
 def test_the_whole_reference_fits_88_columns_and_names_every_key() -> None:

@@ -46,7 +46,7 @@ def test_the_first_release_is_complete() -> None:
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_every_value_has_a_source(name: str) -> None:
-    spec, entry = catalog.engine(name), catalog.raw("engines", name)
+    spec, entry = catalog.engine(name), catalog.written("engines", name)
     assert spec.name == name
     assert isinstance(entry.pop("title"), str)
     values = {f.name for f in dataclasses.fields(EngineSpec)} - {"name", "title", "sources"}
