@@ -248,7 +248,9 @@ class Scenario(LimitedSection):
                 found, key = f"order: {knobs.order}", "order"
             else:
                 continue
-            newest = [name for name in ORDERS if not ORDERS[name].preempts_by_rank]
+            newest = [
+                name for name, its in ORDERS.items() if not its.preempts_by_rank | its.by_prefix
+            ]
             raise trouble(
                 f"{found} is not simulated with several batches in flight (pipeline_parallel: "
                 f"{pool.layout.pipeline}); supported: {ChunkedPrefill.name} batching with "
