@@ -48,9 +48,12 @@ def fill(
 ) -> str:
     """A page of ``content`` as ``template`` (which extends ``base.html.j2``) lays it out.
 
-    ``sections`` maps anchors to headings in their order; ``content`` must have ``provenance`` with
-    the program's ``version``.
+    ``sections`` maps anchors to headings in their order, that of the definitions being left out
+    where there are none; ``content`` must have ``provenance`` with the program's ``version``.
     """
+    sections = {
+        key: title for key, title in sections.items() if definitions or key != "definitions"
+    }
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,

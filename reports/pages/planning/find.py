@@ -9,7 +9,7 @@ from typing import Any
 from reports.figures import find_attainment, find_curve
 from reports.frame.asked import provenance, question
 from reports.frame.content import Card, Headline, Plot, to_json
-from reports.frame.formats import phrase, show
+from reports.frame.formats import MISSING, phrase, show
 from reports.frame.page import fill
 from reports.frame.tables import Cell, PageColumn, PageTable
 from reports.pages.planning.plan_words import FIND, chosen
@@ -87,7 +87,8 @@ def cards(document: Mapping[str, Any]) -> list[Card]:
     )
     made = [Card("highest", "Highest load", show(document["load"], "number").text, unit, details)]
     if own is not None:
-        room = f"{show(1 + document['headroom'], 'number').text}x"
+        grown = document["headroom"]
+        room = MISSING if grown is None else f"{show(1 + grown, 'number').text}x"
         told = f"{phrase(own['load'], 'number', unit)} {own['outcome']}"
         made.append(Card("highest", "Headroom", room, "of the own load", (told,), _tone(document)))
     if document.get("first_to_break") is not None:
