@@ -1,4 +1,4 @@
-"""Draws when the replicas of a fleet fail, and when they serve again.
+"""Provides the rules of a scenario for clients that give up and replicas that fail, and draws when.
 
 Each replica has a random stream of its own, so that neither the traffic nor the policy, nor how
 many replicas there are, changes when one of them fails. Times in seconds.
@@ -11,11 +11,30 @@ from math import inf
 
 import numpy as np
 
-from sim.loop.clients import Outage
+from sim.loop.clients import Outage, Retry, Rules
 from sim.pools import PreparedPool, cold_start_of
 from sim.rng import stream
+from sim.scenario import Scenario
 from sim.scenario.autoscaling import Autoscaling
-from sim.scenario.failures import Failures
+from sim.scenario.failures import Cancel, Failures, Lose, Retrying
+
+
+def rules_of(scenario: Scenario, pools: Sequence[PreparedPool]) -> Rules | None:
+    """Those by which the clients of ``scenario`` and the replicas of ``pools`` are played; None
+    where no client gives up and no replica fails."""
+    patience, failures = scenario.patience, scenario.failures
+    if patience.client_timeout is None and failures is None:
+        return None
+    return Rules(
+        timeout=inf if patience.client_timeout is None else patience.client_timeout,
+        after_timeout=_retry(patience.on_timeout),
+        after_loss=None if failures is None else _retry(failures.in_flight),
+        outages=() if failures is None else outages_of(pools, failures, scenario.seed),
+    )
+
+
+def _retry(rule: Cancel | Lose | Retrying) -> Retry | None:
+    return Retry(rule.attempts, rule.backoff) if rule.kind == "retry" else None
 
 
 def outages_of(

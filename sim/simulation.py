@@ -18,7 +18,7 @@ import simpy
 from sim.errors import InfersimError, UsageError
 from sim.loop.attempt_rows import AttemptRows
 from sim.loop.autoscaler import Autoscaler, ScaledPool
-from sim.loop.clients import ClientRank, ClientReplica, Clients, Retry, Rules, withdrawable
+from sim.loop.clients import ClientRank, ClientReplica, Clients, withdrawable
 from sim.loop.clock import Stop, run
 from sim.loop.fleet import Engine, Fleet, Progress
 from sim.loop.handover import HandoverCosts, HandOvers, PrefillRank, PrefillReplica
@@ -29,7 +29,7 @@ from sim.loop.replica import Replica
 from sim.loop.session_rows import SessionRows
 from sim.loop.sessions import make_any_fleet
 from sim.metrics.own import load_metrics
-from sim.outages import outages_of
+from sim.outages import rules_of
 from sim.pools import (
     PreparedPool,
     cold_start_of,
@@ -43,7 +43,6 @@ from sim.routers import make_router, router_class
 from sim.scaling import ByRate, Hpa, Rule, SaturationRule, Stabiliser
 from sim.scenario import AnyScenario, Scenario, as_scenario
 from sim.scenario.autoscaling import Autoscaling, Replicas
-from sim.scenario.failures import Cancel, Lose, Retrying
 from sim.scenario.pools import only
 from sim.scenario.transfer import Transfer
 from sim.schedulers import PipelinedPrefill, scheduler_class
@@ -209,7 +208,9 @@ def play(
     recorder = make_recorder(setup)
     places = [(pool, number) for pool in setup.pools for number in pool.settings.engines]
     handovers = make_handovers(env, setup, recorder)
-    clients = make_clients(env, setup, recorder)
+    rules = rules_of(setup.scenario, setup.pools)
+    retries = numbered(setup.scenario.seed, "retries")
+    clients = None if rules is None else Clients(env, recorder, rules, retries)
 
     def make_replica(index: int, on_finish: Callable[[Request], None] | None) -> Engine:
         pool, first = places[index]
@@ -317,26 +318,6 @@ def make_rule(asked: Autoscaling, scales: Replicas) -> Rule:
             return ByRate(asked.target, stabiliser)
         case "saturation":
             return SaturationRule(scales.min, scales.max)
-
-
-def make_clients(env: simpy.Environment, setup: Setup, recorder: Recorder) -> Clients | None:
-    """What plays the clients of ``setup`` and the failures of its replicas; None where none gives
-    up, and none fails."""
-    scenario = setup.scenario
-    knobs, failures = scenario.patience, scenario.failures
-    if knobs.client_timeout is None and failures is None:
-        return None
-    rules = Rules(
-        timeout=math.inf if knobs.client_timeout is None else knobs.client_timeout,
-        after_timeout=_retry(knobs.on_timeout),
-        after_loss=None if failures is None else _retry(failures.in_flight),
-        outages=() if failures is None else outages_of(setup.pools, failures, scenario.seed),
-    )
-    return Clients(env, recorder, rules, numbered(scenario.seed, "retries"))
-
-
-def _retry(rule: Cancel | Lose | Retrying) -> Retry | None:
-    return Retry(rule.attempts, rule.backoff) if rule.kind == "retry" else None
 
 
 def make_handovers(env: simpy.Environment, setup: Setup, recorder: Recorder) -> HandOvers | None:

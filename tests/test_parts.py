@@ -209,8 +209,14 @@ def registered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("registered")
     (folder / "mine.py").write_text(OWN)
     (folder / "program.py").write_text(f"INPUT = {json.dumps(CHAT)!r}\n{REGISTERED}")
+    answer: dict[str, Any] = said_by(folder, "program.py")
+    return answer
+
+
+def said_by(folder: Path, *arguments: str) -> Any:
+    """What Python prints as JSON, called with ``arguments`` in ``folder``."""
     done = subprocess.run(
-        [sys.executable, "program.py"],
+        [sys.executable, *arguments],
         cwd=folder,
         env={"PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -218,8 +224,7 @@ def registered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
+    return json.loads(done.stdout)
 
 
 NAMES = ("stated", "shortest-prompt", "last", "roomy")
@@ -268,16 +273,7 @@ def test_a_gpu_and_a_model_are_one_file_each(tmp_path: Path) -> None:
     for kind_of, old, new in (("gpus", "l4", "l4-new"), ("models", "llama-3.2-1b", "llama-new")):
         text = (ROOT / "sim" / "catalog" / kind_of / f"{old}.yaml").read_text("utf-8")
         (tmp_path / "catalog" / kind_of / f"{new}.yaml").write_text(text, "utf-8")
-    done = subprocess.run(
-        [sys.executable, "-c", FROM_FILES, json.dumps(CHAT)],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    completed, gpu, schema = json.loads(done.stdout)
+    completed, gpu, schema = said_by(tmp_path, "-c", FROM_FILES, json.dumps(CHAT))
     assert (completed, gpu) == (60, "l4-new")
     assert '"l4-new"' in schema
     assert '"llama-new"' in schema

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from typing import Self
 
 from sim.memory.paged import PagedAllocator
-from sim.memory.run_pool import Run
+from sim.memory.run_pool import Run, take_oldest
 from sim.request import Request
 
 
@@ -350,18 +350,9 @@ class CachingAllocator(PagedAllocator):
 
     def _evict(self, blocks: int) -> None:
         """Take ``blocks`` that nobody holds out of the cache, those freed first first."""
-        end = self._queue
         self._idle -= blocks
         self._found = None
-        while blocks:
-            run = end.after
-            size = run.high - run.low
-            if size > blocks:
-                run.high -= blocks
-                return
-            blocks -= size
-            run.after.before, run.before.after = run.before, run.after
-            self._drop(run)
+        take_oldest(self._queue, blocks, self._drop)
 
     def check_integrity(self, owners: Mapping[Request, tuple[int, bool]]) -> None:
         """Every block is free or held, once; the runs and their holders match."""

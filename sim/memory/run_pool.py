@@ -9,7 +9,7 @@ number is kept; the others are kept as *runs*, so that a prompt costs a step and
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from operator import attrgetter
 
@@ -56,6 +56,20 @@ class Run:
             above = run.above if run.low > low else None
             yield run
             run = above
+
+
+def take_oldest(queue: Run, blocks: int, drop: Callable[[Run], None]) -> None:
+    """Take ``blocks`` from the runs in ``queue``, those freed first first. What is used up leaves
+    the queue, and ``drop`` forgets it."""
+    while blocks:
+        run = queue.after
+        size = run.high - run.low
+        if size > blocks:
+            run.high -= blocks
+            return
+        blocks -= size
+        run.remove()
+        drop(run)
 
 
 Piece = tuple[Run, int, int]
@@ -184,20 +198,12 @@ class RunPool:
     def take(self, blocks: int) -> None:
         """Take ``blocks`` that are free; what was in them is lost."""
         self.blank -= blocks
-        lack, end = -self.blank, self._queue
+        lack = -self.blank
         if lack <= 0:
             return
         self.blank = 0
         self.idle -= lack
-        while lack:
-            run = end.after
-            size = run.high - run.low
-            if size > lack:
-                run.high -= lack
-                return
-            lack -= size
-            run.remove()
-            self._drop(run)
+        take_oldest(self._queue, lack, self._drop)
 
     def hold(self, piece: Piece) -> Run:
         """One more request holds ``piece``; returns the run that it now is."""

@@ -150,7 +150,7 @@ class Speculative(Section):
         "included: ranges [first, last, tokens], of at most num_tokens, vLLM's "
         "num_speculative_tokens_per_batch_size; what lies between two ranges, or after the last, "
         "is as in the range before. best: what makes most tokens a second of a batch of that "
-        "size, in predicted times at the mean length of the traffic. null: always num_tokens.",
+        "size, in predicted times at contexts of 8,192 tokens. null: always num_tokens.",
         examples=["[[1, 4, 5], [5, 32, 3], [33, 256, 0]]", "best"],
     )
 
