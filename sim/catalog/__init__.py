@@ -15,7 +15,7 @@ from sim.catalog.copies import is_copy, not_taken_over, taken_over
 from sim.catalog.engine_file import read_engine
 from sim.catalog.extends import CatalogEntry, kind_of, read_entry
 from sim.catalog.fields import Fields, keys
-from sim.catalog.files import read_yaml
+from sim.catalog.files import read_json, read_yaml
 from sim.catalog.gpu_file import read_gpu
 from sim.catalog.huggingface import read_config
 from sim.catalog.lookup import FOLDER, Kind, find, names, shipped, unknown
@@ -43,14 +43,14 @@ __all__ = [
     "kind_of",
     "model",
     "names",
-    "profile_outline",
     "raw",
+    "shipped_profile",
     "written",
 ]
 
 _SHAPE = keys(ModelSpec, "name", "layers", "source")
 _ARCHITECTURE_KEYS = (*_SHAPE, "num_layers", "full_layers", "parallel_mlp", "post_norms")
-"""The keys of a model, but for those of its attention and its MLP."""
+"""The keys of a model, except those of its attention and its MLP."""
 
 DEFAULT_KERNELS = "vllm"
 """The framework whose kernels stand in for those of engines that were not measured."""
@@ -61,7 +61,7 @@ _PARAMETER_TOLERANCE = 0.01
 
 def frameworks(gpu: str) -> list[str]:
     """Whose kernels the catalogue has a profile of on the GPU of that name, sorted."""
-    paths = (FOLDER / "profiles").glob("*.yaml")
+    paths = (FOLDER / "profiles").glob("*.json")
     return sorted(path.stem.partition(".")[2] for path in paths if path.stem.startswith(f"{gpu}."))
 
 
@@ -119,7 +119,7 @@ def gpu(
 
 @cache
 def _shipped_gpu(path: Path, kernels: str) -> GpuSpec:
-    """The GPU of a file of the catalogue, read once: nobody changes these."""
+    """The GPU of a file of the catalogue, read once: these are never changed."""
     return _gpu(read_entry("gpus", path), kernels)
 
 
@@ -165,7 +165,7 @@ def _profiled_parts() -> tuple[GpuSpec, ...]:
 def _shipped(name: str, kernels: str) -> Profile | None:
     """The catalogue's profile of a GPU for ``kernels``, else for the default ones."""
     for framework in (kernels, DEFAULT_KERNELS):
-        profile = _profile(FOLDER / "profiles" / f"{name}.{framework}.yaml")
+        profile = _profile(FOLDER / "profiles" / f"{name}.{framework}.json")
         if profile is not None:
             return profile
     return None
@@ -195,20 +195,21 @@ def _shipped_model(path: Path) -> ModelSpec:
     return _model_entry(path)
 
 
-def profile_outline(gpu: str, framework: str) -> Profile:
-    """A profile of the catalogue, one of ``frameworks(gpu)``, without its tables of residuals.
-
-    They are most of the file: what only names a profile and its errors reads it in a fifth of the
-    time.
-    """
-    path = FOLDER / "profiles" / f"{gpu}.{framework}.yaml"
-    return from_document(Fields(str(path), read_yaml(path, without=("residual", "known"))))
+def shipped_profile(gpu: str, framework: str) -> Profile:
+    """A profile of the catalogue, one of ``frameworks(gpu)``."""
+    found = _profile(FOLDER / "profiles" / f"{gpu}.{framework}.json")
+    assert found is not None
+    return found
 
 
 @cache
 def _profile(path: Path) -> Profile | None:
     """The catalogue's profile at ``path``, read once: it is thousands of numbers."""
-    return from_document(Fields(str(path), read_yaml(path))) if path.exists() else None
+    if not path.exists():
+        return None
+    document = read_json(path)
+    assert isinstance(document, dict)
+    return from_document(Fields(str(path), document))
 
 
 def _model_entry(path: Path) -> ModelSpec:

@@ -27,7 +27,7 @@ _FITTED_TO = "fitted_to"
 """The key of an engine that lists the runs it was fitted to; only a fitted one has it."""
 
 
-_LISTS = ("grouped_kernels", _GPU_DEFAULTS, _FITTED_TO)
+_LISTS = ("grouped_kernels", "aligns_experts_on", _GPU_DEFAULTS, _FITTED_TO)
 _GIVEN = ("name", "title", "sources", "factors", *_LISTS)
 """Fields of ``EngineSpec`` whose value is not a single one under their own name."""
 
@@ -50,6 +50,7 @@ def read_engine(file: CatalogEntry) -> EngineSpec:
         sources=sources,
         factors=_factors(values),
         grouped_kernels=_groups(values),
+        aligns_experts_on=_words(values, "aligns_experts_on"),
         fitted_to=_fitted_to(entry) if entry.has(_FITTED_TO) else (),
         gpu_defaults=_gpu_defaults(values) if values.has(_GPU_DEFAULTS) else (),
     )
@@ -100,4 +101,14 @@ def _groups(values: Fields) -> tuple[int, ...]:
     found = values.value("grouped_kernels")
     if not isinstance(found, list) or any(type(g) is not int or g < 1 for g in found):
         raise values.error("grouped_kernels", "expected a list of whole numbers of at least 1")
+    return tuple(found)
+
+
+def _words(values: Fields, key: str) -> tuple[str, ...]:
+    """The texts listed under ``key``, none if it is absent."""
+    if not values.has(key):
+        return ()
+    found = values.value(key)
+    if not isinstance(found, list) or any(type(word) is not str or not word for word in found):
+        raise values.error(key, "expected a list of texts")
     return tuple(found)

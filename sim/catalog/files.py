@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +30,9 @@ _DECIMAL = re.compile(r"-?[0-9]+\.[0-9]+(e[-+][0-9]+)?")
 """Numbers of which most tables consist, and which YAML and Python write alike."""
 
 
-def read_yaml(path: Path, *, without: Sequence[str] = ()) -> dict[str, object]:
-    """The mapping that one YAML file holds; UsageError for anything else.
-
-    Blocks under the keys ``without``, at any depth, are left out and cost no time.
-    """
+def read_yaml(path: Path) -> dict[str, object]:
+    """The mapping that one YAML file holds; UsageError for anything else."""
     text = _text(path, MAX_YAML)
-    if without:
-        text = _pruned(text, without)
     try:
         document = _OnePass(path, text).document()
     except yaml.MarkedYAMLError as error:
@@ -89,21 +84,6 @@ def _text(path: Path, most: int) -> str:
 def _unreadable(path: Path, error: ValueError) -> UsageError:
     reason = str(error).partition(";")[0]
     return UsageError(f"{path}: holds a value that cannot be read ({reason})")
-
-
-def _pruned(text: str, keys: Sequence[str]) -> str:
-    """``text`` without the blocks under lines that are one of ``keys`` and a colon: the lines that
-    are indented further."""
-    headings = {f"{key}:" for key in keys}
-    kept, above = [], None
-    for line in text.splitlines(keepends=True):
-        depth = len(line) - len(line.lstrip(" "))
-        if above is not None and depth > above:
-            continue
-        above = depth if line.strip() in headings else None
-        if above is None:
-            kept.append(line)
-    return "".join(kept)
 
 
 class _Scalars(yaml.constructor.SafeConstructor, yaml.resolver.Resolver):

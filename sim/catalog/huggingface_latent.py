@@ -51,7 +51,7 @@ def indexed(config: Fields) -> tuple[LayerGroup, ...]:
 
 
 def _latent(config: Fields) -> Latent:
-    """The attention, but for an indexer."""
+    """The attention, without an indexer."""
     return Latent(
         num_heads=config.whole("num_attention_heads"),
         kv_lora_rank=config.optional_whole("kv_lora_rank", 512) or 512,

@@ -29,7 +29,7 @@ from sim.specs.window import NEVER
 Indexed = tuple[list[float], list[Line]]
 """Lines, and their limits, in which the line that holds is looked up."""
 
-MOST_BESIDE = 4096
+MOST_AMONG = 4096
 """Loads of other data ranks whose decode lines are kept."""
 
 
@@ -65,7 +65,7 @@ class CostModel(Timer):
         self._ranks = deployment.layout.data
         self._others: int | None = None  # tokens of other data ranks; None: each as many
         self._all_seconds: list[float] = []  # by tokens of all data ranks
-        self._beside: dict[int, CostModel] = {}  # by tokens of other data ranks
+        self._among: dict[int, CostModel] = {}  # by tokens of other data ranks
         self._output_seconds: list[float] = []  # by positions sampled
         self._lines: dict[int, Indexed] = {}  # by decoding sequences
         self._attention_lines: dict[int, Indexed] = {}
@@ -73,17 +73,17 @@ class CostModel(Timer):
         self._stages: list[tuple[CostModel, tuple[int, ...]]] = []  # with the windows of each
         self._messages: list[tuple[float, float]] = []  # fixed, and for each token
 
-    def beside(self, others: int) -> CostModel:
+    def among(self, others: int) -> CostModel:
         """The times of one data rank while the others have so many tokens in the pass together.
 
         Without, each is taken to have as many as the one asked for."""
-        found = self._beside.get(others)
+        found = self._among.get(others)
         if found is None:
-            if len(self._beside) >= MOST_BESIDE:
-                self._beside.clear()
-            found = self._beside[others] = copy(self)  # with the same tables
+            if len(self._among) >= MOST_AMONG:
+                self._among.clear()
+            found = self._among[others] = copy(self)  # with the same tables
             found._others = others
-            found._lines, found._beside = {}, {}
+            found._lines, found._among = {}, {}
         return found
 
     def drafting(self, checked: int, drafted: int) -> CostModel:
@@ -108,7 +108,7 @@ class CostModel(Timer):
     @property
     def alone(self) -> CostModel:
         """The times of a data rank while the others have nothing to do but a dummy token each."""
-        return self if self._ranks == 1 else self.beside(self._ranks - 1)
+        return self if self._ranks == 1 else self.among(self._ranks - 1)
 
     def line(self, sequences: int, context: int) -> Line:
         """Time of a decode-only iteration over ``sequences``, as the line that holds at

@@ -91,7 +91,7 @@ class LatentDecode(NamedTuple):
         """``batch`` sequences of ``context`` tokens each, the new one included."""
         shape = shaped(batch=batch, context=context, **self.widths)
         form = FORMS[self.operator, self.fit.form](self.precision)
-        seconds = form.price(self.fit, shape, self.ceilings)
+        seconds = form.predict(self.fit, shape, self.ceilings)
         return self.parts(batch, context)._replace(seconds=seconds)
 
     def parts(self, batch: Amount, context: Amount) -> Timing:
@@ -106,7 +106,7 @@ class LatentDecode(NamedTuple):
 
 
 class SparsePrompts(NamedTuple):
-    """Prompts over chosen tokens: seconds of a layer's call at least (``host``), of a call beside
+    """Prompts over chosen tokens: seconds of a layer's call at least (``host``), of a call next to
     what it computes (``floor``), and of one chosen pair, one rated pair and one token."""
 
     host: float

@@ -142,10 +142,10 @@ class MeasuredDecode:
     def timing(self, batch: Amount, context: Amount) -> Timing:
         """``batch`` sequences of ``context`` tokens each, the new one included."""
         shape = self._shape(batch, context)
-        seconds = self._form.price(self._fit, shape, self._ceilings)
+        seconds = self._form.predict(self._fit, shape, self._ceilings)
         if self._rereads:
             apart = shape | {"kv_heads": shape["q_heads"]}
-            more = self._form.price(self._fit, apart, self._ceilings) - seconds
+            more = self._form.predict(self._fit, apart, self._ceilings) - seconds
             seconds = seconds + self._rereads * np.maximum(more, 0.0)
         return self.parts(batch, context)._replace(seconds=seconds)
 
@@ -174,7 +174,7 @@ class MeasuredMover:
     def timing(self, moved: Amount) -> Timing:
         """``moved`` bytes read and written in all; none count as one."""
         shape = shaped(bytes=np.maximum(moved, 1.0))
-        seconds = self._form.price(self._fit, shape, self._ceilings)
+        seconds = self._form.predict(self._fit, shape, self._ceilings)
         share = self._fit.parameters["share"]
         memory = shape["bytes"] / (self._ceilings.bandwidth * share)
         trust = trusted(self._fit, shape, PROJECTION_ERROR)
@@ -192,7 +192,7 @@ class MeasuredAllReduce:
     def timing(self, size: Amount, gpus: int) -> Timing:
         """A tensor of ``size`` bytes on each of ``gpus``."""
         shape = shaped(bytes=np.maximum(size, 2.0), gpus=gpus)
-        seconds = self._form.price(self._fit, shape, self._ceilings)
+        seconds = self._form.predict(self._fit, shape, self._ceilings)
         return Timing(seconds, 0.0, 0.0, *trusted(self._fit, shape, PROJECTION_ERROR))
 
 
@@ -212,12 +212,12 @@ class Exchange:
         if self._fit is None:
             seconds = self._form.seconds(self._parameters, found, self._ceilings)
             return Timing(seconds, 0.0, 0.0, PROJECTION_ERROR, 0.0)
-        seconds = self._form.price(self._fit, found, self._ceilings)
+        seconds = self._form.predict(self._fit, found, self._ceilings)
         return Timing(seconds, 0.0, 0.0, *trusted(self._fit, found, PROJECTION_ERROR))
 
 
 ALIKE: Mapping[str, str] = {"fp8-block": "fp8", "int4-group-weights": "int4-weights"}
-"""Products that stand in for others which a profile lacks: the same arithmetic and, but for scales,
+"""Products that stand in for others which a profile lacks: the same arithmetic and, scales apart,
 the same bytes."""
 
 

@@ -14,14 +14,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.cost.kernels import expert_tiles, moe, serial, serial_experts
+from sim.cost.kernels import aligned_experts, expert_tiles, moe, serial, serial_experts
 from sim.cost.kernels.choice import choose
 from sim.cost.kernels.form import Shape, inside, interpolate
 from sim.cost.measured import Amount, Timing
 from sim.cost.trust import EXPERTS_ERROR
 from sim.errors import UsageError
-from sim.specs.deployment import Deployment
-from sim.specs.experts import MixtureOfExperts
+from sim.specs.deployment import DEFAULT_BACKEND, Deployment
+from sim.specs.experts import PADDED, MixtureOfExperts
 from sim.specs.gpu import GpuSpec
 from sim.specs.layout import ONE_GPU, Layout
 from sim.specs.popularity import Chances, chances
@@ -46,19 +46,21 @@ KERNELS: Mapping[tuple[str, str], str] = {
 }
 """The name that the kernel of weights in a format has in profiles, by that of the arithmetic."""
 
-MARLINS = {"mxfp4-weights": moe.PADDED, "int4-weights": (1, 1)}
+MARLINS = {"mxfp4-weights": PADDED, "int4-weights": (1, 1)}
 """Those that Marlin can compute, and what hidden sizes, and widths of an expert on a GPU, are
 padded to multiples of."""
 
 
 class ExpertsFit(NamedTuple):
-    """A fit, the operator and precision under which the profile has it, and the multiples that
-    hidden sizes, and widths of an expert on a GPU, are padded to."""
+    """A fit, the operator and precision under which the profile has it, the multiples that hidden
+    sizes, and widths of an expert on a GPU, are padded to, and whether the rows of each expert are
+    padded to whole blocks, which is another kernel than the one that was timed."""
 
     operator: str
     precision: str
     fit: KernelFit
     padded: tuple[int, int] = (1, 1)
+    aligned: bool = False
 
 
 def fit_of(
@@ -85,6 +87,10 @@ def fit_of(
 def fit_for(d: Deployment) -> ExpertsFit | None:
     """The same for the experts of a deployment."""
     formats = d.formats["experts"], d.arithmetic_of("experts")
+    aligned = d.engine.aligns_experts(d.gpu.title, formats[0], d.layout.tensor)
+    if aligned and d.all2all == DEFAULT_BACKEND:
+        found = fit_of(d.gpu, *formats, ranks=1)
+        return None if found is None else found._replace(aligned=True)
     return fit_of(d.gpu, *formats, d.layout.expert, marlin=d.engine.marlin)
 
 
@@ -106,7 +112,8 @@ class MeasuredExperts:
 
     The kernels of the tables go through the tokens of all GPUs and leave those of others out. Where
     tokens are ``exchanged`` before, a GPU has its own alone: no more of them than make its rows.
-    The tables have no such calls, so that their times count as not measured.
+    The tables have no such calls, so that their times count as not measured; nor have they any
+    whose rows are padded to whole blocks (``aligned_experts``).
     """
 
     def __init__(
@@ -143,9 +150,9 @@ class MeasuredExperts:
             "hidden": np.asarray(math.ceil(hidden / into) * float(into)),
             "width": np.asarray(math.ceil(shape[1] / gpus / across) * float(across) * gpus),
         }
-        self._exchanged = exchanged
+        self._exchanged, self._aligned = exchanged, found.aligned
         self._residual = None
-        if fit.known is not None and not exchanged:
+        if fit.known is not None and not exchanged and not found.aligned:
             self._residual = fit.known.find({n: float(v) for n, v in self._computed.items()})
         self._table: tuple[NDArray[np.float64], Timing] | None = None
 
@@ -172,7 +179,8 @@ class MeasuredExperts:
         if self._residual is not None and self._fit.known is not None:
             seconds = seconds * np.exp(interpolate(self._residual, moe.coordinates(shape)))
             error = math.hypot(self._fit.known.holdout.median, self._fit.drift)
-        within = inside(self._fit, shape) & self._suits & (not self._exchanged)
+        as_timed = self._suits and not (self._exchanged or self._aligned)
+        within = inside(self._fit, shape) & as_timed
         trusted = np.where(within, error, max(EXPERTS_ERROR, error))
         timing = Timing(seconds, parts.compute, parts.memory, trusted, within.astype(np.float64))
         return tokens, timing
@@ -181,6 +189,9 @@ class MeasuredExperts:
         p = self._fit.parameters
         if self._serial:
             return serial_experts.parts(p, shape, self._ceilings, self._precision)
+        if self._aligned:
+            held = self._mlp.held(self._layout)
+            return aligned_experts.parts(p, shape, self._ceilings, self._kind, held)
         return moe.parts(p, shape, self._ceilings, self._kind)
 
     def _counts(self, tokens: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:

@@ -23,7 +23,7 @@ from sim.specs.deployment import Deployment
 from sim.specs.window import Window
 
 
-class PricedGroup(NamedTuple):
+class TimedGroup(NamedTuple):
     """What predicts a group of so many ``layers``."""
 
     layers: int
@@ -35,7 +35,7 @@ def parts_of(deployment: Deployment) -> tuple[Operators, GroupAttention]:
     """Everything but attention's reads of the KV cache, and these."""
     kernels = Rooflines(deployment)
     groups = [
-        PricedGroup(
+        TimedGroup(
             group.count,
             attention_part(group, deployment, kernels),
             mlp_part(group, deployment, kernels),
@@ -50,7 +50,7 @@ class Operators:
     """Everything but attention's reads of the KV cache, by the size of the pass: a number, or an
     array of them."""
 
-    def __init__(self, deployment: Deployment, shared: Shared, groups: list[PricedGroup]) -> None:
+    def __init__(self, deployment: Deployment, shared: Shared, groups: list[TimedGroup]) -> None:
         self._shared, self._groups = shared, groups
         self._slower, self._factors = deployment.kernel_time, deployment.engine.factors
         self._ranks = deployment.layout.data
@@ -118,7 +118,7 @@ class Operators:
 class GroupAttention:
     """Attention of all layers of one deployment."""
 
-    def __init__(self, deployment: Deployment, groups: list[PricedGroup]) -> None:
+    def __init__(self, deployment: Deployment, groups: list[TimedGroup]) -> None:
         factors = deployment.engine.factors
         self._decode = factors.decode_attention * factors.kernels
         self._prefill = factors.prefill_attention * factors.kernels
@@ -182,12 +182,28 @@ class GroupAttention:
     def decode(self, sequences: Amount, context: Amount, seen: Sequence[Amount] = ()) -> Operator:
         """Decode attention of ``sequences`` that hold ``context`` tokens in sum, and see of them
         what ``seen`` says for each of ``windows``; without it, all hold equally many."""
-        if not seen:
-            seen = [window.seen_by_equals(sequences, context) for window in self.windows]
-        of: dict[Window | None, Amount] = dict(zip(self.windows, seen, strict=True))
-        of[None] = context
+        of = self._seen_by(sequences, context, seen)
         (operator,) = merged(each.decode(sequences, of[each.window]) for each in self._seeing)
         return operator.slowed(self._decode)
+
+    def decode_work(
+        self, sequences: Amount, context: Amount, seen: Sequence[Amount] = ()
+    ) -> tuple[Amount, Amount]:
+        """FLOP and bytes of the same."""
+        of = self._seen_by(sequences, context, seen)
+        works = [each.decode_work(sequences, of[each.window]) for each in self._seeing]
+        flops, traffic = works[0]
+        for more, read in works[1:]:
+            flops, traffic = flops + more, traffic + read
+        return flops, traffic
+
+    def _seen_by(
+        self, sequences: Amount, context: Amount, seen: Sequence[Amount]
+    ) -> dict[Window | None, Amount]:
+        """What is seen of ``context`` through each window, and without one."""
+        if not seen:
+            seen = [window.seen_by_equals(sequences, context) for window in self.windows]
+        return {None: context, **dict(zip(self.windows, seen, strict=True))}
 
     def updates(self, sequences: Amount) -> list[Operator]:
         """What decoding ``sequences`` takes in recurrent layers; nothing in models without."""

@@ -41,6 +41,6 @@ class PowerModel:
         )
         return np.minimum(drawn, self.limit * operator.seconds)
 
-    def reading(self, attention: Operator) -> Amount:
-        """What the bytes and FLOP of decode attention cost beyond the time that it takes."""
-        return self.draw.kv_byte * attention.bytes + self.flop * attention.flops
+    def reading(self, flops: Amount, traffic: Amount) -> Amount:
+        """What the FLOP and bytes of decode attention cost beyond the time that it takes."""
+        return self.draw.kv_byte * traffic + self.flop * flops

@@ -1,7 +1,7 @@
 """Reads how the iterations of plans followed each other, where one row stands for a thousand.
 
 Every sequence that decodes got one token from each iteration of its plan, and each iteration was
-longer than the one before by the same. Whoever needs single iterations, tokens or gaps of a plan
+longer than the one before by the same. What needs single iterations, tokens or gaps of a plan
 asks here. Times in seconds.
 """
 
@@ -20,7 +20,7 @@ OTHERS = "others"
 
 SHARED, IDLE = "shared", "idle"
 """Columns of recorded plans where there is a prefix cache: tokens of blocks that several requests
-hold, and of cached blocks that nobody holds, in the first iteration."""
+hold, and of cached blocks that no request holds, in the first iteration."""
 
 WAITED, COMPUTING = "waited", "computing"
 """Columns of recorded plans of pipelines: seconds that a batch waited for others, and that the

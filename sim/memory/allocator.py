@@ -47,7 +47,7 @@ class Allocator(ABC):
 
     @property
     def idle_tokens(self) -> int:
-        """Tokens of memory that nobody holds and that a prefix cache could still find."""
+        """Tokens of memory that no request holds and that a prefix cache could still find."""
         return 0
 
     capacity: int

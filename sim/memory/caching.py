@@ -31,7 +31,7 @@ from sim.request import Request
 
 class Found:
     """What a request finds: for each of ``runs``, blocks from ``low`` up to ``high``; ``blocks`` in
-    all, of which nobody holds ``idle``, and ``left`` more that it found and does not use."""
+    all, of which no request holds ``idle``, and ``left`` more that it found and does not use."""
 
     __slots__ = ("blocks", "idle", "left", "runs")
 
@@ -52,7 +52,7 @@ class Found:
 
 
 class CachingAllocator(PagedAllocator):
-    """``PagedAllocator`` with a prefix cache: blocks that nobody holds are free, and still cached.
+    """``PagedAllocator`` with a prefix cache: blocks held by no request are free, and still cached.
 
     >>> kv = CachingAllocator(num_blocks=4, block_size=16)
     >>> first, second = (Request(i, 0.0, 40, 9, prefix=((7, 32),)) for i in range(2))
@@ -85,7 +85,7 @@ class CachingAllocator(PagedAllocator):
         # of each holder: cached runs by place, and the first of their blocks that it holds
         self._holds: dict[Request, list[tuple[Run, int]]] = {}
         self._registered: dict[Request, int] = {}  # blocks of a holder that are in the cache
-        self._idle = 0  # cached blocks that nobody holds
+        self._idle = 0  # cached blocks that no request holds
         self._queue = end = Run(0, 0, 0, 0)
         end.before = end.after = end
         self._found: tuple[Request, Found] | None = None  # the latest answer, if it still holds
@@ -110,7 +110,7 @@ class CachingAllocator(PagedAllocator):
 
     def fits(self, request: Request, tokens: int, *, spare: float = 0.0) -> bool:
         """Whether there is room for ``tokens`` on top of what is cached. Blocks that it finds and
-        nobody holds are no longer free then."""
+        no request holds are no longer free then."""
         found = self._find(request)
         blocks = -(-tokens // self.block_size) + found.idle
         return blocks + int(spare * self.num_blocks) <= self.free_blocks
@@ -152,8 +152,8 @@ class CachingAllocator(PagedAllocator):
         self._held[request] = held
 
     def free(self, request: Request) -> None:
-        """Take back what ``request`` has. What nobody else holds is free, and stays cached until it
-        is needed."""
+        """Take back what ``request`` has. What no other holds is free, and stays cached until it is
+        needed."""
         size = self.block_size
         if self.reserved + self._idle * size > self.capacity:
             self._settle()
@@ -188,8 +188,8 @@ class CachingAllocator(PagedAllocator):
 
     @property
     def idle_tokens(self) -> int:
-        """Tokens of the cached blocks that nobody holds, those left out that were taken since the
-        cache was last asked."""
+        """Tokens of the cached blocks that no request holds, without those taken since the cache
+        was last asked."""
         return min(self._idle * self.block_size, self.capacity - self.reserved)
 
     # -- what is cached ----------------------------------------------------------------------
@@ -206,7 +206,7 @@ class CachingAllocator(PagedAllocator):
         self.gives_back = False
         at = 0
         texts = request.prefix
-        if request.generated or request.preemptions:  # else nobody has had any of its own text
+        if request.generated or request.preemptions:  # else no request has had any of its own text
             texts = (*texts, (~request.id, request.longest_sequence()))
         for text, end in texts:
             stop = end // size
@@ -296,7 +296,7 @@ class CachingAllocator(PagedAllocator):
 
     def _register(self, request: Request, full: int, *, own: bool = False) -> None:
         """Enter the first ``full`` blocks of ``request`` in the cache, those of its own text only
-        on demand: nobody else can look for them before it is known to have ended."""
+        on demand: no other request can look for them before it is known to have ended."""
         at = self._registered[request]
         if full <= at:
             return
@@ -321,7 +321,7 @@ class CachingAllocator(PagedAllocator):
 
     def _forget(self, request: Request, full: int) -> None:
         """Take blocks of ``request`` from the first ``full`` on out of the cache again; they were
-        entered a moment ago, and nobody has found them."""
+        entered a moment ago, and no request has found them."""
         holds = self._holds[request]
         while holds and holds[-1][0].high > full:
             run, low = holds[-1]
@@ -349,7 +349,7 @@ class CachingAllocator(PagedAllocator):
             self._evict(blocks)
 
     def _evict(self, blocks: int) -> None:
-        """Take ``blocks`` that nobody holds out of the cache, those freed first first."""
+        """Take ``blocks`` that no request holds out of the cache, in the order of freeing."""
         self._idle -= blocks
         self._found = None
         take_oldest(self._queue, blocks, self._drop)

@@ -26,7 +26,7 @@ class Capacity:
 
     ``budget`` is what the engine may use of ``memory``: a share of all of it, or, ``of_free``, all
     that is in use anyway and a share of the rest; or, ``of_static``, a share of the memory for
-    weights, states and KV cache, with the rest beside it. ``weights``, ``activations`` and
+    weights, states and KV cache, with the rest next to it. ``weights``, ``activations`` and
     ``reserve`` come off it; ``kv_cache`` is left (negative if the model does not fit).
     ``num_gpu_blocks`` counts as the engine does, ``usable_blocks`` those that requests can have. A
     block is one of one of the ``groups`` of layers: so are tokens, and ``kv_bytes_per_token``.

@@ -1,6 +1,6 @@
 """Keeps KV blocks in the memory of the host, behind the link that joins it to the GPU.
 
-Two kinds of blocks are there. Full blocks of prompts, kept for whoever needs them again, leave by
+Two kinds of blocks are there. Full blocks of prompts, kept for those that need them again, leave by
 least recent use; blocks of preempted requests, *swapped* out, stay until those come back. A block
 is known by (text, number), as in ``sim.memory.caching``. Consecutive blocks of one text that were
 written together are one *stretch*, of which the last block leaves first.

@@ -301,7 +301,7 @@ class HybridCachingAllocator(WindowedAllocator):
 
     @property
     def idle_tokens(self) -> int:
-        """Tokens of the cached blocks that nobody holds."""
+        """Tokens of the cached blocks that no request holds."""
         return self._pool.idle * self.block_size
 
     def give_back(self, request: Request, tokens: int) -> None:

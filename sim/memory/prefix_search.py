@@ -22,7 +22,7 @@ Span = tuple[int, int, int]
 
 class FoundBlocks(NamedTuple):
     """What a request finds: its first ``tokens``, and of each group how many blocks these are and
-    the ``pieces`` that the next token sees; of all pieces, nobody holds ``idle`` blocks."""
+    the ``pieces`` that the next token sees; of all pieces, no request holds ``idle`` blocks."""
 
     tokens: int
     lengths: list[int]

@@ -1,4 +1,4 @@
-"""Keeps what requests computed in SGLang's radix tree, beside the pages that are theirs alone.
+"""Keeps what requests computed in SGLang's radix tree, next to the pages that are theirs alone.
 
 As in SGLang 0.5.23 (``mem_cache/unified_radix_cache.py``, ``common.py``, ``allocation.py``):
 
@@ -22,7 +22,7 @@ from sim.request import Request
 
 
 class RadixAllocator(PagedAllocator):
-    """``PagedAllocator`` with SGLang's prefix cache: pages of the tree that nobody holds are free.
+    """``PagedAllocator`` with SGLang's prefix cache: pages of the tree held by no request are free.
 
     >>> kv = RadixAllocator(num_blocks=40, block_size=1)
     >>> first, second = (Request(i, 0.0, 30, 9, prefix=((7, 20),)) for i in range(2))
@@ -56,7 +56,7 @@ class RadixAllocator(PagedAllocator):
 
     @property
     def idle_tokens(self) -> int:
-        """Tokens of the tree that nobody holds."""
+        """Tokens of the tree that no request holds."""
         return self.tree.idle * self.block_size
 
     def spans(self, request: Request, tokens: int) -> list[Span]:
@@ -144,7 +144,7 @@ class RadixAllocator(PagedAllocator):
         self.tree.evict(self.tree.idle)
 
     def _evict(self, spare: int) -> None:
-        """Evict until the tree leaves ``spare`` tokens beside those that are held, if it can."""
+        """Evict until the tree leaves ``spare`` tokens besides those that are held, if it can."""
         size = self.block_size
         lack = self.reserved + self.tree.idle * size + spare - self.capacity
         if lack > 0:

@@ -64,7 +64,7 @@ class RadixTree:
         self.root = TreeNode(None, [], 0, 0)
         self.root.locks = 1
         self.idle = 0
-        """Pages that nobody holds."""
+        """Pages that no request holds."""
         self.shared = 0
         """Pages as often as they are held beyond the first time."""
         self.several = 0
@@ -101,7 +101,7 @@ class RadixTree:
         return node
 
     def lock(self, node: TreeNode) -> int:
-        """One more request holds all up to ``node``; returns how many pages nobody held before."""
+        """One more request holds all up to ``node``; returns how many pages were free before."""
         taken = 0
         for each in self.path(node):
             pages = each.high - each.low
@@ -116,7 +116,7 @@ class RadixTree:
         return taken
 
     def unlock(self, node: TreeNode) -> int:
-        """One request less holds all up to ``node``; returns how many pages nobody holds now."""
+        """One request less holds all up to ``node``; returns how many pages are free now."""
         freed = 0
         for each in self.path(node):
             pages = each.high - each.low
@@ -132,7 +132,7 @@ class RadixTree:
         return freed
 
     def idle_up_to(self, node: TreeNode) -> int:
-        """Pages up to ``node`` that nobody holds."""
+        """Pages up to ``node`` that no request holds."""
         return sum([each.high - each.low for each in self.path(node) if not each.locks])
 
     def evict(self, pages: int) -> int:
@@ -216,7 +216,7 @@ class RadixTree:
         node.used = self._uses
 
     def _queue(self, node: TreeNode) -> None:
-        """``node`` can be evicted, if it is a leaf that nobody holds."""
+        """``node`` can be evicted, if it is a leaf that no request holds."""
         if not (node.locks or node.children or node.queued):
             node.queued = True
             heapq.heappush(self._leaves, (node.used, node))

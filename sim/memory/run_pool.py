@@ -17,8 +17,8 @@ from operator import attrgetter
 class Run:
     """Blocks ``low`` to ``high`` (exclusive) of a ``text``, held by ``holders`` requests.
 
-    A run that nobody holds stands in a queue of those that can be evicted, between ``before`` and
-    ``after``. ``above`` is the run that was split off its front; those who hold both know this one.
+    A run that no request holds stands in a queue of those that can be evicted, between ``before``
+    and ``after``. ``above`` is the run that was split off its front; its holders hold this one too.
     """
 
     __slots__ = ("above", "after", "age", "before", "high", "holders", "low", "text")
@@ -59,7 +59,7 @@ class Run:
 
 
 def take_oldest(queue: Run, blocks: int, drop: Callable[[Run], None]) -> None:
-    """Take ``blocks`` from the runs in ``queue``, those freed first first. What is used up leaves
+    """Take ``blocks`` from the runs in ``queue``, in the order of freeing. What is used up leaves
     the queue, and ``drop`` forgets it."""
     while blocks:
         run = queue.after
@@ -79,7 +79,7 @@ LOW = attrgetter("low")
 
 
 class RunPool:
-    """``blank`` free blocks without content, and ``idle`` ones with content that nobody holds.
+    """``blank`` free blocks without content, and ``idle`` ones with content that no request holds.
 
     ``shared`` counts how often blocks are held beyond the first time, ``several`` the blocks that
     more than one request holds.

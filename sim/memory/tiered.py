@@ -56,7 +56,7 @@ class TieredAllocator(CachingAllocator):
         return at - first, ready
 
     def await_load(self, request: Request) -> None:
-        """What ``request`` is given next arrives later, and nobody finds it until then."""
+        """What ``request`` is given next arrives later, and no request finds it until then."""
         self._arriving.add(request)
 
     def loaded(self, request: Request) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from sim.specs.engine import EngineSpec
+from sim.specs.experts import PADDED, MixtureOfExperts
 from sim.specs.gpu import GpuSpec, Link
 from sim.specs.layers import Role
 from sim.specs.layout import ONE_GPU, Layout
@@ -180,7 +182,7 @@ class Deployment:
 
     @property
     def node_note(self) -> str | None:
-        """A sentence on a replica that stands on several nodes; None of others."""
+        """A sentence on a replica that stands on several nodes; None of all other ones."""
         node, gpus = self.gpu.node, self.layout.gpus
         nodes = node.split(gpus)[1]
         if nodes == 1:
@@ -225,8 +227,23 @@ class Deployment:
         if self.layout.pipeline > 1:
             return max(stage.weight_bytes() for stage in self.stages())
         copies = self.model.copies(self.layout) * self.activation_bytes
-        own = self.model.stored_bytes(self.formats, self.layout) + copies
+        own = self.model.stored_bytes(self.formats, self.layout) + copies + self._padding_bytes()
         return own if self.drafter is None else own + self.drafter.weight_bytes()
+
+    def _padding_bytes(self) -> float:
+        """Bytes by which the experts on one GPU are larger than in the checkpoint: Marlin's, in
+        mxfp4, whose sizes are padded before they are stored."""
+        if not (self.engine.marlin and self.formats["experts"] == "mxfp4"):
+            return 0.0
+        hidden, gpus, (into, across) = self.model.hidden_size, self.layout.expert_width, PADDED
+        padding = 0.0
+        for group in self.model.layers:
+            if isinstance(mlp := group.mlp, MixtureOfExperts):
+                inner = mlp.moe_intermediate_size / gpus
+                padded = math.ceil(hidden / into) * into * math.ceil(inner / across) * across
+                matrices = mlp.held(self.layout) * mlp.mlp_matrices * group.count
+                padding += matrices * (padded - hidden * inner)
+        return padding * precision_bytes("mxfp4")
 
     @property
     def drafter(self) -> Drafter | None:

@@ -53,8 +53,12 @@ class Factors:
         )
 
 
-AS_PRICED = Factors()
+NO_FACTORS = Factors()
 """Kernels that take their predicted times."""
+
+
+UNALIGNED_RANKS = 8
+"""Tensor ranks with which vLLM leaves experts to Triton (pull request 29346)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +97,13 @@ class EngineSpec:
                          same, and read each KV head once
     ``marlin``           experts in 4 bits go through the library Marlin, even where the engine has
                          another one for them
+    ``aligns_experts_on`` GPUs, by a word of their titles, on which experts in fp8 by blocks go
+                         through DeepGEMM, which pads the rows of each to whole blocks
     ``policy``           the rule by which it batches continuously, a value of ``scheduler.policy``;
                          empty: vLLM's
-    ``factors``          what its kernels take as multiples of their price, where they were fitted
+    ``plans_ahead``      under that rule it plans an iteration while the one before it runs, where
+                         nothing is said of ``scheduler.async_scheduling``
+    ``factors``          what its kernels take as multiples of what is predicted, where fitted
                          to observed runs, on the device of those runs
     ``fitted_to``        the observed runs that its times were fitted to, if they were
     ``gpu_defaults``     its own limits of a batch by GPU, the first that applies; a scenario has
@@ -126,8 +134,10 @@ class EngineSpec:
     kv_rereads: Share = 0.0
     grouped_kernels: tuple[int, ...] = ()
     marlin: bool = False
+    aligns_experts_on: tuple[str, ...] = ()
     policy: str = ""
-    factors: Factors = AS_PRICED
+    plans_ahead: bool = False
+    factors: Factors = NO_FACTORS
     fitted_to: tuple[FittedTo, ...] = ()
     gpu_defaults: tuple[GpuDefaults, ...] = ()
 
@@ -142,6 +152,11 @@ class EngineSpec:
             ),
             None,
         )
+
+    def aligns_experts(self, title: str, weights: str, tensor_ranks: int) -> bool:
+        """Whether rows of experts are padded on the GPU of that name, by DeepGEMM."""
+        ours = any(word in title.split() for word in self.aligns_experts_on)
+        return ours and weights == "fp8-block" and tensor_ranks != UNALIGNED_RANKS
 
     def scaled(self, factor: float) -> EngineSpec:
         """The same engine with ``factor`` times all of its times; 0 for one that costs nothing."""

@@ -16,6 +16,10 @@ from sim.specs.layers import Weights, require_positive
 from sim.specs.layout import ONE_GPU, Layout
 from sim.specs.routing import Busiest
 
+PADDED = (256, 128)
+"""What hidden sizes, and widths of an expert on a GPU, are padded to multiples of where Marlin
+multiplies mxfp4 (vLLM, model_executor/layers/quantization/mxfp4.py)."""
+
 
 @dataclass(frozen=True, slots=True)
 class MixtureOfExperts:

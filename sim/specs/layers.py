@@ -152,7 +152,7 @@ class LayerGroup:
         return (1 if self.parallel_mlp else 2) + (2 if self.post_norms else 0)
 
     def weights(self, hidden_size: int, layout: Layout = ONE_GPU) -> tuple[Weights, ...]:
-        """What one GPU holds of one layer, but for the norms of the hidden state."""
+        """What one GPU holds of one layer, without the norms of the hidden state."""
         attention = self.attention.weights(hidden_size, layout)
         return attention + self.mlp.weights(hidden_size, layout)
 

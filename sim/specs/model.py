@@ -129,7 +129,7 @@ class ModelSpec:
     def parameters(self) -> int:
         """Every parameter once: layers, final norm, embedding, and the LM head unless tied."""
         vocabulary = self.embedding_parameters() + self.head_parameters()
-        return self.linear_parameters() + self.small_parameters() + vocabulary
+        return counted(self.weights(), "projections", "experts", "kept") + vocabulary
 
     @property
     def active_parameters(self) -> int:
@@ -137,13 +137,16 @@ class ModelSpec:
 
         Embedding and LM head count in full, which some publishers leave out.
         """
-        idle = sum(g.count * g.mlp.idle_parameters(self.hidden_size) for g in self.layers)
-        return self.parameters - idle
+        return self.parameters - self._idle_parameters()
 
     @property
     def has_experts(self) -> bool:
         """Whether a token goes through a part of the parameters only."""
-        return self.active_parameters < self.parameters
+        return self._idle_parameters() > 0
+
+    def _idle_parameters(self) -> int:
+        """Those of the experts that a token does not choose."""
+        return sum(g.count * g.mlp.idle_parameters(self.hidden_size) for g in self.layers)
 
     def weight_bytes(self, precision: str, *, embedding_precision: str | None = None) -> float:
         """Bytes of GPU memory that the whole model's weights take on one GPU.

@@ -37,7 +37,7 @@ class Recurrent:
     """Whether one SM goes through all chunks of a head, one after the other."""
 
     scans: ClassVar[int]
-    """Kernels over the chunks of a prompt, but for a serial one, whose start is known apart."""
+    """Kernels over the chunks of a prompt, except for a serial one, whose start is known apart."""
 
     conv_kernel: int
     state_precision: str

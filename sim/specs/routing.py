@@ -39,7 +39,7 @@ def busiest(experts: int, chosen: int, groups: int, held: int, tokens: Any) -> B
     >>> round(float(found.rows), 1), round(float(found.touched), 2)
     (75.1, 16.0)
     """
-    import numpy as np  # noqa: PLC0415 - whoever only reads the catalogue does without
+    import numpy as np  # noqa: PLC0415 - not needed to read the catalogue
 
     if groups == 1:
         return Busiest(tokens * chosen, touched(experts, chosen, tokens))

@@ -39,7 +39,7 @@ class Window(NamedTuple):
     def seen_by_equals(self, sequences: Any, context: Any) -> Any:
         """What ``sequences`` see that hold ``context`` in sum, equally much each: numbers or
         arrays."""
-        import numpy as np  # noqa: PLC0415 - whoever only reads the catalogue does without
+        import numpy as np  # noqa: PLC0415 - not needed to read the catalogue
 
         if self.chunked:
             chunk = np.maximum(sequences, 1) * self.size

@@ -82,7 +82,7 @@ class Form:
         )
         return replace(self, parameters=parameters)
 
-    def price(self, fit: KernelFit, shape: Shape, ceilings: Ceilings) -> Floats:
+    def predict(self, fit: KernelFit, shape: Shape, ceilings: Ceilings) -> Floats:
         """Seconds of each shape: the formula, corrected by the residual table if there is one."""
         return self.seconds(fit.parameters, shape, ceilings) * self.correction(fit, shape)
 

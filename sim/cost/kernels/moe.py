@@ -45,10 +45,6 @@ MARLIN = "marlin"
 """The library by which vLLM and SGLang multiply int4, and mxfp4 where they have nothing quicker:
 one kernel for both, whose bytes of a weight with its scales differ by 2 %."""
 
-PADDED = (256, 128)
-"""What hidden sizes, and widths of an expert on a GPU, are padded to multiples of where Marlin
-multiplies mxfp4 (vLLM, model_executor/layers/quantization/mxfp4.py)."""
-
 
 class ExpertFormat(NamedTuple):
     """Bytes of a weight with its share of the scales, the precision of the arithmetic, whether

@@ -152,7 +152,7 @@ class Prompts:
             **{"batch": one, "tokens": np.maximum(np.arange(count), 1.0), "context": none},
             **{name: np.asarray(float(value)) for name, value in self._heads.items()},
         }
-        found: list[float] = self._form.price(self._fit, shape, self._ceilings).tolist()
+        found: list[float] = self._form.predict(self._fit, shape, self._ceilings).tolist()
         return found
 
     def correction(self, tokens: int, chunks: int) -> float:

@@ -141,28 +141,36 @@ class GroupedQueryPart:
 
     def decode(self, sequences: Amount, context: Amount) -> Operator:
         """Decode attention of ``sequences`` that see ``context`` tokens in sum."""
-        tokens = context + sequences
-        traffic = tokens * self._read_bytes + sequences * self._sequence_bytes
-        memory = traffic / self._bandwidth
-        compute = tokens * self._arithmetic + sequences * self._sequence_bytes / self._bandwidth
-        waiting = np.maximum(sequences * self._unit - np.maximum(memory, compute), 0.0)
+        flops, traffic = self.decode_work(sequences, context)
         operator = Operator(
-            "decode attention",
-            self._pair_flops * tokens * self._layers,
-            traffic * self._layers,
-            compute * self._layers,
-            memory * self._layers,
-            # SMs that have too little to read
-            (self._floor * np.greater(sequences, 0) + waiting) * self._layers,
-            0.0,
-            False,
-            ATTENTION_ERROR,
+            "decode attention", flops, traffic, 0.0, 0.0, 0.0, 0.0, False, ATTENTION_ERROR
         )
-        if self._table is not None:
+        if self._table is None:
+            operator = self._predicted(operator, sequences, context)
+        else:
             operator = measured(operator, 1, self._table.timing(sequences, context))
             if not self._timed:
                 operator = unmeasured(operator)
         return operator.slowed(self._slower)
+
+    def _predicted(self, operator: Operator, sequences: Amount, context: Amount) -> Operator:
+        """``operator`` with the time that the data sheet gives it."""
+        tokens, own = context + sequences, sequences * self._sequence_bytes
+        memory = (tokens * self._read_bytes + own) / self._bandwidth
+        compute = tokens * self._arithmetic + own / self._bandwidth
+        # SMs that have too little to read
+        waiting = np.maximum(sequences * self._unit - np.maximum(memory, compute), 0.0)
+        return operator._replace(
+            compute=compute * self._layers,
+            memory=memory * self._layers,
+            latency=(self._floor * np.greater(sequences, 0) + waiting) * self._layers,
+        )
+
+    def decode_work(self, sequences: Amount, context: Amount) -> tuple[Amount, Amount]:
+        """FLOP and bytes of the same."""
+        tokens = context + sequences
+        traffic = tokens * self._read_bytes + sequences * self._sequence_bytes
+        return self._pair_flops * tokens * self._layers, traffic * self._layers
 
     def prefill_seconds(self, parts: Sequence[Part], sequences: int) -> tuple[float, float]:
         """(seconds of all layers, query-key pairs) of the prefill attention of ``parts``.

@@ -111,13 +111,15 @@ class LatentPart:
 
     def decode(self, sequences: Amount, context: Amount) -> Operator:
         """Decode attention of ``sequences`` that hold ``context`` tokens in sum."""
-        flops, traffic = self._decode_work(sequences, context)
-        layers = self._layers
-        operator = Operator(
-            "decode attention", flops * layers, traffic * layers, 0.0, 0.0, 0.0, 0.0, False
-        )
+        flops, traffic = self.decode_work(sequences, context)
+        operator = Operator("decode attention", flops, traffic, 0.0, 0.0, 0.0, 0.0, False)
         operator = measured(operator, 1, self._table.timing(sequences, context))
         return operator.slowed(self._slower)
+
+    def decode_work(self, sequences: Amount, context: Amount) -> tuple[Amount, Amount]:
+        """FLOP and bytes of the same."""
+        flops, traffic = self._decode_work(sequences, context)
+        return flops * self._layers, traffic * self._layers
 
     def _decode_work(self, sequences: Amount, context: Amount) -> tuple[Amount, Amount]:
         """FLOP and bytes of one layer."""

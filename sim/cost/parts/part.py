@@ -63,6 +63,9 @@ class AttentionPart(LayerPart, Protocol):
     def decode(self, sequences: Amount, context: Amount) -> Operator:
         """Decode attention of ``sequences`` that see ``context`` tokens in sum."""
 
+    def decode_work(self, sequences: Amount, context: Amount) -> tuple[Amount, Amount]:
+        """FLOP and bytes of the same."""
+
     def prefill_seconds(self, parts: Sequence[Part], sequences: int) -> tuple[float, float]:
         """(seconds, query-key pairs of one layer) of the prefill attention of ``parts`` of prompts,
         in a pass with decoding ``sequences``."""

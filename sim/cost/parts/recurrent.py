@@ -104,13 +104,10 @@ class RecurrentPart:
 
     def decode(self, sequences: Amount, context: Amount) -> Operator:
         """The same as an operator."""
-        layers, traffic = self._layers, sequences * self._sequence_bytes
-        flops = sequences * self._sequence_flops
-        memory = traffic / self._bandwidth
+        layers, memory = self._layers, sequences * self._sequence_bytes / self._bandwidth
         return Operator(
             "state update",
-            flops * layers,
-            traffic * layers,
+            *self.decode_work(sequences, context),
             np.maximum(sequences * self._step - memory, 0.0) * layers,
             memory * layers,
             self._floor * np.greater(sequences, 0) * layers,
@@ -119,8 +116,13 @@ class RecurrentPart:
             RECURRENT_ERROR,
         ).slowed(self._slower)
 
+    def decode_work(self, sequences: Amount, context: Amount) -> tuple[Amount, Amount]:
+        """FLOP and bytes of the same."""
+        flops, traffic = sequences * self._sequence_flops, sequences * self._sequence_bytes
+        return flops * self._layers, traffic * self._layers
+
     def prefill_seconds(self, parts: Sequence[Part], sequences: int) -> tuple[float, float]:
-        """(seconds of all layers, 0 query-key pairs) of the chunks of ``parts``, beside decoding
+        """(seconds of all layers, 0 query-key pairs) of the chunks of ``parts``, next to decoding
         ``sequences`` in kernels of their own."""
         tokens = sum(part.tokens for part in parts)
         seconds = tokens * (self._token_seconds + self._conv_seconds)
