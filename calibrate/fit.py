@@ -113,7 +113,7 @@ def fit(
     if judged is None:
         unseen = data.take(out)
         found = _assembled(form, known, ceilings, parameters, axes, ridge)
-        predicted = form.price(found, unseen.shape, ceilings)
+        predicted = form.predict(found, unseen.shape, ceilings)
     else:
         unseen = data.take(judged)
         predicted = cross_predict(form, data, ceilings, parameters, axes, ridge, seed)[judged]
@@ -154,7 +154,7 @@ def cross_predict(
         known = data.take(~unseen)
         parameters, _ = solve(form, known, ceilings, start)
         trial = _assembled(form, known, ceilings, parameters, axes, ridge)
-        predicted[unseen] = form.price(trial, data.take(unseen).shape, ceilings)
+        predicted[unseen] = form.predict(trial, data.take(unseen).shape, ceilings)
     return predicted
 
 

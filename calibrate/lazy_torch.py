@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from typing import Any
 
 from sim.errors import UsageError
@@ -20,7 +21,7 @@ Tensor = Any
 
 class _Torch:
     def __getattr__(self, name: str) -> Any:
-        return getattr(_load(), name)
+        return getattr(sys.modules.get("torch") or _load(), name)
 
 
 def _load() -> Any:

@@ -58,7 +58,7 @@ STATUSES = ("ok", "noisy", "out-of-memory", "unsupported", "failed")
 USABLE = ("ok", "noisy")
 SEPARATOR = ": "
 NOTED = 5
-"""Lines that are left out of which each has a note of its own; of more, their number is told."""
+"""Lines left out that have a note each; of more only the number is noted."""
 
 META: Mapping[str, Shape] = {
     "device": {

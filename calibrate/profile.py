@@ -54,7 +54,7 @@ ROTATED = {
 }
 """Parameters that our own measurements leave nothing to: their buffers rotate, so nothing is found
 in a cache again, and the conversion of inputs is an operator of its own (``quantise``). One device
-has no rows but its own, so that nothing can be told of those of other ranks (``all``)."""
+has no rows but its own, so that nothing is known of those of other ranks (``all``)."""
 
 
 def write_profile(
@@ -248,7 +248,7 @@ def _hardware(
         "peak_flops": _sourced(
             {name: f"{peak / 1e12:.4g}TFLOP/s" for name, peak in limits.peaks.items()}, best
         ),
-        "sms": _sourced(device.units, "threads used" if device.kind == "cpu" else "as told"),
+        "sms": _sourced(device.units, "threads used" if device.kind == "cpu" else "as reported"),
     }
     streams = next((kernels[name] for name in STREAMS if name in kernels), {})
     moving = streams.get("bf16") or next(iter(streams.values()), None)

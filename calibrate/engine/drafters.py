@@ -1,6 +1,6 @@
 """Drafts tokens for sequences that decode: by searching their text, or by a smaller model.
 
-A drafter is told after each pass what the target computed, and answers with the next few tokens of
+A drafter learns after each pass what the target computed, and answers with the next few tokens of
 each sequence that goes on. What it says is checked by the target's next pass, so that a bad drafter
 costs time and never changes a token.
 """

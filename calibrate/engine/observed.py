@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import Any
 
 from calibrate.device import DeviceFacts
 from calibrate.engine.log import Iteration
 from sim.metrics.run_record import RunRecord
+from sim.version import version
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class EngineFacts:
 
 def reference_engine() -> EngineFacts:
     """The engine of this project."""
-    return EngineFacts("infersim reference engine", version("infersim"))
+    return EngineFacts("infersim reference engine", version())
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class VerifiedBatch(Steady):
         super().join(request, now)
 
     def lasts(self, request: Request) -> int:
-        """More iterations than there will be: nobody knows how many."""
+        """More iterations than there will be: how many is not known beforehand."""
         return NEVER
 
     def gained(self, request: Request) -> int:
@@ -61,7 +61,7 @@ class VerifiedBatch(Steady):
         del self._got[request]
 
     def advance(self, iterations: int, end: float) -> None:
-        """The one iteration that was told of has run, until ``end``."""
+        """The one iteration that was announced has run, until ``end``."""
         assert iterations == 1, iterations
         super().advance(1, end)
         self.context += self.coming - self.size

@@ -56,7 +56,7 @@ SMALLEST = 5e7
 ``L2_BYTES``. (A layer of 55 MB on an A100 is read at the speed of memory.)"""
 
 LEAST_SHAPES = 3
-"""Fewer products or sets of heads cannot be told apart, and none could be held out."""
+"""Fewer products or sets of heads cannot be distinguished, and none could be held out."""
 
 WIDTH = {"attn_pre_proj", "attn_post_proj", "mlp_up_proj", "mlp_down_proj"}
 """The timed operators of ``mlp.csv`` that are products."""
@@ -80,7 +80,7 @@ class FoundTable(NamedTuple):
 
 
 def fit_files(paths: Sequence[Path], gpu: GpuSpec) -> dict[str, dict[str, KernelFit]]:
-    """Fits by operator and precision, from files of either kind, told apart by their columns.
+    """Fits by operator and precision, from files of either kind, distinguished by their columns.
 
     An operator with too few shapes is left out. Raises UsageError for a file that cannot be read or
     is of neither kind, InfersimError where nothing is left to fit.

@@ -115,7 +115,7 @@ def _times(found: FoundProfile, operator: str, precision: str, shape: dict[str, 
         return experts.times(operator, precision, found.gpu, fit, shape).seconds
     choice = choose(operator, precision, found.gpu, fit.form)
     assert choice is not None
-    return choice.form.price(fit, shape, choice.ceilings)
+    return choice.form.predict(fit, shape, choice.ceilings)
 
 
 def to_document(comparison: ProfileComparison) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def curves(
         if routed:
             seconds, flop, moved = experts.times(operator, precision, gpu, fit, shape)
         else:
-            seconds = choice.form.price(fit, shape, choice.ceilings)
+            seconds = choice.form.predict(fit, shape, choice.ceilings)
             flop, moved = work(operator, precision, shape)
         measured_at = measured = np.zeros(0)
         if points is not None:

@@ -7,7 +7,6 @@ unchanged. Errors are shares (0.05 is 5 %), times seconds, work FLOP and bytes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from sim.cost.kernels.choice import ARITHMETIC, EXPERTS, work
 from sim.cost.kernels.form import Floats, inside
 from sim.cost.measured import arithmetic_of
 from sim.specs.gpu import GpuSpec
+from sim.version import version
 
 NO_MEASUREMENTS = (
     "This profile came without measurements: the tables and the curves of the fitted forms are "
@@ -49,7 +49,7 @@ def document(found: FoundProfile, measured: Measured | None) -> dict[str, Any]:
     return {
         "name": found.name,
         "title": found.gpu.title,
-        "version": version("infersim"),
+        "version": version(),
         "source": found.profile.source,
         "date": found.profile.date,
         "facts": dict(found.profile.facts),

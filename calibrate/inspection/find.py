@@ -64,7 +64,7 @@ def profile_lines(gpu: str) -> list[str]:
     median error of ``USUAL`` operators on shapes held out, in the profile's first precision."""
     lines = []
     for framework in catalog.frameworks(gpu):
-        profile = catalog.profile_outline(gpu, framework)
+        profile = catalog.shipped_profile(gpu, framework)
         errors = ", ".join(
             f"{operator.removesuffix('_attention')} {next(iter(fits.values())).holdout.median:.1%}"
             for operator, fits in profile.kernels.items()
@@ -78,7 +78,7 @@ def profile_details(gpu: str) -> list[str]:
     """The same with the source, and a line for each operator and precision."""
     lines = []
     for framework in catalog.frameworks(gpu):
-        profile = catalog.profile_outline(gpu, framework)
+        profile = catalog.shipped_profile(gpu, framework)
         lines.append(f"profile {gpu}.{framework}: {profile.source} ({profile.date})")
         for operator, fits in profile.kernels.items():
             for precision, fit in fits.items():

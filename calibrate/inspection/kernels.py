@@ -34,7 +34,7 @@ class Kernel(NamedTuple):
         """Seconds of each measured point by the final fit."""
         if self.choice is None or self.points is None:
             return None
-        return self.choice.form.price(self.fit, self.points.shape, self.choice.ceilings)
+        return self.choice.form.predict(self.fit, self.points.shape, self.choice.ceilings)
 
 
 def kernels(found: FoundProfile, measured: Measured | None) -> list[Kernel]:

@@ -18,7 +18,7 @@ ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",  # stdout is for results
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # as many threads as PyTorch was told, on any core
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # as many threads as PyTorch was set to, on any core
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; the number of blocks is given anyway
 }
 """What vLLM reads when it is imported or an engine is made; what is set already stays."""

@@ -154,7 +154,7 @@ def _no_match(request: Any, tree: Any, *_: Any, **__: Any) -> Any:
 def _batch_class(batches: Any, modes: Any) -> Any:
     """SGLang's batch without its tensors; ``tokens`` is what each request computes in it."""
 
-    class Batch(batches.ScheduleBatch):  # type: ignore[misc]
+    class TensorlessBatch(batches.ScheduleBatch):  # type: ignore[misc]
         reqs: list[Any]
         tokens: dict[str, int]
 
@@ -200,13 +200,13 @@ def _batch_class(batches: Any, modes: Any) -> Any:
         def copy(self) -> Any:
             return SimpleNamespace(reqs=list(self.reqs), tokens=self.tokens)
 
-    return Batch
+    return TensorlessBatch
 
 
 def _scheduler_class(schedulers: Any) -> Any:
     """SGLang's scheduler with nothing around it."""
 
-    class Alone(schedulers.Scheduler):  # type: ignore[misc]
+    class LoneScheduler(schedulers.Scheduler):  # type: ignore[misc]
         def __init__(self, **parts: Any) -> None:
             self.__dict__.update(parts)
 
@@ -227,7 +227,7 @@ def _scheduler_class(schedulers: Any) -> Any:
             self.retracted.append(request)
             self.waiting_queue.append(request)
 
-    return Alone
+    return LoneScheduler
 
 
 def make_scheduler(settings: SglangSettings) -> Any:

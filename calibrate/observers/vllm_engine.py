@@ -175,7 +175,7 @@ def _layer(spec: ModelSpec, settings: VllmSettings, window: int | None, chunked:
 
 
 class SchedulerAlone(Driver):
-    """vLLM's scheduler without a model: it generates what it is told, or else one token always."""
+    """vLLM's scheduler without a model: it generates the given tokens, or else one token always."""
 
     TOKEN = 1
 

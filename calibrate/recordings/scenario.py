@@ -20,7 +20,7 @@ from sim.errors import UsageError
 from sim.scenario import Scenario
 from sim.scenario.document import Document
 from sim.scenario.overrides import applied
-from sim.scenario.schema import write_yaml
+from sim.scenario.writing import write_yaml
 from sim.workload.traces import Trace
 
 _QUANTISED = re.compile(

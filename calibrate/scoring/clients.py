@@ -37,10 +37,10 @@ def plausible(known: Conditions) -> dict[str, Conditions]:
         return {}
     if not known.slots:
         return {
-            f"{ROUNDS} requests for each of {seats} slots": replace(
-                known, seats=seats, requests=ROUNDS * seats
+            f"{ROUNDS} requests for each of {slots} slots": replace(
+                known, at_once=slots, requests=ROUNDS * slots
             )
-            for seats in SLOTS
+            for slots in SLOTS
         }
     if known.described:
         return _splits(known) or _lengths(known)

@@ -61,10 +61,10 @@ class Conditions:
     time in which all of ``size`` run; ``described`` that the way requests were sent is published.
     Where it is not, they may have come in one ``burst`` of ``size``, and figures may be ``warm``,
     without the first round. ``apart`` are the workers where prefill and decode have their own; the
-    layout is then that of those that decode. ``asynchronous`` says that the engine was told to
+    layout is then that of those that decode. ``asynchronous`` says that the engine was set to
     schedule ahead, ``marlin`` that experts in 4 bits go through that library, ``random_tokens``
     that a model with experts is asked with such, ``slots`` whether as many requests run at once as
-    there are clients, or else ``seats``.
+    there are clients, or else ``at_once``, ``whole`` whether prompts are not cut into chunks.
     """
 
     driver: Driver
@@ -95,7 +95,8 @@ class Conditions:
     marlin: bool = False
     random_tokens: bool = False
     slots: bool = True
-    seats: int | None = None
+    at_once: int | None = None
+    whole: bool = False
     experts: str | None = None
     data_parallel: int = 1
     pipeline_parallel: int = 1
@@ -128,6 +129,10 @@ def conditions(row: Row) -> Conditions:
         assumed.append(RANDOM_TOKENS)
     if driver in ("static", "closed") and size is None:
         raise Unrepresentable(f"no number of requests in {row['batch_or_concurrency']!r}")
+    prompt = _lengths(row["isl"], "prompt", spread, assumed)
+    tokens = known.max_num_batched_tokens
+    if tokens is None and known.beside is not None:
+        tokens = prompt.high + (size or 0) + known.beside
     return Conditions(
         driver=driver,
         engine=row["engine"],
@@ -143,7 +148,7 @@ def conditions(row: Row) -> Conditions:
         data_parallel=layout.data,
         pipeline_parallel=layout.pipeline,
         expert_parallel=layout.expert,
-        prompt=_lengths(row["isl"], "prompt", spread, assumed),
+        prompt=prompt,
         output=_lengths(row["osl"], "output", spread, assumed, known.output_tail),
         size=size,
         rate=_rate(row, driver),
@@ -158,7 +163,8 @@ def conditions(row: Row) -> Conditions:
         random_tokens=made_up,
         asynchronous=known.asynchronous or "async-scheduling" in row["notes"],
         memory_fraction=known.memory_fraction,
-        max_num_batched_tokens=known.max_num_batched_tokens,
+        max_num_batched_tokens=tokens,
+        whole=known.whole,
         whole_system=known.whole_system,
         more=known.more,
         static=known.static,
@@ -193,7 +199,7 @@ RANDOM_TOKENS = (
 
 def _random_tokens(row: Row, driver: Driver, steady: bool) -> bool:
     """Whether the prompts of a row are made up: those of the publishers' closed loops and offline
-    runs are, but for runs over a published data set."""
+    runs are, apart from runs over a published data set."""
     texts = re.search("mlperf|ml-energy", f"{row['engine']} {row['source_repo']}", re.I)
     return driver in ("closed", "offline") and not steady and not texts
 
@@ -264,7 +270,7 @@ before each on average: 69.5 + 1.0 (69.5 + 214.5)."""
 
 GPQA_PROMPT = 250
 """Tokens of a prompt of GPQA: a question of a paragraph and four answers. The length is not
-published, and matters little beside answers of two thousand tokens."""
+published, and matters little next to answers of two thousand tokens."""
 
 UNPUBLISHED = {
     "lm-arena-chat prompts": (

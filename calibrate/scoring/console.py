@@ -21,18 +21,9 @@ from calibrate.scoring.errors import (
     source,
 )
 from calibrate.scoring.predict import Scored
+from calibrate.scoring.report import TITLES
 
-SHORT = {
-    "throughput": "tput",
-    "ttft": "TTFT",
-    "tpot": "TPOT",
-    "itl": "ITL",
-    "e2el": "E2EL",
-    "running": "running",
-    "bandwidth": "bandwidth",
-    "power": "power",
-    "energy": "energy",
-}
+SHORT = TITLES | {"throughput": "tput"}
 
 
 def view(rows: Sequence[Scored]) -> View:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib.metadata import version
 from typing import Any
 
 from calibrate.scoring.errors import ErrorGroup, groups, kind, source
 from calibrate.scoring.predict import Scored
+from sim.version import version
 
 SOURCE = ("source", "engine", "version", "gpu", "model")
 
@@ -24,7 +24,7 @@ def to_document(rows: Sequence[Scored]) -> dict[str, Any]:
     """The JSON document of ``rows``."""
     everything = groups(rows, lambda row: ("all",))
     return {
-        "version": version("infersim"),
+        "version": version(),
         "scored": sum(group.scored for group in everything),
         "skipped": sum(sum(group.skipped.values()) for group in everything),
         "all": [_group(group, ("name",)) for group in everything],

@@ -60,9 +60,9 @@ def _tensorrt(known: Conditions, name: str) -> str:
 
 
 ASYNCHRONOUS = (0, 14)
-"""The first release of vLLM that schedules asynchronously without being told to."""
+"""The first release of vLLM that schedules asynchronously by default."""
 
-SEATS = 2048
+MOST_AT_ONCE = 2048
 """Requests that run at once at most in an engine that was to take as many as it can: the default of
 TensorRT-LLM. Buffers grow with the slots, so no more are given than memory has room for."""
 
@@ -111,7 +111,7 @@ def document(known: Conditions) -> dict[str, Any]:
         "engine": preset(known),
         "max_model_len": longest,
         "allow_long_max_model_len": True,
-        "scheduler": _scheduler(known, True),
+        "scheduler": _scheduler(known, not known.whole),
         "kv_cache": kv_cache,
         "workload": {
             "arrivals": _arrivals(known),
@@ -175,27 +175,27 @@ def _scheduler(known: Conditions, chunked: bool) -> dict[str, Any]:
         size = known.size or 1
         together = max(tokens, size * known.prompt.high)
         return {"batching": "static", "max_num_seqs": size, "max_num_batched_tokens": together}
-    seats = _room(known)
+    slots = _room(known)
     if known.driver == "closed":
-        seats = known.seats or known.size or SEATS
+        slots = known.at_once or known.size or MOST_AT_ONCE
     if not chunked:
         tokens = max(tokens, known.prompt.high)
     return {
         "batching": "continuous",
         "chunked_prefill": chunked,
-        "max_num_seqs": seats,
-        "max_num_batched_tokens": max(tokens, seats),
+        "max_num_seqs": slots,
+        "max_num_batched_tokens": max(tokens, slots),
     }
 
 
 def _room(known: Conditions) -> int:
-    """Whole requests that fit into memory with the weights, up to ``SEATS``."""
+    """Whole requests that fit into memory with the weights, up to ``MOST_AT_ONCE``."""
     weights = catalog.model(known.model).weight_bytes(known.weights) / _gpus(known)
     model = catalog.model(known.model)
     free = catalog.gpu(known.gpu).memory - weights
     request = known.prompt.mean + known.output.mean
     per_token = model.kv_bytes_per_token(known.kv_cache) / known.tensor_parallel
-    return max(1, min(SEATS, int(free / (request * per_token))))
+    return max(1, min(MOST_AT_ONCE, int(free / (request * per_token))))
 
 
 def _arrivals(known: Conditions) -> dict[str, Any]:

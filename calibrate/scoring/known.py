@@ -20,11 +20,12 @@ class Facts:
     one of a GPU is announced, ``more`` requests in flight than stated, ``static`` scales of
     activations in the checkpoint, ``peers`` whether cards on PCIe reach each other directly, one
     ``burst`` of as many requests as clients are stated, ``asynchronous`` scheduling that the engine
-    was told to use, whether the clients stated are the requests that run at once (``slots``),
+    was set to use, whether the clients stated are the requests that run at once (``slots``),
     experts in 4 bits by the library ``marlin``, whether the data ranks stated were started
-    (``ranks``), what the engine was told of its memory and of the tokens of a pass, the 95th
-    percentile of output lengths in means (``output_tail``), and how many ``queries`` came at a
-    rate.
+    (``ranks``), what the engine was given of its memory and of the tokens of a pass, or how many
+    tokens a pass has ``beside`` the longest prompt and one for each client, whether prompts are
+    ``whole`` in a pass, lengths that are ``fixed`` whatever the notes suppose, the 95th percentile
+    of output lengths in means (``output_tail``), and how many ``queries`` came at a rate.
     """
 
     weights: str = ""
@@ -41,6 +42,9 @@ class Facts:
     ranks: bool = True
     memory_fraction: float | None = None
     max_num_batched_tokens: int | None = None
+    beside: int | None = None
+    whole: bool = False
+    fixed: bool = False
     output_tail: float | None = None
     queries: int | None = None
 
@@ -71,6 +75,12 @@ class Known:
         return all(re.search(pattern, row[column], re.I) for column, pattern in self.where)
 
 
+OF_THE_TOOL = (
+    "an iteration has room for a prompt, a token of each client and 1,500 more: the source's own "
+    "tool starts its servers so (ai-dynamo/aiconfigurator, generator/rule_plugin, max_num_tokens)"
+)
+"""How it is known what ``beside`` says."""
+
 KNOWN = (
     Known(
         (("engine", "mlperf"),),
@@ -100,7 +110,7 @@ KNOWN = (
     Known(
         (("model", "deepseek-(r1|v3)|qwen3-235b-a22b-fp8|minimax-m2"), ("weight_dtype", "fp8")),
         "the weights are in fp8 by blocks, as in the published checkpoint",
-        Facts(weights="fp8-block"),
+        Facts(weights="fp8-block", experts="fp8-block"),
     ),
     Known(
         (
@@ -127,9 +137,25 @@ KNOWN = (
     ),
     Known(
         (("engine", "^trtllm"), ("source_path", "silicon_sample"), ("notes", "aic-auto-gap")),
-        "one request more is in flight than stated, and waits for a seat: the time to first token "
+        "one request more is in flight than stated, and waits for a slot: the time to first token "
         "grows with the length of answers as such a wait does",
         Facts(more=1),
+    ),
+    Known(
+        (("engine", "^trtllm"), ("source_path", "silicon_sample"), ("notes", "aic-auto-gap")),
+        f"{OF_THE_TOOL}; prompts are not cut (backend_templates/trtllm/extra_engine_args.1.0.0rc3)",
+        Facts(beside=1500, whole=True),
+    ),
+    Known(
+        (("engine", "^vllm"), ("model", "qwen3-32b"), ("notes", "aic-auto-gap")),
+        OF_THE_TOOL,
+        Facts(beside=1500),
+    ),
+    Known(
+        (("engine", "^vllm"), ("model", "qwen3-235b"), ("source_path", "silicon_sample")),
+        f"{OF_THE_TOOL}; its client sends prompts of one length and asks for answers of one "
+        "(eval/benchmarks/genai_perf_runner.py), whatever protocol the table supposes",
+        Facts(beside=1500, fixed=True),
     ),
     Known(
         (("engine", "^sglang"), ("model", "qwen3-32b"), ("notes", "aic-auto-gap")),
@@ -199,7 +225,7 @@ def statement(row: Row) -> Statement:
     notes = row["notes"]
     known = [each for each in KNOWN if each.covers(row)]
     facts = [each.facts for each in known]
-    spread = _SPREAD.search(notes)
+    spread, fixed = _SPREAD.search(notes), any(each.fixed for each in facts)
     fraction, tokens = _FRACTION.search(notes), _TOKENS.search(notes)
     return Statement(
         weights=next((each.weights for each in facts if each.weights), ""),
@@ -214,7 +240,10 @@ def statement(row: Row) -> Statement:
         slots=all(each.slots for each in facts),
         output_tail=next((each.output_tail for each in facts if each.output_tail), None),
         queries=next((each.queries for each in facts if each.queries), None),
-        spread=(float(spread[1]), float(spread[2])) if spread else None,
+        beside=next((each.beside for each in facts if each.beside is not None), None),
+        whole=any(each.whole for each in facts),
+        fixed=fixed,
+        spread=(float(spread[1]), float(spread[2])) if spread and not fixed else None,
         marlin=any(each.marlin for each in facts),
         ranks=all(each.ranks for each in facts),
         memory_fraction=float(fraction[1])

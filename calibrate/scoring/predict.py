@@ -30,8 +30,8 @@ from calibrate.scoring.table import Row
 from sim.catalog.spreads import learnt, source_name
 from sim.errors import InfersimError
 from sim.metrics.bands import band, setting, situation, spread_of, weights
+from sim.metrics.dependence import Dependences
 from sim.metrics.energy import mean_power
-from sim.metrics.reprice import Repriced
 from sim.results.result import Result
 from sim.scenario import load_scenario
 from sim.simulation import simulate
@@ -197,7 +197,7 @@ def _causes(
         client=known.driver == "closed" and not known.described,
         lengths=any(of_mean_alone(remark) for remark in known.assumed),
     )
-    figures = Repriced(result.record).figures()
+    figures = Dependences(result.record).figures()
     for key, other in ((DECODE_RATE, "mean_tpot_ms"), (STEADY_RATE, "mean_e2el_ms")):
         if (slower := figures.get(other)) is not None:
             figures[key] = {name: -value for name, value in slower.items()}

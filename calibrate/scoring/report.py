@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import date
-from importlib.metadata import version
 from typing import NamedTuple
 
 from calibrate.scoring.errors import (
@@ -23,6 +22,7 @@ from calibrate.scoring.errors import (
     source,
 )
 from calibrate.scoring.predict import Scored
+from sim.version import version
 
 WORST = 5
 """Rows named for each kind of measurement."""
@@ -88,7 +88,7 @@ def markdown(rows: Sequence[Scored]) -> str:
     predicted = [row for row in rows if row.error is not None]
     parts = [
         "# Predictions compared with published measurements",
-        f"Made by `make validation` with infersim {version('infersim')} on "
+        f"Made by `make validation` with infersim {version()} on "
         f"{date.today():%Y-%m-%d}: {len(predicted):,} of {len(rows):,} published rows are "
         "predicted, the others are listed below with the reason. Errors are those of the "
         "prediction over the measurement in percent: the median with its sign (bias), the median "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date
-from importlib.metadata import version
 
 from calibrate.scoring.learning import (
     BEFORE,
@@ -17,6 +16,7 @@ from calibrate.scoring.predict import Scored
 from sim.catalog.spreads import Spreads
 from sim.errors import UsageError
 from sim.metrics.bands import CAUSES
+from sim.version import version
 
 FEWEST = 5
 """Sources without which there is nothing to learn."""
@@ -36,7 +36,7 @@ def spreads_yaml(rows: Sequence[Scored]) -> str:
         "# How far each part of a prediction is usually off: sim/catalog/spreads.py. Made by",
         "# `infersim score TABLES --learn-bands FILE`; not to be edited.",
         f"origin: errors of {len(known.error):,} published figures of {len(without)} sources "
-        f"(engine, GPU and model), infersim {version('infersim')}, {date.today():%Y-%m-%d}; tails "
+        f"(engine, GPU and model), infersim {version()}, {date.today():%Y-%m-%d}; tails "
         f"of Student's t with {FREEDOM:g} degrees of freedom",
         f"multiples: {_multiples(everything)}",
         f"scales: {_scales(everything)}",

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import date
-from importlib.metadata import version
 
 from calibrate.scoring.errors import (
     QUANTITIES,
@@ -20,6 +19,7 @@ from calibrate.scoring.ratios import ratios
 from calibrate.scoring.report import TITLES
 from sim.catalog.spreads import learnt
 from sim.metrics.bands import CAUSES
+from sim.version import version
 
 FEW = 10
 """Measurements of fewer rows say little of a coverage."""
@@ -42,11 +42,11 @@ def trust_page(rows: Sequence[Scored]) -> str:
     known = [row for row in rows if row.bands is not None]
     parts = [
         "# How far to trust this",
-        f"Made by `make validation` with infersim {version('infersim')} on "
+        f"Made by `make validation` with infersim {version()} on "
         f"{date.today():%Y-%m-%d}, from {len(known):,} published figures. A 90 % band is meant to "
         "hold nine of ten measurements, a 50 % band five of ten. Each measurement is judged by "
         "bands that were learnt without its source (engine, GPU and model), so that what is said "
-        "here is what to expect of a source that nobody has measured. Widths are half of the "
+        "here is what to expect of a source that was not measured. Widths are half of the "
         "median 90 % band, in percent of the prediction. `runs/trust.html` draws them all.",
         "## Do the bands hold?",
         _table(("of",), known, lambda row: (TITLES[str(row.quantity)],), bars=True),

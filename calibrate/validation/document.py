@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from calibrate.validation.observed import ObservedRun
 from calibrate.validation.prediction import Prediction, ValidationQuestion, predict
 from calibrate.validation.regimes import Regime, all_iterations, by_regime, scatter
 from calibrate.validation.residuals import Term, explain
+from sim.version import version
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Validation:
         """All of it as texts, numbers, lists and mappings."""
         own = self.predicted.summary["infersim"]
         return {
-            "infersim": version("infersim"),
+            "infersim": version(),
             "observed": _observed(self.run),
             "repeats": [repeat.name for repeat in self.repeats],
             "predicted": {

@@ -19,7 +19,7 @@ from sim.catalog.engine_file import FACTORS
 from sim.errors import UsageError
 from sim.results.result import REQUESTS
 from sim.results.whole_file import write_text
-from sim.specs.engine import AS_PRICED, EngineSpec, FittedTo, GpuDefaults
+from sim.specs.engine import NO_FACTORS, EngineSpec, FittedTo, GpuDefaults
 from sim.units import show_time
 
 _FITTED = ", fitted to observed runs"
@@ -65,7 +65,7 @@ def engine_document(
     fitted = [FittedTo(run.name, run.hashes[ITERATIONS], run.hashes[REQUESTS]) for run in runs]
     whys = {term.why for term in (*fit.terms, *fit.factors, fit.front_end)}
     kept = bool(whys - {"", NOTHING_IN_FRONT})
-    if kept or (base.factors != AS_PRICED and not fit.factors):
+    if kept or (base.factors != NO_FACTORS and not fit.factors):
         fitted += base.fitted_to  # something of those runs is still in it
     document["fitted_to"] = [run._asdict() for run in fitted]
     return document

@@ -47,16 +47,14 @@ def without_front_end(setup: Setup) -> tuple[Setup, str]:
 def scenario_note(scenario: Path, setup: Setup) -> str | None:
     """What to say before the scenario of an observed run is simulated as it stands: that the
     engine has a front end which that run had not. None for any other scenario."""
-    engine = setup.only.deployment.engine
-    if not engine.front_end:
-        return None
     try:
         manifest = json.loads(scenario.with_name(MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     if not isinstance(manifest, dict) or manifest.get("kind") != "observed":
         return None
-    if front_end_of(manifest) != "none":
+    engine = setup.only.deployment.engine
+    if front_end_of(manifest) != "none" or not engine.front_end:
         return None
     return (
         f"note: {scenario} is of an observed run in front of which nothing stood, but "

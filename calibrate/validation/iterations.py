@@ -83,7 +83,7 @@ class ObservedIterations:
 
     def acceptance(self, drafts: int) -> tuple[float, ...] | None:
         """The share of decodes whose first 1, 2, ... of so many ``drafts`` were all right, to six
-        digits; None where nobody wrote it down."""
+        digits; None where it was not written down."""
         right = np.array([count for counts in self.accepted for count in counts], dtype=np.int64)
         if not len(right):
             return None

@@ -27,7 +27,7 @@ from sim.results.result import Result
 from sim.scenario import Scenario, load_scenario
 from sim.scenario.deployment import PrecisionName
 from sim.simulation import Setup, play, prepare
-from sim.specs.engine import AS_PRICED, EngineSpec, Factors
+from sim.specs.engine import NO_FACTORS, EngineSpec, Factors
 from sim.workload import (
     ClosedTraffic,
     LengthChunk,
@@ -237,7 +237,7 @@ class Variant:
     per_sequence: float = 0.0
     per_new_request: float = 0.0
     front_end: float = 0.0
-    factors: Factors = AS_PRICED
+    factors: Factors = NO_FACTORS
 
     def of(self, setup: Setup) -> Setup:
         """``setup`` with the changes made."""

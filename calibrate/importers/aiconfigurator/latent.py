@@ -225,7 +225,7 @@ def _widths(attention: Latent, like: Floats) -> dict[str, Floats]:
 def _rest(
     table: KernelTable, heads: int, tokens: Floats, name: str, products: str, kv_cache: str
 ) -> Floats:
-    """Seconds of a block but for attention, for so many tokens in the pass."""
+    """Seconds of a block without its attention, for so many tokens in the pass."""
     model = catalog.model(name)
     group = model.layers[0]
     assert isinstance(group.attention, Latent)

@@ -34,6 +34,7 @@ from calibrate.known_shapes import with_known
 from sim.cost.kernels import moe
 from sim.cost.kernels.form import Ceilings
 from sim.errors import InfersimError
+from sim.specs.experts import PADDED
 from sim.specs.profile import KernelFit
 
 PRECISIONS: Mapping[str, tuple[str, ...]] = {
@@ -168,7 +169,7 @@ def fit_marlin(tables: Tables, system: str) -> KernelFit | None:
 def _padded(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows with the sizes that are computed."""
     padded = (rows["moe_dtype"] == MARLIN[0]).to_numpy()
-    into, across = (np.where(padded, multiple, 1) for multiple in moe.PADDED)
+    into, across = (np.where(padded, multiple, 1) for multiple in PADDED)
     gpus = rows["moe_tp_size"].to_numpy()
     hidden, width = rows["hidden_size"].to_numpy(), rows["inter_size"].to_numpy() / gpus
     inner = np.ceil(width / across) * across * gpus
