@@ -15,39 +15,41 @@ from typing import TYPE_CHECKING, Any
 
 import simpy
 
+from sim.assembly import (
+    CLIENT_KINDS,
+    KINDS,
+    make_admission,
+    make_autoscaler,
+    make_clients,
+    make_engine,
+    make_handovers,
+    make_recorder,
+    router_of,
+)
 from sim.errors import InfersimError, UsageError
 from sim.loop.attempt_rows import AttemptRows
-from sim.loop.autoscaler import Autoscaler, ScaledPool
-from sim.loop.clients import ClientRank, ClientReplica, Clients, withdrawable
+from sim.loop.clients import (
+    withdrawable,
+)
 from sim.loop.clock import Stop, run
 from sim.loop.fleet import Engine, Fleet, Progress
-from sim.loop.handover import HandoverCosts, HandOvers, PrefillRank, PrefillReplica
-from sim.loop.lockstep import LockStep, Rank
 from sim.loop.pipeline import Pipeline
 from sim.loop.recorder import Recorder
-from sim.loop.replica import Replica
 from sim.loop.session_rows import SessionRows
 from sim.loop.sessions import make_any_fleet
 from sim.metrics.own import load_metrics
-from sim.outages import rules_of
 from sim.pools import (
     PreparedPool,
-    cold_start_of,
     front_end_of,
-    make_replica_scheduler,
     prepare_pool,
 )
 from sim.request import Request
-from sim.rng import numbered, repetition_seed
-from sim.routers import make_router, router_class
-from sim.scaling import ByRate, Hpa, Rule, SaturationRule, Stabiliser
+from sim.rng import repetition_seed
+from sim.routers import router_class
 from sim.scenario import AnyScenario, Scenario, as_scenario
-from sim.scenario.autoscaling import Autoscaling, Replicas
 from sim.scenario.pools import only
-from sim.scenario.transfer import Transfer
-from sim.schedulers import PipelinedPrefill, scheduler_class
+from sim.schedulers import scheduler_class
 from sim.schedulers.orders import make_order
-from sim.schedulers.roles import DecodeRole, PrefillRole
 from sim.workload import AnyTraffic, OpenTraffic, SessionTraffic, build
 
 if TYPE_CHECKING:
@@ -102,7 +104,14 @@ def prepare(scenario: Scenario) -> Setup:
             "vary the traffic (for a trace: workload.trace.spread)"
         )
     _check_own_parts(scenario)
-    return Setup(scenario, tuple(prepare_pool(scenario, pool) for pool in scenario.pools))
+    found: list[PreparedPool] = []
+    for pool in scenario.pools:
+        alike = next((each for each in found if pool.like(each.settings)), None)
+        if alike is None:
+            found.append(prepare_pool(scenario, pool))
+        else:
+            found.append(replace(alike, settings=pool, full_batches={}))
+    return Setup(scenario, tuple(found))
 
 
 def _check_own_parts(scenario: Scenario) -> None:
@@ -208,34 +217,23 @@ def play(
     recorder = make_recorder(setup)
     places = [(pool, number) for pool in setup.pools for number in pool.settings.engines]
     handovers = make_handovers(env, setup, recorder)
-    rules = rules_of(setup.scenario, setup.pools)
-    retries = numbered(setup.scenario.seed, "retries")
-    clients = None if rules is None else Clients(env, recorder, rules, retries)
+    clients = make_clients(env, setup, traffic, recorder)
 
     def make_replica(index: int, on_finish: Callable[[Request], None] | None) -> Engine:
         pool, first = places[index]
         if clients is not None:
-            engine = make_engine(
-                env,
-                pool,
-                first,
-                recorder,
-                leap=leap,
-                on_finish=clients.finished,
-                replica=ClientReplica,
-                rank=ClientRank,
-            )
-            return withdrawable(engine, clients)
-        engine = make_engine(env, pool, first, recorder, leap=leap, on_finish=on_finish)
+            on_finish = clients.finished
+        kinds = KINDS if clients is None else CLIENT_KINDS
+        engine = make_engine(env, pool, first, recorder, kinds, leap=leap, on_finish=on_finish)
         if handovers is not None:
             assert not isinstance(engine, Pipeline)
             handovers.add(engine)
-        return engine
+        return engine if clients is None else withdrawable(engine, clients)
 
     fleet = make_any_fleet(
         env,
         traffic,
-        make_router(scenario.router, scenario.seed, scenario.folders),
+        router_of(scenario),
         recorder,
         make_replica,
         replicas=len(places),
@@ -243,25 +241,20 @@ def play(
         progress=progress,
     )
     fleet.handovers, fleet.clients = handovers, clients
-    if clients is not None:
-        clients.start(fleet, lambda place: make_replica(place, None), traffic.total)
-    scaler = make_autoscaler(env, setup, fleet, recorder, traffic.total)
+    fleet.admission = make_admission(env, setup)
     horizon = math.inf if scenario.run.horizon is None else scenario.run.horizon
+    # a run that ends at a time goes on until then, whatever is left to do
+    total = traffic.total if horizon == math.inf else math.inf
+    if clients is not None:
+        clients.start(fleet, lambda place: make_replica(place, None), total)
+    scaler = make_autoscaler(env, setup, fleet, recorder, total)
     interrupted = _run(env, fleet, horizon, stop)
     end = env.now if interrupted or horizon == math.inf else horizon
     if clients is not None and horizon == math.inf and not interrupted:
         end = clients.ended
     if scaler is not None:
         scaler.finish(end)
-    leave = recorder.leave_unfinished if clients is None else clients.unfinished
-    for number, request, generated in handovers.unfinished() if handovers else ():
-        recorder.leave_unfinished(request, number, generated)
-    for replica in fleet.replicas:
-        for number, request, generated in replica.stop(end):
-            leave(request, number, generated)
-        replica.check_integrity()
-    if clients is not None:
-        clients.close()
+    end_run(fleet, recorder, end)
     record = recorded(
         setup,
         traffic,
@@ -275,124 +268,22 @@ def play(
     assert len(record.requests) == fleet.issued, (
         "every request is completed, rejected or unfinished"
     )
+    recorder.forget()
     return record
 
 
-def make_recorder(setup: Setup) -> Recorder:
-    """What records a run on the pools of ``setup``."""
-    windows = {len(pool.deployment.model.windows) for pool in setup.pools}
-    ranks = any(pool.deployment.layout.data > 1 for pool in setup.pools)
-    stages = any(pool.deployment.layout.pipeline > 1 for pool in setup.pools)
-    drafts = any(pool.deployment.speculation is not None for pool in setup.pools)
-    cached = any(pool.settings.kv_cache.enable_prefix_caching for pool in setup.pools)
-    return Recorder(max(windows), ranks=ranks, stages=stages, drafts=drafts, cached=cached)
-
-
-def make_autoscaler(
-    env: simpy.Environment, setup: Setup, fleet: Fleet, recorder: Recorder, total: int
-) -> Autoscaler | None:
-    """What scales the pools of ``setup`` while ``total`` requests come; None where none is."""
-    settings = [pool.settings for pool in setup.pools]
-    if all(each.scales is None for each in settings):
-        return None
-    asked = setup.scenario.autoscaling or Autoscaling()
-    engines = iter(fleet.replicas)
-    pools = []
-    for pool in setup.pools:
-        own, scales = [next(engines) for _ in range(pool.replicas)], pool.settings.scales
-        if scales is None:
-            pools.append(ScaledPool(own, None, pool.replicas, 0.0))
-            continue
-        start = cold_start_of(pool, asked)
-        pools.append(ScaledPool(own, make_rule(asked, scales), scales.first, start))
-    return Autoscaler(env, fleet, pools, recorder, interval=asked.interval, total=total)
-
-
-def make_rule(asked: Autoscaling, scales: Replicas) -> Rule:
-    """The rule that scales a pool."""
-    stabiliser = Stabiliser(asked.stabilisation, scales.min, scales.max)
-    match asked.policy:
-        case "hpa":
-            return Hpa(asked.metric, asked.target, stabiliser)
-        case "slo":
-            return ByRate(asked.target, stabiliser)
-        case "saturation":
-            return SaturationRule(scales.min, scales.max)
-
-
-def make_handovers(env: simpy.Environment, setup: Setup, recorder: Recorder) -> HandOvers | None:
-    """What hands requests over between the pools of ``setup``; None where each serves all of a
-    request."""
-    scenario = setup.scenario
-    costs = {
-        number: costs_of(pool, scenario.transfer or Transfer())
-        for pool in setup.pools
-        if pool.settings.role == DecodeRole.role
-        for number in pool.settings.engines
-    }
-    if not costs:
-        return None
-    first, second = (
-        make_router(scenario.router, scenario.seed, scenario.folders, purpose)
-        for purpose in ("routing", "routing/decode")
-    )
-    return HandOvers(env, recorder, costs, (first, second))
-
-
-def costs_of(pool: PreparedPool, transfer: Transfer) -> HandoverCosts:
-    """What it takes to hand a request over to a replica of ``pool``. Of a token's KV every byte is
-    counted once, however many GPUs keep a copy."""
-    deployment = pool.deployment
-    token = deployment.model.kv_bytes_per_token(deployment.kv_cache)
-    if deployment.drafter is not None:
-        own = deployment.drafter.deployment
-        token += own.model.kv_bytes_per_token(own.kv_cache)
-    return HandoverCosts(
-        token=token / transfer.bandwidth,
-        block=transfer.per_block,
-        latency=transfer.latency,
-        block_size=pool.capacity.block_size,
-        exposed=None if transfer.mode == "pull" else 1 / deployment.model.num_layers,
-        shortest=transfer.min_prompt or 0,
-    )
-
-
-def make_engine(
-    env: simpy.Environment,
-    pool: PreparedPool,
-    number: int,
-    recorder: Recorder,
-    *,
-    leap: bool,
-    on_finish: Callable[[Request], None] | None,
-    replica: type[Replica] = Replica,
-    rank: type[Rank] = Rank,
-) -> Engine:
-    """One replica of ``pool``, with that ``number``; its data ranks or batches in flight, if there
-    are several, have that number and those that follow."""
-    if pool.settings.role == PrefillRole.role:
-        replica, rank = PrefillReplica, PrefillRank
-    ranks = pool.deployment.layout.data
-    if pool.deployment.layout.pipeline > 1:
-        pipelined = make_replica_scheduler(pool)
-        assert isinstance(pipelined, PipelinedPrefill)
-        return Pipeline(env, number, pipelined, pool.cost, recorder, on_finish=on_finish)
-    if ranks == 1:
-        scheduler = make_replica_scheduler(pool)
-        return replica(env, number, scheduler, pool.cost, recorder, leap=leap, on_finish=on_finish)
-    parts = [
-        rank(
-            env,
-            number + at,
-            make_replica_scheduler(pool),
-            pool.cost,
-            recorder,
-            leap=leap,
-            on_finish=on_finish,
-        )
-        for at in range(ranks)
-    ]
-    return LockStep(env, parts, leap=leap)
+def end_run(fleet: Fleet, recorder: Recorder, end: float) -> None:
+    """Note which requests of ``fleet`` are unfinished at the ``end``, and check its memory."""
+    clients, handovers = fleet.clients, fleet.handovers
+    leave = recorder.leave_unfinished if clients is None else clients.unfinished
+    for number, request, generated in handovers.unfinished() if handovers else ():
+        leave(request, number, generated)
+    for replica in fleet.replicas:
+        for number, request, generated in replica.stop(end):
+            leave(request, number, generated)
+        replica.check_integrity()
+    if clients is not None:
+        clients.close()
 
 
 def recorded(

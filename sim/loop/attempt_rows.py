@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from sim.loop.recorder import CHUNK, packer
 from sim.request import Request
 
-TIMED_OUT, LOST, UNAVAILABLE = range(3)
-"""How an attempt ended: the client gave up waiting; its replica failed; there was none to go to."""
+TIMED_OUT, LOST, UNAVAILABLE, CANCELLED = range(4)
+"""How an attempt ended: the client's patience was at an end; its replica failed; there was none to
+go to; the client went away when the trace says."""
 
-OUTCOMES = ("timed out", "lost with its replica", "no replica")
+OUTCOMES = ("timed out", "lost with its replica", "no replica", "cancelled")
 """The same in words."""
 
 ATTEMPT = np.dtype(
@@ -86,6 +87,11 @@ class AttemptRecorder:
         self._again = bytearray()
         self.unsent: list[int] = []
 
+    @property
+    def any(self) -> bool:
+        """Whether an attempt came to nothing, or a replica failed."""
+        return bool(self._failed or self._outages)
+
     def sent_again(self, request: Request, now: float) -> None:
         """``request`` is sent once more."""
         self._again += _pack_sent(request.id, now)
@@ -104,8 +110,8 @@ class AttemptRecorder:
         times = sent, request.scheduled, request.first_token, ended
         self._failed += _pack_attempt(request.id, number, outcome, replica, generated, *times)
 
-    def outage(self, replica: int, lost: int, since: float, until: float, computing: float) -> None:
-        """A replica failed with so many requests."""
+    def outage(self, replica: int, lost: int, since: float, computing: float, until: float) -> None:
+        """A replica failed with so many requests, and was back at ``until``."""
         self._outages += _pack_outage(replica, lost, since, until, computing)
 
     def rows(self) -> AttemptRows:

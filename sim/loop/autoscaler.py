@@ -3,7 +3,8 @@
 All replicas that a pool may have exist from the start, but only those that are ready get requests.
 One that is started is held, and paid for, from that moment, and ready after its cold start. One
 that is stopped gets no more requests, and is held until the first decision at which it has none
-left. Decisions come at a fixed interval, after everything else of that instant but scheduling.
+left. Decisions come at a fixed interval, after everything else of that instant but scheduling. They
+see what was true when the metrics were last read, at an interval of its own, some time ago.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import simpy
 
@@ -38,8 +40,18 @@ class ScaledPool:
     stopping: list[int] = field(default_factory=list)
 
 
+class _Seen(NamedTuple):
+    """The metrics at one time: requests so far, and of each pool what each of its replicas did."""
+
+    at: float
+    issued: int
+    pools: list[dict[int, Reading]]
+
+
 class Autoscaler:
-    """Scales the ``pools`` of ``fleet``, which is to serve so many requests in ``total``."""
+    """Scales the ``pools`` of ``fleet``, which is to serve so many requests in ``total``: every
+    ``interval`` s, by metrics that are read every ``scrape`` s (None: for each decision) and known
+    ``delay`` s later."""
 
     def __init__(
         self,
@@ -49,55 +61,100 @@ class Autoscaler:
         recorder: Recorder,
         *,
         interval: float,
-        total: int,
+        scrape: float | None,
+        delay: float,
+        total: float,
     ) -> None:
-        self._env, self._fleet, self._pools, self._recorder = env, fleet, pools, recorder
+        self._env, self._fleet, self._recorder = env, fleet, recorder
+        self.pools = pools
         self._interval, self._total = interval, total
+        self._scrape, self._delay = interval if scrape is None else scrape, delay
         self._arrived: deque[tuple[float, int]] = deque([(0.0, 0)])
+        self._seen: deque[_Seen] = deque([_Seen(0.0, 0, [{} for _ in pools])])
         for pool in pools:
             pool.ready = list(range(pool.first))
             pool.since = dict.fromkeys(pool.ready, 0.0)
         self._retarget()
-        alarm = Alarm(env)
+        self._alarm = alarm = Alarm(env)
+        self._wakes = math.inf
         alarm.start(self._process(alarm))
 
     def finish(self, end: float) -> None:
         """The run is over: all that is held is held until ``end``."""
-        for pool in self._pools:
+        for pool in self.pools:
             for place, since in pool.since.items():
                 self._recorder.held(pool.engines[place].index, since, end)
             pool.since = {}
 
+    def lose(self, pool: ScaledPool, place: int, engine: Engine) -> None:
+        """The replica of ``pool`` at that place is gone: ``engine`` is started instead, as
+        Kubernetes does it, unless it was to stop."""
+        now = self._env._now
+        self._recorder.held(pool.engines[place].index, pool.since.pop(place), now)
+        pool.engines[place] = engine
+        if place in pool.stopping:
+            pool.stopping.remove(place)
+            return
+        pool.ready.remove(place)
+        pool.since[place] = now
+        pool.starting.append((now + pool.cold_start, place))
+        self._retarget()
+        self._alarm.move(min(self._wakes, now + pool.cold_start), HANDOVER)
+
     def _retarget(self) -> None:
-        self._fleet.targets = [pool.engines[at] for pool in self._pools for at in pool.ready]
+        stopped, first = [], 0
+        for pool in self.pools:
+            ready = set(pool.ready)
+            stopped += [first + at for at in range(len(pool.engines)) if at not in ready]
+            first += len(pool.engines)
+        self._fleet.without("stopped", stopped)
 
     def _process(self, alarm: Alarm) -> Process:
         env, fleet = self._env, self._fleet
-        decision = self._interval
+        decision, reading = self._interval, self._scrape
         while fleet.issued < self._total or fleet.outstanding:
-            starts = [due for pool in self._pools for due, _ in pool.starting]
-            yield alarm.at(min([decision, *starts]), HANDOVER)
+            starts = [due for pool in self.pools for due, _ in pool.starting]
+            self._wakes = min([decision, reading, *starts])
+            yield alarm.at(self._wakes, HANDOVER)
             now = env._now
-            for pool in self._pools:
+            for pool in self.pools:
                 self._begin(pool, now)
+            if now >= reading:
+                reading += self._scrape
+                self._read(now)
             if now >= decision:
                 decision += self._interval
-                rate = self._rate(now)
-                for pool in self._pools:
+                seen = self._known(now)
+                rate = self._rate(seen)
+                for pool, metrics in zip(self.pools, seen.pools, strict=True):
                     self._release(pool, now)
-                    if pool.rule is not None:
-                        self._decide(pool, pool.rule, now, rate)
+                    samples = [metrics[at] for at in pool.ready if at in metrics]
+                    if pool.rule is not None and samples:
+                        self._decide(pool, pool.rule, now, samples, rate)
             self._retarget()
         yield alarm.at(math.inf, HANDOVER)
 
-    def _rate(self, now: float) -> float:
-        """Requests/s that arrived in the last minute, or since the start."""
+    def _read(self, now: float) -> None:
+        """Note the metrics of replicas that serve."""
+        pools = [{at: _sample(pool.engines[at]) for at in pool.ready} for pool in self.pools]
+        self._seen.append(_Seen(now, self._fleet.issued, pools))
+
+    def _known(self, now: float) -> _Seen:
+        """The last metrics that a decision knows of."""
+        seen = self._seen
+        while len(seen) > 1 and seen[1].at <= now - self._delay:
+            seen.popleft()
+        return seen[0]
+
+    def _rate(self, seen: _Seen) -> float:
+        """Requests/s that had arrived in the minute before, or since the start."""
         arrived = self._arrived
-        arrived.append((now, self._fleet.issued))
-        while len(arrived) > 1 and arrived[1][0] <= now - RATE_OVER:
+        if seen.at > arrived[-1][0]:
+            arrived.append((seen.at, seen.issued))
+        while len(arrived) > 1 and arrived[1][0] <= seen.at - RATE_OVER:
             arrived.popleft()
         since, before = arrived[0]
-        return (self._fleet.issued - before) / (now - since)
+        return (seen.issued - before) / (seen.at - since) if seen.at > since else 0.0
 
     @staticmethod
     def _begin(pool: ScaledPool, now: float) -> None:
@@ -113,11 +170,12 @@ class Autoscaler:
             pool.stopping.remove(place)
             self._recorder.held(pool.engines[place].index, pool.since.pop(place), now)
 
-    def _decide(self, pool: ScaledPool, rule: Rule, now: float, rate: float) -> None:
+    def _decide(
+        self, pool: ScaledPool, rule: Rule, now: float, samples: list[Reading], rate: float
+    ) -> None:
         """Start or stop as the rule wants: of those that start the last first, then the ones with
         the highest numbers."""
         current = len(pool.ready) + len(pool.starting)
-        samples = [_sample(pool.engines[at]) for at in pool.ready]
         wanted = rule.desired(now, current, samples, rate)
         free = [at for at in range(len(pool.engines)) if at not in pool.since]
         for place in free[: max(0, wanted - current)]:

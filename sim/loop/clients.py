@@ -2,9 +2,9 @@
 
 A request of the traffic becomes one *attempt* after the other. An attempt comes to nothing when its
 client has waited ``timeout`` for the whole answer, when the replica that has it fails, or when no
-replica is there. Then the client sends the request again, after a while that doubles with each
-attempt, or gives it up. The engine drops an attempt that timed out at the end of its iteration in
-flight, and what it had computed of it is lost.
+replica is there. A client that goes away (a recorded one, or a real one) sends nothing again; else
+it sends the request again, after a while that doubles with each attempt, or gives it up. An attempt
+that timed out is dropped at the end of the iteration in flight; what was computed of it is lost.
 
 A replica that fails loses its requests and all of its KV memory; it comes back empty. At one
 instant failures come first, then clients give up, then requests arrive, those that are sent again
@@ -14,8 +14,7 @@ last.
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
@@ -23,14 +22,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import simpy
 
-from sim.loop.attempt_rows import LOST, OUTCOMES, TIMED_OUT, UNAVAILABLE, AttemptRecorder
+from sim.loop.attempt_rows import (
+    CANCELLED,
+    LOST,
+    OUTCOMES,
+    TIMED_OUT,
+    UNAVAILABLE,
+    AttemptRecorder,
+)
 from sim.loop.clock import FAILURE, RETRY, TIMEOUT, Alarm, Process
 from sim.loop.fleet import Engine, Fleet
+from sim.loop.handover import HandOvers
 from sim.loop.lockstep import LockStep, Rank
+from sim.loop.pipeline import Pipeline
 from sim.loop.recorder import GAVE_UP, Recorder
 from sim.loop.replica import Replica
-from sim.loop.withdrawing import Withdrawing
+from sim.loop.withdrawing import Withdrawing, withdraw
 from sim.request import NEVER, Request
+from sim.schedulers.roles import HandedOver
 
 LONGEST_BACKOFF = 8.0
 """Seconds: no wait before another attempt is longer (openai-python, ``MAX_RETRY_DELAY``)."""
@@ -76,6 +85,10 @@ class Rules:
     outages: tuple[Iterator[Outage], ...]
 
 
+PATIENT = Rules(timeout=math.inf, after_timeout=None, after_loss=None, outages=())
+"""Clients wait, and no replica fails."""
+
+
 class _Attempt:
     """A request on its way for the ``number``-th time; ``engine`` has it, or None where the client
     waits to send it."""
@@ -84,7 +97,7 @@ class _Attempt:
 
     def __init__(self, request: Request, number: int, sent: float) -> None:
         self.request, self.number, self.sent = request, number, sent
-        self.engine: Engine | None = None
+        self.engine: Engine | HandOvers | None = None
         self.over = False
 
 
@@ -99,7 +112,8 @@ class _Left(NamedTuple):
 
 class Clients:
     """The clients of ``fleet``. ``make`` makes the replica at a place anew; ``chances`` gives the
-    random numbers of a request by its id."""
+    random numbers of a request by its id; ``patience`` has the seconds after which the client of a
+    request goes away, by its id."""
 
     def __init__(
         self,
@@ -107,6 +121,7 @@ class Clients:
         recorder: Recorder,
         rules: Rules,
         chances: Callable[[int], np.random.Generator],
+        patience: Mapping[int, float] | None = None,
     ) -> None:
         self.rows = AttemptRecorder()
         self.ended = 0.0
@@ -114,14 +129,19 @@ class Clients:
         self._env, self._recorder, self._rules, self._chances = env, recorder, rules, chances
         self._trying: dict[int, _Attempt] = {}  # by request, those that are not over
         self._dropped: dict[Request, _Left] = {}
-        self._waits: deque[tuple[float, _Attempt]] = deque()  # until when, in order
+        self._patience = dict(patience or {})
+        # a heap: until when, of which request, how it ends then
+        self._waits: list[tuple[float, int, int, int, _Attempt]] = []
         self._again: list[tuple[float, int, _Attempt]] = []  # a heap of when to send
         self._timeouts, self._retries = Alarm(env), Alarm(env)
         self._timeouts_at = self._retries_at = -math.inf  # when they wake; -inf: they do not wait
         self._down: set[int] = set()
+        self._failed: dict[int, tuple[int, int, float, float]] = {}  # of those, by operators
 
-    def start(self, fleet: Fleet, make: Callable[[int], Engine], total: int) -> None:
+    def start(self, fleet: Fleet, make: Callable[[int], Engine], total: float) -> None:
         """Begin to play, for ``fleet`` with all its replicas, until ``total`` requests are over."""
+        if fleet.handovers is not None:
+            fleet.handovers.left = self.left
         self._fleet, self._make, self._total = fleet, make, total
         self._timeouts.start(self._give_up())
         self._retries.start(self._send_again())
@@ -137,7 +157,7 @@ class Clients:
     def _send(self, attempt: _Attempt) -> bool:
         request, fleet, rules = attempt.request, self._fleet, self._rules
         self._trying[request.id] = attempt
-        if len(self._down) == len(fleet.replicas):
+        if fleet.closed:
             self._over(attempt, UNAVAILABLE)
             self.left(request, -1, 0)
             return True
@@ -147,12 +167,30 @@ class Clients:
             del self._trying[request.id]
             return False
         if rules.timeout < math.inf:
-            until = max(attempt.sent + rules.timeout, self._env._now)
-            self._waits.append((until, attempt))
-            if until < self._timeouts_at:
-                self._timeouts_at = until
-                self._timeouts.move(until, TIMEOUT)
+            self._wait(attempt, attempt.sent + rules.timeout, TIMED_OUT)
+        if self._patience and (patience := self._patience.get(request.id)) is not None:
+            self._wait(attempt, request.arrival + patience, CANCELLED)
         return True
+
+    def cancel(self, number: int, patience: float) -> None:
+        """The client of the request with that ``number`` goes away so long (s) after it was sent,
+        which is in the future."""
+        self._patience[number] = patience
+        if (attempt := self._trying.get(number)) is not None:
+            self._wait(attempt, attempt.request.arrival + patience, CANCELLED)
+
+    @property
+    def went(self) -> bool:
+        """Whether some client went away, or an attempt came to nothing."""
+        return bool(self._patience or self._failed) or self.rows.any
+
+    def _wait(self, attempt: _Attempt, until: float, outcome: int) -> None:
+        """``attempt`` has that ``outcome`` at the time ``until``, unless it is over by then."""
+        until = max(until, self._env._now)
+        heappush(self._waits, (until, attempt.request.id, attempt.number, outcome, attempt))
+        if until < self._timeouts_at:
+            self._timeouts_at = until
+            self._timeouts.move(until, TIMEOUT)
 
     def finished(self, request: Request) -> None:
         """``request`` has its last token."""
@@ -167,6 +205,8 @@ class Clients:
         request, now, rules = attempt.request, self._env._now, self._rules
         attempt.over = True
         rule = rules.after_timeout if outcome == TIMED_OUT else rules.after_loss
+        if outcome == CANCELLED:
+            rule = None
         last = rule is None or attempt.number >= rule.attempts
         self._dropped[request] = _Left(attempt, outcome, now, last)
         del self._trying[request.id]
@@ -185,7 +225,7 @@ class Clients:
 
     def left(self, request: Request, replica: int, generated: int) -> None:
         """An attempt that is over has left its engine, after so many tokens."""
-        attempt, outcome, ended, last = self._dropped.pop(request)
+        attempt, outcome, ended, last = self._dropped.pop(_asked(request))
         number, sent = attempt.number, attempt.sent
         self.rows.failed(request, number, outcome, replica, generated, sent, ended)
         if last:
@@ -197,17 +237,37 @@ class Clients:
 
     def unfinished(self, request: Request, replica: int, generated: int) -> None:
         """The run ends with ``request`` on a replica."""
-        if request in self._dropped:
+        if self.dropped(request):
             self.left(request, replica, generated)
         else:
             del self._trying[request.id]
             self._recorder.leave_unfinished(request, replica, generated)
 
+    def dropped(self, request: Request) -> bool:
+        """Whether the client of ``request`` has gone, which an engine has still."""
+        return _asked(request) in self._dropped
+
     def close(self) -> None:
         """The run ends; those that wait to send again are unfinished."""
+        for found in self._failed.values():
+            self.rows.outage(*found, math.inf)
         for attempt in self._trying.values():
             self.rows.unsent.append(attempt.request.id)
             self._recorder.leave_unfinished(attempt.request, -1, 0)
+
+    # -- operators -------------------------------------------------------------------------------
+
+    def fail(self, place: int) -> None:
+        """The replica at that ``place`` is gone, with all that it has, until it is ``revived``."""
+        self._down.add(place)
+        self._failed[place] = self._lose(place)
+        self._fleet.without("failed", self._down)
+
+    def revive(self, place: int) -> None:
+        """An empty replica serves in its place."""
+        self.rows.outage(*self._failed.pop(place), self._env._now)
+        self._down.discard(place)
+        self._fleet.without("failed", self._down)
 
     # -- processes -------------------------------------------------------------------------------
 
@@ -215,26 +275,23 @@ class Clients:
         """Clients whose patience is at its end."""
         env, waits = self._env, self._waits
         while True:
-            while waits and (waits[0][1].over or waits[0][0] <= env._now):
-                _, attempt = waits.popleft()
+            while waits and (waits[0][-1].over or waits[0][0] <= env._now):
+                *_, outcome, attempt = heappop(waits)
                 if not attempt.over:
-                    self._time_out(attempt)
+                    self._time_out(attempt, outcome)
             self._timeouts_at = waits[0][0] if waits else math.inf
             yield self._timeouts.at(self._timeouts_at, TIMEOUT)
             self._timeouts_at = -math.inf
 
-    def _time_out(self, attempt: _Attempt) -> None:
+    def _time_out(self, attempt: _Attempt, outcome: int) -> None:
         engine, request = attempt.engine, attempt.request
-        self._over(attempt, TIMED_OUT)
-        assert isinstance(engine, LockStep | ClientReplica)
-        for part in engine.ranks if isinstance(engine, LockStep) else (engine,):
-            assert isinstance(part, ClientReplica)
-            if part.has(request):
-                part.withdraw(request)
-                if engine._iterations > 1:
-                    engine._cut()
-                return
-        raise AssertionError(f"{request} is nowhere")
+        if engine is None:  # it is to be sent again, and then given up
+            return
+        self._over(attempt, outcome)
+        if isinstance(engine, HandOvers):
+            engine.withdraw(request)
+        else:
+            assert withdraw(engine, request), f"{request} is nowhere"
 
     def _send_again(self) -> Process:
         """Requests that are sent once more."""
@@ -272,13 +329,13 @@ class Clients:
                     self._down.add(place)
                     if until < math.inf:
                         heappush(coming, (until, place, until))
-                    self._lose(place, until)
-            up = [at for at in range(len(fleet.replicas)) if at not in self._down]
-            fleet.targets = [fleet.replicas[at] for at in up]
+                    self.rows.outage(*self._lose(place), until)
+            fleet.without("failed", self._down)
         yield alarm.at(math.inf, FAILURE)
 
-    def _lose(self, place: int, until: float) -> None:
-        """The replica at ``place`` is gone; an empty one will take its place."""
+    def _lose(self, place: int) -> tuple[int, int, float, float]:
+        """The replica at ``place`` is gone; an empty one will take its place. Its number, the
+        requests that are lost, when, and for how long (s) an iteration that did not end had run."""
         now, fleet = self._env._now, self._fleet
         engine = fleet.replicas[place]
         assert isinstance(engine, Replica | LockStep)
@@ -286,11 +343,11 @@ class Clients:
         fleet.replicas[place] = self._make(place)
         lost = 0
         for number, request, generated in unfinished:
-            if request not in self._dropped:
+            if not self.dropped(request):
                 lost += 1
                 self._over(self._trying[request.id], LOST)
             self.left(request, number, generated)
-        self.rows.outage(engine.index, lost, now, until, computing)
+        return engine.index, lost, now, computing
 
 
 def _push_next(coming: list[tuple[float, int, float]], place: int, own: Iterator[Outage]) -> None:
@@ -313,18 +370,12 @@ class ClientReplica(Withdrawing):
 
     clients: Clients
 
-    def has(self, request: Request) -> bool:
-        """Whether it is here, unfinished."""
-        scheduler = self.scheduler
-        return any(
-            request in held for held in (scheduler.members(), scheduler.waiting, scheduler.coming)
-        )
-
     def _deliver(self, finished: list[Request], end: float) -> None:
-        """Answers that nobody waits for are none."""
-        for request in [each for each in self._unwanted if each in finished]:
+        """Answers that no client waits for are none."""
+        for request in [each for each in finished if self.clients.dropped(each)]:
             finished.remove(request)
-            self._unwanted.remove(request)
+            if request in self._unwanted:  # else the policy serves requests to their end
+                self._unwanted.remove(request)
             self.outstanding -= 1
             self._gone(request, request.generated)
         super()._deliver(finished, end)
@@ -337,9 +388,28 @@ class ClientRank(ClientReplica, Rank):
     """A data rank whose requests clients may take back."""
 
 
+class ClientPipeline(Pipeline):
+    """A pipeline that serves requests to their end, also those that ``clients`` gave up."""
+
+    clients: Clients
+
+    def _deliver(self, finished: list[Request], number: int, end: float) -> None:
+        """Answers that no client waits for are none."""
+        for request in [each for each in finished if self.clients.dropped(each)]:
+            finished.remove(request)
+            self.outstanding -= 1
+            self.clients.left(request, number, request.generated)
+        super()._deliver(finished, number, end)
+
+
 def withdrawable(engine: Engine, clients: Clients) -> Engine:
     """``engine``, whose requests ``clients`` may take back."""
     parts: Any = engine.ranks if isinstance(engine, LockStep) else (engine,)
     for part in parts:
         part.clients = clients
     return engine
+
+
+def _asked(request: Request) -> Request:
+    """The request that the fleet was given."""
+    return request.asked if isinstance(request, HandedOver) else request

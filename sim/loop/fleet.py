@@ -6,7 +6,7 @@ Requests become objects only when they arrive and are forgotten when they finish
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from heapq import heappop, heappush
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import simpy
 
+from sim.loop.admission import DeadlineAdmission
 from sim.loop.clock import ARRIVAL, Alarm, Process
 from sim.loop.handover import HandOvers
 from sim.loop.lockstep import LockStep
@@ -52,8 +53,11 @@ class Fleet:
     ) -> None:
         self.replicas: list[Engine] = []
         self.targets: list[Engine] = []  # those that take requests, where not all do
+        self.closed = False  # none does
+        self._absent: dict[str, set[int]] = {}  # places of those that do not, by the reason
         self.handovers: HandOvers | None = None  # where pools prefill and decode apart
         self.clients: Clients | None = None  # where they may give up, or replicas fail
+        self.admission: DeadlineAdmission | None = None  # where late requests are refused
         self.front_end = front_end
         self.issued = 0
         self._env = env
@@ -76,30 +80,37 @@ class Fleet:
         )
         self.issued += 1
         request.queued = self._env._now
-        if self.handovers is not None:
-            return self._hand_over(self.handovers, request)
         if self.clients is not None:
             return self.clients.send(request)
         return self.place(request) is not None
 
-    def place(self, request: Request) -> Engine | None:
-        """Send ``request`` to a replica that takes requests; None if it can never serve it."""
+    def place(self, request: Request) -> Engine | HandOvers | None:
+        """Send ``request`` to a replica that takes requests, or on its way from one that prefills
+        it to one that decodes; None if it can never be served."""
+        if (handovers := self.handovers) is not None:
+            if (reason := handovers.dispatch(request)) is None:
+                return handovers
+            self._recorder.reject(request, reason)
+            return None
         replicas = self.targets or self.replicas
         index = self._router.choose(request, replicas) if len(replicas) > 1 else 0
         replica = replicas[index]
         reason = replica.scheduler.refusal(request)
+        if reason is None and self.admission is not None:
+            assert isinstance(replica, Replica)
+            reason = self.admission.refusal(request, replica)
         if reason is not None:
             self._recorder.reject(request, reason)
             return None
         replica.submit(request)
         return replica
 
-    def _hand_over(self, handovers: HandOvers, request: Request) -> bool:
-        """The same where one replica prefills it, and another one decodes."""
-        reason = handovers.dispatch(request)
-        if reason is not None:
-            self._recorder.reject(request, reason)
-        return reason is None
+    def without(self, why: str, places: Collection[int]) -> None:
+        """The replicas at these places alone take no requests for that reason."""
+        self._absent[why] = set(places)
+        absent = set[int]().union(*self._absent.values())
+        self.targets = [each for at, each in enumerate(self.replicas) if at not in absent]
+        self.closed = not self.targets
 
     def answer(self, request: Request) -> None:
         """The client has its answer to ``request``."""

@@ -5,7 +5,9 @@ complete; where layers are pushed as they are computed, both when it arrives. Th
 gives it blocks for the whole prompt as its own memory allows. Then the KV goes over the link of
 either replica, which serve one transfer at a time, in the order in which they could begin. Until it
 has arrived, the prefill side keeps it. The token that the prefill pool samples is discarded, and
-the first one that the user sees comes from the decode replica.
+the first one that the user sees comes from the decode replica. A request whose client has gone
+leaves the replica that prefills it, or the queue for memory; KV that is on its way arrives first,
+and so does all that is pushed.
 
 All of this happens at instants of their own, after arrivals and before schedulers plan.
 """
@@ -24,6 +26,7 @@ from sim.loop.clock import HANDOVER, Alarm, Process
 from sim.loop.lockstep import LockStep, Rank
 from sim.loop.recorder import Recorder
 from sim.loop.replica import Replica
+from sim.loop.withdrawing import Withdrawing, withdraw
 from sim.request import Request
 from sim.routers import Router
 from sim.schedulers.roles import DecodeRole, HandedOver, PrefillRole, Prompt
@@ -67,6 +70,9 @@ class HandOvers:
     ) -> None:
         self.prefill: list[Side] = []
         self.decode: list[Side] = []
+        self.left: Callable[[Request, int, int], None]
+        """Called with a request whose client has gone when it has left: number of the replica,
+        tokens that it had."""
         self._env = env
         self._recorder = recorder
         self._costs = costs  # by the number of the decode replica
@@ -76,6 +82,7 @@ class HandOvers:
         self._numbers = count()
         self._free: dict[int, float] = {}  # when the link of each replica is
         self._prompts: dict[HandedOver, Prompt] = {}  # from arrival until the KV was taken
+        self._unwanted: set[HandedOver] = set()  # that leave when their KV has arrived
         self._sides: dict[int, tuple[Side, Replica]] = {}  # by the number of a replica or rank
         self._wake_at = math.inf
         self._alarm = Alarm(env)
@@ -89,7 +96,7 @@ class HandOvers:
             if isinstance(scheduler, DecodeRole):
                 scheduler.on_taken = self._taker(side, one)
             if isinstance(one, _Prefills):
-                one.hand_over = self.prefilled
+                one.hand_over, one.give_up = self.prefilled, self._given_up
         decodes = isinstance(side.scheduler, DecodeRole)
         (self.decode if decodes else self.prefill).append(side)
 
@@ -113,6 +120,44 @@ class HandOvers:
             self._offer(handed)
         source.submit(prompt)
         return None
+
+    def withdraw(self, request: Request) -> None:
+        """No client waits for ``request`` any more."""
+        self._at(self._env._now, lambda: self._abandon(request))
+
+    def _abandon(self, request: Request) -> None:
+        handed = next((each for each in self._prompts if each.asked is request), None)
+        if handed is None:
+            self._withdraw_decoding(request)
+        elif self._any.exposed is not None or handed.taken == handed.taken:
+            self._unwanted.add(handed)
+        elif handed.prefilled == handed.prefilled:
+            self._withdraw_decoding(request)
+            self._release(handed)
+        else:
+            prompt = self._prompts[handed]
+            for side, part in self._sides.values():
+                if isinstance(part, _Prefills) and part.has(prompt):
+                    withdraw(side, prompt)
+                    return
+            raise AssertionError(f"{prompt} is nowhere")
+
+    def _withdraw_decoding(self, request: Request) -> None:
+        """Take ``request`` back from the replica that decodes it, or is to."""
+        for side, part in self._sides.values():
+            held = [*part.scheduler.members(), *part.scheduler.waiting, *part.scheduler.coming]
+            for each in held:
+                if each is request or (isinstance(each, HandedOver) and each.asked is request):
+                    withdraw(side, each)
+                    return
+        raise AssertionError(f"{request} is nowhere")
+
+    def _given_up(self, prompt: Prompt, number: int) -> None:
+        """``prompt`` has left the replica with that ``number``."""
+        handed = prompt.handed
+        del self._prompts[handed]
+        handed.scheduled, handed.preemptions = prompt.scheduled, prompt.preemptions
+        self.left(handed, number, 0)
 
     def prefilled(self, prompt: Prompt, number: int) -> None:
         """The replica with that ``number`` has computed ``prompt``."""
@@ -169,14 +214,21 @@ class HandOvers:
         """All KV is where it decodes: the prefill side gives its memory back."""
         handed.arrived = self._env._now
         self._recorder.handed_over(handed)
+        self._release(handed)
+        target, at_decode = self._sides[handed.target]
+        assert isinstance(at_decode.scheduler, DecodeRole)
+        target.stir(at_decode, at_decode.scheduler.receive(handed))
+        if handed in self._unwanted:
+            self._unwanted.remove(handed)
+            withdraw(target, handed)
+
+    def _release(self, handed: HandedOver) -> None:
+        """The prefill side gives the memory of a prompt back."""
         prompt = self._prompts.pop(handed)
         source, at_prefill = self._sides[handed.source]
         assert isinstance(at_prefill.scheduler, PrefillRole)
         at_prefill.scheduler.release(prompt)
         source.stir(at_prefill, True)
-        target, at_decode = self._sides[handed.target]
-        assert isinstance(at_decode.scheduler, DecodeRole)
-        target.stir(at_decode, at_decode.scheduler.receive(handed))
 
     def _at(self, time: float, act: Callable[[], None]) -> None:
         heappush(self._due, (time, next(self._numbers), act))
@@ -194,17 +246,28 @@ class HandOvers:
                 heappop(due)[2]()
 
 
-class _Prefills(Replica):
+class _Prefills(Withdrawing):
     """Hands complete prompts over instead of answering."""
 
     hand_over: Callable[[Prompt, int], None]
+    give_up: Callable[[Prompt, int], None]
 
     def _deliver(self, finished: list[Request], end: float) -> None:
         """The prompts of ``finished`` are computed."""
         self.outstanding -= len(finished)
         for prompt in finished:
             assert isinstance(prompt, Prompt)
-            self.hand_over(prompt, self.index)
+            if prompt in self._unwanted:
+                self._unwanted.remove(prompt)
+                assert isinstance(self.scheduler, PrefillRole)
+                self.scheduler.release(prompt)
+                self.give_up(prompt, self.index)
+            else:
+                self.hand_over(prompt, self.index)
+
+    def _gone(self, request: Request, generated: int) -> None:
+        assert isinstance(request, Prompt)
+        self.give_up(request, self.index)
 
     def unfinished(self) -> list[tuple[int, Request, int]]:
         """None: ``HandOvers.unfinished`` has them."""

@@ -3,36 +3,39 @@
 ``LiveFleet`` is the fleet of the event loop for traffic that is not known in advance. The caller
 owns the clock: it sends requests when they come, asks when something is due next, and lets
 everything happen that is due by then. What happens is what the same arrivals would have brought
-about as a trace, to the last bit: leaps are cut by an arrival alone, and the tokens inside one are
-told at the boundaries that ``sim.growth`` gives. Times in simulated seconds.
+about as a trace, to the last bit: leaps are cut by an arrival alone, or by a client that goes away,
+and the tokens inside one are delivered at the boundaries that ``sim.growth`` gives. Times in
+simulated seconds.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
-from math import inf, nextafter, ulp
+from collections.abc import Callable, Collection, Iterator, Sequence
+from math import inf, ulp
 from typing import Any
 
 import simpy
 
+from sim.loop.clients import ClientPipeline, ClientRank, ClientReplica
 from sim.loop.clock import ARRIVAL, Alarm, Process, Stop, run
 from sim.loop.fleet import Engine, Fleet
-from sim.loop.lockstep import LockStep, Rank
-from sim.loop.pipeline import Pipeline
+from sim.loop.handover import PrefillRank, PrefillReplica, Side
+from sim.loop.lockstep import LockStep
 from sim.loop.recorder import Recorder
-from sim.loop.withdrawing import Withdrawing
+from sim.loop.replica import Replica
 from sim.request import Prefix, Request, TrafficClass
 from sim.routers import Router
 
 Told = Callable[[Request, int, float, int], None]
 """Called with (request, tokens that it has by now, when it got the last of them, the number of the
-replica or data rank that it is on)."""
+replica or data rank that it is on); where prompts are computed apart, with them, too."""
 
 
-class LiveReplica(Withdrawing):
-    """A replica that knows which of its tokens were told, and counts what it does.
+class Telling(Replica):
+    """A replica that knows which of its tokens were delivered, and counts what it does.
 
+    ``tell``         is called with the last tokens of requests
     ``preemptions``  so far
     ``queries``      prompt tokens that were looked up in the prefix cache
     ``hits``         those of them that were there
@@ -42,12 +45,14 @@ class LiveReplica(Withdrawing):
                      of their mean
     """
 
+    tell: Told
+
     def __init__(self, *given: Any, **named: Any) -> None:
         self.preemptions = self.queries = self.hits = 0
         self.drafted = self.accepted = self.checks = 0
         self.sizes: Counter[int] = Counter()
-        self._told = 0  # iterations of the plan in flight whose tokens were told
-        self._moved = False  # a plan has ended since tokens were last told
+        self._told = 0  # iterations of the plan in flight whose tokens were delivered
+        self._moved = False  # a plan has ended since tokens were last delivered
         self._lost: list[Request] = []  # preempted since then
         super().__init__(*given, **named)
 
@@ -72,14 +77,10 @@ class LiveReplica(Withdrawing):
             self.sizes[prompts + each + 1] += more
         self._told, self._moved = 0, True
 
-    def _gone(self, request: Request, generated: int) -> None:
-        self._recorder.leave_unfinished(request, self.index, generated)
-
-    def holds(self, number: int) -> Request | None:
-        """The unfinished request with that number, if it is here."""
-        scheduler = self.scheduler
-        here: list[Request] = [*scheduler.waiting, *scheduler.coming, *scheduler.members()]
-        return next((request for request in here if request.id == number), None)
+    def _deliver(self, finished: list[Request], end: float) -> None:
+        super()._deliver(finished, end)  # which drops those whose client has gone
+        for request in finished:
+            self.tell(request, request.output_tokens, end, self.index)
 
     def _note_preempted(self, now: float) -> None:
         self.preemptions += len(self.scheduler.preempted)
@@ -95,7 +96,7 @@ class LiveReplica(Withdrawing):
         return run.boundary(run.done + following)
 
     def news(self, now: float) -> list[tuple[Request, int]]:
-        """The requests that may have got a token by ``now`` which was not told, and how many each
+        """Requests that may have got a token by ``now`` which was not delivered, and how many each
         has; afterwards it was."""
         inside = self.next_token <= now
         if not inside and not self._moved:
@@ -113,15 +114,46 @@ class LiveReplica(Withdrawing):
         return found
 
 
-class LiveRank(LiveReplica, Rank):
-    """A data rank that knows which of its tokens were told."""
+class LiveReplica(Telling, ClientReplica):
+    """A replica that knows which of its tokens were delivered."""
+
+
+class LiveRank(Telling, ClientRank):
+    """A data rank that does."""
+
+
+class LivePrefill(Telling, PrefillReplica):
+    """A replica of a prefill pool that reports prompts."""
+
+
+class LivePrefillRank(Telling, PrefillRank):
+    """A data rank that does."""
+
+
+class LivePipeline(ClientPipeline):
+    """A pipeline that reports its tokens."""
+
+    tell: Told
+
+    def _deliver(self, finished: list[Request], number: int, end: float) -> None:
+        super()._deliver(finished, number, end)
+        for request in finished:
+            self.tell(request, request.output_tokens, end, self.index)
+
+    def news(self) -> Iterator[tuple[Request, int]]:
+        """The requests that may have got a token, and how many each has."""
+        scheduler = self.scheduler
+        for request in scheduler.members():
+            yield request, request.generated + scheduler.steps(request)
+        for request in scheduler.waiting:  # those that were preempted stand in front
+            if not request.preemptions:
+                return
+            yield request, request.generated
 
 
 class LiveFleet(Fleet):
-    """Replicas that serve whoever comes. ``told`` hears of every token.
-
-    ``engines`` are all replicas, ``replicas`` those that new requests are sent to.
-    """
+    """Replicas that serve requests as they come. ``told`` hears of every token, ``lost`` of
+    requests that no replica has any more, and why."""
 
     def __init__(
         self,
@@ -130,40 +162,72 @@ class LiveFleet(Fleet):
         *,
         front_end: float,
         told: Told,
+        lost: Callable[[Request, str], None],
     ) -> None:
         self.env = env = simpy.Environment()
         super().__init__(env, router, recorder, front_end=front_end)
-        self.engines: list[Engine] = []
         self.sent = 0
         self.done_until = -inf
         """Everything up to here has happened; a request can only come later."""
-        self._told = told
+        self._happened = 0.0  # when the last event was
+        self._told, self._lost = told, lost
         self._last = 0.0  # arrival of the request sent last
         self._pending: deque[tuple[float, int, int, TrafficClass, Prefix]] = deque()
-        self._leaving: deque[tuple[float, int]] = deque()
         self._stop = Stop()
-        self._alarm, self._exit = Alarm(env), Alarm(env)
-        self.parts: list[LiveReplica] = []
-        self._pipelines: list[Pipeline] = []
+        self._alarm = Alarm(env)
+        self.parts: list[Telling] = []
+        """Replicas and data ranks; pipelines are not among them."""
+        self._pipelines: list[LivePipeline] = []
 
-    def start(self, replicas: list[Engine]) -> None:
-        """Begin to take requests, with these ``replicas``."""
-        self.engines = replicas
-        self.replicas = list(replicas)
-        for engine in replicas:
-            if isinstance(engine, Pipeline):
-                self._pipelines.append(engine)
-            elif isinstance(engine, LockStep):
-                self.parts += [rank for rank in engine.ranks if isinstance(rank, LiveRank)]
-            elif isinstance(engine, LiveReplica):
-                self.parts.append(engine)
+    def put(self, place: int, engine: Engine) -> Engine:
+        """``engine`` is the replica at that ``place``, or its successor."""
+        self.replicas[place : place + 1] = [engine]
+        self.parts, self._pipelines = [], []
+        for each in self.replicas:
+            if isinstance(each, LivePipeline):
+                each.tell = self._told
+                self._pipelines.append(each)
+                continue
+            for part in each.ranks if isinstance(each, LockStep) else (each,):
+                assert isinstance(part, Telling)
+                part.tell = self._told
+                self.parts.append(part)
+        return engine
+
+    def start(self) -> None:
+        """Begin to take requests, with all replicas."""
         self._alarm.start(self._arrivals())
-        self._exit.start(self._departures())
-        run(self._env, self._env.now, self._stop)  # up to where all of them wait
+        run(self._env, self._env.now, self._stop)  # up to where all processes wait
 
-    def finish(self, request: Request, number: int) -> None:
-        """``request`` has its last token, of the replica with that number."""
-        self._told(request, request.output_tokens, self._env._now, number)
+    def without(self, why: str, places: Collection[int]) -> None:
+        """As for every fleet; where prompts are computed apart, both sides must be there."""
+        super().without(why, places)
+        if (handovers := self.handovers) is not None:
+            handovers.prefill, handovers.decode = (
+                [side for side in sides if side in self.targets] for sides in self._sides
+            )
+            self.closed = not (handovers.prefill and handovers.decode)
+
+    def takes(self, engine: Engine) -> bool:
+        """Whether new requests are sent to ``engine``."""
+        return engine in self.targets if self._absent else True
+
+    @property
+    def _sides(self) -> tuple[Sequence[Side], Sequence[Side]]:
+        """The replicas that prefill, and those that decode."""
+        prefill: list[Side] = []
+        decode: list[Side] = []
+        for each in self.replicas:
+            assert isinstance(each, Replica | LockStep)
+            part = each.ranks[0] if isinstance(each, LockStep) else each
+            (prefill if isinstance(part, PrefillReplica | PrefillRank) else decode).append(each)
+        return prefill, decode
+
+    def gave_up(self, request: Request) -> None:
+        """Its replica failed, or none was there, or its client has gone."""
+        self._lost(
+            request, "no replica is in service" if self.closed else "the replica that had it failed"
+        )
 
     def send(
         self,
@@ -207,42 +271,28 @@ class LiveFleet(Fleet):
                 yield self._alarm.at(due, ARRIVAL)
             self._dispatch(*pending.popleft())
 
-    def leave(self, now: float, number: int) -> None:
-        """Nobody waits for the request with that ``number`` any more, from ``now`` on."""
-        last = self._leaving[-1][0] if self._leaving else self.done_until
-        self._leaving.append((max(now, nextafter(last, inf)), number))
-        if len(self._leaving) == 1:
-            self._exit.move(self._leaving[0][0], ARRIVAL)
+    def leave(self, number: int, arrival: float, now: float) -> float:
+        """No client waits any more for the request with that ``number``, which came at ``arrival``,
+        from ``now`` on or as soon after that as is still possible: returns how long after its
+        arrival (s)."""
+        done, waited = self.done_until, max(now - arrival, 0.0)
+        step = ulp(max(arrival, waited, 1e-9))
+        while waited <= 0 or arrival + waited <= done:
+            waited += step
+            step *= 2
+        assert self.clients is not None
+        self.clients.cancel(number, waited)
+        return waited
 
-    def _departures(self) -> Process:
-        env, leaving = self._env, self._leaving
-        while True:
-            if not leaving:
-                yield self._exit.at(inf, ARRIVAL)
-            if leaving[0][0] > env._now:
-                yield self._exit.at(leaving[0][0], ARRIVAL)
-            self._withdraw(leaving.popleft()[1])
-
-    def _withdraw(self, number: int) -> None:
-        if number >= self.issued:  # still on its way into the engine
-            due = self._pending[number - self.issued][0] + self.front_end
-            self.leave(nextafter(due, inf), number)
-            return
-        for engine in self.engines:
-            if isinstance(engine, Pipeline):
-                continue
-            for part in engine.ranks if isinstance(engine, LockStep) else (engine,):
-                assert isinstance(part, LiveReplica)
-                if (request := part.holds(number)) is not None:
-                    part.withdraw(request)
-                    if engine._iterations > 1:
-                        engine._cut()
-                    return
+    @property
+    def waiting(self) -> int:
+        """Requests that wait: in queues, or still in the front end."""
+        return len(self._pending) + sum(engine.queued for engine in self.replicas)
 
     @property
     def outstanding(self) -> int:
-        """Requests that have arrived and are not finished, on all engines."""
-        return sum(engine.outstanding for engine in self.engines)
+        """Requests that were sent and are not finished."""
+        return len(self._pending) + sum(engine.outstanding for engine in self.replicas)
 
     @property
     def due(self) -> float:
@@ -260,8 +310,12 @@ class LiveFleet(Fleet):
             due = self.due
             if due > now:
                 self.done_until = max(now, self.done_until)
+                # who looks at replicas between two events, or fails one, does so now
+                self._env._now = max(self.done_until, 0.0)
                 return True
+            self._env._now = self._happened
             run(self._env, due, self._stop)
+            self._happened = self._env._now
             self.done_until = due
             self._tell(due)
         return False
@@ -273,12 +327,13 @@ class LiveFleet(Fleet):
             for request, tokens in part.news(now):
                 told(request, tokens, now, part.index)
         for pipeline in self._pipelines:
-            for request, tokens in _pipelined(pipeline):
+            for request, tokens in pipeline.news():
                 told(request, tokens, now, pipeline.index)
 
     def close(self) -> float:
         """Nothing more is sent, and nothing is unfinished: let go what was planned and came to
         nothing. When the last of that was due."""
+        self._env._now = self._happened
         run(self._env, inf, self._stop)
         return self._env.now
 
@@ -286,14 +341,3 @@ class LiveFleet(Fleet):
     def events(self) -> int:
         """SimPy events so far; asked for once, at the end."""
         return next(self._env._eid)
-
-
-def _pipelined(pipeline: Pipeline) -> Iterator[tuple[Request, int]]:
-    """The requests of a pipeline that may have got a token, and how many each has."""
-    scheduler = pipeline.scheduler
-    for request in scheduler.members():
-        yield request, request.generated + scheduler.steps(request)
-    for request in scheduler.waiting:  # those that were preempted stand in front
-        if not request.preemptions:
-            return
-        yield request, request.generated

@@ -90,7 +90,7 @@ class Rank(Replica):
     def alone(self, others: int) -> float:
         """Seconds of the planned iteration, if no rank took longer."""
         self._others = others
-        plan, timer = self._plan, self._timer.beside(others)
+        plan, timer = self._plan, self._timer.among(others)
         if plan.chunks:
             self._timed = timer.iteration(plan.sequences, plan.context, plan.chunks, plan.admitted)
             return self._timed[0]
@@ -103,7 +103,7 @@ class Rank(Replica):
         first, and by how much each further one is longer."""
         self._others = others
         plan = self._plan
-        limit, intercept, slope = self._timer.beside(others).line(plan.sequences, plan.context)
+        limit, intercept, slope = self._timer.among(others).line(plan.sequences, plan.context)
         left = math.inf
         if limit < math.inf:
             left = math.ceil((limit - plan.context) / plan.sequences)
@@ -126,6 +126,9 @@ class Rank(Replica):
 
 class LockStep:
     """One engine of several data ranks; routers see it as they see a replica."""
+
+    weight: float = 1.0
+    """Its share of the traffic, relative to other replicas."""
 
     def __init__(self, env: simpy.Environment, ranks: Sequence[Rank], *, leap: bool) -> None:
         self.index = ranks[0].index

@@ -88,6 +88,9 @@ class Pipeline:
     """One engine of several stages; routers see it as they see a replica. ``numbers`` are those of
     its places in flight, ``outstanding`` counts its requests."""
 
+    weight: float = 1.0
+    """Its share of the traffic, relative to other replicas."""
+
     def __init__(
         self,
         env: simpy.Environment,
@@ -260,12 +263,17 @@ class Pipeline:
         rows += kept
         self._free.append(batch.number)
         self._free.sort()
+        if finished:
+            self._deliver(finished, self.index + batch.number, end)
+        return batch.number
+
+    def _deliver(self, finished: list[Request], number: int, end: float) -> None:
+        """Those of ``finished``, a batch in the place of that ``number``, have their last token."""
         self.outstanding -= len(finished)
         for request in finished:
-            recorder.close(request, self.index + batch.number, request.generated, end)
+            self._recorder.close(request, number, request.generated, end)
             if self._on_finish is not None:
                 self._on_finish(request)
-        return batch.number
 
     def _note_preempted(self, now: float) -> None:
         preempted = self.scheduler.preempted

@@ -202,7 +202,7 @@ class Recorder:
     the batch waited for others, and what the stages computed it (s); with ``drafts``,
     ``pack_drafts``: the tokens that decoding sequences got, the drafts that were accepted, and
     those checked and made of each sequence; with a prefix cache (``cached``), ``pack_cached``:
-    tokens that several requests hold, and that nobody holds.
+    tokens that several requests hold, and that no request holds.
     """
 
     def __init__(
@@ -219,9 +219,14 @@ class Recorder:
             windows, ranks=ranks, stages=stages, drafts=drafts, cached=cached
         )
         self.pack_seen = struct.Struct(f"={2 * windows + 1}q").pack
+        self.reasons: list[str] = []
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of all rows; those who have asked for them keep theirs. What took part in a run
+        knows its recorder, and is only found to be garbage some runs later."""
         self.plans = bytearray()
         self.chunks = bytearray()
-        self.reasons: list[str] = []
         self._requests = bytearray()
         self._gaps = bytearray()
         self._absences = bytearray()

@@ -42,6 +42,9 @@ CACHES = CachingAllocator, HybridCachingAllocator, RadixAllocator
 class Replica:
     """One engine instance. ``outstanding`` counts its requests, waiting and running."""
 
+    weight: float = 1.0
+    """Its share of the traffic, relative to other replicas."""
+
     def __init__(
         self,
         env: simpy.Environment,

@@ -21,9 +21,9 @@ class WindowedTimer(Timer):
     def __init__(self, timer: Timer, batch: Steady) -> None:
         self._timer, self._batch = timer, batch
 
-    def beside(self, others: int) -> WindowedTimer:
+    def among(self, others: int) -> WindowedTimer:
         """The same with so many tokens on other ranks."""
-        return WindowedTimer(self._timer.beside(others), self._batch)
+        return WindowedTimer(self._timer.among(others), self._batch)
 
     def line(self, sequences: int, context: int) -> Line:
         """As long as what is seen grows evenly."""

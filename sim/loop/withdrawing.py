@@ -1,13 +1,15 @@
 """Provides replicas from which requests leave before they are done.
 
 As an engine aborts a request: it leaves the queue or the batch, and its memory is freed, at the end
-of the iteration in flight.
+of the iteration in flight. Some policies, and pipelines, serve every request to its end.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from sim.loop.lockstep import LockStep
+from sim.loop.pipeline import Pipeline
 from sim.loop.replica import Replica
 from sim.request import Request
 
@@ -19,9 +21,16 @@ class Withdrawing(Replica):
         self._unwanted: list[Request] = []  # that leave when the plan in flight has ended
         super().__init__(*given, **named)
 
+    def has(self, request: Request) -> bool:
+        """Whether it is here, unfinished."""
+        scheduler = self.scheduler
+        return any(
+            request in held for held in (scheduler.members(), scheduler.waiting, scheduler.coming)
+        )
+
     def withdraw(self, request: Request) -> None:
-        """Nobody waits for ``request`` any more: it leaves at the end of the iteration in flight,
-        unless the policy serves it to its end."""
+        """No client waits for ``request`` any more: it leaves at the end of the iteration in
+        flight, unless the policy serves it to its end."""
         if self._iterations:
             self._unwanted.append(request)
         else:
@@ -48,3 +57,18 @@ class Withdrawing(Replica):
     def _gone(self, request: Request, generated: int) -> None:
         """``request`` has left after so many tokens."""
         raise NotImplementedError
+
+
+def withdraw(engine: Replica | LockStep | Pipeline, request: Request) -> bool:
+    """No client waits for ``request`` any more: it leaves ``engine`` if it is there, and may.
+    Returns whether it is there, and always True of a pipeline."""
+    if isinstance(engine, Pipeline):
+        return True
+    for part in engine.ranks if isinstance(engine, LockStep) else (engine,):
+        assert isinstance(part, Withdrawing)
+        if part.has(request):
+            part.withdraw(request)
+            if engine._iterations > 1:
+                engine._cut()
+            return True
+    return False

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from sim.metrics.promises import slo_promises
+from sim.metrics.objectives import slo_objectives
 from sim.scenario import Scenario
 from sim.scenario.arrivals import Arrivals
 from sim.scenario.document import KeyPath, dotted
@@ -31,7 +31,7 @@ def asked(scenario: Scenario, varied: Sequence[str] = ()) -> dict[str, Any]:
     def own(text: str, *keys: str) -> str:
         return "" if any(key.startswith(keys) for key in varied) else text
 
-    slo = "; ".join(promise.text for promise in slo_promises(scenario))
+    slo = "; ".join(objective.text for objective in slo_objectives(scenario))
     return {
         "traffic": own(_traffic(scenario), "workload.arrivals", "workload.trace"),
         "lengths": own(_lengths(scenario), *LENGTHS),

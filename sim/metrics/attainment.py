@@ -11,16 +11,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sim.metrics.long_enough import CHANCE
-from sim.metrics.precision import share_interval
-from sim.metrics.promises import (
-    Promise,
+from sim.metrics.objectives import (
+    Objective,
     breaks_first,
     held_by,
+    latency_at,
     look,
     pooled,
-    promised,
-    slo_promises,
+    slo_objectives,
 )
+from sim.metrics.precision import share_interval
 
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord
@@ -50,14 +50,14 @@ def judge_slo(run: RunRecord, memory: float | None = None) -> dict[str, Any]:
     ``attainment``, ``attainment_low``, ``attainment_high`` and ``target`` are those of the limits
     that hold together; without such, those of the percentile that breaks first.
     """
-    promises = slo_promises(run.scenario)
-    if not promises or run.warmup.all():
+    objectives = slo_objectives(run.scenario)
+    if not objectives or run.warmup.all():
         return {**UNJUDGED, "slo_doubts": []}
-    found = [pooled(promise, [look(run, promise)], memory) for promise in promises]
+    found = [pooled(objective, [look(run, objective)], memory) for objective in objectives]
     first = breaks_first(found)
-    shown = found[0] if found[0].promise.percentile is None else first
+    shown = found[0] if found[0].objective.percentile is None else first
     wanted = [each.to_decide for each in found if not each.sure]
-    state = slo_state((each.share, each.low, each.high, each.promise.share) for each in found)
+    state = slo_state((each.share, each.low, each.high, each.objective.share) for each in found)
     return {
         "slo_met": all(each.kept for each in found),
         "slo_state": state,
@@ -66,12 +66,12 @@ def judge_slo(run: RunRecord, memory: float | None = None) -> dict[str, Any]:
         "attainment": shown.share,
         "attainment_low": shown.low,
         "attainment_high": shown.high,
-        "target": shown.promise.share,
+        "target": shown.objective.share,
         "first_limit": first.tightest,
         "limits": {
-            promise.name(metric): _limit(run, promise, metric, memory)
-            for promise in promises
-            for metric in promise.limits
+            objective.name(metric): _limit(run, objective, metric, memory)
+            for objective in objectives
+            for metric in objective.limits
         },
     }
 
@@ -104,21 +104,23 @@ def _most(wanted: Sequence[int | None]) -> int | None:
     return max(known, default=None) if len(known) == len(wanted) else None
 
 
-def _limit(run: RunRecord, promise: Promise, metric: str, memory: float | None) -> dict[str, Any]:
+def _limit(
+    run: RunRecord, objective: Objective, metric: str, memory: float | None
+) -> dict[str, Any]:
     """One limit: the share of requests within it with its interval, and the latency at the wanted
     percentile (None if more requests than that were not served).
     """
-    limit = promise.limits[metric]
+    limit = objective.limits[metric]
     held = held_by(run, metric, limit)
     low, high = share_interval(held, memory)
-    value = promised(run, metric, promise.share)
+    value = latency_at(run, metric, objective.share)
     return {
         "limit_ms": limit * 1e3,
         "attainment": float(held.mean()),
         "low": low,
         "high": high,
-        "target": promise.share,
-        "percentile": float(f"{100 * promise.share:.9g}"),
+        "target": objective.share,
+        "percentile": float(f"{100 * objective.share:.9g}"),
         "value_ms": value * 1e3 if math.isfinite(value) else None,
     }
 

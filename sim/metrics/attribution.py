@@ -81,7 +81,7 @@ Watch = Callable[[slice, NDArray[np.void], Batches, Sequence[Ran]], None]
 
 def attribute(cost: CostModel, plans: NDArray[np.void], watch: Watch | None = None) -> Attribution:
     """Take the busy time of ``plans`` (``recorder.PLAN`` rows) apart, and show the operators of
-    each block to whoever has another use for them."""
+    each block to the requests that could use it."""
     found: dict[str, Work] = {}
     errors: dict[str, float] = {}
     kernels = dict.fromkeys(KERNELS, 0.0)

@@ -1,10 +1,10 @@
 """Provides bands around the figures of a run: between which values the truth lies, and why so wide.
 
-A figure depends on each part of a run by so many percent a percent (``sim.metrics.reprice``); how
-far a part is usually off was learnt from published measurements (``sim.catalog.spreads``). Causes
-are independent, so that their squares add up. Bands are relative: a figure may be so many times
-larger or smaller. Of one hundred measurements under conditions as stated, the 90 % band is meant to
-hold ninety and the 50 % band fifty.
+A figure depends on each part of a run by so many percent a percent (``sim.metrics.dependence``);
+how far a part is usually off was learnt from published measurements (``sim.catalog.spreads``).
+Causes are independent, so that their squares add up. Bands are relative: a figure may be so many
+times larger or smaller. Of one hundred measurements under conditions as stated, the 90 % band is
+meant to hold ninety and the 50 % band fifty.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from sim.catalog.spreads import Spreads, learnt
+from sim.metrics.dependence import MEMORY, TIMES, Dependence
 from sim.metrics.links import links_open
-from sim.metrics.reprice import MEMORY, TIMES, Dependence
 
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord

@@ -5,6 +5,8 @@
 ``roofline``  the roof of one GPU, and the points at which the run worked (``operating_points``)
 ``power``     what a GPU of the fleet drew: the mean ``watts`` between each of ``edges`` (s) and the
               next one; null where nothing ran
+``fleet``     where the fleet has several pools, or pools that are scaled: what each had over time
+              (``fleet_course``)
 
 Of a run with repetitions they are of the first one, as the tables are.
 """
@@ -14,8 +16,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.metrics.energy import mean_power
+from sim.metrics.fleet_course import fleet_course
 from sim.metrics.gaps import Gaps
 from sim.metrics.operating_points import roofline
 
@@ -24,18 +28,26 @@ if TYPE_CHECKING:
 
 
 STRETCHES = 240
-"""Parts of a run in which its power is averaged."""
+"""Parts of a run in which its power, and what its pools do, is averaged."""
 
 
 def charts(run: RunRecord) -> dict[str, Any]:
     """The content of ``charts.json``."""
-    return {"itl": _itl(run), "roofline": roofline(run), "power": _power(run)}
+    found = {"itl": _itl(run), "roofline": roofline(run), "power": _power(run)}
+    if len(run.plans) and not run.observed:
+        course = fleet_course(run, _edges(run))
+        found |= {} if course is None else {"fleet": course}
+    return found
+
+
+def _edges(run: RunRecord) -> NDArray[np.float64]:
+    return np.linspace(0.0, float(run.plans["end"].max()), STRETCHES + 1)
 
 
 def _power(run: RunRecord) -> dict[str, list[float]] | None:
     if not len(run.plans) or run.observed:
         return None
-    edges = np.linspace(0.0, float(run.plans["end"].max()), STRETCHES + 1)
+    edges = _edges(run)
     watts = mean_power(run, edges) / run.gpus
     return {
         "edges": [float(f"{value:.9g}") for value in edges],

@@ -66,5 +66,10 @@ def order_notes(run: RunRecord) -> list[str]:
     return [
         f"All requests have the same {ranks_by}, so they are served first come, first served."
         for ranks_by in dict.fromkeys(order.ranks_by for order in orders)
-        if ranks_by and len({getattr(item, ranks_by) for item in run.classes}) <= 1
+        if ranks_by and len({_rank(item, ranks_by) for item in run.classes}) <= 1
     ]
+
+
+def _rank(item: TrafficClass, by: str) -> Any:
+    """What an order goes by: a class itself, or what it says of itself."""
+    return item.index if by == "class" else getattr(item, by)

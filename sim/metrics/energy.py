@@ -160,15 +160,16 @@ def _reading(
     """What decode attention, which is ``middle`` in the middle of each plan, costs beyond its
     time."""
     some = batches.sequences > 0
-    found = np.broadcast_to(np.asarray(power.reading(middle)), times.shape) * some
+    found = power.reading(middle.flops, middle.bytes)
+    found = np.broadcast_to(np.asarray(found), times.shape) * some
     if not (times > 1).any():
         return _Even(found, np.zeros_like(times))
     decodes = batches.sequences.astype(np.float64)
     seen = ()
     if SEEN in (plans.dtype.names or ()):
         seen = tuple(np.array(batches.seen) + plans[SEEN_GROWING].T)
-    later = power.reading(cost.attention.decode(decodes, batches.context + decodes, seen))
-    growth = np.where(times > 1, later * some - found, 0.0)
+    work = cost.attention.decode_work(decodes, batches.context + decodes, seen)
+    growth = np.where(times > 1, power.reading(*work) * some - found, 0.0)
     return _Even(found - growth * ((times - 1) / 2), growth)
 
 

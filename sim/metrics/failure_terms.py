@@ -16,6 +16,7 @@ FAILURE_METRICS = (
     Metric("failures.timed_out", "timed_out", kind="count", table="failures", optional=True),
     Metric("failures.lost", "lost", kind="count", table="failures", optional=True),
     Metric("failures.no_replica", "no_replica", kind="count", table="failures", optional=True),
+    Metric("failures.cancelled", "cancelled", kind="count", table="failures", optional=True),
     Metric(
         "failures.wasted.gpu_share", "wasted", "share", "lower", "share",
         title="Lost work", called="share of work lost", table="failures",
@@ -59,6 +60,10 @@ FAILURE_TERMS: Mapping[str, Definition] = {
     ),
     "lost": Definition("Lost with a replica", "Attempts that were on a replica when it failed."),
     "no_replica": Definition("No replica", "Attempts that found no replica in service."),
+    "cancelled": Definition(
+        "Cancelled",
+        "Attempts whose client went away when the trace says so, or a real one (`infersim serve`).",
+    ),
     "wasted": Definition(
         "Lost work",
         "What was computed for attempts that came to nothing: tokens of prompts and answers, and "

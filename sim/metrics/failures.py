@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.loop.attempt_rows import LOST, OUTCOMES, TIMED_OUT, UNAVAILABLE, AttemptRows
+from sim.loop.attempt_rows import CANCELLED, LOST, OUTCOMES, TIMED_OUT, UNAVAILABLE, AttemptRows
 from sim.loop.recorder import GAVE_UP
 from sim.units import show_share, show_time
 
@@ -51,6 +51,7 @@ def failures(run: RunRecord) -> dict[str, Any]:
         "timed_out": outcomes[TIMED_OUT],
         "lost": outcomes[LOST],
         "no_replica": outcomes[UNAVAILABLE],
+        "cancelled": outcomes[CANCELLED],
         "gave_up": gave_up,
         "wasted": wasted,
         "down_s": down,
@@ -79,7 +80,7 @@ def _text(run: RunRecord, found: dict[str, Any]) -> str:
     parts = [
         f"{found['attempts']:,} attempts of {len(run.requests):,} requests: {found['timed_out']:,} "
         f"timed out, {found['lost']:,} were lost with a replica, {found['no_replica']:,} found "
-        f"none; {found['gave_up']:,} requests were given up."
+        f"none, {found['cancelled']:,} were cancelled; {found['gave_up']:,} requests were given up."
     ]
     if wasted["gpu_share"] is not None:
         parts.append(

@@ -1,10 +1,10 @@
 """States a band for every headline figure of a run, from named parts.
 
-What a figure depends on follows from the run's own passes (``sim.metrics.reprice``), how far each
-part is usually off from published runs (``sim.metrics.bands``). Where the run was repeated with
-faster and slower iterations (``sim.ends``), what came of that takes the place of the part of the
-times: so the band of an unstable fleet reaches to an overload. The chance of a percentile of this
-run comes on top. Milliseconds, rates per second, US dollars, as in the summary.
+What a figure depends on follows from the run's own passes (``sim.metrics.dependence``), how far
+each part is usually off from published runs (``sim.metrics.bands``). Where the run was repeated
+with faster and slower iterations (``sim.ends``), what came of that takes the place of the part of
+the times: so the band of an unstable fleet reaches to an overload. The chance of a percentile of
+this run comes on top. Milliseconds, rates per second, US dollars, as in the summary.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from sim.metrics.bands import (
     spread_of,
     weights,
 )
+from sim.metrics.dependence import Dependences
 from sim.metrics.pools import names
 from sim.metrics.precision import Z95
-from sim.metrics.reprice import Repriced
 from sim.units import show_time
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def figure_bands(
         return None
     spreads, at = learnt().everything, situation(run)
     figures = {}
-    for key, dependence in Repriced(run).figures().items():
+    for key, dependence in Dependences(run).figures().items():
         value = _value(summary, key)
         if value:
             causes = scaled(weights(key, dependence, at), spreads.scale(setting(key, at)))
@@ -74,7 +74,8 @@ def kin(run: RunRecord) -> dict[str, str]:
         for found in ([d.gpu.name for d in deployments], [p.settings.engine for p in run.pools])
     )
     formats = names(f"{d.weights} with KV in {d.kv_cache}" for d in deployments)
-    served = f"{deployments[0].model.name} in {formats} on {gpus}, {engines}"
+    models = names(d.model.name for d in deployments)
+    served = f"{models} in {formats} on {gpus}, {engines}"
     policies = names(pool.settings.scheduler.batching for pool in run.pools)
     traffic = asked(run.scenario)
     return {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from hashlib import sha256
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -160,15 +161,17 @@ def _entering(computed: Lengths, found: Lengths, rate: float, budget: int) -> It
     count = min(ITERATIONS, max(4, int(8 * ITERATIONS / rate)))  # less where many enter at once
     # Poisson, but not 0: when the first one enters within the iteration, and how many after it
     first = -np.log1p(random.random(count) * math.expm1(-rate)) / rate
-    for entering in (1 + random.poisson(rate * (1 - first))).tolist():
+    counts = (1 + random.poisson(rate * (1 - first))).tolist()
+    drawn = random.integers(0, len(computed), sum(counts))
+    coming = zip(computed[drawn].tolist(), found[drawn].tolist(), strict=True)
+    for entering in counts:
         parts: list[Part] = []
         tokens = 0
-        for place in random.choice(len(computed), entering).tolist():
-            length = int(computed[place])
+        for length, cached in islice(coming, entering):
             if parts and tokens + length > budget:
                 yield parts
                 parts, tokens = [], 0
-            parts.append(Part(length, int(found[place])))
+            parts.append(Part(length, cached))
             tokens += length
         yield parts
 

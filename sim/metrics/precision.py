@@ -223,7 +223,7 @@ def share_interval(held: NDArray[np.bool_], memory: float | None = None) -> tupl
 
 
 def _exceedances(n: int, share: float) -> tuple[int | None, int]:
-    """Of ``n`` independent values, how many lie above what the ``share`` of all of them keeps?
+    """How many of ``n`` independent values lie above the one that ``share`` of all stay within.
 
     The largest number that is too few to be likely (None: no number is) and the smallest that is
     too many: each is exceeded towards its side with a chance of at most ``TAIL``.
@@ -324,7 +324,7 @@ def _unstated(run: RunRecord, state: str, counted: NDArray[np.bool_]) -> str | N
     if arrivals is not None and arrivals.kind in ("ramp", "diurnal"):
         return "the rate of arrivals changes"
     why = NO_PERCENTILE.get(state)
-    return "no request counts beside the warm-up" if why is None and not counted.any() else why
+    return "every request belongs to the warm-up" if why is None and not counted.any() else why
 
 
 def conclusion(

@@ -98,7 +98,7 @@ def _shares(
 
 
 def _steady(found: NDArray[np.int64], asked: NDArray[np.int64]) -> bool | None:
-    """Whether the second half of the requests found no more than the first, but for chance."""
+    """Whether the second half of the requests found no more than the first, apart from chance."""
     size = len(asked) // (2 * BATCHES)
     if not size:
         return None

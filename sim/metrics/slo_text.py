@@ -11,6 +11,7 @@ from sim.metrics.reach import reach_text
 from sim.units import show_share, show_time, show_utilisation
 
 FIND = "`infersim find` gives the load that meets the SLO"
+SWEEP = "`infersim sweep --sweep workload.arrivals.rate=...` shows which loads meet the SLO"
 
 
 _BY_UNFINISHED = (
@@ -164,8 +165,10 @@ def headroom_text(verdict: Mapping[str, Any]) -> str:
     used, top, room = (verdict[key] for key in ("utilisation", "peak_utilisation", "slo_headroom"))
     if used is None:
         return ""
+    grows = verdict.get("scales", False)
+    finds = SWEEP if grows or verdict.get("by_pool") else FIND  # which takes one pool of a size
     if verdict["slo_state"] == MISSED:
-        return f"None: the SLO is missed already. {FIND}."
+        return f"None: the SLO is missed already. {finds}."
     error = verdict.get("utilisation_error") or 0.0
     known = verdict["slo_state"] != OPEN if used < 1 else used - SURE * error >= 1
     if not known:
@@ -175,10 +178,14 @@ def headroom_text(verdict: Mapping[str, Any]) -> str:
         least, most = (show_utilisation(1 - 1 / (used + SURE * each)) for each in (-error, error))
         by = f"more than {least}" if judged else least if least == most else f"{least} to {most}"
         text = f"None: the traffic would have to shrink by {by}."
-        return f"{text} {FIND}." if judged else text
+        return f"{text} {finds}." if judged else text
     where = "it" if top is None or top <= used else "its peak"
     if room is None:
-        return f"Not known: {where} takes {show_utilisation(top)} of the capacity already. {FIND}."
-    text = f"At most {1 + room:.3g} times the traffic: then {where} takes the whole capacity"
-    loose = f", a loose bound, since the SLO is missed before. {FIND}."
+        return f"Not known: {where} takes {show_utilisation(top)} of the capacity already. {finds}."
+    if grows:
+        text = f"{1 + room:.3g} times the traffic would take all of as many replicas as were held"
+        loose = f"; the fleet may start more. {finds}."
+    else:
+        text = f"At most {1 + room:.3g} times the traffic: then {where} takes the whole capacity"
+        loose = f", a loose bound, since the SLO is missed before. {finds}."
     return text + ("." if verdict["slo_met"] is None else loose)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,6 +47,7 @@ from sim.metrics.token_accounts import token_accounts
 from sim.metrics.verdict import judge
 from sim.scenario.prices import price_of
 from sim.units import show_share
+from sim.version import version
 
 if TYPE_CHECKING:
     from sim.pools import PreparedPool
@@ -95,7 +95,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
     full, drafted = [taken(part) for part in run.parts], speculation(run)
     several = {"pools": by_pool(run, full, verdict.get("by_pool"))} if len(pools) > 1 else {}
     return {
-        "version": version("infersim"),
+        "version": version(),
         "scenario": scenario.name,
         "description": scenario.description,
         "asked": asked(scenario),

@@ -44,6 +44,20 @@ class Level:
         pairs = zip(first.tolist(), past.tolist(), strict=True)
         return [float(values[begin:stop].max()) for begin, stop in pairs]
 
+    def means(self, edges: Floats) -> Floats:
+        """The mean between each of ``edges`` (ascending) and the next one.
+
+        >>> Level(np.array([1.0, 3.0]), np.array([2.0, 0.0])).means(np.array([0.0, 2.0, 4.0]))
+        array([1., 1.])
+        """
+        if not len(self.times):
+            return np.zeros(len(edges) - 1)
+        sums = np.append(0.0, np.cumsum(self.values[:-1] * np.diff(self.times)))
+        at = np.searchsorted(self.times, edges, "right") - 1
+        past = sums[at] + self.values[at] * (edges - self.times[at])
+        found: Floats = np.diff(np.where(at < 0, 0.0, past)) / np.diff(edges)
+        return found
+
 
 @dataclass(frozen=True, eq=False)
 class Timeline:

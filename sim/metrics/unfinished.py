@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sim.loop.recorder import UNFINISHED
 from sim.metrics.attainment import MISSED, slo_state
-from sim.metrics.promises import Promise, look, pooled, slo_promises
+from sim.metrics.objectives import Objective, look, pooled, slo_objectives
 
 if TYPE_CHECKING:
     from sim.metrics.run_record import RunRecord
@@ -25,19 +25,19 @@ def missed_by_unfinished_alone(run: RunRecord, memory: float | None = None) -> b
     """Whether the other requests of a run do not miss the SLO for sure, of which requests that may
     still be within the limits make a missed one; ``memory`` as in ``precision.inflation``."""
     found = []
-    for promise in slo_promises(run.scenario):
-        seen, left = look(run, promise), _undecided(run, promise)[~run.warmup]
+    for objective in slo_objectives(run.scenario):
+        seen, left = look(run, objective), _undecided(run, objective)[~run.warmup]
         if left.all():
             continue
-        known = pooled(promise, [replace(seen, kept=seen.kept[~left])], memory)
-        found.append((known.share, known.low, known.high, promise.share))
+        known = pooled(objective, [replace(seen, kept=seen.kept[~left])], memory)
+        found.append((known.share, known.low, known.high, objective.share))
     return bool((run.requests["status"] == UNFINISHED).any()) and (
         not found or slo_state(found) != MISSED
     )
 
 
-def _undecided(run: RunRecord, promise: Promise) -> NDArray[np.bool_]:
-    """Which requests were not finished, and have broken no limit of ``promise`` yet."""
+def _undecided(run: RunRecord, objective: Objective) -> NDArray[np.bool_]:
+    """Which requests were not finished, and have broken no limit of ``objective`` yet."""
     open_ = np.asarray(run.requests["status"] == UNFINISHED)
     lasted = run.end - run.requests["arrival"]
     started = ~np.isnan(run.ttft)
@@ -47,6 +47,6 @@ def _undecided(run: RunRecord, promise: Promise) -> NDArray[np.bool_]:
         "tpot": np.where(started, (lasted - run.ttft) / steps, 0.0),
         "e2el": lasted,
     }
-    for metric, limit in promise.limits.items():
+    for metric, limit in objective.limits.items():
         open_ &= least[metric] <= limit
     return open_

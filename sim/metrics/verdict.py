@@ -18,7 +18,7 @@ they lead, days by their mean, with what happens at the peak stated too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,13 +42,14 @@ from sim.metrics.long_enough import (
     unsettled,
 )
 from sim.metrics.long_enough import UNFINISHED as LEFT
+from sim.metrics.objectives import REJECTED as BY_REJECTION
 from sim.metrics.peak import Peak, bursts, peak
 from sim.metrics.pools import names
-from sim.metrics.promises import REJECTED as BY_REJECTION
 from sim.metrics.reach import reach, reach_text
 from sim.metrics.slo_text import is_apart
 from sim.metrics.stability import Load, load, longest_growth
 from sim.metrics.unfinished import missed_by_unfinished_alone
+from sim.routers import router_class
 from sim.scenario.run import Warmup
 from sim.units import show_share, show_time, show_utilisation
 
@@ -77,7 +78,8 @@ def judge(run: RunRecord) -> dict[str, Any]:
     is left to people: 0 where the SLO is missed, else the growth up to the capacity at the peak,
     which no SLO outlasts by much; None where that is not known. Near saturation ``settled`` says
     whether the run outlasts its empty start (``requests_to_settle``: how many would), of which a
-    fleet is rid after ``relaxation_requests``; else all three are None.
+    fleet is rid after ``relaxation_requests``; else all three are None. ``scales`` is there where
+    the fleet scales itself: its capacity is that of the replicas held.
     """
     found = _load(run)
     slo = _judged(run, found)
@@ -87,6 +89,14 @@ def judge(run: RunRecord) -> dict[str, Any]:
         slo |= _in_the_long_run(run, found, top, slo)
     settling = _settling(run, found)
     state, text = _without_load(run) if found is None else _under_load(run, found, top)
+    by_pool = None if found is None or len(run.pools) == 1 else found.by_pool
+    most = _most_of_a_pool(run, by_pool)
+    if most >= 1 and state in ("stable", "near saturation"):
+        state = "overloaded"
+        text = (
+            "Overloaded: the router sends one pool more than it can serve, although "
+            + text.partition(": ")[2]
+        )
     if found is not None and state == "too short to tell" and _law(run) is not None:
         settling |= {
             "settled": False,
@@ -95,7 +105,6 @@ def judge(run: RunRecord) -> dict[str, Any]:
     if found is not None and state == "stable" and slo["slo_state"] == MISSED:
         text += _late_all_the_same(run, found, slo)
     text = _as_far_as_it_goes(run, text) + given_up_text(run)
-    by_pool = None if found is None or len(run.pools) == 1 else found.by_pool
     if by_pool is not None:
         text += limiting_text([pool.settings.name for pool in run.pools], by_pool)
     if slo["slo_state"] in (MISSED, OPEN):
@@ -111,8 +120,9 @@ def judge(run: RunRecord) -> dict[str, Any]:
         "text": text,
         **_figures(found),
         **({} if by_pool is None else {"by_pool": [_digits(each) for each in by_pool]}),
+        **({"scales": True} if any(p.settings.scales is not None for p in run.pools) else {}),
         "peak_utilisation": None if top is None else _digits(top.utilisation),
-        "slo_headroom": _slo_headroom(found, top, slo),
+        "slo_headroom": _slo_headroom(found, top, slo, most),
         **settling,
         **slo,
         "cut": None if run.cut is None else run.cut.document(),
@@ -190,14 +200,24 @@ def _grows_at_its_end(found: Load) -> bool:
     return found.late > 1 + DOUBT and found.backlog > found.batch
 
 
-def _slo_headroom(found: Load | None, top: Peak | None, slo: Mapping[str, Any]) -> float | None:
+def _most_of_a_pool(run: RunRecord, by_pool: Sequence[float] | None) -> float:
+    """The largest share of its own capacity that a pool's requests take, where the router shares
+    them out whatever there is to do; else 0."""
+    scenario = run.scenario
+    blind = by_pool and router_class(scenario.router, scenario.folders).blind
+    return max(by_pool) if by_pool and blind else 0.0
+
+
+def _slo_headroom(
+    found: Load | None, top: Peak | None, slo: Mapping[str, Any], most: float
+) -> float | None:
     """None where nothing is known of it: no load, a verdict that is open, or a peak beyond the
-    capacity that the SLO survives."""
+    capacity that the SLO survives. ``most`` is the share of the pool that ends it."""
     if slo["slo_state"] == MISSED:
         return 0.0
     if found is None or slo["slo_state"] == OPEN:
         return None
-    used = max(found.utilisation, 0.0 if top is None else top.utilisation)
+    used = max(found.utilisation, most, 0.0 if top is None else top.utilisation)
     return _digits(1 / used - 1) if used < 1 else None
 
 

@@ -14,7 +14,7 @@ import secrets
 from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
+from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Literal, Self
@@ -22,6 +22,7 @@ from typing import Any, Literal, Self
 from sim.errors import UsageError
 from sim.results.whole_file import write_text
 from sim.scenario import Scenario
+from sim.version import version
 
 MANIFEST, SCENARIO, RESOLVED = "manifest.json", "scenario.yaml", "resolved.yaml"
 
@@ -135,7 +136,7 @@ def new_manifest(scenario: Scenario) -> dict[str, Any]:
 
 def _manifest(scenario: Scenario, resolved: str) -> dict[str, Any]:
     return {
-        "infersim": version("infersim"),
+        "infersim": version(),
         "python_packages": {name: _version(name) for name in ("numpy", "simpy", "pyarrow")},
         "created": datetime.now().astimezone().isoformat(timespec="seconds"),
         "seed": scenario.seed,
@@ -145,8 +146,8 @@ def _manifest(scenario: Scenario, resolved: str) -> dict[str, Any]:
 
 def _version(package: str) -> str | None:
     try:
-        return version(package)
-    except PackageNotFoundError:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
         return None
 
 

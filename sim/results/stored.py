@@ -149,6 +149,11 @@ CHARTS: Mapping[str, Shape] = {
         "points": [{"*": NUMBER, "kind": TEXT}],
     },
     "power": {"edges": [NUMBER], "watts": [NUMBER]},
+    "fleet": {
+        "edges": [NUMBER],
+        "pools": [{"name": TEXT, "held": [NUMBER], "running": [NUMBER], "waiting": [NUMBER]}],
+        "handed": [NUMBER],
+    },
 }
 """What ``charts.json`` holds."""
 

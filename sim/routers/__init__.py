@@ -26,11 +26,13 @@ from sim.routers.load import (
     RoundRobin,
     uniforms,
 )
+from sim.routers.weighted import WEIGHTED
 
 __all__ = [
     "AFFINE",
     "BLOCK",
     "ROUTERS",
+    "WEIGHTED",
     "DataParallelScore",
     "LeastKv",
     "LeastOutstanding",
@@ -57,6 +59,7 @@ ROUTERS: Registry[Router] = Registry(
     SessionAffinity,
     PrefixAffinity,
     DataParallelScore,
+    package=__name__,
 )
 
 AFFINE = (SessionAffinity.name, PrefixAffinity.name)
@@ -64,22 +67,30 @@ AFFINE = (SessionAffinity.name, PrefixAffinity.name)
 
 
 def make_router(
-    name: str, seed: int = 0, folders: Sequence[Path] = (), purpose: str = "routing"
+    name: str,
+    seed: int = 0,
+    folders: Sequence[Path] = (),
+    purpose: str = "routing",
+    *,
+    weighted: bool = False,
 ) -> Router:
-    """The router of that name; UsageError if there is none.
+    """The router of that name; UsageError if there is none. ``weighted``: it heeds the weights of
+    replicas, which only those in ``WEIGHTED`` and a user's own do.
 
     A name with a colon is imported: a subclass of ``Router``, looked for in ``folders`` first. What
     a router draws comes from the stream ``purpose`` of ``seed``, so the traffic is the same
     whatever the router.
     """
     kind = router_class(name, folders)
+    if weighted:
+        kind = WEIGHTED.get(name, kind)
     try:
         router = kind(stream(seed, purpose)) if kind.draws else kind()  # type: ignore[call-arg]
     except TypeError as error:
-        if kind in ROUTERS.values():
+        if name in ROUTERS:
             raise
         raise UsageError(f"router {name!r} cannot be made ({error})") from None
-    return router if kind in ROUTERS.values() else _Checked(name, router)
+    return router if name in ROUTERS else _Checked(name, router)
 
 
 def router_class(name: str, folders: Sequence[Path] = ()) -> type[Router]:

@@ -29,6 +29,10 @@ class Target(Protocol):
     def kv_used(self) -> float:
         """Share of the KV cache that is taken, 0 to 1."""
 
+    @property
+    def weight(self) -> float:
+        """Its share of the traffic, relative to other replicas."""
+
 
 class Router(ABC):
     """Chooses a replica for each request as it arrives."""
@@ -42,6 +46,10 @@ class Router(ABC):
     draws: ClassVar[bool] = False
     """Whether it draws random numbers: it is then made with a ``numpy.random.Generator`` that
     belongs to the seed of the run, else without arguments."""
+
+    blind: ClassVar[bool] = False
+    """Whether it shares out requests whatever the replicas have to do: then the pool with the least
+    capacity for its share decides what the fleet can take."""
 
     @abstractmethod
     def choose(self, request: Request, targets: Sequence[Target]) -> int:

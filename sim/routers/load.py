@@ -60,16 +60,16 @@ class PowerOfTwo(Router):
 
     def choose(self, request: Request, targets: Sequence[Target]) -> int:
         """The better of two, each pair with the same chance; the only one if there is one."""
-        count = len(targets)
+        low, high = self.pair(len(targets))
+        return high if targets[high].outstanding < targets[low].outstanding else low
+
+    def pair(self, count: int) -> tuple[int, int]:
+        """Two different ones of so many, the lower first; the only one twice."""
         if count == 1:
-            return 0
+            return 0, 0
         low = int(next(self._uniforms) * count)
         high = int(next(self._uniforms) * (count - 1))
-        if high >= low:
-            high += 1
-        else:
-            low, high = high, low
-        return high if targets[high].outstanding < targets[low].outstanding else low
+        return (low, high + 1) if high >= low else (high, low)
 
 
 class RoundRobin(Router):
@@ -77,6 +77,7 @@ class RoundRobin(Router):
 
     name = "round-robin"
     about = "the replicas take turns"
+    blind = True
 
     def __init__(self) -> None:
         self._next = 0
@@ -93,7 +94,7 @@ class Random(Router):
 
     name = "random"
     about = "one that is drawn at random"
-    draws = True
+    draws = blind = True
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._uniforms = uniforms(rng)

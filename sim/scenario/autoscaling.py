@@ -34,34 +34,76 @@ class Replicas(Section):
         return self.min if self.start is None else self.start
 
 
+class ScalingStep(Section):
+    """By how much the number of replicas changes at most in a period, as a policy of Kubernetes."""
+
+    pods: Count | None = Field(default=None, description="Replicas in a period.", examples=[4])
+    percent: Positive | None = Field(
+        default=None, description="Percent of the replicas at its start.", examples=[100]
+    )
+    period: Duration = Field(default=15.0, description="The period, s.")
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> ScalingStep:
+        if (self.pods is None) == (self.percent is None):
+            raise trouble("give pods or percent, one of the two", "pods", "percent")
+        return self
+
+
 class Autoscaling(Section):
     """When replicas are started and stopped."""
 
-    policy: Literal["hpa", "saturation", "slo"] = Field(
+    policy: Literal["hpa", "keda", "kpa", "saturation", "slo"] = Field(
         default="hpa",
         description="hpa: as Kubernetes' HorizontalPodAutoscaler scales a metric of replicas to a "
-        "target. saturation: one more where KV memory or queues have little to spare, one less "
-        "where they would still have enough, as llm-d's variant autoscaler. slo: as many as the "
-        "requests of the last minute need, each of which holds `target` requests/s within the SLO.",
+        "target. keda: the same of the sum over replicas, as KEDA's scalers have it. kpa: averages "
+        "of minutes, and quickly up in a panic, as AIBrix and Knative. saturation: one more where "
+        "KV memory or queues have little to spare, one less where they would still have enough, as "
+        "llm-d's variant autoscaler. slo: as many as the requests of the last minute need, each of "
+        "which holds `target` requests/s within the SLO.",
     )
     metric: Literal["queue", "running", "kv"] = Field(
         default="queue",
-        description="What hpa looks at: requests that wait, requests in the batch, or the share of "
-        "the KV cache that is taken; each of one replica.",
+        description="What hpa, keda and kpa look at: requests that wait, requests in the batch, or "
+        "the share of the KV cache that is taken; each of one replica.",
     )
     target: Positive = Field(
         default=3.0,
-        description="hpa: of the metric, on average over replicas; 3 waiting requests are what "
-        "llm-d's benchmarks give to HPA. slo: requests/s of one replica, as `infersim find` has "
-        "them.",
+        description="hpa, keda, kpa: of the metric, on average over replicas; 3 waiting requests "
+        "are what llm-d's benchmarks give to HPA. slo: requests/s of one replica, as `infersim "
+        "find` has them.",
     )
     interval: Duration = Field(
         default=15.0, description="From one decision to the next, s; Kubernetes' sync period."
     )
+    scrape: Duration | None = Field(
+        default=None,
+        description="From one reading of the metrics to the next, s; decisions see the last one. "
+        "null: read for each decision. Prometheus often reads every 15 to 60 s.",
+        examples=["30s"],
+    )
+    delay: Wait = Field(
+        default=0.0,
+        description="From a reading to the first decision that sees it, s: what collecting and "
+        "querying take.",
+    )
     stabilisation: Wait = Field(
         default=300.0,
-        description="hpa and slo: nothing is stopped that was wanted within so long, s. "
-        "Kubernetes' default.",
+        description="All but saturation: nothing is stopped that was wanted within so long, s. "
+        "Kubernetes' default, and AIBrix's.",
+    )
+    scale_up: tuple[ScalingStep, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="hpa, keda and slo: how fast replicas are added, by the step that allows most. "
+        "null: all there were, or four, in 15 s, Kubernetes' default.",
+        examples=["[{pods: 1, period: 60s}]"],
+    )
+    scale_down: tuple[ScalingStep, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="The same for replicas that are stopped. null: all of them in 15 s.",
+        examples=["[{percent: 10, period: 60s}]"],
     )
     cold_start: Wait | None = Field(
         default=None,
@@ -78,6 +120,17 @@ class Autoscaling(Section):
         description="At which the weights of a replica are read, bytes/s, in `cold_start: auto`. "
         "One NVMe disk reads at 6.5 to 6.9 GB/s.",
     )
+
+    @model_validator(mode="after")
+    def _within_the_cache(self) -> Autoscaling:
+        looks = self.policy in ("hpa", "keda", "kpa")
+        if looks and self.metric == "kv" and self.target > 1:
+            raise trouble(
+                f"kv is the share of the KV cache that is taken, so that a target of "
+                f"{self.target:g} is never reached: give one of at most 1, as target: 0.8",
+                "target",
+            )
+        return self
 
     @field_validator("cold_start", mode="before")
     @classmethod

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from sim.scenario.document import show
-from sim.scenario.fields import Line, Priority, Share, trouble
+from sim.scenario.fields import Line, Positive, Priority, Share, trouble
 from sim.scenario.slo import TtftLimit
 from sim.scenario.support import Section
+from sim.schedulers import ChunkedPrefill
+from sim.schedulers.orders import Fair
+
+if TYPE_CHECKING:
+    from sim.scenario.pools import PoolSettings
 
 ROUNDING = 1e-6
 """How far the shares of all classes may be from 1 in sum."""
@@ -38,6 +44,22 @@ class TrafficClassSettings(Section):
         "in seconds. null: slo.ttft.",
         examples=["500ms"],
     )
+    weight: Positive = Field(
+        default=1.0,
+        description="For scheduler.order: fair. Of twice the weight, twice the tokens while both "
+        "have requests that wait.",
+    )
+
+
+def check_fair(pools: Sequence[PoolSettings]) -> None:
+    """Raise the error of a pool whose queue counts what classes were served, and that does not
+    batch continuously."""
+    for pool in pools:
+        if pool.scheduler.order == Fair.name and pool.scheduler.batching != ChunkedPrefill.name:
+            raise trouble(
+                f"order {Fair.name} is not modelled for {pool.scheduler.batching} batching",
+                ("scheduler", "order"),
+            )
 
 
 def checked(classes: Sequence[TrafficClassSettings]) -> None:

@@ -145,8 +145,8 @@ class SchedulerSettings(LimitedSection):
         default=None,
         description="Plan an iteration while the one before it runs: finished requests make "
         "room, and newcomers enter, an iteration later. vLLM's name; SGLang's overlap scheduler. "
-        "null: on with `policy: sglang`, off with the others: the times of vllm and tensorrt-llm "
-        "were fitted without it.",
+        "null: on with `policy: sglang` and by `engine: tensorrt-llm`, off with the others: the "
+        "times of vllm were fitted without it.",
     )
     max_tokens: Count | None = Field(
         default=None,

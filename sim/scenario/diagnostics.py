@@ -98,7 +98,7 @@ def _follow(
 
 
 def _tagged(annotation: Any) -> dict[str, Any]:
-    """The alternatives of a type that are told apart by a tag, which no scenario writes."""
+    """The alternatives of a type that are distinguished by a tag, which no scenario writes."""
     return {
         tag.tag: part
         for part in get_args(annotation)

@@ -16,7 +16,7 @@ Electricity Review 2025). Countries range from below 50 to above 700."""
 DIRTIEST = 10_000.0
 """Grams for a kWh that no grid emits."""
 DEAREST = 1_000.0
-"""US dollars for a kWh that nobody pays."""
+"""US dollars for a kWh, more than is paid anywhere."""
 
 
 class Energy(Section):

@@ -14,7 +14,7 @@ from typing import Any
 
 from sim.scenario.document import Document, KeyPath, Place, Problem, failure, has, show
 from sim.scenario.loading import UnreadableError, read
-from sim.scenario.schema import absolute_paths
+from sim.scenario.paths import absolute_paths
 
 LONGEST_CHAIN = 10
 """Files that extend one another in a row; in a longer chain a value is hard to trace."""

@@ -51,14 +51,15 @@ def _with_own(pool: Plain, engine: Any, knobs: Plain, kv: Plain, base: Path | No
 def _ruled(
     engine: Any, knobs: Plain, kv: Plain, pools: Sequence[Plain], base: Path | None
 ) -> Plain:
-    """``knobs`` with the rule by which ``engine`` batches, unless one is given, or something is
-    asked for that only another rule can do."""
+    """``knobs`` with the rule by which ``engine`` batches, and its planning ahead, unless one is
+    given, or something is asked for that only another rule can do."""
     if knobs.get("policy"):
         return knobs
     try:
-        rule = catalog.engine(engine or VllmRule.name, base).policy
+        preset = catalog.engine(engine or VllmRule.name, base)
     except (UsageError, TypeError):
         return knobs  # which is said of the key itself
+    rule = preset.policy
     of_another = RULES[VllmRule.name].knobs & knobs.keys()
     phases = any(pool.get("role") in tuple(ROLES) for pool in pools)
     stages = any(pool.get("pipeline_parallel") not in (None, 1) for pool in pools)
@@ -72,4 +73,5 @@ def _ruled(
         not RULES[rule].finds_prefixes or kv.get("host_memory") is not None
     ):
         return knobs
-    return {**knobs, "policy": rule}
+    ahead = {"async_scheduling": True} if preset.plans_ahead else {}
+    return {**ahead, **knobs, "policy": rule}

@@ -17,6 +17,7 @@ from sim.scenario.fields import (
     EngineName,
     GpuName,
     Line,
+    Positive,
     Power,
     Price,
     Spread,
@@ -60,6 +61,12 @@ class Pool(LimitedSection):
         discriminator=Discriminator(_spelling),
         description="Engines that serve side by side. One by default; {min: 1, max: 8, start: 2} "
         "lets autoscaling start and stop them.",
+    )
+    weight: Positive = Field(
+        default=1.0,
+        description="Share of the traffic that each replica is to get, relative to those of other "
+        "pools: twice the weight, twice the requests. For routers that go by unfinished requests, "
+        "by turns or by chance.",
     )
     tensor_parallel: Count = Field(
         default=1, description="GPUs that share each layer; vLLM's default."

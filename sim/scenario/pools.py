@@ -7,8 +7,8 @@ by its number.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sim.errors import UsageError
 from sim.specs.layout import Layout
@@ -41,6 +41,7 @@ class PoolSettings:
     role: str
     gpu: str
     replicas: int
+    weight: float
     scales: Replicas | None
     layout: Layout
     all2all_backend: str
@@ -84,6 +85,13 @@ class PoolSettings:
         said = {"link": self.link, "node": self.node, "power_limit": self.power_limit}
         return tuple(key for key, value in said.items() if value is not None)
 
+    def like(self, other: PoolSettings) -> bool:
+        """Whether a replica of ``other`` is the same in all that it does and takes."""
+        its: dict[str, Any] = {"index": other.index, "first": other.first, "name": other.name}
+        its |= {"replicas": other.replicas, "scales": other.scales, "weight": other.weight}
+        its |= {"price_per_gpu_hour": other.price_per_gpu_hour}
+        return replace(self, **its) == other
+
     def key(self, name: str) -> str:
         """The dotted key at which the scenario has its ``name``, to override it.
 
@@ -106,6 +114,7 @@ def pools_of(scenario: Scenario) -> tuple[PoolSettings, ...]:
                 role=pool.role,
                 gpu=pool.gpu,
                 replicas=pool.most_replicas,
+                weight=pool.weight,
                 scales=pool.scales,
                 layout=pool.layout,
                 all2all_backend=pool.all2all_backend,
@@ -122,6 +131,11 @@ def pools_of(scenario: Scenario) -> tuple[PoolSettings, ...]:
             )
         )
     return tuple(found)
+
+
+def weighted(pools: Sequence[PoolSettings]) -> bool:
+    """Whether some replica is to get more of the traffic than another one."""
+    return len({pool.weight for pool in pools}) > 1
 
 
 def only(pools: Sequence[AnyPool]) -> AnyPool:

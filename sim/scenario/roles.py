@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sim.memory import ALLOCATORS
-from sim.routers import LeastOutstanding, PowerOfTwo, Random, RoundRobin
+from sim.routers import WEIGHTED, LeastOutstanding, PowerOfTwo, Random, RoundRobin
 from sim.scenario.fields import trouble
-from sim.scenario.pools import PoolSettings
+from sim.scenario.pools import PoolSettings, weighted
 from sim.schedulers import ORDERS, ChunkedPrefill, VllmRule
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def check_roles(pools: Sequence[PoolSettings], transfer: Transfer | None) -> Non
     if BOTH in roles:
         odd = next(pool for pool in pools if pool.role == BOTH)
         raise trouble(
-            f"pool {odd.name!r} has the role both beside pools of one phase; give it the role "
+            f"pool {odd.name!r} has the role both next to pools of one phase; give it the role "
             "prefill or decode (transfer.min_prompt leaves short prompts to decode pools)",
             ("fleet", odd.index, "role"),
             ("fleet", odd.index),
@@ -96,6 +96,17 @@ def _check_pool(pool: PoolSettings) -> None:
         "preempts the newest, with paged KV memory on the GPU",
         *(places[::-1] if key == "pipeline_parallel" else places),
     )
+
+
+def check_weights(pools: Sequence[PoolSettings], router: str) -> None:
+    """Raise the error of a scenario whose ``router`` does not heed the weights of ``pools``."""
+    if weighted(pools) and ":" not in router and router not in WEIGHTED:
+        odd = next(pool for pool in pools if pool.weight != pools[0].weight)
+        raise trouble(
+            f"router {router} does not go by weights; {', '.join(WEIGHTED)} do",
+            ("fleet", odd.index, "weight"),
+            ("router",),
+        )
 
 
 def check_scaling(

@@ -6,13 +6,11 @@ everything and report every problem at the place where it was written. All numbe
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import (
     Field,
     PrivateAttr,
@@ -22,12 +20,12 @@ from pydantic import (
     model_validator,
 )
 
-from sim import catalog
 from sim.memory import ALLOCATORS
-from sim.own import absolute
 from sim.routers import ROUTERS, LeastOutstanding
+from sim.scenario.admission import Admission, check_admission
 from sim.scenario.assume import Assume
 from sim.scenario.autoscaling import Autoscaling
+from sim.scenario.classes import check_fair
 from sim.scenario.deployment import KvCache, Precision, Router, SchedulerSettings
 from sim.scenario.diagnostics import problems_of
 from sim.scenario.document import Document, Problem, failure
@@ -47,16 +45,17 @@ from sim.scenario.fields import (
 from sim.scenario.model import ModelChoice
 from sim.scenario.overrides import Overrides, applied, in_full
 from sim.scenario.own_settings import completed
-from sim.scenario.parsing import scalar
+from sim.scenario.paths import absolute_paths
 from sim.scenario.pool import Pool
 from sim.scenario.pools import PoolSettings, only, pools_of
-from sim.scenario.roles import STATELESS, check_roles, check_scaling
+from sim.scenario.roles import STATELESS, check_roles, check_scaling, check_weights
 from sim.scenario.run import DEFAULT_REQUESTS, RunSettings
 from sim.scenario.slo import Slo
 from sim.scenario.speculation import Speculative, unspeculated
 from sim.scenario.support import LimitedSection, any_of
 from sim.scenario.traffic import Workload
 from sim.scenario.transfer import Transfer
+from sim.scenario.writing import write_yaml
 from sim.schedulers import ORDERS, RULES, ChunkedPrefill, SglangRule, VllmRule
 
 
@@ -104,6 +103,12 @@ class Scenario(LimitedSection):
         description="Replicas that fail and come back: by a law, or a list of outages at given "
         "times. null: none does.",
         examples=["{mtbf: 720h, repair: 5min}", "[{at: 5min, replica: 0, for: 1min}]"],
+    )
+    admission: Admission | None = Field(
+        default=None,
+        description="Which requests are refused when they arrive, because they would be late. "
+        "null: none.",
+        examples=["{policy: deadline}"],
     )
     max_model_len: Tokens | None = Field(
         default=None,
@@ -192,6 +197,7 @@ class Scenario(LimitedSection):
     def _roles_of_pools(self) -> Scenario:
         check_scaling(self.pools, self.autoscaling, self.router)
         check_roles(self.pools, self.transfer)
+        check_weights(self.pools, self.router)
         check_clients(self.pools, self.failures, self.router, STATELESS)
         return self
 
@@ -199,6 +205,9 @@ class Scenario(LimitedSection):
     def _deadlines_to_order_by(self) -> Scenario:
         classes = self.workload.classes or ()
         dated = self.slo.ttft is not None or any(item.deadline is not None for item in classes)
+        retried = self.failures is not None or self.patience.client_timeout is not None
+        check_admission(self.pools, self.admission, dated=dated, retried=retried)
+        check_fair(self.pools)
         for pool in self.pools:
             order = ORDERS.get(pool.scheduler.order)
             if order is not None and order.ranks_by == "deadline" and not dated:
@@ -407,93 +416,3 @@ class Scenario(LimitedSection):
 
     def __hash__(self) -> int:
         return hash(self.to_yaml())
-
-
-PATHS: Mapping[tuple[str, ...], catalog.Kind | None] = {
-    ("model",): "models",
-    ("model", "path"): "models",
-    ("engine",): "engines",
-    ("fleet", "gpu"): "gpus",
-    ("fleet", "engine"): "engines",
-    ("speculative", "draft_model"): "models",
-    ("workload", "prompt_tokens", "path"): None,
-    ("workload", "output_tokens", "path"): None,
-    ("workload", "lengths", "path"): None,
-    ("workload", "trace", "path"): None,
-}
-"""The keys that hold a path, and the part of the catalogue whose names may stand there instead."""
-
-
-OWN = (
-    ("scheduler", "batching"), ("scheduler", "order"), ("fleet", "scheduler", "batching"),
-    ("fleet", "scheduler", "order"), ("router",), ("metrics",),
-)  # fmt: skip
-"""The keys at which a part of one's own may stand."""
-
-
-def absolute_paths(data: dict[str, Any], base: Path, folders: Sequence[Path]) -> dict[str, Any]:
-    """``data`` with every path that is relative to ``base`` made absolute, and every part of one's
-    own that is in one of ``folders``; names stay names."""
-    data = copy.deepcopy(data)
-    for *steps, key in OWN:
-        for section in _sections_at(data, steps):
-            value = section.get(key)
-            if isinstance(value, str):
-                section[key] = absolute(value, folders)
-            elif isinstance(value, list):
-                section[key] = [
-                    absolute(item, folders) if isinstance(item, str) else item for item in value
-                ]
-    for (*steps, key), kind in PATHS.items():
-        for section in _sections_at(data, steps):
-            value = section.get(key)
-            if isinstance(value, str) and _is_path(value, kind, base):
-                section[key] = str(Path(base, Path(value).expanduser()))
-    return data
-
-
-def _sections_at(data: dict[str, Any], steps: Sequence[str]) -> list[dict[str, Any]]:
-    """The mappings below these keys; each of them where a key holds a list."""
-    found: list[Any] = [data]
-    for step in steps:
-        values = [section[step] for section in found if step in section]
-        items = [
-            item for value in values for item in (value if isinstance(value, list) else [value])
-        ]
-        found = [item for item in items if isinstance(item, dict)]
-    return found
-
-
-def _is_path(value: str, kind: catalog.Kind | None, base: Path) -> bool:
-    """Whether a value is meant as a path: a misspelt name of the catalogue is none."""
-    try:
-        exists = Path(base, Path(value).expanduser()).exists()
-    except (OSError, ValueError, RuntimeError):  # too long, a null byte, an unknown ~user
-        return False
-    if kind is None or exists:
-        return kind is None or value not in catalog.names(kind)
-    return "/" in value or Path(value).suffix in (".yaml", ".yml", ".json")
-
-
-def write_yaml(data: Mapping[str, Any]) -> str:
-    """Plain data as the text of a scenario, which reads back as the same."""
-    return yaml.dump(
-        dict(data), Dumper=_ScenarioDumper, sort_keys=False, width=100, allow_unicode=True,
-        default_flow_style=False,
-    )  # fmt: skip
-
-
-class _ScenarioDumper(yaml.SafeDumper):
-    """Quotes every text that a scenario would read as something else, such as ``1e3``."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        """Write equal values out each time: scenarios have no aliases."""
-        return True
-
-
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = None if isinstance(scalar(text), str) else "'"
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_ScenarioDumper.add_representer(str, _represent_text)

@@ -29,7 +29,7 @@ PERCENTILES = (50, 90, 95, 99)
 
 BARE = {"ttft": 10.0, "tpot": 1.0, "e2el": 10.0}
 """Up to here a number without a unit is in seconds: in milliseconds it would ask for a first token
-within 10 ms, or a token each millisecond, which no deployment promises. A larger one is as likely
+within 10 ms, or a token each millisecond, which no deployment aims at. A larger one is as likely
 meant in milliseconds, and refused."""
 
 

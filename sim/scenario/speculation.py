@@ -59,7 +59,7 @@ def by_batch(ranges: Ranges, most: int) -> tuple[int, ...]:
 
 
 MOST = 64
-"""Drafts at once; nobody has published acceptance of more."""
+"""Drafts at once; no acceptance of more is published."""
 
 
 class Acceptance(Section):

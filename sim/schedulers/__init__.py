@@ -12,6 +12,7 @@ from sim.registry import Registry
 from sim.schedulers.base import ASSUMED, BatchShape, Chunk, Limits, Plan, Scheduler
 from sim.schedulers.continuous import ChunkedPrefill, PrefillFirst
 from sim.schedulers.drafts import DraftsByBatch
+from sim.schedulers.fair import FairQueue
 from sim.schedulers.offloading import OffloadedPrefill, Offloading
 from sim.schedulers.orders import ORDERS, FirstCome, Order, make_order
 from sim.schedulers.pipelined import PipelinedPrefill
@@ -50,7 +51,7 @@ __all__ = [
 ]
 
 POLICIES: Registry[Scheduler] = Registry(
-    "batching", Scheduler, Static, RequestLevel, ChunkedPrefill
+    "batching", Scheduler, Static, RequestLevel, ChunkedPrefill, package=__name__
 )
 
 
@@ -102,7 +103,8 @@ def make_scheduler(
     if host is not None:
         assert policy is ChunkedPrefill, policy
         assert isinstance(kv, PagedAllocator), kv
-        return OffloadedPrefill(limits, kv, host, ranks.queue())
+        scheduler = OffloadedPrefill(limits, kv, host, ranks.queue())
+        return _counted(scheduler)
     if batches > 1:
         scheduler = PipelinedPrefill(limits, kv, batches, decoding)
     else:
@@ -111,6 +113,13 @@ def make_scheduler(
         scheduler = chosen(limits, kv)
         scheduler.decoding = batch
     scheduler.waiting = ranks.queue()
+    return _counted(scheduler)
+
+
+def _counted(scheduler: Scheduler) -> Scheduler:
+    """``scheduler``, whose queue sees the tokens that it delivers if it counts them."""
+    if isinstance(scheduler.waiting, FairQueue):
+        scheduler.waiting.progress = scheduler.steps
     return scheduler
 
 

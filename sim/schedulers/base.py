@@ -152,7 +152,7 @@ class Scheduler(ABC):
         return waiting[0] is request
 
     def withdraw(self, request: Request) -> bool:
-        """Take out ``request``, which nobody waits for any more, and free its memory; only between
+        """Take out ``request``, whose client has gone, and free its memory; only between
         iterations. False where it is not here, or the policy serves it to its end all the same."""
         return False
 

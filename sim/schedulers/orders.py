@@ -10,11 +10,13 @@ from typing import ClassVar
 from sim.errors import UsageError
 from sim.registry import Registry
 from sim.request import Request
+from sim.schedulers.fair import FairQueue
 from sim.schedulers.queues import Fifo, Queue, Ranked, Resorted, Sorted
 
 __all__ = [
     "ORDERS",
     "EarliestDeadline",
+    "Fair",
     "FirstCome",
     "LongestPrefix",
     "Order",
@@ -34,8 +36,8 @@ class Order(ABC):
     """Which request it lets go first, in a few words."""
 
     ranks_by: ClassVar[str] = ""
-    """The property of classes of traffic that it goes by: ``priority``, ``deadline`` or none. Where
-    all requests have the same one, it is first come, first served."""
+    """What of classes of traffic it goes by: ``priority``, ``deadline``, the ``class`` itself or
+    nothing. Where all requests have the same one, it is first come, first served."""
 
     vllm: ClassVar[str] = ""
     """The ``--scheduling-policy`` with which vLLM serves in this order; empty if it has none."""
@@ -152,8 +154,28 @@ class LongestPrefix(Order):
         return Resorted()
 
 
+class Fair(Order):
+    """The class of traffic that was served least, by its weight, goes first (``fair``).
+
+    No engine has it; gateways with virtual token counters do. Without classes it is first come,
+    first served.
+    """
+
+    name = "fair"
+    ranks_by = "class"
+    about = "the class of workload.classes that was served least, by tokens and weight"
+
+    def key(self, request: Request) -> float:
+        """All are equal: the counters of their classes decide."""
+        return 0.0
+
+    def queue(self) -> Queue:
+        """A queue of counters."""
+        return FairQueue()
+
+
 ORDERS: Registry[Order] = Registry(
-    "order", Order, FirstCome, ShortestJob, Priority, EarliestDeadline, LongestPrefix
+    "order", Order, FirstCome, ShortestJob, Priority, EarliestDeadline, LongestPrefix, Fair
 )
 
 

@@ -61,7 +61,7 @@ class Fifo(deque[Request]):
 
 
 class Resorted(Fifo):
-    """First in, first out, but for a scheduler that sorts it anew before it looks into it."""
+    """First in, first out, unless the scheduler sorts it anew before it looks into it."""
 
     __slots__ = ()
 

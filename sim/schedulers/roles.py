@@ -25,9 +25,10 @@ class HandedOver(Request):
     was complete at ``prefilled``, its blocks were there at ``taken``, its KV went over the link
     from ``sent`` on and had arrived at ``arrived``; ``source`` is the number of the replica, or of
     its data rank, that computed the prompt, ``target`` where it decodes; -1 before that is known.
+    ``asked`` is the request that was sent.
     """
 
-    __slots__ = ("arrived", "prefilled", "sent", "source", "taken", "target")
+    __slots__ = ("arrived", "asked", "prefilled", "sent", "source", "taken", "target")
 
     def __init__(self, request: Request) -> None:
         super().__init__(
@@ -39,7 +40,7 @@ class HandedOver(Request):
             request.prefix,
             request.session,
         )
-        self.queued = request.queued
+        self.asked, self.queued = request, request.queued
         self.prefilled = self.taken = self.sent = self.arrived = NEVER
         self.source = self.target = -1
 
@@ -133,6 +134,17 @@ class DecodeRole(ChunkedPrefill):
         self._ready.append(request)
         self.handed += 1
         return len(self._running) < self.limits.max_num_seqs
+
+    def withdraw(self, request: Request) -> bool:
+        """Also one that has its KV and no slot yet; not while that is on its way."""
+        if request in self._ready:
+            self._ready.remove(request)
+            self.handed -= 1
+            self.kv.free(request)
+            request.computed = 0
+            return True
+        self.handed -= request in self.coming
+        return super().withdraw(request)
 
     def members(self) -> list[Request]:
         """Also those that have memory and are not in the batch yet."""

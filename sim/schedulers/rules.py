@@ -90,7 +90,7 @@ class NoEvictRule(EngineRule):
     """TensorRT-LLM's ``GUARANTEED_NO_EVICT``."""
 
     name = "guaranteed-no-evict"
-    about = "TensorRT-LLM's: a request enters when all that it asks for fits beside the others"
+    about = "TensorRT-LLM's: a request enters when all that it asks for fits next to the others"
     in_pages = True
 
     @staticmethod

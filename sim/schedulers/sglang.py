@@ -115,7 +115,7 @@ class Sglang(IterationLevel):
         )
 
     def _fill(self, running: int, now: float) -> tuple[list[Chunk], int]:
-        """The prompts of an iteration, beside ``running`` requests; how many enter the batch."""
+        """The prompts of an iteration, next to ``running`` requests; how many enter the batch."""
         limits, waiting, partial, tree = self.limits, self.waiting, self._partial, self._tree
         if tree is not None:
             self._prioritise(tree)

@@ -1,7 +1,7 @@
 """Batches as TensorRT-LLM's two stages do: a capacity scheduler, then one of micro-batches.
 
 ``GUARANTEED_NO_EVICT``, its default: a request is admitted when the blocks of its prompt and of all
-the output tokens it asked for are there, beside those that the running requests may still need; so
+the output tokens it asked for are there, besides those that the running requests may still need; so
 memory never runs out, and part of it stays empty where answers are shorter than ``max_tokens``.
 ``MAX_UTILIZATION``: it is admitted when the blocks of its prompt are there; where a decode finds
 none, the newest request is paused and computed again later. Requests are taken in their order, and
@@ -106,7 +106,7 @@ class NoEvict(MaxUtilization):
         return -(-(prompt + max(allowed, request.output_tokens)) // self.kv.block_size)
 
     def _room(self, request: Request, need: int) -> bool:
-        """Whether its blocks to its end are there beside those of all who run."""
+        """Whether its blocks to its end are there besides those of all that run."""
         return self._promised + self._blocks(request) <= self.kv.num_blocks
 
     def _begin(self, tokens: int, need: int, cached: int, now: float) -> Chunk:

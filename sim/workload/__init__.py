@@ -7,6 +7,7 @@ traffic. Times are in seconds since the start of the run, lengths in tokens.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -144,7 +145,9 @@ def replay(trace: Trace, labels: Labels | None = None, *, caches: bool = False) 
     skipped = [f"Not replayed: {n:,} {reason}." for reason, n in trace.skipped.items() if n]
     reuse = reuse_note(trace, caches=caches)
     notes = [*skipped, *([] if reuse is None else [reuse])]
-    return OpenTraffic(len(trace), chunks(), notes, labels.classes)
+    waited = {} if trace.patience is None else dict(enumerate(trace.patience.tolist()))
+    patience = {number: seconds for number, seconds in waited.items() if seconds < math.inf}
+    return OpenTraffic(len(trace), chunks(), notes, labels.classes, patience)
 
 
 def generate(

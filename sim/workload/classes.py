@@ -94,7 +94,11 @@ def classes_of(scenario: Scenario) -> tuple[TrafficClass, ...]:
     common = _common_deadline(scenario)
     return tuple(
         TrafficClass(
-            index, item.name, item.priority, common if item.deadline is None else item.deadline
+            index,
+            item.name,
+            item.priority,
+            common if item.deadline is None else item.deadline,
+            item.weight,
         )
         for index, item in enumerate(scenario.workload.classes or ())
     )

@@ -54,7 +54,8 @@ def lengthened(traffic: OpenTraffic | ClosedTraffic, by: Longer) -> OpenTraffic 
         return ClosedTraffic(
             traffic.total, traffic.concurrency, traffic.think_time, lengths, traffic.classes
         )
-    return OpenTraffic(traffic.total, _timed(traffic, by), traffic.notes, traffic.classes)
+    chunks = _timed(traffic, by)
+    return OpenTraffic(traffic.total, chunks, traffic.notes, traffic.classes, traffic.patience)
 
 
 def _timed(traffic: OpenTraffic, by: Longer) -> Iterator[TrafficChunk]:

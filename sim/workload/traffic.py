@@ -6,7 +6,7 @@ exists here, and a million requests need the memory of one chunk.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import NamedTuple
 
@@ -75,9 +75,12 @@ class OpenTraffic:
         chunks: Iterator[TrafficChunk],
         notes: Sequence[str] = (),
         classes: Sequence[TrafficClass] = (),
+        patience: Mapping[int, float] | None = None,
     ) -> None:
         self.total = total
         """Number of requests in all chunks together."""
+        self.patience = patience or {}
+        """Seconds after which clients went away, by the place of their request, from 0."""
         self.notes = tuple(notes)
         """What a reader of the results should know of these requests, in whole sentences."""
         self.classes = tuple(classes)

@@ -3,7 +3,8 @@
 JSON lines: ``timestamp`` in seconds, ``input_length`` and ``output_length`` in tokens. Turns of a
 conversation name each other (``chat_id``, ``parent_chat_id``, ``turn``), but each has a time of its
 own at which it is replayed. ``hash_ids`` name the blocks of 16 tokens that prompts share; ``type``
-is ignored.
+is ignored. What ``infersim serve`` records of prompts with their blocks is this format, too; it
+adds ``priority`` and ``cancelled_after_s``, as the plain format has them.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from sim.workload.traces.base import Trace, TraceFormat, sessions_of
 from sim.workload.traces.head import Head
+from sim.workload.traces.plain import CANCELLED, PRIORITY
 from sim.workload.traces.prefixes import HASH_IDS, counted
 from sim.workload.traces.rows import Block, json_blocks
 
@@ -29,18 +33,29 @@ def _recognises(head: Head) -> bool:
 
 
 def _read(path: Path) -> Trace:
-    return replace(counted(_parts(path), BLOCK_TOKENS), sessions="chat_id")
+    found = counted(_parts(path), BLOCK_TOKENS)
+    waited = found.patience is None or bool(np.isinf(found.patience).all())
+    return replace(found, sessions="chat_id", patience=None if waited else found.patience)
 
 
 def _parts(path: Path) -> Iterator[tuple[Trace, Block]]:
     """Each block of rows; a turn belongs to the conversation of the turn that it names."""
     known: dict[object, int] = {}
-    for block in json_blocks(path, _KEYS, [HASH_IDS, *_OWN]):
+    ranked: bool | None = None
+    for block in json_blocks(path, _KEYS, [HASH_IDS, *_OWN, PRIORITY, CANCELLED]):
         chats, parents = block.columns["chat_id"], block.columns["parent_chat_id"]
         for chat, parent in zip(chats, parents, strict=True):
             if not isinstance(chat, list | dict) and not isinstance(parent, list | dict):
                 known.setdefault(chat, known.get(parent, len(known)))
-        yield replace(Trace.of(block, *_KEYS), session_ids=sessions_of(chats, known)), block
+        if ranked is None:
+            ranked = block.columns[PRIORITY][0] is not None
+        found = replace(
+            Trace.of(block, *_KEYS),
+            session_ids=sessions_of(chats, known),
+            priorities=block.priorities(PRIORITY) if ranked else None,
+            patience=block.patience(CANCELLED),
+        )
+        yield found, block
 
 
 FORMAT = TraceFormat(

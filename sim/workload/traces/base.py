@@ -83,6 +83,9 @@ class Trace:
     session_ids: NDArray[np.int64] | None = None
     """The number of the conversation of each request, -1 for none; None where the file does not
     say."""
+    patience: NDArray[np.float64] | None = None
+    """Seconds after which the client of each request went away, unless it had its answer by then;
+    infinite where it waited. None where all did."""
 
     def __len__(self) -> int:
         return len(self.arrivals)
@@ -102,6 +105,7 @@ class Trace:
         priorities = [part.priorities for part in rows if part.priorities is not None]
         repeated = [part.repeated for part in rows if part.repeated is not None]
         named = [part.session_ids for part in rows if part.session_ids is not None]
+        waited = [part.patience for part in rows if part.patience is not None]
         skipped: Counter[str] = Counter()
         for part in rows:
             skipped.update(part.skipped)
@@ -115,6 +119,7 @@ class Trace:
             rows[0].sessions,
             PromptBlocks.joined(rows[0].blocks, [part.blocks for part in rows]),
             np.concatenate(named) if named else None,
+            np.concatenate(waited) if waited else None,
         )
 
     def taken(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Trace:
@@ -129,6 +134,7 @@ class Trace:
             self.sessions,
             None if self.blocks is None else self.blocks.taken(rows),
             None if self.session_ids is None else self.session_ids[rows],
+            None if self.patience is None else self.patience[rows],
         )
 
     def moved(self, arrivals: NDArray[np.float64]) -> Trace:

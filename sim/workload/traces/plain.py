@@ -1,9 +1,10 @@
 """Reads the plain format, the one to write for traffic of your own.
 
 CSV: ``arrival_s`` in seconds from any origin, ``prompt_tokens`` and ``output_tokens``, and
-optionally ``priority``, a whole number of which lower ones go first, and ``session``, the name or
-number of the conversation that a request belongs to (empty or -1: none). Other columns are
-ignored. The table of requests that a run writes has these names too.
+optionally ``priority``, a whole number of which lower ones go first, ``session``, the name or
+number of the conversation that a request belongs to (empty or -1: none), and
+``cancelled_after_s``, seconds after its arrival at which its client went away (empty: it waited for
+the answer). Other columns are ignored. The table of requests that a run writes has these names too.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from sim.workload.traces.head import Head, head
 from sim.workload.traces.rows import csv_blocks
 
 _COLUMNS = ("arrival_s", "prompt_tokens", "output_tokens")
-_PRIORITY, _SESSION = "priority", "session"
+PRIORITY, _SESSION = "priority", "session"
+CANCELLED = "cancelled_after_s"
 
 
 def _recognises(head: Head) -> bool:
@@ -25,26 +27,28 @@ def _recognises(head: Head) -> bool:
 
 def _read(path: Path) -> Trace:
     names = head(path).names
-    ranked = [_PRIORITY] if _PRIORITY in names else []
+    ranked = [PRIORITY] if PRIORITY in names else []
     named = [_SESSION] if _SESSION in names else []
+    cancelled = [CANCELLED] if CANCELLED in names else []
     known: dict[object, int] = {}
     found = Trace.joined(
         Trace(
             block.seconds("arrival_s"),
             block.tokens("prompt_tokens"),
             block.tokens("output_tokens"),
-            priorities=block.priorities(_PRIORITY) if ranked else None,
+            priorities=block.priorities(PRIORITY) if ranked else None,
             session_ids=sessions_of(block.columns[_SESSION], known) if named else None,
+            patience=block.patience(CANCELLED) if cancelled else None,
         )
-        for block in csv_blocks(path, [*_COLUMNS, *ranked, *named])
+        for block in csv_blocks(path, [*_COLUMNS, *ranked, *named, *cancelled])
     )
     return replace(found, sessions=_SESSION) if named else found
 
 
 FORMAT = TraceFormat(
     name="csv",
-    layout="CSV with columns arrival_s (seconds), prompt_tokens, output_tokens, perhaps priority"
-    " and session",
+    layout="CSV with columns arrival_s (seconds), prompt_tokens, output_tokens, perhaps priority,"
+    " session and cancelled_after_s",
     recognises=_recognises,
     read=_read,
 )

@@ -88,6 +88,16 @@ class Block:
             self.fail(numbers.index(None), name, _WHOLE.format(least))
         return np.array(numbers, dtype=np.int64)
 
+    def patience(self, name: str) -> NDArray[np.float64]:
+        """Column ``name`` as seconds that a client waits: infinite where there is nothing; else
+        TraceError unless it is a number above 0, up to ``LATEST``."""
+        column = self.columns[name]
+        numbers = [math.inf if value in ("", None) else _number(value) for value in column]
+        for row, number in enumerate(numbers):
+            if number is None or not (0 < number <= LATEST or number == math.inf):
+                self.fail(row, name, f"nothing, or seconds above 0 and up to {LATEST:.0e}")
+        return np.array(numbers, dtype=np.float64)
+
     def without(self, dropped: Sequence[bool]) -> Block:
         """The block without the rows whose entry in ``dropped`` is true."""
         kept = [not drop for drop in dropped]

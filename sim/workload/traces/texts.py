@@ -19,7 +19,7 @@ from sim.request import Prefix
 from sim.workload.traces.base import PromptBlocks, Trace
 
 CAPACITIES = (1000, 3000, 5000, 10_000, 30_000, 50_000, 100_000)
-"""Blocks of a cache, at which ``hit_shares`` is told."""
+"""Blocks of a cache, at which ``hit_shares`` is given."""
 
 
 TEXT = np.dtype(

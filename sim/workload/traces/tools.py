@@ -1,11 +1,13 @@
 """Describes a trace, and makes a smaller or plainer one of it.
 
 Times in seconds, lengths in tokens. Traces are written in the plain format: a CSV file with
-columns arrival_s, prompt_tokens, output_tokens, and priority and session where it has them.
+columns arrival_s, prompt_tokens, output_tokens, and priority, session and cancelled_after_s where
+it has them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from sim.errors import UsageError
 from sim.rng import stream
 from sim.units import show_time
 from sim.workload.traces import Trace, find_format, read_trace
+from sim.workload.traces.plain import CANCELLED
 from sim.workload.traces.prefixes import reuse_share
 from sim.workload.traces.texts import hit_shares
 
@@ -122,7 +125,8 @@ def write_trace(trace: Trace, path: Path) -> None:
         with file:
             priority = "" if trace.priorities is None else ",priority"
             session = "" if trace.session_ids is None else ",session"
-            file.write(f"arrival_s,prompt_tokens,output_tokens{priority}{session}\n")
+            patience = "" if trace.patience is None else f",{CANCELLED}"
+            file.write(f"arrival_s,prompt_tokens,output_tokens{priority}{session}{patience}\n")
             file.writelines(_csv_lines(trace))
         part.replace(path)
     except OSError as error:
@@ -173,13 +177,20 @@ def skipped_text(skipped: dict[str, int]) -> str | None:
 def _csv_lines(trace: Trace) -> Iterator[str]:
     for start in range(0, len(trace), _ROWS):
         part = slice(start, start + _ROWS)
-        columns = [trace.arrivals, trace.prompt_tokens, trace.output_tokens]
+        columns: list[NDArray[Any]] = [trace.arrivals, trace.prompt_tokens, trace.output_tokens]
         if trace.priorities is not None:
             columns.append(trace.priorities)
         if trace.session_ids is not None:
             columns.append(trace.session_ids)
-        for row in zip(*(column[part].tolist() for column in columns), strict=True):
-            yield f"{','.join(map(repr, row))}\n"
+        shown = [map(repr, column[part].tolist()) for column in columns]
+        if trace.patience is not None:
+            shown.append(map(_patience, trace.patience[part].tolist()))
+        yield from (f"{','.join(row)}\n" for row in zip(*shown, strict=True))
+
+
+def _patience(seconds: float) -> str:
+    """As the plain format has it: nothing where a client waited."""
+    return "" if seconds == math.inf else repr(seconds)
 
 
 def _from_zero(trace: Trace) -> Trace:

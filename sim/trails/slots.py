@@ -66,7 +66,7 @@ class Stay(NamedTuple):
     """
 
     row: int
-    seated: bool
+    in_slot: bool
     lane: int
     start: float
     end: float
@@ -74,12 +74,12 @@ class Stay(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Seating:
-    """Every stay that touches a window, by start; ``seats`` and ``lanes`` are how many there are;
+class Placement:
+    """Every stay that touches a window, by start; ``slots`` and ``lanes`` are how many there are;
     ``vague`` counts requests of which it is not known when they were preempted."""
 
     stays: tuple[Stay, ...]
-    seats: int
+    slots: int
     lanes: int
     vague: int
 
@@ -111,7 +111,7 @@ def batch_ends(requests: Columns, replica: int) -> dict[int, float]:
     return ends | dict.fromkeys(batch, over)
 
 
-def seating(
+def placement(
     requests: Columns,
     iterations: Iterations,
     rows: Sequence[int],
@@ -119,7 +119,7 @@ def seating(
     *,
     after: Mapping[int, tuple[Phase, float]] | None = None,
     courses: Courses | None = None,
-) -> Seating:
+) -> Placement:
     """The stays of the requests ``rows``, all of one replica; what has no end lasts ``until``.
 
     ``courses`` has their chunks and absences, where the run saved those; ``after`` says what
@@ -134,9 +134,9 @@ def seating(
             phase, end = after[row]
             parts += _lasting(SlotPart(phase, parts[-1].end, min(end, until)))
         stays += _stays(row, parts)
-    seated, seats = _placed([stay for stay in stays if stay.seated])
-    waiting, lanes = _placed([stay for stay in stays if not stay.seated])
-    return Seating(tuple(sorted((*seated, *waiting), key=_start)), seats, lanes, vague)
+    in_slot, slots = _placed([stay for stay in stays if stay.in_slot])
+    waiting, lanes = _placed([stay for stay in stays if not stay.in_slot])
+    return Placement(tuple(sorted((*in_slot, *waiting), key=_start)), slots, lanes, vague)
 
 
 def _start(stay: Stay) -> float:
@@ -158,8 +158,8 @@ def _stays(row: int, parts: list[SlotPart]) -> list[Stay]:
 
 
 def _stay(row: int, parts: list[SlotPart]) -> Stay:
-    seated = parts[0].phase not in WAITING
-    return Stay(row, seated, 0, parts[0].start, parts[-1].end, tuple(parts))
+    in_slot = parts[0].phase not in WAITING
+    return Stay(row, in_slot, 0, parts[0].start, parts[-1].end, tuple(parts))
 
 
 def _placed(stays: list[Stay]) -> tuple[list[Stay], int]:

@@ -52,54 +52,67 @@ Dependence = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Spending:
-    """What one replica has spent by when: at the times ``at`` the seconds ``spent`` on each part of
-    ``TIMES``, a row each. ``empty`` is the last time before each of ``at`` at which its queue was
-    empty."""
+    """What one replica has spent by when: ``start`` and ``end`` of its passes, in order, and the
+    seconds ``done`` on each part of ``TIMES`` by the end of each, a row each. ``empty`` is the last
+    end of a pass, up to each one's, after which its queue was empty."""
 
-    at: Floats
-    spent: Floats
+    start: Floats
+    end: Floats
+    done: Floats
     empty: Floats
 
     def until(self, times: Floats) -> Floats:
         """What it had spent by each of ``times``, a row for each part."""
-        return np.stack([np.interp(times, self.at, part) for part in self.spent])
+        ended = np.searchsorted(self.end, times, side="right")
+        now = np.minimum(ended, len(self.end) - 1)
+        took = self.end[now] - self.start[now]
+        ran = np.clip(times - self.start[now], 0.0, took)
+        share = np.divide(ran, took, out=np.zeros_like(ran), where=(ended == now) & (took > 0))
+        found = np.empty((len(self.done), len(times)))
+        for row, done in zip(found, self.done, strict=True):
+            before = np.where(ended > 0, done[ended - 1], 0.0)
+            row[:] = before + (done[now] - before) * share
+        return found
 
     def began(self, times: Floats) -> Floats:
         """When the queue was last empty before each of ``times``."""
-        place = np.searchsorted(self.at, times, side="right") - 1
-        return self.empty[np.clip(place, 0, None)]
+        ended = np.searchsorted(self.end, times, side="right")
+        return self.empty[np.maximum(ended - 1, 0)]
 
 
-class Repriced:
+class Dependences:
     """The passes of a run, taken apart."""
 
     def __init__(self, run: RunRecord) -> None:
         self._run = run
         arrivals = run.scenario.workload.arrivals
         self._adapts = arrivals is not None and arrivals.kind in ("closed", "burst")
-        self._seconds = np.concatenate([seconds_by_part(part) for part in run.parts], axis=1)
-        self._plans = np.concatenate([part.plans for part in run.parts])
-        self._spendings = self._made()
+        self._busy = np.zeros(len(TIMES))
+        self._gaps, self._gap_time = np.zeros(len(TIMES)), 0.0
+        self._spendings: dict[int, Spending] = {}
+        for part in run.parts:
+            self._take_apart(part)
         self._memory, self._fixed = self._held_back()
 
-    def _made(self) -> dict[int, Spending]:
-        """What each replica spent by when."""
-        found = {}
-        for number in np.unique(self._plans["replica"]).tolist():
-            rows = np.flatnonzero(self._plans["replica"] == number)
-            rows = rows[np.argsort(self._plans["start"][rows], kind="stable")]
-            plans = self._plans[rows]
-            edges = np.empty(2 * len(rows))
-            edges[0::2], edges[1::2] = plans["start"], plans["end"]
-            spent = np.zeros((len(TIMES), len(edges)))
-            done = np.cumsum(self._seconds[:, rows], axis=1)
-            spent[:, 1::2] = done
-            spent[:, 2::2] = done[:, :-1]
-            left = np.where(plans["waiting"] == 0, plans["end"], -np.inf)
-            empty = np.repeat(np.maximum.accumulate(left), 2)
-            empty[1:] = empty[:-1]  # a plan's own end counts from there on
-            found[number] = Spending(edges, spent, empty)
-        return found
+    def _take_apart(self, part: PoolRun) -> None:
+        """Add up what the passes of a pool spent, and keep what each of its replicas did by when. A
+        large run has millions of passes: little of them is held twice."""
+        seconds, plans = seconds_by_part(part), part.plans
+        self._busy += seconds.sum(axis=1)
+        decodes = plans["decode"].astype(np.float64)
+        self._gaps += [(row * decodes).sum() for row in seconds]
+        self._gap_time += float((decodes * (plans["end"] - plans["start"])).sum())
+        for number in np.unique(plans["replica"]).tolist():
+            rows = np.flatnonzero(plans["replica"] == number)
+            rows = rows[np.argsort(plans["start"][rows], kind="stable")]
+            end = plans["end"][rows]
+            left = np.where(plans["waiting"][rows] == 0, end, -np.inf)
+            self._spendings[number] = Spending(
+                plans["start"][rows],
+                end,
+                np.stack([np.cumsum(row[rows]) for row in seconds]),
+                np.maximum.accumulate(left),
+            )
 
     def _held_back(self) -> tuple[float, float]:
         """The share of the busy time in which requests wait for memory, and the share of that which
@@ -130,7 +143,7 @@ class Repriced:
             begin = start[mine]
             if since == "arrival" and not self._adapts:
                 waited = requests["scheduled"][mine]
-                begin = np.minimum(begin, np.maximum(spending.began(waited), spending.at[0]))
+                begin = np.minimum(begin, np.maximum(spending.began(waited), spending.start[0]))
             found[:, mine] = spending.until(end[mine]) - spending.until(begin)
         return found
 
@@ -181,8 +194,8 @@ class Repriced:
 
     def capacity(self) -> Dependence:
         """How what full batches serve depends on each part: as the busy time does."""
-        busy = float(self._seconds.sum())
-        shares = self._seconds.sum(axis=1) / busy if busy else np.zeros(len(TIMES))
+        busy = float(self._busy.sum())
+        shares = self._busy / busy if busy else np.zeros(len(TIMES))
         return _dependence([*(-shares), 0.0, self._memory * self._fixed])
 
     def throughput(self) -> Dependence:
@@ -210,12 +223,9 @@ class Repriced:
 
     def gaps(self) -> Dependence:
         """How the mean gap between tokens depends on each part."""
-        weights = self._plans["decode"].astype(np.float64)
-        took = self._plans["end"] - self._plans["start"]
-        whole = float((weights * took).sum())
-        if not whole:
+        if not self._gap_time:
             return _dependence([0.0] * len(PARTS))
-        shares = (self._seconds * weights).sum(axis=1) / whole
+        shares = self._gaps / self._gap_time
         return _dependence([*shares, 0.0, self._by_memory("tpot", 0.0)])
 
 

@@ -34,7 +34,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class Promise:
+class Objective:
     """At least ``share`` of the requests keep every one of ``limits`` (metric -> seconds).
 
     ``percentile`` is that of a limit which is judged apart from the others, as ``ttft_p95`` is.
@@ -52,44 +52,44 @@ class Promise:
     def text(self) -> str:
         """As people say it.
 
-        >>> Promise({"ttft": 0.5, "tpot": 0.04}, 0.99).text
+        >>> Objective({"ttft": 0.5, "tpot": 0.04}, 0.99).text
         '99% of requests within TTFT 500 ms and TPOT 40 ms'
         """
         told = [f"{name.upper()} {show_time(limit)}" for name, limit in self.limits.items()]
         return f"{100 * self.share:.6g}% of requests within {' and '.join(told)}"
 
 
-def slo_promises(scenario: Scenario) -> tuple[Promise, ...]:
+def slo_objectives(scenario: Scenario) -> tuple[Objective, ...]:
     """The limits of the scenario's ``slo``: those that requests meet together, then those of
     single percentiles."""
     slo = scenario.slo
-    together = (Promise(slo.together, slo.attainment),) if slo.together else ()
+    together = (Objective(slo.together, slo.attainment),) if slo.together else ()
     apart = (
-        Promise({each.metric: each.limit}, each.percentile / 100, each.percentile)
+        Objective({each.metric: each.limit}, each.percentile / 100, each.percentile)
         for each in slo.apart
     )
     return (*together, *apart)
 
 
-def limits_ms(promises: Sequence[Promise]) -> dict[str, float]:
+def limits_ms(objectives: Sequence[Objective]) -> dict[str, float]:
     """The tightest limit of each metric, in milliseconds, whatever share must meet it."""
     limits: dict[str, float] = {}
-    for promise in promises:
-        for name, limit in promise.limits.items():
+    for objective in objectives:
+        for name, limit in objective.limits.items():
             limits[name] = min(1e3 * limit, limits.get(name, math.inf))
     return limits
 
 
-def shown_shares(promises: Sequence[Promise]) -> dict[str, float]:
-    """For each metric the share whose latency tables and figures show: that of the first promise
-    that limits it, else of the first promise, else the usual one.
+def shown_shares(objectives: Sequence[Objective]) -> dict[str, float]:
+    """For each metric the share whose latency tables and figures show: that of the first objective
+    that limits it, else of the first objective, else the usual one.
 
-    >>> shown_shares([Promise({"ttft": 0.5}, 0.95)])["ttft"], shown_shares([])["tpot"]
+    >>> shown_shares([Objective({"ttft": 0.5}, 0.95)])["ttft"], shown_shares([])["tpot"]
     (0.95, 0.99)
     """
-    usual = promises[0].share if promises else USUAL_SHARE
+    usual = objectives[0].share if objectives else USUAL_SHARE
     return {
-        name: next((each.share for each in promises if name in each.limits), usual)
+        name: next((each.share for each in objectives if name in each.limits), usual)
         for name in METRICS
     }
 
@@ -99,31 +99,40 @@ class SeenShare:
     """How one run met a limit of the SLO: which of the judged requests ``kept`` it, by arrival.
 
     For each limit, ``within`` has the share of requests that keep it, and ``pressure`` the latency
-    at the promised share over the limit: above 1 it is broken. ``rejected`` is the share of
-    requests that were rejected, which no limit counts as kept.
+    at the wanted share over the limit: above 1 it is broken. ``rejected`` is the share of
+    requests that were rejected, which no limit counts as kept. ``strain`` is the pressure of all
+    limits together: by what they had to be multiplied for the wanted share to keep them.
     """
 
     kept: NDArray[np.bool_]
     pressure: Mapping[str, float]
     within: Mapping[str, float]
     rejected: float = 0.0
+    strain: float = 0.0
 
 
-def look(run: RunRecord, promise: Promise) -> SeenShare:
-    """How ``run`` met ``promise``: without warm-up; requests that were not completed missed it.
+def look(run: RunRecord, objective: Objective) -> SeenShare:
+    """How ``run`` met ``objective``: without warm-up; requests that were not completed missed it.
 
     Requests of one output token have no TPOT, and keep any limit of it.
     """
     judged = ~run.warmup
     kept = run.completed[judged]
     pressure, within = {}, {}
-    for name, limit in promise.limits.items():
+    for name, limit in objective.limits.items():
         held = held_by(run, name, limit)
         kept = kept & held
         within[name] = float(held.mean()) if len(held) else 0.0
-        pressure[name] = promised(run, name, promise.share) / limit
+        pressure[name] = latency_at(run, name, objective.share) / limit
     rejected = (run.requests["status"] == STATUS_REJECTED)[judged]
-    return SeenShare(kept, pressure, within, float(rejected.mean()) if len(rejected) else 0.0)
+    refused = float(rejected.mean()) if len(rejected) else 0.0
+    return SeenShare(kept, pressure, within, refused, _strain(run, objective))
+
+
+def _strain(run: RunRecord, objective: Objective) -> float:
+    over = [run.latency(name) / limit for name, limit in objective.limits.items()]
+    worst = np.fmax.reduce(np.stack(over)) if over else np.zeros(len(run.completed))
+    return _at_share(np.where(run.completed, worst, np.inf)[~run.warmup], objective.share)
 
 
 def held_by(run: RunRecord, metric: str, limit: float) -> NDArray[np.bool_]:
@@ -132,10 +141,14 @@ def held_by(run: RunRecord, metric: str, limit: float) -> NDArray[np.bool_]:
     return np.asarray((run.completed & (np.isnan(latency) | (latency <= limit)))[~run.warmup])
 
 
-def promised(run: RunRecord, metric: str, share: float) -> float:
+def latency_at(run: RunRecord, metric: str, share: float) -> float:
     """The latency that this share of the judged requests keeps; infinite if too few were served,
     0 if none of them has such a latency."""
-    values = np.where(run.completed, run.latency(metric), np.inf)[~run.warmup]
+    return _at_share(np.where(run.completed, run.latency(metric), np.inf)[~run.warmup], share)
+
+
+def _at_share(values: NDArray[np.float64], share: float) -> float:
+    """The value that this share does not exceed; what is not defined does not count."""
     values = np.sort(values[~np.isnan(values)])
     if not len(values):
         return 0.0
@@ -146,11 +159,11 @@ def promised(run: RunRecord, metric: str, share: float) -> float:
 @dataclass(frozen=True)
 class Attained:
     """How runs together met a limit of the SLO: the share of ``requests``, its 95 % interval
-    (Wilson) with as many independent ones as they are worth (``effective``), each limit, and the
-    share that was ``rejected``.
+    (Wilson) with as many independent ones as they are worth (``effective``), each limit, the share
+    that was ``rejected``, and the mean ``strain`` of the runs.
     """
 
-    promise: Promise
+    objective: Objective
     share: float
     low: float
     high: float
@@ -158,20 +171,21 @@ class Attained:
     requests: int
     effective: float
     rejected: float = 0.0
+    strain: float = 0.0
 
     @property
     def kept(self) -> bool:
         """Whether the limit was met, sure or not."""
-        return self.share >= self.promise.share
+        return self.share >= self.objective.share
 
     @property
     def sure(self) -> bool:
         """Whether the interval leaves no doubt whether the limit is met."""
-        return self.low >= self.promise.share or self.high < self.promise.share
+        return self.low >= self.objective.share or self.high < self.objective.share
 
     @property
     def pressure(self) -> Mapping[str, float]:
-        """For each limit, the latency at the promised share over the limit."""
+        """For each limit, the latency at the wanted share over the limit."""
         return {limit.name: limit.pressure for limit in self.limits}
 
     @property
@@ -180,7 +194,7 @@ class Attained:
         it leaves none, or where no number of them would do."""
         if self.sure or not self.effective:
             return None
-        needed = enough_to_decide(self.share, self.promise.share, self.effective)
+        needed = enough_to_decide(self.share, self.objective.share, self.effective)
         wanted = self.requests / self.effective * needed
         if wanted > MOST_TO_DECIDE:
             return None
@@ -190,22 +204,24 @@ class Attained:
     @property
     def hopeless(self) -> bool:
         """Whether more requests are rejected than may miss the limits: no speed would help."""
-        return self.rejected > 1 - self.promise.share
+        return self.rejected > 1 - self.objective.share
 
     @property
     def tightest(self) -> str:
-        """What breaks first: a limit, or ``REJECTED`` where rejections do more. Of a promise that
+        """What breaks first: a limit, or ``REJECTED`` where rejections do more. Of a objective that
         is kept, the limit that comes closest to breaking."""
         if self.kept:
             return str(first_to_break(self.limits))
         if self.hopeless:
             return REJECTED
         served = (limit._replace(share=limit.share + self.rejected) for limit in self.limits)
-        refused = KeptLimit(REJECTED, 1 - self.rejected, self.promise.share, 0.0)
+        refused = KeptLimit(REJECTED, 1 - self.rejected, self.objective.share, 0.0)
         return str(first_to_break([*served, refused]))
 
 
-def pooled(promise: Promise, runs: Sequence[SeenShare], memory: float | None = None) -> Attained:
+def pooled(
+    objective: Objective, runs: Sequence[SeenShare], memory: float | None = None
+) -> Attained:
     """What independent runs say together.
 
     Neighbouring requests share a queue, and the requests of a run its luck: batch means over all
@@ -218,15 +234,16 @@ def pooled(promise: Promise, runs: Sequence[SeenShare], memory: float | None = N
     low, high = wilson(share, effective)
     limits = tuple(
         KeptLimit(
-            name=promise.name(metric),
+            name=objective.name(metric),
             share=float(np.mean([run.within[metric] for run in runs])),
-            target=promise.share,
+            target=objective.share,
             pressure=float(np.mean([run.pressure[metric] for run in runs])),
         )
-        for metric in promise.limits
+        for metric in objective.limits
     )
     rejected = float(np.mean([run.rejected for run in runs]))
-    return Attained(promise, share, low, high, limits, len(kept), effective, rejected)
+    strain = float(np.mean([run.strain for run in runs]))
+    return Attained(objective, share, low, high, limits, len(kept), effective, rejected, strain)
 
 
 def breaks_first(found: Sequence[Attained]) -> Attained:
@@ -234,7 +251,7 @@ def breaks_first(found: Sequence[Attained]) -> Attained:
     the most requests miss, measured by how many may."""
 
     def strain(each: Attained) -> tuple[bool, bool, float, float]:
-        allowed = 1 - each.promise.share
+        allowed = 1 - each.objective.share
         missed = (1 - each.share) / allowed if allowed else 1 - each.share
         return not each.kept, each.hopeless, missed, max(each.pressure.values())
 

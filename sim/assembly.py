@@ -1,0 +1,241 @@
+"""Makes the parts of a run: recorder, replicas, router, clients, hand-overs, admission, autoscaler.
+
+A simulation of a known traffic and a live session put the same parts together, of the pools of a
+prepared scenario.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import simpy
+
+from sim.iteration import Batch, Part
+from sim.loop.admission import DeadlineAdmission
+from sim.loop.autoscaler import Autoscaler, ScaledPool
+from sim.loop.clients import PATIENT, ClientPipeline, ClientRank, ClientReplica, Clients
+from sim.loop.fleet import Engine, Fleet
+from sim.loop.handover import HandoverCosts, HandOvers, PrefillRank, PrefillReplica
+from sim.loop.lockstep import LockStep, Rank
+from sim.loop.pipeline import Pipeline
+from sim.loop.recorder import Recorder
+from sim.loop.replica import Replica
+from sim.outages import rules_of
+from sim.pools import PreparedPool, cold_start_of, make_replica_scheduler
+from sim.request import Request
+from sim.rng import numbered
+from sim.routers import Router, make_router
+from sim.scaling import DOWN, UP, ByRate, Hpa, Keda, Kpa, Rule, SaturationRule, Stabiliser, Step
+from sim.scenario import Scenario
+from sim.scenario.autoscaling import Autoscaling, Replicas, ScalingStep
+from sim.scenario.pools import weighted
+from sim.scenario.transfer import Transfer
+from sim.schedulers import PipelinedPrefill
+from sim.schedulers.roles import DecodeRole, PrefillRole
+from sim.workload import AnyTraffic, OpenTraffic
+
+if TYPE_CHECKING:
+    from sim.simulation import Setup
+
+
+class ReplicaKinds(NamedTuple):
+    """What replicas are made of."""
+
+    replica: type[Replica]
+    rank: type[Rank]
+    prefill: type[PrefillReplica]
+    prefill_rank: type[PrefillRank]
+    pipeline: type[Pipeline]
+
+
+KINDS = ReplicaKinds(Replica, Rank, PrefillReplica, PrefillRank, Pipeline)
+CLIENT_KINDS = ReplicaKinds(ClientReplica, ClientRank, PrefillReplica, PrefillRank, ClientPipeline)
+"""Those of which clients may take their requests back."""
+
+
+def make_recorder(setup: Setup) -> Recorder:
+    """What records a run on the pools of ``setup``."""
+    windows = {len(pool.deployment.model.windows) for pool in setup.pools}
+    ranks = any(pool.deployment.layout.data > 1 for pool in setup.pools)
+    stages = any(pool.deployment.layout.pipeline > 1 for pool in setup.pools)
+    drafts = any(pool.deployment.speculation is not None for pool in setup.pools)
+    cached = any(pool.settings.kv_cache.enable_prefix_caching for pool in setup.pools)
+    return Recorder(max(windows), ranks=ranks, stages=stages, drafts=drafts, cached=cached)
+
+
+def make_admission(env: simpy.Environment, setup: Setup) -> DeadlineAdmission | None:
+    """What refuses requests that would be late; None where none are."""
+    asked = setup.scenario.admission
+    if asked is None:
+        return None
+    deadline = setup.scenario.slo.ttft
+    per_token: dict[int, float] = {}
+    for pool in setup.pools:
+        tokens = min(pool.limits.max_num_batched_tokens, pool.limits.max_model_len)
+        unseen = (0,) * len(pool.deployment.model.windows)
+        took = pool.cost.seconds(Batch(0, 0, (Part(tokens, 0),), 1, unseen))
+        per_token |= dict.fromkeys(pool.settings.engines, took / tokens)
+    limit = math.inf if deadline is None else deadline
+    return DeadlineAdmission(env, limit, asked.share, per_token)
+
+
+def make_autoscaler(
+    env: simpy.Environment, setup: Setup, fleet: Fleet, recorder: Recorder, total: float
+) -> Autoscaler | None:
+    """What scales the pools of ``setup`` while ``total`` requests come; None where none is."""
+    settings = [pool.settings for pool in setup.pools]
+    if all(each.scales is None for each in settings):
+        return None
+    asked = setup.scenario.autoscaling or Autoscaling()
+    engines = iter(fleet.replicas)
+    pools = []
+    for pool in setup.pools:
+        own, scales = [next(engines) for _ in range(pool.replicas)], pool.settings.scales
+        if scales is None:
+            pools.append(ScaledPool(own, None, pool.replicas, 0.0))
+            continue
+        start = cold_start_of(pool, asked)
+        pools.append(ScaledPool(own, make_rule(asked, scales), scales.first, start))
+    return Autoscaler(
+        env,
+        fleet,
+        pools,
+        recorder,
+        interval=asked.interval,
+        scrape=asked.scrape,
+        delay=asked.delay,
+        total=total,
+    )
+
+
+def make_clients(
+    env: simpy.Environment, setup: Setup, traffic: AnyTraffic, recorder: Recorder
+) -> Clients | None:
+    """The clients of ``traffic``; None where all wait for their answers, and no replica fails."""
+    rules = rules_of(setup.scenario, setup.pools)
+    patience = traffic.patience if isinstance(traffic, OpenTraffic) else {}
+    if rules is None and not patience:
+        return None
+    return Clients(
+        env, recorder, rules or PATIENT, numbered(setup.scenario.seed, "retries"), patience
+    )
+
+
+def make_rule(asked: Autoscaling, scales: Replicas) -> Rule:
+    """The rule that scales a pool."""
+    low, high = scales.min, scales.max
+    up, down = steps_of(asked.scale_up) or UP, steps_of(asked.scale_down) or DOWN
+    stabiliser = Stabiliser(asked.stabilisation, low, high, up=up, down=down)
+    match asked.policy:
+        case "hpa":
+            return Hpa(asked.metric, asked.target, stabiliser)
+        case "keda":
+            return Keda(asked.metric, asked.target, stabiliser)
+        case "kpa":
+            return Kpa(asked.metric, asked.target, low, high, asked.stabilisation)
+        case "slo":
+            return ByRate(asked.target, stabiliser)
+        case "saturation":
+            return SaturationRule(low, high)
+
+
+def steps_of(asked: Sequence[ScalingStep] | None) -> list[Step]:
+    """The steps in which a pool is scaled, as the rules want them."""
+    return [Step(step.pods, step.percent, step.period) for step in asked or ()]
+
+
+def router_of(scenario: Scenario, purpose: str = "routing") -> Router:
+    """The router of ``scenario``, which draws from the stream ``purpose``."""
+    seed, folders = scenario.seed, scenario.folders
+    heeds = weighted(scenario.pools)
+    return make_router(scenario.router, seed, folders, purpose, weighted=heeds)
+
+
+def make_handovers(env: simpy.Environment, setup: Setup, recorder: Recorder) -> HandOvers | None:
+    """What hands requests over between the pools of ``setup``; None where each serves all of a
+    request."""
+    scenario = setup.scenario
+    costs = {
+        number: costs_of(pool, scenario.transfer or Transfer())
+        for pool in setup.pools
+        if pool.settings.role == DecodeRole.role
+        for number in pool.settings.engines
+    }
+    if not costs:
+        return None
+    first, second = router_of(scenario), router_of(scenario, "routing/decode")
+    return HandOvers(env, recorder, costs, (first, second))
+
+
+def costs_of(pool: PreparedPool, transfer: Transfer) -> HandoverCosts:
+    """What it takes to hand a request over to a replica of ``pool``. Of a token's KV every byte is
+    counted once, however many GPUs keep a copy."""
+    deployment = pool.deployment
+    token = deployment.model.kv_bytes_per_token(deployment.kv_cache)
+    if deployment.drafter is not None:
+        own = deployment.drafter.deployment
+        token += own.model.kv_bytes_per_token(own.kv_cache)
+    return HandoverCosts(
+        token=token / transfer.bandwidth,
+        block=transfer.per_block,
+        latency=transfer.latency,
+        block_size=pool.capacity.block_size,
+        exposed=None if transfer.mode == "pull" else 1 / deployment.model.num_layers,
+        shortest=transfer.min_prompt or 0,
+    )
+
+
+def make_engine(
+    env: simpy.Environment,
+    pool: PreparedPool,
+    number: int,
+    recorder: Recorder,
+    kinds: ReplicaKinds,
+    *,
+    leap: bool,
+    on_finish: Callable[[Request], None] | None,
+) -> Engine:
+    """One replica of ``pool``, with its weight; the rest as ``_engine`` has it."""
+    engine = _engine(env, pool, number, recorder, kinds, leap=leap, on_finish=on_finish)
+    engine.weight = pool.settings.weight
+    return engine
+
+
+def _engine(
+    env: simpy.Environment,
+    pool: PreparedPool,
+    number: int,
+    recorder: Recorder,
+    kinds: ReplicaKinds,
+    *,
+    leap: bool,
+    on_finish: Callable[[Request], None] | None,
+) -> Engine:
+    """One replica of ``pool``, with that ``number``; its data ranks or batches in flight, if there
+    are several, have that number and those that follow."""
+    replica, rank = kinds.replica, kinds.rank
+    if pool.settings.role == PrefillRole.role:
+        replica, rank = kinds.prefill, kinds.prefill_rank
+    ranks = pool.deployment.layout.data
+    if pool.deployment.layout.pipeline > 1:
+        pipelined = make_replica_scheduler(pool)
+        assert isinstance(pipelined, PipelinedPrefill)
+        return kinds.pipeline(env, number, pipelined, pool.cost, recorder, on_finish=on_finish)
+    if ranks == 1:
+        scheduler = make_replica_scheduler(pool)
+        return replica(env, number, scheduler, pool.cost, recorder, leap=leap, on_finish=on_finish)
+    own = [
+        rank(
+            env,
+            number + at,
+            make_replica_scheduler(pool),
+            pool.cost,
+            recorder,
+            leap=leap,
+            on_finish=on_finish,
+        )
+        for at in range(ranks)
+    ]
+    return LockStep(env, own, leap=leap)
