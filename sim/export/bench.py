@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 from sim.errors import UsageError
 from sim.export.source import ExportSource, columns
 from sim.trails.tokens import How, token_times
+from sim.version import version
 
 Floats = NDArray[np.float64]
 
@@ -126,7 +126,7 @@ def simulated_by(source: ExportSource) -> dict[str, str] | None:
         found = source.summary["infersim"].get(SIMULATED_BY)
         return dict(found) if isinstance(found, Mapping) else None
     own = source.summary["infersim"]
-    made = str(own.get("version") or version("infersim"))
+    made = str(own.get("version") or version())
     return {"name": "infersim", "version": made, "scenario": str(own["scenario"])}
 
 

@@ -19,7 +19,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from fcntl import F_DUPFD, fcntl
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from sim.errors import InfersimError
@@ -78,12 +77,7 @@ class Browser:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         os.close(self._write)  # with no reader left, it ends
         os.close(self._read)
         _end(self._process)
@@ -182,7 +176,7 @@ class Tab:
         self._browser.wait_for("Page.loadEventFired", self._session)
 
     def evaluate(self, script: str) -> Any:
-        """The value of an expression in the page, a promise's when it is kept; InfersimError if
+        """The value of an expression in the page, awaited if it is asynchronous; InfersimError if
         it throws."""
         given = {"expression": script, "awaitPromise": True, "returnByValue": True}
         done = self.ask("Runtime.evaluate", **given)

@@ -5,21 +5,25 @@ with three decimals, so that they are whole nanoseconds). A replica is a process
 its iterations, the slots of its batch and, below them, the waiting requests. A request is a slice
 ("request 17") with what it does inside: queue, prefill (one slice per chunk), decode, stalled,
 preempted. Arrows (flows) lead from where a request waits to its slot. Counters stand next to them.
+Where pools prefill and decode apart, the arrows lead from the replica that prefills to the one that
+decodes, where a request waits from when its prompt is complete, with the transfer of its KV inside.
 Names come first, then everything by time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from sim.export.phases import PREFILLS, phases, pool_names
 from sim.export.source import ExportSource, ExportWindow, columns
 from sim.growth.leaps import Leaps
 from sim.trails.courses import Courses
 from sim.trails.iterations import Iterations
-from sim.trails.seats import Seating, Stay, overlapping, seating
+from sim.trails.slots import Placement, Stay, overlapping, placement
 
 Event = dict[str, Any]
 
@@ -30,7 +34,7 @@ bytes."""
 SHORTEST = 1e-3
 """Share of a run below which a window is not cut further, however many requests wait in it."""
 
-ENGINE, SEAT, LANE = 1, 2, 1_000_000
+ENGINE, SLOT, LANE = 1, 2, 1_000_000
 """Threads of a process: its iterations, its first slot, and its first lane of waiting requests."""
 
 
@@ -55,13 +59,16 @@ def document(
     chosen = window or _fitting(source)
     events: list[Event] = []
     requests = plans = vague = 0
-    courses = source.courses
-    for replica in _replicas(source):
-        drawn = _Replica(source, replica, chosen, courses)
+    stays: dict[int, list[tuple[Stay, int, int]]] = {}
+    for drawn in _drawn(source, chosen):
         events += drawn.events()
         requests += len({stay.row for stay in drawn.stays})
         plans += len(drawn.rows)
-        vague += drawn.seating.vague
+        vague += drawn.placement.vague
+        for stay in drawn.stays:
+            number = int(drawn.requests["request_id"][stay.row])
+            stays.setdefault(number, []).append((stay, drawn.pid, drawn.thread(stay)))
+    events += _flows(stays)
     trace = {
         "traceEvents": sorted(events, key=_order),
         "displayTimeUnit": "ms",
@@ -74,6 +81,45 @@ def document(
         },
     }
     return trace, ShownTrack(chosen, source.end, requests, plans, vague)
+
+
+def _drawn(source: ExportSource, window: ExportWindow) -> Iterator[_Replica]:
+    """Every replica, each with the requests that it served, or a phase of them."""
+    names, apart = pool_names(source), phases(source)
+    if apart is None:
+        courses = source.courses
+        for replica in _replicas(source):
+            yield _Replica(source, replica, window, courses, names)
+        return
+    handed = columns(apart.handed)
+    begun = np.maximum(handed["sent_s"], handed["prefilled_s"]).tolist()
+    spans = zip(begun, handed["arrived_s"].tolist(), strict=True)
+    sent = dict(zip(handed["request_id"].tolist(), spans, strict=True))
+    first, second = apart.prefill.courses, apart.decode.courses
+    for replica in _replicas(source):
+        if names.get(replica, "").endswith(PREFILLS):
+            yield _Replica(apart.prefill, replica, window, first, names)
+        else:
+            yield _Replica(apart.decode, replica, window, second, names, sent)
+
+
+def _flows(stays: Mapping[int, list[tuple[Stay, int, int]]]) -> Iterator[Event]:
+    """From stay to stay of each request that moved (with process and thread): start, steps,
+    finish."""
+    for number, found in stays.items():
+        found.sort(key=lambda item: item[0].start)
+        last = len(found) - 1
+        for step, (stay, pid, thread) in enumerate(found if last else ()):
+            event = {
+                "ph": "s" if step == 0 else "f" if step == last else "t",
+                "name": "moves",
+                "cat": "request",
+                "id": number,
+                "ts": _nanoseconds(stay.start) / 1e3,
+                "pid": pid,
+                "tid": thread,
+            }
+            yield event | ({"bp": "e"} if step == last else {})
 
 
 def _replicas(source: ExportSource) -> list[int]:
@@ -101,20 +147,31 @@ class _Replica:
     """The part of a trace that is one replica."""
 
     def __init__(
-        self, source: ExportSource, replica: int, window: ExportWindow, courses: Courses | None
+        self,
+        source: ExportSource,
+        replica: int,
+        window: ExportWindow,
+        courses: Courses | None,
+        names: Mapping[int, str],
+        sent: Mapping[int, tuple[float, float]] | None = None,
     ) -> None:
+        """``names`` are the pools of replicas; ``sent`` says when the KV of a request began to come
+        here, and when it had arrived."""
         self.pid = replica + 1
         self.name = f"replica {replica}" if replica >= 0 else "replica not known"
+        if replica in names:
+            self.name += f" ({names[replica]})"
+        self.sent = sent or {}
         self.window = window
         self.requests, plans = columns(source.requests), columns(source.timeseries)
         iterations = Iterations(plans, replica)
         rows = overlapping(self.requests, replica, *window)
-        self.seating: Seating = seating(
+        self.placement: Placement = placement(
             self.requests, iterations, rows.tolist(), source.end, courses=courses
         )
         self.stays = [
             stay
-            for stay in self.seating.stays
+            for stay in self.placement.stays
             if stay.end >= window.start and stay.start <= window.end
         ]
         touching = (plans["start_s"] <= window.end) & (plans["end_s"] >= window.start)
@@ -129,7 +186,6 @@ class _Replica:
         yield from self._iterations()
         for stay in self.stays:
             yield from self._stay(stay)
-        yield from self._flows()
         yield from self._counters()
         yield from self._waiting()
 
@@ -137,8 +193,8 @@ class _Replica:
         yield self._meta("process_name", {"name": self.name})
         yield self._meta("process_sort_index", {"sort_index": self.pid})
         threads = [(ENGINE, "iterations")] if self.rows.size else []
-        threads += [(SEAT + seat, f"seat {seat + 1}") for seat in range(self.seating.seats)]
-        threads += [(LANE + lane, f"waiting {lane + 1}") for lane in range(self.seating.lanes)]
+        threads += [(SLOT + slot, f"slot {slot + 1}") for slot in range(self.placement.slots)]
+        threads += [(LANE + lane, f"waiting {lane + 1}") for lane in range(self.placement.lanes)]
         for thread, name in threads:
             yield self._meta("thread_name", {"name": name}, thread)
             yield self._meta("thread_sort_index", {"sort_index": thread}, thread)
@@ -176,7 +232,7 @@ class _Replica:
             )
 
     def _stay(self, stay: Stay) -> Iterator[Event]:
-        thread = self._thread(stay)
+        thread = self.thread(stay)
         number = int(self.requests["request_id"][stay.row])
         names = ("prompt_tokens", "output_tokens", "preemptions")
         facts = {name: _count(self.requests[name][stay.row]) for name in names}
@@ -185,28 +241,12 @@ class _Replica:
         for part in stay.parts:
             args = {"request": number} | ({"tokens": part.tokens} if part.tokens else {})
             yield self._slice(part.phase, part.phase, (part.start, part.end), thread, args)
+        start, end = self.sent.get(number, (math.nan, math.nan))
+        if stay.parts[0].phase == "queue" and stay.start <= start and end <= stay.end:
+            yield self._slice("transfer", "transfer", (start, end), thread, {"request": number})
 
-    def _flows(self) -> Iterator[Event]:
-        """From stay to stay of each request that moved: start, steps, finish."""
-        moves: dict[int, list[Stay]] = {}
-        for stay in sorted(self.stays, key=lambda stay: stay.start):
-            moves.setdefault(stay.row, []).append(stay)
-        for row, stays in moves.items():
-            last = len(stays) - 1
-            for step, stay in enumerate(stays if last else ()):
-                event = {
-                    "ph": "s" if step == 0 else "f" if step == last else "t",
-                    "name": "moves",
-                    "cat": "request",
-                    "id": int(self.requests["request_id"][row]),
-                    "ts": _nanoseconds(stay.start) / 1e3,
-                    "pid": self.pid,
-                    "tid": self._thread(stay),
-                }
-                yield event | ({"bp": "e"} if step == last else {})
-
-    def _thread(self, stay: Stay) -> int:
-        return (SEAT if stay.seated else LANE) + stay.lane
+    def thread(self, stay: Stay) -> int:
+        return (SLOT if stay.in_slot else LANE) + stay.lane
 
     def _counters(self) -> Iterator[Event]:
         """The state of the replica in each plan, and zero where it idles until the next."""
@@ -234,7 +274,7 @@ class _Replica:
     def _waiting(self) -> Iterator[Event]:
         """How many wait: at the start of the window, and whenever that changes in it."""
         start, end = self.window
-        stays = [stay for stay in self.stays if not stay.seated]
+        stays = [stay for stay in self.stays if not stay.in_slot]
         changes = [(max(stay.start, start), 1) for stay in stays]
         changes += [(stay.end, -1) for stay in stays if stay.end <= end]
         level = 0

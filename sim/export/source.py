@@ -20,7 +20,7 @@ from sim.results.result import REQUESTS, SUMMARY, TIMESERIES
 from sim.results.run_directory import MANIFEST, RESOLVED
 from sim.results.stored import NUMBER, TEXT, check, read_object, read_summary, read_table
 from sim.results.trail_files import Trail, read_trail
-from sim.trails import iterations, seats
+from sim.trails import iterations, slots
 from sim.trails.courses import Courses
 from sim.units import parse
 
@@ -120,7 +120,7 @@ def read(directory: Path) -> ExportSource:
         summary=read_summary(directory / SUMMARY),
         manifest=manifest,
         scenario=read_yaml(directory / RESOLVED),
-        requests=read_table(directory / REQUESTS, (*seats.REQUESTS, "status", "reason")),
+        requests=read_table(directory / REQUESTS, (*slots.REQUESTS, "status", "reason")),
         timeseries=read_table(directory / TIMESERIES, (*iterations.PLANS, *COUNTED)),
     )
     check(str(directory / RESOLVED), found.scenario, SETTINGS)

@@ -6,7 +6,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from importlib.metadata import version
 from typing import Any
 
 from aiohttp import web
@@ -27,6 +26,7 @@ from sim.serve.protocol import (
 from sim.serve.service import AnswerTerms, Service
 from sim.serve.stream import Stream
 from sim.serve.tokens import LONGEST, Tokenizer, decode, encode
+from sim.version import version
 
 MOST_BYTES = 8 * 2**20
 """The largest body of a request."""
@@ -145,6 +145,8 @@ class Server:
         try:
             async with asyncio.timeout(BODY_TIMEOUT):
                 body: bytes = await http.read()
+        except web.RequestPayloadError as error:
+            raise ApiError(400, f"the body cannot be read: {error}") from None
         except TimeoutError:
             raise ApiError(408, f"the body did not come within {BODY_TIMEOUT:g} s") from None
         finally:
@@ -156,7 +158,7 @@ class Server:
         return web.Response()
 
     async def _version(self, _: web.Request) -> web.Response:
-        return web.json_response({"version": f"infersim {version('infersim')}"})
+        return web.json_response({"version": f"infersim {version()}"})
 
     async def _models(self, _: web.Request) -> web.Response:
         service = self.ready
@@ -188,7 +190,7 @@ class Server:
 
     async def _scale(self, http: web.Request) -> web.Response:
         asked = parsed(ScaleRequest, await self._body(http))
-        self._steering.scale(asked.replicas)
+        self._steering.scale(asked.replicas, asked.pool)
         return web.json_response(self._steering.document())
 
     async def _steer(self, http: web.Request) -> web.Response:

@@ -12,16 +12,29 @@ from sim.serve.tokens import Filler
 
 class Reply:
     """One answer on its way, which is request ``number`` of the simulation. ``told`` of its tokens
-    have come, from ``engine``, the ``last`` of them at that simulated time; ``sent`` were sent on;
+    have come, from ``engine``, the ``last`` of them at that simulated time, as its ``arrival`` is
+    one; ``sent`` were sent on;
     ``due`` has the moment of each of those between. ``index`` is its place in the call."""
 
-    __slots__ = ("due", "engine", "exchange", "filler", "index", "last", "number", "sent", "told")
+    __slots__ = (
+        "arrival",
+        "due",
+        "engine",
+        "exchange",
+        "filler",
+        "index",
+        "last",
+        "number",
+        "sent",
+        "told",
+    )
 
     def __init__(self, number: int, filler: Filler, exchange: Call) -> None:
         self.number = number
         self.index = len(exchange.answers)
         self.filler = filler
         self.exchange = exchange
+        self.arrival = 0.0
         self.engine = -1
         self.last = 0.0
         self.told = self.sent = 0
@@ -44,7 +57,7 @@ class Reply:
 
 class Call:
     """A request of a client and its answers, each up to ``most`` tokens long. ``news`` is set when
-    a token has come, or ``failure``: what the client is told instead of the rest. Where there is an
+    a token has come, or ``failure``: what the client gets instead of the rest. Where there is an
     ``outlet``, tokens go there instead."""
 
     def __init__(self, prompt_tokens: int, most: int) -> None:
@@ -54,6 +67,11 @@ class Call:
         self.news = asyncio.Event()
         self.failure: ApiError | None = None
         self.outlet: Callable[[Reply], None] | None = None
+
+    def fail(self, failure: ApiError) -> None:
+        """The client gets this instead of the rest."""
+        self.failure = failure
+        self.news.set()
 
     @property
     def sent(self) -> bool:

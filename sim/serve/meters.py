@@ -1,7 +1,8 @@
 """Counts what a server of vLLM counts, under vLLM's names, for Prometheus to fetch.
 
 Names and buckets are those of vLLM 0.32 (``v1/metrics``); times are simulated seconds. The label
-``engine`` is the number of the replica, or of the data rank.
+``engine`` is the number of the replica, or of the data rank, ``pool`` the name of its pool. A
+replica that prefills for others counts prompts as a server of vLLM does that is asked for a token.
 """
 
 from __future__ import annotations
@@ -18,9 +19,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from sim.loop.live import LiveFleet, LiveReplica
+from sim.loop.live import LiveFleet, Telling
 from sim.request import Request
-from sim.scenario.deployment import KvCache
 from sim.simulation import Setup
 
 FIRST_TOKEN = (
@@ -37,6 +37,8 @@ REQUEST = (
 )
 ITERATION = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
+
+LABELS = ["model_name", "engine", "pool"]
 
 COUNTERS = (
     ("num_preemptions", "Preemptions.", "preemptions"),
@@ -149,10 +151,11 @@ class Meters(Collector):
 
     def __init__(self, setup: Setup, fleet: LiveFleet, model: str) -> None:
         longest = max(pool.limits.max_model_len for pool in setup.pools)
-        numbers = [engine.index for engine in fleet.engines]
+        numbers = [engine.index for engine in fleet.replicas]
         numbers += [part.index for part in fleet.parts]
         self.of = {number: EngineMeters(longest) for number in sorted(set(numbers))}
         self._setup, self._fleet, self._model = setup, fleet, model
+        self._pools = {n: pool.settings for pool in setup.pools for n in pool.settings.numbers}
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -174,11 +177,11 @@ class Meters(Collector):
         success = CounterMetricFamily(
             "vllm:request_success",
             "Requests that are finished.",
-            labels=["model_name", "engine", "finished_reason"],
+            labels=[*LABELS, "finished_reason"],
         )
         for number, meters in self.of.items():
             for reason, count in meters.finished.items():
-                success.add_metric([self._model, str(number), reason], count)
+                success.add_metric([*self._labels(number), reason], count)
         yield success
         for name, meaning, _ in EngineMeters.HISTOGRAMS:
             yield self._histogram(
@@ -190,7 +193,8 @@ class Meters(Collector):
 
     def _now(self) -> Iterator[Metric]:
         """What is so at this moment."""
-        engines = self._fleet.parts or self._fleet.engines
+        fleet = self._fleet
+        engines = fleet.parts or fleet.replicas
         for name, meaning, values in (
             (
                 "num_requests_running",
@@ -208,53 +212,59 @@ class Meters(Collector):
                 [(e.index, e.kv_used) for e in engines],
             ),
         ):
-            family = GaugeMetricFamily(f"vllm:{name}", meaning, labels=["model_name", "engine"])
+            family = GaugeMetricFamily(f"vllm:{name}", meaning, labels=LABELS)
             for number, value in values:
-                family.add_metric([self._model, str(number)], value)
+                family.add_metric(self._labels(number), value)
             yield family
+        up = GaugeMetricFamily(
+            "infersim:replica_up", "1: it takes new requests, 0: it does not.", labels=LABELS
+        )
+        for engine in fleet.replicas:
+            up.add_metric(self._labels(engine.index), fleet.takes(engine))
+        yield up
         info = GaugeMetricFamily(
             "vllm:cache_config_info",
             "The KV cache.",
             labels=[
                 *("block_size", "num_gpu_blocks", "gpu_memory_utilization"),
-                *("enable_prefix_caching", "engine"),
+                *("enable_prefix_caching", "engine", "pool"),
             ],
         )
         for engine in engines:
-            kv = self._kv_of(engine.index)
+            pool = self._pools[engine.index]
             info.add_metric(
                 [
                     str(engine.scheduler.kv.block_size),
                     str(engine.scheduler.kv.num_blocks),
-                    str(kv.gpu_memory_utilization),
-                    str(kv.enable_prefix_caching),
+                    str(pool.kv_cache.gpu_memory_utilization),
+                    str(pool.kv_cache.enable_prefix_caching),
                     str(engine.index),
+                    pool.name,
                 ],
                 1,
             )
         yield info
 
-    def _kv_of(self, number: int) -> KvCache:
-        """The settings of the memory of the engine with that number."""
-        pools = [pool.settings for pool in self._setup.pools]
-        return next(pool for pool in pools if number in pool.numbers).kv_cache
+    def _labels(self, number: int) -> list[str]:
+        """Those of the engine with that number."""
+        return [self._model, str(number), self._pools[number].name]
 
     def _counter(self, name: str, meaning: str, values: Iterable[tuple[int, int]]) -> Metric:
-        family = CounterMetricFamily(f"vllm:{name}", meaning, labels=["model_name", "engine"])
+        family = CounterMetricFamily(f"vllm:{name}", meaning, labels=LABELS)
         for number, value in values:
-            family.add_metric([self._model, str(number)], value)
+            family.add_metric(self._labels(number), value)
         return family
 
     def _histogram(
         self, name: str, meaning: str, values: Iterable[tuple[int, Histogram]]
     ) -> Metric:
-        family = HistogramMetricFamily(f"vllm:{name}", meaning, labels=["model_name", "engine"])
+        family = HistogramMetricFamily(f"vllm:{name}", meaning, labels=LABELS)
         for number, histogram in values:
-            family.add_metric([self._model, str(number)], histogram.cumulative(), histogram.total)
+            family.add_metric(self._labels(number), histogram.cumulative(), histogram.total)
         return family
 
 
-def _sizes(part: LiveReplica) -> tuple[int, Histogram]:
+def _sizes(part: Telling) -> tuple[int, Histogram]:
     """The number of an engine, and its iterations by their tokens."""
     found = Histogram(ITERATION)
     for tokens, iterations in part.sizes.items():

@@ -69,6 +69,11 @@ class RealTime:
         else:
             self._handle = self._loop.call_soon(self._turn)
 
+    def catch_up(self, moment: float) -> None:
+        """Let happen what was due at that ``moment``, unless that takes long."""
+        if self.started:
+            self._fleet.advance(self.simulated(moment), AT_ONCE)
+
     def stop(self) -> float:
         """Time stands still from now on; the simulated time (s)."""
         if self._handle is not None:

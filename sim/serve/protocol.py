@@ -24,7 +24,7 @@ Stops = Annotated[list[Annotated[str, Field(min_length=1, max_length=1000)]], Fi
 
 
 class ApiError(Exception):
-    """What a client is told instead of an answer: an HTTP status, a message and its parts."""
+    """What a client gets instead of an answer: an HTTP status, a message and its parts."""
 
     def __init__(
         self, status: int, message: str, *, param: str | None = None, code: str | None = None
@@ -85,6 +85,9 @@ class _Request(BaseModel):
     def _what_goes_together(self) -> _Request:
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options: only with stream: true")
+        most = getattr(self, "max_completion_tokens", None) or getattr(self, "max_tokens", None)
+        if most is not None and self.min_tokens > most:
+            raise ValueError(f"min_tokens: {self.min_tokens} is more than max_tokens: {most}")
         return self
 
 
@@ -102,11 +105,9 @@ class CompletionRequest(_Request):
     def prompts(self) -> Sequence[str | list[int]]:
         """One or several, each a text or tokens."""
         prompt = self.prompt
-        if isinstance(prompt, str):
-            return [prompt]
-        if prompt and isinstance(prompt[0], int):
-            return [prompt]
-        return prompt  # type: ignore[return-value]
+        if isinstance(prompt, str) or not prompt or isinstance(prompt[0], int):
+            return [prompt]  # type: ignore[list-item]
+        return prompt
 
 
 class Message(BaseModel):
@@ -196,6 +197,11 @@ def parsed(kind: type[Body], body: bytes) -> Body:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(step) for step in first["loc"] if not str(step).startswith("list["))
         message = first["msg"].removeprefix("Value error, ")
+        if where.startswith("prompt."):
+            where, message = (
+                "prompt",
+                "a text, a list of texts, tokens, or a list of lists of tokens",
+            )
         raise ApiError(400, f"{where}: {message}" if where else message, param=where) from None
 
 

@@ -16,19 +16,14 @@ from sim.results.run_directory import RunDirectory
 from sim.results.whole_file import write_text
 from sim.scenario import Scenario
 from sim.scenario.document import Document
-from sim.scenario.schema import write_yaml
+from sim.scenario.writing import write_yaml
+from sim.workload.traces.plain import CANCELLED
 
 TRACE, BLOCKS = "trace.csv", "trace.jsonl"
 """The file next to the scenario that has the requests; the second, with the blocks of prompts."""
 
 HEAD = (
     "# What clients sent to `infersim serve`, as they sent it. `infersim run` gives the same run.\n"
-)
-
-
-CANCELLED = (
-    "# But {:,} of them were cancelled (cancelled_s), which a simulation of it does not know:\n"
-    "# there they are served to their end.\n"
 )
 
 
@@ -63,8 +58,9 @@ def replayed(
 class Record:
     """The trace of a session of ``scenario``, in the run directory ``path``, which appears now.
 
-    A trace for a fleet that ``caches`` prefixes names the blocks of prompts; else one of classes
-    (``ranked``) has the priority of each request. UsageError if it cannot be written.
+    A trace for a fleet that ``caches`` prefixes names the blocks of prompts; one of classes
+    (``ranked``) has the priority of each request. When clients went away is added at the end.
+    UsageError if it cannot be written.
     """
 
     def __init__(self, path: Path, scenario: Scenario, *, ranked: bool, caches: bool) -> None:
@@ -84,8 +80,7 @@ class Record:
             self._trace.write(f"arrival_s,prompt_tokens,output_tokens{ranks}\n")
 
     def _replayed(self, base: Path, horizon: float | None) -> Scenario:
-        head = HEAD if not self._gone else HEAD + CANCELLED.format(len(self._gone))
-        return replayed(self._scenario, base, (self._name, self._format), horizon, head)
+        return replayed(self._scenario, base, (self._name, self._format), horizon)
 
     @property
     def gone(self) -> int:
@@ -101,12 +96,13 @@ class Record:
             ranks = f",{priority}" if self._ranked else ""
             self._trace.write(f"{arrival!r},{prompt},{output}{ranks}\n")
             return
-        row = {"timestamp": arrival, "input_length": prompt, "output_length": output}
+        row: dict[str, Any] = {"timestamp": arrival, "input_length": prompt}
+        row |= {"output_length": output} | ({"priority": priority} if self._ranked else {})
         self._trace.write(f"{json.dumps(row | {'hash_ids': list(blocks)})}\n")
 
-    def cancelled(self, number: int, now: float) -> None:
-        """Nobody waits for that request any more."""
-        self._gone[number] = now
+    def cancelled(self, number: int, waited: float) -> None:
+        """The client of that request went away so long (s) after its arrival."""
+        self._gone[number] = waited
 
     def finish(self, horizon: float | None) -> tuple[RunDirectory, Scenario]:
         """The directory, to be filled, and the scenario of the run that it is about; at least one
@@ -115,22 +111,22 @@ class Record:
         if self._gone:
             self._mark_cancelled()
         scenario = self._replayed(self.path, horizon)
-        if horizon is not None or self._gone:
+        if horizon is not None:
             self._place.restate(scenario)
         return self._place, scenario
 
     def _mark_cancelled(self) -> None:
-        """Say in the trace which requests were cancelled, and when: replays do not read it."""
+        """Say in the trace which requests were cancelled, and when."""
         file, gone = self.path / self._name, self._gone
         rows = file.read_text(encoding="ascii").splitlines()
         if self._name == TRACE:
             head, *rows = rows
             times = [repr(gone[i]) if i in gone else "" for i in range(len(rows))]
             rows = [f"{row},{time}" for row, time in zip(rows, times, strict=True)]
-            rows = [f"{head},cancelled_s", *rows]
+            rows = [f"{head},{CANCELLED}", *rows]
         else:
             rows = [
-                f'{row[:-1]}, "cancelled_s": {gone[i]!r}}}' if i in gone else row
+                f'{row[:-1]}, "{CANCELLED}": {gone[i]!r}}}' if i in gone else row
                 for i, row in enumerate(rows)
             ]
         write_text(file, "\n".join(rows) + "\n")

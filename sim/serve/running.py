@@ -16,10 +16,11 @@ from sim.results.run_directory import RunDirectory
 from sim.scenario import Scenario
 from sim.serve.app import IDLE_TIMEOUT, Server
 from sim.serve.service import Service
+from sim.serve.session import without_clients
 from sim.simulation import prepare
 
 GRACE = 5.0
-"""Seconds that requests have to finish when the server is told to stop: half of what containers
+"""Seconds that requests have to finish when the server is asked to stop: half of what containers
 are given before they are killed."""
 
 BACKLOG = 1024
@@ -42,15 +43,16 @@ async def serve(
     """Serve ``scenario`` at ``address`` (host and port; 0: any that is free) until SIGINT or
     SIGTERM; the run, and the directory it is to be saved in, None if no request came.
 
-    ``ready`` is told where the server listens. Requests in flight have ``GRACE`` seconds to finish,
-    or until a second signal. UsageError if the scenario or the address cannot be served.
+    ``ready`` is called with the server's address. Requests in flight have ``GRACE`` seconds to
+    finish, or until a second signal. UsageError if the scenario or the address cannot be served.
     """
     stopping = _Stopping()
     _open_many()
     try:
         async with listening(server, address) as port:
-            setup = await asyncio.to_thread(prepare, scenario)
+            setup = await asyncio.to_thread(prepare, without_clients(scenario))
             service = Service(setup, directory, server.name, speed=speed, most_waiting=most_waiting)
+            service.without_clients = setup.scenario != scenario
             server.serve(service)
             ready(f"http://{address[0]}:{port}", service)
             await stopping.first.wait()
@@ -144,7 +146,7 @@ class _Stopping:
         self.first.set()
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-        """Something failed where nobody waits for it: an error of infersim ends the server."""
+        """Something failed where no caller waits for it: an error of infersim ends the server."""
         error = context.get("exception")
         if isinstance(error, InfersimError | AssertionError):
             self._error = error

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from sim.loop.live import LiveFleet
 from sim.metrics.run_record import RunRecord
 from sim.request import PLAIN, Prefix, Request, TrafficClass
 from sim.results.run_directory import RunDirectory
+from sim.schedulers.roles import Prompt
 from sim.serve.answers import Answers
 from sim.serve.exchange import Call, Reply
 from sim.serve.meters import Meters
@@ -67,8 +70,9 @@ class Service:
     ) -> None:
         scenario = setup.scenario
         classes = classes_of(scenario)
-        self._session = LiveSession(setup, self._told)
+        self._session = LiveSession(setup, self._told, self._lost)
         self.fleet: LiveFleet = self._session.fleet
+        self.clients, self.scaler = self._session.clients, self._session.scaler
         self.pace = RealTime(self.fleet, speed)
         self.lateness = Lateness()
         self.meters = Meters(setup, self.fleet, model)
@@ -82,14 +86,13 @@ class Service:
         self._answers = Answers(scenario)
         self._running: dict[int, Reply] = {}
         self._most_waiting = most_waiting
+        self._now, self._moment = -inf, -inf  # when tokens last came: simulated, and real
         self._found: tuple[RunRecord, RunDirectory] | None = None
+        self.refused = 0  # calls that were turned away since too many requests waited
+        self.unserved = 0  # calls that found no replica in service
         self.steered = False  # somebody changed the fleet meanwhile
+        self.without_clients = False  # the scenario says of clients what real ones decide
         self.open = True
-
-    @property
-    def waiting(self) -> int:
-        """Requests in the queues of the replicas."""
-        return sum(replica.queued for replica in self.fleet.engines)
 
     @property
     def outstanding(self) -> int:
@@ -101,23 +104,38 @@ class Service:
         ApiError if it cannot be served."""
         if not self.open:
             raise ApiError(503, "the server is stopping")
-        if not self.fleet.replicas:
-            raise ApiError(503, "no replica takes requests")
-        if self._most_waiting is not None and self.waiting >= self._most_waiting:
-            raise ApiError(429, f"{self.waiting} requests wait already; try again later")
+        arrival = self.pace.simulated(moment)  # the first starts the clock, also if it is refused
+        self.pace.catch_up(moment)
+        if self.fleet.closed:
+            self.unserved += 1
+            self.pace.wake()
+            raise ApiError(503, "no replica is in service")
         kind = self._class_of(wish.priority)
         most = self._most(max(map(len, prompts)), wish.max_tokens)
+        self._make_room(len(prompts) * wish.choices)
         exchange = Call(sum(map(len, prompts)), most)
         planned = [
             self._planned(prompt, choice, most, wish)
             for prompt in prompts
             for choice in range(wish.choices)
         ]
-        arrival = self.pace.simulated(moment)
         for each in planned:
             self._send(arrival, each, kind, exchange)
         self.pace.wake()
         return exchange
+
+    def catch_up(self) -> None:
+        """Let happen what is due now."""
+        self.pace.catch_up(self.pace.time())
+
+    def _make_room(self, more: int) -> None:
+        """ApiError if so many requests ``more`` would be too many that wait."""
+        limit, waiting = self._most_waiting, self.fleet.waiting
+        if limit is not None and waiting + more > limit:
+            self.refused += 1
+            raise ApiError(
+                429, f"{waiting} requests wait already, of {limit} that may; try again later"
+            )
 
     def _class_of(self, priority: int) -> TrafficClass:
         if not priority:
@@ -165,20 +183,25 @@ class Service:
     def _send(self, arrival: float, planned: _Planned, kind: TrafficClass, exchange: Call) -> None:
         prompt, output = planned.prompt_tokens, planned.filler.tokens
         answer = Reply(self.fleet.sent, planned.filler, exchange)
-        arrival = self.fleet.send(arrival, prompt, output, kind, planned.prefix)
+        answer.arrival = arrival = self.fleet.send(arrival, prompt, output, kind, planned.prefix)
         self._record.add(arrival, prompt, output, kind.priority, planned.blocks)
         exchange.answers.append(answer)
         self._running[answer.number] = answer
 
     def _told(self, request: Request, tokens: int, now: float, engine: int) -> None:
         """``request`` has that many tokens ``now``, in simulated seconds."""
+        if isinstance(request, Prompt):  # whose token is discarded
+            if tokens:
+                self.meters.of[engine].first_token(request, now)
+                self.meters.of[engine].done(request, "length", now)
+            return
         answer = self._running.get(request.id)
         if answer is None or tokens <= answer.told:
             return
         more = tokens - answer.told
-        moment = self.pace.moment(now)
-        for _ in range(more):
-            answer.due.append(moment)
+        if now != self._now:  # of all tokens of an instant
+            self._now, self._moment = now, self.pace.moment(now)
+        answer.due.extend(repeat(self._moment, more))
         if answer.engine < 0:
             answer.engine = engine
             self.meters.of[engine].first_token(request, now)
@@ -197,13 +220,11 @@ class Service:
         """The client has its answers, or has gone: what is unfinished leaves the fleet."""
         self._withdraw([a for a in exchange.answers if a.number in self._running], "abort")
 
-    def fail(self, numbers: Sequence[int], message: str) -> None:
-        """The requests with these numbers end, and their clients are told why."""
-        failed = [self._running[number] for number in numbers if number in self._running]
-        for answer in failed:
-            answer.exchange.failure = ApiError(503, message)
-            answer.exchange.news.set()
-        self._withdraw(failed, "error")
+    def _lost(self, request: Request, why: str) -> None:
+        """``request`` came to nothing."""
+        if (answer := self._running.pop(request.id, None)) is not None:
+            self.meters.of[max(answer.engine, 0)].finished["error"] += 1
+            answer.exchange.fail(ApiError(503, why))
 
     def _withdraw(self, answers: Sequence[Reply], reason: str) -> None:
         if not answers or self._found is not None:
@@ -211,8 +232,8 @@ class Service:
         now = self.pace.simulated(self.pace.time())
         for answer in answers:
             del self._running[answer.number]
-            self.fleet.leave(now, answer.number)
-            self._record.cancelled(answer.number, now)
+            waited = self.fleet.leave(answer.number, answer.arrival, now)
+            self._record.cancelled(answer.number, waited)
             self.meters.of[max(answer.engine, 0)].finished[reason] += 1
         self.pace.wake()
 
@@ -221,20 +242,19 @@ class Service:
         self.open = False
 
     def finish(self) -> tuple[RunRecord, RunDirectory] | None:
-        """Time stops, and who still waits is told so; the run and its directory, None if no request
-        came."""
+        """Time stops, and clients that wait get a message; the run and its directory, None if no
+        request came."""
         self.open = False
         if self._found is not None:
             return self._found
-        if not self.pace.started:
+        now = self.pace.stop() if self.pace.started else 0.0
+        if not self.fleet.sent:
             self._record.discard()
             return None
-        now = self.pace.stop()
         for answer in self._running.values():
-            answer.exchange.failure = ApiError(503, "the server is stopping")
-            answer.exchange.news.set()
-        place, scenario = self._record.finish(now if self._running else None)
-        self._found = self._session.record(prepare(scenario), now), place
+            answer.exchange.fail(ApiError(503, "the server is stopping"))
+        place, scenario = self._record.finish(self._session.horizon(now))
+        self._found = self._session.record(prepare(scenario)), place
         return self._found
 
     def document(self) -> dict[str, Any]:
@@ -243,6 +263,8 @@ class Service:
             "speed": self.pace.speed,
             "lateness": self.lateness.document(),
             "cancelled": self._record.gone,
+            "refused": self.refused,
+            "unserved": self.unserved,
             "steered": self.steered,
         }
 
@@ -261,8 +283,21 @@ class Service:
         if gone := self._record.gone:
             count = "1 answer was" if gone == 1 else f"{gone:,} answers were"
             notes.append(
-                f"{count} cancelled, and left the engine: `infersim "
-                "run` of the recorded trace serves them to their end, and is another run."
+                f"{count} cancelled by clients that went away, and left the engine; the recorded "
+                "trace says when."
+            )
+        if self.refused:
+            count = "1 call was" if self.refused == 1 else f"{self.refused:,} calls were"
+            notes.append(f"{count} turned away (429): too many requests waited (--max-waiting).")
+        if self.unserved:
+            count = "1 call" if self.unserved == 1 else f"{self.unserved:,} calls"
+            notes.append(
+                f"{count} found no replica in service (503), and are not among the requests."
+            )
+        if self.without_clients:
+            notes.append(
+                "Real clients give up and send again as they like: client_timeout, on_timeout and "
+                "failures.in_flight of the scenario were left out."
             )
         if self.steered:
             notes.append(

@@ -1,27 +1,73 @@
 """Runs a simulation for requests that come one by one, and makes a run of what came.
 
 A session is a scenario's fleet without its traffic. It knows nothing of HTTP and owns no clock:
-whoever drives it says what time it is. Times in simulated seconds since the first request.
+the caller says what time it is. Times in simulated seconds since the first request.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+from math import inf
 
+from sim.assembly import (
+    ReplicaKinds,
+    make_autoscaler,
+    make_engine,
+    make_handovers,
+    make_recorder,
+    router_of,
+)
 from sim.errors import UsageError
-from sim.loop.live import LiveFleet, LiveRank, LiveReplica, Told
+from sim.loop.clients import PATIENT, Clients, withdrawable
+from sim.loop.clock import Stop
+from sim.loop.fleet import Engine
+from sim.loop.live import (
+    LiveFleet,
+    LivePipeline,
+    LivePrefill,
+    LivePrefillRank,
+    LiveRank,
+    LiveReplica,
+    Told,
+)
+from sim.loop.pipeline import Pipeline
 from sim.metrics.run_record import RunRecord
+from sim.outages import rules_of
 from sim.pools import front_end_of
 from sim.request import Request
-from sim.routers import make_router
+from sim.rng import numbered
+from sim.scenario import Scenario
+from sim.scenario.document import Document
+from sim.scenario.writing import write_yaml
 from sim.schedulers import scheduler_class
-from sim.simulation import Setup, make_engine, make_recorder, recorded
+from sim.schedulers.roles import PrefillRole
+from sim.simulation import Setup, end_run, play, recorded
 from sim.workload import build
 
+CLIENT_KEYS = ("client_timeout", "on_timeout")
+"""What a scenario says of the patience of clients."""
 
-def check(setup: Setup) -> None:
+LIVE_KINDS = ReplicaKinds(LiveReplica, LiveRank, LivePrefill, LivePrefillRank, LivePipeline)
+
+
+def without_clients(scenario: Scenario) -> Scenario:
+    """``scenario`` without what it says of clients that give up and send again: real ones do that
+    by themselves."""
+    data = deepcopy(scenario.written())
+    for part in (data, *(data["fleet"] if isinstance(data["fleet"], list) else [data["fleet"]])):
+        if knobs := part.get("scheduler"):
+            part["scheduler"] = {k: v for k, v in knobs.items() if k not in CLIENT_KEYS}
+    if scenario.failures is not None:
+        outages = data["failures"]
+        given = {"outages": outages} if isinstance(outages, list) else outages
+        data["failures"] = {**given, "in_flight": "lost"}
+    return Scenario.from_document(Document(data, scenario.base, text=write_yaml(data)))
+
+
+def check(scenario: Scenario) -> None:
     """Raise UsageError for what cannot be served live."""
-    scenario = setup.scenario
     for pool in scenario.pools:
         batching = pool.scheduler.batching
         if scheduler_class(batching, folders=scenario.folders).shape.whole:
@@ -29,81 +75,114 @@ def check(setup: Setup) -> None:
                 f"scheduler.batching: {batching} launches an incomplete batch when no request can "
                 "come any more, which a server never knows; serve continuous batching"
             )
-        if pool.scales is not None:
-            raise UsageError(
-                "fleet.replicas: a server does not scale its fleet; give a number, and scale it "
-                "with --control"
-            )
-        if pool.role != "both":
-            raise UsageError(f"fleet: pools that only {pool.role} are not served live yet")
-        if pool.kv_cache.enable_prefix_caching and scenario.workload.classes:
-            raise UsageError(
-                "kv_cache.enable_prefix_caching: a trace that names the blocks of prompts has no "
-                "priorities; serve workload.classes without a prefix cache"
-            )
-        if pool.scheduler.client_timeout is not None:
-            raise UsageError("scheduler.client_timeout: real clients give up when they do")
-    if scenario.failures is not None:
-        raise UsageError("failures: a server's replicas fail when --control says so")
     for name in ("prompt_tokens", "output_tokens"):
         if getattr(scenario.assume, name) != 1.0:
             raise UsageError(f"assume.{name}: the lengths of real requests are what they are")
+    if scenario.admission is not None:
+        raise UsageError("admission: a server takes every request; leave it out")
     if scenario.run.horizon is not None:
-        raise UsageError("run.horizon: a server runs until it is stopped")
+        raise UsageError(
+            "run.horizon: a server runs until it is stopped; add --set run.horizon=null"
+        )
 
 
 class LiveSession:
-    """The fleet of ``setup``, waiting for requests; ``told`` hears of every token."""
+    """The fleet of ``setup``, waiting for requests; ``told`` hears of every token, ``lost`` of
+    requests whose replica fails."""
 
-    def __init__(self, setup: Setup, told: Told) -> None:
-        check(setup)
+    def __init__(
+        self, setup: Setup, told: Told, lost: Callable[[Request, str], None] = lambda *_: None
+    ) -> None:
         scenario = setup.scenario
+        check(scenario)
         self.recorder = make_recorder(setup)
         self._setup = setup
-        self.fleet = LiveFleet(
-            make_router(scenario.router, scenario.seed, scenario.folders),
+        self.fleet = fleet = LiveFleet(
+            router_of(scenario),
             self.recorder,
             front_end=front_end_of(setup.pools),
             told=told,
+            lost=lost,
         )
-        places = [(pool, number) for pool in setup.pools for number in pool.settings.engines]
-        self.fleet.start(
-            [
-                make_engine(
-                    self.fleet.env,
-                    pool,
-                    number,
-                    self.recorder,
-                    leap=scenario.run.leap,
-                    on_finish=partial(self.fleet.finish, number=number),
-                    replica=LiveReplica,
-                    rank=LiveRank,
-                )
-                for pool, number in places
-            ]
+        fleet.handovers = make_handovers(fleet.env, setup, self.recorder)
+        rules = rules_of(scenario, setup.pools) or PATIENT
+        retries = numbered(scenario.seed, "retries")
+        self.clients = fleet.clients = Clients(fleet.env, self.recorder, rules, retries)
+        self._places = [(pool, number) for pool in setup.pools for number in pool.settings.engines]
+        for place in range(len(self._places)):
+            self._make(place)
+        self.clients.start(fleet, self._make, inf)
+        self.scaler = make_autoscaler(fleet.env, setup, fleet, self.recorder, inf)
+        fleet.start()
+
+    def _make(self, place: int) -> Engine:
+        """A new replica at that place of the fleet."""
+        pool, number = self._places[place]
+        engine = make_engine(
+            self.fleet.env,
+            pool,
+            number,
+            self.recorder,
+            LIVE_KINDS,
+            leap=self._setup.scenario.run.leap,
+            on_finish=self.clients.finished,
         )
+        if (handovers := self.fleet.handovers) is not None:
+            assert not isinstance(engine, Pipeline)
+            handovers.add(engine)
+        return self.fleet.put(place, withdrawable(engine, self.clients))
+
+    @property
+    def lasts(self) -> bool:
+        """Whether something happens in it without requests, so that it ends when it is stopped."""
+        return self.scaler is not None or self._setup.scenario.failures is not None
 
     def refusal(self, prompt_tokens: int, output_tokens: int) -> str | None:
         """Why no replica could ever serve a request of these lengths; None if each could."""
-        request = Request(-1, 0.0, prompt_tokens, output_tokens)
-        for replica in self.fleet.engines:
-            if (reason := replica.scheduler.refusal(request)) is not None:
+        whole = Request(-1, 0.0, prompt_tokens, output_tokens)
+        prompt = Request(-1, 0.0, prompt_tokens, 1)
+        for replica in self.fleet.replicas:
+            prefills = isinstance(replica.scheduler, PrefillRole)
+            reason = replica.scheduler.refusal(prompt if prefills else whole)
+            if reason is not None:
                 return reason
         return None
 
-    def record(self, replay: Setup, now: float) -> RunRecord:
-        """The run that took place, which ends ``now``, as that of the scenario of ``replay``, whose
-        traffic is what came.
+    def horizon(self, now: float) -> float | None:
+        """When a run of the same requests is to end, if the session ends ``now``; None: with the
+        last of them."""
+        return now if self.lasts or self.fleet.outstanding else None
 
-        With requests unfinished it ends like one with a horizon, else with the last token.
-        """
-        fleet = self.fleet
+    def record(self, replay: Setup) -> RunRecord:
+        """The run that took place, as that of the scenario of ``replay``, whose traffic is what
+        came, and whose horizon is that of the session."""
+        fleet, clients = self.fleet, self.clients
         traffic = build(replay.scenario, replay.scenario.seed)
-        end = now if fleet.outstanding else fleet.close()
-        for replica in fleet.engines:
-            for number, request, generated in replica.stop(end):
-                self.recorder.leave_unfinished(request, number, generated)
-            replica.check_integrity()
-        return recorded(
-            replay, traffic, self.recorder, end=end, events=fleet.events, interrupted=False
+        horizon = replay.scenario.run.horizon
+        end = fleet.close() if horizon is None else horizon
+        tried = replay.scenario.failures is not None or clients.went
+        if horizon is None and tried:
+            end = clients.ended
+        if self.scaler is not None:
+            self.scaler.finish(end)
+        end_run(fleet, self.recorder, end)
+        found = recorded(
+            replay,
+            traffic,
+            self.recorder,
+            end=end,
+            events=fleet.events,
+            interrupted=False,
+            attempts=clients.rows.rows() if tried else None,
         )
+        return found if not len(self.recorder.lookup_rows()) else _with_lookups(found, replay)
+
+
+def _with_lookups(found: RunRecord, replay: Setup) -> RunRecord:
+    """``found`` with what prefix caches missed as the simulation of the trace has it: while a fleet
+    serves, it is not known which parts of a prompt later ones will repeat."""
+    scenario = replay.scenario
+    traffic = build(scenario, scenario.seed)
+    again = play(replay, traffic, leap=scenario.run.leap, stop=Stop())
+    same = again.plans.tobytes() == found.plans.tobytes()  # else it was steered
+    return replace(found, lookups=again.lookups) if same else found

@@ -95,14 +95,17 @@ class Stream:
 
     def _push(self, answer: Reply) -> None:
         """Send the tokens that ``answer`` has now; the last one of all is the handler's."""
-        call, transport = self._call, self._transport
-        closed = transport is None or transport.is_closing()
-        if closed or self._unread or (answer.done and call.done):
+        call, transport, told = self._call, self._transport, answer.told
+        if (
+            transport is None
+            or transport.is_closing()
+            or transport.get_write_buffer_size()
+            or (told >= answer.filler.tokens and call.done)
+        ):
             call.outlet = None
             call.news.set()
             return
-        assert transport is not None
-        while answer.sent < answer.told:
+        while answer.sent < told:
             event = self._event(answer)
             transport.write(b"%x\r\n%b\r\n" % (len(event), event))
             self._lateness.add(self._time() - answer.due.popleft())
